@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The control socket: JSON-RPC 2.0 over a Unix stream socket, one JSON text for each line, both ways.
+ * Owns the socket's file, which goes when the server closes.  One thread serves; methods run in it, one
+ * at a time, so that two callers never interleave.  Memory is bounded: callers and the length of a line are.
+ * Source: https://www.jsonrpc.org/specification (batches are not taken).
+ */
+#ifndef TAILRACE_COMMON_CONTROL_H
+#define TAILRACE_COMMON_CONTROL_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+enum {
+	CONTROL_PARSE_ERROR = -32700,
+	CONTROL_INVALID_REQUEST = -32600,
+	CONTROL_METHOD_NOT_FOUND = -32601,
+	CONTROL_INVALID_PARAMS = -32602,
+	CONTROL_FAILED = -32000,  /* the thing was asked rightly and could not be done */
+	CONTROL_UNKNOWN = -32001, /* no port, chain, ... of this name */
+	CONTROL_IN_USE = -32002,  /* the name, path or device is taken */
+};
+
+struct control_error {
+	int code;
+	char message[512];
+};
+
+/*
+ * A method gets its params (an object; never NULL) and returns a new reference as the result, or NULL
+ * after control_fail().
+ */
+typedef json_t *(*control_method_fn)(void *context, json_t *params, struct control_error *error);
+
+struct control_method {
+	const char *name;
+	control_method_fn call;
+};
+
+/* Fill in the error; returns NULL so that a method can end with `return control_fail(...)`. */
+__attribute__((format(printf, 3, 4))) json_t *control_fail(struct control_error *error, int code, const char *format,
+							    ...);
+
+/*
+ * Unpack params as json_unpack() does, refusing keys that the format does not name.
+ * Returns 0, or -1 after filling in the error with the key at fault.
+ */
+int control_unpack(json_t *params, struct control_error *error, const char *format, ...);
+
+struct control;
+
+/*
+ * Listen at `path` with mode 0600.  A socket file that nobody listens on is replaced.
+ * `methods` must outlive the server.  Returns NULL after logging what failed and what to do.
+ */
+struct control *control_open(const char *path, const struct control_method *methods, size_t nb_methods, void *context);
+
+/* Serve until `stop_fd` becomes readable.  Returns 0, or -errno. */
+int control_serve(struct control *control, int stop_fd);
+
+/* Close all connections and remove the socket's file. */
+void control_close(struct control *control);
+
+#endif
