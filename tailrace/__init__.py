@@ -1,0 +1,1 @@
+"""Tailrace: a deterministic host for virtual network functions, and the proof of it."""

@@ -1,0 +1,25 @@
+"""What was measured: the model of results.json, run folders, latency histograms.
+
+For those who measure (tailrace.measure, tailrace.cli), in the order of use:
+
+    with RunFolder.create(runs: Path, name: str, *, spec: str, host: dict, command: Sequence[str],
+                          versions: dict[str, str], fabric: str | None = None, oversubscribed: bool = False,
+                          notes: Sequence[str] = ()) -> RunFolder as folder:
+        folder.path, folder.logs         # Path of the folder, and of its logs/ for the daemons' stderr
+        folder.add_trial(result: dict,   # the tester's trial.result as it came
+                         *, name: str, profile: str, functions: int, offered_pps: float,
+                         no_loss_pps: float | None = None, rate_fraction: float | None = None) -> Trial
+        folder.note(text)                # one sentence that a reader must know
+        folder.invalidate(reason)        # a VNF died, ...: valid becomes false; the first reason stands
+    # leaving the block finishes the run; an exception (Ctrl-C too) first marks it invalid with the reason
+    folder.run                           # the Run so far, frozen
+    folder.write_report() -> Path        # report.html
+
+    load_run(folder: Path) -> Run        # raises ResultError
+    run.to_json() -> str                 # what --json prints
+
+    tailrace.report.table.print_run(run, console=None)   # the terminal's table
+
+results.json is on disk and whole after every call; until the run has finished it says that it has not. A trial with
+functions=0 is the floor; trials of the same profile that follow it get their share (chain less floor) by themselves.
+"""

@@ -1,0 +1,234 @@
+"""results.json: what one run measured, as frozen models.
+
+Every field says what it holds and in which unit; docs/results.schema.json is generated from here (see schema.py). Names
+are those of the spec, the command line and the report. Percentiles are nearest-rank (RFC 2330, section 11.3): the
+smallest latency that at least that share of the frames did not exceed.
+
+Nothing here touches a file; run.py does.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+FORMAT = 1
+"""The version of results.json that this Tailrace writes, and the newest that it reads."""
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
+
+
+class ResultError(Exception):
+    """Results that cannot be read, or that contradict themselves. The message is one line for the user."""
+
+
+class Record(BaseModel):
+    """What all models share: frozen, no unknown keys, no NaN or infinity."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+    )
+
+
+class Latency(Record):
+    """One-way latency in µs, over every frame received (all copies), on the tester's own clock."""
+
+    min: Amount = Field(description="Smallest latency, exact, in µs.")
+    average: Amount = Field(description="Arithmetic mean over every frame, exact, in µs.")
+    p50: Amount = Field(description="Median, in µs; like every percentile here at most 1 % above the exact quantile.")
+    p90: Amount = Field(description="90th percentile, in µs.")
+    p99: Amount = Field(description="99th percentile, in µs.")
+    p99_9: Amount = Field(alias="p99.9", description="99.9th percentile, in µs.")
+    p99_99: Amount = Field(alias="p99.99", description="99.99th percentile, in µs.")
+    max: Amount = Field(description="Largest latency, exact, in µs.")
+
+
+class Interval(Record):
+    """What one direction received in one interval of a trial."""
+
+    start_s: Amount = Field(description="Start of the interval, in seconds after the start of the trial.")
+    sent: Count = Field(description="Frames sent in the interval.")
+    received: Count = Field(description="Frames received in the interval, all copies.")
+    min_us: Amount | None = Field(description="Smallest latency in µs; null if nothing was received.")
+    avg_us: Amount | None = Field(description="Mean latency in µs; null if nothing was received.")
+    max_us: Amount | None = Field(description="Largest latency in µs; null if nothing was received.")
+
+
+class HistogramReference(Record):
+    """Where the whole latency distribution lies: a line of an HDR V2 histogram log in the run folder."""
+
+    file: str = Field(description="Path of the log, relative to the run folder.")
+    tag: str = Field(description="The tag of the line in the log.")
+
+
+class Traffic(Record):
+    """Counts, rates and latency of frames that went one way."""
+
+    name: str = Field(min_length=1, description="Name of the stream or direction, such as a-to-b.")
+    from_: str = Field(alias="from", min_length=1, description="The tester's port that sent.")
+    to: str = Field(min_length=1, description="The tester's port that received.")
+    offered: Count = Field(description="Frames that the trial meant to send.")
+    sent: Count = Field(description="Frames that the device under test took.")
+    unsent: Count = Field(description="Frames that the tester could not send; never counted as lost.")
+    received: Count = Field(description="Frames received, all copies, without foreign ones.")
+    lost: Count = Field(description="Frames sent and never received within the wait.")
+    duplicate: Count = Field(description="Copies of a frame after its first.")
+    out_of_sequence: Count = Field(description="Frames reordered by RFC 4737, section 3 (first copies only).")
+    beyond_window: Count = Field(
+        description="Frames so late that the analyser's window could not tell a duplicate from a first copy."
+    )
+    foreign: Count = Field(description="Frames received that this trial did not send.")
+    mean_frame: Amount = Field(description="Mean size of the received frames in bytes, with the FCS.")
+    mpps: Amount = Field(description="Rate received, without duplicates, in millions of frames a second.")
+    gbps_l1: Amount = Field(
+        description="The same rate in Gbit/s at layer 1: frame with FCS, plus 20 bytes of preamble and gap."
+    )
+    gbps_l2: Amount = Field(description="The same rate in Gbit/s at layer 2: frame with FCS.")
+    latency_us: Latency | None = Field(description="Latency in µs; null if no frame was received.")
+    histogram: HistogramReference | None = Field(description="The whole distribution; null if no frame was received.")
+
+    @property
+    def loss_ratio(self) -> float:
+        """Lost ÷ sent; 1 where frames were offered and none was sent, so that a dead port is never the better one."""
+        if self.sent:
+            return self.lost / self.sent
+        return 1.0 if self.offered else 0.0
+
+
+class Direction(Traffic):
+    """All traffic from one port of the tester to another."""
+
+    intervals: tuple[Interval, ...] = Field(description="The trial by interval, in order of time.")
+    streams: tuple[Traffic, ...] = Field(
+        default=(), description="The streams this direction is the sum of; empty where it is a single stream."
+    )
+
+
+class Share(Record):
+    """The functions' own share of the latency: the chain less the floor, same profile, same direction.
+
+    A difference of percentiles, which is not a percentile of differences; it may be negative where the two are closer
+    than the noise.
+    """
+
+    floor: str = Field(description="Name of the trial that measured the floor.")
+    average: float = Field(description="Difference of the means, in µs.")
+    p50: float = Field(description="Difference of the medians, in µs.")
+    p99: float = Field(description="Difference of the 99th percentiles, in µs.")
+    max: float = Field(description="Difference of the largest latencies, in µs.")
+
+
+class Trial(Record):
+    """One profile through one chain, at one rate."""
+
+    name: str = Field(min_length=1, description="Name of the trial, unique in the run.")
+    profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
+    functions: Count = Field(description="Functions in the chain; 0 is the tester's own floor.")
+    offered_pps: Amount = Field(
+        description="Intended rate of each direction in frames a second; 0 is as fast as possible."
+    )
+    no_loss_pps: Amount | None = Field(
+        description="Highest rate of each direction found without loss before the trial, in frames a second; "
+        "null if it was not looked for."
+    )
+    rate_fraction: Amount | None = Field(
+        description="offered_pps as a fraction of no_loss_pps; null if the rate was given outright."
+    )
+    duration_s: Amount = Field(description="How long the trial sent, in seconds.")
+    started: AwareDatetime = Field(description="When the trial started sending.")
+    valid: bool = Field(description="False if the figures must not be relied upon.")
+    reason: str | None = Field(description="Why the trial is not valid; null if it is.")
+    directions: tuple[Direction, ...] = Field(min_length=1, description="Every direction that carried traffic.")
+    headline: Count = Field(
+        description="Index of the worse direction: the greater loss ratio, then the larger p99, then the larger max."
+    )
+    share_us: Share | None = Field(
+        default=None, description="The functions' own share of the headline's latency; null without a floor."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Trial:
+        if self.headline >= len(self.directions):
+            raise ValueError(f"headline is {self.headline}, but there are {len(self.directions)} directions")
+        if self.valid != (self.reason is None):
+            raise ValueError("a reason is given exactly where valid is false")
+        return self
+
+    @property
+    def worse(self) -> Direction:
+        """The headline's direction."""
+        return self.directions[self.headline]
+
+    def total(self, field: str) -> int:
+        """The sum of a count (such as "lost") over all directions."""
+        return sum(int(getattr(direction, field)) for direction in self.directions)
+
+
+class Run(Record):
+    """results.json."""
+
+    format: int = Field(default=FORMAT, ge=1, le=FORMAT, description="Version of this format.")
+    id: str = Field(min_length=1, description="Name of the run folder.")
+    name: str = Field(min_length=1, description="What was run, such as demo.")
+    fabric: str | None = Field(default=None, description="What carried packets between the functions, such as tailrace.")
+    started: AwareDatetime = Field(description="When the run started.")
+    finished: AwareDatetime | None = Field(description="When the run ended; null while it runs or if it was cut off.")
+    valid: bool = Field(description="False if the run did not end as it should; what was measured is kept.")
+    reason: str | None = Field(description="Why the run is not valid; null if it is.")
+    command: tuple[str, ...] = Field(description="The command that made this run, as a list of arguments.")
+    versions: dict[str, str] = Field(description="Versions of Tailrace and of what it stood on, by name.")
+    host: dict[str, JsonValue] = Field(description="The host's facts.")
+    oversubscribed: bool = Field(description="True if polling threads outnumbered the cores.")
+    notes: tuple[str, ...] = Field(description="What a reader must know to judge the figures, one sentence each.")
+    trials: tuple[Trial, ...] = Field(description="The trials in the order in which they were measured.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Run:
+        if self.valid != (self.reason is None):
+            raise ValueError("a reason is given exactly where valid is false")
+        names = [trial.name for trial in self.trials]
+        if len(set(names)) != len(names):
+            raise ValueError("two trials have the same name")
+        return self
+
+    def to_json(self) -> str:
+        """The text of results.json."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+
+
+def parse_run(text: str | bytes, source: str = "results.json") -> Run:
+    """Return the run in the text of a results.json.
+
+    Raises ResultError, naming `source`, if the text is no JSON, breaks the schema, or is of a newer format.
+    """
+    try:
+        document: Any = json.loads(text)
+    except ValueError as error:
+        raise ResultError(f"{source}: not JSON: {error}") from error
+    version = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ResultError(f"{source}: no format version; is this a Tailrace results.json?")
+    if version > FORMAT:
+        raise ResultError(
+            f"{source}: written in format {version}, but this Tailrace reads up to format {FORMAT}; upgrade Tailrace"
+        )
+    try:
+        return Run.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise ResultError(f"{source}: {where}: {first['msg']}") from error
+
+
+def timestamp(seconds: float) -> datetime:
+    """The time `seconds` after the epoch, in UTC."""
+    return datetime.fromtimestamp(seconds, tz=UTC)
