@@ -1,0 +1,55 @@
+# Each target does its own set-up: Debian packages, .venv, build/.  With nothing to do that takes about a second.
+PREFIX ?= /usr/local
+# Seconds for each fuzz target: a short run with every test, a long one by `make fuzz FUZZ_SECONDS=600`.
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format fuzz fresh setup setup-test install uninstall clean
+
+help:
+	@echo 'make demo       set up, then measure a service chain on this machine (about 2 minutes)'
+	@echo 'make test       set up, then run every check and test'
+	@echo 'make bench      the cost of one hop beside Open vSwitch with DPDK, at 64, 512 and 1518 B'
+	@echo 'make lint       ruff, mypy, clang-format;  make format  applies the layout'
+	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS and keep the inputs it found'
+	@echo 'make fresh      prove demo and test in a Debian 12 where nothing is installed yet'
+	@echo 'make install    put tailrace on the PATH (PREFIX=/usr/local);  make uninstall  takes it away'
+	@echo 'make clean      remove what was built'
+
+setup:
+	@scripts/setup packages python build
+
+setup-test:
+	@scripts/setup test-packages python build
+
+demo: setup
+	@scripts/as-root .venv/bin/tailrace demo
+
+test:
+	@scripts/test
+
+bench: setup-test
+	@for frame in 64 512 1518; do scripts/as-root .venv/bin/tailrace bench hop --frame $$frame --against ovs-dpdk || exit; done
+
+lint: setup-test
+	@scripts/test lint
+
+format: setup-test
+	@.venv/bin/ruff check --fix --quiet . && .venv/bin/ruff format --quiet .
+	@find dataplane -name '*.[ch]' -exec clang-format -i {} +
+
+fuzz: setup-test
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_KEEP=yes scripts/test fuzz
+
+fresh:
+	@scripts/fresh $(FRESH)
+
+install: setup
+	@scripts/install $(PREFIX)
+
+uninstall:
+	@scripts/install --remove $(PREFIX)
+
+clean:
+	rm -rf .venv build build-asan build-fuzz tailrace.egg-info .mypy_cache .ruff_cache .hypothesis
+	find tailrace tests -name __pycache__ -prune -exec rm -rf {} +
