@@ -1,0 +1,175 @@
+"""What all tests share: where programs are, what a test needs of the machine, and a check that nothing is left behind.
+
+A test that needs something of the machine says so by a marker and is skipped with the reason where that is missing;
+`pytest -ra` prints the reasons.  The leftover check runs once, when the session ends, and fails the session.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SESSION = "TAILRACE_TEST_SESSION"
+PROGRAMS = ("tailrace-", "dpdk-testpmd", "ovs-vswitchd", "ovsdb-server")
+
+MARKERS = {
+    "requires_root": "needs root: network namespaces, huge pages, sandboxes",
+    "requires_hugepages": "reserves 2 MiB huge pages at run time, so it needs root and free memory",
+    "requires_program(name, ...)": "needs these programs on the PATH, or built (tailrace-...)",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, text in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {text}")
+
+
+def find_program(name: str, build: str = "build") -> Path | None:
+    """A program: ours from the build folder, others from the PATH or Open vSwitch's own folder; None if missing."""
+    if name.startswith("tailrace-"):
+        return next(iter(sorted((REPOSITORY / build).glob(f"*/{name}"))), None)
+    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin:/usr/lib/openvswitch-switch-dpdk"
+    found = shutil.which(name, path=path)
+    return Path(found) if found else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    hugepages = item.get_closest_marker("requires_hugepages")
+    if (item.get_closest_marker("requires_root") or hugepages) and os.geteuid() != 0:
+        pytest.skip("needs root; `make test` runs these by sudo")
+    if hugepages and not os.access("/proc/sys/vm/nr_hugepages", os.W_OK):
+        pytest.skip("needs huge pages, and /proc/sys/vm/nr_hugepages cannot be written here")
+    for marker in item.iter_markers("requires_program"):
+        for name in marker.args:
+            if find_program(name) is None:
+                pytest.skip(f"needs {name}; `make test` installs or builds it")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Path:
+    """The build folder, with the programs in switch/, vnf/, tester/ and bench/."""
+    folder = REPOSITORY / "build"
+    if not folder.is_dir():
+        pytest.skip("the data plane is not built: scripts/setup build")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def asan_binaries() -> Path:
+    """The same, built with the address and undefined-behaviour sanitizers."""
+    folder = REPOSITORY / "build-asan"
+    if not folder.is_dir():
+        pytest.skip("the sanitizer build is missing: scripts/setup asan")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tailrace() -> Path:
+    """The command as a user runs it."""
+    return REPOSITORY / ".venv/bin/tailrace"
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What Tailrace and the programs it starts can leave on a machine.
+
+    `others` are the programs that another test session runs beside us, told apart by the mark in their environment.
+    """
+
+    processes: frozenset[str]
+    others: frozenset[str]
+    sockets: frozenset[str]
+    mounts: frozenset[str]
+    namespaces: frozenset[str]
+    interfaces: frozenset[str]
+    hugepages: int
+
+    @classmethod
+    def now(cls) -> Belongings:
+        folders = (Path("/run/tailrace"), Path("/run/netns"))
+        return cls(
+            processes=frozenset(_processes(others=False)),
+            others=frozenset(_processes(others=True)),
+            sockets=frozenset(_sockets()),
+            mounts=frozenset(
+                line.split()[1]
+                for line in Path("/proc/self/mounts").read_text().splitlines()
+                if "tailrace" in line or line.split()[2] == "hugetlbfs"
+            ),
+            namespaces=frozenset(str(path) for folder in folders if folder.is_dir() for path in folder.rglob("*")),
+            interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
+            hugepages=int(Path("/proc/sys/vm/nr_hugepages").read_text()),
+        )
+
+
+def _processes(*, others: bool) -> Iterator[str]:
+    """Live processes (a defunct one whose parent does not reap is no leftover) of ours and of those we start."""
+    mark = f"{SESSION}=".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            continue
+        marks = [value.removeprefix(mark).decode() for value in environment if value.startswith(mark)]
+        theirs = bool(marks) and marks[0] != os.environ.get(SESSION)
+        if state != "Z" and theirs == others and Path(command).name.startswith(PROGRAMS):
+            yield f"{folder.name} {command}"
+
+
+def _sockets() -> Iterator[str]:
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        path = line.split(maxsplit=7)[7:]
+        if path and "tailrace" in path[0]:
+            yield path[0]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    os.environ[SESSION] = str(uuid.uuid4())
+    session.config.stash[_before] = Belongings.now()
+
+
+_before = pytest.StashKey[Belongings]()
+_left = pytest.StashKey[list[str]]()
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    before, after = session.config.stash.get(_before, None), Belongings.now()
+    if before is None:
+        return
+    if after.others or before.others:  # what is not a process cannot be told from theirs
+        before, after = (replace(after, processes=then.processes) for then in (before, after))
+    left = []
+    for kind in fields(Belongings):
+        was, now = getattr(before, kind.name), getattr(after, kind.name)
+        if kind.name == "others":
+            continue
+        if isinstance(now, int):
+            if now > was:
+                left.append(f"{kind.name}: {was} before, {now} now")
+        else:
+            left += [f"{kind.name}: {thing}" for thing in sorted(now - was)]
+    session.config.stash[_left] = left
+    if left and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left = config.stash.get(_left, [])
+    if left:
+        terminalreporter.section("left behind", red=True, bold=True)
+        for line in left:
+            terminalreporter.line(f"FAILED left behind: {line}")
