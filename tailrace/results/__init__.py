@@ -13,13 +13,18 @@ For those who measure (tailrace.measure, tailrace.cli), in the order of use:
         folder.invalidate(reason)        # a VNF died, ...: valid becomes false; the first reason stands
     # leaving the block finishes the run; an exception (Ctrl-C too) first marks it invalid with the reason
     folder.run                           # the Run so far, frozen
-    folder.write_report() -> Path        # report.html
 
     load_run(folder: Path) -> Run        # raises ResultError
     run.to_json() -> str                 # what --json prints
 
-    tailrace.report.table.print_run(run, console=None)   # the terminal's table
+    tailrace.report.table.print_run(run: Run, console: rich.console.Console | None = None) -> None
+    tailrace.report.html.write_report(folder: Path) -> Path     # report.html in the run folder, and where it is
 
 results.json is on disk and whole after every call; until the run has finished it says that it has not. A trial with
 functions=0 is the floor; trials of the same profile that follow it get their share (chain less floor) by themselves.
 """
+
+from tailrace.results.model import FORMAT, Direction, ResultError, Run, Trial, parse_run
+from tailrace.results.run import RunFolder, load_run
+
+__all__ = ["FORMAT", "Direction", "ResultError", "Run", "RunFolder", "Trial", "load_run", "parse_run"]

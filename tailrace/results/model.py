@@ -47,8 +47,12 @@ class Latency(Record):
     p50: Amount = Field(description="Median, in µs; like every percentile here at most 1 % above the exact quantile.")
     p90: Amount = Field(description="90th percentile, in µs.")
     p99: Amount = Field(description="99th percentile, in µs.")
-    p99_9: Amount = Field(alias="p99.9", description="99.9th percentile, in µs.")
-    p99_99: Amount = Field(alias="p99.99", description="99.99th percentile, in µs.")
+    p99_9: Amount = Field(
+        validation_alias="p99.9", serialization_alias="p99.9", description="99.9th percentile, in µs."
+    )
+    p99_99: Amount = Field(
+        validation_alias="p99.99", serialization_alias="p99.99", description="99.99th percentile, in µs."
+    )
     max: Amount = Field(description="Largest latency, exact, in µs.")
 
 
@@ -74,7 +78,9 @@ class Traffic(Record):
     """Counts, rates and latency of frames that went one way."""
 
     name: str = Field(min_length=1, description="Name of the stream or direction, such as a-to-b.")
-    from_: str = Field(alias="from", min_length=1, description="The tester's port that sent.")
+    from_: str = Field(
+        validation_alias="from", serialization_alias="from", min_length=1, description="The tester's port that sent."
+    )
     to: str = Field(min_length=1, description="The tester's port that received.")
     offered: Count = Field(description="Frames that the trial meant to send.")
     sent: Count = Field(description="Frames that the device under test took.")
@@ -179,7 +185,9 @@ class Run(Record):
     format: int = Field(default=FORMAT, ge=1, le=FORMAT, description="Version of this format.")
     id: str = Field(min_length=1, description="Name of the run folder.")
     name: str = Field(min_length=1, description="What was run, such as demo.")
-    fabric: str | None = Field(default=None, description="What carried packets between the functions, such as tailrace.")
+    fabric: str | None = Field(
+        default=None, description="What carried packets between the functions, such as tailrace."
+    )
     started: AwareDatetime = Field(description="When the run started.")
     finished: AwareDatetime | None = Field(description="When the run ended; null while it runs or if it was cut off.")
     valid: bool = Field(description="False if the run did not end as it should; what was measured is kept.")

@@ -1,0 +1,244 @@
+"""A run folder: everything about one run, complete and portable.
+
+    runs/2026-11-21-143005-demo/
+        spec.yaml  host.json  results.json  report.html  histograms/*.hlog  logs/*
+
+results.json is replaced whole after every step and says "not finished" until the end, so that a crash, even a power
+cut, leaves what was measured so far, and nobody can take it for a run that ended well.
+
+One thread owns a RunFolder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import JsonValue
+
+from tailrace.results.histogram import Histogram, log_text, read_log
+from tailrace.results.model import HistogramReference, Latency, ResultError, Run, Trial, parse_run
+from tailrace.results.trial import file_name, from_trial_result, share_of
+
+RESULTS = "results.json"
+UNFINISHED = "the run has not finished"
+
+
+class RunFolder:
+    """One run on disk, being written. Use it in a `with` block: leaving the block finishes the run."""
+
+    def __init__(self, path: Path, run: Run) -> None:
+        self.path = path
+        self.run = run
+        self._fault: str | None = None
+
+    @classmethod
+    def create(
+        cls,
+        runs: Path,
+        name: str,
+        *,
+        spec: str,
+        host: Mapping[str, JsonValue],
+        command: Sequence[str],
+        versions: Mapping[str, str],
+        fabric: str | None = None,
+        oversubscribed: bool = False,
+        notes: Sequence[str] = (),
+    ) -> RunFolder:
+        """Return a new folder <runs>/<date>-<time>-<name> (UTC) with the spec's text and the host's facts in it.
+
+        Never touches a folder that is there: a number is appended to the name. Raises OSError.
+        """
+        started = datetime.now(UTC)
+        path = _new_folder(runs, f"{started:%Y-%m-%d-%H%M%S}-{file_name(name)}")
+        (path / "histograms").mkdir()
+        (path / "logs").mkdir()
+        write_atomically(path / "spec.yaml", spec)
+        write_atomically(path / "host.json", json.dumps(host, indent=1, ensure_ascii=False) + "\n")
+        run = Run(
+            id=path.name,
+            name=name,
+            fabric=fabric,
+            started=started,
+            finished=None,
+            valid=False,
+            reason=UNFINISHED,
+            command=tuple(command),
+            versions=dict(versions),
+            host=dict(host),
+            oversubscribed=oversubscribed,
+            notes=tuple(notes),
+            trials=(),
+        )
+        folder = cls(path, run)
+        folder._update()
+        return folder
+
+    @property
+    def logs(self) -> Path:
+        """Where the daemons' own words go."""
+        return self.path / "logs"
+
+    def add_trial(
+        self,
+        result: Mapping[str, Any],
+        *,
+        name: str,
+        profile: str,
+        functions: int,
+        offered_pps: float,
+        no_loss_pps: float | None = None,
+        rate_fraction: float | None = None,
+    ) -> Trial:
+        """Keep the tester's trial.result and return the trial it makes, with its share if its floor was measured.
+
+        Rates are frames a second in each direction; the floor is the last valid trial of the profile with no functions.
+        A trial that is not valid makes the run invalid too. Raises ResultError if the result cannot be understood or
+        the name is taken, OSError if it cannot be written; what was kept before stays.
+        """
+        if any(trial.name == name for trial in self.run.trials):
+            raise ResultError(f"there is a trial {name} in {self.run.id} already")
+        measured = from_trial_result(
+            result,
+            name=name,
+            profile=profile,
+            functions=functions,
+            offered_pps=offered_pps,
+            no_loss_pps=no_loss_pps,
+            rate_fraction=rate_fraction,
+            log=self._new_log(name),
+        )
+        trial = measured.trial
+        floor = self._floor(profile) if functions else None
+        if floor is not None:
+            trial = trial.model_copy(update={"share_us": share_of(trial, floor)})
+        for log in {way.histogram.file for way in trial.directions if way.histogram}:
+            # The histograms first, so that whatever results.json refers to is there.
+            text = log_text(trial.started.timestamp(), trial.duration_s, measured.histograms)
+            write_atomically(self.path / log, text)
+        if trial.reason is not None:
+            self._fault = self._fault or f"{name}: {trial.reason}"
+        self._update(trials=(*self.run.trials, trial))
+        return trial
+
+    def note(self, text: str) -> None:
+        """Add a sentence that a reader must know to judge the figures; one that is there already is not repeated."""
+        if text not in self.run.notes:
+            self._update(notes=(*self.run.notes, text))
+
+    def invalidate(self, reason: str) -> None:
+        """Mark the run invalid. The first reason stands: what comes after is mostly its consequence."""
+        self._fault = self._fault or reason
+        self._update()
+
+    def finish(self) -> Run:
+        """Write the end of the run and return it: valid unless something said otherwise or nothing was measured."""
+        if not self.run.trials:
+            self._fault = self._fault or "nothing was measured"
+        self._update(finished=datetime.now(UTC), valid=self._fault is None, reason=self._fault)
+        return self.run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            self._fault = self._fault or ("interrupted" if interrupted else str(error) or type(error).__name__)
+        self.finish()
+
+    def _update(self, **changes: Any) -> None:
+        if self.run.finished is None and "finished" not in changes:
+            changes |= {"valid": False, "reason": self._fault or UNFINISHED}
+        elif self._fault is not None:
+            changes |= {"valid": False, "reason": self._fault}
+        run = Run(**{**dict(self.run), **changes})
+        write_atomically(self.path / RESULTS, run.to_json())
+        self.run = run
+
+    def _floor(self, profile: str) -> Trial | None:
+        floors = [trial for trial in self.run.trials if trial.profile == profile and not trial.functions]
+        return next((trial for trial in reversed(floors) if trial.valid), None)
+
+    def _new_log(self, name: str) -> str:
+        base = f"histograms/{file_name(name)}"
+        log, number = f"{base}.hlog", 1
+        while (self.path / log).exists():
+            number += 1
+            log = f"{base}-{number}.hlog"
+        return log
+
+
+def load_run(folder: Path) -> Run:
+    """Return the run in `folder` (or in a results.json given outright).
+
+    Raises ResultError if there is none, or it cannot be read or is of a newer format.
+    """
+    path = folder / RESULTS if folder.is_dir() else folder
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ResultError(f"{path}: {error.strerror or error}; is this a run folder?") from error
+    return parse_run(text, str(path))
+
+
+def load_histogram(folder: Path, reference: HistogramReference, latency: Latency) -> Histogram:
+    """Return the distribution that `reference` names in the run `folder`, with the exact extremes of its `latency`.
+
+    Raises ResultError if it lies outside the folder, is missing, or holds another distribution than `latency`'s.
+    """
+    path = (folder / reference.file).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ResultError(f"{reference.file}: outside the run folder")
+    found = read_log(path).get(reference.tag)
+    if found is None:
+        raise ResultError(f"{reference.file}: has no histogram with the tag {reference.tag}")
+    low, high = round(latency.min * 1e3), round(latency.max * 1e3)
+    exact = Histogram(found.counts, low, high, round(latency.average * 1e3 * found.count))
+    again = exact.latency()
+    if again is None or abs(again.p50 - latency.p50) > 1e-6 * latency.p50:
+        raise ResultError(f"{reference.file}: {reference.tag} is not the distribution that results.json speaks of")
+    return exact
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Put `text` at `path` so that a reader, and a crash, sees the old file or the new one whole. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _new_folder(runs: Path, name: str) -> Path:
+    runs.mkdir(parents=True, exist_ok=True)
+    path, number = runs / name, 1
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+            path = runs / f"{name}-{number}"
+        else:
+            return path
