@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <linux/vhost_types.h>
+#include <linux/virtio_config.h>
+#include <linux/virtio_net.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <rte_vhost.h>
+
+#include "common/grace.h"
+#include "common/log.h"
+#include "port/guest.h"
+
+/* The protocol's own feature bit (vhost-user specification, "Feature negotiation"). */
+#define VHOST_USER_F_PROTOCOL_FEATURES_BIT 30
+
+/*
+ * What a front end may negotiate.  No checksum or segmentation offload: a frame is whole and its network
+ * header zero.  No IOMMU_PLATFORM: its translation is internal to the library.
+ */
+static const uint64_t guest_features = 1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRTIO_F_ANY_LAYOUT |
+				       1ULL << VIRTIO_NET_F_MRG_RXBUF | 1ULL << VIRTIO_RING_F_INDIRECT_DESC |
+				       1ULL << VIRTIO_RING_F_EVENT_IDX | 1ULL << VHOST_USER_F_PROTOCOL_FEATURES_BIT;
+
+static const uint64_t guest_protocol_features =
+    1ULL << VHOST_USER_PROTOCOL_F_REPLY_ACK | 1ULL << VHOST_USER_PROTOCOL_F_STATUS;
+
+/* Messages of the front end that only ask (vhost-user specification, "Front-end message types"). */
+enum {
+	MESSAGE_GET_FEATURES = 1,
+	MESSAGE_SET_MEM_TABLE = 5,
+	MESSAGE_GET_PROTOCOL_FEATURES = 15,
+	MESSAGE_GET_QUEUE_NUM = 17,
+	MESSAGE_GET_CONFIG = 24,
+	MESSAGE_GET_STATUS = 40,
+};
+
+/* The ports that exist, for the callbacks, which know a port by its path. */
+static pthread_mutex_t guests_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct guest *guests;
+
+static struct guest *guest_at(const char *path)
+{
+	struct guest *guest;
+
+	pthread_mutex_lock(&guests_lock);
+	for (guest = guests; guest != NULL; guest = guest->next)
+		if (strcmp(guest->path, path) == 0)
+			break;
+	pthread_mutex_unlock(&guests_lock);
+	return guest;
+}
+
+/* The port that a device belongs to; NULL for one that was turned away. */
+static struct guest *guest_of(int vid)
+{
+	char path[sizeof(((struct guest *)0)->path)];
+	struct guest *guest;
+
+	if (rte_vhost_get_ifname(vid, path, sizeof(path)) != 0)
+		return NULL;
+	guest = guest_at(path);
+	return guest != NULL && atomic_load(&guest->vid) == vid ? guest : NULL;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+	const struct guest_region *left = a, *right = b;
+
+	return left->size < right->size ? 1 : left->size > right->size ? -1 : 0;
+}
+
+/* A private copy of the memory table.  Returns NULL when there is none that can be used. */
+static struct guest_memory *copy_memory(int vid)
+{
+	struct rte_vhost_memory *table;
+	struct guest_memory *memory;
+
+	if (rte_vhost_get_mem_table(vid, &table) != 0)
+		return NULL;
+	memory = calloc(1, sizeof(*memory));
+	if (memory == NULL || table->nregions > GUEST_REGIONS) {
+		free(memory);
+		free(table);
+		return NULL;
+	}
+	memory->nb_regions = table->nregions;
+	for (unsigned i = 0; i < memory->nb_regions; i++)
+		memory->regions[i] = (struct guest_region){
+		    .guest = table->regions[i].guest_phys_addr,
+		    .size = table->regions[i].size,
+		    .host = (uint8_t *)(uintptr_t)table->regions[i].host_user_addr,
+		};
+	qsort(memory->regions, memory->nb_regions, sizeof(memory->regions[0]), larger_first);
+	free(table);
+	return memory;
+}
+
+static bool aligned(const void *address, uintptr_t to)
+{
+	return ((uintptr_t)address & (to - 1)) == 0;
+}
+
+/* A snapshot of one ring as the front end has set it up, or NULL while it is not whole. */
+static struct virtqueue *snapshot(struct guest *guest, unsigned which)
+{
+	const int vid = atomic_load(&guest->vid);
+	struct rte_vhost_vring ring;
+	uint16_t available, used;
+	uint64_t features;
+	struct virtqueue *vring;
+
+	if (rte_vhost_get_negotiated_features(vid, &features) != 0 ||
+	    rte_vhost_get_vhost_vring(vid, which, &ring) != 0 ||
+	    rte_vhost_get_vring_base(vid, which, &available, &used) != 0)
+		return NULL;
+	if (ring.desc == NULL || ring.avail == NULL || ring.used == NULL || ring.size == 0 ||
+	    (ring.size & (ring.size - 1)) != 0)
+		return NULL;
+	vring = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_CACHE_LINE_ROUNDUP(sizeof(*vring)));
+	if (vring == NULL)
+		return NULL;
+	*vring = (struct virtqueue){
+	    .desc = ring.desc,
+	    .avail = ring.avail,
+	    .used = ring.used,
+	    .memory = guest->memory,
+	    .counters = guest->counters,
+	    .call_fd = ring.callfd >= 0 ? ring.callfd : -1,
+	    .size = ring.size,
+	    .header = features & (1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRTIO_NET_F_MRG_RXBUF) ? 12 : 10,
+	    .mergeable = features & 1ULL << VIRTIO_NET_F_MRG_RXBUF,
+	    .event_index = features & 1ULL << VIRTIO_RING_F_EVENT_IDX,
+	    .index = available,
+	    .fault = __atomic_load_n(&guest->fault[which], __ATOMIC_RELAXED),
+	    .report = &guest->fault[which],
+	};
+	/* Section 2.6: the table on 16 bytes, the rings on 2 and 4. */
+	if (!aligned(ring.desc, 16) || !aligned(ring.avail, 2) || !aligned(ring.used, 4))
+		vring_quarantine(vring, VRING_FAULT_alignment);
+	else if (vring->fault == VRING_FAULT_NONE)
+		vring_start(vring);
+	return vring;
+}
+
+/* Take the rings away from the workers, and tell the library where they stand. */
+static void withdraw(struct guest *guest)
+{
+	struct virtqueue *was[GUEST_VRINGS];
+	bool any = false;
+
+	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
+		was[i] = atomic_exchange(&guest->live[i], NULL);
+		any |= was[i] != NULL;
+	}
+	if (!any)
+		return;
+	grace_wait();
+	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
+		if (was[i] == NULL)
+			continue;
+		rte_vhost_set_vring_base(atomic_load(&guest->vid), i, was[i]->index, was[i]->index);
+		free(was[i]);
+	}
+	free(guest->memory);
+	guest->memory = NULL;
+}
+
+/* Give the workers what may be served now. */
+static void publish(struct guest *guest)
+{
+	withdraw(guest);
+	if (!guest->running || !guest->memory_valid)
+		return;
+	guest->memory = copy_memory(atomic_load(&guest->vid));
+	if (guest->memory == NULL)
+		return;
+	for (unsigned i = 0; i < GUEST_VRINGS; i++)
+		if (guest->enabled[i])
+			atomic_store_explicit(&guest->live[i], snapshot(guest, i), memory_order_release);
+}
+
+static bool only_asks(uint32_t message)
+{
+	return message == MESSAGE_GET_FEATURES || message == MESSAGE_GET_PROTOCOL_FEATURES ||
+	       message == MESSAGE_GET_QUEUE_NUM || message == MESSAGE_GET_CONFIG || message == MESSAGE_GET_STATUS;
+}
+
+/*
+ * Before the library acts on a message.  A memory table, among others, is replaced without destroy_device(),
+ * so the rings are withdrawn here.  Ring locks of the library are held; workers take none of them.
+ */
+static enum rte_vhost_msg_result before_message(int vid, void *message)
+{
+	struct guest *guest = guest_of(vid);
+	const uint32_t request = *(const uint32_t *)message;
+
+	if (guest == NULL || only_asks(request))
+		return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+	withdraw(guest);
+	/* If the library refuses the table it keeps stale ring addresses; nothing is served until it takes one. */
+	if (request == MESSAGE_SET_MEM_TABLE)
+		guest->memory_valid = false;
+	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+}
+
+/* After the library has acted on a message with success. */
+static enum rte_vhost_msg_result after_message(int vid, void *message)
+{
+	struct guest *guest = guest_of(vid);
+	const uint32_t request = *(const uint32_t *)message;
+
+	if (guest == NULL || only_asks(request))
+		return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+	if (request == MESSAGE_SET_MEM_TABLE)
+		guest->memory_valid = true;
+	publish(guest);
+	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+}
+
+static const struct rte_vhost_user_extern_ops guest_hooks = {
+    .pre_msg_handle = before_message,
+    .post_msg_handle = after_message,
+};
+
+static int on_connection(int vid)
+{
+	char path[sizeof(((struct guest *)0)->path)];
+	struct guest *guest;
+	int none = -1;
+
+	if (rte_vhost_get_ifname(vid, path, sizeof(path)) != 0)
+		return -1;
+	guest = guest_at(path);
+	/* One front end for each port: a second one is turned away and the first is not disturbed. */
+	if (guest == NULL || !atomic_compare_exchange_strong(&guest->vid, &none, vid))
+		return -1;
+	guest->memory_valid = false;
+	guest->running = false;
+	if (rte_vhost_extern_callback_register(vid, &guest_hooks, NULL) != 0) {
+		atomic_store(&guest->vid, -1);
+		return -1;
+	}
+	return 0;
+}
+
+static void on_disconnection(int vid)
+{
+	struct guest *guest = guest_of(vid);
+
+	if (guest == NULL)
+		return;
+	withdraw(guest);
+	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
+		guest->enabled[i] = false;
+		__atomic_store_n(&guest->fault[i], VRING_FAULT_NONE, __ATOMIC_RELAXED);
+	}
+	atomic_store(&guest->vid, -1);
+}
+
+static int on_ready(int vid)
+{
+	struct guest *guest = guest_of(vid);
+
+	if (guest == NULL)
+		return -1;
+	guest->running = true;
+	publish(guest);
+	return 0;
+}
+
+static void on_stop(int vid)
+{
+	struct guest *guest = guest_of(vid);
+
+	if (guest == NULL)
+		return;
+	withdraw(guest);
+	guest->running = false;
+	/* The guest resets its rings: what was wrong with the old ones is past. */
+	for (unsigned i = 0; i < GUEST_VRINGS; i++)
+		__atomic_store_n(&guest->fault[i], VRING_FAULT_NONE, __ATOMIC_RELAXED);
+}
+
+static int on_enable(int vid, uint16_t which, int enable)
+{
+	struct guest *guest = guest_of(vid);
+
+	if (guest == NULL || which >= GUEST_VRINGS)
+		return 0;
+	guest->enabled[which] = enable;
+	publish(guest);
+	return 0;
+}
+
+static const struct rte_vhost_device_ops guest_callbacks = {
+    .new_connection = on_connection,
+    .destroy_connection = on_disconnection,
+    .new_device = on_ready,
+    .destroy_device = on_stop,
+    .vring_state_changed = on_enable,
+};
+
+/* A socket file that nobody listens on is left over from a crash: remove it. */
+static int clear_stale(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd, rc;
+
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	rc = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? -EADDRINUSE : -errno;
+	close(fd);
+	if (rc == -ECONNREFUSED)
+		return unlink(path) == 0 ? 0 : -errno;
+	return rc == -ENOENT ? 0 : rc;
+}
+
+int guest_open(struct guest *guest, const char *path, bool client, struct queue_counters *counters)
+{
+	int rc;
+
+	if (strlen(path) >= sizeof(guest->path))
+		return -ENAMETOOLONG;
+	if (!client && (rc = clear_stale(path)) != 0)
+		return rc;
+	*guest = (struct guest){.counters = counters, .client = client, .vid = -1};
+	strcpy(guest->path, path);
+
+	pthread_mutex_lock(&guests_lock);
+	guest->next = guests;
+	guests = guest;
+	pthread_mutex_unlock(&guests_lock);
+
+	errno = 0;
+	if (rte_vhost_driver_register(path, client ? RTE_VHOST_USER_CLIENT : 0) != 0) {
+		rc = errno ? -errno : -ENOSPC;
+		goto forget;
+	}
+	if (rte_vhost_driver_set_features(path, guest_features) != 0 ||
+	    rte_vhost_driver_set_protocol_features(path, guest_protocol_features) != 0 ||
+	    rte_vhost_driver_callback_register(path, &guest_callbacks) != 0) {
+		rc = -EIO;
+		goto unregister;
+	}
+	errno = 0;
+	if (rte_vhost_driver_start(path) != 0) {
+		rc = errno ? -errno : -EIO;
+		goto unregister;
+	}
+	return 0;
+
+unregister:
+	rte_vhost_driver_unregister(path);
+forget:
+	guest->vid = -1;
+	guest_close(guest);
+	return rc;
+}
+
+void guest_close(struct guest *guest)
+{
+	struct guest **at;
+
+	/* Ends the connection and calls back; a second call finds nothing to do. */
+	rte_vhost_driver_unregister(guest->path);
+	pthread_mutex_lock(&guests_lock);
+	for (at = &guests; *at != NULL; at = &(*at)->next)
+		if (*at == guest) {
+			*at = guest->next;
+			break;
+		}
+	pthread_mutex_unlock(&guests_lock);
+}
+
+enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault)
+{
+	bool up = false;
+
+	*fault = VRING_FAULT_NONE;
+	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
+		enum vring_fault found = __atomic_load_n(&guest->fault[i], __ATOMIC_RELAXED);
+
+		if (found != VRING_FAULT_NONE)
+			*fault = found;
+		up |= atomic_load(&guest->live[i]) != NULL;
+	}
+	if (*fault != VRING_FAULT_NONE)
+		return GUEST_QUARANTINED;
+	return up ? GUEST_UP : GUEST_WAITING;
+}
