@@ -1,0 +1,178 @@
+"""The columns of the table of results, and the warnings: the words and numbers that terminal and HTML share.
+
+Whatever comes from a host, a spec or a device is untrusted; plain() takes out what could move a terminal's cursor, and
+escaping for HTML is the template's.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.results.model import Direction, Latency, Run, Share, Trial
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: two lines of heading, and the text of a trial's cell."""
+
+    group: str
+    title: str
+    unit: str
+    cell: Callable[[Trial], str]
+    fault: bool = False
+    """True if anything but 0 is a fault of the device under test."""
+
+
+def plain(text: str) -> str:
+    """`text` on one line and without control characters (a terminal would obey them)."""
+    return "".join(" " if unicodedata.category(char) in {"Cc", "Cf", "Zl", "Zp", "Cs"} else char for char in text)
+
+
+def count(number: int) -> str:
+    """12345 as 12,345."""
+    return f"{number:,}"
+
+
+def mega(number: float) -> str:
+    """A rate with four significant digits, and at most four decimals."""
+    return f"{number:.4f}" if number < 1 else f"{number:.3f}" if number < 100 else f"{number:.1f}"
+
+
+def microseconds(number: float) -> str:
+    """A time in µs with three significant digits or whole microseconds: 4.21, 35.2, 812, 12,345; -0.40 too."""
+    size = abs(number)
+    return f"{number:.2f}" if size < 9.995 else f"{number:.1f}" if size < 99.95 else f"{number:,.0f}"
+
+
+def profile_name(profile: str) -> str:
+    """A profile as it is read: "64 B", "IMIX", "pcap"."""
+    return f"{profile} B" if profile.isdecimal() else "IMIX" if profile == "imix" else plain(profile)
+
+
+def chain_name(functions: int) -> str:
+    """A chain by its length: "floor", "1 VNF", "2 VNFs"."""
+    return "floor" if functions == 0 else f"{functions} VNF{'s' if functions > 1 else ''}"
+
+
+def trial_name(trial: Trial) -> str:
+    """Such as "64 B, 2 VNFs"."""
+    return f"{profile_name(trial.profile)}, {chain_name(trial.functions)}"
+
+
+def _latency(field: str) -> Callable[[Trial], str]:
+    def cell(trial: Trial) -> str:
+        latency: Latency | None = trial.worse.latency_us
+        return MISSING if latency is None else microseconds(getattr(latency, field))
+
+    return cell
+
+
+def _share(field: str) -> Callable[[Trial], str]:
+    def cell(trial: Trial) -> str:
+        share: Share | None = trial.share_us
+        return MISSING if share is None else microseconds(getattr(share, field))
+
+    return cell
+
+
+def _total(field: str) -> Callable[[Trial], str]:
+    return lambda trial: count(trial.total(field))
+
+
+def _offered(trial: Trial) -> str:
+    return mega(trial.offered_pps / 1e6) if trial.offered_pps else "max"
+
+
+NAMING = (
+    Column("", "frames", "", lambda trial: profile_name(trial.profile) + ("" if trial.valid else " !")),
+    Column("", "VNFs", "", lambda trial: str(trial.functions) if trial.functions else "floor"),
+)
+TRAFFIC = (
+    Column("traffic", "offered", "Mpps", _offered),
+    Column("traffic", "received", "Mpps", lambda trial: mega(trial.worse.mpps)),
+    Column("traffic", "layer 1", "Gbps", lambda trial: mega(trial.worse.gbps_l1)),
+    Column("frames of all directions", "lost", "", _total("lost"), fault=True),
+    Column("frames of all directions", "dupli-", "cate", _total("duplicate"), fault=True),
+    Column("frames of all directions", "out of", "seq.", _total("out_of_sequence"), fault=True),
+)
+LATENCY = (
+    Column("latency", "min", "µs", _latency("min")),
+    Column("latency", "avg", "µs", _latency("average")),
+    Column("latency", "p50", "µs", _latency("p50")),
+    Column("latency", "p99", "µs", _latency("p99")),
+    Column("latency", "p99.9", "µs", _latency("p99_9")),
+    Column("latency", "max", "µs", _latency("max")),
+    Column("VNFs' own share", "p50", "share", _share("p50")),
+    Column("VNFs' own share", "p99", "share", _share("p99")),
+)
+
+FAULTS = ("lost", "duplicate", "out_of_sequence")
+"""The counts that are 0 where a device under test has done its work."""
+
+READING = (
+    "One row for each trial. Rates and latency are those of the worse direction: the one with the greater loss ratio, "
+    "then the larger p99. Lost, duplicate and out of sequence are of all directions together.",
+    "Latency is one-way, of every frame received. Gbps at layer 1: frame with FCS, and 20 bytes of preamble and gap.",
+    "Share: the VNFs' own, in µs: the chain's latency less the floor's (tester to tester), each at its offered rate.",
+)
+
+
+def in_order(run: Run) -> list[Trial]:
+    """The trials as a table shows them: by frame size, then other profiles by name, then length of chain."""
+
+    def place(trial: Trial) -> tuple[bool, int, str, int]:
+        fixed = trial.profile.isdecimal()
+        return (not fixed, int(trial.profile) if fixed else 0, trial.profile, trial.functions)
+
+    return sorted(run.trials, key=place)
+
+
+def verdict(run: Run) -> str:
+    """One sentence on loss, duplication and order over the whole run."""
+    if not run.trials:
+        return "Nothing was measured."
+    sent = sum(trial.total("sent") for trial in run.trials)
+    faults = {
+        "lost": sum(trial.total("lost") for trial in run.trials),
+        "duplicated": sum(trial.total("duplicate") for trial in run.trials),
+        "out of sequence": sum(trial.total("out_of_sequence") for trial in run.trials),
+    }
+    if not sent:
+        return "No frame was sent."
+    if not any(faults.values()):
+        return f"Of {count(sent)} frames sent, none was lost, duplicated or out of sequence."
+    told = ", ".join(f"{count(number)} {name}" for name, number in faults.items() if number)
+    return f"Of {count(sent)} frames sent: {told}."
+
+
+def warnings(run: Run) -> list[str]:
+    """What a reader must know to judge the figures, the most important first; control characters taken out."""
+    told = []
+    if run.oversubscribed:
+        told.append("Polling threads outnumber this host's cores: latencies include waiting for a core.")
+    for trial in run.trials:
+        if trial.reason is not None:
+            told.append(f"{trial_name(trial)} (trial {trial.name}) is not valid: {trial.reason}.")
+        told += [f"{trial_name(trial)}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
+    return [plain(text) for text in (*told, *run.notes)]
+
+
+def _faults(way: Direction) -> list[str]:
+    told = []
+    if way.unsent:
+        ratio = way.unsent / way.offered if way.offered else 1.0
+        told.append(
+            f"the tester could not send {count(way.unsent)} frames ({ratio:.2%} of those offered): the rate was lower."
+        )
+    if way.beyond_window:
+        told.append(
+            f"{count(way.beyond_window)} frames came too late for the analyser's window; loss and duplication are "
+            "uncertain by as many."
+        )
+    if way.foreign:
+        told.append(f"{count(way.foreign)} frames arrived that this trial had not sent.")
+    return told

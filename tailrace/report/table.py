@@ -1,0 +1,81 @@
+"""The terminal's table of results: one where it fits, else traffic and latency one above the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.report.figures import (
+    FAULTS,
+    LATENCY,
+    NAMING,
+    READING,
+    TRAFFIC,
+    Column,
+    in_order,
+    plain,
+    verdict,
+    warnings,
+)
+from tailrace.results.model import Run, Trial
+
+
+def print_run(run: Run, console: Console | None = None) -> None:
+    """Print `run`: warnings (an oversubscribed host first), the table, how to read it, and the verdict."""
+    console = console or Console()
+    told = warnings(run)
+    if run.oversubscribed:
+        console.print(Text(told.pop(0), style="yellow"))
+    if not run.valid:
+        console.print(Text(f"Not valid: {plain(run.reason or '')}", style="bold red"))
+    heading = f"{plain(run.name)}, {run.started:%Y-%m-%d %H:%M:%S} UTC"
+    console.print(Text(f"{heading}, fabric {plain(run.fabric)}" if run.fabric else heading, style="bold"))
+    console.print(table(run, console))
+    for text in READING:
+        console.print(Text(text, style="dim"))
+    for text in told:
+        console.print(Text(text, style="yellow"))
+    clean = run.valid and not any(trial.total(field) for trial in run.trials for field in FAULTS)
+    console.print(Text(verdict(run), style="green" if clean else "red"))
+
+
+def table(run: Run, console: Console) -> RenderableType:
+    """The table of `run` for the width of `console`: whole, or as two or more, each with the names of its rows."""
+    trials = in_order(run)
+
+    def fits(columns: Sequence[Column]) -> bool:
+        made = _table(trials, (*NAMING, *columns))
+        return Measurement.get(console, console.options.update(max_width=10_000), made).maximum <= console.width
+
+    if fits((*TRAFFIC, *LATENCY)):
+        return _table(trials, (*NAMING, *TRAFFIC, *LATENCY))
+    parts: list[list[Column]] = []
+    for half in (TRAFFIC, LATENCY):
+        parts.append([])
+        for column in half:
+            if parts[-1] and not fits([*parts[-1], column]):
+                parts.append([])
+            parts[-1].append(column)
+    return Group(*(_table(trials, (*NAMING, *part)) for part in parts))
+
+
+def _table(trials: Sequence[Trial], columns: Sequence[Column]) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        heading = f"{column.title}\n{column.unit}"
+        made.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
+    for number, trial in enumerate(trials):
+        last = number + 1 == len(trials) or trials[number + 1].profile != trial.profile
+        cells = [_cell(column, trial) for column in columns]
+        made.add_row(*cells, style=None if trial.valid else "red", end_section=last)
+    return made
+
+
+def _cell(column: Column, trial: Trial) -> Text:
+    text = column.cell(trial)
+    return Text(text, style="bold red" if column.fault and text != "0" else "")

@@ -1,0 +1,159 @@
+"use strict";
+// Draws the charts of report.html from the JSON in #data. Everything untrusted reaches the page as text, never as markup.
+(() => {
+  const profiles = JSON.parse(document.getElementById("data").textContent);
+  const narrow = window.matchMedia("(max-width: 600px)");
+  let drawn = [];
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const micro = (value) => {
+    if (value == null) return "–";
+    const digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + " µs";
+  };
+
+  // x = 1 / (1 - p): 1 is 0 %, 10 is 90 %, 1000 is 99.9 %.
+  const percent = (x) => {
+    const decades = Math.log10(x);
+    const digits = Math.max(0, Math.ceil(decades - 1e-9) - 2) + (Number.isInteger(Math.round(decades * 1e6) / 1e6) ? 0 : 1);
+    return (100 * (1 - 1 / x)).toFixed(digits) + " %";
+  };
+
+  const powers = (low, high, factors) => {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)) - 1; power <= Math.ceil(Math.log10(high)); power++)
+      for (const factor of factors) {
+        const value = factor * 10 ** power;
+        if (value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9)) found.push(Number(value.toPrecision(6)));
+      }
+    return found;
+  };
+
+  const latencies = (u, axis, low, high) => {
+    const fine = powers(low, high, [1, 2, 5]);
+    return fine.length <= 9 ? fine : powers(low, high, [1]);
+  };
+
+  const latencyRange = (u, low, high) => (low == null ? [1, 10] : [low / 1.25, Math.max(high * 1.25, low * 2)]);
+
+  const axis = (more) => ({
+    stroke: () => colour("--soft"),
+    grid: { stroke: () => colour("--line"), width: 1 },
+    ticks: { stroke: () => colour("--line"), width: 1, size: 4 },
+    font: "12px system-ui, sans-serif",
+    filter: (u, splits) => splits, // the default thins out a logarithmic axis by its own rule
+    ...more,
+  });
+
+  const latencyAxis = () =>
+    axis({
+      size: 58,
+      splits: latencies,
+      values: (u, splits) => splits.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 3 })),
+    });
+
+  const lines = (series, points) =>
+    series.map((one) => ({
+      label: one.label,
+      stroke: () => colour("--s" + (one.functions % 8)),
+      dash: one.functions === 0 ? [6, 4] : undefined,
+      width: one.functions === 0 ? 1.5 : 2,
+      points: { show: points, size: 4 },
+      value: (u, value) => micro(value),
+    }));
+
+  const box = (place, title) => {
+    const made = document.createElement("div");
+    made.className = "chart";
+    const heading = document.createElement("h3");
+    heading.textContent = title + ", latency in µs";
+    made.append(heading);
+    place.append(made);
+    return made;
+  };
+
+  const draw = (place, options, data) => {
+    const size = () => ({ width: Math.floor(place.clientWidth), height: narrow.matches ? 240 : 280 });
+    const chart = new uPlot({ ...size(), padding: [10, 16, 0, 0], legend: { live: true }, ...options }, data, place);
+    drawn.push({ chart, size });
+  };
+
+  const percentileChart = (place, profile) => {
+    const wanted = (u, low, high) => {
+      const decades = powers(low, high, [1]);
+      const room = (u.bbox.width / devicePixelRatio / Math.max(1, decades.length - 1)) | 0;
+      const step = room < 30 ? 3 : room < 60 ? 2 : 1;
+      return decades.filter((value, index) => index % step === 0);
+    };
+    draw(
+      place,
+      {
+        scales: {
+          x: { time: false, distr: 3, range: (u, low, high) => [1, Math.max(high, 10)] },
+          y: { distr: 3, range: latencyRange },
+        },
+        axes: [
+          axis({ size: 30, splits: (u, index, low, high) => wanted(u, low, high), values: (u, splits) => splits.map(percent) }),
+          latencyAxis(),
+        ],
+        series: [{ label: "percentile", value: (u, value) => (value == null ? "–" : percent(value)) }, ...lines(profile.percentiles, false)],
+      },
+      [profile.axis, ...profile.percentiles.map((one) => one.y)],
+    );
+  };
+
+  const timeChart = (place, profile) => {
+    // join() keeps a null (nothing received: a gap) apart from a time that another trial has and this one has not.
+    const data = uPlot.join(profile.maxima.map((one) => [one.x, one.y]));
+    draw(
+      place,
+      {
+        scales: { x: { time: false }, y: { distr: 3, range: latencyRange } },
+        axes: [axis({ size: 30, values: (u, splits) => splits.map((value) => +value.toFixed(6) + " s") }), latencyAxis()],
+        series: [
+          { label: "time", value: (u, value) => (value == null ? "–" : +value.toFixed(3) + " s") },
+          ...lines(profile.maxima, data[0].length <= 120),
+        ],
+      },
+      data,
+    );
+  };
+
+  const render = () => {
+    for (const [id, make] of [["percentiles", percentileChart], ["maxima", timeChart]]) {
+      const place = document.getElementById(id);
+      if (!place) continue;
+      place.replaceChildren();
+      // All boxes first: how wide one is depends on how many there are.
+      const shown = profiles.filter((profile) => profile[id].length);
+      const boxes = shown.map((profile) => box(place, profile.title));
+      shown.forEach((profile, index) => make(boxes[index], profile));
+    }
+  };
+
+  const redraw = () => {
+    drawn.forEach(({ chart }) => chart.destroy());
+    drawn = [];
+    render();
+  };
+
+  render();
+  let waiting;
+  window.addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => drawn.forEach(({ chart, size }) => chart.setSize(size())), 100);
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  // Paper is white: print in light colours, with everything unfolded.
+  window.addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("print");
+    document.querySelectorAll("details").forEach((one) => { one.open = true; });
+    redraw();
+  });
+  window.addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("print");
+    redraw();
+  });
+  document.documentElement.dataset.charts = String(drawn.length);
+})();

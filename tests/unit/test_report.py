@@ -1,0 +1,366 @@
+"""Reports: the table fits its terminal, the page is safe with hostile input, and a real browser draws it."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tester_results import both_ways, latency, result, samples_of, stream
+
+from tailrace.report import curves, figures
+from tailrace.report.html import facts, write_report
+from tailrace.report.table import print_run
+from tailrace.results import ResultError, Run, RunFolder
+from tailrace.results.histogram import Histogram, from_tester
+from tailrace.results.model import Interval
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\x1b[31m\u202e&amp;'\""
+
+
+def run_folder(runs: Path, *, profiles: tuple[str, ...] = ("64", "imix"), chains: int = 3, **changes: Any) -> RunFolder:
+    arguments: dict[str, Any] = {
+        "spec": "fabric: tailrace\n",
+        "host": {"cpu": {"model": "Some CPU", "cores": 2}, "flags": ["constant_tsc"], "isolated": None},
+        "command": ["tailrace", "demo", "--runs", "my runs"],
+        "versions": {"tailrace": "0.1.0"},
+        "fabric": "tailrace",
+    }
+    with RunFolder.create(runs, "demo", **{**arguments, **changes}) as folder:
+        for profile in profiles:
+            for functions in range(chains):
+                document = both_ways(3_000, seed=functions, base_ns=3_000 * (1 + functions))
+                add(folder, document, profile, functions)
+    return folder
+
+
+def add(folder: RunFolder, document: dict[str, Any], profile: str = "64", functions: int = 0, **changes: Any) -> None:
+    arguments = {"name": f"{profile}-{functions}", "offered_pps": 1.5e6, **changes}
+    folder.add_trial(document, profile=profile, functions=functions, **arguments)
+
+
+def printed(run: Run, width: int) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), force_terminal=True)  # noqa: PTH123, SIM115
+    print_run(run, console)
+    return console.export_text()
+
+
+# The terminal
+
+
+def test_at_120_columns_there_is_one_table(tmp_path: Path) -> None:
+    run = run_folder(tmp_path).run
+    text = printed(run, 120)
+    assert text.count("frames   VNFs") == 1
+    latency = run.trials[2].worse.latency_us
+    assert latency is not None
+    row = next(line for line in text.splitlines() if line.startswith(" 64 B") and " 2 " in line).split()
+    assert row[:6] == ["64", "B", "2", "1.500", "0.0030", "0.0020"]
+    assert row[6:9] == ["0", "0", "0"]
+    assert float(row[9]) == pytest.approx(latency.min, rel=0.005)
+    assert float(row[12]) == pytest.approx(latency.p99, rel=0.005)
+    assert float(row[14]) == pytest.approx(latency.max, rel=0.005)
+    share = run.trials[2].share_us
+    assert share is not None
+    assert row[15:] == [figures.microseconds(share.p50), figures.microseconds(share.p99)]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_cell_is_cut_or_wrapped(tmp_path: Path, width: int) -> None:
+    folder = run_folder(tmp_path, chains=2)
+    slow = stream([9_000_000_000] * 50, lost=123_456_789, duplicate=7, out_of_sequence=1_234_567)
+    with folder:
+        add(folder, result(slow), "1518", 2)
+    text = printed(folder.run, width)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    assert "…" not in text
+    for figure in ("123,456,789", "1,234,567", "9,000,000"):
+        assert figure in text
+    # At 80 columns the latency of such frames needs two tables by itself.
+    assert text.count("VNFs  ") == {80: 3, 120: 2}[width]
+
+
+def test_an_oversubscribed_host_is_the_first_thing_said(tmp_path: Path) -> None:
+    run = run_folder(tmp_path, oversubscribed=True).run
+    assert printed(run, 120).splitlines()[0].startswith("Polling threads outnumber")
+    assert printed(run, 120).count("Polling threads") == 1
+
+
+def test_rows_are_in_order_of_size_then_chain(tmp_path: Path) -> None:
+    run = run_folder(tmp_path, profiles=("1518", "imix", "64", "256"), chains=2).run
+    order = [(trial.profile, trial.functions) for trial in figures.in_order(run)]
+    assert order == [(profile, chain) for profile in ("64", "256", "1518", "imix") for chain in (0, 1)]
+
+
+def test_faults_of_either_direction_are_in_the_table_and_the_verdict(tmp_path: Path) -> None:
+    # The worse direction is the one that lost; the disorder of the other must not vanish.
+    a = stream([5_000] * 100, lost=2)
+    b = stream([5_000] * 100, "b-to-a", duplicate=3, out_of_sequence=4, foreign=5, offered=103, unsent=6)
+    with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
+        add(folder, result(a, b))
+    text = printed(folder.run, 120)
+    row = next(line for line in text.splitlines() if line.startswith(" 64 B"))
+    assert row.split()[6:9] == ["2", "3", "4"]
+    assert "Of 199 frames sent: 2 lost, 3 duplicated, 4 out of sequence." in text
+    assert "b-to-a: the tester could not send 6 frames (5.83% of those offered)" in text
+    assert "b-to-a: 5 frames arrived that this trial had not sent" in text
+
+
+def test_a_run_without_fault_says_so_and_only_then(tmp_path: Path) -> None:
+    run = run_folder(tmp_path).run
+    assert "Of 36,000 frames sent, none was lost, duplicated or out of sequence." in printed(run, 120)
+
+
+def test_an_invalid_run_and_trial_say_why(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={})
+    with pytest.raises(RuntimeError), folder:
+        add(folder, result(stream([], lost=3), stopped=True))
+        raise RuntimeError("later")
+    text = printed(folder.run, 120)
+    assert text.splitlines()[0] == "Not valid: 64-0: stopped before its end"
+    assert " 64 B !" in text
+    assert "64 B, floor (trial 64-0) is not valid: stopped before its end" in text
+
+
+def test_a_terminal_is_not_obeyed_to(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, notes=["\x1b[2Jgone [bold]x[/bold]\r"], fabric="a\x9b31mb")
+    with folder:
+        folder.invalidate("\x07[red]bell\u202e")
+    text = printed(folder.run, 200)
+    assert "[bold]x[/bold]" in text
+    assert "[red]bell" in text
+    assert not set("\x1b\x07\r\x9b\u202e") & set(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0.00"),
+        (4.206, "4.21"),
+        (9.996, "10.0"),
+        (35.24, "35.2"),
+        (99.96, "100"),
+        (12_345.4, "12,345"),
+        (-0.4, "-0.40"),
+    ],
+)
+def test_microseconds(number: float, text: str) -> None:
+    assert figures.microseconds(number) == text
+
+
+# Curves
+
+
+def test_the_curve_is_the_quantiles() -> None:
+    samples = sorted(samples_of(10_000, 5))
+    histogram = from_tester(latency(samples))
+    axis = curves.grid(10_000)
+    assert (axis[0], axis[-1], len(axis)) == (1, 10_000, 4 * curves.PER_DECADE + 1)
+    values = curves.by_percentile(histogram, axis)
+    for x, value in zip(axis[:-1], values[:-1], strict=True):
+        assert value is not None
+        exact = samples[max(1, math.ceil(10_000 * (1 - 1 / x) - 1e-6)) - 1] / 1e3
+        assert exact <= value <= exact * 1.01
+    assert values[-1] == samples[-1] / 1e3
+    at_99 = values[2 * curves.PER_DECADE]
+    figures_ = histogram.latency()
+    assert figures_ is not None
+    assert at_99 == figures_.p99
+
+
+def test_a_shorter_curve_ends_at_its_own_maximum() -> None:
+    values = curves.by_percentile(from_tester(latency([1_000, 2_000, 70_000])), curves.grid(1_000))
+    drawn = [value for value in values if value is not None]
+    assert drawn[-1] == 70
+    assert values[len(drawn) :] == [None] * (len(values) - len(drawn))
+    assert drawn[-2] < 70
+    assert curves.by_percentile(Histogram(), curves.grid(10)) == [None] * len(curves.grid(10))
+    assert curves.by_percentile(from_tester(latency([5_000])), curves.grid(1)) == [5]
+
+
+def test_thinning_keeps_every_maximum_and_every_gap(tmp_path: Path) -> None:
+    way = run_folder(tmp_path, profiles=("64",), chains=1).run.trials[0].worse
+
+    def interval(number: int, us: float | None) -> Interval:
+        return Interval(start_s=number, sent=1, received=int(us is not None), min_us=us, avg_us=us, max_us=us)
+
+    number = 3 * curves.LONGEST
+    long = [interval(index, None if 30 <= index < 36 else 5) for index in range(number)]
+    long[4_001] = interval(4_001, 777)
+    starts, maxima = curves.over_time(way.model_copy(update={"intervals": tuple(long)}))
+    assert len(starts) == curves.LONGEST
+    assert maxima[4_001 // 3] == 777
+    assert [index for index, value in enumerate(maxima) if value is None] == [10, 11]
+
+
+# The page
+
+
+class Page(HTMLParser):
+    """What a browser would make elements and attributes of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+
+def test_the_page_is_one_small_file_that_asks_for_nothing(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, profiles=("64", "256", "1518", "imix"))
+    path = write_report(folder.path)
+    assert path == folder.path / "report.html"
+    assert path.stat().st_size < 1_000_000
+    elements = Page(path.read_text()).elements
+    for tag, attributes in elements:
+        assert tag not in {"iframe", "object", "embed", "img"}
+        assert attributes.get("src") is None
+        assert (attributes.get("href") or "data:").startswith("data:")
+    assert not re.search(r"url\(|@import", path.read_text())
+
+
+def test_the_page_holds_the_figures_of_the_run(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    text = write_report(folder.path).read_text()
+    cells = [html.unescape(cell) for cell in re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", text)]
+    for trial in folder.run.trials:
+        for column in (*figures.NAMING, *figures.TRAFFIC, *figures.LATENCY):
+            assert column.cell(trial) in cells
+    assert "tailrace demo --runs &#39;my runs&#39;" in text
+    assert "fabric: tailrace" in text
+    assert "cpu: model" in cells
+    assert "Some CPU" in cells
+    assert "none was lost, duplicated or out of sequence" in text
+    assert "Not valid" not in text
+    data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[0])
+    assert [profile["title"] for profile in data] == ["64 B", "IMIX"]
+    worst = folder.run.trials[2].worse
+    assert worst.latency_us is not None
+    drawn = [value for value in data[0]["percentiles"][2]["y"] if value is not None]
+    assert drawn[-1] == pytest.approx(worst.latency_us.max, rel=1e-5)
+    assert max(data[0]["maxima"][2]["y"]) == pytest.approx(worst.latency_us.max, rel=1e-5)
+
+
+def hostile_folder(runs: Path) -> RunFolder:
+    folder = run_folder(
+        runs,
+        spec=HOSTILE,
+        host={HOSTILE: {HOSTILE: [HOSTILE]}},
+        command=[HOSTILE],
+        versions={HOSTILE: HOSTILE, "tailrace": HOSTILE},
+        fabric=HOSTILE,
+        notes=[HOSTILE],
+    )
+    with folder:
+        odd = stream(samples_of(100, 1)) | {"name": HOSTILE, "from": HOSTILE, "to": "b", "foreign": 1}
+        add(folder, result(odd), HOSTILE, 1, name=HOSTILE)
+        folder.invalidate(HOSTILE)
+    return folder
+
+
+def test_hostile_strings_stay_text(tmp_path: Path) -> None:
+    ordinary = write_report(run_folder(tmp_path / "a").path).read_text()
+    hostile = write_report(hostile_folder(tmp_path / "b").path).read_text()
+    assert "owned" in hostile
+    elements = Page(hostile).elements
+    assert (
+        [tag for tag, _ in elements].count("script") == [tag for tag, _ in Page(ordinary).elements].count("script") == 3
+    )
+    assert not [attributes for _, attributes in elements if any(name.startswith("on") for name in attributes)]
+    assert "img" not in [tag for tag, _ in elements]
+
+
+def test_an_invalid_run_has_a_banner_with_the_reason(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, oversubscribed=True)
+    with folder:
+        folder.invalidate('the function "first" was killed by signal 9')
+    text = html.unescape(write_report(folder.path).read_text())
+    assert 'role="alert"><strong>Not valid: the function "first" was killed by signal 9' in text
+    assert "Polling threads outnumber" in text
+
+
+def test_a_lost_histogram_costs_its_curve_and_is_said(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, profiles=("64",), chains=2)
+    (folder.path / "histograms/64-1.hlog").unlink()
+    (folder.path / "spec.yaml").unlink()
+    text = write_report(folder.path).read_text()
+    assert "No curve for 64 B, 1 VNF" in text
+    assert "No spec" in text
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', text, re.S)[0])
+    assert len(data[0]["percentiles"]) == 1
+    assert len(data[0]["maxima"]) == 2
+
+
+def test_a_run_that_measured_nothing_still_has_a_report(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, profiles=())
+    text = write_report(folder.path).read_text()
+    assert "Not valid: nothing was measured" in text
+    assert "<h2>Results" not in text
+
+
+def test_no_report_without_results(tmp_path: Path) -> None:
+    with pytest.raises(ResultError):
+        write_report(tmp_path)
+
+
+def test_facts_are_flattened() -> None:
+    tree = {"cpu": {"cores": 2, "smt": False}, "flags": ["a", "b"], "none": [], "numa": [{"mib": 1}], "x": None}
+    assert facts(tree) == [
+        ("cpu: cores", "2"),
+        ("cpu: smt", "no"),
+        ("flags", "a, b"),
+        ("none", "none"),
+        ("numa 0: mib", "1"),
+        ("x", "unknown"),
+    ]
+
+
+# A real browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def browse(page: Path, profile: Path, width: int) -> tuple[str, list[str]]:
+    """The document after its scripts ran, and what the console said."""
+    assert CHROMIUM is not None
+    done = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={profile}", "--enable-logging=stderr", f"--window-size={width},2000", "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
+@pytest.mark.parametrize("kind", ["ordinary", "hostile", "empty"])
+def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, kind: str) -> None:
+    if kind == "hostile":
+        folder, charts = hostile_folder(tmp_path), 6
+    elif kind == "empty":
+        # No frame came back at all: a time axis without a point, and no distribution.
+        with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
+            add(folder, result(stream([], lost=5)))
+        charts = 1
+    else:
+        folder, charts = run_folder(tmp_path), 4
+    document, console = browse(write_report(folder.path), tmp_path / "profile", 1280)
+    assert console == []
+    assert f'data-charts="{charts}"' in document
+    assert document.count("<canvas") == charts
+    title = re.search(r"<title>(.*?)</title>", document, re.S)
+    assert title is not None
+    assert "owned" not in title[1]
