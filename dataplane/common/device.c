@@ -15,6 +15,7 @@
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
 #include <rte_ethdev.h>
+#include <rte_ether.h>
 #include <rte_pci.h>
 
 #include "device.h"
@@ -29,8 +30,8 @@ static const struct {
 	const char *scheme;
 	enum device_kind kind;
 } schemes[] = {
-	{"vhost:", DEVICE_VHOST},     {"vhost-server:", DEVICE_VHOST_SERVER},
-	{"if:", DEVICE_INTERFACE},    {"pci:", DEVICE_PCI},
+	{"vhost:", DEVICE_VHOST},  {"vhost-server:", DEVICE_VHOST_SERVER},
+	{"if:", DEVICE_INTERFACE}, {"pci:", DEVICE_PCI},
 	{"vdev:", DEVICE_VDEV},
 };
 
@@ -79,8 +80,7 @@ static int parse(const char *uri, enum device_kind *kind, const char **target, s
 		return 0;
 	case DEVICE_INTERFACE:
 		if (strlen(*target) >= IFNAMSIZ)
-			return fail(error, -EINVAL, "%s: an interface's name has at most %d bytes", uri,
-				    IFNAMSIZ - 1);
+			return fail(error, -EINVAL, "%s: an interface's name has at most %d bytes", uri, IFNAMSIZ - 1);
 		return 0;
 	case DEVICE_PCI:
 		if (rte_pci_addr_parse(*target, &address) != 0)
@@ -203,6 +203,16 @@ static int probe_server(const char *path, const char *arguments)
 	return rc;
 }
 
+/* DPDK's words for a vhost-user front end.  Without an address the driver makes one up, and complains. */
+static void describe_front_end(const struct device *device, const char *mode, char *arguments, size_t size)
+{
+	struct rte_ether_addr mac;
+
+	rte_eth_random_addr(mac.addr_bytes);
+	snprintf(arguments, size, "%s,path=%s,queue_size=%d%s,mac=" RTE_ETHER_ADDR_PRT_FMT, device->name,
+		 device->target, DEVICE_DESCRIPTORS, mode, RTE_ETHER_ADDR_BYTES(&mac));
+}
+
 /* Make the device known to DPDK: fills in its name and ethdev id. */
 static int probe(struct device *device, struct device_error *error)
 {
@@ -215,8 +225,7 @@ static int probe(struct device *device, struct device_error *error)
 		if (rc != 0)
 			return rc;
 		snprintf(device->name, sizeof(device->name), "net_virtio_user%u", nb_made++);
-		snprintf(arguments, sizeof(arguments), "%s,path=%s,queue_size=%d", device->name, device->target,
-			 DEVICE_DESCRIPTORS);
+		describe_front_end(device, "", arguments, sizeof(arguments));
 		if (rte_dev_probe(arguments) == 0)
 			break;
 		rc = try_connect(device->target);
@@ -233,8 +242,7 @@ static int probe(struct device *device, struct device_error *error)
 		if (rc != 0)
 			return rc;
 		snprintf(device->name, sizeof(device->name), "net_virtio_user%u", nb_made++);
-		snprintf(arguments, sizeof(arguments), "%s,path=%s,server=1,queue_size=%d", device->name,
-			 device->target, DEVICE_DESCRIPTORS);
+		describe_front_end(device, ",server=1", arguments, sizeof(arguments));
 		if (probe_server(device->target, arguments) != 0)
 			return fail(error, -EIO,
 				    "%s: could not listen there, or what connected was no vhost-user back end; check "
@@ -262,8 +270,7 @@ static int probe(struct device *device, struct device_error *error)
 				    device->target, device->target);
 		break;
 	case DEVICE_VDEV:
-		snprintf(device->name, sizeof(device->name), "%.*s", (int)strcspn(device->target, ","),
-			 device->target);
+		snprintf(device->name, sizeof(device->name), "%.*s", (int)strcspn(device->target, ","), device->target);
 		if (rte_eth_dev_get_port_by_name(device->name, &device->port) == 0)
 			return fail(error, -EBUSY, "device %s is in use; give it another number", device->name);
 		if (rte_dev_probe(device->target) != 0)
@@ -276,7 +283,8 @@ static int probe(struct device *device, struct device_error *error)
 
 		/* A PCI driver may choose the name of its port itself. */
 		device->port = RTE_MAX_ETHPORTS;
-		RTE_ETH_FOREACH_MATCHING_DEV(device->port, device->name, &iterator) {
+		RTE_ETH_FOREACH_MATCHING_DEV(device->port, device->name, &iterator)
+		{
 			rte_eth_iterator_cleanup(&iterator);
 			break;
 		}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Durations counted by size: exact up to 255 ns, then 128 steps for each doubling (at most 0.8 % wide), up to
+ * 17.18 s.  Nothing is sampled and nothing is averaged on the way in; minimum, maximum and sum are the true ones.
+ * The layout is HdrHistogram's with a lowest value of 1 and two significant digits, so that its tools read it:
+ * http://hdrhistogram.org.
+ * One thread records; others read once it has finished.
+ */
+#ifndef TAILRACE_COMMON_HISTOGRAM_H
+#define TAILRACE_COMMON_HISTOGRAM_H
+
+#include <stdint.h>
+
+/* How many, the smallest, the largest and the total; `min` is UINT64_MAX while empty. */
+struct tally {
+	uint64_t count;
+	uint64_t min;
+	uint64_t max;
+	uint64_t sum;
+};
+
+#define TALLY_EMPTY ((struct tally){.min = UINT64_MAX})
+
+static inline void tally_add(struct tally *tally, uint64_t value)
+{
+	tally->count++;
+	tally->sum += value;
+	tally->min = value < tally->min ? value : tally->min;
+	tally->max = value > tally->max ? value : tally->max;
+}
+
+static inline void tally_merge(struct tally *into, const struct tally *from)
+{
+	into->count += from->count;
+	into->sum += from->sum;
+	into->min = from->min < into->min ? from->min : into->min;
+	into->max = from->max > into->max ? from->max : into->max;
+}
+
+enum {
+	HISTOGRAM_STEP_BITS = 7, /* 128 steps for each doubling */
+	HISTOGRAM_VALUE_BITS = 34,
+	HISTOGRAM_SIZE = (HISTOGRAM_VALUE_BITS - HISTOGRAM_STEP_BITS + 1) << HISTOGRAM_STEP_BITS,
+};
+
+#define HISTOGRAM_HIGHEST ((UINT64_C(1) << HISTOGRAM_VALUE_BITS) - 1)
+
+struct histogram {
+	struct tally tally;
+	uint64_t overflow; /* values above HISTOGRAM_HIGHEST; they stand in the last count as well */
+	uint64_t counts[HISTOGRAM_SIZE];
+};
+
+void histogram_clear(struct histogram *histogram);
+
+/* The count that a value up to HISTOGRAM_HIGHEST belongs to. */
+static inline uint32_t histogram_index(uint64_t value)
+{
+	uint32_t shift = 63 - HISTOGRAM_STEP_BITS - __builtin_clzll(value | (1 << HISTOGRAM_STEP_BITS));
+
+	return (shift << HISTOGRAM_STEP_BITS) + (uint32_t)(value >> shift);
+}
+
+/* Count a value, leaving the tally to the caller, who may merge one for a whole burst. */
+static inline void histogram_count(struct histogram *histogram, uint64_t value)
+{
+	if (__builtin_expect(value > HISTOGRAM_HIGHEST, 0)) {
+		histogram->overflow++;
+		value = HISTOGRAM_HIGHEST;
+	}
+	histogram->counts[histogram_index(value)]++;
+}
+
+static inline void histogram_record(struct histogram *histogram, uint64_t value)
+{
+	histogram_count(histogram, value);
+	tally_add(&histogram->tally, value);
+}
+
+/* The smallest and the largest value of a count. */
+uint64_t histogram_lowest_at(uint32_t index);
+uint64_t histogram_highest_at(uint32_t index);
+
+/*
+ * The value that `percentile` (0 to 100) per cent of the values do not exceed, rounded up within its count but
+ * never above the true maximum; 0 of an empty histogram.
+ */
+uint64_t histogram_percentile(const struct histogram *histogram, double percentile);
+
+#endif
