@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_cycles.h>
+#include <rte_ethdev.h>
+
+#include "common/signature.h"
+#include "loop.h"
+
+enum {
+	IDLE_TICK = 10,		 /* ms between two looks at the receive rings, when there is no trial */
+	IDLE_TICKS_OF_LINK = 10, /* ... and at the links */
+};
+
+#define DRAINED	      1e-3 /* seconds without a frame after which the rings are taken as drained */
+#define DRAIN_LONGEST 0.2  /* seconds; then the trial starts all the same, and counts what comes as foreign */
+#define QUIET	      0.1  /* seconds that a port is silent before its link is looked at */
+
+/* The signature of a received frame, copied to `room` if it is not in one piece; NULL if the frame is too short. */
+static inline const void *signature_place(const struct rte_mbuf *mbuf, void *room)
+{
+	if (likely(mbuf->nb_segs == 1 && mbuf->data_len >= SIGNATURE_SIZE))
+		return rte_pktmbuf_mtod_offset(mbuf, const uint8_t *, mbuf->data_len - SIGNATURE_SIZE);
+	if (mbuf->pkt_len < SIGNATURE_SIZE)
+		return NULL;
+	return rte_pktmbuf_read(mbuf, mbuf->pkt_len - SIGNATURE_SIZE, SIGNATURE_SIZE, room);
+}
+
+/* Add what a burst brought for one stream. */
+static inline void credit(struct trial *trial, struct stream *stream, const struct tally *latency, uint64_t bytes,
+			  uint64_t now)
+{
+	if (unlikely(stream->received == 0))
+		stream->first_received = now;
+	stream->last_received = now;
+	stream->received += latency->count;
+	stream->received_bytes += bytes;
+	tally_merge(&stream->latency.tally, latency);
+	tally_merge(&stream->intervals[trial->nb_intervals - 1].latency, latency);
+	atomic_store_explicit(&stream->received_so_far, stream->received, memory_order_relaxed);
+}
+
+static inline void analyse(const struct loop *loop, struct trial *trial, uint16_t port, struct rte_mbuf **burst,
+			   uint16_t nb_frames, uint64_t now)
+{
+	struct stream *stream = NULL;
+	struct tally latency = TALLY_EMPTY;
+	uint64_t bytes = 0;
+
+	for (uint16_t i = 0; i < nb_frames; i++)
+		rte_prefetch0(rte_pktmbuf_mtod_offset(burst[i], uint8_t *, burst[i]->data_len - SIGNATURE_SIZE));
+
+	for (uint16_t i = 0; i < nb_frames; i++) {
+		uint8_t room[SIGNATURE_SIZE];
+		const void *place = signature_place(burst[i], room);
+		struct signature signature;
+		uint64_t ns;
+
+		if (unlikely(place == NULL || !signature_read(place, trial->key, &signature) ||
+			     signature.stream >= trial->nb_streams || trial->streams[signature.stream].to != port)) {
+			trial->foreign[port]++;
+			continue;
+		}
+		if (unlikely(stream != &trial->streams[signature.stream])) {
+			if (stream != NULL)
+				credit(trial, stream, &latency, bytes, now);
+			stream = &trial->streams[signature.stream];
+			latency = TALLY_EMPTY;
+			bytes = 0;
+		}
+		ns = clock_ns(&loop->rate, (now - signature.time) & SIGNATURE_MASK);
+		histogram_count(&stream->latency, ns);
+		tally_add(&latency, ns);
+		sequence_record(&stream->sequence, signature.sequence);
+		bytes += burst[i]->pkt_len + RTE_ETHER_CRC_LEN;
+	}
+	if (stream != NULL)
+		credit(trial, stream, &latency, bytes, now);
+}
+
+static inline void receive(struct loop *loop, struct trial *trial, uint16_t port)
+{
+	struct rte_mbuf *burst[FRAME_BURST];
+	uint16_t nb_frames = rte_eth_rx_burst(loop->ports[port].device.port, 0, burst, FRAME_BURST);
+	uint64_t now;
+
+	if (nb_frames == 0)
+		return;
+	now = rte_rdtsc();
+	loop->ports[port].last_heard = now;
+	analyse(loop, trial, port, burst, nb_frames, now);
+	rte_pktmbuf_free_bulk(burst, nb_frames);
+}
+
+static inline void transmit(struct loop *loop, struct trial *trial, uint16_t number)
+{
+	struct stream *stream = &trial->streams[number];
+	uint32_t allowed = pace_allow(&stream->pace, rte_rdtsc() - trial->started, FRAME_BURST);
+	uint16_t nb_made = stream->nb_held, nb_frames, nb_sent;
+	uint64_t bytes = 0, now;
+
+	if (allowed == 0)
+		return;
+	for (; nb_made < allowed; nb_made++) {
+		stream->burst[nb_made] = frames_next(&stream->frames);
+		if (unlikely(stream->burst[nb_made] == NULL))
+			break;
+	}
+	nb_frames = RTE_MIN(nb_made, allowed);
+
+	/* Frames that the port did not take last time are signed anew: they have not been sent. */
+	now = rte_rdtsc();
+	for (uint16_t i = 0; i < nb_frames; i++) {
+		struct rte_mbuf *mbuf = stream->burst[i];
+
+		signature_write(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len - SIGNATURE_SIZE), trial->key,
+				number, stream->next + i, now);
+		bytes += mbuf->data_len + RTE_ETHER_CRC_LEN;
+	}
+	nb_sent = rte_eth_tx_burst(loop->ports[stream->from].device.port, 0, stream->burst, nb_frames);
+
+	stream->nb_held = nb_made - nb_sent;
+	if (unlikely(stream->nb_held > 0)) {
+		for (uint16_t i = nb_sent; i < nb_frames; i++)
+			bytes -= stream->burst[i]->data_len + RTE_ETHER_CRC_LEN;
+		for (uint16_t i = 0; i < stream->nb_held; i++)
+			stream->burst[i] = stream->burst[nb_sent + i];
+	}
+	if (nb_sent == 0)
+		return;
+	stream->next += nb_sent;
+	stream->pace.sent += nb_sent;
+	stream->sent_bytes += bytes;
+	stream->intervals[trial->nb_intervals - 1].sent += nb_sent;
+	if (unlikely(stream->first_sent == 0))
+		stream->first_sent = now;
+	stream->last_sent = now;
+	atomic_store_explicit(&stream->sent_so_far, stream->pace.sent, memory_order_relaxed);
+}
+
+static bool all_sent(const struct trial *trial, uint64_t elapsed)
+{
+	for (uint16_t i = 0; i < trial->nb_streams; i++)
+		if (!pace_finished(&trial->streams[i].pace, elapsed))
+			return false;
+	return true;
+}
+
+/*
+ * Look at the link of a port that has been silent for a while: a look costs a system call, which frames under way
+ * should not wait for.  Returns false if it is down.
+ */
+static inline bool check_link(struct loop_port *port, uint64_t quiet, uint64_t now)
+{
+	if (likely(now - port->last_heard < quiet))
+		return true;
+	port->last_heard = now;
+	if (device_link_up(&port->device))
+		return true;
+	atomic_store_explicit(&port->up, false, memory_order_relaxed);
+	return false;
+}
+
+/* Empty the receive rings once; returns how many frames there were. */
+static uint32_t drain(struct loop *loop)
+{
+	struct rte_mbuf *burst[FRAME_BURST];
+	uint32_t nb_drained = 0;
+
+	for (uint16_t i = 0; i < loop->nb_ports; i++) {
+		/* As many as a ring holds, lest a back end that never stops keep us here. */
+		for (uint32_t nb_left = DEVICE_DESCRIPTORS; nb_left > 0; nb_left -= FRAME_BURST) {
+			uint16_t nb_frames = rte_eth_rx_burst(loop->ports[i].device.port, 0, burst, FRAME_BURST);
+
+			if (nb_frames == 0)
+				break;
+			rte_pktmbuf_free_bulk(burst, nb_frames);
+			nb_drained += nb_frames;
+		}
+	}
+	return nb_drained;
+}
+
+static void drain_leftovers(struct loop *loop)
+{
+	uint64_t begin = rte_rdtsc(), quiet_since = begin, now = begin;
+
+	while (now - quiet_since < clock_cycles(&loop->rate, DRAINED) &&
+	       now - begin < clock_cycles(&loop->rate, DRAIN_LONGEST)) {
+		uint32_t nb_drained = drain(loop);
+
+		now = rte_rdtsc();
+		if (nb_drained > 0)
+			quiet_since = now;
+	}
+}
+
+static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
+{
+	const uint64_t wait = clock_cycles(&loop->rate, trial->wait), quiet = clock_cycles(&loop->rate, QUIET);
+	bool sending = true;
+
+	for (;;) {
+		uint64_t now;
+
+		for (uint16_t port = 0; port < loop->nb_ports; port++)
+			receive(loop, trial, port);
+		if (sending)
+			for (uint16_t i = 0; i < trial->nb_streams; i++)
+				transmit(loop, trial, i);
+
+		now = rte_rdtsc();
+		atomic_store_explicit(&trial->elapsed, now - trial->started, memory_order_relaxed);
+		if (unlikely(now >= trial->interval_end))
+			trial_next_interval(trial, now);
+		if (sending) {
+			bool stop = atomic_load_explicit(&trial->stop, memory_order_relaxed);
+
+			if (unlikely(stop || all_sent(trial, now - trial->started))) {
+				trial->stopped = stop;
+				trial->ended = now;
+				sending = false;
+				atomic_store_explicit(&trial->state, TRIAL_WAITING, memory_order_relaxed);
+			}
+		} else if (now - trial->ended >= wait || atomic_load_explicit(&loop->quit, memory_order_relaxed)) {
+			return TRIAL_DONE;
+		}
+		for (uint16_t i = 0; i < loop->nb_ports; i++)
+			if (unlikely(!check_link(&loop->ports[i], quiet, now))) {
+				if (sending)
+					trial->ended = now;
+				snprintf(trial->reason, sizeof(trial->reason),
+					 "the link of port %s (%.128s) went down during the trial", loop->ports[i].name,
+					 loop->ports[i].uri);
+				return TRIAL_FAILED;
+			}
+	}
+}
+
+static void run_trial(struct loop *loop, struct trial *trial)
+{
+	enum trial_state state;
+	struct timespec wall;
+
+	drain_leftovers(loop);
+	clock_gettime(CLOCK_REALTIME, &wall);
+	trial->started_at = (double)wall.tv_sec + (double)wall.tv_nsec / 1e9;
+	trial->started = rte_rdtsc();
+	trial_begin_intervals(trial, &loop->rate, trial->started);
+	for (uint16_t i = 0; i < loop->nb_ports; i++)
+		loop->ports[i].last_heard = trial->started;
+
+	state = send_and_receive(loop, trial);
+
+	for (uint16_t i = 0; i < trial->nb_streams; i++) {
+		struct stream *stream = &trial->streams[i];
+
+		rte_pktmbuf_free_bulk(stream->burst, stream->nb_held);
+		stream->nb_held = 0;
+	}
+	/* From here on the trial is the control thread's. */
+	atomic_store_explicit(&trial->state, state, memory_order_relaxed);
+	atomic_store_explicit(&loop->trial, NULL, memory_order_release);
+}
+
+int loop_open(struct loop *loop)
+{
+	loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return loop->wake_fd < 0 ? -errno : 0;
+}
+
+int loop_run(void *context)
+{
+	struct loop *loop = context;
+	unsigned ticks = 0;
+
+	while (!atomic_load_explicit(&loop->quit, memory_order_acquire)) {
+		struct trial *trial = atomic_load_explicit(&loop->trial, memory_order_acquire);
+		struct pollfd wake = {.fd = loop->wake_fd, .events = POLLIN};
+		uint64_t value;
+
+		if (trial != NULL) {
+			run_trial(loop, trial);
+			continue;
+		}
+		drain(loop);
+		if (ticks++ % IDLE_TICKS_OF_LINK == 0)
+			for (uint16_t i = 0; i < loop->nb_ports; i++)
+				atomic_store_explicit(&loop->ports[i].up, device_link_up(&loop->ports[i].device),
+						      memory_order_relaxed);
+		if (poll(&wake, 1, IDLE_TICK) == 1 && read(loop->wake_fd, &value, sizeof(value)) < 0)
+			continue; /* nothing to read: the flags say what there is to do */
+	}
+	return 0;
+}
+
+static void wake(struct loop *loop)
+{
+	uint64_t one = 1;
+
+	/* The counter cannot be full, and a missed wake-up would cost one tick. */
+	(void)!write(loop->wake_fd, &one, sizeof(one));
+}
+
+void loop_start(struct loop *loop, struct trial *trial)
+{
+	atomic_store_explicit(&trial->state, TRIAL_RUNNING, memory_order_relaxed);
+	atomic_store_explicit(&loop->trial, trial, memory_order_release);
+	wake(loop);
+}
+
+void loop_stop(struct loop *loop)
+{
+	struct trial *trial = atomic_load_explicit(&loop->trial, memory_order_acquire);
+
+	if (trial != NULL)
+		atomic_store_explicit(&trial->stop, true, memory_order_relaxed);
+}
+
+bool loop_busy(struct loop *loop)
+{
+	return atomic_load_explicit(&loop->trial, memory_order_acquire) != NULL;
+}
+
+void loop_quit(struct loop *loop)
+{
+	atomic_store_explicit(&loop->quit, true, memory_order_release);
+	loop_stop(loop);
+	wake(loop);
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include <rte_common.h>
+#include <rte_version.h>
+
+#include <sys/random.h>
+
+#include "common/signature.h"
+#include "methods.h"
+
+enum {
+	WEIGHT_LARGEST = 1000000,
+	LONGEST_TRIAL = 30 * 86400, /* seconds; so below */
+	LONGEST_WAIT = 3600,
+};
+
+#define SHORTEST_INTERVAL 1e-3
+#define FASTEST		  1e9 /* frames a second; above any port, below any TSC */
+
+/* An object of parameters, read key by key; `where` ("streams[0].") tells which in messages. */
+struct parameters {
+	json_t *object;
+	char where[48];
+	struct control_error *error;
+};
+
+/* Refuse keys that are not in the list, which ends with NULL.  Returns 0 or -EINVAL with the error filled in. */
+static int check_keys(const struct parameters *parameters, const char *const *known)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach (parameters->object, key, value) {
+		size_t i = 0;
+
+		while (known[i] != NULL && strcmp(known[i], key) != 0)
+			i++;
+		if (known[i] == NULL) {
+			control_fail(parameters->error, CONTROL_INVALID_PARAMS, "%s%.64s: unknown key",
+				     parameters->where, key);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static int wrong(const struct parameters *parameters, const char *key, const char *expected)
+{
+	control_fail(parameters->error, CONTROL_INVALID_PARAMS, "%s%s: expected %s", parameters->where, key, expected);
+	return -EINVAL;
+}
+
+/* Read a number from low to high; a missing one is the fallback, or wrong if that is NAN. */
+static int take_number(const struct parameters *parameters, const char *key, double low, double high, double fallback,
+		       double *number)
+{
+	json_t *value = json_object_get(parameters->object, key);
+	char expected[96];
+
+	*number = value != NULL ? json_number_value(value) : fallback;
+	if ((value == NULL || json_is_number(value)) && *number >= low && *number <= high)
+		return 0;
+	snprintf(expected, sizeof(expected), "a number from %.16g to %.16g", low, high);
+	return wrong(parameters, key, expected);
+}
+
+static int take_integer(const struct parameters *parameters, const char *key, json_int_t low, json_int_t high,
+			json_int_t fallback, json_int_t *number)
+{
+	json_t *value = json_object_get(parameters->object, key);
+	char expected[96];
+
+	*number = value != NULL ? json_integer_value(value) : fallback;
+	if ((value == NULL || json_is_integer(value)) && *number >= low && *number <= high)
+		return 0;
+	snprintf(expected, sizeof(expected), "an integer from %lld to %lld", (long long)low, (long long)high);
+	return wrong(parameters, key, expected);
+}
+
+/* Read the name of a port of ours. */
+static int take_port(const struct parameters *parameters, const char *key, const struct loop *loop, uint16_t *port)
+{
+	const char *name = json_string_value(json_object_get(parameters->object, key));
+
+	if (name == NULL)
+		return wrong(parameters, key, "the name of a port");
+	for (*port = 0; *port < loop->nb_ports; (*port)++)
+		if (strcmp(loop->ports[*port].name, name) == 0)
+			return 0;
+	control_fail(parameters->error, CONTROL_UNKNOWN, "%s%s: no port '%.32s'; see port.list", parameters->where, key,
+		     name);
+	return -EINVAL;
+}
+
+/* Read a list of 1 to FRAME_KINDS integers; returns how many, or -EINVAL. */
+static int take_list(const struct parameters *parameters, const char *key, json_int_t low, json_int_t high,
+		     json_int_t *list)
+{
+	json_t *value = json_object_get(parameters->object, key), *item;
+	char expected[128];
+	size_t i;
+
+	snprintf(expected, sizeof(expected), "a list of 1 to %d integers from %lld to %lld", FRAME_KINDS,
+		 (long long)low, (long long)high);
+	if (!json_is_array(value) || json_array_size(value) < 1 || json_array_size(value) > FRAME_KINDS)
+		return wrong(parameters, key, expected);
+	json_array_foreach (value, i, item) {
+		list[i] = json_integer_value(item);
+		if (!json_is_integer(item) || list[i] < low || list[i] > high)
+			return wrong(parameters, key, expected);
+	}
+	return (int)json_array_size(value);
+}
+
+/* Read what a stream sends: "frames" with "weights", or "pcap". */
+static int take_traffic(const struct parameters *parameters, struct frames_plan *plan)
+{
+	json_int_t sizes[FRAME_KINDS], weights[FRAME_KINDS];
+	json_t *capture = json_object_get(parameters->object, "pcap");
+	int nb_sizes, nb_weights;
+
+	if (capture != NULL) {
+		if (json_object_get(parameters->object, "frames") || json_object_get(parameters->object, "weights") ||
+		    json_object_get(parameters->object, "flows"))
+			return wrong(parameters, "pcap", "either this or 'frames', 'weights' and 'flows'");
+		plan->capture = json_string_value(capture);
+		return plan->capture != NULL ? 0 : wrong(parameters, "pcap", "the path of a capture file");
+	}
+	nb_sizes = take_list(parameters, "frames", FRAME_SMALLEST,
+			     RTE_MIN(FRAME_LARGEST, plan->longest + RTE_ETHER_CRC_LEN), sizes);
+	if (nb_sizes < 0)
+		return nb_sizes;
+	nb_weights = nb_sizes;
+	if (json_object_get(parameters->object, "weights") != NULL) {
+		nb_weights = take_list(parameters, "weights", 1, WEIGHT_LARGEST, weights);
+		if (nb_weights < 0)
+			return nb_weights;
+		if (nb_weights != nb_sizes)
+			return wrong(parameters, "weights", "as many as 'frames'");
+	} else {
+		for (int i = 0; i < nb_sizes; i++)
+			weights[i] = 1;
+	}
+	for (int i = 0; i < nb_sizes; i++) {
+		plan->sizes[i] = (uint16_t)sizes[i];
+		plan->weights[i] = (uint32_t)weights[i];
+	}
+	plan->nb_sizes = (uint16_t)nb_sizes;
+	return 0;
+}
+
+static int take_name(const struct parameters *parameters, const struct trial *trial, struct stream *stream)
+{
+	const char *name = json_string_value(json_object_get(parameters->object, "name"));
+
+	if (name == NULL || *name == '\0' || strlen(name) >= TRIAL_NAME)
+		return wrong(parameters, "name", "a name of 1 to 63 bytes");
+	for (const struct stream *other = trial->streams; other < stream; other++)
+		if (strcmp(other->name, name) == 0)
+			return wrong(parameters, "name", "a name that no other stream has");
+	strcpy(stream->name, name);
+	return 0;
+}
+
+static int take_stream(const struct parameters *parameters, struct tester *tester, struct trial *trial,
+		       struct stream *stream)
+{
+	static const char *const known[] = {"name", "from", "to", "rate", "flows", "frames", "weights", "pcap", NULL};
+	struct frames_plan plan = {.first_sequence = trial->first_sequence};
+	char why[sizeof(parameters->error->message)];
+	json_int_t flows;
+	double rate;
+	int rc;
+
+	if (!json_is_object(parameters->object))
+		return wrong(parameters, "", "an object");
+	if (check_keys(parameters, known) != 0 || take_name(parameters, trial, stream) != 0 ||
+	    take_port(parameters, "from", &tester->loop, &stream->from) != 0 ||
+	    take_port(parameters, "to", &tester->loop, &stream->to) != 0 ||
+	    take_number(parameters, "rate", 0, FASTEST, NAN, &rate) != 0 ||
+	    take_integer(parameters, "flows", 1, FRAME_FLOWS, 1, &flows) != 0)
+		return -EINVAL;
+	plan.flows = (uint32_t)flows;
+	plan.reverse = stream->from > stream->to;
+	plan.longest = RTE_MIN(tester->loop.ports[stream->from].device.longest,
+			       tester->loop.ports[stream->to].device.longest);
+	if (take_traffic(parameters, &plan) != 0)
+		return -EINVAL;
+
+	rc = frames_open(&stream->frames, &plan, &tester->pools, why, sizeof(why));
+	if (rc != 0) {
+		control_fail(parameters->error, rc == -EINVAL ? CONTROL_INVALID_PARAMS : CONTROL_FAILED, "%s%s%.400s",
+			     parameters->where, plan.capture ? "pcap: " : "", why);
+		return rc;
+	}
+	if (sequence_open(&stream->sequence, trial->first_sequence, SEQUENCE_WINDOW) != 0) {
+		control_fail(parameters->error, CONTROL_FAILED, "no memory for another stream");
+		return -ENOMEM;
+	}
+	stream->next = trial->first_sequence;
+	stream->pace = pace_plan(rate, trial->duration, TRIAL_PATIENCE, tester->loop.rate.hz);
+	return 0;
+}
+
+/* Make the trial that the parameters describe; NULL with the error filled in. */
+static struct trial *take_trial(struct tester *tester, json_t *params, struct control_error *error)
+{
+	static const char *const known[] = {"duration", "wait", "interval", "first_sequence", "streams", NULL};
+	struct parameters parameters = {.object = params, .error = error};
+	json_t *streams = json_object_get(params, "streams"), *item;
+	double duration, wait, interval;
+	json_int_t first_sequence;
+	struct trial *trial;
+	size_t i;
+
+	if (check_keys(&parameters, known) != 0 ||
+	    take_number(&parameters, "duration", SHORTEST_INTERVAL, LONGEST_TRIAL, NAN, &duration) != 0 ||
+	    take_number(&parameters, "wait", 0, LONGEST_WAIT, 0.5, &wait) != 0 ||
+	    take_number(&parameters, "interval", SHORTEST_INTERVAL, LONGEST_TRIAL, 0.1, &interval) != 0 ||
+	    take_integer(&parameters, "first_sequence", 0, (json_int_t)SIGNATURE_MASK, 0, &first_sequence) != 0)
+		return NULL;
+	if (!json_is_array(streams) || json_array_size(streams) < 1 || json_array_size(streams) > TRIAL_STREAMS) {
+		wrong(&parameters, "streams", "a list of 1 to 64 streams");
+		return NULL;
+	}
+
+	trial = trial_make((uint16_t)json_array_size(streams));
+	if (trial == NULL)
+		return control_fail(error, CONTROL_FAILED, "no memory for %zu streams", json_array_size(streams)), NULL;
+	trial->duration = duration;
+	trial->wait = wait;
+	trial->interval = interval;
+	trial->first_sequence = (uint64_t)first_sequence;
+	if (getrandom(&trial->key, sizeof(trial->key), 0) != sizeof(trial->key)) {
+		control_fail(error, CONTROL_FAILED, "no random key for the signatures: %s", strerror(errno));
+		goto fail;
+	}
+	json_array_foreach (streams, i, item) {
+		parameters.object = item;
+		snprintf(parameters.where, sizeof(parameters.where), "streams[%zu].", i);
+		if (take_stream(&parameters, tester, trial, &trial->streams[i]) != 0)
+			goto fail;
+	}
+	return trial;
+fail:
+	trial_free(trial);
+	return NULL;
+}
+
+static json_t *trial_start(void *context, json_t *params, struct control_error *error)
+{
+	struct tester *tester = context;
+	struct trial *trial;
+
+	if (loop_busy(&tester->loop))
+		return control_fail(error, CONTROL_FAILED, "a trial is running; wait for its end, or use trial.stop");
+	for (uint16_t i = 0; i < tester->loop.nb_ports; i++)
+		if (!atomic_load_explicit(&tester->loop.ports[i].up, memory_order_relaxed))
+			return control_fail(
+				error, CONTROL_FAILED, "port %s (%.128s) is down; bring up what is at its other end%s",
+				tester->loop.ports[i].name, tester->loop.ports[i].uri,
+				tester->loop.ports[i].device.kind == DEVICE_VHOST ? ", and start the tester again"
+										  : "");
+	trial = take_trial(tester, params, error);
+	if (trial == NULL)
+		return NULL;
+	trial_free(tester->trial);
+	tester->trial = trial;
+	loop_start(&tester->loop, trial);
+	return json_object();
+}
+
+static json_t *trial_stop(void *context, json_t *params, struct control_error *error)
+{
+	struct tester *tester = context;
+
+	if (control_unpack(params, error, "{}") != 0)
+		return NULL;
+	if (tester->trial == NULL)
+		return control_fail(error, CONTROL_FAILED, "there is no trial; begin one with trial.start");
+	loop_stop(&tester->loop);
+	return json_object();
+}
+
+static json_t *trial_status(void *context, json_t *params, struct control_error *error)
+{
+	static const char *const states[] = {
+		[TRIAL_RUNNING] = "running",
+		[TRIAL_WAITING] = "waiting",
+		[TRIAL_DONE] = "done",
+		[TRIAL_FAILED] = "failed",
+	};
+	struct tester *tester = context;
+	struct trial *trial = tester->trial;
+	json_t *streams;
+	bool busy;
+	int state;
+
+	if (control_unpack(params, error, "{}") != 0)
+		return NULL;
+	streams = json_array();
+	if (trial == NULL)
+		return json_pack("{s:s, s:f, s:o, s:n}", "state", "idle", "elapsed", 0.0, "streams", streams, "reason");
+
+	/* Ended is what the loop has let go of: only then is the result complete. */
+	busy = loop_busy(&tester->loop);
+	state = atomic_load_explicit(&trial->state, memory_order_relaxed);
+	if (busy && state != TRIAL_RUNNING)
+		state = TRIAL_WAITING;
+	for (uint16_t i = 0; i < trial->nb_streams; i++) {
+		struct stream *stream = &trial->streams[i];
+		uint64_t sent = atomic_load_explicit(&stream->sent_so_far, memory_order_relaxed);
+		uint64_t received = atomic_load_explicit(&stream->received_so_far, memory_order_relaxed);
+
+		json_array_append_new(streams, json_pack("{s:s, s:I, s:I}", "name", stream->name, "sent",
+							 (json_int_t)sent, "received", (json_int_t)received));
+	}
+	return json_pack("{s:s, s:f, s:o, s:s?}", "state", states[state], "elapsed",
+			 clock_seconds(&tester->loop.rate, atomic_load_explicit(&trial->elapsed, memory_order_relaxed)),
+			 "streams", streams, "reason", state == TRIAL_FAILED ? trial->reason : NULL);
+}
+
+/* Of an empty tally the minimum is 0. */
+static json_int_t least(const struct tally *tally)
+{
+	return tally->count > 0 ? (json_int_t)tally->min : 0;
+}
+
+static json_t *describe_latency(const struct histogram *latency)
+{
+	json_t *counts = json_array();
+
+	for (uint32_t i = 0; i < HISTOGRAM_SIZE; i++)
+		if (latency->counts[i] > 0)
+			json_array_append_new(counts,
+					      json_pack("[I, I]", (json_int_t)i, (json_int_t)latency->counts[i]));
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "count", (json_int_t)latency->tally.count, "min_ns",
+			 least(&latency->tally), "max_ns", (json_int_t)latency->tally.max, "sum_ns",
+			 (json_int_t)latency->tally.sum, "overflow", (json_int_t)latency->overflow, "counts", counts);
+}
+
+static json_t *describe_intervals(const struct trial *trial, const struct stream *stream, const struct clock_rate *rate)
+{
+	json_t *intervals = json_array();
+
+	for (uint32_t i = 0; i < trial->nb_intervals; i++) {
+		const struct interval *interval = &stream->intervals[i];
+		double start = clock_seconds(rate, i * trial->interval_cycles);
+
+		json_array_append_new(intervals,
+				      json_pack("{s:f, s:I, s:I, s:I, s:I, s:I}", "start", start, "sent",
+						(json_int_t)interval->sent, "received",
+						(json_int_t)interval->latency.count, "max_ns",
+						(json_int_t)interval->latency.max, "min_ns", least(&interval->latency),
+						"sum_ns", (json_int_t)interval->latency.sum));
+	}
+	return intervals;
+}
+
+/* Frames that were none of ours are told once, with the first stream that ends at their port. */
+static uint64_t foreign_of(const struct trial *trial, uint16_t number)
+{
+	const struct stream *stream = &trial->streams[number];
+
+	for (uint16_t i = 0; i < number; i++)
+		if (trial->streams[i].to == stream->to)
+			return 0;
+	return trial->foreign[stream->to];
+}
+
+static json_t *describe_stream(const struct tester *tester, const struct trial *trial, uint16_t number)
+{
+	const struct stream *stream = &trial->streams[number];
+	const struct sequence *sequence = &stream->sequence;
+	const struct clock_rate *rate = &tester->loop.rate;
+	uint64_t sent = stream->pace.sent, unsent = stream->pace.unsent;
+	json_t *result = json_pack("{s:s, s:s, s:s}", "name", stream->name, "from",
+				   tester->loop.ports[stream->from].name, "to", tester->loop.ports[stream->to].name);
+	const struct {
+		const char *key;
+		uint64_t value;
+	} counts[] = {
+		{"offered", sent + unsent},
+		{"sent", sent},
+		{"unsent", unsent},
+		{"received", stream->received - sequence->before_first},
+		{"lost", sent - sequence->unique},
+		{"duplicate", sequence->duplicate},
+		{"out_of_sequence", sequence->out_of_sequence},
+		{"beyond_window", sequence->beyond_window},
+		{"foreign", foreign_of(trial, number) + sequence->before_first},
+		{"sent_bytes", stream->sent_bytes},
+		{"received_bytes", stream->received_bytes},
+	};
+
+	for (size_t i = 0; i < RTE_DIM(counts); i++)
+		json_object_set_new(result, counts[i].key, json_integer((json_int_t)counts[i].value));
+	json_object_set_new(result, "sent_seconds",
+			    json_real(clock_seconds(rate, stream->last_sent - stream->first_sent)));
+	json_object_set_new(result, "received_seconds",
+			    json_real(clock_seconds(rate, stream->last_received - stream->first_received)));
+	json_object_set_new(result, "latency", describe_latency(&stream->latency));
+	json_object_set_new(result, "intervals", describe_intervals(trial, stream, rate));
+	return result;
+}
+
+static json_t *trial_result(void *context, json_t *params, struct control_error *error)
+{
+	struct tester *tester = context;
+	struct trial *trial = tester->trial;
+	json_t *streams;
+
+	if (control_unpack(params, error, "{}") != 0)
+		return NULL;
+	if (trial == NULL)
+		return control_fail(error, CONTROL_FAILED, "there is no trial; begin one with trial.start");
+	if (loop_busy(&tester->loop))
+		return control_fail(error, CONTROL_FAILED,
+				    "the trial is still running; ask trial.status until it is "
+				    "done, or use trial.stop");
+	streams = json_array();
+	for (uint16_t i = 0; i < trial->nb_streams; i++)
+		json_array_append_new(streams, describe_stream(tester, trial, i));
+	return json_pack("{s:I, s:f, s:f, s:b, s:f, s:o}", "tsc_hz", (json_int_t)tester->loop.rate.hz, "duration",
+			 clock_seconds(&tester->loop.rate, trial->ended - trial->started), "interval",
+			 clock_seconds(&tester->loop.rate, trial->interval_cycles), "stopped", trial->stopped,
+			 "started_at", trial->started_at, "streams", streams);
+}
+
+static json_t *port_list(void *context, json_t *params, struct control_error *error)
+{
+	struct tester *tester = context;
+	json_t *ports;
+
+	if (control_unpack(params, error, "{}") != 0)
+		return NULL;
+	ports = json_array();
+	for (uint16_t i = 0; i < tester->loop.nb_ports; i++) {
+		struct loop_port *port = &tester->loop.ports[i];
+		bool up = atomic_load_explicit(&port->up, memory_order_relaxed);
+
+		json_array_append_new(ports, json_pack("{s:s, s:s, s:s}", "name", port->name, "uri", port->uri, "link",
+						       up ? "up" : "down"));
+	}
+	return ports;
+}
+
+static json_t *version(void *context, json_t *params, struct control_error *error)
+{
+	if (control_unpack(params, error, "{}") != 0)
+		return NULL;
+	return json_pack("{s:s, s:s, s:s}", "program", "tailrace-tester", "version", TAILRACE_VERSION, "dpdk",
+			 rte_version());
+}
+
+const struct control_method tester_methods[] = {
+	{"version", version},		{"port.list", port_list},   {"trial.start", trial_start},
+	{"trial.status", trial_status}, {"trial.stop", trial_stop}, {"trial.result", trial_result},
+};
+const size_t nb_tester_methods = RTE_DIM(tester_methods);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the tester answers on its control socket: version, port.list, trial.start, .status, .stop and .result.
+ * All of it runs in the control thread.
+ */
+#ifndef TAILRACE_TESTER_METHODS_H
+#define TAILRACE_TESTER_METHODS_H
+
+#include "common/control.h"
+#include "frames.h"
+#include "loop.h"
+
+struct tester {
+	struct loop loop;
+	struct frame_pools pools;
+	struct trial *trial; /* the last one started, or NULL */
+};
+
+extern const struct control_method tester_methods[];
+extern const size_t nb_tester_methods;
+
+#endif

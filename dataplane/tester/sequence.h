@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What became of each frame of one stream: in order, out of sequence, duplicate or lost, exactly.
+ *
+ * RFC 4737, section 3: with `next` as the sequence number expected, a frame numbered `next` or above is in order
+ * and moves `next` past itself; one below is out of sequence (reordered) and leaves `next` alone.  A gap is loss,
+ * not reordering.  Duplicates are found first, and only the first copy of a frame is analysed; so a late frame
+ * takes back the loss of itself, and an older duplicate takes back nothing.
+ *
+ * A bitmap remembers which of the last `window` numbers below `next` arrived.  A frame older than that cannot be
+ * told from a duplicate: it is counted as beyond the window and as nothing else, so the loss it may have filled
+ * stays visible.  One thread owns a sequence.
+ */
+#ifndef TAILRACE_TESTER_SEQUENCE_H
+#define TAILRACE_TESTER_SEQUENCE_H
+
+#include <stdint.h>
+
+enum {
+	SEQUENCE_BITS = 48,	    /* of a number in a frame */
+	SEQUENCE_WINDOW = 1u << 22, /* the default: 0.4 s at 10 Mpps, in 512 KiB */
+};
+
+struct sequence {
+	uint64_t next;	/* NextExp; logical: it goes on where the number in a frame wraps */
+	uint64_t first; /* logical number of the stream's first frame */
+	uint64_t mask;	/* window - 1 */
+	uint64_t *seen; /* bit (number & mask), for numbers in [next - window, next) */
+
+	uint64_t unique; /* first copies; lost = sent - unique */
+	uint64_t duplicate;
+	uint64_t out_of_sequence;
+	uint64_t beyond_window;
+	uint64_t before_first; /* numbers that this stream never had */
+};
+
+/*
+ * Start at the frame numbered `first` (below 2^48), with a window of a power of two from 64 to 2^32 numbers.
+ * Its memory is resident from the start.  Returns 0, -EINVAL or -ENOMEM.
+ */
+int sequence_open(struct sequence *sequence, uint64_t first, uint64_t window);
+void sequence_close(struct sequence *sequence);
+
+/* A frame that is not the one expected: `ahead` is how far its number is above, modulo 2^48. */
+void sequence_record_other(struct sequence *sequence, uint64_t ahead);
+
+/* Record the arrival of the frame with this number, as it stands in the frame. */
+static inline void sequence_record(struct sequence *sequence, uint64_t number)
+{
+	uint64_t next = sequence->next;
+	uint64_t ahead = (number - next) & ((UINT64_C(1) << SEQUENCE_BITS) - 1);
+
+	if (__builtin_expect(ahead != 0, 0)) {
+		sequence_record_other(sequence, ahead);
+		return;
+	}
+	sequence->seen[(next & sequence->mask) / 64] |= UINT64_C(1) << (next % 64);
+	sequence->next = next + 1;
+	sequence->unique++;
+}
+
+#endif

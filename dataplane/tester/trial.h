@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One trial: the streams it sends, and what became of them.  The control thread makes it and hands it to the
+ * polling thread, which alone writes to it until its state says done or failed; then the control thread reads it.
+ * While it runs, only the fields declared _Atomic may be looked at.
+ */
+#ifndef TAILRACE_TESTER_TRIAL_H
+#define TAILRACE_TESTER_TRIAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "clock.h"
+#include "common/histogram.h"
+#include "frames.h"
+#include "pace.h"
+#include "sequence.h"
+
+enum {
+	TRIAL_STREAMS = 64,
+	TRIAL_INTERVALS = 4096, /* kept for each stream; a longer trial has longer intervals */
+	TRIAL_NAME = 64,
+	TRIAL_REASON = 256,
+};
+
+#define TRIAL_PATIENCE 1e-3 /* seconds that a frame may be overdue before it counts as unsent */
+
+struct interval {
+	uint64_t sent;
+	struct tally latency; /* of all frames received in it; ns */
+};
+
+struct stream {
+	char name[TRIAL_NAME];
+	uint16_t from, to; /* ports */
+
+	/* sending */
+	struct pace pace;
+	struct frames frames;
+	uint64_t next;			     /* sequence of the next frame */
+	struct rte_mbuf *burst[FRAME_BURST]; /* frames made that the port has not taken yet */
+	uint16_t nb_held;
+	uint64_t sent_bytes;		/* frame sizes, FCS included; so below */
+	uint64_t first_sent, last_sent; /* TSC; 0: never */
+
+	/* receiving */
+	struct sequence sequence;
+	struct histogram latency;
+	uint64_t received; /* all copies */
+	uint64_t received_bytes;
+	uint64_t first_received, last_received;
+
+	struct interval *intervals;
+
+	_Atomic uint64_t sent_so_far, received_so_far;
+};
+
+enum trial_state { TRIAL_RUNNING, TRIAL_WAITING, TRIAL_DONE, TRIAL_FAILED };
+
+struct trial {
+	/* what is asked */
+	double duration, wait, interval; /* seconds */
+	uint64_t first_sequence;
+	uint32_t key; /* of the signatures */
+	uint16_t nb_streams;
+	struct stream *streams;
+
+	/* what happened */
+	double started_at;		 /* seconds since 1970 */
+	uint64_t started, ended;	 /* TSC, of the sending */
+	bool stopped;			 /* before its time */
+	uint64_t interval_cycles;	 /* doubles each time the intervals are full */
+	uint64_t interval_end;		 /* TSC */
+	uint32_t nb_intervals;		 /* the last one is under way */
+	uint64_t foreign[TRIAL_STREAMS]; /* frames that are none of ours, at the port of this number */
+	char reason[TRIAL_REASON];	 /* why it failed */
+
+	_Atomic int state;
+	_Atomic uint64_t elapsed; /* cycles since the start */
+	_Atomic bool stop;	  /* asked for */
+};
+
+/*
+ * A trial of `nb_streams` empty streams, its memory resident so that no page fault is measured; NULL without
+ * memory.  trial_free() also closes what the streams have open.
+ */
+struct trial *trial_make(uint16_t nb_streams);
+void trial_free(struct trial *trial);
+
+/* Begin the first interval at `now`. */
+void trial_begin_intervals(struct trial *trial, const struct clock_rate *rate, uint64_t now);
+
+/* Begin the interval that `now` lies in; called when now >= interval_end. */
+void trial_next_interval(struct trial *trial, uint64_t now);
+
+#endif
