@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loop around a function: receive at one port, process, send at the other, both ways, on one thread.
+ *
+ * Polling, the thread never sleeps.  With interrupts it sleeps as soon as both ports are empty; to lose no
+ * wake-up it looks once more after arming the interrupts and before sleeping.
+ */
+#ifndef TAILRACE_VNF_FORWARD_H
+#define TAILRACE_VNF_FORWARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/device.h"
+#include "function.h"
+
+struct forward_counters { /* of the frames that came in at one port; the forwarding thread writes */
+	_Atomic uint64_t received;
+	_Atomic uint64_t sent;		/* at the other port */
+	_Atomic uint64_t drop_function; /* freed by the function */
+	_Atomic uint64_t drop_full;	/* the other port's transmit ring stayed full */
+};
+
+struct forward {
+	const struct function *function;
+	bool interrupts;
+	struct device ports[2];
+	struct forward_counters counters[2];
+	_Atomic uint64_t sleeps;
+	int wake_fd; /* eventfd: ends a sleep */
+	_Atomic bool quit;
+};
+
+/* Returns 0, or -errno after logging. */
+int forward_open(struct forward *forward);
+
+/* The forwarding thread's function; returns 0 after forward_quit(), or -errno if interrupts fail. */
+int forward_run(void *forward);
+
+/* From another thread. */
+void forward_quit(struct forward *forward);
+
+#endif

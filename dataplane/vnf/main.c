@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tailrace-vnf: options, start and end.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+
+#include <jansson.h>
+
+#include "common/eal.h"
+#include "common/log.h"
+#include "common/stop.h"
+#include "forward.h"
+
+enum {
+	DEFAULT_MEMORY = 32, /* MiB */
+	LEAST_MEMORY = 24,
+	CACHE = 128,
+	LINK_TICK = 500, /* ms between two looks at the links */
+};
+
+static const char usage[] =
+	"Usage: tailrace-vnf FUNCTION --port URI --port URI [option ...]\n"
+	"\n"
+	"A reference network function between two ports.  It needs no privilege of its own for vhost ports, and\n"
+	"leaves nothing on any file system.  SIGTERM ends it; its counters then go to standard output as a line\n"
+	"of JSON.\n"
+	"\n"
+	"  --port URI         a port: vhost:SOCKET (connect to a vhost-user back end), vhost-server:SOCKET (wait for\n"
+	"                     one), if:INTERFACE, pci:ADDRESS or vdev:DPDK-ARGUMENTS\n"
+	"  --mode poll        never sleep: for a core of its own (default)\n"
+	"  --mode interrupt   sleep while there is nothing to do: for a shared core\n"
+	"  --core N           the CPU to run on (default: the last one)\n"
+	"  --memory MIB       memory for packet buffers (default: 32)\n"
+	"  --huge             take it from 2 MiB pages (reserve them in /proc/sys/vm/nr_hugepages)\n"
+	"  --version, --help\n"
+	"\n"
+	"Functions:\n";
+
+struct options {
+	const struct function *function;
+	const char *ports[2];
+	bool interrupts;
+	struct eal_options eal;
+};
+
+static long number(const char *option, const char *text, long low, long high)
+{
+	char *end;
+	long value = strtol(text, &end, 10);
+
+	if (*text == '\0' || *end != '\0' || value < low || value > high) {
+		log_error("--%s %s: expected an integer from %ld to %ld", option, text, low, high);
+		exit(2);
+	}
+	return value;
+}
+
+static void help(void)
+{
+	fputs(usage, stdout);
+	for (size_t i = 0; i < nb_functions; i++)
+		printf("  %-18s %s\n", functions[i]->name, functions[i]->help);
+}
+
+static bool parse_mode(const char *mode)
+{
+	if (strcmp(mode, "interrupt") == 0)
+		return true;
+	if (strcmp(mode, "poll") != 0) {
+		log_error("--mode %s: expected poll or interrupt", mode);
+		exit(2);
+	}
+	return false;
+}
+
+static struct options parse(int argc, char **argv)
+{
+	enum { PORT = 256, MODE, CORE, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
+	static const struct option known[] = {
+		{"port", required_argument, NULL, PORT},
+		{"mode", required_argument, NULL, MODE},
+		{"core", required_argument, NULL, CORE},
+		{"memory", required_argument, NULL, MEMORY},
+		{"huge", no_argument, NULL, HUGE_PAGES},
+		{"no-huge", no_argument, NULL, NO_HUGE_PAGES},
+		{"version", no_argument, NULL, VERSION},
+		{"help", no_argument, NULL, HELP},
+		{NULL, 0, NULL, 0},
+	};
+	struct options options = {.eal = {.program = "tailrace-vnf", .core = -1, .memory_mib = DEFAULT_MEMORY}};
+	struct device_error error;
+	int option, nb_ports = 0;
+
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1) {
+		switch (option) {
+		case PORT:
+			if (nb_ports == 2) {
+				log_error("--port %s: a function has two ports", optarg);
+				exit(2);
+			}
+			if (device_check(optarg, &error) != 0) {
+				log_error("--port: %s", error.text);
+				exit(2);
+			}
+			options.eal.pci |= device_is_pci(optarg);
+			options.ports[nb_ports++] = optarg;
+			break;
+		case MODE:
+			options.interrupts = parse_mode(optarg);
+			break;
+		case CORE:
+			options.eal.core = (int)number("core", optarg, 0, 1023);
+			break;
+		case MEMORY:
+			options.eal.memory_mib = (unsigned)number("memory", optarg, LEAST_MEMORY, 1 << 20);
+			break;
+		case HUGE_PAGES:
+			options.eal.huge = true;
+			break;
+		case NO_HUGE_PAGES:
+			options.eal.huge = false;
+			break;
+		case VERSION:
+			printf("tailrace-vnf %s\n", TAILRACE_VERSION);
+			exit(0);
+		case HELP:
+			help();
+			exit(0);
+		default:
+			log_error("%s: %s; see --help", argv[optind - 1],
+				  option == ':' ? "its value is missing" : "no such option");
+			exit(2);
+		}
+	}
+	if (optind + 1 != argc || nb_ports != 2) {
+		log_error("expected one function and two ports; see --help");
+		exit(2);
+	}
+	options.function = function_find(argv[optind]);
+	if (options.function == NULL) {
+		log_error("no function '%s'; --help lists those there are", argv[optind]);
+		exit(2);
+	}
+	return options;
+}
+
+/* Open both ports with a common pool: all rings full at once, and what is under way.  Returns 0 or -1 after logging. */
+static int open_ports(struct forward *forward, const struct options *options)
+{
+	unsigned buffers = 4 * DEVICE_DESCRIPTORS + 2 * CACHE + 64;
+	struct rte_mempool *pool = rte_pktmbuf_pool_create("frames", buffers, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+							   SOCKET_ID_ANY);
+
+	if (pool == NULL) {
+		log_error("no memory for %u buffers; use a larger --memory", buffers);
+		return -1;
+	}
+	for (int i = 0; i < 2; i++) {
+		struct device_options wanted = {.pool = pool, .interrupts = options->interrupts, .jumbo = true};
+		struct device_error error;
+
+		if (device_open(&forward->ports[i], options->ports[i], &wanted, &error) != 0) {
+			log_error("port %s: %s", options->ports[i], error.text);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static json_t *describe_counters(struct forward *forward)
+{
+	json_t *ports = json_array();
+
+	for (int i = 0; i < 2; i++) {
+		const struct forward_counters *counters = &forward->counters[i];
+
+		json_array_append_new(ports, json_pack("{s:s, s:I, s:I, s:I, s:I}", "port", forward->ports[i].target,
+						       "received", (json_int_t)counters->received, "sent",
+						       (json_int_t)counters->sent, "drop_function",
+						       (json_int_t)counters->drop_function, "drop_full",
+						       (json_int_t)counters->drop_full));
+	}
+	return json_pack("{s:s, s:o, s:I}", "function", forward->function->name, "ports", ports, "sleeps",
+			 (json_int_t)forward->sleeps);
+}
+
+/* Wait for a signal.  Returns 0, or -1 if a back end went away or forwarding failed first. */
+static int wait_for_end(struct forward *forward, int stop_fd)
+{
+	struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
+
+	while (poll(&stop, 1, LINK_TICK) == 0) {
+		if (rte_eal_get_lcore_state(eal_worker()) != RUNNING)
+			return -1;
+		for (int i = 0; i < 2; i++)
+			if (!device_link_up(&forward->ports[i])) {
+				log_error("port %s: its link went down; start this program again when what is at its "
+					  "other end is back",
+					  forward->ports[i].target);
+				return -1;
+			}
+	}
+	return 0;
+}
+
+/* Forward until the end; then write the counters.  Returns the exit status. */
+static int run(struct forward *forward, int stop_fd)
+{
+	json_t *counters;
+	char *text;
+	int status;
+
+	rte_eal_remote_launch(forward_run, forward, eal_worker());
+	status = wait_for_end(forward, stop_fd) == 0 ? 0 : 1;
+	forward_quit(forward);
+	if (rte_eal_wait_lcore(eal_worker()) != 0)
+		status = 1;
+
+	counters = describe_counters(forward);
+	text = json_dumps(counters, JSON_COMPACT);
+	if (text != NULL)
+		puts(text);
+	fflush(stdout);
+	free(text);
+	json_decref(counters);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	static struct forward forward;
+	struct options options;
+	int stop_fd, status = 1;
+
+	log_open("tailrace-vnf", LOG_LEVEL_INFO);
+	options = parse(argc, argv);
+	forward.function = options.function;
+	forward.interrupts = options.interrupts;
+	for (int i = 0; i < 2; i++)
+		forward.ports[i].port = RTE_MAX_ETHPORTS;
+	stop_fd = stop_open();
+	if (stop_fd < 0 || eal_start(&options.eal) != 0)
+		return 1;
+	if (forward_open(&forward) == 0 && open_ports(&forward, &options) == 0)
+		status = run(&forward, stop_fd);
+	for (int i = 0; i < 2; i++)
+		device_close(&forward.ports[i]);
+	rte_eal_cleanup();
+	return status;
+}
