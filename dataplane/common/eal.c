@@ -82,6 +82,8 @@ int eal_start(const struct eal_options *options)
 				  rte_strerror(rte_errno));
 		return rte_errno ? -rte_errno : -EIO;
 	}
+	/* DPDK makes a folder for files that it shares with others; there are none, so the folder goes at once. */
+	rmdir(rte_eal_get_runtime_dir());
 	return 0;
 }
 
