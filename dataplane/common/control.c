@@ -17,7 +17,7 @@
 
 enum {
 	CONTROL_CALLERS = 32,
-	CONTROL_LINE = 4 << 20,	   /* bytes of one request: room for a configuration of thousands of chains */
+	CONTROL_LINE = 4 << 20,	     /* bytes of one request: room for a configuration of thousands of chains */
 	CONTROL_SEND_TIMEOUT = 2000, /* ms that a caller may leave its answer unread */
 };
 
@@ -103,8 +103,7 @@ struct control *control_open(const char *path, const struct control_method *meth
 		return NULL;
 	}
 	if (fd == -EADDRINUSE) {
-		log_error("control socket %s is in use; stop the program that listens there or use another path",
-			  path);
+		log_error("control socket %s is in use; stop the program that listens there or use another path", path);
 		return NULL;
 	}
 	if (fd < 0) {

@@ -39,7 +39,7 @@ struct control_method {
 
 /* Fill in the error; returns NULL so that a method can end with `return control_fail(...)`. */
 __attribute__((format(printf, 3, 4))) json_t *control_fail(struct control_error *error, int code, const char *format,
-							    ...);
+							   ...);
 
 /*
  * Unpack params as json_unpack() does, refusing keys that the format does not name.

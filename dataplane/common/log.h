@@ -13,9 +13,9 @@ void log_open(const char *program, enum log_level level);
 
 __attribute__((format(printf, 2, 3))) void log_write(enum log_level level, const char *format, ...);
 
-#define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_error(...)	 log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warning(...) log_write(LOG_LEVEL_WARNING, __VA_ARGS__)
-#define log_info(...) log_write(LOG_LEVEL_INFO, __VA_ARGS__)
-#define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define log_info(...)	 log_write(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...)	 log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
 #endif

@@ -87,12 +87,12 @@ struct page *page_create(const char *path, const struct page_kind *kinds, unsign
 	if (header == MAP_FAILED)
 		goto fail;
 	*header = (struct page_header){
-	    .magic = "TAILRACE",
-	    .version = PAGE_VERSION,
-	    .schema_length = strlen(schema),
-	    .slots_offset = slots_offset,
-	    .slot_size = slot_size,
-	    .slots = slots,
+		.magic = "TAILRACE",
+		.version = PAGE_VERSION,
+		.schema_length = strlen(schema),
+		.slots_offset = slots_offset,
+		.slot_size = slot_size,
+		.slots = slots,
 	};
 	strcpy((char *)header + PAGE_SCHEMA, schema);
 	page->header = header;

@@ -27,8 +27,8 @@ static const uint64_t guest_features = 1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRT
 				       1ULL << VIRTIO_NET_F_MRG_RXBUF | 1ULL << VIRTIO_RING_F_INDIRECT_DESC |
 				       1ULL << VIRTIO_RING_F_EVENT_IDX | 1ULL << VHOST_USER_F_PROTOCOL_FEATURES_BIT;
 
-static const uint64_t guest_protocol_features =
-    1ULL << VHOST_USER_PROTOCOL_F_REPLY_ACK | 1ULL << VHOST_USER_PROTOCOL_F_STATUS;
+static const uint64_t guest_protocol_features = 1ULL << VHOST_USER_PROTOCOL_F_REPLY_ACK |
+						1ULL << VHOST_USER_PROTOCOL_F_STATUS;
 
 /* Messages of the front end that only ask (vhost-user specification, "Front-end message types"). */
 enum {
@@ -92,9 +92,9 @@ static struct guest_memory *copy_memory(int vid)
 	memory->nb_regions = table->nregions;
 	for (unsigned i = 0; i < memory->nb_regions; i++)
 		memory->regions[i] = (struct guest_region){
-		    .guest = table->regions[i].guest_phys_addr,
-		    .size = table->regions[i].size,
-		    .host = (uint8_t *)(uintptr_t)table->regions[i].host_user_addr,
+			.guest = table->regions[i].guest_phys_addr,
+			.size = table->regions[i].size,
+			.host = (uint8_t *)(uintptr_t)table->regions[i].host_user_addr,
 		};
 	qsort(memory->regions, memory->nb_regions, sizeof(memory->regions[0]), larger_first);
 	free(table);
@@ -126,19 +126,19 @@ static struct virtqueue *snapshot(struct guest *guest, unsigned which)
 	if (vring == NULL)
 		return NULL;
 	*vring = (struct virtqueue){
-	    .desc = ring.desc,
-	    .avail = ring.avail,
-	    .used = ring.used,
-	    .memory = guest->memory,
-	    .counters = guest->counters,
-	    .call_fd = ring.callfd >= 0 ? ring.callfd : -1,
-	    .size = ring.size,
-	    .header = features & (1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRTIO_NET_F_MRG_RXBUF) ? 12 : 10,
-	    .mergeable = features & 1ULL << VIRTIO_NET_F_MRG_RXBUF,
-	    .event_index = features & 1ULL << VIRTIO_RING_F_EVENT_IDX,
-	    .index = available,
-	    .fault = __atomic_load_n(&guest->fault[which], __ATOMIC_RELAXED),
-	    .report = &guest->fault[which],
+		.desc = ring.desc,
+		.avail = ring.avail,
+		.used = ring.used,
+		.memory = guest->memory,
+		.counters = guest->counters,
+		.call_fd = ring.callfd >= 0 ? ring.callfd : -1,
+		.size = ring.size,
+		.header = features & (1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRTIO_NET_F_MRG_RXBUF) ? 12 : 10,
+		.mergeable = features & 1ULL << VIRTIO_NET_F_MRG_RXBUF,
+		.event_index = features & 1ULL << VIRTIO_RING_F_EVENT_IDX,
+		.index = available,
+		.fault = __atomic_load_n(&guest->fault[which], __ATOMIC_RELAXED),
+		.report = &guest->fault[which],
 	};
 	/* Section 2.6: the table on 16 bytes, the rings on 2 and 4. */
 	if (!aligned(ring.desc, 16) || !aligned(ring.avail, 2) || !aligned(ring.used, 4))
@@ -224,8 +224,8 @@ static enum rte_vhost_msg_result after_message(int vid, void *message)
 }
 
 static const struct rte_vhost_user_extern_ops guest_hooks = {
-    .pre_msg_handle = before_message,
-    .post_msg_handle = after_message,
+	.pre_msg_handle = before_message,
+	.post_msg_handle = after_message,
 };
 
 static int on_connection(int vid)
@@ -299,11 +299,11 @@ static int on_enable(int vid, uint16_t which, int enable)
 }
 
 static const struct rte_vhost_device_ops guest_callbacks = {
-    .new_connection = on_connection,
-    .destroy_connection = on_disconnection,
-    .new_device = on_ready,
-    .destroy_device = on_stop,
-    .vring_state_changed = on_enable,
+	.new_connection = on_connection,
+	.destroy_connection = on_disconnection,
+	.new_device = on_ready,
+	.destroy_device = on_stop,
+	.vring_state_changed = on_enable,
 };
 
 /* A socket file that nobody listens on is left over from a crash: remove it. */

@@ -18,20 +18,21 @@
 #include "switch/switch.h"
 
 static const char usage[] =
-    "usage: tailrace-switch --control PATH --page PATH [options]\n"
-    "\n"
-    "A virtual switch that copies a packet between two guests once, ring to ring. It is told what to do over\n"
-    "the control socket (JSON-RPC 2.0, a line each), and its counters can be read from the page.\n"
-    "\n"
-    "  --control PATH       the control socket\n"
-    "  --page PATH          the file of counters, for readers to map\n"
-    "  --core N             CPU of the polling worker (the last one allowed)\n"
-    "  --idle poll|pause    what the worker does without traffic: look again at once, or rest a microsecond (poll)\n"
-    "  --backpressure-us N  how long frames wait for a full receiver before they are dropped (20000)\n"
-    "  --memory MIB         DPDK's memory, for device ports (48)\n"
-    "  --pci                look for PCI devices, which may then be named as device ports\n"
-    "  --version            print the version\n"
-    "  --help               print this\n";
+	"usage: tailrace-switch --control PATH --page PATH [options]\n"
+	"\n"
+	"A virtual switch that copies a packet between two guests once, ring to ring. It is told what to do over\n"
+	"the control socket (JSON-RPC 2.0, a line each), and its counters can be read from the page.\n"
+	"\n"
+	"  --control PATH       the control socket\n"
+	"  --page PATH          the file of counters, for readers to map\n"
+	"  --core N             CPU of the polling worker (the last one allowed)\n"
+	"  --idle poll|pause    what the worker does without traffic: look again at once, or rest a microsecond "
+	"(poll)\n"
+	"  --backpressure-us N  how long frames wait for a full receiver before they are dropped (20000)\n"
+	"  --memory MIB         DPDK's memory, for device ports (48)\n"
+	"  --pci                look for PCI devices, which may then be named as device ports\n"
+	"  --version            print the version\n"
+	"  --help               print this\n";
 
 struct options {
 	const char *control, *page;
@@ -57,11 +58,11 @@ static int number(const char *option, const char *text, unsigned long most, unsi
 static int parse(int argc, char **argv, struct options *options)
 {
 	static const struct option known[] = {
-	    {"control", required_argument, NULL, 'c'}, {"page", required_argument, NULL, 'p'},
-	    {"core", required_argument, NULL, 'n'},    {"idle", required_argument, NULL, 'i'},
-	    {"memory", required_argument, NULL, 'm'},  {"backpressure-us", required_argument, NULL, 'b'},
-	    {"pci", no_argument, NULL, 'd'},	       {"version", no_argument, NULL, 'v'},       {"help", no_argument, NULL, 'h'},
-	    {NULL, 0, NULL, 0},
+		{"control", required_argument, NULL, 'c'}, {"page", required_argument, NULL, 'p'},
+		{"core", required_argument, NULL, 'n'},	   {"idle", required_argument, NULL, 'i'},
+		{"memory", required_argument, NULL, 'm'},  {"backpressure-us", required_argument, NULL, 'b'},
+		{"pci", no_argument, NULL, 'd'},	   {"version", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},	   {NULL, 0, NULL, 0},
 	};
 	int option;
 
@@ -132,10 +133,10 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (eal_start(&(struct eal_options){
-		.program = "tailrace-switch",
-		.core = (int)options.core,
-		.memory_mib = options.memory,
-		.pci = options.pci,
+		    .program = "tailrace-switch",
+		    .core = (int)options.core,
+		    .memory_mib = options.memory,
+		    .pci = options.pci,
 	    }) != 0)
 		return 1;
 	if (grace_open() != 0) {

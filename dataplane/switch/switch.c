@@ -16,23 +16,23 @@ enum { PAGE_WORKER, PAGE_PORT };
 
 static const char *const worker_fields[] = {
 #define NAME(name, text) #name,
-    WORKER_COUNTERS(NAME)};
+	WORKER_COUNTERS(NAME)};
 static const char *const port_fields[] = {QUEUE_COUNTERS(NAME)
 #undef NAME
 };
 
 static const struct page_kind page_kinds[] = {
-    [PAGE_WORKER] = {"worker", worker_fields, RTE_DIM(worker_fields)},
-    [PAGE_PORT] = {"port", port_fields, RTE_DIM(port_fields)},
+	[PAGE_WORKER] = {"worker", worker_fields, RTE_DIM(worker_fields)},
+	[PAGE_PORT] = {"port", port_fields, RTE_DIM(port_fields)},
 };
 
 static struct switch_port *find_port(struct switch_state *state, const char *name)
 {
 	struct switch_port *port;
 
-	TAILQ_FOREACH(port, &state->ports, entry)
-	if (strcmp(port->port.name, name) == 0)
-		return port;
+	TAILQ_FOREACH (port, &state->ports, entry)
+		if (strcmp(port->port.name, name) == 0)
+			return port;
 	return NULL;
 }
 
@@ -40,9 +40,9 @@ static struct chain *find_chain(struct switch_state *state, const char *name)
 {
 	struct chain *chain;
 
-	TAILQ_FOREACH(chain, &state->chains, entry)
-	if (strcmp(chain->name, name) == 0)
-		return chain;
+	TAILQ_FOREACH (chain, &state->chains, entry)
+		if (strcmp(chain->name, name) == 0)
+			return chain;
 	return NULL;
 }
 
@@ -54,8 +54,8 @@ static int compile(struct switch_state *state)
 
 	if (program == NULL)
 		return -ENOMEM;
-	TAILQ_FOREACH(port, &state->ports, entry)
-	program->directs[program->nb_directs++] = (struct direct){.from = &port->port, .to = port->peer};
+	TAILQ_FOREACH (port, &state->ports, entry)
+		program->directs[program->nb_directs++] = (struct direct){.from = &port->port, .to = port->peer};
 	free(worker_swap(&state->worker, program));
 	return 0;
 }
@@ -67,8 +67,7 @@ static bool valid_name(const char *name)
 
 /* ------- ports ------- */
 
-static int open_port(struct port *port, const char *path, bool client, const char *device,
-		     struct control_error *error)
+static int open_port(struct port *port, const char *path, bool client, const char *device, struct control_error *error)
 {
 	char why[256];
 	int rc;
@@ -122,9 +121,10 @@ static json_t *port_add(void *context, json_t *params, struct control_error *err
 				    "a guest port has a 'path', a device port has a 'device'");
 	if (find_port(state, name) != NULL)
 		return control_fail(error, CONTROL_IN_USE, "port '%s' exists", name);
-	TAILQ_FOREACH(other, &state->ports, entry)
-	if (path != NULL && other->port.kind == PORT_GUEST && strcmp(other->port.guest.path, path) == 0)
-		return control_fail(error, CONTROL_IN_USE, "path %s belongs to port '%s'", path, other->port.name);
+	TAILQ_FOREACH (other, &state->ports, entry)
+		if (path != NULL && other->port.kind == PORT_GUEST && strcmp(other->port.guest.path, path) == 0)
+			return control_fail(error, CONTROL_IN_USE, "path %s belongs to port '%s'", path,
+					    other->port.name);
 	if (state->nb_ports == SWITCH_PORTS)
 		return control_fail(error, CONTROL_FAILED, "the switch has %d ports, its limit", SWITCH_PORTS);
 
@@ -190,7 +190,7 @@ static json_t *port_remove(void *context, json_t *params, struct control_error *
 static json_t *describe_port(const struct switch_port *port)
 {
 	static const char *const states[] = {
-	    [GUEST_WAITING] = "waiting", [GUEST_UP] = "up", [GUEST_QUARANTINED] = "quarantined"};
+		[GUEST_WAITING] = "waiting", [GUEST_UP] = "up", [GUEST_QUARANTINED] = "quarantined"};
 	json_t *text = json_pack("{s:s, s:s*}", "name", port->port.name, "chain",
 				 port->chain ? port->chain->name : NULL);
 	enum vring_fault fault;
@@ -202,13 +202,11 @@ static json_t *describe_port(const struct switch_port *port)
 		json_object_set_new(text, "path", json_string(port->port.guest.path));
 		json_object_set_new(text, "mode", json_string(port->port.guest.client ? "client" : "server"));
 		json_object_set_new(text, "state", json_string(states[guest]));
-		json_object_set_new(text, "reason",
-				    fault ? json_string(vring_fault_text(fault)) : json_null());
+		json_object_set_new(text, "reason", fault ? json_string(vring_fault_text(fault)) : json_null());
 	} else {
 		json_object_set_new(text, "kind", json_string("device"));
 		json_object_set_new(text, "device", json_string(port->port.device.uri));
-		json_object_set_new(text, "state",
-				    json_string(device_queue_up(&port->port.device) ? "up" : "down"));
+		json_object_set_new(text, "state", json_string(device_queue_up(&port->port.device) ? "up" : "down"));
 		json_object_set_new(text, "reason", json_null());
 	}
 	return text;
@@ -220,8 +218,8 @@ static json_t *port_list(void *context, json_t *params, struct control_error *er
 	json_t *list = json_array();
 	struct switch_port *port;
 
-	TAILQ_FOREACH(port, &state->ports, entry)
-	json_array_append_new(list, describe_port(port));
+	TAILQ_FOREACH (port, &state->ports, entry)
+		json_array_append_new(list, describe_port(port));
 	return list;
 }
 
@@ -347,7 +345,7 @@ static json_t *chain_list(void *context, json_t *params, struct control_error *e
 	json_t *list = json_array();
 	struct chain *chain;
 
-	TAILQ_FOREACH(chain, &state->chains, entry) {
+	TAILQ_FOREACH (chain, &state->chains, entry) {
 		json_t *ports = json_array();
 
 		for (unsigned i = 0; i < chain->nb_ports; i++)
@@ -375,9 +373,9 @@ static json_t *version(void *context, json_t *params, struct control_error *erro
 }
 
 const struct control_method switch_methods[] = {
-    {"version", version},	    {"port.add", port_add},	{"port.remove", port_remove},
-    {"port.list", port_list},	    {"chain.set", chain_set},	{"chain.remove", chain_remove},
-    {"chain.list", chain_list},	    {"worker.list", worker_list},
+	{"version", version},	    {"port.add", port_add},	  {"port.remove", port_remove},
+	{"port.list", port_list},   {"chain.set", chain_set},	  {"chain.remove", chain_remove},
+	{"chain.list", chain_list}, {"worker.list", worker_list},
 };
 const size_t switch_nb_methods = RTE_DIM(switch_methods);
 

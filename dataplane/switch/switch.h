@@ -18,7 +18,7 @@ enum {
 };
 
 struct switch_port {
-	struct port port; /* first, aligned: what workers see */
+	struct port port;  /* first, aligned: what workers see */
 	struct port *peer; /* where its frames go, NULL while it is in no chain */
 	struct chain *chain;
 	TAILQ_ENTRY(switch_port) entry;

@@ -9,21 +9,21 @@
 
 #include <stdint.h>
 
-#define QUEUE_COUNTERS(X)                                                                      \
-	X(received_packets, "frames taken from the port")                                      \
-	X(received_bytes, "their bytes, without the FCS")                                      \
-	X(sent_packets, "frames given to the port")                                            \
-	X(sent_bytes, "their bytes, without the FCS")                                          \
-	X(notifications, "times the guest was woken")                                          \
-	X(blocked_polls, "polls that left frames with their sender because this port was full") \
-	X(drop_receiver_down, "frames for this port while nobody was attached")                \
+#define QUEUE_COUNTERS(X)                                                                              \
+	X(received_packets, "frames taken from the port")                                              \
+	X(received_bytes, "their bytes, without the FCS")                                              \
+	X(sent_packets, "frames given to the port")                                                    \
+	X(sent_bytes, "their bytes, without the FCS")                                                  \
+	X(notifications, "times the guest was woken")                                                  \
+	X(blocked_polls, "polls that left frames with their sender because this port was full")        \
+	X(drop_receiver_down, "frames for this port while nobody was attached")                        \
 	X(drop_receiver_full, "frames for this port after it stayed full for the back-pressure limit") \
-	X(drop_receiver_too_small, "frames longer than the buffers this port offered")         \
-	X(drop_frame_too_short, "frames from this port shorter than an Ethernet header")       \
-	X(drop_frame_too_long, "frames from this port longer than the switch carries")         \
-	X(drop_frame_fragmented, "frames from this port in more pieces than the switch carries") \
-	X(drop_no_buffer, "frames from this port lost because the switch had no packet buffer") \
-	X(drop_no_chain, "frames from this port while it was in no chain")                     \
+	X(drop_receiver_too_small, "frames longer than the buffers this port offered")                 \
+	X(drop_frame_too_short, "frames from this port shorter than an Ethernet header")               \
+	X(drop_frame_too_long, "frames from this port longer than the switch carries")                 \
+	X(drop_frame_fragmented, "frames from this port in more pieces than the switch carries")       \
+	X(drop_no_buffer, "frames from this port lost because the switch had no packet buffer")        \
+	X(drop_no_chain, "frames from this port while it was in no chain")                             \
 	X(quarantines, "times a ring of this port was stopped because it was malformed")
 
 struct queue_counters {

@@ -59,8 +59,8 @@ static void cursor_skip(struct cursor *cursor, uint32_t bytes)
 static void cursor_copy(struct cursor *to, struct cursor *from, uint32_t bytes)
 {
 	while (bytes > 0) {
-		uint32_t step = RTE_MIN(bytes, RTE_MIN(to->piece->length - to->offset,
-						       from->piece->length - from->offset));
+		uint32_t step = RTE_MIN(bytes,
+					RTE_MIN(to->piece->length - to->offset, from->piece->length - from->offset));
 
 		copy_frame(to->piece->at + to->offset, from->piece->at + from->offset, step);
 		bytes -= step;

@@ -8,8 +8,8 @@
 #include "vring/burst.h"
 
 /* Move plain frames.  Returns how many; the next frame or buffer, if any, is not plain. */
-static unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct virtqueue *to, uint16_t to_ahead, unsigned count,
-			 uint64_t *bytes)
+static unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct virtqueue *to, uint16_t to_ahead,
+			 unsigned count, uint64_t *bytes)
 {
 	struct vring_buffer sources[VRING_BURST], targets[VRING_BURST];
 	unsigned i;

@@ -79,8 +79,8 @@ static void frame_of_mbuf(struct vring_frame *frame, struct rte_mbuf *mbuf)
 	for (struct rte_mbuf *segment = mbuf; segment != NULL; segment = segment->next) {
 		if (segment->data_len == 0 || frame->nb_pieces == VRING_PIECES)
 			continue;
-		frame->pieces[frame->nb_pieces++] =
-		    (struct vring_piece){rte_pktmbuf_mtod(segment, uint8_t *), segment->data_len};
+		frame->pieces[frame->nb_pieces++] = (struct vring_piece){rte_pktmbuf_mtod(segment, uint8_t *),
+									 segment->data_len};
 		frame->length += segment->data_len;
 	}
 }

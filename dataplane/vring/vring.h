@@ -23,21 +23,21 @@
 #include "vring/memory.h"
 
 enum {
-	VRING_BURST = 64,	   /* frames moved in one call */
-	VRING_PIECES = 128,	   /* places one frame may be scattered over */
-	VRING_FRAME_MIN = 14,	   /* an Ethernet header */
+	VRING_BURST = 64,		  /* frames moved in one call */
+	VRING_PIECES = 128,		  /* places one frame may be scattered over */
+	VRING_FRAME_MIN = 14,		  /* an Ethernet header */
 	VRING_FRAME_MAX = 65535 + 14 + 8, /* the largest IPv4 packet, Ethernet header, two VLAN tags */
 };
 
-#define VRING_FAULTS(X)                                                                 \
-	X(alignment, "a ring is not aligned as the specification asks")                 \
-	X(available_index, "the available index is more than a ring ahead")             \
-	X(head_index, "a head index lies outside the descriptor table")                 \
-	X(next_index, "a next index lies outside the descriptor table")                 \
-	X(endless_chain, "a descriptor chain has no end")                               \
-	X(indirect_table, "an indirect table is empty, ragged, too long or nested")     \
-	X(address, "a buffer lies outside the guest's memory")                          \
-	X(direction, "a buffer has the wrong direction for its queue")                  \
+#define VRING_FAULTS(X)                                                             \
+	X(alignment, "a ring is not aligned as the specification asks")             \
+	X(available_index, "the available index is more than a ring ahead")         \
+	X(head_index, "a head index lies outside the descriptor table")             \
+	X(next_index, "a next index lies outside the descriptor table")             \
+	X(endless_chain, "a descriptor chain has no end")                           \
+	X(indirect_table, "an indirect table is empty, ragged, too long or nested") \
+	X(address, "a buffer lies outside the guest's memory")                      \
+	X(direction, "a buffer has the wrong direction for its queue")              \
 	X(no_header, "a buffer has no room for the network header")
 
 enum vring_fault {
@@ -57,17 +57,17 @@ struct virtqueue {
 	struct vring_used *used;
 	const struct guest_memory *memory;
 	struct queue_counters *counters;
-	int call_fd;	      /* wakes the guest; -1: the guest polls */
-	uint16_t size;	      /* descriptors, a power of two */
-	uint8_t header;	      /* bytes of the network header before each frame: 10 or 12 */
-	bool mergeable;	      /* a frame may take several receive buffers */
-	bool event_index;     /* the guest says at which index it wants to be woken */
+	int call_fd;	  /* wakes the guest; -1: the guest polls */
+	uint16_t size;	  /* descriptors, a power of two */
+	uint8_t header;	  /* bytes of the network header before each frame: 10 or 12 */
+	bool mergeable;	  /* a frame may take several receive buffers */
+	bool event_index; /* the guest says at which index it wants to be woken */
 
 	/* The worker's own.  Frames complete in order, so one index serves as last seen and last used. */
 	uint16_t index;
-	uint16_t pending;     /* completed since the last vring_publish() */
+	uint16_t pending; /* completed since the last vring_publish() */
 	enum vring_fault fault;
-	int *report;	      /* where the fault is told to the control side, which outlives the snapshot */
+	int *report; /* where the fault is told to the control side, which outlives the snapshot */
 };
 
 /* Stop the ring, and tell the control side. */
