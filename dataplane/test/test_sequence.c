@@ -228,7 +228,7 @@ static void random_arrivals_agree_with_the_model(void **state)
 	for (uint64_t seed = 0; seed < 30; seed++) {
 		random_arrivals(seed, 64, seed * 12345);
 		random_arrivals(seed, 256, WRAP - 1000);
-		random_arrivals(seed, 4096, WRAP - (seed << 8));
+		random_arrivals(seed, 4096, WRAP - 1 - (seed << 8));
 		random_arrivals(seed, 1 << 16, seed);
 	}
 }
