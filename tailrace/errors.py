@@ -1,0 +1,32 @@
+"""What can go wrong, as one line for the person at the keyboard: what, where, what to do."""
+
+from __future__ import annotations
+
+
+class TailraceError(Exception):
+    """An error that is shown as one line and never as a traceback.
+
+    `exit_status` follows the command line's contract: 2 for something the user can correct, 1 for a failure.
+    """
+
+    exit_status = 1
+
+
+class Mistake(TailraceError):
+    """The user asked for something that cannot be: corrected by changing the request or the set-up."""
+
+    exit_status = 2
+
+
+class Failure(TailraceError):
+    """What was asked for is sound, and doing it failed."""
+
+
+class Fault(Failure):
+    """Something that a measurement depends on broke while it ran, so what was measured is not valid."""
+
+
+class Interrupted(TailraceError):
+    """The user (or the system, with SIGTERM) asked for an end."""
+
+    exit_status = 130

@@ -1,0 +1,27 @@
+"""The spec's JSON Schema, for editors: `python -m tailrace.spec.schema > docs/spec.schema.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from tailrace.spec.model import Device, Spec
+
+
+def schema_text() -> str:
+    """The schema as it stands in docs/, generated from the models."""
+    schema = Spec.model_json_schema(by_alias=True, ref_template="#/$defs/{model}")
+    device = Device.model_json_schema(by_alias=True)
+    device["oneOf"] = [{"required": [key]} for key in ("if", "pci", "vdev")]
+    schema.setdefault("$defs", {})["Device"] = device
+    return (
+        json.dumps(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "tailrace/spec", **schema},
+            indent=2,
+        )
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

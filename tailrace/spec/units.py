@@ -1,0 +1,97 @@
+"""Quantities with their units written out: 60s, 20ms, 1Mpps, 90%, 2GiB.
+
+Each parser returns the quantity in its base unit and raises `ValueError` with "what; what was expected".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_QUANTITY = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%]*)\s*$")
+
+DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+RATES = {"pps": 1.0, "kpps": 1e3, "Mpps": 1e6, "Gpps": 1e9}
+SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?(us|µs|ms|s|min|h)$"
+RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(%|pps|kpps|Mpps|Gpps)$"
+SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(KiB|MiB|GiB)$"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast to send in each direction: packets a second, or a fraction of the no-loss rate."""
+
+    pps: float | None = None
+    fraction: float | None = None
+
+    def __str__(self) -> str:
+        if self.fraction is not None:
+            return f"{self.fraction * 100:g}%"
+        pps = self.pps or 0.0
+        for unit, factor in (("Gpps", 1e9), ("Mpps", 1e6), ("kpps", 1e3)):
+            if pps >= factor:
+                return f"{pps / factor:.10g}{unit}"
+        return f"{pps:.10g}pps"
+
+
+def _split(value: Any, kind: str, example: str, units: dict[str, Any]) -> tuple[float, str]:
+    expected = f"expected {kind} such as {example} (units: {', '.join(units)})"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not {kind}; {expected}")
+    match = _QUANTITY.match(str(value))
+    if match is None:
+        raise ValueError(f"{value!r} is not {kind}; {expected}")
+    number, unit = match.groups()
+    if unit == "":
+        raise ValueError(f"{value} has no unit; {expected}")
+    if unit not in units:
+        raise ValueError(f"{value!r} is not {kind}: {unit!r} is no such unit; {expected}")
+    return float(number), unit
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds, more than zero."""
+    number, unit = _split(value, "a duration", "60s or 20ms", DURATIONS)
+    if number <= 0:
+        raise ValueError(f"{value} is no time at all; expected a duration of more than zero, such as 60s")
+    return number * DURATIONS[unit]
+
+
+def parse_size(value: Any) -> int:
+    """Bytes, more than zero."""
+    number, unit = _split(value, "a size", "256MiB or 2GiB", SIZES)
+    if number <= 0:
+        raise ValueError(f"{value} is nothing; expected a size of more than zero, such as 256MiB")
+    return round(number * SIZES[unit])
+
+
+def parse_rate(value: Any) -> Rate:
+    """A rate in each direction: absolute, or a part of the no-loss rate (more than 0 %, at most 100 %)."""
+    if isinstance(value, Rate):
+        return value
+    number, unit = _split(value, "a rate", "90% (of the no-loss rate) or 1Mpps", {"%": 0.01, **RATES})
+    if number <= 0:
+        raise ValueError(f"{value} sends nothing; expected a rate of more than zero, such as 90% or 1Mpps")
+    if unit == "%":
+        if number > 100:
+            raise ValueError(f"{value} is more than the no-loss rate; expected at most 100%")
+        return Rate(fraction=number / 100)
+    return Rate(pps=number * RATES[unit])
+
+
+def show_duration(seconds: float) -> str:
+    """The shortest way to write a duration that reads back as the same: 60s, 20ms, 1.5s."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= factor:
+            return f"{seconds / factor:.10g}{unit}"
+    return f"{seconds / 1e-6:.10g}us"
+
+
+def show_size(size: int) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return f"{size / (1 << 10):.10g}KiB"
