@@ -1,0 +1,87 @@
+"""The client side of the control socket: JSON-RPC 2.0 over a Unix stream socket, one JSON object a line each way."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import Failure
+
+INVALID_PARAMS = -32602
+FAILED = -32000
+UNKNOWN = -32001
+IN_USE = -32002
+
+
+class ControlError(Failure):
+    """A method was refused; `code` says whose fault it is."""
+
+    def __init__(self, method: str, code: int, message: str) -> None:
+        super().__init__(message)
+        self.method = method
+        self.code = code
+
+
+class ControlLost(Failure):
+    """The other side is gone or does not answer."""
+
+
+class Control:
+    """A connection to one daemon. Calls are answered in order, one at a time."""
+
+    def __init__(self, path: Path, timeout: float = 10.0) -> None:
+        self.path = path
+        self._next = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            raise ControlLost(f"{path}: nobody answers ({error.strerror})") from None
+        self._stream = self._socket.makefile("rb")
+
+    def call(self, method: str, **params: Any) -> Any:
+        """The method's result. Raises ControlError if it is refused, ControlLost if the daemon has gone."""
+        self._next += 1
+        request = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            line = self._stream.readline()
+        except TimeoutError:
+            raise ControlLost(f"{self.path}: no answer to {method}") from None
+        except OSError as error:
+            raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
+        if not line.endswith(b"\n"):
+            raise ControlLost(f"{self.path}: connection closed")
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            raise ControlLost(f"{self.path}: answered with something that is not JSON") from None
+        if "error" in answer:
+            raise ControlError(method, int(answer["error"]["code"]), str(answer["error"]["message"]))
+        return answer["result"]
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+
+def connect_when_ready(path: Path, alive: Callable[[], bool], seconds: float) -> Control:
+    """Connects as soon as the daemon answers `version`. Raises ControlLost if it ends or takes longer."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            control = Control(path)
+            control.call("version")
+            return control
+        except ControlLost:
+            if not alive():
+                raise ControlLost("ended before it was ready") from None
+            if time.monotonic() > deadline:
+                raise ControlLost(f"was not ready within {seconds:g} s") from None
+            time.sleep(0.01)

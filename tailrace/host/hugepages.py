@@ -1,0 +1,70 @@
+"""2 MiB pages, reserved while they are needed and given back.
+
+Only the number that was added is taken away again, so that what somebody else reserves meanwhile is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.errors import Failure, Mistake
+
+PAGE_MIB = 2
+_POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The 2 MiB pages of the machine: all, and those that nobody has taken or been promised."""
+
+    total: int
+    free: int
+
+
+def pool(base: Path = _POOL) -> Pool:
+    """The pool as it is now; empty where the kernel has none."""
+    try:
+        total = int((base / "nr_hugepages").read_text())
+        free = int((base / "free_hugepages").read_text())
+        reserved = int((base / "resv_hugepages").read_text())
+    except OSError:
+        return Pool(0, 0)
+    return Pool(total, max(free - reserved, 0))
+
+
+def missing(pages: int, base: Path = _POOL) -> int:
+    """How many pages must be added so that `pages` are free."""
+    return max(pages - pool(base).free, 0)
+
+
+def add(pages: int, base: Path = _POOL) -> None:
+    """Adds pages to the pool. Raises Failure or Mistake, with the command that helps, and then adds none."""
+    before = pool(base)
+    if pages == 0:
+        return
+    command = f"sudo sysctl vm.nr_hugepages={before.total + pages}"
+    try:
+        (base / "nr_hugepages").write_text(str(before.total + pages))
+    except FileNotFoundError:
+        raise Mistake("no huge pages: this kernel has none of 2 MiB; use --no-huge (slower)") from None
+    except PermissionError:
+        raise Mistake(
+            f"no huge pages: {pages} of 2 MiB are missing and only root can reserve them; "
+            f"run `{command}`, or start this command with sudo, or use --no-huge (slower)"
+        ) from None
+    except OSError as error:
+        raise Failure(f"no huge pages: {error.strerror}; try `{command}`, or use --no-huge (slower)") from None
+    after = pool(base)
+    if after.total < before.total + pages:
+        remove(after.total - before.total, base)
+        raise Failure(
+            f"no huge pages: {pages} of 2 MiB were asked for and memory held {after.total - before.total}; "
+            "free some with `sudo sysctl vm.compact_memory=1` or by ending other programs, or use --no-huge (slower)"
+        )
+
+
+def remove(pages: int, base: Path = _POOL) -> None:
+    """Takes pages out of the pool again; pages still in use are given back by the kernel when they fall free."""
+    if pages > 0:
+        (base / "nr_hugepages").write_text(str(max(pool(base).total - pages, 0)))

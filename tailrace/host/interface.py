@@ -1,0 +1,125 @@
+"""Linux interfaces at a chain's end, made ready for frames that a switch takes and gives as they are on the wire.
+
+The kernel postpones checksums and segmentation to the "hardware". For a veth there is none, and a frame read from it
+before anybody has done the work is broken for its receiver: a TCP connection through a chain would never open.
+So the switch's own end must not merge what it receives, and the other end of a veth must not postpone. What is
+switched off is recorded and put back.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.errors import Failure, Mistake
+from tailrace.host.programs import system_program
+
+#: On the end that the switch opens: nothing merged, no VLAN tag taken off. By ethtool's short names.
+_OWN = ("gro", "lro", "rxvlan", "txvlan")
+#: On the far end of a veth: every frame leaves whole, with its checksum.
+_FAR = ("tx", "tso", "gso")
+#: What `ethtool -k` calls them.
+_LONG = {
+    "gro": "generic-receive-offload",
+    "lro": "large-receive-offload",
+    "rxvlan": "rx-vlan-offload",
+    "txvlan": "tx-vlan-offload",
+    "tx": "tx-checksumming",
+    "tso": "tcp-segmentation-offload",
+    "gso": "generic-segmentation-offload",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """Offloads of one interface to switch off, with what they are now."""
+
+    interface: str
+    namespace: str | None
+    before: dict[str, bool]
+
+    @property
+    def wanted(self) -> dict[str, bool]:
+        return dict.fromkeys(self.before, False)
+
+
+def _run(arguments: list[str], namespace: str | None = None) -> str:
+    prefix = [system_program("ip"), "netns", "exec", namespace] if namespace else []
+    done = subprocess.run(prefix + arguments, capture_output=True, text=True, timeout=10, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise Failure(f"{' '.join(prefix + arguments)}: {lines[-1] if lines else 'failed'}")
+    return done.stdout
+
+
+def _link(name: str) -> dict[str, Any]:
+    ip = system_program("ip")
+    try:
+        found: list[dict[str, Any]] = json.loads(_run([ip, "-json", "-details", "link", "show", "dev", name]))
+    except Failure:
+        raise Mistake(f"there is no interface {name}; `ip link` lists those of this machine") from None
+    return found[0]
+
+
+def check_interface(name: str) -> None:
+    """Raises Mistake if the interface is missing or down."""
+    link = _link(name)
+    if "UP" not in link.get("flags", []):
+        raise Mistake(f"the interface {name} is down; run `sudo ip link set {name} up`")
+
+
+def changes_for(name: str) -> tuple[list[Change], list[str]]:
+    """The offloads to switch off for a chain's end at this interface, and what the user must see to alone."""
+    link = _link(name)
+    changes = [Change(name, None, _enabled(name, None, _OWN))]
+    notes: list[str] = []
+    if link.get("linkinfo", {}).get("info_kind") == "veth":
+        peer = _veth_peer(link)
+        if peer is None:
+            notes.append(
+                f"the far end of {name} is in a network namespace without a name, so its offloads are as they were: "
+                "run `ethtool -K FAR-END tx off tso off gso off` in it, or TCP will not get through"
+            )
+        else:
+            far, namespace = peer
+            changes.append(Change(far, namespace, _enabled(far, namespace, _FAR)))
+    return [change for change in changes if change.before], notes
+
+
+def _veth_peer(link: dict[str, Any]) -> tuple[str, str | None] | None:
+    """Name and namespace of the other end; None if its namespace has no name."""
+    ip = system_program("ip")
+    number = link.get("link_netnsid")
+    if number is None:
+        return (str(link["link"]), None) if "link" in link else None
+    for entry in json.loads(_run([ip, "-json", "netns", "list-id"]) or "[]"):
+        if entry.get("nsid") == number and entry.get("name"):
+            namespace = str(entry["name"])
+            for other in json.loads(_run([ip, "-json", "link", "show"], namespace)):
+                if other["ifindex"] == link["link_index"]:
+                    return str(other["ifname"]), namespace
+    return None
+
+
+def _enabled(name: str, namespace: str | None, wanted: tuple[str, ...]) -> dict[str, bool]:
+    """Those of the wanted offloads that are on and can be switched."""
+    ethtool = system_program("ethtool")
+    result: dict[str, bool] = {}
+    states: dict[str, str] = {}
+    for line in _run([ethtool, "-k", name], namespace).splitlines():
+        key, _, value = line.strip().partition(":")
+        states[key] = value.strip()
+    for short in wanted:
+        if states.get(_LONG[short], "off").split()[0] == "on" and "[fixed]" not in states[_LONG[short]]:
+            result[short] = True
+    return result
+
+
+def set_offloads(name: str, namespace: str | None, features: dict[str, bool]) -> None:
+    """Switches offloads as `ethtool -K` does."""
+    ethtool = system_program("ethtool")
+    # tx first when switching on: segmentation needs checksums.
+    for short in sorted(features, key=lambda each: (each != "tx", each)):
+        _run([ethtool, "-K", name, short, "on" if features[short] else "off"], namespace)

@@ -1,0 +1,52 @@
+"""Where the programs are: Tailrace's own, and those of Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tailrace.errors import Mistake
+
+_FOLDERS = {
+    "tailrace-switch": "switch",
+    "tailrace-vnf": "vnf",
+    "tailrace-tester": "tester",
+    "tailrace-core-to-core": "bench",
+}
+_PACKAGES = {
+    "bwrap": "bubblewrap",
+    "ip": "iproute2",
+    "ethtool": "ethtool",
+}
+
+
+def own_program(name: str) -> Path:
+    """The path of one of Tailrace's own programs.
+
+    Looked for in $TAILRACE_BINARIES, then in the source tree's build/, then beside the installed command.
+    """
+    folder = _FOLDERS[name]
+    chosen = os.environ.get("TAILRACE_BINARIES")
+    places: list[Path] = []
+    if chosen:
+        places += [Path(chosen) / name, Path(chosen) / folder / name]
+    else:
+        places.append(Path(__file__).resolve().parents[2] / "build" / folder / name)
+        places.append(Path(sys.argv[0]).resolve().parent.parent / "libexec" / "tailrace" / name)
+        places.append(Path(sys.prefix) / "libexec" / "tailrace" / name)
+    for place in places:
+        if place.is_file() and os.access(place, os.X_OK):
+            return place.resolve()
+    where = f"in TAILRACE_BINARIES={chosen}" if chosen else f"at {places[0]}"
+    raise Mistake(f"{name} is not built ({where} there is none); build it with `make`")
+
+
+def system_program(name: str) -> str:
+    """The path of a program of the system; where it is missing, the package to install is named."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if found is None:
+        package = _PACKAGES.get(name, name)
+        raise Mistake(f"{name} is missing; install it with `sudo apt-get install {package}`")
+    return found

@@ -1,0 +1,350 @@
+"""What is up on this machine, on record before it exists, so that it can be undone after any end.
+
+One folder (/run/tailrace for root) holds state.json, sockets, the counter page and logs. Every thing that outlives a
+function call is recorded first and made afterwards, and is forgotten only when it is gone. The record is
+replaced whole (write, rename), so a reader never sees half of one. Undoing goes backwards and may be repeated.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tailrace.errors import Failure, Mistake
+from tailrace.host import hugepages
+from tailrace.host.process import ProcessId, descendants, end, identify
+
+FORMAT = 1
+ENVIRONMENT = "TAILRACE_STATE"
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something of ours on the machine, and how it is undone."""
+
+    kind: ClassVar[str]
+
+    def undo(self) -> str | None:
+        """Undoes it; doing so again is harmless. Returns why it could not, or None."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Process(Thing):
+    """A process and, where it is a sandbox, what runs inside it."""
+
+    kind = "process"
+    name: str
+    pid: int
+    start: int
+    program: str = ""
+
+    @property
+    def id(self) -> ProcessId:
+        return ProcessId(self.pid, self.start)
+
+    def inner(self) -> list[ProcessId]:
+        """The processes below it, outermost first."""
+        if not self.id.alive():
+            return []
+        return [name for name in (identify(pid) for pid in descendants(self.pid)) if name is not None]
+
+    def undo(self) -> str | None:
+        inner = self.inner()
+        # The program in a sandbox ends cleanly if it hears SIGTERM itself; the sandbox's own would only kill it.
+        gone = bool(inner) and end(inner[-1], grace=2.0) and self.id.wait(1.0)
+        if not gone and not end(self.id):
+            return f"process {self.pid} ({self.name}) does not end; see `cat /proc/{self.pid}/stack`"
+        for name in inner:
+            if not name.wait(2.0) and not end(name):
+                return f"process {name.pid} (inside {self.name}) does not end"
+        return None
+
+
+@dataclass(frozen=True)
+class FilePath(Thing):
+    """A socket or a file."""
+
+    kind = "file"
+    path: str
+
+    def undo(self) -> str | None:
+        try:
+            Path(self.path).unlink(missing_ok=True)
+        except OSError as error:
+            return f"{self.path}: {error.strerror}"
+        return None
+
+
+@dataclass(frozen=True)
+class HugePages(Thing):
+    """2 MiB pages added to the machine's pool."""
+
+    kind = "hugepages"
+    before: int
+    added: int
+
+    def undo(self) -> str | None:
+        # The record may be older than the act: after a crash in between, there is nothing above `before`.
+        extra = min(self.added, max(hugepages.pool().total - self.before, 0))
+        try:
+            hugepages.remove(extra)
+        except OSError as error:
+            return f"{extra} huge pages: {error.strerror}; run `sudo sysctl vm.nr_hugepages={self.before}`"
+        return None
+
+
+@dataclass(frozen=True)
+class Cgroup(Thing):
+    """A cgroup that limits the memory of one sandbox."""
+
+    kind = "cgroup"
+    path: str
+
+    def undo(self) -> str | None:
+        deadline = time.monotonic() + 2
+        while True:
+            try:
+                Path(self.path).rmdir()
+                return None
+            except FileNotFoundError:
+                return None
+            except OSError as error:  # busy while the kernel still buries the last process
+                if time.monotonic() > deadline:
+                    return f"cgroup {self.path}: {error.strerror}"
+                time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Offloads(Thing):
+    """Offloads of a Linux interface that were switched, as they were before."""
+
+    kind = "offloads"
+    interface: str
+    namespace: str | None
+    before: dict[str, bool]
+
+    def undo(self) -> str | None:
+        from tailrace.host.interface import set_offloads
+
+        try:
+            set_offloads(self.interface, self.namespace, self.before)
+        except (Failure, Mistake, OSError, subprocess.SubprocessError):
+            return None  # the interface has gone, and its settings with it
+        return None
+
+
+_KINDS: dict[str, type[Thing]] = {kind.kind: kind for kind in (Process, FilePath, HugePages, Cgroup, Offloads)}
+
+
+@dataclass
+class Record:
+    """state.json as data."""
+
+    boot: str
+    purpose: str = "up"
+    """`up` (lives on by itself) or `run` (belongs to a measurement that runs now)."""
+    owner: ProcessId | None = None
+    plan: dict[str, Any] = field(default_factory=dict)
+    spec: str = ""
+    complete: bool = False
+    """Everything of the plan has started."""
+    things: list[Thing] = field(default_factory=list)
+
+
+def default_folder() -> Path:
+    """$TAILRACE_STATE; else /run/tailrace for root; else a folder of the user's own."""
+    chosen = os.environ.get(ENVIRONMENT)
+    if chosen:
+        return Path(chosen).absolute()
+    if os.geteuid() == 0:
+        return Path("/run/tailrace")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "tailrace" if runtime else Path(f"/tmp/tailrace-{os.geteuid()}")
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+class State:
+    """The folder and the record in it, held by one process at a time."""
+
+    def __init__(self, folder: Path, record: Record) -> None:
+        self.folder = folder
+        self.record = record
+
+    # --- files -----------------------------------------------------------------------------------------------------
+
+    @property
+    def sockets(self) -> Path:
+        return self.folder / "sockets"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def control(self) -> Path:
+        return self.folder / "switch.control"
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "switch.page"
+
+    # --- the record ------------------------------------------------------------------------------------------------
+
+    def add(self, thing: Thing) -> None:
+        """Puts a thing on record; to be called before it is made."""
+        self.record.things.append(thing)
+        self.save()
+
+    def undo(self, thing: Thing) -> str | None:
+        """Undoes one thing and forgets it."""
+        problem = thing.undo()
+        if problem is None and thing in self.record.things:
+            self.record.things.remove(thing)
+            self.save()
+        return problem
+
+    def undo_all(self) -> list[str]:
+        """Undoes everything, last first; returns what could not be."""
+        problems = []
+        for thing in reversed(list(self.record.things)):
+            problem = self.undo(thing)
+            if problem is not None:
+                problems.append(problem)
+        if not problems:
+            self._remove_folder()
+        return problems
+
+    def processes(self) -> list[Process]:
+        return [thing for thing in self.record.things if isinstance(thing, Process)]
+
+    def save(self) -> None:
+        document = {
+            "format": FORMAT,
+            "boot": self.record.boot,
+            "purpose": self.record.purpose,
+            "owner": asdict(self.record.owner) if self.record.owner else None,
+            "spec": self.record.spec,
+            "complete": self.record.complete,
+            "plan": self.record.plan,
+            "things": [{"kind": thing.kind, **asdict(thing)} for thing in self.record.things],
+        }
+        new = self.folder / "state.json.new"
+        new.write_text(json.dumps(document, indent=1) + "\n")
+        new.replace(self.folder / "state.json")
+
+    def _remove_folder(self) -> None:
+        """Removes what is ours in the folder and then the folder, if nothing else is left in it."""
+        for path in (*self.logs.glob("*"), *self.sockets.glob("*")):
+            path.unlink(missing_ok=True)
+        for name in (
+            "state.json",
+            "state.json.new",
+            "switch.control",
+            "switch.page",
+            "switch.page.new",
+            "tester.control",
+        ):
+            (self.folder / name).unlink(missing_ok=True)
+        for folder in (self.logs, self.sockets, self.folder):
+            try:
+                folder.rmdir()
+            except OSError:
+                break
+
+
+def _load(folder: Path) -> Record:
+    path = folder / "state.json"
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return Record(boot=_boot())
+    except ValueError:
+        raise Failure(
+            f"{path}: damaged, so what is up is not known; look for tailrace processes, then remove it"
+        ) from None
+    if document.get("format") != FORMAT:
+        raise Mistake(f"{path}: written by another version of Tailrace; run `tailrace down` of that version")
+    things = []
+    for entry in document["things"]:
+        kind = _KINDS[entry.pop("kind")]
+        things.append(kind(**entry))
+    if document["boot"] != _boot():
+        # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
+        things = [thing for thing in things if isinstance(thing, FilePath)]
+    owner = document["owner"]
+    return Record(
+        boot=_boot(),
+        purpose=document["purpose"],
+        owner=ProcessId(**owner) if owner else None,
+        spec=document["spec"],
+        complete=document["complete"],
+        plan=document["plan"],
+        things=things,
+    )
+
+
+def peek(folder: Path) -> Record:
+    """The record as it stands, without holding it; for looking only."""
+    return _load(folder)
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[State]:
+    """The state, held by this process alone until the block ends. Raises Mistake if another holds it."""
+    descriptor = _lock(folder)
+    try:
+        record = _load(folder)
+        state = State(folder, record)
+        yield state
+    finally:
+        with suppress(OSError):  # stays unless it is empty
+            folder.rmdir()
+        os.close(descriptor)
+
+
+def _lock(folder: Path) -> int:
+    """Makes the folder where it is missing and locks it; the lock is the kernel's, so it never outlives its holder."""
+    for _ in range(10):
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            found = folder.stat()
+        except OSError as error:
+            raise Mistake(
+                f"{folder}: {error.strerror}; run as root, or set {ENVIRONMENT} to a folder of your own"
+            ) from None
+        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise Mistake(
+                f"{folder}: belongs to somebody else or is open to all; "
+                f"run as its owner (sudo), or set {ENVIRONMENT} to a folder of your own"
+            )
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            owner = peek(folder).owner
+            who = f"process {owner.pid}" if owner and owner.alive() else "another command"
+            hint = f"end it with `kill -INT {owner.pid}`" if owner and owner.alive() else "wait for it to end"
+            raise Mistake(f"{folder} is in use: {who} of Tailrace is at work; {hint}") from None
+        # The last holder may have removed the folder between our opening and our locking it.
+        try:
+            same = os.path.samestat(os.fstat(descriptor), folder.stat())
+        except FileNotFoundError:
+            same = False
+        if same:
+            return descriptor
+        os.close(descriptor)
+    raise Failure(f"{folder}: cannot be locked; another command keeps removing it")
