@@ -1,0 +1,1 @@
+"""Where a function lives: so far, a sandboxed process."""
