@@ -1,0 +1,1 @@
+"""The command `tailrace`: thin. Options in, one call, words or JSON out."""

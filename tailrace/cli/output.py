@@ -1,0 +1,93 @@
+"""How the command speaks: results on standard output, everything else on standard error; errors are one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tailrace.errors import Interrupted, TailraceError
+from tailrace.measure.session import Finished
+from tailrace.report.table import print_run
+
+
+def error_line(message: str) -> None:
+    """One line on standard error."""
+    text = " ".join(message.split("\n"))
+    sys.stderr.write(f"tailrace: {text}\n")
+
+
+def print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def print_line(text: str) -> None:
+    """A line for people, unwrapped and unstyled."""
+    sys.stdout.write(text + "\n")
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does: in order, with everything taken down."""
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
+
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
+    # A parent that ignores Ctrl-C for its background jobs (sh -c 'tailrace ... &') does not mean us.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+
+
+def run_command(call: Callable[[], int]) -> int:
+    """The exit status of a command; every error becomes one line."""
+    try:
+        with orderly():
+            return call()
+    except Interrupted as error:
+        error_line(str(error))
+        return 130
+    except KeyboardInterrupt as error:
+        error_line(str(error) or "interrupted by Ctrl-C")
+        return 130
+    except TailraceError as error:
+        error_line(str(error))
+        return error.exit_status
+    except BrokenPipeError:
+        # The reader of our output has gone (tailrace ... | head): no words to anybody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        error_line(f"{where}{error.strerror or error}")
+        return 1
+
+
+def show_finished(finished: Finished, *, as_json: bool) -> int:
+    """Shows a run's results and says where they are; returns the exit status."""
+    if as_json:
+        document = finished.run.model_dump(mode="json")
+        print_json({**document, "folder": str(finished.folder)})
+    elif finished.run.trials:
+        console = Console()
+        print_run(finished.run, console)
+        console.print(Text(f"Run folder: {finished.folder}"), soft_wrap=True)
+        if finished.report is not None:
+            console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)
+    if finished.error is not None:
+        kept = f"{len(finished.run.trials)} trials" if finished.run.trials else "no trial"
+        error_line(f"the run is not valid: {finished.error}; what was measured ({kept}) is in {finished.folder}")
+        return finished.error.exit_status
+    if not finished.run.valid:
+        error_line(f"the run is not valid: {finished.run.reason}")
+        return 1
+    return 0

@@ -1,0 +1,57 @@
+"""The demo: what latency a chain of functions has on this machine, with proof, in two minutes.
+
+One node is brought up with the longest chain; the switch then leads through none, one or both of its functions. So the
+floor, the chain of one and the chain of two are measured on the same processes, minutes apart at most.
+"""
+
+from __future__ import annotations
+
+from tailrace.measure.chain import Timing, Wiring, case_name, measure
+from tailrace.measure.latency import Case
+from tailrace.measure.profile import profile
+from tailrace.measure.search import SearchOptions
+from tailrace.measure.session import Session
+from tailrace.spec import Rate, Spec
+from tailrace.spec.load import parse_spec
+
+SPEC = """\
+# What `tailrace demo` brings up. To repeat a part of it, longer: tailrace measure latency --floor THIS-FILE
+fabric: tailrace
+functions:
+  first: {kind: skeleton}
+  second: {kind: skeleton}
+chains:
+  demo: [tester.a, first, second, tester.b]
+tests:
+  - latency: {frames: [64, 256, imix, 1518], rate: 90%, duration: 60s}
+"""
+PROFILES: tuple[int | str, ...] = (64, 256, "imix", 1518)
+LENGTHS = (0, 1, 2)
+RATE = Rate(fraction=0.9)
+TIMING = Timing(trial=2.0, floor=1.0, options=SearchOptions(trial_seconds=0.15, most_trials=9))
+
+
+def demo_spec() -> Spec:
+    return parse_spec(SPEC, "demo")
+
+
+def cases(timing: Timing = TIMING) -> list[Case]:
+    """Every profile through every length of chain."""
+    return [
+        Case(case_name(profile(frames), length), profile(frames), length, RATE, timing.trial)
+        for frames in PROFILES
+        for length in LENGTHS
+    ]
+
+
+def seconds(timing: Timing = TIMING) -> float:
+    """How long the measuring is expected to take."""
+    return sum(timing.of(case, with_floor=case.functions > 0) for case in cases(timing))
+
+
+def run_demo(session: Session, timing: Timing = TIMING) -> None:
+    """The whole demo on a node that is up."""
+    if session.node is None:
+        return
+    wiring = Wiring(session.node.plan.chains[0])
+    measure(session, wiring, cases(timing), timing, with_floor=True)

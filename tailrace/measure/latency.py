@@ -1,0 +1,176 @@
+"""Latency of a chain, profile by profile: search for the no-loss rate, then one measured trial at a part of it.
+
+Both directions run at once; the worse one is the headline. Nothing here starts or ends a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tailrace.errors import Failure
+from tailrace.measure.profile import Profile
+from tailrace.measure.search import Outcome, SearchOptions, search
+from tailrace.measure.tester import Stopped
+from tailrace.results import ResultError, Trial
+from tailrace.spec import Rate
+
+#: Of the frames offered, how many the tester may have failed to send for a rate to count as kept. On a shared core a
+#: scheduler's tick costs it some; they are reported as unsent, and are never lost.
+UNSENT_TOLERANCE = 0.005
+#: Seconds to wait for the last frames: of a search's trial, and of a measured one.
+SEARCH_WAIT = 0.06
+TRIAL_WAIT = 0.5
+#: A measured trial that loses frames below what the search found shows that the search was too hopeful: it is
+#: repeated at a lower rate, this often, each time this much lower.
+RETRIES = 3
+RETRY_FACTOR = 0.75
+
+Progress = Callable[[str, float], None]
+"""Told what is being done and the seconds of it that are done since the last word."""
+
+
+class Measurer(Protocol):
+    """What runs a trial: the tester, or in tests a simulated one."""
+
+    def __call__(self, streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]: ...
+
+
+class Keeper(Protocol):
+    """Where results go: a run folder."""
+
+    def add_trial(
+        self,
+        result: dict[str, Any],
+        *,
+        name: str,
+        profile: str,
+        functions: int,
+        offered_pps: float,
+        no_loss_pps: float | None = None,
+        rate_fraction: float | None = None,
+    ) -> Trial: ...
+
+    def note(self, text: str) -> None: ...
+
+    def invalidate(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """One profile through one chain."""
+
+    name: str
+    profile: Profile
+    functions: int
+    rate: Rate
+    seconds: float
+
+
+def is_clean(result: dict[str, Any]) -> bool:
+    """Whether every frame came back once and in order, and the tester kept the rate."""
+    for stream in result["streams"]:
+        if stream["lost"] or stream["duplicate"] or stream["out_of_sequence"] or stream["beyond_window"]:
+            return False
+        if not stream["received"]:
+            return False
+    return kept_up(result)
+
+
+def kept_up(result: dict[str, Any]) -> bool:
+    """Whether the tester sent what it was asked to send."""
+    return all(stream["unsent"] <= UNSENT_TOLERANCE * stream["offered"] for stream in result["streams"])
+
+
+def outcome(result: dict[str, Any]) -> Outcome:
+    """The trial as the search sees it."""
+    rates = []
+    for stream in result["streams"]:
+        seconds = stream["received_seconds"] or result["duration"]
+        rates.append((stream["received"] - stream["duplicate"]) / seconds if seconds else 0.0)
+    return Outcome(is_clean(result), min(rates), kept_up(result))
+
+
+def find_no_loss_rate(measure: Measurer, case: Case, options: SearchOptions) -> float:
+    """The no-loss rate in each direction, in frames a second."""
+
+    def attempt(rate: float, seconds: float) -> Outcome:
+        label = f"{case.name}: looking for the no-loss rate"
+        return outcome(measure(case.profile.streams(rate), seconds, SEARCH_WAIT, label))
+
+    return search(attempt, options)
+
+
+def measure_case(
+    measure: Measurer,
+    keep: Keeper,
+    case: Case,
+    options: SearchOptions,
+    *,
+    before_trial: Callable[[float], None] = lambda _: None,
+) -> Trial:
+    """Searches where the rate is a fraction, measures, and keeps the trial.
+
+    `before_trial` is called with the rate once it is known, in time to measure the floor at that very rate.
+    A measured trial with loss below the searched rate is repeated lower, and a note says so.
+    """
+    no_loss: float | None = None
+    if case.rate.fraction is not None:
+        no_loss = find_no_loss_rate(measure, case, options)
+        rate = no_loss * case.rate.fraction
+    else:
+        rate = case.rate.pps or 0.0
+    for attempt in range(RETRIES + 1):
+        before_trial(rate)
+        result = run_trial(measure, keep, case, rate, no_loss)
+        if no_loss is None or attempt == RETRIES or not _lossy(result):
+            break
+        lost = sum(stream["lost"] for stream in result["streams"])
+        bad = sum(stream["duplicate"] + stream["out_of_sequence"] for stream in result["streams"])
+        keep.note(
+            f"{case.name}: a trial at {rate / 1e6:.3f} Mpps lost {lost} of "
+            f"{sum(stream['sent'] for stream in result['streams'])} frames ({bad} duplicated or out of sequence), "
+            f"so the no-loss rate was taken {1 - RETRY_FACTOR:.0%} lower and the trial repeated"
+        )
+        no_loss *= RETRY_FACTOR
+        rate = no_loss * (case.rate.fraction or 1.0)
+    return kept(keep, case, result, rate, no_loss)
+
+
+def _lossy(result: dict[str, Any]) -> bool:
+    return any(
+        stream["lost"] or stream["duplicate"] or stream["out_of_sequence"] or stream["beyond_window"]
+        for stream in result["streams"]
+    )
+
+
+def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, no_loss: float | None) -> dict[str, Any]:
+    """One measured trial. If it is cut short, what it measured is kept before the cause goes on its way."""
+    try:
+        return measure(case.profile.streams(rate), case.seconds, TRIAL_WAIT, f"{case.name}: measuring")
+    except Stopped as stopped:
+        if stopped.result is not None:
+            kept(keep, case, stopped.result, rate, no_loss)
+        raise
+
+
+def kept(keep: Keeper, case: Case, result: dict[str, Any], rate: float, no_loss: float | None) -> Trial:
+    """Puts a result into the run folder."""
+    try:
+        return keep.add_trial(
+            result,
+            name=case.name,
+            profile=case.profile.name,
+            functions=case.functions,
+            offered_pps=rate,
+            no_loss_pps=no_loss,
+            rate_fraction=case.rate.fraction,
+        )
+    except ResultError as error:
+        raise Failure(str(error)) from None
+
+
+def floor_case(case: Case) -> Case:
+    """The floor to set against a chain's case: the same traffic without functions."""
+    return replace(case, name=f"floor-for-{case.name}", functions=0)

@@ -1,0 +1,314 @@
+"""A measurement from beginning to end: what it needs is started, watched while it runs, and taken down; what was
+measured is kept whatever happens.
+
+A process that ends, a port that is quarantined, Ctrl-C: each marks the run invalid with the reason, and the figures
+measured so far stay in the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import Failure, Fault, Interrupted, Mistake, TailraceError
+from tailrace.host import hugepages
+from tailrace.host.facts import host_facts, tool_versions
+from tailrace.host.launch import Launcher
+from tailrace.host.place import Place
+from tailrace.host.process import identify
+from tailrace.host.programs import own_program
+from tailrace.host.state import State, hold
+from tailrace.measure.progress import Reporter, Silent
+from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
+from tailrace.node import Node, quietly, reserve_pages, why_ended
+from tailrace.plan import TESTER_BUFFERS_MIB, Plan, identity_of
+from tailrace.report.html import write_report
+from tailrace.results import ResultError, Run, RunFolder
+from tailrace.spec.model import TESTER_ENDS
+
+#: How often the switch is asked about its ports while a trial runs, in seconds.
+_PORT_CHECK = 1.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is called, where it goes and what it came from."""
+
+    name: str
+    runs: Path
+    state: Path
+    command: tuple[str, ...]
+    spec_text: str
+    spec_name: str
+    fabric: str | None = "tailrace"
+
+
+@dataclass
+class Finished:
+    """A run that has ended, well or not."""
+
+    folder: Path
+    run: Run
+    error: TailraceError | None = None
+    report: Path | None = None
+
+
+@dataclass
+class Session:
+    """What a measurement works with while everything is up."""
+
+    tester: Tester
+    folder: RunFolder
+    check: Callable[[], None]
+    node: Node | None = None
+    report: Reporter = field(default_factory=Silent)
+    stage_seconds: float = 0.0
+
+    def stage(self, label: str, seconds: float) -> None:
+        """Begins a part of the work that is expected to take so long."""
+        self.stage_seconds = 0.0
+        self.report.stage(label, seconds)
+
+    def measure(self, streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        """One trial, watched (`latency.Measurer`)."""
+        before = self.stage_seconds
+        result = self.tester.trial(
+            streams,
+            seconds,
+            wait=wait,
+            watch=self.check,
+            progress=lambda done: self.report.advance(label, before + done),
+            # Enough intervals for a curve over time, and no more than a reader can use.
+            interval=max(0.05, seconds / 600),
+        )
+        self.stage_seconds = before + seconds + wait
+        return result
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the block has ended: taking down is not to be cut short."""
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _cause(error: BaseException) -> TailraceError:
+    """The error to tell the user of."""
+    if isinstance(error, Stopped):
+        return _cause(error.cause)
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(str(error) or "interrupted by Ctrl-C")
+    if isinstance(error, TailraceError):
+        return error
+    if isinstance(error, ResultError):
+        return Failure(str(error))
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return Failure(f"{where}{error.strerror or error}")
+    raise error
+
+
+def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str]) -> RunFolder:
+    try:
+        return RunFolder.create(
+            request.runs,
+            request.name,
+            spec=request.spec_text,
+            host=host_facts(),
+            command=request.command,
+            versions=tool_versions(),
+            fabric=request.fabric,
+            oversubscribed=oversubscribed,
+            notes=notes,
+        )
+    except OSError as error:
+        raise Mistake(
+            f"{request.runs}: no run folder can be made ({error.strerror}); choose another place with --runs FOLDER"
+        ) from None
+
+
+def _finish(folder: RunFolder, error: TailraceError | None) -> Finished:
+    if error is not None:
+        folder.invalidate(str(error))
+    folder.finish()
+    finished = Finished(folder.path, folder.run, error)
+    try:
+        finished.report = write_report(folder.path)
+    except (ResultError, OSError) as problem:
+        finished.error = finished.error or Failure(f"the report could not be written: {problem}")
+    return finished
+
+
+def _watch(node: Node) -> Callable[[], None]:
+    last = [time.monotonic()]
+
+    def check() -> None:
+        node.check_alive()
+        if time.monotonic() - last[0] > _PORT_CHECK:
+            last[0] = time.monotonic()
+            node.check_ports()
+
+    return check
+
+
+def run_on_node(
+    request: Request, plan: Plan, work: Callable[[Session], None], report: Reporter | None = None
+) -> Finished:
+    """Runs a measurement on a plan's node: on what `tailrace up` has started if it is the same, else on its own.
+
+    What is found before any process is started is raised; from then on every end is a finished run.
+    """
+    with _held(request) as state:
+        if _is_up(state, plan):
+            return _on_what_is_up(request, state, plan, work, report or Silent())
+        with _own(request, state, plan.as_data()):
+            node = Node.of(state, plan, logs=state.logs, tied=True)
+            node.prepare()
+            folder = _new_folder(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes)
+            node.log_to(folder.logs)
+
+            def everything() -> None:
+                node.start()
+                _with_tester(node, folder, work, report or Silent())
+
+            return _finish(folder, _attempt(everything, node))
+
+
+def _on_what_is_up(
+    request: Request, state: State, plan: Plan, work: Callable[[Session], None], report: Reporter
+) -> Finished:
+    node = Node.of(state, plan, logs=state.logs, tied=True)
+    node.attach()
+    folder = _new_folder(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes)
+    before = list(state.record.things)
+    error = _attempt(lambda: _with_tester(node, folder, work, report), node)
+    with undisturbed():
+        for chain in plan.chains:
+            quietly(lambda chain=chain: node.fabric.wire(chain.name, chain.ports))  # type: ignore[misc]
+        for thing in reversed([each for each in state.record.things if each not in before]):
+            state.undo(thing)
+        for log in state.logs.glob("*.log"):
+            shutil.copy(log, folder.logs)
+    return _finish(folder, error)
+
+
+def _with_tester(node: Node, folder: RunFolder, work: Callable[[Session], None], report: Reporter) -> None:
+    for note in node.notes:
+        folder.note(note)
+    place = node.plan.placement.tester
+    if place is None:
+        raise Mistake("no chain runs from tester.a to tester.b, so there is nothing to measure; add one to the spec")
+    keep_aside(node.plan.placement.switch)
+    ports = [(name.removeprefix("tester."), f"vhost:{node.socket(name)}") for name in TESTER_ENDS]
+    tester = Tester.start(node.launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=node.plan.huge)
+    node.wait_for(list(TESTER_ENDS))
+    work(Session(tester, folder, _watch(node), node, report))
+
+
+def run_between(
+    request: Request,
+    ports: Sequence[tuple[str, str]],
+    place: Place,
+    work: Callable[[Session], None],
+    *,
+    huge: bool,
+    report: Reporter | None = None,
+) -> Finished:
+    """Runs a measurement of a device that Tailrace does not manage: only the tester is started."""
+    with _held(request) as state:
+        if state.record.things:
+            raise Mistake("something of Tailrace's is up; run `tailrace down` first")
+        with _own(request, state, {}):
+            own_program(TESTER_PROGRAM)
+            if huge:
+                reserve_pages(state, TESTER_BUFFERS_MIB // hugepages.PAGE_MIB)
+            folder = _new_folder(request, oversubscribed=False, notes=())
+            launcher = Launcher(state, folder.logs, tied=True)
+
+            def everything() -> None:
+                keep_aside(place)
+                tester = Tester.start(launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
+
+                def check() -> None:
+                    if not tester.process.id.alive():
+                        raise Fault(why_ended(launcher, tester.process))
+
+                work(Session(tester, folder, check, None, report or Silent()))
+
+            return _finish(folder, _attempt(everything, None))
+
+
+@contextmanager
+def _held(request: Request) -> Iterator[State]:
+    with hold(request.state) as state:
+        yield state
+
+
+@contextmanager
+def _own(request: Request, state: State, plan: dict[str, Any]) -> Iterator[None]:
+    """Everything that is started in the block belongs to this run and is taken down after it."""
+    state.record.purpose = "run"
+    state.record.owner = identify(os.getpid())
+    state.record.plan = plan
+    state.record.spec = request.spec_name
+    state.save()
+    try:
+        yield
+    finally:
+        with undisturbed():
+            problems = state.undo_all()
+        if problems:
+            raise Failure("not everything could be taken down: " + "; ".join(problems))
+
+
+def _attempt(work: Callable[[], None], node: Node | None) -> TailraceError | None:
+    """Does the work; returns what ended it early, traced back to the process that broke."""
+    try:
+        work()
+        return None
+    except BaseException as problem:
+        with undisturbed():
+            return _cause(_first_fault(node, problem) if node else problem)
+
+
+def _is_up(state: State, plan: Plan) -> bool:
+    """Whether this very plan is up. Raises Mistake if something else is."""
+    record = state.record
+    if not record.things:
+        return False
+    if record.purpose == "up" and record.complete and identity_of(record.plan) == plan.identity:
+        dead = [process.name for process in state.processes() if not process.id.alive()]
+        if not dead:
+            return True
+        raise Mistake(f"{dead[0]} of what is up has ended; run `tailrace up {record.spec}` to bring it back")
+    what = f"another plan ({record.spec}) is up" if record.purpose == "up" else "a crashed run has left something"
+    raise Mistake(f"{what}; run `tailrace down` first")
+
+
+def _first_fault(node: Node, problem: BaseException) -> BaseException:
+    """The reason behind a lost connection: the process that has ended, if one has."""
+    inner = problem.cause if isinstance(problem, Stopped) else problem
+    if isinstance(inner, Failure) and not isinstance(inner, Fault):
+        try:
+            node.check_alive()
+        except Fault as fault:
+            return fault
+    return problem
+
+
+def keep_aside(place: Place) -> None:
+    """Keeps this process off a polling core, where it would hold packets up."""
+    elsewhere = set(place.cpus) - {place.core}
+    if elsewhere:
+        os.sched_setaffinity(0, elsewhere)
