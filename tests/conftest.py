@@ -85,7 +85,7 @@ def tailrace() -> Path:
 class Belongings:
     """What Tailrace and the programs it starts can leave on a machine.
 
-    `others` are the programs that another test session runs beside us, told apart by the mark in their environment.
+    `others` are such programs that somebody else runs beside us, told apart by the mark in their environment.
     """
 
     processes: frozenset[str]
@@ -115,8 +115,11 @@ class Belongings:
 
 
 def _processes(*, others: bool) -> Iterator[str]:
-    """Live processes (a defunct one whose parent does not reap is no leftover) of ours and of those we start."""
-    mark = f"{SESSION}=".encode()
+    """Programs of ours that this session started, or that others did. A defunct one that nobody reaps is no leftover.
+
+    A process inherits this session's mark; in a sandbox it has no environment at all, and then it counts as ours.
+    """
+    mark = f"{SESSION}={os.environ.get(SESSION)}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
@@ -124,9 +127,8 @@ def _processes(*, others: bool) -> Iterator[str]:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             continue
-        marks = [value.removeprefix(mark).decode() for value in environment if value.startswith(mark)]
-        theirs = bool(marks) and marks[0] != os.environ.get(SESSION)
-        if state != "Z" and theirs == others and Path(command).name.startswith(PROGRAMS):
+        ours = mark in environment or not any(value.startswith((b"PATH=", b"HOME=")) for value in environment)
+        if state != "Z" and ours != others and Path(command).name.startswith(PROGRAMS):
             yield f"{folder.name} {command}"
 
 

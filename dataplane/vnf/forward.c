@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -7,8 +10,11 @@
 
 #include <rte_ethdev.h>
 #include <rte_interrupts.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
 #include <rte_pause.h>
 
+#include "common/eal.h"
 #include "common/log.h"
 #include "forward.h"
 
@@ -128,6 +134,41 @@ static int run_interrupts(struct forward *forward)
 		disarm(forward);
 	}
 	return 0;
+}
+
+static int tell_thread_id(void *thread_id)
+{
+	*(pid_t *)thread_id = gettid();
+	return 0;
+}
+
+int forward_confine_priority(void)
+{
+	const struct sched_param none = {0};
+	struct dirent *entry;
+	pid_t poller = 0;
+	int rc = 0;
+	DIR *threads;
+
+	if (sched_getscheduler(0) == SCHED_OTHER)
+		return 0;
+	rte_eal_remote_launch(tell_thread_id, &poller, eal_worker());
+	rte_eal_wait_lcore(eal_worker());
+	threads = opendir("/proc/self/task");
+	if (threads == NULL) {
+		log_error("/proc is not there; mount it, or start without a real-time priority");
+		return -errno;
+	}
+	while ((entry = readdir(threads)) != NULL) {
+		pid_t thread = (pid_t)atoi(entry->d_name); /* 0 for . and .. */
+
+		if (thread != 0 && thread != poller && sched_setscheduler(thread, SCHED_OTHER, &none) != 0) {
+			rc = -errno;
+			log_error("could not take the real-time priority from thread %d: %s", thread, strerror(errno));
+		}
+	}
+	closedir(threads);
+	return rc;
 }
 
 int forward_open(struct forward *forward)

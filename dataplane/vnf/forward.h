@@ -35,6 +35,14 @@ struct forward {
 /* Returns 0, or -errno after logging. */
 int forward_open(struct forward *forward);
 
+/*
+ * Leave a real-time priority that the program was started with to the polling thread alone; call before any
+ * port is opened.  Otherwise DPDK's interrupt thread, which looks at a vhost-user socket again and again while an
+ * answer lies in it, would keep the core from the main thread that is to read the answer, for ever.
+ * Returns 0, or -errno after logging.
+ */
+int forward_confine_priority(void);
+
 /* The forwarding thread's function; returns 0 after forward_quit(), or -errno if interrupts fail. */
 int forward_run(void *forward);
 

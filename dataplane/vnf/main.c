@@ -39,7 +39,8 @@ static const char usage[] =
 	"  --port URI         a port: vhost:SOCKET (connect to a vhost-user back end), vhost-server:SOCKET (wait for\n"
 	"                     one), if:INTERFACE, pci:ADDRESS or vdev:DPDK-ARGUMENTS\n"
 	"  --mode poll        never sleep: for a core of its own (default)\n"
-	"  --mode interrupt   sleep while there is nothing to do: for a shared core\n"
+	"  --mode interrupt   sleep while there is nothing to do: for a shared core; there, start it at a real-time\n"
+	"                     priority (chrt -f 20 tailrace-vnf ...), which only the forwarding thread then keeps\n"
 	"  --core N           the CPU to run on (default: the last one)\n"
 	"  --memory MIB       memory for packet buffers (default: 32)\n"
 	"  --huge             take it from 2 MiB pages (reserve them in /proc/sys/vm/nr_hugepages)\n"
@@ -253,7 +254,7 @@ int main(int argc, char **argv)
 	stop_fd = stop_open();
 	if (stop_fd < 0 || eal_start(&options.eal) != 0)
 		return 1;
-	if (forward_open(&forward) == 0 && open_ports(&forward, &options) == 0)
+	if (forward_confine_priority() == 0 && forward_open(&forward) == 0 && open_ports(&forward, &options) == 0)
 		status = run(&forward, stop_fd);
 	for (int i = 0; i < 2; i++)
 		device_close(&forward.ports[i]);

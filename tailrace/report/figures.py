@@ -158,16 +158,20 @@ def warnings(run: Run) -> list[str]:
         if trial.reason is not None:
             told.append(f"{trial_name(trial)} (trial {trial.name}) is not valid: {trial.reason}.")
         told += [f"{trial_name(trial)}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
+    short = [f"{trial_name(trial)} {_unsent(trial)}" for trial in in_order(run) if trial.total("unsent")]
+    if short:
+        told.append(f"The tester could not send all that was offered, so the rate was lower: {'; '.join(short)}.")
     return [plain(text) for text in (*told, *run.notes)]
+
+
+def _unsent(trial: Trial) -> str:
+    """How much a trial could not send, as the larger of its directions' shares: "0.04 %", "< 0.01 %"."""
+    ratio = max(way.unsent / way.offered if way.offered else 1.0 for way in trial.directions if way.unsent)
+    return "< 0.01 %" if ratio < 1e-4 else f"{ratio * 100:.2f} %"
 
 
 def _faults(way: Direction) -> list[str]:
     told = []
-    if way.unsent:
-        ratio = way.unsent / way.offered if way.offered else 1.0
-        told.append(
-            f"the tester could not send {count(way.unsent)} frames ({ratio:.2%} of those offered): the rate was lower."
-        )
     if way.beyond_window:
         told.append(
             f"{count(way.beyond_window)} frames came too late for the analyser's window; loss and duplication are "

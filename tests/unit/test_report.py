@@ -110,8 +110,19 @@ def test_faults_of_either_direction_are_in_the_table_and_the_verdict(tmp_path: P
     row = next(line for line in text.splitlines() if line.startswith(" 64 B"))
     assert row.split()[6:9] == ["2", "3", "4"]
     assert "Of 199 frames sent: 2 lost, 3 duplicated, 4 out of sequence." in text
-    assert "b-to-a: the tester could not send 6 frames (5.83% of those offered)" in text
+    assert "could not send all that was offered, so the rate was lower: 64 B, floor 5.83 %." in text
     assert "b-to-a: 5 frames arrived that this trial had not sent" in text
+
+
+def test_a_tester_that_fell_short_is_said_once_for_all_trials(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
+        for functions, unsent in enumerate((0, 1, 25_000)):
+            way = stream([900] * 75_000, offered=75_000 + unsent, unsent=unsent)
+            add(folder, result(way, stream([900] * 9, "b-to-a")), functions=functions)
+    assert [text for text in figures.warnings(folder.run) if "could not send" in text] == [
+        "The tester could not send all that was offered, so the rate was lower: 64 B, 1 VNF < 0.01 %; "
+        "64 B, 2 VNFs 25.00 %."
+    ]
 
 
 def test_a_run_without_fault_says_so_and_only_then(tmp_path: Path) -> None:

@@ -384,6 +384,7 @@ def test_what_ends_a_run_is_its_reason_and_what_was_measured_is_kept(
 def test_the_first_reason_stands(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), create(tmp_path) as folder:
         folder.invalidate("the switch died")
+        folder.invalidate("a function lost its port")
         assert on_disk(folder)["reason"] == "the switch died"
         raise RuntimeError("a socket was closed")
     assert on_disk(folder)["reason"] == "the switch died"
@@ -391,7 +392,7 @@ def test_the_first_reason_stands(tmp_path: Path) -> None:
 
 def test_an_invalid_trial_makes_the_run_invalid(tmp_path: Path) -> None:
     with create(tmp_path) as folder:
-        add(folder, 0, document=result(stream([100] * 10), stopped=True))
+        add(folder, 0, document={**both_ways(), "stopped": True})
         add(folder, 1)
     assert (folder.run.valid, folder.run.reason) == (False, "64-0: stopped before its end")
     assert folder.run.trials[1].share_us is None, "an invalid floor is no floor"

@@ -3,6 +3,8 @@
 (() => {
   const profiles = JSON.parse(document.getElementById("data").textContent);
   const narrow = window.matchMedia("(max-width: 600px)");
+  const PRINTED = { width: 450, height: 250 }; // two fit beside each other on A4 or letter, landscape
+  let printing = false;
   let drawn = [];
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -74,7 +76,8 @@
   };
 
   const draw = (place, options, data) => {
-    const size = () => ({ width: Math.floor(place.clientWidth), height: narrow.matches ? 240 : 280 });
+    const size = () =>
+      printing ? PRINTED : { width: Math.floor(place.clientWidth), height: narrow.matches ? 240 : 280 };
     const chart = new uPlot({ ...size(), padding: [10, 16, 0, 0], legend: { live: true }, ...options }, data, place);
     drawn.push({ chart, size });
   };
@@ -147,11 +150,13 @@
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   // Paper is white: print in light colours, with everything unfolded.
   window.addEventListener("beforeprint", () => {
+    printing = true;
     document.documentElement.classList.add("print");
     document.querySelectorAll("details").forEach((one) => { one.open = true; });
     redraw();
   });
   window.addEventListener("afterprint", () => {
+    printing = false;
     document.documentElement.classList.remove("print");
     redraw();
   });

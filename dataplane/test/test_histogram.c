@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The histogram against exact values: every count's edges, and percentiles of random samples that were kept.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cmocka_all.h"
+#include "common/histogram.h"
+
+static struct histogram histogram;
+
+static int clear(void **state)
+{
+	histogram_clear(&histogram);
+	return 0;
+}
+
+static void counts_cover_all_values_without_gap_or_overlap(void **state)
+{
+	uint64_t next = 0;
+
+	for (uint32_t index = 0; index < HISTOGRAM_SIZE; index++) {
+		assert_int_equal(histogram_lowest_at(index), next);
+		assert_int_equal(histogram_index(histogram_lowest_at(index)), index);
+		assert_int_equal(histogram_index(histogram_highest_at(index)), index);
+		next = histogram_highest_at(index) + 1;
+	}
+	assert_int_equal(next, HISTOGRAM_HIGHEST + 1);
+}
+
+/* The layout that the results' readers rely on, computed the way HdrHistogram does. */
+static void layout_is_that_of_hdr_histogram(void **state)
+{
+	const uint64_t values[] = {0, 1, 255, 256, 257, 511, 512, 1000, 65535, 65536, 1000000, 9999999999, 10000000000};
+
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+		uint64_t value = values[i];
+		int bucket = 64 - __builtin_clzll(value | 255) - 8;
+		int sub_bucket = (int)(value >> bucket);
+		int index = ((bucket + 1) << 7) + (sub_bucket - 128);
+
+		assert_int_equal(histogram_index(value), index);
+	}
+}
+
+static void error_is_at_most_one_percent_from_100_ns_to_10_s(void **state)
+{
+	for (double exact = 100; exact <= 1e10; exact *= 1.00037) {
+		uint64_t value = (uint64_t)exact;
+		uint32_t index = histogram_index(value);
+
+		assert_true((double)(histogram_highest_at(index) - value) <= 0.01 * (double)value);
+		assert_true((double)(value - histogram_lowest_at(index)) <= 0.01 * (double)value);
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+	return left < right ? -1 : left > right;
+}
+
+static void percentiles_agree_with_kept_samples(void **state)
+{
+	enum { SAMPLES = 100000 };
+	const double percentiles[] = {0.001, 1, 25, 50, 90, 99, 99.9, 99.99, 100};
+	uint64_t *samples = calloc(SAMPLES, sizeof(*samples));
+	uint64_t sum = 0;
+
+	srand48(1);
+	for (int i = 0; i < SAMPLES; i++) {
+		samples[i] = (uint64_t)pow(10, 2 + 8 * drand48()); /* 100 ns to 10 s */
+		sum += samples[i];
+		histogram_record(&histogram, samples[i]);
+	}
+	qsort(samples, SAMPLES, sizeof(*samples), compare);
+	assert_int_equal(histogram.tally.count, SAMPLES);
+	assert_int_equal(histogram.tally.min, samples[0]);
+	assert_int_equal(histogram.tally.max, samples[SAMPLES - 1]);
+	assert_int_equal(histogram.tally.sum, sum);
+	for (size_t i = 0; i < sizeof(percentiles) / sizeof(percentiles[0]); i++) {
+		size_t rank = (size_t)ceil(percentiles[i] / 100 * SAMPLES);
+		double exact = (double)samples[rank - 1];
+		double told = (double)histogram_percentile(&histogram, percentiles[i]);
+
+		assert_true(told >= exact && told <= 1.01 * exact);
+	}
+	assert_int_equal(histogram_percentile(&histogram, 100), samples[SAMPLES - 1]);
+	free(samples);
+}
+
+static void a_value_above_the_range_is_counted_and_its_maximum_true(void **state)
+{
+	histogram_record(&histogram, HISTOGRAM_HIGHEST);
+	assert_int_equal(histogram.overflow, 0);
+	histogram_record(&histogram, HISTOGRAM_HIGHEST + 1);
+	histogram_record(&histogram, UINT64_C(1) << 47);
+	assert_int_equal(histogram.overflow, 2);
+	assert_int_equal(histogram.counts[HISTOGRAM_SIZE - 1], 3);
+	assert_int_equal(histogram.tally.max, UINT64_C(1) << 47);
+	assert_int_equal(histogram_percentile(&histogram, 100), UINT64_C(1) << 47);
+}
+
+static void an_empty_histogram_has_no_values(void **state)
+{
+	assert_int_equal(histogram.tally.count, 0);
+	assert_int_equal(histogram_percentile(&histogram, 99), 0);
+}
+
+static void merged_tallies_are_the_tally_of_all(void **state)
+{
+	struct tally all = TALLY_EMPTY, odd = TALLY_EMPTY, even = TALLY_EMPTY, none = TALLY_EMPTY;
+
+	for (uint64_t value = 5; value < 100; value++) {
+		tally_add(&all, value);
+		tally_add(value % 2 ? &odd : &even, value);
+	}
+	tally_merge(&odd, &even);
+	tally_merge(&odd, &none);
+	assert_memory_equal(&odd, &all, sizeof(all));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(counts_cover_all_values_without_gap_or_overlap),
+		cmocka_unit_test(layout_is_that_of_hdr_histogram),
+		cmocka_unit_test(error_is_at_most_one_percent_from_100_ns_to_10_s),
+		cmocka_unit_test_setup(percentiles_agree_with_kept_samples, clear),
+		cmocka_unit_test_setup(a_value_above_the_range_is_counted_and_its_maximum_true, clear),
+		cmocka_unit_test_setup(an_empty_histogram_has_no_values, clear),
+		cmocka_unit_test(merged_tallies_are_the_tally_of_all),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
