@@ -111,11 +111,8 @@ static void release_unused(struct frame_pools *pools)
 	while (*link != NULL) {
 		struct frame_pool *pool = *link;
 
-		if (pool->users == 0) {
-			rte_mempool_put_bulk(pool->mempool, (void **)pool->stash, pool->nb_stashed);
-			pool->nb_stashed = 0;
-		}
-		if (pool->users == 0 && rte_mempool_full(pool->mempool)) {
+		if (pool->users == 0 &&
+		    rte_mempool_avail_count(pool->mempool) + FRAME_BURST + pool->fresh_left == pool->mempool->size) {
 			*link = pool->next;
 			rte_mempool_free(pool->mempool);
 			free(pool);
@@ -160,6 +157,7 @@ static struct frame_pool *open_pool(struct frame_pools *pools, uint16_t length, 
 		return NULL;
 	}
 	rte_mempool_obj_iter(pool->mempool, fill_in, pool);
+	rte_mempool_get_bulk(pool->mempool, (void **)pool->stash, FRAME_BURST);
 	pool->users = 1;
 	pool->next = pools->first;
 	pools->first = pool;

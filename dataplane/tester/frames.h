@@ -27,6 +27,7 @@
 #include <rte_prefetch.h>
 
 #include "capture.h"
+#include "common/signature.h"
 
 enum {
 	FRAME_SMALLEST = 64, /* sizes include the FCS */
@@ -54,9 +55,10 @@ struct frame_pool {
 	uint16_t length; /* bytes without FCS; of a capture's pool, the room for one */
 	bool capture;
 	bool reverse;
-	uint16_t users;			     /* streams that have it open */
-	uint16_t nb_stashed;		     /* buffers taken from the mempool and not yet used, */
-	struct rte_mbuf *stash[FRAME_BURST]; /* the last one first */
+	uint16_t users; /* streams that have it open */
+	uint16_t fresh_left;
+	struct rte_mbuf *fresh[FRAME_BURST]; /* the first fresh_left are taken from the mempool and not used yet */
+	struct rte_mbuf *stash[FRAME_BURST]; /* fetched, to be sent next */
 };
 
 struct frame_kind {
@@ -121,22 +123,34 @@ static inline void frame_set_flow(uint8_t *frame, uint32_t checksum_base, uint16
 	memcpy(frame + port, &port_value, 2);
 }
 
+/*
+ * Have what sending writes to a buffer fetched for writing: the driver's header before the frame, the frame's own
+ * headers, and its signature.  Another core read them last, so they are far away.
+ */
+static inline void frame_prefetch(struct rte_mbuf *mbuf, uint16_t length)
+{
+	uint8_t *frame = (uint8_t *)mbuf + sizeof(*mbuf) + RTE_PKTMBUF_HEADROOM;
+
+	__builtin_prefetch(mbuf, 1);
+	__builtin_prefetch(frame - 1, 1);
+	__builtin_prefetch(frame, 1);
+	__builtin_prefetch(frame + length - SIGNATURE_SIZE, 1);
+}
+
+/* Take a buffer; its place in the stash goes to one that is fetched now and taken a whole burst later. */
 static inline struct rte_mbuf *frame_pool_take(struct frame_pool *pool)
 {
 	struct rte_mbuf *mbuf;
 
-	if (unlikely(pool->nb_stashed == 0)) {
-		if (rte_mempool_get_bulk(pool->mempool, (void **)pool->stash, FRAME_BURST) != 0)
+	if (unlikely(pool->fresh_left == 0)) {
+		if (rte_mempool_get_bulk(pool->mempool, (void **)pool->fresh, FRAME_BURST) != 0)
 			return NULL;
-		pool->nb_stashed = FRAME_BURST;
+		pool->fresh_left = FRAME_BURST;
 	}
-	mbuf = pool->stash[--pool->nb_stashed];
-	if (likely(pool->nb_stashed > 1)) {
-		struct rte_mbuf *soon = pool->stash[pool->nb_stashed - 2];
-
-		rte_prefetch0(soon);
-		rte_prefetch0((uint8_t *)soon + sizeof(*soon) + RTE_PKTMBUF_HEADROOM);
-	}
+	pool->fresh_left--;
+	mbuf = pool->stash[pool->fresh_left];
+	pool->stash[pool->fresh_left] = pool->fresh[pool->fresh_left];
+	frame_prefetch(pool->stash[pool->fresh_left], pool->length);
 	/* What a driver may have changed; a free buffer is one segment with one owner anyway. */
 	mbuf->data_off = RTE_PKTMBUF_HEADROOM;
 	mbuf->ol_flags = 0;

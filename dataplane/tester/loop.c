@@ -13,6 +13,7 @@
 #include "loop.h"
 
 enum {
+	RECEIVE_BURST = 64,
 	IDLE_TICK = 10,		 /* ms between two looks at the receive rings, when there is no trial */
 	IDLE_TICKS_OF_LINK = 10, /* ... and at the links */
 };
@@ -45,19 +46,42 @@ static inline void credit(struct trial *trial, struct stream *stream, const stru
 	atomic_store_explicit(&stream->received_so_far, stream->received, memory_order_relaxed);
 }
 
-static inline void analyse(const struct loop *loop, struct trial *trial, uint16_t port, struct rte_mbuf **burst,
-			   uint16_t nb_frames, uint64_t now)
+/* Frames received at one port and not yet looked at. */
+struct arrivals {
+	struct rte_mbuf *burst[RECEIVE_BURST];
+	uint16_t nb_frames;
+	uint64_t time; /* TSC after the burst */
+};
+
+/*
+ * Take what came in and have the signatures fetched.  They lie in another core's cache, some hundred nanoseconds
+ * away, so transmit() comes before analyse().
+ */
+static inline void receive(struct loop_port *port, struct arrivals *arrivals)
 {
+	arrivals->nb_frames = rte_eth_rx_burst(port->device.port, 0, arrivals->burst, RECEIVE_BURST);
+	if (arrivals->nb_frames == 0)
+		return;
+	arrivals->time = rte_rdtsc();
+	port->last_heard = arrivals->time;
+	for (uint16_t i = 0; i < arrivals->nb_frames; i++) {
+		const struct rte_mbuf *mbuf = arrivals->burst[i];
+
+		rte_prefetch0(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len - SIGNATURE_SIZE));
+	}
+}
+
+static inline void analyse(const struct loop *loop, struct trial *trial, uint16_t port, struct arrivals *arrivals)
+{
+	const uint64_t now = arrivals->time;
 	struct stream *stream = NULL;
 	struct tally latency = TALLY_EMPTY;
 	uint64_t bytes = 0;
 
-	for (uint16_t i = 0; i < nb_frames; i++)
-		rte_prefetch0(rte_pktmbuf_mtod_offset(burst[i], uint8_t *, burst[i]->data_len - SIGNATURE_SIZE));
-
-	for (uint16_t i = 0; i < nb_frames; i++) {
+	for (uint16_t i = 0; i < arrivals->nb_frames; i++) {
+		const struct rte_mbuf *mbuf = arrivals->burst[i];
 		uint8_t room[SIGNATURE_SIZE];
-		const void *place = signature_place(burst[i], room);
+		const void *place = signature_place(mbuf, room);
 		struct signature signature;
 		uint64_t ns;
 
@@ -77,24 +101,11 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 		histogram_count(&stream->latency, ns);
 		tally_add(&latency, ns);
 		sequence_record(&stream->sequence, signature.sequence);
-		bytes += burst[i]->pkt_len + RTE_ETHER_CRC_LEN;
+		bytes += mbuf->pkt_len + RTE_ETHER_CRC_LEN;
 	}
 	if (stream != NULL)
 		credit(trial, stream, &latency, bytes, now);
-}
-
-static inline void receive(struct loop *loop, struct trial *trial, uint16_t port)
-{
-	struct rte_mbuf *burst[FRAME_BURST];
-	uint16_t nb_frames = rte_eth_rx_burst(loop->ports[port].device.port, 0, burst, FRAME_BURST);
-	uint64_t now;
-
-	if (nb_frames == 0)
-		return;
-	now = rte_rdtsc();
-	loop->ports[port].last_heard = now;
-	analyse(loop, trial, port, burst, nb_frames, now);
-	rte_pktmbuf_free_bulk(burst, nb_frames);
+	rte_pktmbuf_free_bulk(arrivals->burst, arrivals->nb_frames);
 }
 
 static inline void transmit(struct loop *loop, struct trial *trial, uint16_t number)
@@ -169,13 +180,13 @@ static inline bool check_link(struct loop_port *port, uint64_t quiet, uint64_t n
 /* Empty the receive rings once; returns how many frames there were. */
 static uint32_t drain(struct loop *loop)
 {
-	struct rte_mbuf *burst[FRAME_BURST];
+	struct rte_mbuf *burst[RECEIVE_BURST];
 	uint32_t nb_drained = 0;
 
 	for (uint16_t i = 0; i < loop->nb_ports; i++) {
 		/* As many as a ring holds, lest a back end that never stops keep us here. */
-		for (uint32_t nb_left = DEVICE_DESCRIPTORS; nb_left > 0; nb_left -= FRAME_BURST) {
-			uint16_t nb_frames = rte_eth_rx_burst(loop->ports[i].device.port, 0, burst, FRAME_BURST);
+		for (uint32_t nb_left = DEVICE_DESCRIPTORS; nb_left > 0; nb_left -= RECEIVE_BURST) {
+			uint16_t nb_frames = rte_eth_rx_burst(loop->ports[i].device.port, 0, burst, RECEIVE_BURST);
 
 			if (nb_frames == 0)
 				break;
@@ -203,16 +214,20 @@ static void drain_leftovers(struct loop *loop)
 static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
 {
 	const uint64_t wait = clock_cycles(&loop->rate, trial->wait), quiet = clock_cycles(&loop->rate, QUIET);
+	struct arrivals arrivals[LOOP_PORTS];
 	bool sending = true;
 
 	for (;;) {
 		uint64_t now;
 
 		for (uint16_t port = 0; port < loop->nb_ports; port++)
-			receive(loop, trial, port);
+			receive(&loop->ports[port], &arrivals[port]);
 		if (sending)
 			for (uint16_t i = 0; i < trial->nb_streams; i++)
 				transmit(loop, trial, i);
+		for (uint16_t port = 0; port < loop->nb_ports; port++)
+			if (arrivals[port].nb_frames > 0)
+				analyse(loop, trial, port, &arrivals[port]);
 
 		now = rte_rdtsc();
 		atomic_store_explicit(&trial->elapsed, now - trial->started, memory_order_relaxed);

@@ -159,7 +159,7 @@ static struct options parse(int argc, char **argv, struct loop *loop)
 /* Open all ports with a common pool of receive buffers.  Returns 0 or -1 after logging. */
 static int open_ports(struct loop *loop)
 {
-	unsigned buffers = loop->nb_ports * (DEVICE_DESCRIPTORS + 2 * FRAME_BURST) + 2 * RECEIVE_CACHE;
+	unsigned buffers = loop->nb_ports * (DEVICE_DESCRIPTORS + 4 * FRAME_BURST) + 2 * RECEIVE_CACHE;
 	struct rte_mempool *pool = rte_pktmbuf_pool_create("receive", buffers, RECEIVE_CACHE, 0,
 							   RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 
