@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import commands
+from tailrace.cli import bench, commands
 from tailrace.cli.output import error_line, run_command
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ measure_app = typer.Typer(
     help="Measure a chain, or any device under test between two ports.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(measure_app, name="measure")
+app.add_typer(bench.app, name="bench")
 
 SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]

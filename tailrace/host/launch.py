@@ -20,7 +20,9 @@ class Launcher:
     tied: bool
     """Processes die with this command (a run), or live on by themselves (`tailrace up`)."""
 
-    def start(self, name: str, argv: Sequence[str], limits: Limits, keep: Iterable[int] = ()) -> Process:
+    def start(
+        self, name: str, argv: Sequence[str], limits: Limits, keep: Iterable[int] = (), stdin: int | None = None
+    ) -> Process:
         """Starts a program under a name of ours and records it."""
         held: list[Process] = []
 
@@ -28,7 +30,7 @@ class Launcher:
             held.append(Process(name, process.pid, process.start, Path(argv[0]).name))
             self.state.add(held[0])
 
-        start(argv, log=self.log(name), limits=replace(limits, tied=self.tied), record=record, keep=keep)
+        start(argv, log=self.log(name), limits=replace(limits, tied=self.tied), record=record, keep=keep, stdin=stdin)
         return held[0]
 
     def log(self, name: str) -> Path:

@@ -156,11 +156,13 @@ def start(
     limits: Limits,
     record: Callable[[ProcessId], None],
     keep: Iterable[int] = (),
+    stdin: int | None = None,
 ) -> ProcessId:
     """Starts a program, its output appended to `log`, and returns its name.
 
     `record` is called with the name while the process is still held; the program starts only when it returns.
-    `keep` are descriptors that the program inherits. Raises Failure if the program cannot be started.
+    `keep` are descriptors that the program inherits, `stdin` the one that it reads; otherwise it reads nothing.
+    Raises Failure if the program cannot be started.
     """
     log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     name_read, name_write = os.pipe()
@@ -173,7 +175,7 @@ def start(
         try:
             os.close(go_write)
             os.close(error_read)
-            _become(list(argv), log_fd, name_write, go_read, error_write, limits, keep)
+            _become(list(argv), log_fd, name_write, go_read, error_write, limits, keep, stdin)
         finally:
             os._exit(127)
     for descriptor in (log_fd, name_write, go_read, error_write):
@@ -211,6 +213,7 @@ def _become(
     error_fd: int,
     limits: Limits,
     keep: Iterable[int],
+    stdin: int | None,
 ) -> None:
     """In the child: set everything, wait for the word, become the program. Never returns."""
     try:
@@ -233,8 +236,7 @@ def _become(
             if os.getppid() != parent:  # died just before: nobody will tell
                 os._exit(1)
         _limit(limits)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         for descriptor in keep:

@@ -1,0 +1,177 @@
+"""DPDK's own testpmd as both guests: two virtio-user ports in one process, forwarding between them as fast as they can.
+
+A client that we did not write, started with the same parameters whatever the switch is. It is the socket's server,
+because a switch that is the client is how Open vSwitch is deployed. Packets are made once and then circulate; in the
+end testpmd only receives, until nothing is left on its way, so that sent and received are compared to the last packet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.errors import Fault, Mistake
+from tailrace.fabric.tailrace import POLLER_NICE
+from tailrace.host.launch import Launcher
+from tailrace.host.process import Limits, how_it_ended, reap
+from tailrace.host.programs import system_program
+
+FCS = 4
+"""Bytes of the frame check sequence: part of a frame's size, absent from memory."""
+MEMORY_MIB = 256
+QUEUE = 1024
+BURSTS = 32
+_PREFIX = "tailrace-load"
+_PROMPT = "testpmd> "
+_PORT = re.compile(r"NIC statistics for port (\d+).*?RX-packets: (\d+).*?TX-packets: (\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Packets of both ports together, since testpmd started."""
+
+    sent: int
+    received: int
+
+
+def parse_port_stats(text: str) -> Traffic:
+    """The sum of the ports in the output of `show port stats all`. Raises ValueError unless there are two."""
+    ports = {port: (int(received), int(sent)) for port, received, sent in _PORT.findall(text)}
+    if len(ports) != 2:
+        raise ValueError(f"statistics of {len(ports)} ports instead of 2")
+    return Traffic(sum(sent for _, sent in ports.values()), sum(received for received, _ in ports.values()))
+
+
+def program() -> str:
+    """The path of testpmd. Raises Mistake if it is not installed."""
+    try:
+        return system_program("dpdk-testpmd")
+    except Mistake:
+        raise Mistake("dpdk-testpmd is missing; install it with `sudo apt-get install dpdk-dev`") from None
+
+
+def arguments(sockets: Sequence[Path], core: int, control: int) -> list[str]:
+    """The command line: forwarding on CPU `core`, commands read on CPU `control`."""
+    line = ["--lcores", f"0@{control},1@{core}", "--in-memory", "--single-file-segments"]
+    line += ["--no-pci", "--no-telemetry", "--file-prefix", _PREFIX, "-m", str(MEMORY_MIB)]
+    for number, path in enumerate(sockets):
+        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={QUEUE},server=1"]
+    return [*line, "--", "-i", "--nb-cores=1", "--total-num-mbufs=32768"]
+
+
+class Testpmd:
+    """A running testpmd, told what to do through its prompt."""
+
+    __test__ = False
+
+    def __init__(self, launcher: Launcher, sockets: Sequence[Path], *, core: int, control: int) -> None:
+        self._state = launcher.state
+        self._log = launcher.log("testpmd")
+        self._log.unlink(missing_ok=True)
+        self._read = 0
+        line = [system_program("stdbuf"), "-oL", program(), *arguments(sockets, core, control)]
+        limits = Limits(cpus=tuple(sorted({core, control})), nice=POLLER_NICE)
+        stdin, self._commands = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._process = launcher.start("testpmd", line, limits, stdin=stdin)
+        except BaseException:
+            os.close(self._commands)
+            raise
+        finally:
+            os.close(stdin)
+
+    def alive(self) -> bool:
+        return self._process.id.alive()
+
+    def check_alive(self) -> None:
+        """Raises Fault, with how it ended, if it has."""
+        if not self.alive():
+            raise self._died()
+
+    def wait_ready(self, seconds: float = 20.0) -> None:
+        """Waits for the prompt: the switch has connected to both ports."""
+        self._expect(_PROMPT, seconds, "did not come up: the switch did not connect to both of its ports")
+
+    def start(self, frame: int) -> None:
+        """Sends BURSTS bursts of 32 packets from each port and forwards from then on whatever comes."""
+        self._command("set fwd io")
+        self._command(f"set txpkts {frame - FCS}")
+        self._command(f"start tx_first {BURSTS}")
+
+    def drain(self) -> Traffic:
+        """Ends forwarding, receives until nothing comes any more, and returns the totals."""
+        self._command("stop")
+        self._command("set fwd rxonly")
+        self._command("start")
+        deadline = time.monotonic() + 5
+        last = self._totals()
+        while last.received != last.sent and time.monotonic() < deadline:
+            time.sleep(0.3)
+            now = self._totals()
+            if now == last:
+                break
+            last = now
+        self._command("stop")
+        return self._totals()
+
+    def quit(self) -> None:
+        """Ends it in order; the caller need not if it has died already."""
+        with suppress(OSError):
+            os.write(self._commands, b"quit\n")
+        self._process.id.wait(5.0)
+        self.close()
+
+    def close(self) -> None:
+        """Ends it in any case."""
+        if self._commands >= 0:
+            os.close(self._commands)
+            self._commands = -1
+        self._state.undo(self._process)
+        with suppress(OSError):
+            Path("/var/run/dpdk", _PREFIX).rmdir()  # DPDK makes it, empty, and leaves it
+
+    def _totals(self) -> Traffic:
+        text = self._command("show port stats all")
+        try:
+            return parse_port_stats(text)
+        except ValueError as error:
+            raise Fault(f"testpmd: {error}; see {self._log}") from None
+
+    def _command(self, text: str) -> str:
+        try:
+            os.write(self._commands, text.encode() + b"\n")
+        except OSError:
+            raise self._died() from None
+        return self._expect(_PROMPT, 10.0, f"did not answer `{text}`")
+
+    def _expect(self, wanted: str, seconds: float, otherwise: str) -> str:
+        """The output since the last call, up to and with `wanted`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            alive = self.alive()
+            with self._log.open("rb") as file:
+                file.seek(self._read)
+                new = file.read()
+            end = new.find(wanted.encode())
+            if end >= 0:
+                end += len(wanted)
+                self._read += end
+                return new[:end].decode(errors="replace")
+            if not alive:
+                raise self._died()
+            if time.monotonic() > deadline:
+                raise Fault(f"testpmd {otherwise}{self._last_words()}")
+            time.sleep(0.02)
+
+    def _died(self) -> Fault:
+        return Fault(f"testpmd {how_it_ended(reap(self._process.pid))}{self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip(" #")]
+        wanted = [line for line in lines if re.search(r"error|cannot|fail|cause", line, re.IGNORECASE)] or lines
+        return f": {wanted[-1]}" if wanted else ""

@@ -1,0 +1,270 @@
+"""Open vSwitch with DPDK, from Debian, as a fabric to compare with: private, and gone when it is stopped.
+
+It has a database, sockets and a log of its own in the state's folder, so an Open vSwitch that the machine runs is not
+touched. One polling thread (PMD) on one core. Its vhost-user ports are clients (dpdkvhostuserclient, what Open vSwitch
+recommends): the guest listens. Memory comes from anonymous huge pages; no file system is mounted.
+Source: https://docs.openvswitch.org/en/latest/topics/dpdk/
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.errors import Failure, Fault, Mistake
+from tailrace.host.launch import Launcher
+from tailrace.host.place import Place, allowed_cpus
+from tailrace.host.process import Limits
+from tailrace.host.state import FilePath, Process
+
+MEMORY_MIB = 512
+_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_VSWITCHD = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
+_BRIDGE = "br0"
+_PREFIX = "tailrace-ovs"
+_PMD = re.compile(r"^pmd thread .*?(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
+_DROPPED = re.compile(r"\bdropped:(\d+)")
+
+
+@dataclass(frozen=True)
+class PmdStats:
+    """What the PMD threads counted since they started: dpif-netdev/pmd-stats-show."""
+
+    packets: int
+    idle_cycles: int
+    busy_cycles: int
+
+
+def parse_pmd_stats(text: str) -> PmdStats:
+    """The sum over PMD threads (the main thread polls nothing). Raises ValueError if a number is missing.
+
+    Open vSwitch counts a polling iteration's TSC cycles as processing if it received or sent a packet, and
+    otherwise as idle (lib/dpif-netdev-perf.h, pmd_perf_end_iteration). A PMD that has not polled yet prints no cycles.
+    """
+    sums = {"packets received": 0, "idle cycles": 0, "processing cycles": 0}
+    blocks = _PMD.findall(text)
+    if not blocks:
+        raise ValueError("no PMD thread in the statistics")
+    for block in blocks:
+        for name in sums:
+            found = re.search(rf"^\s*{name}: (\d+)", block, re.MULTILINE)
+            if found is None:
+                raise ValueError(f"no '{name}' in the statistics")
+            sums[name] += int(found[1])
+    return PmdStats(sums["packets received"], sums["idle cycles"], sums["processing cycles"])
+
+
+def parse_dropped(text: str) -> int:
+    """Packets dropped at any port, receiving or sending: dpctl/show -s."""
+    return sum(int(count) for count in _DROPPED.findall(text))
+
+
+class OvsDpdk:
+    """One private Open vSwitch with DPDK."""
+
+    kind = "ovs-dpdk"
+
+    def __init__(self, launcher: Launcher, place: Place, *, nice: int = 0) -> None:
+        self._launcher = launcher
+        self._place = place
+        self._nice = nice
+        self._folder = launcher.state.sockets
+        self._ports: list[str] = []
+        self._started: list[Process] = []
+
+    @staticmethod
+    def installed() -> None:
+        """Raises Mistake if it is not installed."""
+        if not (Path(_VSWITCHD).is_file() and shutil.which("ovs-vsctl", path=_search_path()) and _SCHEMA.is_file()):
+            raise Mistake(
+                "Open vSwitch with DPDK is not installed; "
+                "install it with `sudo apt-get install openvswitch-switch-dpdk`"
+            )
+
+    def version(self) -> dict[str, str]:
+        """Names and versions of what is installed."""
+        text = self._run(_VSWITCHD, "--version")
+        found = re.findall(r"^(?:.*\((Open vSwitch)\)|(DPDK)) (\S+)", text, re.MULTILINE)
+        return {"openvswitch" if name else "dpdk": version for name, _, version in found}
+
+    def start(self) -> None:
+        """Starts database and switch; returns when the bridge is there. Raises Failure."""
+        self.installed()
+        self._folder.mkdir(exist_ok=True)
+        database, schema = self._folder / "ovs.db", str(_SCHEMA)
+        self._run("ovsdb-tool", "create", str(database), schema)
+        self._start("ovsdb-server", "ovsdb-server", str(database), f"--remote=punix:{self._server}")
+        self._configure("--no-wait", "init")
+        memory = ",".join(
+            str(MEMORY_MIB if node == self._node() else 0) for node in range(max(c.node for c in allowed_cpus()) + 1)
+        )
+        control = next((cpu for cpu in self._place.cpus if cpu != self._place.core), self._place.core)
+        settings = {
+            "dpdk-init": "true",
+            "dpdk-extra": f"--in-memory --no-pci --no-telemetry --file-prefix {_PREFIX}",
+            "dpdk-socket-mem": memory,
+            "dpdk-socket-limit": memory,
+            "dpdk-lcore-mask": hex(1 << control),
+            "pmd-cpu-mask": hex(1 << self._place.core),
+        }
+        self._configure(
+            "--no-wait",
+            "set",
+            "Open_vSwitch",
+            ".",
+            *(f'other_config:{key}="{value}"' for key, value in settings.items()),
+        )
+        self._start("ovs-vswitchd", _VSWITCHD, f"unix:{self._server}")
+        self._configure("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev")
+        self._control_flows("del-flows", _BRIDGE)
+
+    def add_guest_port(self, name: str, path: Path) -> None:
+        """A vhost-user port that connects to the guest listening at `path`, now or as soon as it does."""
+        self._launcher.state.add(FilePath(str(path)))
+        self._ports.append(name)
+        interface = (
+            "type=dpdkvhostuserclient",
+            f'options:vhost-server-path="{path}"',
+            f"ofport_request={len(self._ports)}",
+        )
+        self._configure("add-port", _BRIDGE, name, "--", "set", "Interface", name, *interface)
+        error = self._configure("get", "Interface", name, "error").strip()
+        if error not in ("[]", '""'):
+            raise Failure(f"Open vSwitch: port {name}: {error}")
+
+    def wire(self, chain: str, ports: Sequence[str]) -> None:  # noqa: ARG002 - rules have no names
+        """Joins the ports in pairs, both ways: two rules for a pair."""
+        for one, other in zip(ports[::2], ports[1::2], strict=True):
+            for source, target in ((one, other), (other, one)):
+                rule = f"in_port={self._number(source)},actions=output:{self._number(target)}"
+                self._control_flows("add-flow", _BRIDGE, rule)
+
+    def stats(self) -> PmdStats:
+        """What the PMD has counted until now. Raises Fault if the switch has died."""
+        try:
+            return parse_pmd_stats(self._ask("dpif-netdev/pmd-stats-show"))
+        except ValueError as error:
+            raise Fault(f"Open vSwitch: {error}") from None
+
+    def dropped(self) -> int:
+        """Packets dropped at its ports until now."""
+        return parse_dropped(self._ask("dpctl/show", "-s", "netdev@ovs-netdev"))
+
+    def processes(self) -> list[Process]:
+        return list(self._started)
+
+    def stop(self) -> None:
+        for process in reversed(self._started):
+            problem = self._launcher.state.undo(process)
+            if problem:
+                raise Failure(problem)
+        self._started = []
+        for path in self._folder.glob("*"):  # conf.db, its lock, the bridge's sockets: whatever it made there
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            Path("/var/run/dpdk", _PREFIX).rmdir()  # DPDK makes it, empty, and leaves it
+
+    # ---
+
+    @property
+    def _server(self) -> Path:
+        return self._folder / "ovs.sock"
+
+    def _node(self) -> int:
+        return next((cpu.node for cpu in allowed_cpus() if cpu.number == self._place.core), 0)
+
+    def _number(self, port: str) -> int:
+        return self._ports.index(port) + 1
+
+    def _start(self, name: str, program: str, *arguments: str) -> None:
+        control = self._folder / f"{name}.ctl"
+        where = shutil.which(program, path=_search_path())
+        if where is None:
+            raise Mistake(f"{program} is missing; install it with `sudo apt-get install openvswitch-switch-dpdk`")
+        environment = {"OVS_RUNDIR": str(self._folder), "OVS_LOGDIR": str(self._folder)}
+        limits = Limits(cpus=self._place.cpus, nice=self._nice, environment=environment)
+        line = [where, *arguments, f"--unixctl={control}", "--no-chdir"]
+        process = self._launcher.start(name, line, limits)
+        self._started.append(process)
+        deadline = time.monotonic() + 15
+        while not _answers(control):
+            if not process.id.alive():
+                raise self._launcher.failure(name, f"{name} ended before it was ready")
+            if time.monotonic() > deadline:
+                raise self._launcher.failure(name, f"{name} was not ready within 15 s")
+            time.sleep(0.02)
+
+    def _run(self, program: str, *arguments: str) -> str:
+        where = shutil.which(program, path=_search_path()) or program
+        try:
+            done = subprocess.run(
+                [where, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+                env={**os.environ, "OVS_RUNDIR": str(self._folder)},
+            )
+        except subprocess.TimeoutExpired:
+            raise self._launcher.failure("ovs-vswitchd", f"{program} had no answer from Open vSwitch") from None
+        if done.returncode != 0:
+            raise Failure(f"Open vSwitch: {program} {arguments[0]}: {done.stderr.strip() or 'failed'}")
+        return done.stdout
+
+    def _configure(self, *arguments: str) -> str:
+        return self._run("ovs-vsctl", f"--db=unix:{self._server}", "--timeout=15", *arguments)
+
+    def _control_flows(self, *arguments: str) -> None:
+        self._run("ovs-ofctl", *arguments)
+
+    def _ask(self, method: str, *params: str) -> str:
+        """A management command, over the socket that ovs-appctl uses: JSON-RPC 1.0, no newlines."""
+        request = {"id": 0, "method": method, "params": list(params)}
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(10)
+                connection.connect(str(self._folder / "ovs-vswitchd.ctl"))
+                connection.sendall(json.dumps(request).encode())
+                answer = _receive(connection)
+        except OSError as error:
+            raise self._launcher.failure("ovs-vswitchd", f"Open vSwitch does not answer ({error.strerror})") from None
+        if answer.get("error"):
+            raise Failure(f"Open vSwitch: {method}: {answer['error']}")
+        return str(answer["result"])
+
+
+def _receive(connection: socket.socket) -> dict[str, object]:
+    """One JSON text; the connection stays open after it, so its end is where it parses."""
+    text = b""
+    while True:
+        part = connection.recv(1 << 16)
+        if not part:
+            raise ConnectionResetError(104, "connection closed")
+        text += part
+        try:
+            answer: dict[str, object] = json.loads(text)
+        except ValueError:
+            continue
+        return answer
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _search_path() -> str:
+    return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin:/usr/bin:/bin"

@@ -1,0 +1,133 @@
+"""`tailrace bench hop` as a user runs it, with real switches: shape and plausibility, no figures to reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.requires_root,
+    pytest.mark.requires_hugepages,
+    pytest.mark.requires_program("ovs-vswitchd-dpdk", "dpdk-testpmd", "tailrace-switch", "tailrace-core-to-core"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs, for a switch and its load"),
+]
+PAGES = Path("/proc/sys/vm/nr_hugepages")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "TAILRACE_STATE": str(folder / "state")}
+
+
+def hop(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tailrace, "bench", "hop", *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment(folder),
+    )
+
+
+def test_one_pair_beside_open_vswitch(tailrace: Path, tmp_path: Path) -> None:
+    pages = PAGES.read_text()
+    done = hop(tailrace, tmp_path, "--frame", "64", "--pairs", "1", "--seconds", "1", "--against", "ovs-dpdk", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["frame"] == 64
+    (pair,) = result["pairs"]
+    for name in ("tailrace", "ovs-dpdk"):
+        assert 5 < pair[name]["cycles_per_packet"] < 20_000
+        assert 0.01 < pair[name]["mpps"] < 200
+        assert 0 < pair[name]["busy"] <= 1
+    assert 5 < pair["core_to_core_ns"] < 100_000
+    assert pair["near"] == (pair["core_to_core_ns"] < 150)
+    ratio = pair["ovs-dpdk"]["cycles_per_packet"] / pair["tailrace"]["cycles_per_packet"]
+    assert result["ratio_cycles_median"] == pytest.approx(ratio, rel=0.01)
+    ratio = pair["tailrace"]["mpps"] / pair["ovs-dpdk"]["mpps"]
+    assert result["ratio_mpps_median"] == pytest.approx(ratio, rel=0.01)
+    assert result["machine"]["versions"].keys() >= {"tailrace-switch", "openvswitch", "dpdk"}
+    assert PAGES.read_text() == pages
+    assert not (tmp_path / "state").exists()
+
+
+def test_alone_it_has_no_ratio_and_prints_a_table(tailrace: Path, tmp_path: Path) -> None:
+    done = hop(tailrace, tmp_path, "--frame", "1518", "--pairs", "1", "--seconds", "0.5")
+    assert done.returncode == 0, done.stderr
+    assert "1518 B frames" in done.stdout
+    assert "ovs-dpdk" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--frame", "60"), "64 to 1518"),
+        (("--frame", "64", "--against", "vpp"), "expected ovs-dpdk"),
+        (("--frame", "64", "--cores", "0,0"), "two different CPUs"),
+        (("--frame", "64", "--cores", "zero"), "such as 1,0"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    tailrace: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    done = hop(tailrace, tmp_path, *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(tailrace: Path, tmp_path: Path, number: signal.Signals) -> None:
+    pages = PAGES.read_text()
+    running = subprocess.Popen(
+        [tailrace, "bench", "hop", "--frame", "64", "--against", "ovs-dpdk", "--seconds", "30"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+    )
+    log = tmp_path / "state/logs/testpmd.log"
+    deadline = time.monotonic() + 30
+    while not (log.exists() and "tx_first" in log.read_text(errors="replace")):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline, "no traffic within 30 s"
+        time.sleep(0.05)
+    running.send_signal(number)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode != 0
+    assert "Traceback" not in errors
+    assert PAGES.read_text() == pages
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_guest_that_dies_fails_the_run_and_leaves_nothing(tailrace: Path, tmp_path: Path) -> None:
+    pages = PAGES.read_text()
+    running = subprocess.Popen(
+        [tailrace, "bench", "hop", "--frame", "64", "--seconds", "30"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+    )
+    state = tmp_path / "state/state.json"
+    log = tmp_path / "state/logs/testpmd.log"
+    deadline = time.monotonic() + 30
+    while not (log.exists() and "tx_first" in log.read_text(errors="replace")):
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline, "no traffic within 30 s"
+        time.sleep(0.05)
+    (load,) = (thing for thing in json.loads(state.read_text())["things"] if thing.get("name") == "testpmd")
+    os.kill(load["pid"], signal.SIGKILL)
+    output, errors = running.communicate(timeout=30)
+    assert running.returncode == 1
+    assert output == ""
+    assert "testpmd was killed by signal 9 (SIGKILL)" in errors.replace("\n", " ")
+    assert PAGES.read_text() == pages
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,226 @@
+"""The arithmetic and the checks of `tailrace bench hop`, without any switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tailrace.bench.hop import SETTLE_SECONDS, HopPlan, check_whole, measure_window
+from tailrace.bench.model import OVS_DPDK, TAILRACE, Counters, HopResult, Pair, Side
+from tailrace.bench.table import hop_table
+from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
+from tailrace.cli.bench import _parse_cores
+from tailrace.errors import Fault, Mistake
+from tailrace.fabric.ovs_dpdk import PmdStats, parse_dropped, parse_pmd_stats
+
+PMD_STATS = """\
+pmd thread numa_id 0 core_id 1:
+  packets received: 28983904
+  packet recirculations: 0
+  avg. datapath passes per packet: 1.00
+  phwol hits: 0
+  simple match hits: 28983840
+  miss with success upcall: 2
+  avg. packets per output batch: 32.00
+  idle cycles: 8042088289 (61.18%)
+  processing cycles: 5103239777 (38.82%)
+  avg cycles per packet: 453.54 (13145328066/28983904)
+  avg processing cycles per packet: 176.07 (5103239777/28983904)
+main thread:
+  packets received: 7
+  packet recirculations: 0
+  avg. packets per output batch: 0.00
+"""
+
+DPCTL = """\
+netdev@ovs-netdev:
+  lookups: hit:62 missed:2 lost:0
+  port 0: ovs-netdev (tap)
+    RX packets:0 errors:0 dropped:0 overruns:0 frame:0
+    TX packets:0 errors:0 dropped:3 aborted:0 carrier:0
+  port 1: p0 (dpdkvhostuserclient: configured_rx_queues=1)
+    RX packets:27356640 errors:0 dropped:0 overruns:? frame:?
+    TX packets:27356160 errors:? dropped:512 aborted:? carrier:?
+"""
+
+PORT_STATS = """\
+testpmd> show port stats all
+
+  ######################## NIC statistics for port 0  ########################
+  RX-packets: 35573536   RX-missed: 0          RX-bytes:  2134412160
+  RX-errors: 0
+  TX-packets: 35574400   TX-errors: 0          TX-bytes:  2134464000
+  ############################################################################
+
+  ######################## NIC statistics for port 1  ########################
+  RX-packets: 35573376   RX-missed: 0          RX-bytes:  2134402560
+  RX-errors: 0
+  TX-packets: 35574560   TX-errors: 0          TX-bytes:  2134473600
+  ############################################################################
+testpmd> """
+
+
+def test_pmd_stats_leave_the_main_thread_out() -> None:
+    assert parse_pmd_stats(PMD_STATS) == PmdStats(28983904, 8042088289, 5103239777)
+
+
+def test_pmd_stats_add_up_over_threads() -> None:
+    other = PMD_STATS.partition("main thread")[0].replace("core_id 1", "core_id 2")
+    assert parse_pmd_stats(other + PMD_STATS).packets == 2 * 28983904
+
+
+@pytest.mark.parametrize("text", ["", "main thread:\n  packets received: 7\n", PMD_STATS.replace("idle cycles", "x")])
+def test_pmd_stats_without_numbers_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_pmd_stats(text)
+
+
+def test_dropped_of_all_ports_and_directions() -> None:
+    assert parse_dropped(DPCTL) == 515
+
+
+def test_port_stats_of_both_ports() -> None:
+    assert parse_port_stats(PORT_STATS) == Traffic(sent=71148960, received=71146912)
+
+
+def test_port_stats_of_one_port_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 port"):
+        parse_port_stats(PORT_STATS.partition("  ######################## NIC statistics for port 1")[0])
+
+
+def test_guests_are_started_with_the_same_words_whatever_the_switch_is(tmp_path: Path) -> None:
+    line = arguments([tmp_path / "a", tmp_path / "b"], core=3, control=1)
+    assert line[:2] == ["--lcores", "0@1,1@3"]
+    assert f"net_virtio_user1,path={tmp_path}/b,queue_size=1024,server=1" in line
+
+
+def test_a_side_is_the_difference_of_two_readings() -> None:
+    side = Side.between(Counters(100, 1000, 50, 3), Counters(2_000_100, 61_001_000, 20_000_050, 3), 0.5)
+    assert (side.cycles_per_packet, side.mpps, side.packets, side.busy) == (
+        30.5,
+        4.0,
+        2_000_000,
+        pytest.approx(0.7531, abs=1e-4),
+    )
+
+
+def side(cycles: float, mpps: float) -> Side:
+    return Side(cycles, mpps, 1_000_000, 0.99)
+
+
+PAIRS = [
+    Pair(82.0, 80.0, {TAILRACE: side(20, 20), OVS_DPDK: side(140, 10)}),
+    Pair(82.0, 351.0, {TAILRACE: side(50, 8), OVS_DPDK: side(150, 4)}),
+    Pair(351.0, 349.0, {TAILRACE: side(60, 6), OVS_DPDK: side(240, 2)}),
+]
+
+
+def test_ratios_favour_tailrace_above_one_and_the_median_is_of_the_pairs_ratios() -> None:
+    result = HopResult(64, 3.0, PAIRS, {})
+    assert [pair.ratio_cycles for pair in PAIRS] == [7.0, 3.0, 4.0]
+    assert (result.ratio_cycles_median, result.ratio_mpps_median) == (4.0, 2.0)
+    assert [(pair.near, pair.steady) for pair in PAIRS] == [(True, True), (True, False), (False, True)]
+
+
+def test_document_has_the_promised_shape() -> None:
+    document = HopResult(64, 3.0, PAIRS, {"cpu": "x"}).document()
+    assert document.keys() >= {"frame", "pairs", "ratio_cycles_median", "ratio_mpps_median", "machine"}
+    assert document["pairs"][0].keys() >= {"tailrace", "ovs-dpdk", "core_to_core_ns", "near"}
+    assert document["pairs"][0]["tailrace"].keys() >= {"cycles_per_packet", "mpps"}
+
+
+def test_without_a_peer_the_ratios_are_null() -> None:
+    document = HopResult(64, 3.0, [Pair(80.0, 80.0, {TAILRACE: side(20, 20)})], {}).document()
+    assert document["ratio_cycles_median"] is None
+    assert document["ratio_mpps_median"] is None
+
+
+def test_table_fits_a_terminal_of_80_columns() -> None:
+    machine = {"cpu": "CPU", "switch_core": 1, "load_core": 0, "versions": {"dpdk": "22.11"}}
+    console = Console(width=80, file=StringIO())
+    console.print(hop_table(HopResult(64, 3.0, PAIRS, machine)))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "7.00×" in text
+    assert "near*" in text
+    assert "…" not in text
+
+
+class Clock:
+    """Readings of a switch, at the times that sleeping brings."""
+
+    def __init__(self, packets_per_second: float, *, stops_at: float = 1e9, drops_at: float = 1e9) -> None:
+        self.now = 0.0
+        self.rate, self.stops_at, self.drops_at = packets_per_second, stops_at, drops_at
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def reading(self) -> tuple[float, Counters]:
+        packets = int(min(self.now, self.stops_at) * self.rate)
+        return self.now, Counters(packets, packets * 20, 0, 5 + int(self.now > self.drops_at))
+
+
+def test_window_starts_after_settling_and_ignores_drops_before_it() -> None:
+    clock = Clock(1e6)
+    measured = measure_window(2.0, clock.reading, clock.sleep)
+    assert clock.now == pytest.approx(SETTLE_SECONDS + 2.0)
+    assert (measured.packets, measured.mpps, measured.cycles_per_packet) == (2_000_000, pytest.approx(1.0), 20.0)
+
+
+@pytest.mark.parametrize("stops_at", [0.0, SETTLE_SECONDS, SETTLE_SECONDS + 1.0])
+def test_a_stall_is_a_fault(stops_at: float) -> None:
+    clock = Clock(1e6, stops_at=stops_at)
+    with pytest.raises(Fault, match="stalled"):
+        measure_window(3.0, clock.reading, clock.sleep)
+
+
+def test_a_drop_in_the_window_is_a_fault() -> None:
+    clock = Clock(1e6, drops_at=SETTLE_SECONDS + 1.0)
+    with pytest.raises(Fault, match="1 packets were dropped"):
+        measure_window(3.0, clock.reading, clock.sleep)
+
+
+def accounts() -> Iterator[tuple[Traffic, Counters]]:
+    yield Traffic(1000, 1000), Counters(999, 1, 1, 0)  # counted less than arrived
+    yield Traffic(1000, 1000), Counters(1001, 1, 1, 0)  # counted more than was sent
+    yield Traffic(1000, 990), Counters(1000, 1, 1, 0)  # lost in silence
+    yield Traffic(1000, 990), Counters(1000, 1, 1, 11)  # counted a drop that was none
+    yield Traffic(1000, 1001), Counters(1000, 1, 1, 0)  # one came twice
+
+
+@pytest.mark.parametrize(("traffic", "counters"), list(accounts()))
+def test_accounts_that_do_not_agree_are_a_fault(traffic: Traffic, counters: Counters) -> None:
+    with pytest.raises(Fault):
+        check_whole(traffic, counters)
+
+
+def test_accounts_that_agree() -> None:
+    check_whole(Traffic(1000, 1000), Counters(1000, 1, 1, 0))
+    check_whole(Traffic(1000, 990), Counters(1000, 1, 1, 10))
+    check_whole(Traffic(1000, 990), Counters(990, 1, 1, 10))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"frame": 63},
+        {"frame": 1519},
+        {"frame": 64, "against": "vpp"},
+        {"frame": 64, "pairs": 0},
+        {"frame": 64, "seconds": 0.0},
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(values: dict[str, object]) -> None:
+    with pytest.raises(Mistake, match="expected"):
+        HopPlan(**values)  # type: ignore[arg-type]
+
+
+def test_cores_are_two_numbers() -> None:
+    assert _parse_cores("1,0") == (1, 0)
+    with pytest.raises(Mistake, match="such as 1,0"):
+        _parse_cores("1")
