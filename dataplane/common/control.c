@@ -188,22 +188,23 @@ static bool handle(struct control *control, struct caller *caller, const char *l
 	json_t *request, *result = NULL, *id, *params, *empty = json_object();
 	json_error_t why;
 	const char *name;
-	bool keep = true;
+	bool valid, keep = true;
 
 	request = json_loadb(line, length, JSON_REJECT_DUPLICATES, &why);
 	id = json_object_get(request, "id");
 	params = json_object_get(request, "params");
 	name = json_string_value(json_object_get(request, "method"));
+	valid = name != NULL && (params == NULL || json_is_object(params));
 	if (request == NULL)
 		control_fail(&error, CONTROL_PARSE_ERROR, "column %d: %s", why.column, why.text);
-	else if (name == NULL || (params != NULL && !json_is_object(params)))
+	else if (!valid)
 		control_fail(&error, CONTROL_INVALID_REQUEST,
 			     "a request is an object with a string 'method' and, if any, an object 'params'");
 	else
 		result = call(control, name, params ? params : empty, &error);
 
 	/* A request without an id is a notification: it is not answered, unless it was no request at all. */
-	if (id != NULL || name == NULL) {
+	if (id != NULL || !valid) {
 		json_t *null = json_null();
 
 		keep = answer(caller, id ? id : null, result, &error);

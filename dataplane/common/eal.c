@@ -29,7 +29,7 @@ static int last_cpu(const cpu_set_t *set, int except)
 
 int eal_start(const struct eal_options *options)
 {
-	char lcores[64], memory[16], prefix[64];
+	char program[32], lcores[64], memory[16], prefix[64];
 	cpu_set_t allowed;
 	int control_cpu, count = 0;
 	char *arguments[20];
@@ -50,7 +50,8 @@ int eal_start(const struct eal_options *options)
 	snprintf(lcores, sizeof(lcores), "%d@%d,%d@%d", EAL_MAIN, control_cpu, EAL_WORKER, worker_cpu);
 	snprintf(memory, sizeof(memory), "%u", options->memory_mib);
 	snprintf(prefix, sizeof(prefix), "%s-%d", options->program, getpid());
-	arguments[count++] = strdup(options->program);
+	snprintf(program, sizeof(program), "%s", options->program);
+	arguments[count++] = program;
 	arguments[count++] = "--lcores";
 	arguments[count++] = lcores;
 	arguments[count++] = "-m";

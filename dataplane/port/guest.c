@@ -158,9 +158,8 @@ static void withdraw(struct guest *guest)
 		was[i] = atomic_exchange(&guest->live[i], NULL);
 		any |= was[i] != NULL;
 	}
-	if (!any)
-		return;
-	grace_wait();
+	if (any)
+		grace_wait();
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
 		if (was[i] == NULL)
 			continue;
@@ -382,7 +381,7 @@ void guest_close(struct guest *guest)
 
 enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault)
 {
-	bool up = false;
+	bool up = true;
 
 	*fault = VRING_FAULT_NONE;
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
@@ -390,7 +389,7 @@ enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault)
 
 		if (found != VRING_FAULT_NONE)
 			*fault = found;
-		up |= atomic_load(&guest->live[i]) != NULL;
+		up &= atomic_load(&guest->live[i]) != NULL;
 	}
 	if (*fault != VRING_FAULT_NONE)
 		return GUEST_QUARANTINED;

@@ -1,0 +1,196 @@
+"""A vhost-user front end in Python, for tests: it does what a guest may do, and what a guest must not.
+
+It speaks the messages that set up a split-ring network device (vhost-user specification, "Front-end message types")
+and reads and writes its own rings byte by byte. Slow, and that does not matter: each test moves a few frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+import struct
+import time
+from pathlib import Path
+
+GET_FEATURES, SET_FEATURES, SET_OWNER = 1, 2, 3
+SET_MEM_TABLE = 5
+SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE = 8, 9, 10, 11
+SET_VRING_KICK, SET_VRING_CALL = 12, 13
+GET_PROTOCOL_FEATURES, SET_PROTOCOL_FEATURES = 15, 16
+SET_VRING_ENABLE = 18
+
+NEXT, WRITE, INDIRECT = 1, 2, 4
+RECEIVES, SENDS = 0, 1
+F_MERGEABLE, F_VERSION_1, F_INDIRECT, F_EVENT_INDEX, F_PROTOCOL = 1 << 15, 1 << 32, 1 << 28, 1 << 29, 1 << 30
+REPLY_ACK = 1 << 3
+
+BASE = 0x1000_0000  # guest-physical address of the memory's first byte
+USER = 0x7F00_0000_0000  # where the front end says it has mapped it
+SIZE = 4 << 20
+RING_AT = (0x0_0000, 0x1_0000)
+BUFFERS_AT = (0x10_0000, 0x20_0000)
+BUFFER = 2048
+
+
+class FrontEnd:
+    """One guest. `ring_size` descriptors a ring; features as wanted by the test, if the back end offers them."""
+
+    def __init__(self, ring_size: int = 64, features: int = F_VERSION_1 | F_MERGEABLE | F_INDIRECT) -> None:
+        self.ring_size = ring_size
+        self.wanted = features
+        self.memory_fd = os.memfd_create("guest")
+        os.ftruncate(self.memory_fd, SIZE)
+        self.memory = mmap.mmap(self.memory_fd, SIZE)
+        # Indexes are stored whole through this view; struct.pack_into() clears them first and writes byte by byte.
+        self.words = memoryview(self.memory).cast("H")
+        self.kick = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+        self.call = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+        self.socket: socket.socket | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the rings, as a driver does that starts anew."""
+        self.memory[:] = bytes(SIZE)
+        self.added = [0, 0]
+        self.seen = [0, 0]
+        self.next_desc = [0, 0]
+
+    # ------- the protocol -------
+
+    def connect(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(str(path))
+
+    def accept(self, listener: socket.socket) -> None:
+        self.socket, _ = listener.accept()
+        self.socket.settimeout(10)
+
+    def send_message(self, request: int, payload: bytes = b"", fds: tuple[int, ...] = (), flags: int = 1) -> None:
+        assert self.socket is not None
+        message = struct.pack("<III", request, flags, len(payload)) + payload
+        socket.send_fds(self.socket, [message], fds)
+
+    def ask(self, request: int, payload: bytes = b"") -> bytes:
+        """Send a message that has an answer, and return the answer's payload; empty when the connection ended."""
+        self.send_message(request, payload)
+        assert self.socket is not None
+        header = self.socket.recv(12, socket.MSG_WAITALL)
+        if len(header) < 12:
+            return b""
+        return self.socket.recv(struct.unpack("<III", header)[2], socket.MSG_WAITALL)
+
+    def negotiate(self) -> None:
+        offered: int = struct.unpack("<Q", self.ask(GET_FEATURES))[0]
+        self.features = (offered & self.wanted) | (offered & F_PROTOCOL)
+        self.ask(GET_PROTOCOL_FEATURES)
+        self.send_message(SET_PROTOCOL_FEATURES, struct.pack("<Q", 0))
+        self.send_message(SET_OWNER)
+        self.send_message(SET_FEATURES, struct.pack("<Q", self.features))
+
+    def give_memory(self, size: int = SIZE) -> None:
+        table = struct.pack("<II", 1, 0) + struct.pack("<QQQQ", BASE, size, USER, 0)
+        self.send_message(SET_MEM_TABLE, table, (self.memory_fd,))
+
+    def start_rings(self, first: int = 0) -> None:
+        for ring in (RECEIVES, SENDS):
+            at = USER + RING_AT[ring]
+            self.send_message(SET_VRING_NUM, struct.pack("<II", ring, self.ring_size))
+            self.send_message(SET_VRING_BASE, struct.pack("<II", ring, first))
+            self.send_message(SET_VRING_ADDR, struct.pack("<IIQQQQ", ring, 0, at, at + 0x8000, at + 0x4000, 0))
+            self.send_message(SET_VRING_CALL, struct.pack("<Q", ring), (self.call[ring],))
+            self.send_message(SET_VRING_KICK, struct.pack("<Q", ring), (self.kick[ring],))
+        for ring in (RECEIVES, SENDS):
+            self.send_message(SET_VRING_ENABLE, struct.pack("<II", ring, 1))
+
+    def start(self, path: Path) -> None:
+        """Connect and set up everything; the port is up soon after."""
+        self.connect(path)
+        self.set_up()
+
+    def set_up(self) -> None:
+        self.negotiate()
+        self.give_memory()
+        self.start_rings()
+
+    def stop_rings(self) -> list[int]:
+        """Stop both rings as a driver's reset does; returns where the back end says they stand."""
+        return [struct.unpack("<II", self.ask(GET_VRING_BASE, struct.pack("<II", ring, 0)))[1] for ring in (0, 1)]
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+    def end(self) -> None:
+        self.close()
+        self.words.release()
+        self.memory.close()
+        for fd in (self.memory_fd, *self.kick, *self.call):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    # ------- the rings -------
+
+    @property
+    def header(self) -> int:
+        return 12 if self.features & (F_VERSION_1 | F_MERGEABLE) else 10
+
+    def write_desc(self, ring: int, index: int, address: int, length: int, flags: int, following: int = 0) -> None:
+        struct.pack_into("<QIHH", self.memory, RING_AT[ring] + index * 16, address, length, flags, following)
+
+    def offer(self, ring: int, head: int) -> None:
+        """Make the chain at `head` available."""
+        at = RING_AT[ring] + 0x4000
+        struct.pack_into("<H", self.memory, at + 4 + self.added[ring] % self.ring_size * 2, head)
+        self.added[ring] = (self.added[ring] + 1) & 0xFFFF
+        self.words[at // 2 + 1] = self.added[ring]
+
+    def set_available_index(self, ring: int, index: int) -> None:
+        self.words[RING_AT[ring] // 2 + 0x2001] = index
+
+    def used_index(self, ring: int) -> int:
+        return int(self.words[RING_AT[ring] // 2 + 0x4001])
+
+    def _slot(self, ring: int) -> int:
+        slot = self.next_desc[ring] % self.ring_size
+        self.next_desc[ring] += 1
+        return slot
+
+    def buffer_address(self, ring: int, slot: int) -> int:
+        return BUFFERS_AT[ring] + slot * BUFFER
+
+    def offer_buffers(self, count: int) -> None:
+        for _ in range(count):
+            slot = self._slot(RECEIVES)
+            self.write_desc(RECEIVES, slot, BASE + self.buffer_address(RECEIVES, slot), BUFFER, WRITE)
+            self.offer(RECEIVES, slot)
+
+    def send(self, frame: bytes) -> None:
+        slot = self._slot(SENDS)
+        at = self.buffer_address(SENDS, slot)
+        self.memory[at : at + self.header + len(frame)] = bytes(self.header) + frame
+        self.write_desc(SENDS, slot, BASE + at, self.header + len(frame), 0)
+        self.offer(SENDS, slot)
+
+    def received(self) -> list[bytes]:
+        """The frames that have arrived since the last call, each from one buffer."""
+        frames = []
+        while self.seen[RECEIVES] != self.used_index(RECEIVES):
+            place = RING_AT[RECEIVES] + 0x8000 + 4 + self.seen[RECEIVES] % self.ring_size * 8
+            slot, length = struct.unpack_from("<II", self.memory, place)
+            at = self.buffer_address(RECEIVES, slot)
+            frames.append(bytes(self.memory[at + self.header : at + length]))
+            self.seen[RECEIVES] = (self.seen[RECEIVES] + 1) & 0xFFFF
+        return frames
+
+    def wait_received(self, count: int, seconds: float = 10) -> list[bytes]:
+        """The next `count` frames. Fails when they do not arrive in time."""
+        frames: list[bytes] = []
+        deadline = time.monotonic() + seconds
+        while len(frames) < count:
+            frames += self.received()
+            assert time.monotonic() < deadline, f"{len(frames)} of {count} frames arrived"
+        return frames
