@@ -163,7 +163,14 @@ def _expand_hop(value: Any) -> Any:
 _HOP_SCHEMA = {
     "anyOf": [
         {"type": "string", "description": "a function's name, tester.a or tester.b"},
-        {"$ref": "#/$defs/Device"},
+        {
+            "type": "object",
+            "description": "a device outside: one of a Linux interface, a PCI device, a DPDK virtual device",
+            "properties": {key: {"type": "string", "minLength": 1} for key in ("if", "pci", "vdev")},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
     ]
 }
 
