@@ -7,7 +7,7 @@ guest of the machine's hypervisor does changes from minute to minute.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from tailrace.measure.latency import (
@@ -53,6 +53,8 @@ class Timing:
     trial: float
     floor: float
     options: SearchOptions = field(default_factory=SearchOptions)
+    patient: Callable[[], bool] = lambda: True
+    """Whether there is time to repeat a trial that did not bear out its search."""
 
     @property
     def search(self) -> float:
@@ -82,7 +84,11 @@ def measure(
             if floor and wiring is not None:
                 _measure_floor(session, wiring, case, rate, timing.floor)
 
-        trials.append(measure_case(session.measure, session.folder, case, timing.options, before_trial=before))
+        trials.append(
+            measure_case(
+                session.measure, session.folder, case, timing.options, before_trial=before, patient=timing.patient
+            )
+        )
     return trials
 
 
