@@ -132,7 +132,8 @@ def measure_case(
         sent, unsent = (sum(stream[key] for stream in result["streams"]) for key in ("sent", "unsent"))
         keep.note(
             f"{case.name}: a trial at {rate / 1e6:.4g} Mpps lost {lost} of {sent} frames sent "
-            f"({bad} duplicated or out of sequence, {unsent} unsent), so the rate was lowered by {1 - RETRY_FACTOR:.0%} and the trial repeated"
+            f"({bad} duplicated or out of sequence, {unsent} unsent), "
+            f"so the rate was lowered by {1 - RETRY_FACTOR:.0%} and the trial repeated"
         )
         no_loss *= RETRY_FACTOR
         rate = no_loss * (case.rate.fraction or 1.0)
