@@ -1,0 +1,98 @@
+"""The control socket and the page of counters, against a real socket and a real file."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.control import Control, ControlError, ControlLost, connect_when_ready
+from tailrace.errors import Failure
+from tailrace.page import Page
+
+
+@contextmanager
+def server(path: Path, answers: list[bytes]) -> Iterator[list[dict[str, object]]]:
+    """A daemon that gives these answers in turn and then closes the connection."""
+    heard: list[dict[str, object]] = []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as stream:
+            for answer in answers:
+                heard.append(json.loads(stream.readline()))
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield heard
+    thread.join(5)
+    listener.close()
+
+
+def test_calls_errors_and_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    answers = [
+        b'{"jsonrpc":"2.0","id":1,"result":{"program":"x"}}\n',
+        b'{"jsonrpc":"2.0","id":2,"error":{"code":-32002,"message":"in use"}}\n',
+        b"rubbish\n",
+    ]
+    with server(path, answers) as heard:
+        control = Control(path)
+        assert control.call("version") == {"program": "x"}
+        with pytest.raises(ControlError, match="in use") as caught:
+            control.call("port.add", name="a")
+        assert caught.value.code == -32002
+        with pytest.raises(ControlLost, match="not JSON"):
+            control.call("port.list")
+        with pytest.raises(ControlLost):
+            control.call("port.list")
+        control.close()
+    assert heard[1]["method"] == "port.add"
+    assert heard[1]["params"] == {"name": "a"}
+
+
+def test_a_daemon_that_ends_before_it_is_ready(tmp_path: Path) -> None:
+    with pytest.raises(ControlLost, match="ended before"):
+        connect_when_ready(tmp_path / "none", lambda: False, 5)
+    with pytest.raises(ControlLost, match="not ready"):
+        connect_when_ready(tmp_path / "none", lambda: True, 0.05)
+
+
+def write_page(path: Path) -> None:
+    schema = json.dumps(
+        {"kinds": {"worker": 1, "port": 2}, "worker": ["busy"], "port": ["received", "drop_x"]}
+    ).encode()
+    data = bytearray(4096 + 3 * 128)
+    struct.pack_into("<8sIIIII", data, 0, b"TAILRACE", 1, len(schema), 4096, 128, 3)
+    data[64 : 64 + len(schema)] = schema
+    struct.pack_into("<II56sQ", data, 4096, 1, 1, b"worker-0", 77)
+    struct.pack_into("<II56sQQ", data, 4096 + 256, 2, 5, b"first.0", 1 << 40, 3)
+    path.write_bytes(data)
+
+
+def test_the_page_is_read_by_its_own_schema(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    write_page(path)
+    page = Page(path)
+    worker, port = page.slots()
+    assert (worker.kind, worker.counters) == ("worker", {"busy": 77})
+    assert (port.name, port.generation, port.counters) == ("first.0", 5, {"received": 1 << 40, "drop_x": 3})
+    page.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"x" * 5000])
+def test_what_is_no_page_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "page"
+    path.write_bytes(content)
+    with pytest.raises(Failure):
+        Page(path)

@@ -1,0 +1,206 @@
+"""The search and the order of a measurement, against simulated devices: no process, no packet."""
+
+# ruff: noqa: ARG001, ARG005 (a simulated device takes what a real one takes)
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.errors import Failure, Mistake
+from tailrace.measure.latency import Case, is_whole, kept_up, measure_case, outcome
+from tailrace.measure.profile import parse_frames, profile
+from tailrace.measure.search import Outcome, SearchOptions, search
+from tailrace.measure.tester import Stopped, absolute_uri
+from tailrace.spec import Rate
+
+# Tests may share their cores with a polling switch.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
+
+
+def device(limit: float, most: float | None = None, noise: float = 0.0, seed: int = 1) -> Any:
+    """A device that loses nothing up to `limit`, forwards at most `most`, and now and then stumbles."""
+    chance = random.Random(seed)
+
+    def measure(rate: float, seconds: float) -> Outcome:
+        forwarded = min(rate or 1e12, most if most is not None else limit * 1.1)
+        return Outcome(rate != 0 and rate <= limit and chance.random() >= noise, forwarded)
+
+    return measure
+
+
+@given(st.floats(min_value=2e3, max_value=1e8), st.floats(min_value=1.0, max_value=3.0))
+def test_the_rate_found_is_clean_and_near_the_limit(limit: float, beyond: float) -> None:
+    found = search(device(limit, limit * beyond), SearchOptions(most_trials=40, precision=0.02))
+    assert found <= limit
+    assert found >= limit * 0.9 or found >= limit - 1000
+
+
+@given(st.floats(min_value=1e4, max_value=1e8), st.integers(0, 1000))
+def test_a_device_that_stumbles_is_still_measured_within_the_trials(limit: float, seed: int) -> None:
+    spent = []
+    measure = device(limit, noise=0.1, seed=seed)
+
+    def counted(rate: float, seconds: float) -> Outcome:
+        spent.append(rate)
+        return measure(rate, seconds)
+
+    options = SearchOptions(most_trials=14)
+    found = search(counted, options)
+    assert 0 < found <= limit
+    assert len(spent) <= options.most_trials + 20
+
+
+def test_a_device_that_loses_at_any_rate_is_told() -> None:
+    with pytest.raises(Failure, match="lost even at 1000"):
+        search(lambda rate, seconds: Outcome(False, 1e6), SearchOptions())
+
+
+def test_a_tester_that_cannot_keep_any_rate_is_told() -> None:
+    with pytest.raises(Failure, match="something else uses its core"):
+        search(lambda rate, seconds: Outcome(False, 1e6, kept_up=False), SearchOptions())
+
+
+def test_a_device_that_forwards_nothing_is_told() -> None:
+    with pytest.raises(Failure, match="lost even at"):
+        search(lambda rate, seconds: Outcome(False, 0.0), SearchOptions())
+
+
+def result(rate: float, seconds: float, *, lost: int = 0, unsent: float = 0.0, most: float = 1e7) -> dict[str, Any]:
+    """What a tester answers for two directions at a rate."""
+    offered = round((rate or most) * seconds)
+    sent = round(offered * (1 - unsent))
+    stream = {
+        "offered": offered,
+        "sent": sent,
+        "unsent": offered - sent,
+        "received": sent - lost,
+        "lost": lost,
+        "duplicate": 0,
+        "out_of_sequence": 0,
+        "beyond_window": 0,
+    }
+    return {"streams": [dict(stream), dict(stream)], "duration": seconds}
+
+
+def test_what_counts_as_whole_and_kept() -> None:
+    assert is_whole(result(1e6, 1.0))
+    assert not is_whole(result(1e6, 1.0, lost=1))
+    assert kept_up(result(1e6, 1.0, unsent=0.01), 1e6, 1.0)
+    assert not kept_up(result(1e6, 1.0, unsent=0.1), 1e6, 1.0)
+    assert not kept_up(result(1e5, 1.0), 1e6, 1.0)
+    assert outcome(result(0, 2.0, most=3e6), 0, 2.0).forwarded == pytest.approx(3e6)
+
+
+@dataclass
+class Kept:
+    """A run folder that only remembers."""
+
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add_trial(self, result: dict[str, Any], **about: Any) -> Any:
+        self.trials.append({"result": result, **about})
+        return about["name"]
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def invalidate(self, reason: str) -> None:
+        self.notes.append(reason)
+
+
+def case(rate: Rate) -> Case:
+    return Case("one-function-64", profile(64), 1, rate, 10.0)
+
+
+def test_a_fraction_is_searched_for_and_the_trial_runs_at_it() -> None:
+    limit = 2e6
+
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        rate = streams[0]["rate"]
+        assert [stream["from"] + stream["to"] for stream in streams] == ["ab", "ba"]
+        return result(rate, seconds, lost=0 if rate <= limit else 5, most=limit * 1.2)
+
+    kept = Kept()
+    floors: list[float] = []
+    measure_case(measure, kept, case(Rate(fraction=0.9)), SearchOptions(), before_trial=floors.append)
+    (trial,) = kept.trials
+    assert trial["offered_pps"] == pytest.approx(trial["no_loss_pps"] * 0.9)
+    assert limit * 0.9 <= trial["no_loss_pps"] <= limit
+    assert floors == [trial["offered_pps"]]
+    assert kept.notes == []
+
+
+def test_a_rate_given_outright_is_not_searched_for_and_not_repeated() -> None:
+    calls: list[float] = []
+
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        calls.append(streams[0]["rate"])
+        return result(streams[0]["rate"], seconds, lost=7)
+
+    kept = Kept()
+    measure_case(measure, kept, case(Rate(pps=1e6)), SearchOptions())
+    assert calls == [1e6]
+    assert kept.trials[0]["no_loss_pps"] is None
+    assert kept.trials[0]["result"]["streams"][0]["lost"] == 7
+
+
+def test_a_trial_that_does_not_bear_out_its_search_is_repeated_lower_and_noted() -> None:
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        rate = streams[0]["rate"]
+        # A buffer hides the overload from a short trial.
+        return result(rate, seconds, lost=0 if seconds < 1 or rate < 1e6 else 3, most=2e6)
+
+    kept = Kept()
+    measure_case(measure, kept, case(Rate(fraction=0.9)), SearchOptions())
+    (trial,) = kept.trials
+    assert trial["result"]["streams"][0]["lost"] == 0
+    assert trial["offered_pps"] < 1e6
+    assert kept.notes
+    assert all("repeated" in note for note in kept.notes)
+
+
+def test_without_patience_the_loss_stands() -> None:
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        return result(streams[0]["rate"], seconds, lost=0 if seconds < 1 else 3, most=2e6)
+
+    kept = Kept()
+    measure_case(measure, kept, case(Rate(fraction=0.9)), SearchOptions(), patient=lambda: False)
+    assert kept.trials[0]["result"]["streams"][0]["lost"] == 3
+
+
+def test_a_trial_that_is_cut_short_is_kept_before_the_cause_goes_on() -> None:
+    cut = result(1e6, 0.5)
+
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        raise Stopped(KeyboardInterrupt(), cut)
+
+    kept = Kept()
+    with pytest.raises(Stopped):
+        measure_case(measure, kept, case(Rate(pps=1e6)), SearchOptions())
+    assert kept.trials[0]["result"] is cut
+
+
+def test_profiles() -> None:
+    assert parse_frames("64,imix, 1518") == [64, "imix", 1518]
+    for wrong in ("63", "1519", "x", "", "64,64", "64,,imix"):
+        with pytest.raises(Mistake, match="expected"):
+            parse_frames(wrong)
+    imix = profile("imix", 10).streams(5.0)
+    sizes, weights = imix[0]["frames"], imix[0]["weights"]
+    assert sum(size * weight for size, weight in zip(sizes, weights, strict=True)) / sum(weights) == pytest.approx(
+        353.83, abs=0.01
+    )
+
+
+@pytest.mark.parametrize("uri", ["", "vhost", "vhost:", "tcp:1", "/a.sock", "vhost:/nowhere.sock"])
+def test_ports_that_are_none(uri: str) -> None:
+    with pytest.raises(Mistake):
+        absolute_uri(uri)

@@ -1,0 +1,132 @@
+"""Placement and plans: who polls where, and that a plan is data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.errors import Mistake
+from tailrace.host.place import Cpu, parse_cpu_list, place
+from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, identity_of, make_plan
+from tailrace.spec.load import parse_spec
+
+# Tests may share their cores with a polling switch.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
+
+
+TWO = """\
+functions: {first: skeleton, second: skeleton, spare: skeleton}
+chains: {v: [tester.a, first, second, tester.b]}
+"""
+
+
+def cpus(count: int) -> list[Cpu]:
+    return [Cpu(number, 0, number) for number in range(count)]
+
+
+def test_two_cores_and_three_pollers_are_oversubscribed() -> None:
+    placed = place(cpus(2), ["first"], tester=True, real_time=True)
+    assert placed.oversubscribed
+    assert placed.switch.core == 1
+    assert placed.tester is not None
+    assert placed.tester.core == placed.functions["first"].core == 0
+    assert placed.tester.cpus == placed.functions["first"].cpus == (0,)
+    assert placed.functions["first"].mode == "interrupt"
+    assert placed.functions["first"].priority is not None
+    assert placed.headline.startswith("Oversubscribed: 3 pollers on 2 cores.")
+
+
+def test_refused_real_time_is_said() -> None:
+    placed = place(cpus(2), ["first"], tester=True, real_time=False)
+    assert placed.functions["first"].priority is None
+    assert "real-time was refused" in placed.headline
+
+
+def test_the_floor_fits_two_cores() -> None:
+    placed = place(cpus(2), [], tester=True, real_time=True)
+    assert not placed.oversubscribed
+    assert placed.tester is not None
+    assert {placed.switch.core, placed.tester.core} == {0, 1}
+
+
+def test_with_enough_cores_each_polls_alone_and_linux_keeps_the_first() -> None:
+    placed = place(cpus(6), ["first", "second"], tester=True, real_time=True)
+    assert not placed.oversubscribed
+    assert placed.tester is not None
+    polling = [placed.switch.core, placed.tester.core, *(each.core for each in placed.functions.values())]
+    assert sorted(polling) == [2, 3, 4, 5]
+    assert all(each.mode == "poll" and each.priority is None for each in placed.functions.values())
+    assert placed.switch.cpus == tuple(sorted({0, 1, placed.switch.core}))
+
+
+def test_one_core_for_everything() -> None:
+    placed = place(cpus(1), ["first"], tester=True, real_time=True)
+    assert placed.oversubscribed
+    assert placed.switch.core == 0
+
+
+def test_no_core_at_all() -> None:
+    with pytest.raises(Mistake, match="no CPU"):
+        place([], [], tester=True, real_time=True)
+
+
+def test_siblings_and_far_nodes_are_left_out() -> None:
+    # Two nodes of two cores of two threads; a third core on node 1.
+    machine = [Cpu(0, 0, 0), Cpu(1, 0, 1), Cpu(6, 0, 0), Cpu(7, 0, 1)]
+    machine += [Cpu(2, 1, 2), Cpu(3, 1, 3), Cpu(4, 1, 4), Cpu(8, 1, 2), Cpu(9, 1, 3), Cpu(10, 1, 4)]
+    placed = place(machine, ["first"], tester=True, real_time=True)
+    assert placed.tester is not None
+    assert {placed.switch.core, placed.tester.core, placed.functions["first"].core} == {2, 3, 4}
+
+
+@given(st.integers(1, 32), st.integers(0, 16), st.booleans(), st.booleans())
+def test_any_placement_is_sound(cores: int, functions: int, tester: bool, real_time: bool) -> None:
+    names = [f"f{number}" for number in range(functions)]
+    placed = place(cpus(cores), names, tester=tester, real_time=real_time)
+    assert list(placed.functions) == names
+    assert (placed.tester is not None) == tester
+    everyone = [placed.switch, *placed.functions.values(), *([placed.tester] if placed.tester else [])]
+    assert all(each.core in each.cpus and each.core < cores for each in everyone)
+    assert placed.oversubscribed == (1 + functions + tester > cores)
+    if not placed.oversubscribed:
+        assert len({each.core for each in everyone}) == len(everyone)
+        assert all(each.mode == "poll" for each in everyone)
+    elif cores > 1:
+        assert placed.switch.core not in {each.core for each in everyone[1:]}
+    assert placed.headline
+
+
+def test_a_plan_says_all_and_is_the_same_for_the_same() -> None:
+    spec = parse_spec(TWO, "s")
+    plan = make_plan(spec, cpus=cpus(2), real_time=None)
+    assert [port.name for port in plan.ports] == [
+        "tester.a", "first.0", "first.1", "second.0", "second.1", "tester.b",
+    ]  # fmt: skip
+    assert plan.chains[0].ports == ("tester.a", "first.0", "first.1", "second.0", "second.1", "tester.b")
+    assert plan.chains[0].tested
+    assert plan.pages == (2 * FUNCTION_BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2
+    assert "spare is in no chain and is not started" in plan.notes
+    assert plan.identity == make_plan(spec, cpus=cpus(2), real_time=None).identity
+    assert plan.identity == identity_of(json.loads(json.dumps(plan.as_data())))
+    assert plan.identity != make_plan(spec, cpus=cpus(3), real_time=None).identity
+    assert make_plan(spec, huge=False, cpus=cpus(2), real_time=None).pages == 0
+    assert len(plan.lines()) > 8
+
+
+def test_a_plan_without_a_tester_has_no_place_for_one() -> None:
+    spec = parse_spec("functions: {a: skeleton}\nchains: {v: [{if: x}, a, {vdev: 'net_null0,copy=1'}]}\n", "s")
+    plan = make_plan(spec, cpus=cpus(2), real_time="Operation not permitted")
+    assert not plan.tester
+    assert plan.placement.tester is None
+    assert [port.device for port in plan.ports] == ["if:x", None, None, "vdev:net_null0,copy=1"]
+    assert all(len(port.name) < 48 and "," not in port.name for port in plan.ports)
+
+
+def test_cpu_lists() -> None:
+    assert parse_cpu_list("0-3,8\n") == [0, 1, 2, 3, 8]
+    with pytest.raises(ValueError, match="invalid"):
+        parse_cpu_list("a")

@@ -1,0 +1,259 @@
+"""Specs: short and long forms are one model, and what is wrong is said in one line with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.errors import Mistake
+from tailrace.spec import Rate, SpecError, load_spec, units
+from tailrace.spec.load import parse_spec
+from tailrace.spec.model import Spec
+from tailrace.spec.position import parse_document
+from tailrace.spec.schema import schema_text
+
+# Tests may share their cores with a polling switch.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
+
+CHAIN = "chains: {v: [tester.a, tester.b]}\n"
+
+
+def message(text: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, "s.yaml")
+    return str(caught.value)
+
+
+WRONG = {
+    "unknown key": ("fabrc: tailrace\n" + CHAIN, "s.yaml:1:1: unknown key 'fabrc'", "did you mean fabric?"),
+    "unknown key of a function": (
+        "functions:\n  first: {knd: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n",
+        "s.yaml:2:11: unknown key 'knd' in functions.first",
+        "expected one of kind, memory",
+    ),
+    "unknown key of a test": (
+        CHAIN + "tests:\n  - latency:\n      frames: 64\n      durration: 60s\n",
+        "s.yaml:5:7: unknown key 'durration'",
+        "did you mean duration?",
+    ),
+    "unknown key of a device": (
+        "chains: {v: [tester.a, {if: veth0, x: 1}]}\n",
+        "s.yaml:1:36: unknown key 'x'",
+        "expected one of if, pci, vdev",
+    ),
+    "name used twice": (
+        "functions:\n  first: skeleton\n  first: skeleton\n" + CHAIN,
+        "s.yaml:3:3: the name 'first' is used twice (first on line 2)",
+        "expected each name once",
+    ),
+    "function and chain of one name": (
+        "functions:\n  v: skeleton\nchains:\n  v: [tester.a, v, tester.b]\n",
+        "s.yaml:4:3: the name 'v' is used twice",
+        "expected each name once",
+    ),
+    "missing function": (
+        "functions:\n  first: skeleton\nchains:\n  v:\n    - tester.a\n    - frist\n    - tester.b\n",
+        "s.yaml:6:7: the chain 'v' goes through 'frist', which is missing",
+        "did you mean first?",
+    ),
+    "missing function in the long form": (
+        "chains:\n  v: {path: [tester.a, first, tester.b]}\n",
+        "s.yaml:2:24: the chain 'v' goes through 'first', which is missing",
+        "none is defined",
+    ),
+    "no unit": (
+        CHAIN + "tests:\n  - latency: {duration: 60}\n",
+        "s.yaml:3:25: 60 has no unit",
+        "expected a duration such as 60s",
+    ),
+    "wrong unit": (
+        CHAIN + "tests:\n  - latency: {duration: 60kg}\n",
+        "s.yaml:3:25: '60kg' is not a duration: 'kg' is no such unit",
+        "expected a duration such as 60s",
+    ),
+    "a size for a rate": (CHAIN + "tests:\n  - latency: {rate: 2GiB}\n", "s.yaml:3:21: '2GiB' is not a rate", "1Mpps"),
+    "more than everything": (CHAIN + "tests:\n  - latency: {rate: 120%}\n", "s.yaml:3:21: 120%", "at most 100%"),
+    "frame too small": (CHAIN + "tests:\n  - latency: {frames: [64, 13]}\n", "s.yaml:3:28: 13 is out of", "64 to 1518"),
+    "unknown kind": (
+        "functions: {a: bones}\n" + CHAIN,
+        "s.yaml:1:16: 'bones' is unknown in functions.a",
+        "expected 'skeleton'",
+    ),
+    "missing kind": ("functions: {a: {}}\n" + CHAIN, "s.yaml:1:13: functions.a lacks 'kind'", "expected the key"),
+    "function used twice": (
+        "functions: {a: skeleton}\nchains:\n  v: [tester.a, a, tester.b]\n  w: [{if: x}, a, {if: y}]\n",
+        "s.yaml:4:16: 'a' is used twice (first in the chain 'v')",
+        "expected each end and function in one place",
+    ),
+    "end in the middle": (
+        "chains: {v: [tester.a, tester.b, {if: x}]}\n",
+        "s.yaml:1:24: 'tester.b' is an end and stands inside",
+        "expected a function here",
+    ),
+    "function at the end": (
+        "functions: {a: skeleton}\nchains: {v: [tester.a, a]}\n",
+        "s.yaml:2:24: 'a' cannot be a chain's end",
+        "expected tester.a, tester.b or a device",
+    ),
+    "one end only": ("chains: {v: [tester.a]}\n", "s.yaml:1:13: a chain has two ends", "at least [tester.a, tester.b]"),
+    "no chain": ("functions: {a: skeleton}\n", "s.yaml:1:1: the spec lacks 'chains'", "expected the key `chains:`"),
+    "no chains": ("chains: {}\n", "s.yaml:1:1: there is no chain", "expected at least one"),
+    "nothing to measure": (
+        "chains: {v: [{if: x}, {if: y}]}\ntests: [latency]\n",
+        "s.yaml:2:9: nothing to measure",
+        "from tester.a to tester.b",
+    ),
+    "bad name": ("chains: {V_: [tester.a, tester.b]}\n", "s.yaml:1:10: 'V_' cannot be a name", "small letters"),
+    "two devices": (
+        "chains: {v: [tester.a, {if: x, vdev: y}]}\n",
+        "s.yaml:1:24: a device end names exactly one device",
+        "one of if, pci, vdev",
+    ),
+    "a list": ("- a\n", "s.yaml:1:1: this is not a spec", "expected the keys"),
+    "empty": ("# nothing\n", "s.yaml:1:1: the file is empty", "expected"),
+    "not YAML": ("chains: [\n", "s.yaml:2:1: not YAML", "expected"),
+    "alias of itself": ("chains: {v: &a [tester.a, *a]}\n", "s.yaml:1:13: this alias contains itself", "expected"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_with_its_place(case: str) -> None:
+    text, start, expected = WRONG[case]
+    said = message(text)
+    assert said.startswith(start)
+    assert expected in said
+    assert "expected" in said
+    assert "\n" not in said
+
+
+def test_the_first_thing_wrong_in_the_file_is_told() -> None:
+    text = CHAIN + "tests:\n  - latency: {duration: 60kg, rate: 1}\nfabric: none\n"
+    assert message(text).startswith("s.yaml:3:25:")
+
+
+def test_bytes_that_are_no_text_are_told_with_their_place(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_bytes(b"chains:\n  v: \xff\n")
+    with pytest.raises(SpecError, match=r":2:6: not UTF-8"):
+        load_spec(path)
+    path.write_bytes(b"chains: a\x07b\n")
+    with pytest.raises(SpecError, match=r":1:10: a character"):
+        load_spec(path)
+    with pytest.raises(Mistake, match="there is no such file"):
+        load_spec(tmp_path / "none.yaml")
+    with pytest.raises(Mistake, match="a directory"):
+        load_spec(tmp_path)
+
+
+def test_short_and_long_form_are_one_model() -> None:
+    short = parse_spec(
+        "fabric: tailrace\nfunctions: {a: skeleton}\nchains: {v: [tester.a, a, tester.b]}\ntests: [latency]\n", "s"
+    )
+    long = parse_spec(
+        "fabric: {kind: tailrace, backpressure: 20ms}\n"
+        "functions: {a: {kind: skeleton, memory: 256MiB}}\n"
+        "chains: {v: {path: [tester.a, a, tester.b]}}\n"
+        "tests: [latency: {frames: [64, 256, imix, 1518], rate: 90%, duration: 60s}]\n",
+        "l",
+    )
+    assert short == long
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_sound_and_what_is_written_reads_back_the_same(path: Path) -> None:
+    spec = load_spec(path)
+    again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
+    assert parse_spec(again, "again") == spec
+
+
+def test_the_schema_in_docs_is_current_and_takes_the_examples() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    text = (REPOSITORY / "docs/spec.schema.json").read_text()
+    assert text == schema_text(), "run: python -m tailrace.spec.schema > docs/spec.schema.json"
+    schema = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for path in EXAMPLES:
+        jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"chains": {"v": ["tester.a", "tester.b"]}, "fabrc": "tailrace"}, schema)
+
+
+def test_tests_are_measured_between_the_testers_ends_in_either_order() -> None:
+    assert parse_spec("chains: {v: [tester.b, tester.a]}\n", "s").tester_chain() is not None
+    assert parse_spec("chains: {v: [tester.b, {if: x}]}\n", "s").tester_chain() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60s", 60), ("20ms", 0.02), ("1.5h", 5400), ("500us", 0.0005), ("2min", 120)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert units.parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("text", "pps"), [("1Mpps", 1e6), ("500kpps", 5e5), ("10pps", 10), ("0.5Gpps", 5e8)])
+def test_rates(text: str, pps: float) -> None:
+    assert units.parse_rate(text) == Rate(pps=pytest.approx(pps))
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "-1pps", "1", "1e6pps", "pps", "1 Mbps", True, None, [1]])
+def test_no_rates(text: object) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        units.parse_rate(text)
+
+
+@given(st.floats(min_value=1e-6, max_value=1e5))
+def test_a_duration_that_is_shown_reads_back(seconds: float) -> None:
+    assert units.parse_duration(units.show_duration(seconds)) == pytest.approx(seconds, rel=1e-6)
+
+
+@given(st.integers(min_value=1, max_value=1 << 40))
+def test_a_size_that_is_shown_reads_back(size: int) -> None:
+    shown = size << 10
+    assert units.parse_size(units.show_size(shown)) == shown
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_spec_or_one_message(text: str) -> None:
+    try:
+        assert isinstance(parse_spec(text, "s"), Spec)
+    except SpecError as error:
+        assert str(error).startswith("s:")
+
+
+KEYS = st.sampled_from(
+    ["fabric", "functions", "chains", "tests", "latency", "kind", "frames", "rate", "path", "if", "v"]
+)
+VALUES = st.recursive(
+    st.sampled_from(["tester.a", "tester.b", "skeleton", "60s", "90%", 64, None, True, 1.5, "v"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_any_structure_is_a_spec_or_one_message_with_a_place_in_the_text(data: dict[str, object]) -> None:
+    text = yaml.safe_dump(data)
+    try:
+        parse_spec(text, "s")
+    except SpecError as error:
+        assert 1 <= error.position.line <= text.count("\n") + 1
+        assert "expected" in str(error)
+        assert "\n" not in str(error)
+
+
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
+def test_every_key_has_the_place_it_stands_at(data: dict[str, object]) -> None:
+    text = yaml.safe_dump(data)
+    lines = text.splitlines()
+    for location, position in parse_document(text, "s").keys.items():
+        assert lines[position.line - 1][position.column - 1 :].lstrip("'\"").startswith(str(location[-1]))

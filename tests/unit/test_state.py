@@ -1,0 +1,166 @@
+"""The record of what is up: nothing is lost by a crash, and nobody else's process is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import Failure, Mistake
+from tailrace.host import hugepages
+from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start
+from tailrace.host.state import FilePath, HugePages, Process, hold, peek
+from tailrace.up import status, take_down
+
+
+def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    made = tmp_path / "thing"
+    with hold(folder) as state:
+        state.add(FilePath(str(made)))
+        made.write_text("x")
+        state.add(HugePages(before=10**9, added=5))
+    assert [thing.kind for thing in peek(folder).things] == ["file", "hugepages"]
+    lowered = take_down(folder)
+    assert lowered.problems == []
+    assert len(lowered.undone) == 2
+    assert not made.exists()
+    assert not folder.exists()
+    assert take_down(folder).undone == []
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    with hold(tmp_path / "state"), pytest.raises(Mistake, match="in use"), hold(tmp_path / "state"):
+        pass
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_folder_open_to_all_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(Mistake, match="open to all"), hold(folder):
+        pass
+
+
+def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    (folder / "state.json").write_text("{")
+    with pytest.raises(Failure, match="damaged"):
+        take_down(folder)
+
+
+def test_after_a_restart_of_the_machine_only_files_are_undone(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with hold(folder) as state:
+        mine = identify(os.getpid())
+        assert mine is not None
+        state.add(Process("self", mine.pid, mine.start))
+        state.add(FilePath(str(tmp_path / "x")))
+    record = json.loads((folder / "state.json").read_text())
+    record["boot"] = "another"
+    (folder / "state.json").write_text(json.dumps(record))
+    assert [thing.kind for thing in peek(folder).things] == ["file"]
+    assert take_down(folder).problems == []
+
+
+def test_a_process_of_the_same_pid_but_another_start_is_left_alone() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        name = identify(child.pid)
+        assert name is not None
+        other = ProcessId(name.pid, name.start + 1)
+        assert not other.alive()
+        assert not other.signal(signal.SIGKILL)
+        assert end(other)
+        assert child.poll() is None
+        assert end(name)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_started_process_is_on_record_before_it_runs(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+
+    def record(process: ProcessId) -> None:
+        seen.append(Path(f"/proc/{process.pid}/cmdline").read_bytes())
+
+    name = start(
+        ["sleep", "60"], log=tmp_path / "log", limits=Limits(cpus=(min(os.sched_getaffinity(0)),)), record=record
+    )
+    try:
+        assert b"sleep" not in seen[0].split(b"\0")[0]
+        assert name.alive()
+        assert len(os.sched_getaffinity(name.pid)) == 1
+    finally:
+        assert end(name)
+
+
+def test_a_program_that_cannot_start_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="could not be started"):
+        start(["/nowhere/program"], log=tmp_path / "log", limits=Limits(), record=lambda _: None)
+
+
+CRASH = """
+import os, sys
+from pathlib import Path
+from tailrace.host.process import Limits, start
+def record(process):
+    print(process.pid, flush=True)
+    if sys.argv[1] == "before":
+        os._exit(9)
+start(["sleep", "60"], log=Path(sys.argv[3]), limits=Limits(tied=sys.argv[2] == "tied"), record=record)
+os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("tied", ["tied", "loose"])
+def test_a_crash_leaves_no_process_that_is_not_meant_to_live_on(tmp_path: Path, moment: str, tied: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CRASH, moment, tied, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 9, done.stderr
+    name = identify(int(done.stdout))
+    if moment == "after" and tied == "loose":
+        assert name is not None
+        assert name.alive()
+        assert end(name)
+    else:
+        assert name is None or name.wait(5)
+
+
+def test_how_processes_end() -> None:
+    assert how_it_ended(None) == "ended"
+    assert how_it_ended(3 << 8) == "ended with status 3"
+    assert how_it_ended(9) == "was killed by signal 9 (SIGKILL)"
+    assert how_it_ended(137 << 8) == "was killed by signal 9 (SIGKILL)"
+
+
+def test_huge_pages_are_added_and_given_back(tmp_path: Path) -> None:
+    for name, count in (("nr_hugepages", 10), ("free_hugepages", 4), ("resv_hugepages", 1)):
+        (tmp_path / name).write_text(f"{count}\n")
+    assert hugepages.pool(tmp_path) == hugepages.Pool(10, 3)
+    assert hugepages.missing(3, tmp_path) == 0
+    assert hugepages.missing(8, tmp_path) == 5
+    hugepages.add(5, tmp_path)
+    assert (tmp_path / "nr_hugepages").read_text() == "15"
+    hugepages.remove(5, tmp_path)
+    assert (tmp_path / "nr_hugepages").read_text() == "10"
+    with pytest.raises(Mistake, match="no huge pages"):
+        hugepages.add(1, tmp_path / "none")
+
+
+def test_nothing_up_is_a_state_too(tmp_path: Path) -> None:
+    assert status(tmp_path / "state")["state"] == "down"
