@@ -10,6 +10,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SESSION = "TAILRACE_TEST_SESSION"
+TEST_PREFIX = "tailrace-test-"
 PROGRAMS = ("tailrace-", "dpdk-testpmd", "ovs-vswitchd", "ovsdb-server")
 
 MARKERS = {
@@ -92,13 +94,15 @@ class Belongings:
     others: frozenset[str]
     sockets: frozenset[str]
     mounts: frozenset[str]
-    namespaces: frozenset[str]
+    files: frozenset[str]
+    """Our run folder, named network namespaces, and what DPDK makes for our programs."""
     interfaces: frozenset[str]
     hugepages: int
 
     @classmethod
     def now(cls) -> Belongings:
         folders = (Path("/run/tailrace"), Path("/run/netns"))
+        dpdk = [path for path in Path("/run/dpdk").glob("tailrace-*") if not path.name.startswith(TEST_PREFIX)]
         return cls(
             processes=frozenset(_processes(others=False)),
             others=frozenset(_processes(others=True)),
@@ -108,7 +112,8 @@ class Belongings:
                 for line in Path("/proc/self/mounts").read_text().splitlines()
                 if "tailrace" in line or line.split()[2] == "hugetlbfs"
             ),
-            namespaces=frozenset(str(path) for folder in folders if folder.is_dir() for path in folder.rglob("*")),
+            files=frozenset(str(path) for folder in folders for path in folder.rglob("*"))
+            | {str(path) for path in dpdk},
             interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
             hugepages=int(Path("/proc/sys/vm/nr_hugepages").read_text()),
         )
@@ -149,6 +154,9 @@ _left = pytest.StashKey[list[str]]()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    for folder in Path("/run/dpdk").glob(f"{TEST_PREFIX}*"):  # DPDK's, empty, of the programs that tests start
+        with suppress(OSError):
+            folder.rmdir()
     before, after = session.config.stash.get(_before, None), Belongings.now()
     if before is None:
         return
