@@ -1,6 +1,6 @@
-"""What `tailrace bench hop` found: numbers as measured, and the ratios of each pair.
+"""What a comparison found: numbers as measured, and the ratios of each pair.
 
-Absolute figures depend on the machine and, on a shared one, on the minute. So two switches are compared only within
+Absolute figures depend on the machine and, on a shared one, on the minute. So two sides are compared only within
 a pair, measured one right after the other, and the result is the median of the pairs' ratios.
 """
 
@@ -64,14 +64,13 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Each switch once, one right after the other, and how far the two cores were from each other."""
+class Distance:
+    """How far the two cores of a pair were from each other."""
 
     core_to_core_ns: float
     """Round trip of a cache line between the switch's core and the load's, both otherwise idle, before the pair."""
     core_to_core_after_ns: float
     """The same after the pair."""
-    sides: dict[str, Side] = field(default_factory=dict)
 
     @property
     def near(self) -> bool:
@@ -81,6 +80,21 @@ class Pair:
     def steady(self) -> bool:
         """Whether the cores were as near after the pair as before, so that both sides met the same machine."""
         return self.near == (self.core_to_core_after_ns < NEAR_NS)
+
+    def distance_document(self) -> dict[str, Any]:
+        return {
+            "core_to_core_ns": round(self.core_to_core_ns, 1),
+            "core_to_core_after_ns": round(self.core_to_core_after_ns, 1),
+            "near": self.near,
+            "steady": self.steady,
+        }
+
+
+@dataclass(frozen=True)
+class Pair(Distance):
+    """Each switch once, one right after the other."""
+
+    sides: dict[str, Side] = field(default_factory=dict)
 
     @property
     def ratio_cycles(self) -> float | None:
@@ -99,10 +113,7 @@ class Pair:
     def document(self) -> dict[str, Any]:
         return {
             **{name: side.document() for name, side in self.sides.items()},
-            "core_to_core_ns": round(self.core_to_core_ns, 1),
-            "core_to_core_after_ns": round(self.core_to_core_after_ns, 1),
-            "near": self.near,
-            "steady": self.steady,
+            **self.distance_document(),
         }
 
 

@@ -88,6 +88,24 @@ class Tester:
         `watch` is called a few times a second and raises if something that the trial depends on has broken;
         `progress` with the seconds done. Raises Stopped, with what was measured, if anything cuts the trial short.
         """
+        self.begin(streams, seconds, wait=wait, interval=interval, watch=watch)
+        try:
+            self._wait_for_end(seconds, wait, watch, progress)
+            result: dict[str, Any] = self.control.call("trial.result")
+            return result
+        except (Exception, KeyboardInterrupt) as error:
+            raise Stopped(error, self.cut_short(wait)) from error
+
+    def begin(
+        self,
+        streams: list[dict[str, Any]],
+        seconds: float,
+        *,
+        wait: float,
+        watch: Callable[[], None] = lambda: None,
+        interval: float = 0.1,
+    ) -> None:
+        """Starts a trial and leaves it running, to be ended by `cut_short` or by itself."""
         try:
             self.control.call("trial.start", duration=seconds, wait=wait, interval=interval, streams=streams)
         except ControlError as error:
@@ -95,12 +113,6 @@ class Tester:
                 raise Mistake(f"the tester refuses the traffic: {error}") from None
             watch()
             raise Failure(f"the tester cannot start: {error}") from None
-        try:
-            self._wait_for_end(seconds, wait, watch, progress)
-            result: dict[str, Any] = self.control.call("trial.result")
-            return result
-        except (Exception, KeyboardInterrupt) as error:
-            raise Stopped(error, self._salvage(wait)) from error
 
     def _wait_for_end(
         self, seconds: float, wait: float, watch: Callable[[], None], progress: Callable[[float], None]
@@ -125,7 +137,7 @@ class Tester:
             if elapsed > limit:
                 raise Fault("the tester does not come to an end")
 
-    def _salvage(self, wait: float) -> dict[str, Any] | None:
+    def cut_short(self, wait: float) -> dict[str, Any] | None:
         """Ends the trial that runs and returns what it measured; None if the tester is gone."""
         try:
             if self.control.call("trial.status")["state"] in ("running", "waiting"):

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tailrace.bench.hop import SETTLE_SECONDS, HopPlan, check_whole, measure_window
+from tailrace.bench.hop import HopPlan
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Counters, HopResult, Pair, Side
 from tailrace.bench.table import hop_table
 from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
+from tailrace.bench.window import SETTLE_SECONDS, check_whole, measure_window
 from tailrace.cli.bench import _parse_cores
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.ovs_dpdk import PmdStats, parse_dropped, parse_pmd_stats
@@ -169,7 +170,9 @@ def test_window_starts_after_settling_and_ignores_drops_before_it() -> None:
     clock = Clock(1e6)
     measured = measure_window(2.0, clock.reading, clock.sleep)
     assert clock.now == pytest.approx(SETTLE_SECONDS + 2.0)
-    assert (measured.packets, measured.mpps, measured.cycles_per_packet) == (2_000_000, pytest.approx(1.0), 20.0)
+    assert (measured.delivered, measured.delivered_mpps) == (2_000_000, pytest.approx(1.0))
+    assert Side.between(measured.first, measured.last, measured.seconds).cycles_per_packet == 20.0
+    measured.check_lossless()
 
 
 @pytest.mark.parametrize("stops_at", [0.0, SETTLE_SECONDS, SETTLE_SECONDS + 1.0])
@@ -181,8 +184,10 @@ def test_a_stall_is_a_fault(stops_at: float) -> None:
 
 def test_a_drop_in_the_window_is_a_fault() -> None:
     clock = Clock(1e6, drops_at=SETTLE_SECONDS + 1.0)
+    window = measure_window(3.0, clock.reading, clock.sleep)
+    assert window.delivered == 3_000_000 - 1
     with pytest.raises(Fault, match="1 packets were dropped"):
-        measure_window(3.0, clock.reading, clock.sleep)
+        window.check_lossless()
 
 
 def accounts() -> Iterator[tuple[Traffic, Counters]]:

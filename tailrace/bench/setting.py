@@ -1,0 +1,147 @@
+"""What every benchmark starts from: its own cores and huge pages, a record of all it starts, and how far the cores are.
+
+Two cores: the switch polls on one, the load on the other; everything that sleeps goes elsewhere where there is a third.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import Failure, Fault, Mistake
+from tailrace.host.launch import Launcher
+from tailrace.host.place import Place, allowed_cpus
+from tailrace.host.process import how_it_ended, identify, reap
+from tailrace.host.programs import own_program
+from tailrace.host.state import Process, State, hold
+from tailrace.measure.progress import Reporter
+from tailrace.measure.session import keep_aside, undisturbed
+from tailrace.node import reserve_pages
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Which CPU does what."""
+
+    switch: int
+    load: int
+    control: int
+    """The CPU of everything that sleeps; the load's where there is no third."""
+
+    @classmethod
+    def choose(cls, wanted: tuple[int, int] | None, what: str) -> Cores:
+        """The switch's and the load's as wanted, else the best of those allowed. Raises Mistake."""
+        allowed = [cpu.number for cpu in allowed_cpus()]
+        if wanted is None:
+            if len(allowed) < 2:
+                raise Mistake(
+                    f"{what} needs two CPUs, one for the switch and one for the load; this process may use one"
+                )
+            wanted = (allowed[-1], allowed[0] if len(allowed) == 2 else allowed[-2])
+        if wanted[0] == wanted[1] or not set(wanted) <= set(allowed):
+            expected = f"two different CPUs of {','.join(map(str, allowed))}"
+            raise Mistake(f"--cores {wanted[0]},{wanted[1]}: expected {expected}")
+        spare = [cpu for cpu in allowed if cpu not in wanted]
+        return cls(wanted[0], wanted[1], spare[0] if spare else wanted[1])
+
+    @property
+    def switch_place(self) -> Place:
+        return Place(self.switch, tuple(sorted({self.switch, self.control})))
+
+    @property
+    def load_place(self) -> Place:
+        return Place(self.load, tuple(sorted({self.load, self.control})))
+
+
+@dataclass
+class Setting:
+    """One run: what all its measurements have in common."""
+
+    launcher: Launcher
+    cores: Cores
+    report: Reporter
+    versions: dict[str, str] = field(default_factory=dict)
+    """Names and versions of what ran, gathered on the way."""
+
+    def core_to_core(self) -> float:
+        return core_to_core(self.cores.switch, self.cores.load)
+
+    def machine(self) -> dict[str, Any]:
+        """What the figures were measured on and with."""
+        cpu = next(
+            (
+                line.split(":", 1)[1].strip()
+                for line in Path("/proc/cpuinfo").read_text().splitlines()
+                if line.startswith("model name")
+            ),
+            "unknown",
+        )
+        return {
+            "cpu": cpu,
+            "cpus": len(allowed_cpus()),
+            "switch_core": self.cores.switch,
+            "load_core": self.cores.load,
+            "kernel": platform.release(),
+            "versions": self.versions,
+        }
+
+
+@contextmanager
+def prepared(folder: Path, cores: Cores, pages: int, report: Reporter) -> Iterator[Setting]:
+    """A setting with so many huge pages free. Everything that is started or reserved in the block is gone after it."""
+    allowed = os.sched_getaffinity(0)
+    with _session(folder, pages) as state:
+        keep_aside(Place(cores.switch, tuple(allowed)))
+        yield Setting(Launcher(state, state.logs, tied=True), cores, report)
+
+
+def check_able(what: str, programs: Sequence[str]) -> None:
+    """What is missing is said before anything starts: root, or one of our own programs."""
+    if os.geteuid() != 0:
+        raise Mistake(f"{what} needs root, for huge pages and the priority of polling threads; start it with sudo")
+    for program in programs:
+        own_program(program)
+
+
+def check_alive(processes: Sequence[Process]) -> None:
+    """Raises Fault, with how it ended, if one of them has."""
+    for process in processes:
+        if not process.id.alive():
+            raise Fault(f"{process.program} {how_it_ended(reap(process.pid))}")
+
+
+def core_to_core(one: int, other: int) -> float:
+    """Round trip of a cache line between two idle cores, in ns."""
+    program = own_program("tailrace-core-to-core")
+    done = subprocess.run(
+        [str(program), "--cores", f"{one},{other}", "--json"], capture_output=True, text=True, timeout=60, check=False
+    )
+    if done.returncode != 0:
+        raise Failure(done.stderr.strip() or f"{program.name} failed with status {done.returncode}")
+    return float(json.loads(done.stdout)["round_trip_ns"])
+
+
+@contextmanager
+def _session(folder: Path, pages: int) -> Iterator[State]:
+    """The state held for this run, with huge pages reserved; all undone at the end."""
+    with hold(folder) as state:
+        if state.record.things:
+            raise Mistake("Tailrace is up, and this needs the cores for itself; run `tailrace down` first")
+        state.record.purpose, state.record.owner = "run", identify(os.getpid())
+        state.logs.mkdir(exist_ok=True)
+        state.sockets.mkdir(mode=0o700, exist_ok=True)
+        try:
+            reserve_pages(state, pages)
+            yield state
+        finally:
+            with undisturbed():
+                problems = state.undo_all()
+        if problems:
+            raise Failure(f"not all was undone: {'; '.join(problems)}; run `tailrace down`")

@@ -1,0 +1,129 @@
+"""A switch's counters over a span of saturated traffic, and whether the guests' account agrees with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.bench.model import Counters
+from tailrace.bench.setting import Setting, check_alive
+from tailrace.bench.sides import Switch
+from tailrace.bench.testpmd import Testpmd, Traffic
+from tailrace.errors import Fault
+from tailrace.measure.session import undisturbed
+
+SETTLE_SECONDS = 1.0
+"""From the first packet to the first reading: caches warm, rules installed, rings full."""
+STALL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """Two readings and the time between them."""
+
+    first: Counters
+    last: Counters
+    seconds: float
+
+    @property
+    def dropped(self) -> int:
+        return self.last.dropped - self.first.dropped
+
+    @property
+    def delivered(self) -> int:
+        return self.last.packets - self.first.packets - self.dropped
+
+    @property
+    def delivered_mpps(self) -> float:
+        """Million packets a second that guests were given, all directions together."""
+        return self.delivered / self.seconds / 1e6
+
+    @property
+    def busy(self) -> float:
+        """Share of the polling thread's cycles that were busy; 1 means that the switch was the limit."""
+        busy = self.last.busy_cycles - self.first.busy_cycles
+        return busy / max(busy + self.last.idle_cycles - self.first.idle_cycles, 1)
+
+    def check_lossless(self) -> None:
+        """Raises Fault if packets were dropped in it."""
+        if self.dropped:
+            raise Fault(f"{self.dropped} packets were dropped while it was measured")
+
+
+def measure_window(
+    seconds: float, reading: Callable[[], tuple[float, Counters]], sleep: Callable[[float], None]
+) -> Window:
+    """Reads counters over a window after settling. Raises Fault if traffic stalls in it."""
+    sleep(SETTLE_SECONDS)
+    begin, first = reading()
+    moved_at, last = begin, first
+    at = begin
+    while at < begin + seconds:
+        sleep(max(min(STALL_SECONDS / 2, begin + seconds - at), 0.001))
+        at, now = reading()
+        if now.packets > last.packets:
+            moved_at = at
+        elif at - moved_at >= min(STALL_SECONDS, seconds):
+            raise Fault(f"the traffic stalled: no packet passed for {at - moved_at:.1f} s")
+        last = now
+    return Window(first, last, at - begin)
+
+
+def watch_window(
+    seconds: float, switch: Switch, check_load: Callable[[], None], progress: Callable[[float], None]
+) -> Window:
+    """The window of a running switch. `progress` is told the seconds done. Raises Fault if one side ends."""
+    started = time.monotonic()
+
+    def reading() -> tuple[float, Counters]:
+        check_alive(switch.processes())
+        check_load()
+        before = time.monotonic()
+        counters = switch.counters()
+        after = time.monotonic()
+        progress(after - started)
+        return (before + after) / 2, counters
+
+    window = measure_window(seconds, reading, time.sleep)
+    check_alive(switch.processes())
+    check_load()
+    return window
+
+
+def saturate(
+    setting: Setting,
+    switch: Switch,
+    sockets: list[Path],
+    frame: int,
+    seconds: float,
+    progress: Callable[[float], None],
+) -> Window:
+    """Saturates a running switch with testpmd, listening at `sockets`. Raises Fault if a packet is lost uncounted."""
+    load = Testpmd(setting.launcher, sockets, core=setting.cores.load, control=setting.cores.control)
+    try:
+        load.wait_ready()
+        load.start(frame)
+        window = watch_window(seconds, switch, load.check_alive, progress)
+        check_whole(load.drain(), switch.counters())
+        load.quit()
+        return window
+    finally:
+        with undisturbed():
+            load.close()
+
+
+def check_whole(traffic: Traffic, counters: Counters) -> None:
+    """Holds the guests' account of the whole run against the switch's. Raises Fault if they do not agree."""
+    lost = traffic.sent - traffic.received
+    if lost != counters.dropped:
+        raise Fault(
+            f"the guests sent {traffic.sent} packets and received {traffic.received}, {lost} fewer, "
+            f"and the switch counted {counters.dropped} dropped"
+        )
+    if not traffic.received <= counters.packets <= traffic.sent:
+        raise Fault(
+            f"the switch counted {counters.packets} packets and the guests sent {traffic.sent} "
+            f"and received {traffic.received}"
+        )
