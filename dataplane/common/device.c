@@ -16,6 +16,7 @@
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>
+#include <rte_log.h>
 #include <rte_pci.h>
 
 #include "device.h"
@@ -25,6 +26,8 @@ enum {
 	MTU_JUMBO = 9000,
 	SERVERS = 16, /* vhost-server ports of one program */
 };
+
+#define VIRTIO_LOGS "pmd.net.virtio.*"
 
 static const struct {
 	const char *scheme;
@@ -344,11 +347,14 @@ int device_open(struct device *device, const char *uri, const struct device_opti
 	int rc;
 
 	*device = (struct device){.port = RTE_MAX_ETHPORTS};
+	/* What the driver finds wrong while it opens is worth a line; that a back end has gone it would say often. */
+	rte_log_set_level_pattern(VIRTIO_LOGS, RTE_LOG_ERR);
 	rc = parse(uri, &device->kind, &device->target, error);
 	if (rc == 0)
 		rc = probe(device, error);
 	if (rc == 0)
 		rc = configure(device, options, error);
+	rte_log_set_level_pattern(VIRTIO_LOGS, RTE_LOG_CRIT);
 	if (rc != 0)
 		device_close(device);
 	return rc;
