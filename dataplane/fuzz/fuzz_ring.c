@@ -88,7 +88,8 @@ static void device_side(struct guest *guest, const uint8_t *data, size_t size)
 		mbuf.pkt_len = mbuf.data_len;
 	}
 	vring_from_mbufs(&guest->ring, mbufs, 1);
-	if (vring_available(&guest->ring) > 0 && vring_take_frame(&guest->ring, 0, &head, &frame) == VRING_STEP_MOVED)
+	if (vring_available(&guest->ring, 1) > 0 &&
+	    vring_take_frame(&guest->ring, 0, &head, &frame) == VRING_STEP_MOVED)
 		vring_flatten(flat, &frame, guest->ring.header);
 }
 
@@ -133,6 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check((uint16_t)(from.ring.index - before_from) == taken);
 		check((uint16_t)(to.ring.index - before_to) <= RING);
 		check(from.ring.pending == 0 && to.ring.pending == 0);
+		check(from.ring.unsettled == 0 && to.ring.unsettled == 0); /* these guests poll */
 		check((from.report != VRING_FAULT_NONE) == (from.counters.quarantines == 1));
 		check((to.report != VRING_FAULT_NONE) == (to.counters.quarantines == 1));
 		check(to.counters.sent_packets + to.counters.drop_receiver_too_small +

@@ -137,6 +137,8 @@ static struct virtqueue *snapshot(struct guest *guest, unsigned which)
 		.mergeable = features & 1ULL << VIRTIO_NET_F_MRG_RXBUF,
 		.event_index = features & 1ULL << VIRTIO_RING_F_EVENT_IDX,
 		.index = available,
+		.known = available,
+		.asleep = true,
 		.fault = __atomic_load_n(&guest->fault[which], __ATOMIC_RELAXED),
 		.report = &guest->fault[which],
 	};
@@ -163,6 +165,7 @@ static void withdraw(struct guest *guest)
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
 		if (was[i] == NULL)
 			continue;
+		vring_settle(was[i], NULL);
 		rte_vhost_set_vring_base(atomic_load(&guest->vid), i, was[i]->index, was[i]->index);
 		free(was[i]);
 	}

@@ -18,6 +18,15 @@ static struct virtqueue *sender(const struct port *port)
 	return atomic_load_explicit(&port->guest.live[GUEST_SENDS], memory_order_acquire);
 }
 
+/* Nobody sends to this port any more; what was sent last may still have to be told. */
+static void settle(const struct port *port)
+{
+	struct virtqueue *vring = port->kind == PORT_GUEST ? receiver(port) : NULL;
+
+	if (vring != NULL)
+		vring_settle(vring, NULL);
+}
+
 /* The receiver took nothing.  Has it been full for longer than frames are kept waiting? */
 static bool patience_ended(struct direct *direct, uint64_t now, uint64_t patience)
 {
@@ -39,7 +48,7 @@ static unsigned guest_to_guest(struct direct *direct, struct virtqueue *from, ui
 		direct->blocked_since = 0;
 		return moved;
 	}
-	if (vring_available(from) > 0 && patience_ended(direct, now, patience))
+	if (vring_available(from, 1) > 0 && patience_ended(direct, now, patience))
 		return vring_discard(from, &direct->to->counters->drop_receiver_full);
 	return 0;
 }
@@ -110,6 +119,7 @@ static unsigned guest_to_device(struct direct *direct, struct virtqueue *from, u
 	struct rte_mbuf *mbufs[DEVICE_BURST];
 	unsigned filled, taken;
 
+	vring_settle(from, NULL);
 	if (!device_ready(direct, now, patience))
 		return 0;
 	taken = vring_to_mbufs(from, direct->to->device.pool, mbufs, DEVICE_BURST, &filled);
@@ -126,7 +136,8 @@ static unsigned device_to_guest(struct direct *direct, uint64_t now, uint64_t pa
 
 	if (to == NULL)
 		return device_drop(direct->from, &counters->drop_receiver_down);
-	room = vring_available(to);
+	vring_settle(to, NULL);
+	room = vring_available(to, DEVICE_BURST);
 	if (room == 0) {
 		/* The device's own ring is the back pressure. */
 		if (patience_ended(direct, now, patience))
@@ -166,10 +177,10 @@ unsigned direct_poll(struct direct *direct, uint64_t now, uint64_t patience)
 		return device_to_guest(direct, now, patience);
 	}
 	from = sender(direct->from);
-	if (unlikely(from == NULL))
-		return 0;
-	if (unlikely(direct->to == NULL))
-		return vring_discard(from, &direct->from->counters->drop_no_chain);
+	if (unlikely(from == NULL || direct->to == NULL)) {
+		settle(direct->to != NULL ? direct->to : direct->from);
+		return from != NULL ? vring_discard(from, &direct->from->counters->drop_no_chain) : 0;
+	}
 	if (direct->to->kind == PORT_DEVICE)
 		return guest_to_device(direct, from, now, patience);
 	return guest_to_guest(direct, from, now, patience);

@@ -56,6 +56,7 @@ static inline void guest_start(struct simulated_guest *guest, bool mergeable)
 		.size = RING,
 		.header = 12,
 		.mergeable = mergeable,
+		.asleep = true,
 		.report = &guest->report,
 	};
 	vring_start(&guest->ring);

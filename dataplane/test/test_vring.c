@@ -114,8 +114,8 @@ static void keeps_order_across_the_wrap_of_the_index(void **state)
 	struct pair *pair = *state;
 	uint16_t expected = 0, sent = 0;
 
-	pair->from.ring.index = pair->from.added = 65530;
-	pair->to.ring.index = pair->to.added = 65520;
+	pair->from.ring.index = pair->from.ring.known = pair->from.added = 65530;
+	pair->to.ring.index = pair->to.ring.known = pair->to.added = 65520;
 	pair->from.ring.used->idx = 65530;
 	pair->to.ring.used->idx = 65520;
 	for (unsigned round = 0; round < 40; round++) {
@@ -335,6 +335,14 @@ static void wakes_a_guest_that_sleeps_once_a_burst(void **state)
 	vring_hop(&pair->from.ring, &pair->to.ring);
 	assert_int_equal(woken(fd), 0);
 	assert_int_equal(pair->to.counters.notifications, 1);
+	/* It was polling; now it sleeps, and is asked on the next visit. */
+	pair->to.ring.avail->flags = 0;
+	send_plain(&pair->from, FRAMES, 60, 0);
+	offer_buffer(&pair->to, BUFFERS, 128);
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	assert_int_equal(woken(fd), 0);
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 0);
+	assert_int_equal(woken(fd), 1);
 	close(fd);
 }
 
@@ -349,7 +357,8 @@ static void wakes_a_guest_at_the_index_it_asked_for(void **state)
 	for (unsigned i = 0; i < 5; i++) {
 		send_plain(&pair->from, FRAMES, 60, 0);
 		offer_buffer(&pair->to, BUFFERS, 128);
-		vring_hop(&pair->from.ring, &pair->to.ring);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 0);
 		assert_int_equal(woken(fd), i == 2);
 	}
 	close(fd);

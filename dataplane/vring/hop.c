@@ -16,6 +16,8 @@ static unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct vir
 
 	count = vring_gather_frames(from, from_ahead, count, sources);
 	count = vring_gather_buffers(to, to_ahead, count, targets);
+	/* While the frames are on their way: what the last burst stored has long left this core. */
+	vring_settle(from, to);
 	for (i = 0; i < count; i++) {
 		uint32_t length = sources[i].length - from->header;
 
@@ -53,15 +55,19 @@ static enum vring_step move_one(struct virtqueue *from, uint16_t from_ahead, str
 
 unsigned vring_hop(struct virtqueue *from, struct virtqueue *to)
 {
-	uint16_t ready = vring_available(from), room;
+	uint16_t ready = vring_available(from, VRING_BURST), room;
 	uint16_t taken = 0, used = 0, moved = 0;
 	uint64_t bytes = 0;
 
-	if (ready == 0)
+	if (ready == 0) {
+		vring_settle(from, to);
 		return 0;
+	}
 	if (ready > VRING_BURST)
 		ready = VRING_BURST;
-	room = vring_available(to);
+	room = vring_available(to, ready);
+	vring_prefetch(from, ready);
+	vring_prefetch(to, RTE_MIN(ready, room));
 	while (taken < ready && used < room) {
 		unsigned run = move_run(from, taken, to, used, RTE_MIN(ready - taken, room - used), &bytes);
 		enum vring_step step;
@@ -72,11 +78,16 @@ unsigned vring_hop(struct virtqueue *from, struct virtqueue *to)
 		if (taken == ready || used == room)
 			break;
 		step = move_one(from, taken, to, &used, room, &bytes);
+		if (step == VRING_STEP_BLOCKED && vring_available(to, to->size) > room) {
+			room = vring_available(to, 0);
+			continue;
+		}
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)
 			break;
 		taken++;
 		moved += step == VRING_STEP_MOVED;
 	}
+	vring_settle(from, to);
 	to->counters->sent_packets += moved;
 	to->counters->sent_bytes += bytes;
 	to->pending = used;

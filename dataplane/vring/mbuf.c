@@ -49,7 +49,7 @@ complete:
 unsigned vring_to_mbufs(struct virtqueue *from, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count,
 			unsigned *filled)
 {
-	unsigned ready = RTE_MIN(vring_available(from), count), taken;
+	unsigned ready = RTE_MIN(vring_available(from, count), count), taken;
 
 	*filled = 0;
 	if (ready == 0)
@@ -87,10 +87,14 @@ static void frame_of_mbuf(struct vring_frame *frame, struct rte_mbuf *mbuf)
 
 unsigned vring_from_mbufs(struct virtqueue *to, struct rte_mbuf **mbufs, unsigned count)
 {
-	uint16_t room = vring_available(to), used = 0;
 	unsigned done, moved = 0;
 	uint64_t bytes = 0;
+	uint16_t room, used = 0;
 
+	if (count == 0)
+		return 0;
+	/* A frame may take several buffers: all that there are. */
+	room = vring_available(to, to->size);
 	for (done = 0; done < count && used < room; done++) {
 		struct vring_frame frame;
 		enum vring_step step;

@@ -38,31 +38,46 @@ static bool wants_notification(const struct virtqueue *vring, uint16_t before, u
 	return !(__atomic_load_n(&vring->avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT);
 }
 
-void vring_publish(struct virtqueue *vring)
+/* After the fence. */
+static void wake(struct virtqueue *vring)
 {
-	uint16_t before = vring->index, after = before + vring->pending;
+	uint64_t one = 1;
 
-	if (vring->pending == 0)
+	if (vring->unsettled == 0)
 		return;
-	vring->index = after;
-	vring->pending = 0;
-	__atomic_store_n(&vring->used->idx, after, __ATOMIC_RELEASE);
-	if (vring->call_fd < 0)
-		return;
+	vring->asleep = wants_notification(vring, vring->index - vring->unsettled, vring->index);
+	vring->unsettled = 0;
+	if (vring->asleep && write(vring->call_fd, &one, sizeof(one)) == sizeof(one))
+		vring->counters->notifications++;
+}
+
+void vring_settle_now(struct virtqueue *vring, struct virtqueue *other)
+{
 	/* The guest sets its wish and then reads the used index; we write the index and then read its wish. */
 	rte_atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (wants_notification(vring, before, after)) {
-		uint64_t one = 1;
+	wake(vring);
+	if (other != NULL)
+		wake(other);
+}
 
-		if (write(vring->call_fd, &one, sizeof(one)) == sizeof(one))
-			vring->counters->notifications++;
-	}
+void vring_publish(struct virtqueue *vring)
+{
+	if (vring->pending == 0)
+		return;
+	vring->index += vring->pending;
+	if (vring->call_fd >= 0)
+		vring->unsettled += vring->pending;
+	vring->pending = 0;
+	__atomic_store_n(&vring->used->idx, vring->index, __ATOMIC_RELEASE);
+	if (vring->asleep)
+		vring_settle_now(vring, NULL);
 }
 
 unsigned vring_discard(struct virtqueue *vring, uint64_t *reason)
 {
-	uint16_t ready = vring_available(vring);
+	uint16_t ready = vring_available(vring, 1);
 
+	vring_settle(vring, NULL);
 	if (ready > VRING_BURST)
 		ready = VRING_BURST;
 	for (uint16_t i = 0; i < ready; i++) {

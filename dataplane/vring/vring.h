@@ -65,7 +65,10 @@ struct virtqueue {
 
 	/* The worker's own.  Frames complete in order, so one index serves as last seen and last used. */
 	uint16_t index;
-	uint16_t pending; /* completed since the last vring_publish() */
+	uint16_t known;	    /* the available index as last read */
+	uint16_t pending;   /* completed since the last vring_publish() */
+	uint16_t unsettled; /* published since the guest was last asked whether it wants to be woken */
+	bool asleep;	    /* when last asked it wanted to be */
 	enum vring_fault fault;
 	int *report; /* where the fault is told to the control side, which outlives the snapshot */
 };
@@ -80,15 +83,19 @@ static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fa
 
 /*
  * Returns how many chains the guest has made available from the ring's position on, 0 on a stopped ring.
- * The acquire makes the descriptors behind the index visible.
+ * The guest's index is read only if fewer than `wanted` are known: each reading takes the cache line away from the
+ * guest, which writes it.  The acquire makes the descriptors behind the index visible.
  */
-static inline uint16_t vring_available(struct virtqueue *vring)
+static inline uint16_t vring_available(struct virtqueue *vring, uint16_t wanted)
 {
-	uint16_t ready;
+	uint16_t ready = vring->known - vring->index;
 
 	if (unlikely(vring->fault != VRING_FAULT_NONE))
 		return 0;
-	ready = __atomic_load_n(&vring->avail->idx, __ATOMIC_ACQUIRE) - (uint16_t)(vring->index + vring->pending);
+	if (ready >= wanted)
+		return ready;
+	vring->known = __atomic_load_n(&vring->avail->idx, __ATOMIC_ACQUIRE);
+	ready = vring->known - vring->index;
 	if (unlikely(ready > vring->size)) {
 		vring_quarantine(vring, VRING_FAULT_available_index);
 		return 0;
@@ -124,8 +131,24 @@ static inline void vring_complete(struct virtqueue *vring, uint16_t ahead, uint1
 	vring->used->ring[(uint16_t)(vring->index + ahead) & (vring->size - 1)] = element;
 }
 
-/* Hand all completed chains to the guest, and wake it if it asked for that. */
+/*
+ * Hand all completed chains to the guest.  A guest that slept when last asked is woken at once, if it still wants to
+ * be; any other is asked by vring_settle(), which must follow.
+ */
 void vring_publish(struct virtqueue *vring);
+
+/*
+ * Ask the guests of two rings whether they want to be woken for what was published, and do it.
+ * Asking needs a full fence, which waits until all stores have left this core, so a busy worker asks on its next
+ * visit, when they have; one fence serves both.  `other` may be NULL.
+ */
+void vring_settle_now(struct virtqueue *vring, struct virtqueue *other);
+
+static inline void vring_settle(struct virtqueue *vring, struct virtqueue *other)
+{
+	if (vring->unsettled > 0 || (other != NULL && other->unsettled > 0))
+		vring_settle_now(vring, other);
+}
 
 /* Set up a snapshot whose fields above are filled in: no kicks wanted, since the switch polls. */
 void vring_start(struct virtqueue *vring);
