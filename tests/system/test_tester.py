@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -185,7 +186,8 @@ def run_testpmd(folder: Path) -> Iterator[Testpmd]:
     devices = [f"--vdev=net_vhost{i},iface={folder}/{name}.sock" for i, name in enumerate("ab")]
     cores = sorted(os.sched_getaffinity(0))
     argv = ["dpdk-testpmd", f"--lcores=0@{cores[-1]},1@{cores[0]}", "--no-huge", "-m", "256", "--no-pci"]
-    argv += [f"--file-prefix=tailrace-test-{uuid.uuid4().hex[:8]}", "--no-telemetry", *devices]
+    prefix = f"tailrace-test-{uuid.uuid4().hex[:8]}"
+    argv += [f"--file-prefix={prefix}", "--no-telemetry", *devices]
     argv += ["--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=8192", "--stats-period=3600"]
     with (folder / "testpmd.log").open("w") as log:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -196,6 +198,7 @@ def run_testpmd(folder: Path) -> Iterator[Testpmd]:
     finally:
         process.terminate()
         process.wait(30)
+        shutil.rmtree(f"/var/run/dpdk/{prefix}", ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
