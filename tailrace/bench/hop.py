@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tailrace.bench import testpmd
 from tailrace.bench.model import OVS_DPDK, TAILRACE, HopResult, Pair, Side
-from tailrace.bench.setting import Cores, Setting, check_able, prepared
+from tailrace.bench.setting import CORE_TO_CORE, Cores, Setting, check_able, prepared
 from tailrace.bench.sides import SWITCHES, Switch
 from tailrace.bench.window import SETTLE_SECONDS, saturate
 from tailrace.errors import Fault, Mistake
@@ -74,7 +74,7 @@ class HopPlan:
 def run(plan: HopPlan, folder: Path, report: Reporter) -> HopResult:
     """Measures all pairs. Everything that it starts and reserves is gone when it returns or raises."""
     cores = Cores.choose(plan.cores, "bench hop")
-    check_able("bench hop", ("tailrace-core-to-core", "tailrace-switch"))
+    check_able("bench hop", (CORE_TO_CORE, "tailrace-switch"))
     testpmd.program()
     if plan.against == OVS_DPDK:
         ovs_dpdk.OvsDpdk.installed()

@@ -6,15 +6,23 @@ a pair, measured one right after the other, and the result is the median of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
+
+from tailrace.errors import Fault
 
 NEAR_NS = 150.0
 """Under this round trip of a cache line two cores share their last-level cache."""
 
 TAILRACE = "tailrace"
 OVS_DPDK = "ovs-dpdk"
+TESTER = "tester"
+TESTPMD = "testpmd"
+
+CHANGES = ("port.add", "chain.set", "chain.remove", "port.remove")
+"""The control methods that are timed."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,39 @@ class Counters:
     """Cycles of the polls that found nothing."""
     dropped: int
     """Packets that it received and did not deliver."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Two readings and the time between them."""
+
+    first: Counters
+    last: Counters
+    seconds: float
+
+    @property
+    def dropped(self) -> int:
+        return self.last.dropped - self.first.dropped
+
+    @property
+    def delivered(self) -> int:
+        return self.last.packets - self.first.packets - self.dropped
+
+    @property
+    def delivered_mpps(self) -> float:
+        """Million packets a second that guests were given, all directions together."""
+        return self.delivered / self.seconds / 1e6
+
+    @property
+    def busy(self) -> float:
+        """Share of the polling thread's cycles that were busy; 1 means that the switch was the limit."""
+        busy = self.last.busy_cycles - self.first.busy_cycles
+        return busy / max(busy + self.last.idle_cycles - self.first.idle_cycles, 1)
+
+    def check_lossless(self) -> None:
+        """Raises Fault if packets were dropped in it."""
+        if self.dropped:
+            raise Fault(f"{self.dropped} packets were dropped while it was measured")
 
 
 @dataclass(frozen=True)
@@ -142,6 +183,173 @@ class HopResult:
             "pairs": [pair.document() for pair in self.pairs],
             "ratio_cycles_median": _rounded(self.ratio_cycles_median),
             "ratio_mpps_median": _rounded(self.ratio_mpps_median),
+            "machine": self.machine,
+        }
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What guests on one core were given, by the switch's counters, both directions together."""
+
+    mpps: float
+    busy: float
+    """Share of the switch's cycles that were busy; well under 1, the guests were the limit."""
+    dropped: int
+    """Packets that the switch dropped meanwhile; they are not in `mpps`."""
+
+    @classmethod
+    def of(cls, window: Window) -> Rate:
+        """Raises Fault if nothing was delivered."""
+        if window.delivered <= 0:
+            raise Fault("no packet passed")
+        return cls(window.delivered_mpps, window.busy, window.dropped)
+
+    def document(self) -> dict[str, Any]:
+        return {"mpps": round(self.mpps, 4), "busy": round(self.busy, 4), "dropped": self.dropped}
+
+
+@dataclass(frozen=True)
+class OwnCount:
+    """What the tester counted itself, both directions together, over its whole trial."""
+
+    mpps: float
+    """Frames received, of each direction from its first to its last."""
+    sent: int
+    received: int
+    unsent: int
+    lost: int
+    duplicate: int
+    out_of_sequence: int
+
+    def document(self) -> dict[str, Any]:
+        return {**asdict(self), "mpps": round(self.mpps, 4)}
+
+
+@dataclass(frozen=True)
+class TesterPair(Distance):
+    """The tester and testpmd, one right after the other."""
+
+    tester: Rate
+    own: OwnCount
+    testpmd: Rate
+
+    @property
+    def ratio(self) -> float:
+        """The tester's rate ÷ testpmd's."""
+        return self.tester.mpps / self.testpmd.mpps
+
+    def document(self) -> dict[str, Any]:
+        return {
+            TESTER: {**self.tester.document(), "own": self.own.document()},
+            TESTPMD: self.testpmd.document(),
+            **self.distance_document(),
+        }
+
+
+@dataclass(frozen=True)
+class TesterResult:
+    """All pairs of one frame size."""
+
+    frame: int
+    """Bytes, with the 4 of the FCS."""
+    flows: int
+    """UDP flows that the tester sends each way."""
+    seconds: float
+    pairs: list[TesterPair]
+    machine: dict[str, Any]
+
+    @property
+    def ratio_median(self) -> float:
+        return median(pair.ratio for pair in self.pairs)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "bench": "tester",
+            "frame": self.frame,
+            "flows": self.flows,
+            "seconds": self.seconds,
+            "pairs": [pair.document() for pair in self.pairs],
+            "ratios": {"mpps": round(self.ratio_median, 3)},
+            "machine": self.machine,
+        }
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Many times of one thing, in ms."""
+
+    count: int
+    least: float
+    median: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Raises ValueError if there are none."""
+        return cls(len(values), min(values), median(values), max(values))
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "count": self.count,
+            "min": round(self.least, 3),
+            "median": round(self.median, 3),
+            "max": round(self.most, 3),
+        }
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The frames of the chain beside which ports and chains were changed, both directions together."""
+
+    rate_pps: float
+    """Frames offered a second, each way."""
+    sent: int
+    received: int
+    unsent: int
+    """Frames that the tester had no time to send; not lost."""
+    lost: int
+    duplicate: int
+    out_of_sequence: int
+    dropped: int
+    """Frames that the switch counted as dropped at the chain's ports."""
+    worst_us: float
+    """The largest latency."""
+
+    @classmethod
+    def of(cls, rate_pps: float, result: dict[str, Any], dropped: int) -> Beside:
+        """From the tester's result. Raises Fault if nothing came back."""
+        streams = result["streams"]
+        keys = ("sent", "received", "unsent", "lost", "duplicate", "out_of_sequence")
+        total = {key: sum(int(stream[key]) for stream in streams) for key in keys}
+        if any(stream["received"] == 0 for stream in streams):
+            raise Fault("no frame came back on the chain beside")
+        worst = max(int(stream["latency"]["max_ns"]) for stream in streams) / 1e3
+        return cls(rate_pps, dropped=dropped, worst_us=worst, **total)
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class SwitchResult:
+    """What the switch costs to start and to change."""
+
+    ready_ms: Spread
+    """From before the process is made until its control socket answers."""
+    memory_mib: dict[int, float]
+    """Peak resident memory, by the number of guests attached. Guests' own memory is in huge pages and not in it."""
+    change_ms: dict[str, Spread]
+    """Each control method, from the call to its answer."""
+    beside: Beside
+    machine: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "bench": "switch",
+            "ready_ms": self.ready_ms.document(),
+            "memory_mib": {str(guests): round(mib, 1) for guests, mib in self.memory_mib.items()},
+            "change_ms": {name: spread.document() for name, spread in self.change_ms.items()},
+            "beside": self.beside.document(),
             "machine": self.machine,
         }
 

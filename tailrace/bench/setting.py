@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,14 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Fault, Mistake
+from tailrace.fabric.tailrace import POLLER_NICE
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place, allowed_cpus
-from tailrace.host.process import how_it_ended, identify, reap
+from tailrace.host.process import Limits, how_it_ended, identify, reap
 from tailrace.host.programs import own_program
 from tailrace.host.state import Process, State, hold
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import keep_aside, undisturbed
 from tailrace.node import reserve_pages
+
+CORE_TO_CORE = "tailrace-core-to-core"
+DISTANCE_SECONDS = 60.0
+"""How long measuring the distance of two cores may take; idle ones take a small part of it."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,25 @@ class Setting:
     launcher: Launcher
     cores: Cores
     report: Reporter
+    cpus: int
+    """How many this process may use."""
     versions: dict[str, str] = field(default_factory=dict)
     """Names and versions of what ran, gathered on the way."""
 
     def core_to_core(self) -> float:
-        return core_to_core(self.cores.switch, self.cores.load)
+        """Round trip of a cache line between the two cores while both are otherwise idle, in ns."""
+        name, cores = "core-to-core", (self.cores.switch, self.cores.load)
+        self.launcher.log(name).unlink(missing_ok=True)
+        argv = [str(own_program(CORE_TO_CORE)), "--cores", f"{cores[0]},{cores[1]}", "--json"]
+        process = self.launcher.start(name, argv, Limits(cpus=cores, nice=POLLER_NICE))
+        ended = process.id.wait(DISTANCE_SECONDS)
+        self.launcher.state.undo(process)
+        if not ended:
+            raise Failure(f"the distance of cores {cores[0]} and {cores[1]} could not be measured: they are not idle")
+        try:
+            return float(json.loads(self.launcher.last_words(name))["round_trip_ns"])
+        except ValueError:
+            raise self.launcher.failure(name, f"{CORE_TO_CORE} failed") from None
 
     def machine(self) -> dict[str, Any]:
         """What the figures were measured on and with."""
@@ -85,7 +103,7 @@ class Setting:
         )
         return {
             "cpu": cpu,
-            "cpus": len(allowed_cpus()),
+            "cpus": self.cpus,
             "switch_core": self.cores.switch,
             "load_core": self.cores.load,
             "kernel": platform.release(),
@@ -99,7 +117,7 @@ def prepared(folder: Path, cores: Cores, pages: int, report: Reporter) -> Iterat
     allowed = os.sched_getaffinity(0)
     with _session(folder, pages) as state:
         keep_aside(Place(cores.switch, tuple(allowed)))
-        yield Setting(Launcher(state, state.logs, tied=True), cores, report)
+        yield Setting(Launcher(state, state.logs, tied=True), cores, report, len(allowed))
 
 
 def check_able(what: str, programs: Sequence[str]) -> None:
@@ -115,17 +133,6 @@ def check_alive(processes: Sequence[Process]) -> None:
     for process in processes:
         if not process.id.alive():
             raise Fault(f"{process.program} {how_it_ended(reap(process.pid))}")
-
-
-def core_to_core(one: int, other: int) -> float:
-    """Round trip of a cache line between two idle cores, in ns."""
-    program = own_program("tailrace-core-to-core")
-    done = subprocess.run(
-        [str(program), "--cores", f"{one},{other}", "--json"], capture_output=True, text=True, timeout=60, check=False
-    )
-    if done.returncode != 0:
-        raise Failure(done.stderr.strip() or f"{program.name} failed with status {done.returncode}")
-    return float(json.loads(done.stdout)["round_trip_ns"])
 
 
 @contextmanager

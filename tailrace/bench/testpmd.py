@@ -55,12 +55,15 @@ def program() -> str:
         raise Mistake("dpdk-testpmd is missing; install it with `sudo apt-get install dpdk-dev`") from None
 
 
-def arguments(sockets: Sequence[Path], core: int, control: int) -> list[str]:
-    """The command line: forwarding on CPU `core`, commands read on CPU `control`."""
+def arguments(sockets: Sequence[Path], core: int, control: int, *, listen: bool = True) -> list[str]:
+    """The command line: forwarding on CPU `core`, commands read on CPU `control`.
+
+    A switch connects to guests that listen; otherwise they connect to the switch.
+    """
     line = ["--lcores", f"0@{control},1@{core}", "--in-memory", "--single-file-segments"]
     line += ["--no-pci", "--no-telemetry", "--file-prefix", _PREFIX, "-m", str(MEMORY_MIB)]
     for number, path in enumerate(sockets):
-        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={QUEUE},server=1"]
+        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={QUEUE}" + ",server=1" * listen]
     return [*line, "--", "-i", "--nb-cores=1", "--total-num-mbufs=32768"]
 
 
@@ -69,12 +72,14 @@ class Testpmd:
 
     __test__ = False
 
-    def __init__(self, launcher: Launcher, sockets: Sequence[Path], *, core: int, control: int) -> None:
+    def __init__(
+        self, launcher: Launcher, sockets: Sequence[Path], *, core: int, control: int, listen: bool = True
+    ) -> None:
         self._state = launcher.state
         self._log = launcher.log("testpmd")
         self._log.unlink(missing_ok=True)
         self._read = 0
-        line = [system_program("stdbuf"), "-oL", program(), *arguments(sockets, core, control)]
+        line = [system_program("stdbuf"), "-oL", program(), *arguments(sockets, core, control, listen=listen)]
         limits = Limits(cpus=tuple(sorted({core, control})), nice=POLLER_NICE)
         stdin, self._commands = os.pipe2(os.O_CLOEXEC)
         try:

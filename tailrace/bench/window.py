@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.bench.model import Counters
+from tailrace.bench.model import Counters, Window
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import Switch
 from tailrace.bench.testpmd import Testpmd, Traffic
@@ -17,39 +16,6 @@ from tailrace.measure.session import undisturbed
 SETTLE_SECONDS = 1.0
 """From the first packet to the first reading: caches warm, rules installed, rings full."""
 STALL_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Window:
-    """Two readings and the time between them."""
-
-    first: Counters
-    last: Counters
-    seconds: float
-
-    @property
-    def dropped(self) -> int:
-        return self.last.dropped - self.first.dropped
-
-    @property
-    def delivered(self) -> int:
-        return self.last.packets - self.first.packets - self.dropped
-
-    @property
-    def delivered_mpps(self) -> float:
-        """Million packets a second that guests were given, all directions together."""
-        return self.delivered / self.seconds / 1e6
-
-    @property
-    def busy(self) -> float:
-        """Share of the polling thread's cycles that were busy; 1 means that the switch was the limit."""
-        busy = self.last.busy_cycles - self.first.busy_cycles
-        return busy / max(busy + self.last.idle_cycles - self.first.idle_cycles, 1)
-
-    def check_lossless(self) -> None:
-        """Raises Fault if packets were dropped in it."""
-        if self.dropped:
-            raise Fault(f"{self.dropped} packets were dropped while it was measured")
 
 
 def measure_window(

@@ -1,0 +1,117 @@
+"""`tailrace bench tester` and `bench switch` as a user runs them: shape and plausibility, no figures to reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.requires_root,
+    pytest.mark.requires_hugepages,
+    pytest.mark.requires_program("dpdk-testpmd", "tailrace-switch", "tailrace-tester", "tailrace-core-to-core"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs, for a switch and its load"),
+]
+PAGES = Path("/proc/sys/vm/nr_hugepages")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "TAILRACE_STATE": str(folder / "state")}
+
+
+def bench(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tailrace, "bench", *options],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=environment(folder),
+    )
+
+
+def test_the_tester_beside_testpmd(tailrace: Path, tmp_path: Path) -> None:
+    options = ("--frame", "64", "--flows", "100", "--pairs", "1", "--seconds", "0.5", "--json")
+    done = bench(tailrace, tmp_path, "tester", *options)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["bench"], result["frame"], result["flows"]) == ("tester", 64, 100)
+    (pair,) = result["pairs"]
+    for name in ("tester", "testpmd"):
+        assert 0.001 < pair[name]["mpps"] < 200
+        assert 0 < pair[name]["busy"] <= 1
+    own = pair["tester"]["own"]
+    assert own["sent"] - own["lost"] == own["received"] - own["duplicate"]
+    assert own["duplicate"] == own["out_of_sequence"] == 0
+    assert own["unsent"] == 0  # as fast as possible, nothing is late
+    assert result["ratios"]["mpps"] == pytest.approx(
+        pair["tester"]["mpps"] / pair["testpmd"]["mpps"], rel=0.05, abs=1e-3
+    )
+    assert pair["near"] == (pair["core_to_core_ns"] < 150)
+    assert result["machine"]["versions"].keys() >= {"tailrace-switch", "tailrace-tester", "dpdk"}
+    assert not (tmp_path / "state").exists()
+
+
+def test_starting_and_changing_the_switch(tailrace: Path, tmp_path: Path) -> None:
+    done = bench(tailrace, tmp_path, "switch", "--starts", "2", "--changes", "5", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["bench"] == "switch"
+    assert result["ready_ms"]["count"] == 2
+    assert 1 < result["ready_ms"]["median"] <= result["ready_ms"]["max"] < 60_000
+    assert 1 < result["memory_mib"]["0"] <= result["memory_mib"]["16"] <= 64
+    counts = {name: spread["count"] for name, spread in result["change_ms"].items()}
+    assert counts == {"port.add": 10, "chain.set": 5, "chain.remove": 5, "port.remove": 10}
+    beside = result["beside"]
+    assert beside["received"] > 1000
+    assert beside["lost"] == beside["duplicate"] == beside["out_of_sequence"] == beside["dropped"] == 0
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("tester", "--frame", "60"), "64 to 1518"),
+        (("tester", "--flows", "0"), "1 to 1000000"),
+        (("switch", "--starts", "0"), "at least 1"),
+        (("switch", "--cores", "0,0"), "two different CPUs"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    tailrace: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    done = bench(tailrace, tmp_path, *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("options", [("tester", "--seconds", "60"), ("switch", "--changes", "10000")])
+def test_an_interrupted_run_leaves_nothing(tailrace: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    pages = PAGES.read_text()
+    running = subprocess.Popen(
+        [tailrace, "bench", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+    )
+    control = tmp_path / "state/tester.control"
+    deadline = time.monotonic() + 60
+    while not control.exists():
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline, "no tester within 60 s"
+        time.sleep(0.05)
+    time.sleep(1)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in errors
+    assert PAGES.read_text() == pages
+    assert not (tmp_path / "state").exists()
