@@ -52,6 +52,7 @@ static void guest_start(struct guest *guest, uint8_t options)
 		.header = options & 1 ? 10 : 12,
 		.mergeable = options & 2,
 		.event_index = options & 4,
+		.in_order = options & 8,
 		.report = &guest->report,
 	};
 	for (unsigned i = 0; i < 2; i++)

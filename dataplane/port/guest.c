@@ -25,7 +25,8 @@
  */
 static const uint64_t guest_features = 1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRTIO_F_ANY_LAYOUT |
 				       1ULL << VIRTIO_NET_F_MRG_RXBUF | 1ULL << VIRTIO_RING_F_INDIRECT_DESC |
-				       1ULL << VIRTIO_RING_F_EVENT_IDX | 1ULL << VHOST_USER_F_PROTOCOL_FEATURES_BIT;
+				       1ULL << VIRTIO_RING_F_EVENT_IDX | 1ULL << VIRTIO_F_IN_ORDER |
+				       1ULL << VHOST_USER_F_PROTOCOL_FEATURES_BIT;
 
 static const uint64_t guest_protocol_features = 1ULL << VHOST_USER_PROTOCOL_F_REPLY_ACK |
 						1ULL << VHOST_USER_PROTOCOL_F_STATUS;
@@ -135,6 +136,7 @@ static struct virtqueue *snapshot(struct guest *guest, unsigned which)
 		.size = ring.size,
 		.header = features & (1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRTIO_NET_F_MRG_RXBUF) ? 12 : 10,
 		.mergeable = features & 1ULL << VIRTIO_NET_F_MRG_RXBUF,
+		.in_order = features & 1ULL << VIRTIO_F_IN_ORDER,
 		.event_index = features & 1ULL << VIRTIO_RING_F_EVENT_IDX,
 		.index = available,
 		.known = available,

@@ -246,6 +246,26 @@ static void uses_the_short_header_of_old_drivers(void **state)
 	expect_used(&pair->to, 0, 0, 110);
 }
 
+static void completes_a_batch_in_order_by_its_last_frame(void **state)
+{
+	struct pair *pair = *state;
+
+	pair->from.ring.in_order = pair->to.ring.in_order = true;
+	for (unsigned i = 0; i < 5; i++) {
+		send_plain(&pair->from, FRAMES + i * 0x100, 60, i);
+		offer_buffer(&pair->to, BUFFERS + i * 0x100, 128);
+	}
+	pair->from.ring.used->ring[1].id = pair->from.ring.used->ring[4].id = 99;
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 5);
+	expect_used(&pair->from, 0, 4, 0);
+	assert_int_equal(pair->from.ring.used->ring[1].id, 99);
+	assert_int_equal(pair->from.ring.used->ring[4].id, 99);
+	assert_int_equal(pair->from.ring.used->idx, 5);
+	/* The receiver needs the length of each. */
+	for (unsigned i = 0; i < 5; i++)
+		expect_used(&pair->to, i, i, HEADER + 60);
+}
+
 /* ------- frames that wait or are dropped ------- */
 
 static void leaves_frames_with_the_sender_when_the_receiver_is_full(void **state)
@@ -581,6 +601,7 @@ int main(void)
 		TEST(spreads_a_frame_over_mergeable_buffers),
 		TEST(carries_the_largest_frame),
 		TEST(uses_the_short_header_of_old_drivers),
+		TEST(completes_a_batch_in_order_by_its_last_frame),
 		TEST(leaves_frames_with_the_sender_when_the_receiver_is_full),
 		TEST(waits_for_enough_mergeable_buffers),
 		TEST(drops_what_cannot_be_carried_and_goes_on),

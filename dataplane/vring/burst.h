@@ -20,14 +20,14 @@ struct vring_buffer {
 };
 
 /*
- * Ask for the descriptors of the next `count` chains and for the places where their completion will be written, so
+ * Ask for the descriptors of the next `count` chains and for the places where their completions will be written, so
  * that the misses run beside each other instead of one after the other.
  */
-static inline void vring_prefetch(const struct virtqueue *vring, unsigned count)
+static inline void vring_prefetch(const struct virtqueue *vring, unsigned count, unsigned completions)
 {
 	for (unsigned i = 0; i < count; i++)
 		rte_prefetch0(&vring->desc[vring_head(vring, i)]);
-	for (unsigned i = 0; i < count; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_used_elem))
+	for (unsigned i = 0; i < completions; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_used_elem))
 		__builtin_prefetch(&vring->used->ring[(uint16_t)(vring->index + i) & (vring->size - 1)], 1);
 }
 

@@ -26,7 +26,7 @@ static unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct vir
 		vring_write_header(targets[i].at, to->header, 1);
 		copy_frame(targets[i].at + to->header, sources[i].at + from->header, length);
 		vring_complete(to, to_ahead + i, targets[i].head, to->header + length);
-		vring_complete(from, from_ahead + i, sources[i].head, 0);
+		vring_complete_sent(from, from_ahead + i, sources[i].head);
 		*bytes += length;
 	}
 	return i;
@@ -49,7 +49,7 @@ static enum vring_step move_one(struct virtqueue *from, uint16_t from_ahead, str
 			*bytes += length;
 	}
 	if (step == VRING_STEP_MOVED || step == VRING_STEP_DROPPED)
-		vring_complete(from, from_ahead, head, 0);
+		vring_complete_sent(from, from_ahead, head);
 	return step;
 }
 
@@ -66,8 +66,8 @@ unsigned vring_hop(struct virtqueue *from, struct virtqueue *to)
 	if (ready > VRING_BURST)
 		ready = VRING_BURST;
 	room = vring_available(to, ready);
-	vring_prefetch(from, ready);
-	vring_prefetch(to, RTE_MIN(ready, room));
+	vring_prefetch(from, ready, from->in_order ? 1 : ready);
+	vring_prefetch(to, RTE_MIN(ready, room), RTE_MIN(ready, room));
 	while (taken < ready && used < room) {
 		unsigned run = move_run(from, taken, to, used, RTE_MIN(ready - taken, room - used), &bytes);
 		enum vring_step step;

@@ -42,7 +42,7 @@ static enum vring_step fill(struct virtqueue *from, uint16_t ahead, struct rte_m
 	step = VRING_STEP_MOVED;
 
 complete:
-	vring_complete(from, ahead, head, 0);
+	vring_complete_sent(from, ahead, head);
 	return step;
 }
 

@@ -88,7 +88,7 @@ unsigned vring_discard(struct virtqueue *vring, uint64_t *reason)
 			ready = i;
 			break;
 		}
-		vring_complete(vring, i, head, 0);
+		vring_complete_sent(vring, i, head);
 	}
 	vring->pending = ready;
 	vring_publish(vring);

@@ -61,6 +61,7 @@ struct virtqueue {
 	uint16_t size;	  /* descriptors, a power of two */
 	uint8_t header;	  /* bytes of the network header before each frame: 10 or 12 */
 	bool mergeable;	  /* a frame may take several receive buffers */
+	bool in_order;	  /* the guest takes one completion for a batch of frames it sent */
 	bool event_index; /* the guest says at which index it wants to be woken */
 
 	/* The worker's own.  Frames complete in order, so one index serves as last seen and last used. */
@@ -129,6 +130,15 @@ static inline void vring_complete(struct virtqueue *vring, uint16_t ahead, uint1
 	struct vring_used_elem element = {.id = head, .len = length};
 
 	vring->used->ring[(uint16_t)(vring->index + ahead) & (vring->size - 1)] = element;
+}
+
+/*
+ * Note the frame at `ahead` as taken.  With in-order use one element, at the place of the batch's first chain, names
+ * its last chain (section 2.6.9); every other place is left alone, which spares a cache line for each eight frames.
+ */
+static inline void vring_complete_sent(struct virtqueue *vring, uint16_t ahead, uint16_t head)
+{
+	vring_complete(vring, vring->in_order ? 0 : ahead, head, 0);
 }
 
 /*

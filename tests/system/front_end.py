@@ -24,6 +24,7 @@ SET_VRING_ENABLE = 18
 NEXT, WRITE, INDIRECT = 1, 2, 4
 RECEIVES, SENDS = 0, 1
 F_MERGEABLE, F_VERSION_1, F_INDIRECT, F_EVENT_INDEX, F_PROTOCOL = 1 << 15, 1 << 32, 1 << 28, 1 << 29, 1 << 30
+F_IN_ORDER = 1 << 35
 REPLY_ACK = 1 << 3
 
 BASE = 0x1000_0000  # guest-physical address of the memory's first byte

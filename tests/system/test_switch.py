@@ -15,6 +15,7 @@ import pytest
 from front_end import (
     BASE,
     F_EVENT_INDEX,
+    F_IN_ORDER,
     F_INDIRECT,
     F_MERGEABLE,
     F_VERSION_1,
@@ -82,8 +83,15 @@ def pair(switch: RunningSwitch) -> Iterator[Pair]:
 
 @pytest.mark.parametrize(
     "features",
-    [F_VERSION_1 | F_MERGEABLE | F_INDIRECT, F_VERSION_1, F_MERGEABLE, 0, F_VERSION_1 | F_EVENT_INDEX],
-    ids=["modern", "no-mergeable", "legacy-mergeable", "legacy", "event-index"],
+    [
+        F_VERSION_1 | F_MERGEABLE | F_INDIRECT,
+        F_VERSION_1,
+        F_MERGEABLE,
+        0,
+        F_VERSION_1 | F_EVENT_INDEX,
+        F_VERSION_1 | F_IN_ORDER,
+    ],
+    ids=["modern", "no-mergeable", "legacy-mergeable", "legacy", "event-index", "in-order"],
 )
 def test_frames_cross_with_every_set_of_features(switch: RunningSwitch, features: int) -> None:
     pair = Pair(switch, ("a", "b"), features)
