@@ -9,9 +9,9 @@ from typing import Protocol
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Counters
 from tailrace.errors import Fault
 from tailrace.fabric.ovs_dpdk import OvsDpdk
-from tailrace.fabric.tailrace import POLLER_NICE, SwitchOptions, TailraceFabric
+from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host.launch import Launcher
-from tailrace.host.place import Place
+from tailrace.host.place import POLLER_NICE, Place
 from tailrace.host.state import FilePath, Process
 
 BACKPRESSURE_US = 20_000

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Fault, Mistake
-from tailrace.fabric.tailrace import POLLER_NICE
 from tailrace.host.launch import Launcher
+from tailrace.host.place import POLLER_NICE
 from tailrace.host.process import Limits, how_it_ended, reap
 from tailrace.host.programs import system_program
 

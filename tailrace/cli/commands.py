@@ -14,9 +14,9 @@ from rich.table import Table
 
 from tailrace import up as node_up
 from tailrace.cli.output import error_line, print_json, print_line, show_finished
-from tailrace.errors import Failure, Mistake
+from tailrace.errors import Mistake
 from tailrace.host.facts import tool_versions
-from tailrace.host.place import allowed_cpus, place
+from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
 from tailrace.measure.chain import Timing, Wiring, case_name, measure
@@ -173,7 +173,7 @@ def _latency_between(between: tuple[str, str], options: LatencyOptions) -> int:
         raise Mistake(f"{uris[0]} is named twice; expected two ports")
     test = _override(Latency.model_validate({"duration": "10s"}), options)
     cases, timings = _cases([test], 0, "through")
-    where = place(allowed_cpus(), [], tester=True, real_time=False, pollers=1).tester
+    where = place_tester(allowed_cpus())
 
     def work(session: Session) -> None:
         for case, timing in zip(cases, timings, strict=True):
@@ -182,8 +182,6 @@ def _latency_between(between: tuple[str, str], options: LatencyOptions) -> int:
     text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
     request = _request("between", options, text, f"{between[0]} {between[1]}", None)
     total = sum(timing.of(case, with_floor=False) for case, timing in zip(cases, timings, strict=True))
-    if where is None:
-        raise Failure("there is no core for the tester")
     ports = list(zip(("a", "b"), uris, strict=True))
     return _run(
         lambda bar: run_between(request, ports, where, work, huge=options.huge, report=bar),

@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,6 +19,8 @@ from rich.text import Text
 from tailrace.errors import Interrupted, TailraceError
 from tailrace.measure.session import Finished
 from tailrace.report.table import print_run
+
+DEBUG = "TAILRACE_DEBUG"
 
 
 def error_line(message: str) -> None:
@@ -69,6 +73,17 @@ def run_command(call: Callable[[], int]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         error_line(f"{where}{error.strerror or error}")
+        return 1
+    except Exception as error:
+        # A fault of Tailrace's own. A user is helped by one line; whoever mends it asks for the rest.
+        if os.environ.get(DEBUG):
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        error_line(
+            f"internal error at {place}: {type(error).__name__}: {error}; "
+            f"please report it with what {DEBUG}=1 shows, and run `tailrace down`"
+        )
         return 1
 
 

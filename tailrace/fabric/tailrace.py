@@ -18,8 +18,6 @@ from tailrace.page import Page
 
 SWITCH = "switch"
 _READY_SECONDS = 10.0
-#: Ahead of all ordinary work, without the throttle that the kernel puts on real-time threads that never sleep.
-POLLER_NICE = -20
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class TailraceFabric:
         argv += ["--backpressure-us", str(options.backpressure_us)]
         if options.pci:
             argv.append("--pci")
-        self._process = self._launcher.start(SWITCH, argv, Limits(cpus=options.place.cpus, nice=POLLER_NICE))
+        self._process = self._launcher.start(SWITCH, argv, Limits(cpus=options.place.cpus, nice=options.place.nice))
         self._connect()
 
     def attach(self) -> None:

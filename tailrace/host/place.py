@@ -17,6 +17,9 @@ from tailrace.errors import Mistake
 
 #: Low in the range of real-time priorities: above ordinary threads, below the kernel's own interrupt threads (50).
 FUNCTION_PRIORITY = 10
+#: Ahead of all other ordinary work, without the throttle that the kernel puts on real-time threads that never sleep.
+#: Only where a core is left for that other work: a poller that never sleeps would starve it, this command included.
+POLLER_NICE = -20
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Place:
     mode: str = "poll"
     priority: int | None = None
     """A SCHED_FIFO priority, or None for the ordinary scheduler."""
+    nice: int = POLLER_NICE
+    """Niceness under the ordinary scheduler."""
 
 
 @dataclass(frozen=True)
@@ -101,39 +106,47 @@ def place(
     *,
     tester: bool,
     real_time: bool,
-    pollers: int | None = None,
 ) -> Placement:
     """The placement of the switch, the tester (where there is one) and the functions on `cpus`.
 
-    `real_time` says whether this process may use real-time priorities; `pollers` overrides how many there are
-    to count, for runs whose chains take turns.
+    `real_time` says whether this process may use real-time priorities.
     """
     if not cpus:
         raise Mistake("no CPU is allowed; give this process at least one, for instance with taskset")
     order = _best_first(cpus)
-    count = pollers if pollers is not None else 1 + int(tester) + len(functions)
+    count = 1 + int(tester) + len(functions)
     numbers = [cpu.number for cpu in order]
     if count <= len(numbers):
         # The first CPU also serves Linux's own work, so it goes to nobody as long as there are enough.
         spare = numbers[:-count]
         chosen = numbers[len(numbers) - count :]
         control = tuple(sorted(spare)) if spare else (numbers[0],)
-        places = [Place(core, tuple(sorted({core, *control}))) for core in chosen]
+        nice = POLLER_NICE if spare else 0
+        places = [Place(core, tuple(sorted({core, *control})), nice=nice) for core in chosen]
         switch, rest = places[0], places[1:]
         if not spare:  # the last in the list is the switch's: Linux's own work goes to the first
             switch, rest = places[-1], places[:-1]
         own_tester = rest.pop(0) if tester else None
         return Placement(switch, own_tester, dict(zip(functions, rest, strict=False)), False, count, len(numbers))
     switch_core, shared = numbers[-1], numbers[0]
-    interrupt = Place(shared, (shared,), "interrupt", FUNCTION_PRIORITY if real_time else None)
+    interrupt = Place(shared, (shared,), "interrupt", FUNCTION_PRIORITY if real_time else None, nice=0)
     return Placement(
-        Place(switch_core, tuple(sorted({switch_core, shared}))),
-        Place(shared, (shared,)) if tester else None,
+        Place(switch_core, tuple(sorted({switch_core, shared})), nice=0),
+        Place(shared, (shared,), nice=0) if tester else None,
         dict.fromkeys(functions, interrupt),
         True,
         count,
         len(numbers),
     )
+
+
+def place_tester(cpus: Sequence[Cpu]) -> Place:
+    """The tester's place where it is the only poller: the last CPU, its control thread on the first."""
+    order = _best_first(cpus)
+    if not order:
+        raise Mistake("no CPU is allowed; give this process at least one, for instance with taskset")
+    core = order[-1].number
+    return Place(core, tuple(sorted({core, order[0].number})), nice=POLLER_NICE if len(order) > 1 else 0)
 
 
 def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:

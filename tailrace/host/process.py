@@ -110,9 +110,19 @@ def identify(pid: int) -> ProcessId | None:
 def reap(pid: int) -> int | None:
     """The wait status of a child that has ended; None if it is no child of ours or was reaped already."""
     try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return None
+    try:
+        # A process whose first thread has ended looks dead before the others are; it can be reaped only after them.
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        poller.poll(1000)
         done, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return None
+    finally:
+        os.close(handle)
     return status if done == pid else None
 
 

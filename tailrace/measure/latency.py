@@ -145,6 +145,7 @@ def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, no_loss:
     try:
         return measure(case.profile.streams(rate), case.seconds, TRIAL_WAIT, f"{case.name}: measuring")
     except Stopped as stopped:
+        keep.invalidate(str(stopped))
         if stopped.result is not None:
             kept(keep, case, stopped.result, rate, no_loss)
         raise

@@ -79,15 +79,19 @@ class Session:
     def measure(self, streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
         """One trial, watched (`latency.Measurer`)."""
         before = self.stage_seconds
-        result = self.tester.trial(
-            streams,
-            seconds,
-            wait=wait,
-            watch=self.check,
-            progress=lambda done: self.report.advance(label, before + done),
-            # Enough intervals for a curve over time, and no more than a reader can use.
-            interval=max(0.05, seconds / 600),
-        )
+        try:
+            result = self.tester.trial(
+                streams,
+                seconds,
+                wait=wait,
+                watch=self.check,
+                progress=lambda done: self.report.advance(label, before + done),
+                # Enough intervals for a curve over time, and no more than a reader can use.
+                interval=max(0.05, seconds / 600),
+            )
+        except Stopped as stopped:
+            with undisturbed():
+                raise Stopped(_cause(_first_fault(self.node, stopped)), stopped.result) from stopped
         self.stage_seconds = before + seconds + wait
         return result
 
@@ -279,7 +283,7 @@ def _attempt(work: Callable[[], None], node: Node | None) -> TailraceError | Non
         return None
     except BaseException as problem:
         with undisturbed():
-            return _cause(_first_fault(node, problem) if node else problem)
+            return _cause(_first_fault(node, problem))
 
 
 def _is_up(state: State, plan: Plan) -> bool:
@@ -296,10 +300,10 @@ def _is_up(state: State, plan: Plan) -> bool:
     raise Mistake(f"{what}; run `tailrace down` first")
 
 
-def _first_fault(node: Node, problem: BaseException) -> BaseException:
+def _first_fault(node: Node | None, problem: BaseException) -> BaseException:
     """The reason behind a lost connection: the process that has ended, if one has."""
     inner = problem.cause if isinstance(problem, Stopped) else problem
-    if isinstance(inner, Failure) and not isinstance(inner, Fault):
+    if node is not None and isinstance(inner, Failure) and not isinstance(inner, Fault):
         try:
             node.check_alive()
         except Fault as fault:

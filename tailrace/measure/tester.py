@@ -10,7 +10,6 @@ from typing import Any
 
 from tailrace.control import INVALID_PARAMS, Control, ControlError, ControlLost, connect_when_ready
 from tailrace.errors import Failure, Fault, Mistake
-from tailrace.fabric.tailrace import POLLER_NICE
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
 from tailrace.host.process import Limits
@@ -50,7 +49,7 @@ class Tester:
         for name, uri in ports:
             argv += ["--port", f"{name}={uri}"]
         argv += ["--memory", str(memory_mib), "--huge" if huge else "--no-huge"]
-        process = launcher.start(TESTER, argv, Limits(cpus=place.cpus, nice=POLLER_NICE))
+        process = launcher.start(TESTER, argv, Limits(cpus=place.cpus, nice=place.nice))
         try:
             control = connect_when_ready(path, process.id.alive, _READY_SECONDS)
         except ControlLost as error:
@@ -143,7 +142,7 @@ class Tester:
             if self.control.call("trial.status")["state"] in ("running", "waiting"):
                 self.control.call("trial.stop")
             deadline = time.monotonic() + wait + 5
-            while self.control.call("trial.status")["state"] != "done":
+            while self.control.call("trial.status")["state"] in ("running", "waiting"):
                 if time.monotonic() > deadline or not self.process.id.alive():
                     return None
                 time.sleep(0.02)

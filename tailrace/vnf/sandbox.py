@@ -114,7 +114,7 @@ def start_function(launcher: Launcher, function: Sandboxed) -> tuple[Process, st
     limits = Limits(
         cpus=function.place.cpus,
         priority=function.place.priority,
-        nice=0 if function.place.priority is not None else -20,
+        nice=function.place.nice,
         cgroup=limit.cgroup,
         data_bytes=limit.data_bytes,
     )

@@ -14,6 +14,7 @@ import pytest
 from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
 from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start
+from tailrace.host.programs import system_program
 from tailrace.host.state import FilePath, HugePages, Process, hold, peek
 from tailrace.up import status, take_down
 
@@ -160,6 +161,12 @@ def test_huge_pages_are_added_and_given_back(tmp_path: Path) -> None:
     assert (tmp_path / "nr_hugepages").read_text() == "10"
     with pytest.raises(Mistake, match="no huge pages"):
         hugepages.add(1, tmp_path / "none")
+
+
+def test_a_missing_package_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_args, **_options: None)
+    with pytest.raises(Mistake, match="bwrap is missing; install it with `sudo apt-get install bubblewrap`"):
+        system_program("bwrap")
 
 
 def test_nothing_up_is_a_state_too(tmp_path: Path) -> None:

@@ -1,0 +1,129 @@
+"""The command as a user runs it, in a state folder of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+needs_a_node = [
+    pytest.mark.requires_root,
+    pytest.mark.requires_hugepages,
+    pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "tailrace-tester", "bwrap"),
+]
+
+ONE = """\
+functions: {first: skeleton}
+chains: {voice: [tester.a, first, tester.b]}
+tests: [latency: {frames: 64, rate: 20kpps, duration: 60s}]
+"""
+
+
+def wait_until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What `what` returns as soon as it is true; fails the test if that takes too long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < deadline, "what was waited for did not happen"
+        time.sleep(0.02)
+
+
+class Command:
+    """`tailrace`, with state and runs in a folder of its own."""
+
+    def __init__(self, program: Path, folder: Path) -> None:
+        self.program = program
+        self.state = folder / "state"
+        self.runs = folder / "runs"
+        self.folder = folder
+        self.environment = {**os.environ, "TAILRACE_STATE": str(self.state)}
+
+    def spec(self, text: str, name: str = "spec.yaml") -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def __call__(self, *arguments: str | Path, status: int | None = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [self.program, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+            env=self.environment,
+            cwd=self.folder,
+        )
+        if status is not None:
+            assert done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    def begin(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        """Starts the command and returns while it runs."""
+        return subprocess.Popen(
+            [self.program, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            cwd=self.folder,
+        )
+
+    def status(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self("status", "--json", status=None).stdout)
+        return document
+
+    def process(self, name: str) -> dict[str, Any] | None:
+        """A process of the record, once it is there."""
+        return next((each for each in self.status()["processes"] if each["name"] == name and each["alive"]), None)
+
+    def results(self) -> dict[str, Any]:
+        """results.json of the only run."""
+        (folder,) = self.runs.iterdir()
+        document: dict[str, Any] = json.loads((folder / "results.json").read_text())
+        return document
+
+    def trial_is_running(self) -> bool:
+        """Whether test traffic has been through the switch."""
+        return any(port["received_packets"] > 1000 for port in self.status()["ports"])
+
+    def leftovers(self) -> list[str]:
+        """Processes and cgroups that belong to this state, and its folder."""
+        mark = f"TAILRACE_STATE={self.state}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (entry / "stat").read_text()
+                if mark in (entry / "environ").read_bytes().split(b"\0") and stat[stat.rindex(")") + 2] not in "ZX":
+                    found.append(f"process {entry.name}")
+            except OSError:
+                continue
+        if self.state.exists():
+            found.append(str(self.state))
+        return found
+
+
+def pages() -> int:
+    return int(Path("/proc/sys/vm/nr_hugepages").read_text())
+
+
+def kill_all(command: Command) -> None:
+    """SIGKILL to everything that carries this state's mark, as a crash of the whole would."""
+    mark = f"TAILRACE_STATE={command.state}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue

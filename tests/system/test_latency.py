@@ -1,0 +1,146 @@
+"""`tailrace measure latency` with the real switch, tester and functions: shape and counts, no figures to reach."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_node import ONE, REPOSITORY, Command, needs_a_node, pages, wait_until
+
+from tailrace.control import connect_when_ready
+
+pytestmark = needs_a_node
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    before = pages()
+    command = Command(tailrace, tmp_path)
+    yield command
+    command("down")
+    wait_until(lambda: not command.leftovers())
+    assert pages() <= before
+
+
+def check_trial(trial: dict[str, Any]) -> None:
+    assert len(trial["directions"]) == 2
+    for direction in trial["directions"]:
+        assert direction["received"] > 0
+        assert direction["offered"] == direction["sent"] + direction["unsent"]
+        latency = direction["latency_us"]
+        assert 0 < latency["min"] <= latency["p50"] <= latency["p99"] <= latency["max"]
+
+
+def test_a_spec_is_measured_and_all_is_kept(command: Command) -> None:
+    spec = command.spec(ONE)
+    options = ("--frames", "64,imix", "--rate", "20kpps", "--duration", "1s", "--floor", "--runs", command.runs)
+    done = command("measure", "latency", spec, *options, "--json")
+    document = json.loads(done.stdout)
+    folder = Path(document["folder"])
+    assert {path.name for path in folder.iterdir()} >= {
+        "spec.yaml", "host.json", "results.json", "report.html", "histograms", "logs",
+    }  # fmt: skip
+    assert (folder / "spec.yaml").read_text() == ONE
+    results = json.loads((folder / "results.json").read_text())
+    assert results["valid"]
+    names = [trial["name"] for trial in results["trials"]]
+    assert names == [
+        "floor-for-one-function-64", "one-function-64", "floor-for-one-function-imix", "one-function-imix",
+    ]  # fmt: skip
+    for trial in results["trials"]:
+        check_trial(trial)
+        assert trial["offered_pps"] == 20_000
+        lost = sum(direction["lost"] + direction["duplicate"] for direction in trial["directions"])
+        assert lost == 0
+    assert results["trials"][1]["share_us"]["floor"] == "floor-for-one-function-64"
+    assert list((folder / "histograms").glob("*.hlog"))
+    assert {"switch.log", "first.log", "tester.log"} <= {path.name for path in (folder / "logs").iterdir()}
+    assert not command.leftovers()
+
+
+def test_what_is_up_is_measured_and_left_up(command: Command) -> None:
+    spec = command.spec(ONE)
+    command("up", spec)
+    processes = command.status()["processes"]
+    command("measure", "latency", spec, "--rate", "10kpps", "--duration", "500ms", "--runs", command.runs)
+    assert command.results()["valid"]
+    wait_until(
+        lambda: all(port["state"] == "waiting" for port in command.status()["ports"] if "tester" in port["name"])
+    )
+    assert command.status()["processes"] == processes
+    assert command.status()["state"] == "up"
+
+
+def test_the_no_loss_rate_is_found(command: Command) -> None:
+    command(
+        "measure", "latency", REPOSITORY / "examples/floor.yaml", "--frames", "256", "--rate", "50%",
+        "--duration", "500ms", "--runs", command.runs,
+    )  # fmt: skip
+    (trial,) = command.results()["trials"]
+    check_trial(trial)
+    assert trial["no_loss_pps"] > 1000
+    assert trial["offered_pps"] == pytest.approx(trial["no_loss_pps"] / 2)
+
+
+def test_a_device_that_is_not_ours_is_measured_between_two_sockets(command: Command, binaries: Path) -> None:
+    folder = command.folder
+    control, page = folder / "c", folder / "p"
+    switch = subprocess.Popen(
+        [binaries / "switch/tailrace-switch", "--control", control, "--page", page], stderr=subprocess.DEVNULL
+    )
+    try:
+        client = connect_when_ready(control, lambda: switch.poll() is None, 20)
+        for name in ("a", "b"):
+            client.call("port.add", name=name, kind="guest", path=str(folder / f"{name}.sock"), mode="server")
+        client.call("chain.set", name="x", ports=["a", "b"])
+        # A capture file as traffic: one frame of 100 bytes, little-endian, Ethernet.
+        frame = bytes.fromhex("020000000002020000000001") + b"\x08\x00" + bytes(86)
+        header = bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000")
+        (folder / "t.pcap").write_bytes(header + bytes(8) + len(frame).to_bytes(4, "little") * 2 + frame)
+        ends = ("--between", "vhost:a.sock", "vhost:b.sock")
+        runs = ("--runs", command.runs, "--json")
+        done = command(
+            "measure", "latency", *ends, "--frames", "64,imix", "--rate", "10kpps", "--duration", "500ms",
+            "--flows", "100", *runs,
+        )  # fmt: skip
+        document = json.loads(done.stdout)
+        assert [trial["profile"] for trial in document["trials"]] == ["64", "imix"]
+        for trial in document["trials"]:
+            check_trial(trial)
+        assert document["valid"]
+        done = command("measure", "latency", *ends, "--pcap", "t.pcap", "--rate", "1kpps", "--duration", "1s", *runs)
+        (trial,) = json.loads(done.stdout)["trials"]
+        assert trial["profile"] == "pcap"
+        check_trial(trial)
+        client.close()
+    finally:
+        switch.terminate()
+        switch.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "expected a SPEC, or --between"),
+        (("--between", "vhost:none.sock", "vhost:other.sock"), "there is no socket at"),
+        (("--between", "nonsense", "if:lo"), "'nonsense' is no port"),
+        (("--between", "if:lo", "if:lo"), "named twice"),
+        (("x.yaml",), "there is no such file"),
+        ((REPOSITORY / "examples/tcp.yaml",), "no chain runs from tester.a to tester.b"),
+        ((REPOSITORY / "examples/floor.yaml", "--frames", "63"), "is no profile"),
+        ((REPOSITORY / "examples/floor.yaml", "--rate", "1Mbps"), "--rate: '1Mbps' is not a rate"),
+        ((REPOSITORY / "examples/floor.yaml", "--duration", "10"), "10 has no unit"),
+        ((REPOSITORY / "examples/floor.yaml", "--pcap", "none.pcap"), "No such file"),
+        ((REPOSITORY / "examples/floor.yaml", "--nonsense"), "No such option"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(command: Command, options: tuple[str | Path, ...], expected: str) -> None:
+    refused = command("measure", "latency", *options, status=2)
+    assert expected in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not command.leftovers()
+    assert not command.runs.exists()

@@ -1,0 +1,156 @@
+"""`tailrace up`, `status` and `down` with real processes: what is up is told, and nothing is left, after any end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
+
+pytestmark = needs_a_node
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    before = pages()
+    command = Command(tailrace, tmp_path)
+    yield command
+    command("down")
+    wait_until(lambda: not command.leftovers())
+    assert pages() <= before
+
+
+def namespaces(pid: int) -> dict[str, str]:
+    return {
+        name: str(Path(f"/proc/{pid}/ns/{name}").readlink()) for name in ("user", "mnt", "pid", "net", "ipc", "uts")
+    }
+
+
+def test_up_status_down(command: Command) -> None:
+    spec = command.spec(ONE)
+    up = command("up", spec)
+    if len(os.sched_getaffinity(0)) < 3:
+        assert up.stdout.startswith("Oversubscribed: 3 pollers")
+    status = command.status()
+    assert status["state"] == "up"
+    assert {port["name"]: port["state"] for port in status["ports"]} == {
+        "tester.a": "waiting", "first.0": "up", "first.1": "up", "tester.b": "waiting",
+    }  # fmt: skip
+    assert status["chains"][0]["ports"] == ["tester.a", "first.0", "first.1", "tester.b"]
+    assert "Up: " in command("status").stdout
+
+    again = command("up", spec)
+    assert "already up" in again.stdout
+    assert command.status()["processes"] == status["processes"]
+
+    other = command.spec(ONE.replace("first", "other"), "other.yaml")
+    refused = command("up", other, status=2)
+    assert "another plan" in refused.stderr
+    assert "tailrace down" in refused.stderr
+
+    down = json.loads(command("down", "--json").stdout)
+    assert down["problems"] == []
+    assert not command.leftovers()
+    assert "Nothing was up" in command("down").stdout
+
+
+def test_a_function_is_in_a_sandbox(command: Command) -> None:
+    command("up", command.spec(ONE))
+    first = command.process("first")
+    assert first is not None
+    pid = first["pid"]
+    ours, theirs = namespaces(os.getpid()), namespaces(pid)
+    assert all(ours[name] != theirs[name] for name in ours)
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    assert all(int(status[name], 16) == 0 for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"))
+    assert status["NoNewPrivs"].strip() == "1"
+    root = Path(f"/proc/{pid}/root")
+    seen = {path.name for path in root.iterdir()}
+    assert seen <= {"dev", "lib", "lib64", "proc", "run", "sys", "tailrace-vnf", "tmp", "usr"}
+    assert {path.name for path in (root / "run").iterdir()} == {"port0", "port1"}
+    assert not (root / "usr/bin").exists()
+    assert [path.name for path in Path(f"/proc/{pid}/net/dev").parent.glob("dev")] == ["dev"]
+    interfaces = [line.split(":")[0].strip() for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]]
+    assert interfaces == ["lo"]
+    if command.status()["oversubscribed"]:
+        assert os.sched_getscheduler(pid) in (os.SCHED_FIFO, os.SCHED_OTHER)
+        assert len(os.sched_getaffinity(pid)) == 1
+
+
+def test_what_ended_is_told_and_brought_back(command: Command) -> None:
+    spec = command.spec(ONE)
+    command("up", spec)
+    first = command.process("first")
+    assert first is not None
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until(lambda: command.process("first") is None)
+    broken = command("status", status=1)
+    assert "BROKEN" in broken.stdout
+    refused = command("measure", "latency", spec, status=2)
+    assert "has ended" in refused.stderr
+    assert "up again (first had ended)" in command("up", spec).stdout
+    assert command.status()["state"] == "up"
+
+
+def test_down_after_everything_was_killed(command: Command) -> None:
+    before = pages()
+    command("up", command.spec(ONE))
+    kill_all(command)
+    assert command.state.exists()
+    assert command("status", status=1).stdout.startswith("BROKEN")
+    command("down")
+    assert not command.leftovers()
+    assert pages() <= before
+
+
+def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -> None:
+    running = command.begin("up", command.spec(ONE))
+    wait_until(lambda: command.state.exists() and "switch" in (command.state / "state.json").read_text())
+    running.kill()
+    running.communicate(timeout=10)
+    command("down")
+    assert not command.leftovers()
+
+
+def test_ctrl_c_while_coming_up_leaves_nothing(command: Command) -> None:
+    running = command.begin("up", command.spec(ONE))
+    wait_until(lambda: (command.state / "state.json").exists())
+    running.send_signal(signal.SIGINT)
+    _, error = running.communicate(timeout=30)
+    assert running.returncode in (0, 130)
+    if running.returncode == 130:
+        assert "taken down" in error or "interrupted" in error
+        assert not command.leftovers()
+
+
+def test_a_wrong_spec_starts_nothing(command: Command) -> None:
+    spec = command.spec("functions: {first: skeleton}\nchains:\n  voice: [tester.a, frist, tester.b]\n")
+    refused = command("up", spec, status=2)
+    assert refused.stdout == ""
+    assert refused.stderr.count("\n") == 1
+    assert f"{spec}:3:21: " in refused.stderr
+    assert not command.state.exists()
+
+
+def test_a_missing_program_is_told(command: Command) -> None:
+    command.environment["TAILRACE_BINARIES"] = "/nowhere"
+    refused = command("up", command.spec(ONE), status=2)
+    assert "tailrace-switch is not built" in refused.stderr
+    assert not command.state.exists()
+
+
+def test_a_missing_interface_is_told(command: Command) -> None:
+    spec = command.spec("functions: {a: skeleton}\nchains: {v: [{if: no-such-if}, a, {if: other-if}]}\n")
+    refused = command("up", spec, status=2)
+    assert "there is no interface no-such-if" in refused.stderr
+    assert not command.state.exists()
+
+
+def test_a_dry_run_prints_the_plan_and_does_nothing(command: Command) -> None:
+    said = command("up", REPOSITORY / "examples/chain.yaml", "--dry-run").stdout
+    assert "start first (skeleton) in a sandbox" in said
+    assert not command.state.exists()
