@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Fault, Mistake
-from tailrace.fabric.tailrace import POLLER_NICE
 from tailrace.host.launch import Launcher
-from tailrace.host.place import Place, allowed_cpus
+from tailrace.host.place import POLLER_NICE, Place, allowed_cpus
 from tailrace.host.process import Limits, how_it_ended, identify, reap
 from tailrace.host.programs import own_program
 from tailrace.host.state import Process, State, hold

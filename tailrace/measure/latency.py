@@ -147,7 +147,8 @@ def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, no_loss:
     except Stopped as stopped:
         keep.invalidate(str(stopped))
         if stopped.result is not None:
-            kept(keep, case, stopped.result, rate, no_loss)
+            # A trial that ended by itself, because its port went down, was cut short no less.
+            kept(keep, case, {**stopped.result, "stopped": True}, rate, no_loss)
         raise
 
 

@@ -180,12 +180,13 @@ def test_a_trial_that_is_cut_short_is_kept_before_the_cause_goes_on() -> None:
     cut = result(1e6, 0.5)
 
     def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
-        raise Stopped(KeyboardInterrupt(), cut)
+        raise Stopped(KeyboardInterrupt("ended by SIGTERM"), cut)
 
     kept = Kept()
     with pytest.raises(Stopped):
         measure_case(measure, kept, case(Rate(pps=1e6)), SearchOptions())
-    assert kept.trials[0]["result"] is cut
+    assert kept.trials[0]["result"] == {**cut, "stopped": True}
+    assert kept.notes == ["ended by SIGTERM"]
 
 
 def test_profiles() -> None:
