@@ -80,13 +80,18 @@ def measure(
         if wiring is not None:
             wiring.through(session, case.functions)
 
-        def before(rate: float, case: Case = case, floor: bool = floor) -> None:
+        def measure_floor(rate: float, case: Case = case, floor: bool = floor) -> None:
             if floor and wiring is not None:
                 _measure_floor(session, wiring, case, rate, timing.floor)
 
         trials.append(
             measure_case(
-                session.measure, session.folder, case, timing.options, before_trial=before, patient=timing.patient
+                session.measure,
+                session.folder,
+                case,
+                timing.options,
+                measure_floor=measure_floor,
+                patient=timing.patient,
             )
         )
     return trials
@@ -94,13 +99,8 @@ def measure(
 
 def _measure_floor(session: Session, wiring: Wiring, case: Case, rate: float, seconds: float) -> None:
     floor = replace(floor_case(case), seconds=seconds, rate=Rate(pps=rate))
-    number = 1
-    while any(trial.name == floor.name for trial in session.folder.run.trials):
-        number += 1
-        floor = replace(floor, name=f"{floor_case(case).name}-{number}")
     wiring.through(session, 0)
     kept(session.folder, floor, run_trial(session.measure, session.folder, floor, rate, None), rate, None)
-    wiring.through(session, case.functions)
 
 
 def case_name(profile: Profile, functions: int) -> str:

@@ -106,12 +106,12 @@ def measure_case(
     case: Case,
     options: SearchOptions,
     *,
-    before_trial: Callable[[float], None] = lambda _: None,
+    measure_floor: Callable[[float], None] = lambda _: None,
     patient: Callable[[], bool] = lambda: True,
 ) -> Trial:
     """Searches where the rate is a fraction, measures, and keeps the trial.
 
-    `before_trial` is called with the rate once it is known, in time to measure the floor at that very rate.
+    `measure_floor` is called with the trial's rate right after it, to measure the floor at that very rate.
     A measured trial below the searched rate that loses frames, or in which the tester cannot keep the rate, is repeated
     lower as long as `patient` says that there is time, and a note says so.
     """
@@ -122,7 +122,6 @@ def measure_case(
     else:
         rate = case.rate.pps or 0.0
     for attempt in range(RETRIES + 1):
-        before_trial(rate)
         result = run_trial(measure, keep, case, rate, no_loss)
         good = is_whole(result) and kept_up(result, rate, case.seconds)
         if no_loss is None or good or attempt == RETRIES or not patient():
@@ -137,7 +136,11 @@ def measure_case(
         )
         no_loss *= RETRY_FACTOR
         rate = no_loss * (case.rate.fraction or 1.0)
-    return kept(keep, case, result, rate, no_loss)
+    try:
+        measure_floor(rate)
+    finally:  # the trial stands, whatever becomes of its floor; kept after it, so that it gets its share
+        trial = kept(keep, case, result, rate, no_loss)
+    return trial
 
 
 def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, no_loss: float | None) -> dict[str, Any]:

@@ -122,11 +122,16 @@ READING = (
 
 
 def in_order(run: Run) -> list[Trial]:
-    """The trials as a table shows them: by frame size, then other profiles by name, then length of chain."""
+    """The trials as a table shows them: by frame size, then other profiles by name, then length of chain.
 
-    def place(trial: Trial) -> tuple[bool, int, str, int]:
+    A floor that was measured for a chain stands right before it.
+    """
+    chains = {trial.share_us.floor: trial.functions for trial in run.trials if trial.share_us}
+
+    def place(trial: Trial) -> tuple[bool, int, str, int, int]:
         fixed = trial.profile.isdecimal()
-        return (not fixed, int(trial.profile) if fixed else 0, trial.profile, trial.functions)
+        size = int(trial.profile) if fixed else 0
+        return (not fixed, size, trial.profile, chains.get(trial.name, trial.functions), trial.functions)
 
     return sorted(run.trials, key=place)
 

@@ -130,7 +130,7 @@ def test_a_fraction_is_searched_for_and_the_trial_runs_at_it() -> None:
 
     kept = Kept()
     floors: list[float] = []
-    measure_case(measure, kept, case(Rate(fraction=0.9)), SearchOptions(), before_trial=floors.append)
+    measure_case(measure, kept, case(Rate(fraction=0.9)), SearchOptions(), measure_floor=floors.append)
     (trial,) = kept.trials
     assert trial["offered_pps"] == pytest.approx(trial["no_loss_pps"] * 0.9)
     assert limit * 0.9 <= trial["no_loss_pps"] <= limit
