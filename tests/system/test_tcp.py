@@ -100,7 +100,7 @@ def test_ping_tcp_and_udp_go_through_two_functions(
         command("up", spec)
         assert "tx-checksumming: off" in left.offloads()
 
-        ping = left.run("ping", "-i", "0.2", "-w", str(SECONDS + 5), "-c", str(SECONDS * 5), right.address)
+        ping = left.run("ping", "-i", "0.2", "-W", "5", "-c", str(SECONDS * 5), right.address)
         sent, received = re.search(r"(\d+) packets transmitted, (\d+) received", ping).groups()  # type: ignore[union-attr]
         assert sent == received == str(SECONDS * 5)
         assert "duplicates" not in ping
