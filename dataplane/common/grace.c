@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <rte_pause.h>
 #include <rte_rcu_qsbr.h>
 
 #include "grace.h"
+
+enum {
+	GRACE_LOOKS = 1000, /* before the waiting thread sleeps: some tens of microseconds */
+	GRACE_SLEEP = 50,   /* microseconds */
+};
 
 static struct rte_rcu_qsbr *domain;
 
@@ -37,5 +44,13 @@ void grace_worker_end(unsigned worker)
 
 void grace_wait(void)
 {
-	rte_rcu_qsbr_synchronize(domain, RTE_QSBR_THRID_INVALID);
+	uint64_t token = rte_rcu_qsbr_start(domain);
+
+	/* A round takes microseconds; a worker that somebody keeps off its core takes longer, and may wait for ours. */
+	for (unsigned look = 0; !rte_rcu_qsbr_check(domain, token, false); look++) {
+		if (look < GRACE_LOOKS)
+			rte_pause();
+		else
+			usleep(GRACE_SLEEP);
+	}
 }

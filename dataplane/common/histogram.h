@@ -21,10 +21,11 @@ struct tally {
 
 #define TALLY_EMPTY ((struct tally){.min = UINT64_MAX})
 
-static inline void tally_add(struct tally *tally, uint64_t value)
+/* Add `count` values that are the same. */
+static inline void tally_add(struct tally *tally, uint64_t value, uint64_t count)
 {
-	tally->count++;
-	tally->sum += value;
+	tally->count += count;
+	tally->sum += value * count;
 	tally->min = value < tally->min ? value : tally->min;
 	tally->max = value > tally->max ? value : tally->max;
 }
@@ -61,20 +62,20 @@ static inline uint32_t histogram_index(uint64_t value)
 	return (shift << HISTOGRAM_STEP_BITS) + (uint32_t)(value >> shift);
 }
 
-/* Count a value, leaving the tally to the caller, who may merge one for a whole burst. */
-static inline void histogram_count(struct histogram *histogram, uint64_t value)
+/* Count `count` values that are the same, leaving the tally to the caller, who may merge one for a whole burst. */
+static inline void histogram_count(struct histogram *histogram, uint64_t value, uint64_t count)
 {
 	if (__builtin_expect(value > HISTOGRAM_HIGHEST, 0)) {
-		histogram->overflow++;
+		histogram->overflow += count;
 		value = HISTOGRAM_HIGHEST;
 	}
-	histogram->counts[histogram_index(value)]++;
+	histogram->counts[histogram_index(value)] += count;
 }
 
 static inline void histogram_record(struct histogram *histogram, uint64_t value)
 {
-	histogram_count(histogram, value);
-	tally_add(&histogram->tally, value);
+	histogram_count(histogram, value, 1);
+	tally_add(&histogram->tally, value, 1);
 }
 
 /* The smallest and the largest value of a count. */

@@ -114,8 +114,8 @@ static void merged_tallies_are_the_tally_of_all(void **state)
 	struct tally all = TALLY_EMPTY, odd = TALLY_EMPTY, even = TALLY_EMPTY, none = TALLY_EMPTY;
 
 	for (uint64_t value = 5; value < 100; value++) {
-		tally_add(&all, value);
-		tally_add(value % 2 ? &odd : &even, value);
+		tally_add(&all, value, 1);
+		tally_add(value % 2 ? &odd : &even, value, 1);
 	}
 	tally_merge(&odd, &even);
 	tally_merge(&odd, &none);

@@ -33,7 +33,7 @@ static void check(uint64_t first, const int64_t *numbers, size_t count, struct e
 
 	assert_int_equal(sequence_open(&sequence, first, 64), 0);
 	for (size_t i = 0; i < count; i++)
-		sequence_record(&sequence, (first + (uint64_t)numbers[i]) % WRAP);
+		sequence_record(&sequence, (first + (uint64_t)numbers[i]) % WRAP, 1);
 	assert_counts(&sequence, expected);
 	sequence_close(&sequence);
 }
@@ -127,9 +127,9 @@ static void a_number_before_the_first_is_told_apart(void **state)
 		struct sequence sequence;
 
 		assert_int_equal(sequence_open(&sequence, firsts[i], 64), 0);
-		sequence_record(&sequence, firsts[i]);
-		sequence_record(&sequence, (firsts[i] + WRAP - 1) % WRAP);
-		sequence_record(&sequence, (firsts[i] + WRAP - 5000) % WRAP);
+		sequence_record(&sequence, firsts[i], 1);
+		sequence_record(&sequence, (firsts[i] + WRAP - 1) % WRAP, 1);
+		sequence_record(&sequence, (firsts[i] + WRAP - 5000) % WRAP, 1);
 		assert_int_equal(sequence.before_first, 2);
 		assert_int_equal(sequence.unique, 1);
 		assert_int_equal(sequence.duplicate + sequence.out_of_sequence + sequence.beyond_window, 0);
@@ -147,6 +147,37 @@ static void bad_windows_are_refused(void **state)
 	assert_int_equal(sequence_open(&sequence, WRAP, 64), -EINVAL);
 }
 
+/* Runs of numbers that follow each other count as the same numbers one by one, over wraps and jumps too. */
+static void runs_count_as_their_frames(void **state)
+{
+	struct sequence alone, in_runs;
+	uint64_t number = 0;
+
+	srand48(7);
+	assert_int_equal(sequence_open(&alone, WRAP - 5000, 256), 0);
+	assert_int_equal(sequence_open(&in_runs, WRAP - 5000, 256), 0);
+	for (int i = 0; i < 20000; i++) {
+		uint32_t count = 1 + (uint32_t)(drand48() * 100);
+		uint64_t first = (WRAP - 5000 + number) % WRAP;
+
+		for (uint32_t j = 0; j < count; j++)
+			sequence_record(&alone, (first + j) % WRAP, 1);
+		sequence_record(&in_runs, first, count);
+		assert_memory_equal(alone.seen, in_runs.seen, 256 / 8);
+		number += count;
+		if (drand48() < 0.1) /* some again, some lost */
+			number += (uint64_t)(drand48() * 600) - (number > 400 ? 300 : 0);
+	}
+	assert_int_equal(alone.next, in_runs.next);
+	assert_int_equal(alone.unique, in_runs.unique);
+	assert_int_equal(alone.duplicate, in_runs.duplicate);
+	assert_int_equal(alone.out_of_sequence, in_runs.out_of_sequence);
+	assert_int_equal(alone.beyond_window, in_runs.beyond_window);
+	assert_true(alone.duplicate > 1000 && alone.out_of_sequence > 1000 && alone.beyond_window > 100);
+	sequence_close(&alone);
+	sequence_close(&in_runs);
+}
+
 /* Every arrival of up to 6 frames out of 4, with any repetition: 4 + 4^2 + ... + 4^6 cases, against the text. */
 static void every_short_arrival(void **state)
 {
@@ -161,7 +192,7 @@ static void every_short_arrival(void **state)
 			for (int i = 0; i < length; i++) {
 				int number = code >> 2 * i & 3;
 
-				sequence_record(&sequence, (WRAP - 2 + (uint64_t)number) % WRAP);
+				sequence_record(&sequence, (WRAP - 2 + (uint64_t)number) % WRAP, 1);
 				if (seen[number]) {
 					expected.duplicate++;
 					continue;
@@ -204,7 +235,7 @@ static void random_arrivals(uint64_t seed, uint64_t window, uint64_t first)
 		if (number >= NUMBERS)
 			break;
 
-		sequence_record(&sequence, (first + number) % WRAP);
+		sequence_record(&sequence, (first + number) % WRAP, 1);
 		if (number + window < next) {
 			expected.beyond_window++;
 		} else if (seen[number]) {
@@ -249,6 +280,7 @@ int main(void)
 		cmocka_unit_test(a_jump_forgets_what_it_leaps_over),
 		cmocka_unit_test(a_number_before_the_first_is_told_apart),
 		cmocka_unit_test(bad_windows_are_refused),
+		cmocka_unit_test(runs_count_as_their_frames),
 		cmocka_unit_test(every_short_arrival),
 		cmocka_unit_test(random_arrivals_agree_with_the_model),
 	};

@@ -200,6 +200,7 @@ static int open_made(struct frames *frames, const struct frames_plan *plan, stru
 		kind->pool = open_pool(pools, kind->length, plan->reverse, false);
 		if (kind->pool == NULL)
 			return -ENOMEM;
+		kind->pool->flows = RTE_MAX(kind->pool->flows, plan->flows);
 	}
 	return 0;
 }

@@ -55,6 +55,7 @@ struct frame_pool {
 	uint16_t length; /* bytes without FCS; of a capture's pool, the room for one */
 	bool capture;
 	bool reverse;
+	uint32_t flows; /* the most that a stream has sent from it; of one flow, the buffers stay as they were filled */
 	uint16_t users; /* streams that have it open */
 	uint16_t fresh_left;
 	struct rte_mbuf *fresh[FRAME_BURST]; /* the first fresh_left are taken from the mempool and not used yet */
@@ -183,8 +184,9 @@ static inline struct rte_mbuf *frames_next(struct frames *frames)
 		return mbuf;
 	}
 	frame_set_length(mbuf, kind->length);
-	frame_set_flow(rte_pktmbuf_mtod(mbuf, uint8_t *), kind->checksum_base, frames->flow_address, frames->flow_port,
-		       frames->flow);
+	if (kind->pool->flows > 1)
+		frame_set_flow(rte_pktmbuf_mtod(mbuf, uint8_t *), kind->checksum_base, frames->flow_address,
+			       frames->flow_port, frames->flow);
 	if (++frames->flow == frames->flows)
 		frames->flow = 0;
 	if (++frames->position == frames->pattern_length)

@@ -50,9 +50,9 @@ static void forget(struct sequence *sequence, uint64_t from, uint64_t to)
 	}
 }
 
-void sequence_record_other(struct sequence *sequence, uint64_t ahead)
+void sequence_record_one(struct sequence *sequence, uint64_t number)
 {
-	uint64_t number, behind;
+	uint64_t ahead = (number - sequence->next) & SEQUENCE_MASK, behind;
 	uint64_t *word, bit;
 
 	if (ahead < WRAP / 2) {

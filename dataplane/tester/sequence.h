@@ -16,6 +16,8 @@
 
 #include <stdint.h>
 
+#define SEQUENCE_MASK ((UINT64_C(1) << SEQUENCE_BITS) - 1)
+
 enum {
 	SEQUENCE_BITS = 48,	    /* of a number in a frame */
 	SEQUENCE_WINDOW = 1u << 22, /* the default: 0.4 s at 10 Mpps, in 512 KiB */
@@ -41,22 +43,30 @@ struct sequence {
 int sequence_open(struct sequence *sequence, uint64_t first, uint64_t window);
 void sequence_close(struct sequence *sequence);
 
-/* A frame that is not the one expected: `ahead` is how far its number is above, modulo 2^48. */
-void sequence_record_other(struct sequence *sequence, uint64_t ahead);
+/* One frame, with any number. */
+void sequence_record_one(struct sequence *sequence, uint64_t number);
 
-/* Record the arrival of the frame with this number, as it stands in the frame. */
-static inline void sequence_record(struct sequence *sequence, uint64_t number)
+/*
+ * Record the arrival of `count` frames with numbers that follow each other, the first of which is `number`, as they
+ * stand in the frames.
+ */
+static inline void sequence_record(struct sequence *sequence, uint64_t number, uint32_t count)
 {
-	uint64_t next = sequence->next;
-	uint64_t ahead = (number - next) & ((UINT64_C(1) << SEQUENCE_BITS) - 1);
+	uint64_t next = sequence->next, end = next + count;
 
-	if (__builtin_expect(ahead != 0, 0)) {
-		sequence_record_other(sequence, ahead);
+	if (__builtin_expect(((number - next) & SEQUENCE_MASK) != 0, 0)) {
+		for (uint32_t i = 0; i < count; i++)
+			sequence_record_one(sequence, number + i);
 		return;
 	}
-	sequence->seen[(next & sequence->mask) / 64] |= UINT64_C(1) << (next % 64);
-	sequence->next = next + 1;
-	sequence->unique++;
+	sequence->unique += count;
+	sequence->next = end;
+	while (next < end) {
+		uint64_t bits = 64 - next % 64 < end - next ? 64 - next % 64 : end - next;
+
+		sequence->seen[(next & sequence->mask) / 64] |= UINT64_MAX >> (64 - bits) << (next % 64);
+		next += bits;
+	}
 }
 
 #endif
