@@ -23,6 +23,10 @@ int device_queue_open(struct device_queue *queue, const char *uri, char *why, un
 		snprintf(why, why_size, "the name is longer than %zu bytes", sizeof(queue->uri) - 1);
 		return -EINVAL;
 	}
+	if (strncmp(uri, "vhost-server:", strlen("vhost-server:")) == 0) {
+		snprintf(why, why_size, "it would wait for a back end; use vhost: with a back end that listens");
+		return -EINVAL;
+	}
 	strcpy(queue->uri, uri);
 	snprintf(name, sizeof(name), "device_%u", pools++);
 	queue->pool = rte_pktmbuf_pool_create(name, DEVICE_BUFFERS, DEVICE_CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE,

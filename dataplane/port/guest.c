@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/vhost_types.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_net.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -107,6 +109,54 @@ static bool aligned(const void *address, uintptr_t to)
 	return ((uintptr_t)address & (to - 1)) == 0;
 }
 
+/* Whether `size` bytes at `at` lie within one region of the guest's memory. */
+static bool within(const struct guest_memory *memory, const void *at, size_t size)
+{
+	for (unsigned i = 0; i < memory->nb_regions; i++) {
+		const struct guest_region *region = &memory->regions[i];
+		size_t offset = (uintptr_t)at - (uintptr_t)region->host;
+
+		if (offset < region->size && size <= region->size - offset)
+			return true;
+	}
+	return false;
+}
+
+/* An eventfd that never blocks us, or -1.  Other descriptors of a front end could: a pipe, a file on a dead server. */
+static int usable_call_fd(int fd)
+{
+	static const char expected[] = "anon_inode:[eventfd]";
+	char path[32], target[sizeof(expected)];
+	int flags;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (readlink(path, target, sizeof(target)) != (ssize_t)strlen(expected) ||
+	    memcmp(target, expected, strlen(expected)) != 0)
+		return -1;
+	flags = fcntl(fd, F_GETFL);
+	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0 ? fd : -1;
+}
+
+/*
+ * What is wrong with a ring as set up.  The library's own check is not enough: it keeps a ring that only begins in
+ * memory, one whose size was changed after its address, and one that was translated before the event index was
+ * negotiated, whose words stand behind the rings (virtio 1.1, section 2.6).
+ */
+static enum vring_fault ring_fault(const struct virtqueue *vring, int call_fd)
+{
+	const size_t size = vring->size, event = sizeof(uint16_t);
+
+	if (!aligned(vring->desc, 16) || !aligned(vring->avail, 2) || !aligned(vring->used, 4))
+		return VRING_FAULT_alignment;
+	if (!within(vring->memory, vring->desc, size * sizeof(*vring->desc)) ||
+	    !within(vring->memory, vring->avail, sizeof(*vring->avail) + size * sizeof(uint16_t) + event) ||
+	    !within(vring->memory, vring->used, sizeof(*vring->used) + size * sizeof(*vring->used->ring) + event))
+		return VRING_FAULT_ring_address;
+	if (call_fd >= 0 && vring->call_fd < 0)
+		return VRING_FAULT_call_descriptor;
+	return VRING_FAULT_NONE;
+}
+
 /* A snapshot of one ring as the front end has set it up, or NULL while it is not whole. */
 static struct virtqueue *snapshot(struct guest *guest, unsigned which)
 {
@@ -132,7 +182,7 @@ static struct virtqueue *snapshot(struct guest *guest, unsigned which)
 		.used = ring.used,
 		.memory = guest->memory,
 		.counters = guest->counters,
-		.call_fd = ring.callfd >= 0 ? ring.callfd : -1,
+		.call_fd = ring.callfd >= 0 ? usable_call_fd(ring.callfd) : -1,
 		.size = ring.size,
 		.header = features & (1ULL << VIRTIO_F_VERSION_1 | 1ULL << VIRTIO_NET_F_MRG_RXBUF) ? 12 : 10,
 		.mergeable = features & 1ULL << VIRTIO_NET_F_MRG_RXBUF,
@@ -144,11 +194,14 @@ static struct virtqueue *snapshot(struct guest *guest, unsigned which)
 		.fault = __atomic_load_n(&guest->fault[which], __ATOMIC_RELAXED),
 		.report = &guest->fault[which],
 	};
-	/* Section 2.6: the table on 16 bytes, the rings on 2 and 4. */
-	if (!aligned(ring.desc, 16) || !aligned(ring.avail, 2) || !aligned(ring.used, 4))
-		vring_quarantine(vring, VRING_FAULT_alignment);
-	else if (vring->fault == VRING_FAULT_NONE)
-		vring_start(vring);
+	if (vring->fault == VRING_FAULT_NONE) {
+		enum vring_fault fault = ring_fault(vring, ring.callfd);
+
+		if (fault != VRING_FAULT_NONE)
+			vring_quarantine(vring, fault);
+		else
+			vring_start(vring);
+	}
 	return vring;
 }
 
@@ -167,7 +220,8 @@ static void withdraw(struct guest *guest)
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
 		if (was[i] == NULL)
 			continue;
-		vring_settle(was[i], NULL);
+		if (was[i]->fault == VRING_FAULT_NONE)
+			vring_settle(was[i], NULL);
 		rte_vhost_set_vring_base(atomic_load(&guest->vid), i, was[i]->index, was[i]->index);
 		free(was[i]);
 	}

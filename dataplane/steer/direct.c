@@ -147,8 +147,11 @@ static unsigned device_to_guest(struct direct *direct, uint64_t now, uint64_t pa
 	direct->blocked_since = 0;
 	received = device_receive(direct->from, mbufs, RTE_MIN(room, (unsigned)DEVICE_BURST));
 	given = vring_from_mbufs(to, mbufs, received);
-	/* A frame that takes several buffers may find fewer than it needs. */
-	counters->drop_receiver_full += received - given;
+	/* A frame that takes several buffers may find fewer than it needs; or the ring has just been stopped. */
+	if (to->fault == VRING_FAULT_NONE)
+		counters->drop_receiver_full += received - given;
+	else
+		counters->drop_receiver_down += received - given;
 	rte_pktmbuf_free_bulk(mbufs, received);
 	return received;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <rte_cycles.h>
 #include <rte_launch.h>
@@ -116,6 +117,17 @@ static int parse(int argc, char **argv, struct options *options)
 	return 0;
 }
 
+/* A guest takes about seven descriptors: as many as this process may have. */
+static void raise_open_files(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct options options = {.core = -1UL, .backpressure_us = 20000, .memory = 48};
@@ -127,6 +139,7 @@ int main(int argc, char **argv)
 	rc = parse(argc, argv, &options);
 	if (rc != 0)
 		return rc - 1;
+	raise_open_files();
 	stop = stop_open();
 	if (stop < 0) {
 		log_error("signals: %s", strerror(-stop));

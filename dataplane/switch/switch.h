@@ -13,7 +13,7 @@
 #include "switch/worker.h"
 
 enum {
-	SWITCH_PORTS = 2048,
+	SWITCH_PORTS = 500, /* DPDK's vhost library polls 1024 descriptors: a listener and a connection for each */
 	CHAIN_PORTS = 256,
 };
 

@@ -2,7 +2,7 @@
  *
  * What is counted for each queue pair of a port.  One list gives the struct, the names on the counter page and
  * the documentation, so that they cannot drift apart.  A drop is counted at the port that caused it.
- * "Received" is what the switch took from the port, "sent" what it gave to it.
+ * "Received" is what the switch took from the port, dropped frames included, "sent" what it gave to it.
  */
 #ifndef TAILRACE_VRING_COUNTERS_H
 #define TAILRACE_VRING_COUNTERS_H
@@ -11,7 +11,7 @@
 
 #define QUEUE_COUNTERS(X)                                                                              \
 	X(received_packets, "frames taken from the port")                                              \
-	X(received_bytes, "their bytes, without the FCS")                                              \
+	X(received_bytes, "bytes of those that went on to a port, without the FCS")                    \
 	X(sent_packets, "frames given to the port")                                                    \
 	X(sent_bytes, "their bytes, without the FCS")                                                  \
 	X(notifications, "times the guest was woken")                                                  \

@@ -7,8 +7,7 @@
 
 enum vring_step vring_take_frame(struct virtqueue *from, uint16_t ahead, uint16_t *head, struct vring_frame *frame)
 {
-	frame->nb_pieces = 0;
-	frame->length = 0;
+	vring_frame_clear(frame);
 	*head = vring_head(from, ahead);
 	if (*head >= from->size) {
 		vring_quarantine(from, VRING_FAULT_head_index);
@@ -87,8 +86,7 @@ enum vring_step vring_give_frame(struct virtqueue *to, uint16_t *ahead, uint16_t
 	uint32_t capacity[VRING_PIECES];
 	unsigned count = 0;
 
-	target.nb_pieces = 0;
-	target.length = 0;
+	vring_frame_clear(&target);
 	while (target.length < need) {
 		uint32_t before = target.length;
 		uint16_t head;
@@ -114,6 +112,10 @@ enum vring_step vring_give_frame(struct virtqueue *to, uint16_t *ahead, uint16_t
 			break;
 		case VRING_WALK_DONE:
 			break;
+		}
+		if (target.length == before) {
+			vring_quarantine(to, VRING_FAULT_empty_buffer);
+			return VRING_STEP_FAULT;
 		}
 		heads[count] = head;
 		capacity[count++] = target.length - before;

@@ -74,8 +74,7 @@ unsigned vring_to_mbufs(struct virtqueue *from, struct rte_mempool *pool, struct
 /* Describe a packet buffer as pieces.  What a device delivers in more than VRING_PIECES segments is cut. */
 static void frame_of_mbuf(struct vring_frame *frame, struct rte_mbuf *mbuf)
 {
-	frame->nb_pieces = 0;
-	frame->length = 0;
+	vring_frame_clear(frame);
 	for (struct rte_mbuf *segment = mbuf; segment != NULL; segment = segment->next) {
 		if (segment->data_len == 0 || frame->nb_pieces == VRING_PIECES)
 			continue;

@@ -104,6 +104,8 @@ static enum vring_walk add_buffer(struct virtqueue *vring, const struct vring_de
 	uint64_t address = desc->addr;
 	uint32_t left = desc->len;
 
+	if (frame->nb_descriptors++ == VRING_PIECES)
+		return VRING_WALK_FRAGMENTED;
 	if (!!(desc->flags & VRING_DESC_F_WRITE) != write) {
 		vring_quarantine(vring, VRING_FAULT_direction);
 		return VRING_WALK_FAULT;

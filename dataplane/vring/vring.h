@@ -29,15 +29,18 @@ enum {
 	VRING_FRAME_MAX = 65535 + 14 + 8, /* the largest IPv4 packet, Ethernet header, two VLAN tags */
 };
 
-#define VRING_FAULTS(X)                                                             \
-	X(alignment, "a ring is not aligned as the specification asks")             \
-	X(available_index, "the available index is more than a ring ahead")         \
-	X(head_index, "a head index lies outside the descriptor table")             \
-	X(next_index, "a next index lies outside the descriptor table")             \
-	X(endless_chain, "a descriptor chain has no end")                           \
-	X(indirect_table, "an indirect table is empty, ragged, too long or nested") \
-	X(address, "a buffer lies outside the guest's memory")                      \
-	X(direction, "a buffer has the wrong direction for its queue")              \
+#define VRING_FAULTS(X)                                                                \
+	X(alignment, "a ring is not aligned as the specification asks")                \
+	X(ring_address, "a ring does not lie within one region of the guest's memory") \
+	X(call_descriptor, "the descriptor to wake the guest with is no eventfd")      \
+	X(available_index, "the available index is more than a ring ahead")            \
+	X(head_index, "a head index lies outside the descriptor table")                \
+	X(next_index, "a next index lies outside the descriptor table")                \
+	X(endless_chain, "a descriptor chain has no end")                              \
+	X(indirect_table, "an indirect table is empty, ragged, too long or nested")    \
+	X(address, "a buffer lies outside the guest's memory")                         \
+	X(direction, "a buffer has the wrong direction for its queue")                 \
+	X(empty_buffer, "a receive buffer has no room at all")                         \
 	X(no_header, "a buffer has no room for the network header")
 
 enum vring_fault {
@@ -175,14 +178,22 @@ struct vring_piece {
 
 struct vring_frame {
 	unsigned nb_pieces;
-	uint32_t length; /* bytes, network header included */
+	unsigned nb_descriptors; /* looked at, empty ones too: this is what bounds the work */
+	uint32_t length;	 /* bytes, network header included */
 	struct vring_piece pieces[VRING_PIECES];
 };
+
+static inline void vring_frame_clear(struct vring_frame *frame)
+{
+	frame->nb_pieces = 0;
+	frame->nb_descriptors = 0;
+	frame->length = 0;
+}
 
 enum vring_walk {
 	VRING_WALK_DONE,
 	VRING_WALK_FAULT,      /* the ring was stopped */
-	VRING_WALK_FRAGMENTED, /* more pieces than VRING_PIECES */
+	VRING_WALK_FRAGMENTED, /* more pieces or descriptors than VRING_PIECES */
 };
 
 /*

@@ -22,8 +22,12 @@ from front_end import (
     INDIRECT,
     NEXT,
     RECEIVES,
+    RING_AT,
     SENDS,
     SET_MEM_TABLE,
+    SET_VRING_ADDR,
+    SET_VRING_CALL,
+    SET_VRING_NUM,
     SIZE,
     USER,
     WRITE,
@@ -394,6 +398,93 @@ def test_a_malformed_ring_costs_its_own_port_only(
     bad.end()
 
 
+def used_ring_past_the_end(guest: FrontEnd) -> None:
+    at = USER + RING_AT[SENDS]
+    used = USER + SIZE - 0x100
+    guest.send_message(SET_VRING_ADDR, struct.pack("<IIQQQQ", SENDS, 0, at, used, at + 0x4000, 0))
+
+
+def no_room_for_the_event_index(guest: FrontEnd) -> None:
+    at = USER + RING_AT[SENDS]
+    used = USER + SIZE - (4 + 8 * guest.ring_size)
+    guest.send_message(SET_VRING_ADDR, struct.pack("<IIQQQQ", SENDS, 0, at, used, at + 0x4000, 0))
+
+
+def ring_that_grows(guest: FrontEnd) -> None:
+    guest.give_memory(0x30000)
+    guest.send_message(SET_VRING_NUM, struct.pack("<II", SENDS, 32768))
+
+
+def call_descriptor_that_is_a_pipe(guest: FrontEnd) -> None:
+    readable, writable = os.pipe()
+    guest.send_message(SET_VRING_CALL, struct.pack("<Q", SENDS), (writable,))
+    os.close(readable)
+    os.close(writable)
+
+
+@pytest.mark.parametrize(
+    ("attack", "reason"),
+    [
+        (used_ring_past_the_end, "does not lie within one region"),
+        (no_room_for_the_event_index, "does not lie within one region"),
+        (ring_that_grows, "does not lie within one region"),
+        (call_descriptor_that_is_a_pipe, "no eventfd"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_rings_that_do_not_fit_are_not_served(
+    switch: RunningSwitch, pair: Pair, attack: Callable[[FrontEnd], None], reason: str
+) -> None:
+    """What DPDK's library lets pass: it would have the switch write beside the guest's memory."""
+    bad = Pair(switch, ("bad", "peer"))
+    guest = bad.guests[0]
+    attack(guest)
+    switch.wait_state("bad", "quarantined")
+    assert reason in switch.port("bad")["reason"]
+    guest.send(b"v" * 60)
+    pair.exchange()
+    assert switch.counters("bad")["received_packets"] == 0
+    guest.close()
+    switch.wait_state("bad", "waiting")
+    guest.reset()
+    guest.start(bad.paths[0])
+    switch.wait_state("bad", "up")
+    bad.end()
+
+
+def test_a_full_call_descriptor_blocks_nobody(switch: RunningSwitch, pair: Pair) -> None:
+    bad = Pair(switch, ("bad", "peer"))
+    for call in bad.guests[1].call:
+        os.write(call, struct.pack("<Q", 2**64 - 2))
+    bad.exchange(5)
+    pair.exchange()
+    bad.end()
+
+
+def test_empty_descriptors_cost_the_frame_and_not_the_others_time(switch: RunningSwitch, pair: Pair) -> None:
+    guests = [FrontEnd(ring_size=1024), FrontEnd(ring_size=1024)]
+    for guest, name in zip(guests, ("bad", "peer"), strict=True):
+        guest.start(switch.add_guest(name))
+        switch.wait_state(name, "up")
+    switch.call("chain.set", name="bad", ports=["bad", "peer"])
+    for slot in range(1000):
+        guests[0].write_desc(SENDS, slot, BASE + 0x100000, 0, NEXT, slot + 1)
+    guests[0].write_desc(SENDS, 1000, BASE + 0x100000, 100, 0)
+    guests[0].offer(SENDS, 0)
+    guests[1].offer_buffers(2)
+    wait_until(lambda: switch.counters("bad")["drop_frame_fragmented"] == 1, "the frame is dropped")
+    pair.exchange()
+    guests[1].write_desc(RECEIVES, 2, BASE + 0x100000, 0, WRITE)
+    guests[1].offer(RECEIVES, 2)
+    for number in range(3):
+        guests[0].next_desc[SENDS] = number
+        guests[0].send(bytes([number]) * 60)
+    switch.wait_state("peer", "quarantined")
+    assert "no room" in switch.port("peer")["reason"]
+    for guest in guests:
+        guest.end()
+
+
 def test_a_memory_table_that_cannot_be_mapped_stops_the_port(switch: RunningSwitch, pair: Pair) -> None:
     """With an acknowledgement asked for, the library keeps the connection, and stale ring addresses with it."""
     bad = Pair(switch, ("bad", "peer"))
@@ -401,9 +492,10 @@ def test_a_memory_table_that_cannot_be_mapped_stops_the_port(switch: RunningSwit
     for regions in (b"", struct.pack("<QQQQ", BASE, 1 << 60, USER, 0)):
         count = len(regions) // 32
         guest.send_message(SET_MEM_TABLE, struct.pack("<II", count, 0) + regions, (guest.memory_fd,) * count)
+    switch.wait_state("bad", "waiting")
     guest.send(b"n" * 60)
     pair.exchange()
-    assert switch.port("bad")["state"] == "waiting"
+    assert switch.counters("bad")["received_packets"] == 0
     bad.end()
 
 
