@@ -1,5 +1,6 @@
 """A function in a sandbox: its own user, mount, PID, network, IPC and host-name namespace; no capabilities; a memory
-limit; a file system in which nothing stands but its program, that program's libraries and its own sockets.
+limit; a file system in which nothing stands but its program, that program's libraries and its own sockets, and in which
+/proc cannot be written.
 
 bubblewrap builds it. What a function may reach of the machine is listed here and nowhere else.
 """
@@ -80,7 +81,11 @@ def command(function: Sandboxed) -> list[str]:
     argv += ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
     argv += ["--unshare-cgroup-try", "--hostname", function.name, "--uid", "65534", "--gid", "65534"]
     argv += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--clearenv"]
-    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]
+    # Started by root, the function is still root to the owner check of /proc/sys (core_pattern, nr_hugepages), which
+    # asks for no capability: only a read-only mount refuses it. A user namespace of the function's own could make
+    # mounts of its own, so it gets none.
+    argv += ["--proc", "/proc", "--remount-ro", "/proc", "--disable-userns"]
+    argv += ["--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]
     # DPDK asks there whether VFIO is loaded, and takes a missing folder for an error: this one is empty.
     argv += ["--dir", "/sys/module"]
     for shown in _SYSTEM:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def namespaces(pid: int) -> dict[str, str]:
     return {
         name: str(Path(f"/proc/{pid}/ns/{name}").readlink()) for name in ("user", "mnt", "pid", "net", "ipc", "uts")
     }
+
+
+def first_sandbox(command: Command) -> int:
+    """The pid of the sandbox around the function `first`."""
+    first = command.process("first")
+    assert first is not None
+    return int(first["sandbox_pid"])
 
 
 def test_up_status_down(command: Command) -> None:
@@ -68,6 +76,18 @@ def test_a_function_is_in_a_sandbox(command: Command) -> None:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     assert all(int(status[name], 16) == 0 for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"))
     assert status["NoNewPrivs"].strip() == "1"
+    mounts = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+    assert {fields[5].split(",")[0] for fields in mounts if fields[4].startswith("/proc")} == {"ro"}
+    # What the function is refused: the sandbox's own command line, with another program in the function's place.
+    box = Path(f"/proc/{first_sandbox(command)}/cmdline").read_bytes().decode().split("\0")
+    box = box[: box.index("--remount-ro", box.index("--chdir"))]
+    box += ["--ro-bind", "/bin", "/bin", "--ro-bind", "/lib", "/lib", "--ro-bind", "/lib64", "/lib64", "--"]
+    for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/nr_hugepages"):
+        opened = subprocess.run([*box, "/bin/sh", "-c", f": >>{path}"], capture_output=True, text=True, check=False)
+        assert opened.returncode != 0
+        assert "Read-only file system" in opened.stderr
+    nested = subprocess.run([*box, "/bin/unshare", "--user", "true"], capture_output=True, text=True, check=False)
+    assert "unshare failed" in nested.stderr
     root = Path(f"/proc/{pid}/root")
     seen = {path.name for path in root.iterdir()}
     assert seen <= {"dev", "lib", "lib64", "proc", "run", "sys", "tailrace-vnf", "tmp", "usr"}
