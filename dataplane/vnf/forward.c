@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rte_ethdev.h>
@@ -19,10 +20,8 @@
 #include "forward.h"
 
 enum {
-	BURST = 32,
-	/* Tries at a full ring before a frame is dropped: some 100 us, after which the receiver is not merely busy. */
-	SEND_TRIES = 4096,
-	EVENTS = 3, /* two ports and the wake-up */
+	EVENTS = 3,		/* two ports and the wake-up */
+	FULL_SLEEP = 50 * 1000, /* ns between two tries at a full port, on a shared core */
 };
 
 /* One writer, so a plain sum; atomic for those who read it meanwhile. */
@@ -32,41 +31,63 @@ static inline void count(_Atomic uint64_t *counter, uint64_t more)
 			      memory_order_relaxed);
 }
 
-static void send_all(struct forward *forward, uint16_t in, struct rte_mbuf **burst, uint16_t nb_frames)
+/* Hand over as much of what is held from a port as the other one takes; returns how many frames that is. */
+static uint16_t send_held(struct forward *forward, uint16_t in)
 {
-	uint16_t out = forward->ports[!in].port;
-	uint16_t nb_sent = rte_eth_tx_burst(out, 0, burst, nb_frames);
+	struct forward_held *held = &forward->held[in];
+	uint16_t nb_sent = rte_eth_tx_burst(forward->ports[!in].port, 0, held->frames + held->first, held->nb_frames);
 
-	for (int tries = 0; unlikely(nb_sent < nb_frames) && tries < SEND_TRIES; tries++) {
-		rte_pause();
-		nb_sent += rte_eth_tx_burst(out, 0, burst + nb_sent, nb_frames - nb_sent);
-	}
+	held->first += nb_sent;
+	held->nb_frames -= nb_sent;
 	count(&forward->counters[in].sent, nb_sent);
-	if (unlikely(nb_sent < nb_frames)) {
-		count(&forward->counters[in].drop_full, nb_frames - nb_sent);
-		rte_pktmbuf_free_bulk(burst + nb_sent, nb_frames - nb_sent);
-	}
+	return nb_sent;
 }
 
-/* Forward what one burst from each port brings; returns how many frames came. */
+/* Forward what one burst from each port brings; returns how many frames came, or went of those held. */
 static inline uint32_t forward_once(struct forward *forward)
 {
-	uint32_t nb_received = 0;
+	uint32_t nb_moved = 0;
 
 	for (uint16_t in = 0; in < 2; in++) {
-		struct rte_mbuf *burst[BURST];
-		uint16_t nb_frames = rte_eth_rx_burst(forward->ports[in].port, 0, burst, BURST), nb_kept;
+		struct forward_held *held = &forward->held[in];
+		uint16_t nb_frames;
 
+		/* A full receiver is waited for, and what comes meanwhile stays in its sender's ring: so back pressure
+		 * reaches the chain's beginning, and only the switch, which knows the port's name, drops. */
+		if (unlikely(held->nb_frames > 0)) {
+			nb_moved += send_held(forward, in);
+			continue;
+		}
+		nb_frames = rte_eth_rx_burst(forward->ports[in].port, 0, held->frames, FORWARD_BURST);
 		if (nb_frames == 0)
 			continue;
-		nb_received += nb_frames;
+		nb_moved += nb_frames;
 		count(&forward->counters[in].received, nb_frames);
-		nb_kept = forward->function->process(burst, nb_frames, in);
-		if (unlikely(nb_kept < nb_frames))
-			count(&forward->counters[in].drop_function, nb_frames - nb_kept);
-		send_all(forward, in, burst, nb_kept);
+		held->first = 0;
+		held->nb_frames = forward->function->process(held->frames, nb_frames, in);
+		if (unlikely(held->nb_frames < nb_frames))
+			count(&forward->counters[in].drop_function, nb_frames - held->nb_frames);
+		if (likely(held->nb_frames > 0))
+			send_held(forward, in);
 	}
-	return nb_received;
+	return nb_moved;
+}
+
+static inline bool holds(const struct forward *forward)
+{
+	return forward->held[0].nb_frames > 0 || forward->held[1].nb_frames > 0;
+}
+
+/* At the end, what nobody has taken is dropped and counted. */
+static void drop_held(struct forward *forward)
+{
+	for (int in = 0; in < 2; in++) {
+		struct forward_held *held = &forward->held[in];
+
+		count(&forward->counters[in].drop_full, held->nb_frames);
+		rte_pktmbuf_free_bulk(held->frames + held->first, held->nb_frames);
+		held->nb_frames = 0;
+	}
 }
 
 static bool quitting(struct forward *forward)
@@ -116,6 +137,7 @@ static void disarm(struct forward *forward)
 
 static int run_interrupts(struct forward *forward)
 {
+	static const struct timespec full_sleep = {.tv_nsec = FULL_SLEEP};
 	int rc = watch(forward);
 
 	if (rc != 0)
@@ -125,6 +147,11 @@ static int run_interrupts(struct forward *forward)
 
 		if (forward_once(forward) > 0)
 			continue;
+		/* No interrupt tells of room in a full port, and who is to make room may be waiting for this core. */
+		if (unlikely(holds(forward))) {
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &full_sleep, NULL);
+			continue;
+		}
 		arm(forward);
 		/* A frame that came before the arming gave no interrupt. */
 		if (forward_once(forward) == 0) {
@@ -184,11 +211,14 @@ int forward_open(struct forward *forward)
 int forward_run(void *context)
 {
 	struct forward *forward = context;
+	int rc = 0;
 
 	if (forward->interrupts)
-		return run_interrupts(forward);
-	run_polling(forward);
-	return 0;
+		rc = run_interrupts(forward);
+	else
+		run_polling(forward);
+	drop_held(forward);
+	return rc;
 }
 
 void forward_quit(struct forward *forward)

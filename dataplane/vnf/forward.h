@@ -4,6 +4,9 @@
  *
  * Polling, the thread never sleeps.  With interrupts it sleeps as soon as both ports are empty; to lose no
  * wake-up it looks once more after arming the interrupts and before sleeping.
+ *
+ * A function does not drop what the other port does not take: it holds the burst and receives no more on that side
+ * until the port has taken it.  So a full receiver is felt at the beginning of a chain, however long the chain is.
  */
 #ifndef TAILRACE_VNF_FORWARD_H
 #define TAILRACE_VNF_FORWARD_H
@@ -19,7 +22,14 @@ struct forward_counters { /* of the frames that came in at one port; the forward
 	_Atomic uint64_t received;
 	_Atomic uint64_t sent;		/* at the other port */
 	_Atomic uint64_t drop_function; /* freed by the function */
-	_Atomic uint64_t drop_full;	/* the other port's transmit ring stayed full */
+	_Atomic uint64_t drop_full;	/* still held at the end: the other port did not take them */
+};
+
+enum { FORWARD_BURST = 32 };
+
+struct forward_held { /* frames from one port that the other one has not taken yet */
+	struct rte_mbuf *frames[FORWARD_BURST];
+	uint16_t first, nb_frames;
 };
 
 struct forward {
@@ -27,6 +37,7 @@ struct forward {
 	bool interrupts;
 	struct device ports[2];
 	struct forward_counters counters[2];
+	struct forward_held held[2];
 	_Atomic uint64_t sleeps;
 	int wake_fd; /* eventfd: ends a sleep */
 	_Atomic bool quit;

@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -421,6 +422,50 @@ def test_a_skeleton_forwards_every_frame(
         if vnf is not None and vnf.poll() is None:
             vnf.kill()
             vnf.wait()
+        if tester is not None:
+            assert tester.end() == 0
+        assert switch.end() == 0
+
+
+@pytest.mark.parametrize("mode", ["poll", "interrupt"])
+def test_a_full_receiver_is_felt_at_the_chains_beginning(
+    binaries: Path, tmp_path: Path, program: Path, mode: str
+) -> None:
+    switch = RunningSwitch(
+        binaries / "switch/tailrace-switch", tmp_path, "--idle", "pause", "--backpressure-us", "10000000"
+    )
+    names = ["a", "first.0", "first.1", "second.0", "second.1", "b"]
+    functions: list[subprocess.Popen[bytes]] = []
+    tester = None
+    try:
+        paths = {name: switch.add_guest(name) for name in names}
+        switch.call("chain.set", name="chain", ports=names)
+        for name in ("first", "second"):
+            argv: list[str | Path] = [binaries / "vnf/tailrace-vnf", "skeleton", "--mode", mode]
+            argv += [f"--port=vhost:{paths[f'{name}.{side}']}" for side in (0, 1)]
+            functions.append(subprocess.Popen(argv, stdout=subprocess.PIPE))
+        tester = RunningTester(program, tmp_path, {name: f"vhost:{paths[name]}" for name in "ab"})
+        for name in names:
+            switch.wait_state(name, "up")
+        functions[1].send_signal(signal.SIGSTOP)
+        tester.start([stream("there", "a", "b", 20_000)], 1.0, wait=5.0)
+        # More than the rings take on the way, so the rest stays with who sends.
+        time.sleep(1.2)
+        functions[1].send_signal(signal.SIGCONT)
+        (there,) = tester.wait_end()["streams"]
+        assert there["unsent"] > 0
+        assert there["lost"] == there["duplicate"] == there["out_of_sequence"] == 0
+        for function in functions:
+            function.terminate()
+            output, _ = function.communicate(timeout=20)
+            for port in json.loads(output)["ports"]:
+                assert port["drop_full"] == port["drop_function"] == 0
+                assert port["received"] == port["sent"]
+    finally:
+        for function in functions:
+            if function.poll() is None:
+                function.kill()
+                function.wait()
         if tester is not None:
             assert tester.end() == 0
         assert switch.end() == 0
