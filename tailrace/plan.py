@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tailrace.errors import Mistake
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place
 from tailrace.host.process import real_time_refusal
 from tailrace.spec import Spec
 from tailrace.spec.model import TESTER_ENDS
+from tailrace.spec.units import show_size
 
 #: DPDK's memory of a function and of the tester: packet buffers and rings.
 FUNCTION_BUFFERS_MIB = 64
@@ -131,8 +134,9 @@ def make_plan(
     huge: bool = True,
     cpus: Sequence[Cpu] | None = None,
     real_time: str | bool | None = True,
+    memory: int | None = None,
 ) -> Plan:
-    """The plan for a spec on this machine (or on `cpus`).
+    """The plan for a spec on this machine (or on `cpus`, with `memory` bytes). Raises Mistake if it cannot be had here.
 
     `real_time` True asks the kernel whether real-time priorities may be used; otherwise it is the refusal, or None.
     """
@@ -157,6 +161,7 @@ def make_plan(
         ends = {chain.path[0].name, chain.path[-1].name}
         inner = tuple(str(hop.name) for hop in chain.path[1:-1])
         chains.append(PlannedChain(name, tuple(names), inner, ends == set(TESTER_ENDS)))
+    _check_memory(spec, used, memory)
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     placement = place(
         cpus if cpus is not None else allowed_cpus(),
@@ -185,6 +190,17 @@ def make_plan(
         huge=huge,
         notes=tuple(notes),
     )
+
+
+def _check_memory(spec: Spec, used: Sequence[str], memory: int | None) -> None:
+    """A limit above what there is limits nothing: the machine would run out first."""
+    total = memory if memory is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in used:
+        if spec.functions[name].memory > total:
+            raise Mistake(
+                f"functions.{name}.memory: {show_size(spec.functions[name].memory)} is more than this machine has "
+                f"({total >> 20}MiB); expected less"
+            )
 
 
 def _device_port(uri: str) -> str:

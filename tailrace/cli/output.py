@@ -99,7 +99,8 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
         if finished.report is not None:
             console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)
     if finished.error is not None:
-        kept = f"{len(finished.run.trials)} trials" if finished.run.trials else "no trial"
+        count = len(finished.run.trials)
+        kept = f"{count} trial{'' if count == 1 else 's'}" if count else "no trial"
         error_line(f"the run is not valid: {finished.error}; what was measured ({kept}) is in {finished.folder}")
         return finished.error.exit_status
     if not finished.run.valid:

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tailrace.spec.model import TESTER_ENDS, Chain, Device, Fabric, Function, Hop, Latency, Spec, Test
+from tailrace.spec import units
+from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Device, Fabric, Function, Hop, Latency, Spec, Test
 from tailrace.spec.position import Document, Location, Position, SpecError, parse_document, read_document
 
 #: The model that a location in the spec belongs to; `None` stands for any name or index.
@@ -90,6 +91,7 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
     written = _written(document, location)
     kind = details["type"]
     position = document.value(written)
+    value = units.shown(details["input"])
     if kind == "extra_forbidden":
         around = location[:-1]
         model = _model_at(around)
@@ -106,7 +108,7 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
     elif kind == "value_error":
         message = str(details["ctx"]["error"])
     elif kind == "literal_error":
-        message = f"{details['input']!r} is unknown in {_shown(written)}; expected {details['ctx']['expected']}"
+        message = f"{value} is unknown in {_shown(written)}; expected {details['ctx']['expected']}"
     elif kind == "string_pattern_mismatch" and details["loc"][-1] == "[key]":
         position = document.key(written)
         message = (
@@ -124,7 +126,7 @@ def _plain(details: ErrorDetails) -> str:
         return "a group of keys"
     if isinstance(value, list):
         return "a list"
-    return "nothing" if value is None else repr(value)
+    return units.shown(value)
 
 
 def _expected(details: ErrorDetails, location: Location) -> str:
@@ -153,6 +155,12 @@ def _cross_check(document: Document, spec: Spec) -> list[SpecError]:
 
     used: dict[str, str] = {}
     known = ", ".join(spec.functions) or "none is defined"
+    for name in spec.functions:
+        if name in RESERVED_NAMES:
+            problem(
+                document.key(("functions", name)),
+                f"the name {name!r} is Tailrace's own ({RESERVED_NAMES[name]}); expected another name for the function",
+            )
     for name, chain in spec.chains.items():
         if name in spec.functions:
             problem(

@@ -6,6 +6,7 @@ from these models (`tailrace.spec.schema`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,10 @@ SMALLEST_FRAME = 64
 LARGEST_FRAME = 1518
 MOST_FLOWS = 1_000_000
 TESTER_ENDS = ("tester.a", "tester.b")
+#: Names that stand beside the functions' own: of processes, logs and ports.
+RESERVED_NAMES = {"switch": "the switch", "tester": "the tester, whose ends are tester.a and tester.b"}
+LEAST_MEMORY = 128 << 20
+MOST_MEMORY = 1 << 40
 #: 7:4:1 of 64, 570 and 1518 B: a mean of 353.8 B.
 IMIX_FRAMES = (64, 570, 1518)
 IMIX_WEIGHTS = (7, 4, 1)
@@ -107,9 +112,19 @@ class Function(_Model):
     @field_validator("memory")
     @classmethod
     def _memory_in_range(cls, value: int) -> int:
-        if value < 128 << 20:
+        if value < LEAST_MEMORY:
             raise ValueError(f"{units.show_size(value)} is too little to start in; expected at least 128MiB")
+        if value > MOST_MEMORY:
+            raise ValueError(f"{units.show_size(value)} is more than any machine has; expected at most 1024GiB")
         return value
+
+
+INTERFACE_NAME = "expected 1 to 15 characters without '/', ',' or white space, such as veth0"
+
+
+def is_interface_name(text: str) -> bool:
+    """Whether Linux could have an interface of this name, and DPDK, which reads a comma as a separator, open it."""
+    return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/,\s\x00-\x1f\x7f]", text)
 
 
 class Device(_Model):
@@ -117,11 +132,23 @@ class Device(_Model):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    interface: str | None = Field(None, alias="if", min_length=1, max_length=15, description="a Linux interface")
+    interface: str | None = Field(
+        None,
+        alias="if",
+        json_schema_extra={"minLength": 1, "maxLength": 15},
+        description="a Linux interface, its name without '/', ',' or white space",
+    )
     pci: str | None = Field(
         None, pattern=r"^[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$", description="a PCI address"
     )
     vdev: str | None = Field(None, min_length=1, description="arguments of a DPDK virtual device")
+
+    @field_validator("interface")
+    @classmethod
+    def _an_interface_name(cls, value: str | None) -> str | None:
+        if value is not None and not is_interface_name(value):
+            raise ValueError(f"{value!r} is no interface's name; {INTERFACE_NAME}")
+        return value
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Device:
@@ -155,7 +182,7 @@ def _expand_hop(value: Any) -> Any:
     if isinstance(value, dict | Hop):
         return value
     raise ValueError(
-        f"{value!r} is no place on a chain; "
+        f"{units.shown(value)} is no place on a chain; "
         "expected a function's name, tester.a, tester.b, or a device such as {if: veth0}"
     )
 
@@ -196,7 +223,7 @@ def _check_frame(value: Any) -> Any:
     if value == "imix":
         return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is no frame size; {expected}")
+        raise ValueError(f"{units.shown(value)} is no frame size; {expected}")
     if not SMALLEST_FRAME <= value <= LARGEST_FRAME:
         raise ValueError(f"{value} is out of range; {expected}")
     return value

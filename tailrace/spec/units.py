@@ -20,6 +20,25 @@ RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(%|pps|kpps|Mpps|Gpps)$"
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(KiB|MiB|GiB)$"
 
 
+#: Beyond any line: 64-byte frames fill 400 Gbit/s at 0.6 Gpps.
+MOST_PPS = 1e9
+
+
+def shown(value: Any) -> str:
+    """A value in a message: as it was written, not as Python holds it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a group of keys"
+    if isinstance(value, bytes):
+        return "binary data"
+    return repr(value) if isinstance(value, str | int | float) else f"'{value}'"
+
+
 @dataclass(frozen=True)
 class Rate:
     """How fast to send in each direction: packets a second, or a fraction of the no-loss rate."""
@@ -40,10 +59,10 @@ class Rate:
 def _split(value: Any, kind: str, example: str, units: dict[str, Any]) -> tuple[float, str]:
     expected = f"expected {kind} such as {example} (units: {', '.join(units)})"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not {kind}; {expected}")
+        raise ValueError(f"{shown(value)} is not {kind}; {expected}")
     match = _QUANTITY.match(str(value))
     if match is None:
-        raise ValueError(f"{value!r} is not {kind}; {expected}")
+        raise ValueError(f"{shown(value)} is not {kind}; {expected}")
     number, unit = match.groups()
     if unit == "":
         raise ValueError(f"{value} has no unit; {expected}")
@@ -79,6 +98,8 @@ def parse_rate(value: Any) -> Rate:
         if number > 100:
             raise ValueError(f"{value} is more than the no-loss rate; expected at most 100%")
         return Rate(fraction=number / 100)
+    if number * RATES[unit] > MOST_PPS:
+        raise ValueError(f"{value} is more than any line carries; expected at most 1Gpps")
     return Rate(pps=number * RATES[unit])
 
 

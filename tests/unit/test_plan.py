@@ -117,6 +117,13 @@ def test_a_plan_says_all_and_is_the_same_for_the_same() -> None:
     assert len(plan.lines()) > 8
 
 
+def test_more_memory_than_the_machine_has_is_refused() -> None:
+    spec = parse_spec(TWO.replace("first: skeleton", "first: {kind: skeleton, memory: 8GiB}"), "s")
+    assert make_plan(spec, cpus=cpus(2), real_time=None, memory=8 << 30).functions[0].memory_bytes == 8 << 30
+    with pytest.raises(Mistake, match=r"functions\.first\.memory: 8GiB is more than this machine has \(4096MiB\)"):
+        make_plan(spec, cpus=cpus(2), real_time=None, memory=4 << 30)
+
+
 def test_a_plan_without_a_tester_has_no_place_for_one() -> None:
     spec = parse_spec("functions: {a: skeleton}\nchains: {v: [{if: x}, a, {vdev: 'net_null0,copy=1'}]}\n", "s")
     plan = make_plan(spec, cpus=cpus(2), real_time="Operation not permitted")

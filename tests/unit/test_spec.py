@@ -83,6 +83,54 @@ WRONG = {
     ),
     "a size for a rate": (CHAIN + "tests:\n  - latency: {rate: 2GiB}\n", "s.yaml:3:21: '2GiB' is not a rate", "1Mpps"),
     "more than everything": (CHAIN + "tests:\n  - latency: {rate: 120%}\n", "s.yaml:3:21: 120%", "at most 100%"),
+    "more than any line": (
+        CHAIN + "tests:\n  - latency: {rate: 5Gpps}\n",
+        "s.yaml:3:21: 5Gpps is more",
+        "at most 1Gpps",
+    ),
+    "more than any machine": (
+        "functions: {a: {kind: skeleton, memory: 1025GiB}}\n" + CHAIN,
+        "s.yaml:1:41: 1025GiB is more than any machine has",
+        "expected at most 1024GiB",
+    ),
+    "a function named as the switch": (
+        "functions:\n  switch: skeleton\n" + CHAIN,
+        "s.yaml:2:3: the name 'switch' is Tailrace's own",
+        "expected another name",
+    ),
+    "a function named as the tester": (
+        "functions: {tester: skeleton}\nchains: {v: [tester.a, tester, tester.b]}\n",
+        "s.yaml:1:13: the name 'tester' is Tailrace's own",
+        "expected another name",
+    ),
+    "an interface with a comma": (
+        'chains: {v: [tester.a, {if: "veth0,x=1"}]}\n',
+        "s.yaml:1:29: 'veth0,x=1' is no interface's name",
+        "1 to 15 characters",
+    ),
+    "an interface that is a path": ("chains: {v: [{if: a/b}, tester.a]}\n", "s.yaml:1:19: 'a/b' is no", "without '/'"),
+    "an interface without a name": ("chains: {v: [{if: ''}, tester.a]}\n", "s.yaml:1:19: '' is no", "such as veth0"),
+    "an interface of 16 letters": (
+        "chains: {v: [{if: abcdefghijklmnop}, tester.a]}\n",
+        "s.yaml:1:19: ",
+        "15 characters",
+    ),
+    "a date for a function": (
+        "functions: {a: 2026-01-02}\n" + CHAIN,
+        "s.yaml:1:16: '2026-01-02' in functions.a",
+        "expected the keys kind, memory",
+    ),
+    "a date for a duration": (
+        CHAIN + "tests:\n  - latency: {duration: 2026-01-02}\n",
+        "s.yaml:3:25: '2026-01-02' is not a duration",
+        "expected a duration such as 60s",
+    ),
+    "a date for a frame": (
+        CHAIN + "tests:\n  - latency: {frames: [2026-01-02]}\n",
+        "s.yaml:3:24: '2026-01-02' is",
+        "imix",
+    ),
+    "nothing for a rate": (CHAIN + "tests:\n  - latency: {rate: }\n", "s.yaml:3:20: nothing is not a rate", "1Mpps"),
     "frame too small": (CHAIN + "tests:\n  - latency: {frames: [64, 13]}\n", "s.yaml:3:28: 13 is out of", "64 to 1518"),
     "unknown kind": (
         "functions: {a: bones}\n" + CHAIN,
