@@ -17,7 +17,8 @@ from tailrace.results import ResultError, Trial
 from tailrace.spec import Rate
 
 #: Of the frames offered, how many the tester may have failed to send for a rate to count as kept. On a shared core a
-#: scheduler's tick costs it some; they are reported as unsent, and are never lost.
+#: scheduler's tick costs it some; also a device that takes frames late makes some. They are shown as unsent, and are
+#: never lost.
 UNSENT_TOLERANCE = 0.02
 #: Seconds to wait for the last frames: of a search's trial, and of a measured one.
 SEARCH_WAIT = 0.06
@@ -69,13 +70,13 @@ class Case:
 
 
 def is_whole(result: dict[str, Any]) -> bool:
-    """Whether every frame that was sent came back, once and in order."""
-    faults = ("lost", "duplicate", "out_of_sequence", "beyond_window")
+    """Whether every frame that was sent came back, once and in order, and nothing else came."""
+    faults = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
     return not any(stream[fault] for stream in result["streams"] for fault in faults)
 
 
 def kept_up(result: dict[str, Any], rate: float, seconds: float) -> bool:
-    """Whether the tester sent what it was asked to send; a rate of 0 asks for as much as it can."""
+    """Whether the tester sent what it was asked to, but for `UNSENT_TOLERANCE`; a rate of 0 is as much as it can."""
     if rate == 0:
         return all(stream["sent"] for stream in result["streams"])
     least = (1 - UNSENT_TOLERANCE) * rate * seconds - 1
@@ -128,10 +129,11 @@ def measure_case(
             break
         lost = sum(stream["lost"] for stream in result["streams"])
         bad = sum(stream["duplicate"] + stream["out_of_sequence"] for stream in result["streams"])
+        foreign = sum(stream["foreign"] for stream in result["streams"])
         sent, unsent = (sum(stream[key] for stream in result["streams"]) for key in ("sent", "unsent"))
         keep.note(
             f"{case.name}: a trial at {rate / 1e6:.4g} Mpps lost {lost} of {sent} frames sent "
-            f"({bad} duplicated or out of sequence, {unsent} unsent), "
+            f"({bad} duplicated or out of sequence, {foreign} foreign, {unsent} unsent), "
             f"so the rate was lowered by {1 - RETRY_FACTOR:.0%} and the trial repeated"
         )
         no_loss *= RETRY_FACTOR
