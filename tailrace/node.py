@@ -16,6 +16,7 @@ from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
 from tailrace.host.interface import changes_for, check_interface, set_offloads
 from tailrace.host.launch import Launcher
+from tailrace.host.pci import check_pci
 from tailrace.host.process import how_it_ended, reap
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import HugePages, Offloads, Process, State
@@ -67,6 +68,8 @@ class Node:
                 )
             if port.device is not None and port.device.startswith("if:"):
                 check_interface(port.device.removeprefix("if:"))
+            if port.device is not None and port.device.startswith("pci:"):
+                check_pci(port.device.removeprefix("pci:"))
 
     def prepare(self) -> None:
         """Makes the machine ready, before any process is started. Raises Mistake or Failure with the cure."""

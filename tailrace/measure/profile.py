@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,13 @@ from typing import Any
 
 from tailrace.errors import Mistake
 from tailrace.spec.model import IMIX_FRAMES, IMIX_WEIGHTS, LARGEST_FRAME, SMALLEST_FRAME
+
+_ETHERNET = 1
+_PCAP_HEADER = 24
+#: Time stamps in µs, in ns, and a variant of the first that libpcap reads too.
+_PCAP_MAGIC = (0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34)
+#: pcapng: the type of the first block, the mark of its byte order, and the type of an interface's block.
+_SECTION, _BYTE_ORDER, _INTERFACE = b"\x0a\x0d\x0d\x0a", 0x1A2B3C4D, 1
 
 
 @dataclass(frozen=True)
@@ -36,13 +44,31 @@ def profile(frames: int | str, flows: int = 1) -> Profile:
 
 
 def capture(path: Path) -> Profile:
-    """The frames of a capture file. Raises Mistake if it cannot be read."""
+    """The frames of a capture file. Raises Mistake if it cannot be read, or holds no Ethernet frames."""
     try:
-        with path.open("rb"):
-            pass
+        with path.open("rb") as file:
+            start = file.read(4096)
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}; expected a capture file (pcap)") from None
+    link = _link_type(start)
+    if link is None:
+        raise Mistake(f"{path}: this is no capture file; expected a pcap or pcapng file, as `tcpdump -w` writes it")
+    if link != _ETHERNET:
+        raise Mistake(f"{path}: a capture of link type {link}; expected one of Ethernet frames (link type 1)")
     return Profile("pcap", {"pcap": str(path.absolute())})
+
+
+def _link_type(start: bytes) -> int | None:
+    """The link type that a capture file begins with (IETF draft-ietf-opsawg-pcap and -pcapng); None if it is none."""
+    for order in ("<", ">"):
+        if len(start) >= _PCAP_HEADER and struct.unpack_from(f"{order}I", start)[0] in _PCAP_MAGIC:
+            return int(struct.unpack_from(f"{order}I", start, 20)[0] & 0xFFFF)
+        if start[:4] == _SECTION and start[8:12] == struct.pack(f"{order}I", _BYTE_ORDER):
+            (section,) = struct.unpack_from(f"{order}I", start, 4)
+            if section + 10 > len(start) or struct.unpack_from(f"{order}I", start, section)[0] != _INTERFACE:
+                return None
+            return int(struct.unpack_from(f"{order}H", start, section + 8)[0])
+    return None
 
 
 def parse_frames(text: str) -> list[int | str]:

@@ -10,11 +10,14 @@ from typing import Any
 
 from tailrace.control import INVALID_PARAMS, Control, ControlError, ControlLost, connect_when_ready
 from tailrace.errors import Failure, Fault, Mistake
+from tailrace.host.interface import check_interface
 from tailrace.host.launch import Launcher
+from tailrace.host.pci import check_pci
 from tailrace.host.place import Place
 from tailrace.host.process import Limits
 from tailrace.host.programs import own_program
 from tailrace.host.state import FilePath, Process
+from tailrace.spec.model import INTERFACE_NAME, is_interface_name
 
 TESTER = "tester"
 TESTER_PROGRAM = "tailrace-tester"
@@ -159,7 +162,7 @@ class Tester:
 def absolute_uri(uri: str) -> str:
     """A port's URI with its path made absolute, because the tester has a working directory of its own.
 
-    Raises Mistake if the URI is not one, or names a socket that is not there.
+    Raises Mistake if the URI is not one, or names a socket, an interface or a PCI device that is not there.
     """
     scheme, separator, rest = uri.partition(":")
     known = ("vhost", "vhost-server", "if", "pci", "vdev")
@@ -174,4 +177,10 @@ def absolute_uri(uri: str) -> str:
         if scheme == "vhost-server" and path.exists():
             raise Mistake(f"{uri}: {path} exists; end what uses it, or remove it with `rm {path}`")
         return f"{scheme}:{path}"
+    if scheme == "if":
+        if not is_interface_name(rest):
+            raise Mistake(f"{uri}: {rest!r} is no interface's name; {INTERFACE_NAME}")
+        check_interface(rest)
+    if scheme == "pci":
+        check_pci(rest)
     return uri

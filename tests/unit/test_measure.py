@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.latency import Case, is_whole, kept_up, measure_case, outcome
-from tailrace.measure.profile import parse_frames, profile
+from tailrace.measure.profile import capture, parse_frames, profile
 from tailrace.measure.search import Outcome, SearchOptions, search
 from tailrace.measure.tester import Stopped, absolute_uri
 from tailrace.spec import Rate
@@ -85,6 +87,7 @@ def result(rate: float, seconds: float, *, lost: int = 0, unsent: float = 0.0, m
         "duplicate": 0,
         "out_of_sequence": 0,
         "beyond_window": 0,
+        "foreign": 0,
     }
     return {"streams": [dict(stream), dict(stream)], "duration": seconds}
 
@@ -92,6 +95,11 @@ def result(rate: float, seconds: float, *, lost: int = 0, unsent: float = 0.0, m
 def test_what_counts_as_whole_and_kept() -> None:
     assert is_whole(result(1e6, 1.0))
     assert not is_whole(result(1e6, 1.0, lost=1))
+    for fault in ("duplicate", "out_of_sequence", "beyond_window", "foreign"):
+        faulty = result(1e6, 1.0)
+        faulty["streams"][1][fault] = 1
+        assert not is_whole(faulty), fault
+        assert not outcome(faulty, 1e6, 1.0).clean
     assert kept_up(result(1e6, 1.0, unsent=0.01), 1e6, 1.0)
     assert not kept_up(result(1e6, 1.0, unsent=0.1), 1e6, 1.0)
     assert not kept_up(result(1e5, 1.0), 1e6, 1.0)
@@ -201,7 +209,39 @@ def test_profiles() -> None:
     )
 
 
-@pytest.mark.parametrize("uri", ["", "vhost", "vhost:", "tcp:1", "/a.sock", "vhost:/nowhere.sock"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_capture_file_is_known_by_its_beginning(tmp_path: Path, order: str) -> None:
+    path = tmp_path / "t.pcap"
+
+    def pcap(link: int) -> bytes:
+        return struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
+
+    def pcapng(link: int) -> bytes:
+        section = struct.pack(f"{order}IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+        return section + struct.pack(f"{order}IIHHII", 1, 20, link, 0, 0, 20)
+
+    for form in (pcap, pcapng):
+        path.write_bytes(form(1))
+        assert capture(path).traffic == {"pcap": str(path)}
+        path.write_bytes(form(113))
+        with pytest.raises(Mistake, match="a capture of link type 113"):
+            capture(path)
+        path.write_bytes(form(1)[:-12])
+        with pytest.raises(Mistake, match="this is no capture file"):
+            capture(path)
+    for content in (b"", b"frames\n", b"\x0a\x0d\x0d\x0a"):
+        path.write_bytes(content)
+        with pytest.raises(Mistake, match="this is no capture file"):
+            capture(path)
+
+
+NO_PORTS = [
+    "", "vhost", "vhost:", "tcp:1", "/a.sock", "vhost:/nowhere.sock",
+    "if:no-such", "if:a,b", "if:a/b", "pci:zz", "pci:1", "pci:ffff:ff:1f.7", "pci:../0000:00:00.0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("uri", NO_PORTS)
 def test_ports_that_are_none(uri: str) -> None:
     with pytest.raises(Mistake):
         absolute_uri(uri)
