@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tailrace.bench import testpmd
-from tailrace.bench.model import OVS_DPDK, TAILRACE, HopResult, Pair, Side
+from tailrace.bench.model import OVS_DPDK, TAILRACE, HopResult, Pair, Side, steady_pairs
 from tailrace.bench.setting import CORE_TO_CORE, Cores, Setting, check_able, prepared
 from tailrace.bench.sides import SWITCHES, Switch
 from tailrace.bench.window import SETTLE_SECONDS, saturate
@@ -79,13 +79,13 @@ def run(plan: HopPlan, folder: Path, report: Reporter) -> HopResult:
     if plan.against == OVS_DPDK:
         ovs_dpdk.OvsDpdk.installed()
     with prepared(folder, cores, plan.pages, report) as setting:
-        pairs = [_pair(setting, plan, number) for number in range(plan.pairs)]
-        return HopResult(plan.frame, plan.seconds, pairs, setting.machine())
+        pairs, moved = steady_pairs(partial(_pair, setting, plan), plan.pairs)
+        return HopResult(plan.frame, plan.seconds, pairs, setting.machine(), moved)
 
 
 def _pair(setting: Setting, plan: HopPlan, number: int) -> Pair:
     """Each switch once."""
-    before = setting.core_to_core()
+    looks = [setting.core_to_core()]
     sides: dict[str, Side] = {}
     for name in plan.switches:
         label = f"pair {number + 1} of {plan.pairs}: {name}, {plan.frame} B"
@@ -94,7 +94,9 @@ def _pair(setting: Setting, plan: HopPlan, number: int) -> Pair:
             sides[name] = _side(setting, plan, name, partial(setting.report.advance, label))
         except Fault as error:
             raise Fault(f"{name}, {plan.frame} B: {error}") from None
-    return Pair(before, setting.core_to_core(), sides)
+        looks.append(setting.core_to_core())
+    between = looks[1] if len(looks) > 2 else None
+    return Pair(looks[0], looks[-1], sides, core_to_core_between_ns=between)
 
 
 def _side(setting: Setting, plan: HopPlan, name: str, step: Callable[[float], None]) -> Side:

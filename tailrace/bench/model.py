@@ -6,10 +6,10 @@ a pair, measured one right after the other, and the result is the median of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.errors import Fault
 
@@ -112,6 +112,8 @@ class Distance:
     """Round trip of a cache line between the switch's core and the load's, both otherwise idle, before the pair."""
     core_to_core_after_ns: float
     """The same after the pair."""
+    core_to_core_between_ns: float | None = field(default=None, kw_only=True)
+    """The same between the two sides; None where there is one side."""
 
     @property
     def near(self) -> bool:
@@ -119,16 +121,35 @@ class Distance:
 
     @property
     def steady(self) -> bool:
-        """Whether the cores were as near after the pair as before, so that both sides met the same machine."""
-        return self.near == (self.core_to_core_after_ns < NEAR_NS)
+        """Whether the cores were equally near at every look, so that both sides met the same machine."""
+        looks = (self.core_to_core_between_ns, self.core_to_core_after_ns)
+        return all(self.near == (look < NEAR_NS) for look in looks if look is not None)
 
     def distance_document(self) -> dict[str, Any]:
         return {
             "core_to_core_ns": round(self.core_to_core_ns, 1),
+            "core_to_core_between_ns": _rounded(self.core_to_core_between_ns, 1),
             "core_to_core_after_ns": round(self.core_to_core_after_ns, 1),
             "near": self.near,
             "steady": self.steady,
         }
+
+
+AnyPair = TypeVar("AnyPair", bound=Distance)
+
+
+def steady_pairs(measure: Callable[[int], AnyPair], count: int) -> tuple[list[AnyPair], list[AnyPair]]:
+    """`count` pairs during which the cores did not move, and those set aside because they did.
+
+    `measure` is told the number of the pair. It is called at most twice as often as pairs are wanted; where no pair was
+    steady, those that moved are all there is and are returned as the pairs.
+    """
+    steady: list[AnyPair] = []
+    moved: list[AnyPair] = []
+    while len(steady) < count and len(steady) + len(moved) < 2 * count:
+        pair = measure(len(steady))
+        (steady if pair.steady else moved).append(pair)
+    return (steady, moved) if steady else (moved, [])
 
 
 @dataclass(frozen=True)
@@ -167,6 +188,8 @@ class HopResult:
     seconds: float
     pairs: list[Pair]
     machine: dict[str, Any]
+    moved: list[Pair] = field(default_factory=list)
+    """Pairs set aside because the cores moved during them; they count in no median."""
 
     @property
     def ratio_cycles_median(self) -> float | None:
@@ -181,6 +204,7 @@ class HopResult:
             "frame": self.frame,
             "seconds": self.seconds,
             "pairs": [pair.document() for pair in self.pairs],
+            "moved": [pair.document() for pair in self.moved],
             "ratio_cycles_median": _rounded(self.ratio_cycles_median),
             "ratio_mpps_median": _rounded(self.ratio_mpps_median),
             "machine": self.machine,
@@ -257,6 +281,8 @@ class TesterResult:
     seconds: float
     pairs: list[TesterPair]
     machine: dict[str, Any]
+    moved: list[TesterPair] = field(default_factory=list)
+    """Pairs set aside because the cores moved during them; they count in no median."""
 
     @property
     def ratio_median(self) -> float:
@@ -269,6 +295,7 @@ class TesterResult:
             "flows": self.flows,
             "seconds": self.seconds,
             "pairs": [pair.document() for pair in self.pairs],
+            "moved": [pair.document() for pair in self.moved],
             "ratios": {"mpps": round(self.ratio_median, 3)},
             "machine": self.machine,
         }
@@ -359,5 +386,5 @@ def _median(values: list[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+def _rounded(value: float | None, digits: int = 3) -> float | None:
+    return None if value is None else round(value, digits)

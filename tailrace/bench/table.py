@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -44,8 +45,7 @@ def hop_table(result: HopResult) -> Group:
         "cycles: TSC cycles a packet, of the switch's polls that found packets.",
         "Mpps: both directions together. core to core: a cache line's round trip before the pair.",
     ]
-    if not all(pair.steady for pair in result.pairs):
-        notes.append("* the cores were moved nearer or farther during the pair: its sides met different machines.")
+    notes += _moved_notes(result.pairs, result.moved)
     if compared:
         notes.append("ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mpps; above 1 favours Tailrace.")
     notes.append(_machine_note(result.machine))
@@ -72,8 +72,7 @@ def tester_table(result: TesterResult) -> Group:
         "Mpps: frames received, both directions together, as the switch counted them for both.",
         "own count: by the tester, whole trial; lost: sent by the tester, never received. ratio: tester ÷ testpmd.",
     ]
-    if not all(pair.steady for pair in result.pairs):
-        notes.append("* the cores were moved nearer or farther during the pair: its sides met different machines.")
+    notes += _moved_notes(result.pairs, result.moved)
     notes.append(_machine_note(result.machine))
     return Group(table, *(Text(note, style="dim") for note in notes))
 
@@ -100,6 +99,14 @@ def switch_table(result: SwitchResult) -> Group:
         _machine_note(result.machine),
     ]
     return Group(table, Text(f"Memory: {memory}."), Text(traffic), *(Text(note, style="dim") for note in notes))
+
+
+def _moved_notes(pairs: Sequence[Distance], moved: Sequence[Distance]) -> list[str]:
+    if moved:
+        return [f"Set aside: {len(moved)} more, during which the cores moved nearer or farther; --json has them."]
+    if not all(pair.steady for pair in pairs):
+        return ["* the cores moved nearer or farther during the pair: its sides met different machines."]
+    return []
 
 
 def _machine_note(machine: dict[str, Any]) -> str:

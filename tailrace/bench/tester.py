@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tailrace.bench import testpmd
-from tailrace.bench.model import TESTER, TESTPMD, OwnCount, Rate, TesterPair, TesterResult, Window
+from tailrace.bench.model import TESTER, TESTPMD, OwnCount, Rate, TesterPair, TesterResult, Window, steady_pairs
 from tailrace.bench.setting import CORE_TO_CORE, Cores, Setting, check_able, check_alive, prepared
 from tailrace.bench.sides import TailraceSwitch
 from tailrace.bench.testpmd import Traffic
@@ -80,8 +81,8 @@ def run(plan: TesterPlan, folder: Path, report: Reporter) -> TesterResult:
     check_able("bench tester", (CORE_TO_CORE, "tailrace-switch", TESTER_PROGRAM))
     testpmd.program()
     with prepared(folder, cores, plan.pages, report) as setting:
-        pairs = [_pair(setting, plan, number) for number in range(plan.pairs)]
-        return TesterResult(plan.frame, plan.flows, plan.seconds, pairs, setting.machine())
+        pairs, moved = steady_pairs(partial(_pair, setting, plan), plan.pairs)
+        return TesterResult(plan.frame, plan.flows, plan.seconds, pairs, setting.machine(), moved)
 
 
 def _pair(setting: Setting, plan: TesterPlan, number: int) -> TesterPair:
@@ -91,9 +92,10 @@ def _pair(setting: Setting, plan: TesterPlan, number: int) -> TesterPair:
     with _hop(setting, plan, label, TESTER) as (switch, sockets, progress):
         window, own = _with_tester(setting, plan, switch, sockets, progress)
         tester = Rate.of(window)
+    between = setting.core_to_core()
     with _hop(setting, plan, label, TESTPMD) as (switch, sockets, progress):
         plain = Rate.of(saturate(setting, switch, sockets, plan.frame, plan.seconds, progress))
-    return TesterPair(before, setting.core_to_core(), tester, own, plain)
+    return TesterPair(before, setting.core_to_core(), tester, own, plain, core_to_core_between_ns=between)
 
 
 @contextmanager

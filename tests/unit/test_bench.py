@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tailrace.bench.hop import HopPlan
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Counters, HopResult, Pair, Side
+from tailrace.bench.model import OVS_DPDK, TAILRACE, Counters, HopResult, Pair, Side, steady_pairs
 from tailrace.bench.table import hop_table
 from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
 from tailrace.bench.window import SETTLE_SECONDS, check_whole, measure_window
@@ -229,3 +229,25 @@ def test_cores_are_two_numbers() -> None:
     assert _parse_cores("1,0") == (1, 0)
     with pytest.raises(Mistake, match="such as 1,0"):
         _parse_cores("1")
+
+
+def test_pairs_during_which_the_cores_moved_are_set_aside_and_measured_again() -> None:
+    looks = iter([(80, 80, 80), (80, 350, 350), (350, 350, 350), (350, 80, 350), (350, 350, 350)])
+
+    numbers = []
+
+    def measure(number: int) -> Pair:
+        numbers.append(number)
+        before, between, after = next(looks)
+        return Pair(before, after, {}, core_to_core_between_ns=between)
+
+    steady, moved = steady_pairs(measure, 3)
+    assert [pair.near for pair in steady] == [True, False, False]
+    assert [pair.core_to_core_between_ns for pair in moved] == [350, 80]
+    assert numbers == [0, 1, 1, 2, 2]
+
+
+def test_where_the_cores_never_rest_what_there_is_is_shown() -> None:
+    pairs, moved = steady_pairs(lambda _: Pair(80.0, 350.0, {}), 2)
+    assert len(pairs) == 4 and not moved
+    assert not any(pair.document()["steady"] for pair in pairs)

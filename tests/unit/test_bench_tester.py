@@ -71,6 +71,7 @@ def test_the_ratio_is_the_median_of_the_pairs_ratios() -> None:
         "tester",
         "testpmd",
         "core_to_core_ns",
+        "core_to_core_between_ns",
         "core_to_core_after_ns",
         "near",
         "steady",
