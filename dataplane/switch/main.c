@@ -15,6 +15,7 @@
 #include "common/eal.h"
 #include "common/grace.h"
 #include "common/log.h"
+#include "common/option.h"
 #include "common/stop.h"
 #include "switch/switch.h"
 
@@ -37,23 +38,10 @@ static const char usage[] =
 
 struct options {
 	const char *control, *page;
-	unsigned long core, backpressure_us, memory;
+	long core, backpressure_us, memory;
 	enum worker_idle idle;
 	bool pci;
 };
-
-/* A whole number of an option.  Returns 0, or -1 after logging. */
-static int number(const char *option, const char *text, unsigned long most, unsigned long *value)
-{
-	char *end;
-
-	errno = 0;
-	*value = strtoul(text, &end, 10);
-	if (errno == 0 && *end == '\0' && end != text && text[0] != '-' && *value <= most)
-		return 0;
-	log_error("--%s %s: expected a whole number from 0 to %lu", option, text, most);
-	return -1;
-}
 
 /* Returns 0 to go on, or the exit status plus one. */
 static int parse(int argc, char **argv, struct options *options)
@@ -67,7 +55,8 @@ static int parse(int argc, char **argv, struct options *options)
 	};
 	int option;
 
-	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1)
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1)
 		switch (option) {
 		case 'c':
 			options->control = optarg;
@@ -76,16 +65,13 @@ static int parse(int argc, char **argv, struct options *options)
 			options->page = optarg;
 			break;
 		case 'n':
-			if (number("core", optarg, 1023, &options->core) != 0)
-				return 3;
+			options->core = option_number("core", optarg, 0, 1023);
 			break;
 		case 'm':
-			if (number("memory", optarg, 1 << 20, &options->memory) != 0)
-				return 3;
+			options->memory = option_number("memory", optarg, 0, 1 << 20);
 			break;
 		case 'b':
-			if (number("backpressure-us", optarg, 60000000, &options->backpressure_us) != 0)
-				return 3;
+			options->backpressure_us = option_number("backpressure-us", optarg, 0, 60000000);
 			break;
 		case 'i':
 			if (strcmp(optarg, "poll") != 0 && strcmp(optarg, "pause") != 0) {
@@ -104,7 +90,7 @@ static int parse(int argc, char **argv, struct options *options)
 			fputs(usage, stdout);
 			return 1;
 		default:
-			return 3;
+			option_wrong(option, argv[optind - 1]);
 		}
 	if (optind < argc) {
 		log_error("'%s' is not an option; see --help", argv[optind]);
@@ -130,7 +116,7 @@ static void raise_open_files(void)
 
 int main(int argc, char **argv)
 {
-	struct options options = {.core = -1UL, .backpressure_us = 20000, .memory = 48};
+	struct options options = {.core = -1, .backpressure_us = 20000, .memory = 48};
 	static struct switch_state state;
 	struct control *control;
 	int stop, rc;

@@ -17,6 +17,7 @@
 #include "common/control.h"
 #include "common/eal.h"
 #include "common/log.h"
+#include "common/option.h"
 #include "common/stop.h"
 #include "methods.h"
 
@@ -49,18 +50,6 @@ struct options {
 	const char *control;
 	struct eal_options eal;
 };
-
-static long number(const char *option, const char *text, long low, long high)
-{
-	char *end;
-	long value = strtol(text, &end, 10);
-
-	if (*text == '\0' || *end != '\0' || value < low || value > high) {
-		log_error("--%s %s: expected an integer from %ld to %ld", option, text, low, high);
-		exit(2);
-	}
-	return value;
-}
 
 /* Add the port that NAME=URI describes; ends the program if it is wrong. */
 static void add_port(struct loop *loop, const char *text)
@@ -122,10 +111,10 @@ static struct options parse(int argc, char **argv, struct loop *loop)
 			options.eal.pci |= device_is_pci(loop->ports[loop->nb_ports - 1].uri);
 			break;
 		case CORE:
-			options.eal.core = (int)number("core", optarg, 0, 1023);
+			options.eal.core = (int)option_number("core", optarg, 0, 1023);
 			break;
 		case MEMORY:
-			options.eal.memory_mib = (unsigned)number("memory", optarg, LEAST_MEMORY, 1 << 20);
+			options.eal.memory_mib = (unsigned)option_number("memory", optarg, LEAST_MEMORY, 1 << 20);
 			break;
 		case HUGE_PAGES:
 			options.eal.huge = true;
@@ -140,9 +129,7 @@ static struct options parse(int argc, char **argv, struct loop *loop)
 			fputs(usage, stdout);
 			exit(0);
 		default:
-			log_error("%s: %s; see --help", argv[optind - 1],
-				  option == ':' ? "its value is missing" : "no such option");
-			exit(2);
+			option_wrong(option, argv[optind - 1]);
 		}
 	}
 	if (optind < argc) {

@@ -19,6 +19,7 @@
 
 #include "common/eal.h"
 #include "common/log.h"
+#include "common/option.h"
 #include "common/stop.h"
 #include "forward.h"
 
@@ -54,18 +55,6 @@ struct options {
 	bool interrupts;
 	struct eal_options eal;
 };
-
-static long number(const char *option, const char *text, long low, long high)
-{
-	char *end;
-	long value = strtol(text, &end, 10);
-
-	if (*text == '\0' || *end != '\0' || value < low || value > high) {
-		log_error("--%s %s: expected an integer from %ld to %ld", option, text, low, high);
-		exit(2);
-	}
-	return value;
-}
 
 static void help(void)
 {
@@ -122,10 +111,10 @@ static struct options parse(int argc, char **argv)
 			options.interrupts = parse_mode(optarg);
 			break;
 		case CORE:
-			options.eal.core = (int)number("core", optarg, 0, 1023);
+			options.eal.core = (int)option_number("core", optarg, 0, 1023);
 			break;
 		case MEMORY:
-			options.eal.memory_mib = (unsigned)number("memory", optarg, LEAST_MEMORY, 1 << 20);
+			options.eal.memory_mib = (unsigned)option_number("memory", optarg, LEAST_MEMORY, 1 << 20);
 			break;
 		case HUGE_PAGES:
 			options.eal.huge = true;
@@ -140,9 +129,7 @@ static struct options parse(int argc, char **argv)
 			help();
 			exit(0);
 		default:
-			log_error("%s: %s; see --help", argv[optind - 1],
-				  option == ':' ? "its value is missing" : "no such option");
-			exit(2);
+			option_wrong(option, argv[optind - 1]);
 		}
 	}
 	if (optind + 1 != argc || nb_ports != 2) {
