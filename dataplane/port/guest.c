@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/vhost_types.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -42,6 +44,8 @@ enum {
 	MESSAGE_GET_CONFIG = 24,
 	MESSAGE_GET_STATUS = 40,
 };
+
+enum { MESSAGE_TIMEOUT_MS = 200 }; /* that the rest of a message, or room for an answer, may take */
 
 /* The ports that exist, for the callbacks, which know a port by its path. */
 static pthread_mutex_t guests_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -286,6 +290,45 @@ static const struct rte_vhost_user_extern_ops guest_hooks = {
 	.post_msg_handle = after_message,
 };
 
+/* Whether the socket is a connection of this port: accepted at its path, or connected to it. */
+static bool connects(int fd, const struct guest *guest)
+{
+	struct sockaddr_un address = {0};
+	socklen_t length = sizeof(address);
+	int listens = 0;
+	socklen_t size = sizeof(listens);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens)
+		return false;
+	if ((guest->client ? getpeername : getsockname)(fd, (struct sockaddr *)&address, &length) != 0)
+		return false;
+	return address.sun_family == AF_UNIX && strncmp(address.sun_path, guest->path, sizeof(address.sun_path)) == 0;
+}
+
+/*
+ * One thread of the library reads the messages of all front ends, and waits for the rest of one that has begun.
+ * A front end that stops in the middle, or never reads an answer, must not hold up the others: it is cut off.
+ * The library does not tell the connection's descriptor, so it is found by its name.
+ */
+static void bound_waiting(const struct guest *guest)
+{
+	const struct timeval limit = {.tv_usec = MESSAGE_TIMEOUT_MS * 1000};
+	DIR *folder = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	if (folder == NULL)
+		return;
+	while ((entry = readdir(folder)) != NULL) {
+		int fd = atoi(entry->d_name);
+
+		if (entry->d_name[0] == '.' || fd == dirfd(folder) || !connects(fd, guest))
+			continue;
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	}
+	closedir(folder);
+}
+
 static int on_connection(int vid)
 {
 	char path[sizeof(((struct guest *)0)->path)];
@@ -300,6 +343,7 @@ static int on_connection(int vid)
 		return -1;
 	guest->memory_valid = false;
 	guest->running = false;
+	bound_waiting(guest);
 	if (rte_vhost_extern_callback_register(vid, &guest_hooks, NULL) != 0) {
 		atomic_store(&guest->vid, -1);
 		return -1;

@@ -24,6 +24,7 @@ from front_end import (
     RECEIVES,
     RING_AT,
     SENDS,
+    SET_FEATURES,
     SET_MEM_TABLE,
     SET_VRING_ADDR,
     SET_VRING_CALL,
@@ -541,6 +542,22 @@ def test_values_that_change_under_the_switch(switch: RunningSwitch, pair: Pair) 
         assert not any(count for name, count in counters.items() if name.startswith("drop_"))
         assert counters["quarantines"] == 0
     bad.end()
+
+
+def test_half_a_message_holds_up_nobody(switch: RunningSwitch, pair: Pair) -> None:
+    path = switch.add_guest("lonely")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(path))
+        client.sendall(struct.pack("<III", SET_FEATURES, 1, 8))
+        other = Pair(switch, ("c", "d"))
+        other.exchange()
+        assert client.recv(1) == b""  # cut off
+    switch.call("chain.remove", name="c-d")
+    for name in (*other.names, "lonely"):
+        switch.call("port.remove", name=name)
+    pair.exchange()
+    other.end()
 
 
 def test_connections_that_say_nothing_or_rubbish(switch: RunningSwitch, pair: Pair) -> None:
