@@ -6,9 +6,11 @@
 #include <linux/virtio_config.h>
 #include <linux/virtio_net.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -61,6 +63,48 @@ static struct guest *guest_at(const char *path)
 			break;
 	pthread_mutex_unlock(&guests_lock);
 	return guest;
+}
+
+/*
+ * In the thread that touched the memory: the worker, in a round, so that no grace period ends meanwhile; or
+ * rte_vhost's, whose the ports are.  Zeros take the place of what is gone, for the access to go on.
+ */
+static void on_memory_fault(int signal_number, siginfo_t *info, void *context)
+{
+	const int saved = errno;
+
+	for (struct guest *guest = guests; guest != NULL; guest = guest->next) {
+		const struct guest_memory *memory = guest->memory;
+
+		for (unsigned i = 0; memory != NULL && i < memory->nb_regions; i++) {
+			const struct guest_region *region = &memory->regions[i];
+
+			if ((uintptr_t)info->si_addr - (uintptr_t)region->host >= region->size)
+				continue;
+			if (mmap(region->host, region->size, PROT_READ | PROT_WRITE,
+				 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+				goto fatal;
+			for (unsigned ring = 0; ring < GUEST_VRINGS; ring++) {
+				struct virtqueue *live = atomic_load(&guest->live[ring]);
+
+				__atomic_store_n(&guest->fault[ring], VRING_FAULT_memory_cut, __ATOMIC_RELAXED);
+				if (live != NULL)
+					__atomic_store_n(&live->fault, VRING_FAULT_memory_cut, __ATOMIC_RELAXED);
+			}
+			errno = saved;
+			return;
+		}
+	}
+fatal:
+	/* Not a guest's doing: the same access faults again, and ends the program. */
+	signal(signal_number, SIG_DFL);
+}
+
+int guest_survive_cuts(void)
+{
+	struct sigaction action = {.sa_sigaction = on_memory_fault, .sa_flags = SA_SIGINFO};
+
+	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
 }
 
 /* The port that a device belongs to; NULL for one that was turned away. */

@@ -47,6 +47,12 @@ struct guest {
 };
 
 /*
+ * From here on an access to guest memory whose file the guest has cut short (SIGBUS) stops that guest's rings, and
+ * nothing else.  Once, before any port.  Returns 0 or -errno.
+ */
+int guest_survive_cuts(void);
+
+/*
  * Listen at, or keep connecting to, `path`.  `counters` must outlive the port.
  * Returns 0, or a negative errno: -EADDRINUSE when somebody listens there, -ENAMETOOLONG.
  */

@@ -138,7 +138,7 @@ int main(int argc, char **argv)
 		    .pci = options.pci,
 	    }) != 0)
 		return 1;
-	if (grace_open() != 0) {
+	if (grace_open() != 0 || guest_survive_cuts() != 0) {
 		log_error("out of memory");
 		return 1;
 	}

@@ -33,6 +33,7 @@ enum {
 	X(alignment, "a ring is not aligned as the specification asks")                \
 	X(ring_address, "a ring does not lie within one region of the guest's memory") \
 	X(call_descriptor, "the descriptor to wake the guest with is no eventfd")      \
+	X(memory_cut, "the guest cut its memory file short while it was served")       \
 	X(available_index, "the available index is more than a ring ahead")            \
 	X(head_index, "a head index lies outside the descriptor table")                \
 	X(next_index, "a next index lies outside the descriptor table")                \
@@ -77,9 +78,11 @@ struct virtqueue {
 	int *report; /* where the fault is told to the control side, which outlives the snapshot */
 };
 
-/* Stop the ring, and tell the control side. */
+/* Stop the ring, and tell the control side.  The first fault stays: what follows may be its consequence. */
 static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fault)
 {
+	if (__atomic_load_n(&vring->fault, __ATOMIC_RELAXED) != VRING_FAULT_NONE)
+		return;
 	vring->counters->quarantines++;
 	vring->fault = fault;
 	__atomic_store_n(vring->report, fault, __ATOMIC_RELAXED);

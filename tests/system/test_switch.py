@@ -544,6 +544,26 @@ def test_values_that_change_under_the_switch(switch: RunningSwitch, pair: Pair) 
     bad.end()
 
 
+def test_memory_cut_short_costs_its_own_port_only(switch: RunningSwitch, pair: Pair) -> None:
+    bad = Pair(switch, ("bad", "peer"))
+    bad.exchange()
+    os.ftruncate(bad.guests[0].memory_fd, 0)  # from here on the test itself must not touch it either
+    bad.guests[1].send(b"c" * 60)
+    switch.wait_state("bad", "quarantined")
+    assert "memory file" in switch.port("bad")["reason"]
+    pair.exchange()
+    bad.guests[0].close()
+    switch.wait_state("bad", "waiting")
+    again = FrontEnd()
+    again.start(bad.paths[0])
+    switch.wait_state("bad", "up")
+    bad.guests[1].offer_buffers(1)
+    again.send(b"d" * 60)
+    assert bad.guests[1].wait_received(1) == [b"d" * 60]
+    again.end()
+    bad.end()
+
+
 def test_half_a_message_holds_up_nobody(switch: RunningSwitch, pair: Pair) -> None:
     path = switch.add_guest("lonely")
     with socket.socket(socket.AF_UNIX) as client:
