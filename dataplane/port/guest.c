@@ -268,7 +268,8 @@ static void withdraw(struct guest *guest)
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
 		if (was[i] == NULL)
 			continue;
-		if (was[i]->fault == VRING_FAULT_NONE)
+		/* Nobody watches over this thread: what the guest did to the descriptor since is undone first. */
+		if (was[i]->fault == VRING_FAULT_NONE && usable_call_fd(was[i]->call_fd) >= 0)
 			vring_settle(was[i], NULL);
 		rte_vhost_set_vring_base(atomic_load(&guest->vid), i, was[i]->index, was[i]->index);
 		free(was[i]);

@@ -151,8 +151,12 @@ int main(int argc, char **argv)
 	rc = switch_open(&state, options.page);
 	if (rc == 0) {
 		rte_eal_remote_launch(worker_run, &state.worker, eal_worker());
-		rc = control_serve(control, stop);
-		atomic_store(&state.worker.stop, true);
+		rc = worker_watch(&state.worker);
+		if (rc != 0)
+			log_error("a thread to watch the worker: %s", strerror(-rc));
+		else
+			rc = control_serve(control, stop);
+		worker_stop(&state.worker);
 		rte_eal_wait_lcore(eal_worker());
 		switch_close(&state);
 	}

@@ -6,6 +6,7 @@
 #ifndef TAILRACE_SWITCH_WORKER_H
 #define TAILRACE_SWITCH_WORKER_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,11 +41,23 @@ struct worker {
 	struct program *_Atomic program; /* never NULL while the worker runs */
 	atomic_bool stop;
 	atomic_int thread; /* Linux's thread id, 0 before the first round */
+	pthread_t watch;   /* 0: none */
+	pthread_t watched; /* set before `thread` */
 	enum worker_idle idle;
 	uint64_t patience; /* TSC cycles that frames wait for a full receiver */
 	unsigned number;
 	struct worker_counters *counters;
 };
+
+/*
+ * Watch over a worker from a thread of its own, until worker_stop().  The one system call a worker makes is to wake
+ * a guest, by a descriptor that the guest can make blocking and fill; a worker that has finished no round for a while
+ * is then interrupted, and stops that guest's ring.  Returns 0 or a negative errno.
+ */
+int worker_watch(struct worker *worker);
+
+/* Have the worker and its watch end. */
+void worker_stop(struct worker *worker);
 
 /* The worker's thread.  `argument` is the struct worker.  Returns 0 when it has been stopped. */
 int worker_run(void *argument);

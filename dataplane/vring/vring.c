@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stddef.h>
 #include <unistd.h>
 
@@ -47,8 +48,12 @@ static void wake(struct virtqueue *vring)
 		return;
 	vring->asleep = wants_notification(vring, vring->index - vring->unsettled, vring->index);
 	vring->unsettled = 0;
-	if (vring->asleep && write(vring->call_fd, &one, sizeof(one)) == sizeof(one))
+	if (!vring->asleep)
+		return;
+	if (write(vring->call_fd, &one, sizeof(one)) == sizeof(one))
 		vring->counters->notifications++;
+	else if (errno == EINTR)
+		vring_quarantine(vring, VRING_FAULT_call_blocks);
 }
 
 void vring_settle_now(struct virtqueue *vring, struct virtqueue *other)

@@ -33,6 +33,7 @@ enum {
 	X(alignment, "a ring is not aligned as the specification asks")                \
 	X(ring_address, "a ring does not lie within one region of the guest's memory") \
 	X(call_descriptor, "the descriptor to wake the guest with is no eventfd")      \
+	X(call_blocks, "the descriptor to wake the guest with is full, and blocks")    \
 	X(memory_cut, "the guest cut its memory file short while it was served")       \
 	X(available_index, "the available index is more than a ring ahead")            \
 	X(head_index, "a head index lies outside the descriptor table")                \

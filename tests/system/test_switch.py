@@ -453,11 +453,19 @@ def test_rings_that_do_not_fit_are_not_served(
     bad.end()
 
 
-def test_a_full_call_descriptor_blocks_nobody(switch: RunningSwitch, pair: Pair) -> None:
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_full_call_descriptor_blocks_nobody(switch: RunningSwitch, pair: Pair, blocking: bool) -> None:
     bad = Pair(switch, ("bad", "peer"))
     for call in bad.guests[1].call:
         os.write(call, struct.pack("<Q", 2**64 - 2))
-    bad.exchange(5)
+        os.set_blocking(call, blocking)  # the switch has made it non-blocking, and the guest undoes that
+    if blocking:
+        bad.guests[1].offer_buffers(1)
+        bad.guests[0].send(b"e" * 60)
+        switch.wait_state("peer", "quarantined")
+        assert "blocks" in switch.port("peer")["reason"]
+    else:
+        bad.exchange(5)
     pair.exchange()
     bad.end()
 
