@@ -44,11 +44,12 @@ static unsigned guest_to_guest(struct direct *direct, struct virtqueue *from, ui
 	if (unlikely(to == NULL))
 		return vring_discard(from, &direct->to->counters->drop_receiver_down);
 	moved = vring_hop(from, to);
-	if (likely(moved > 0)) {
+	/* By what the hop has seen: a frame that arrived after it has not been refused by anybody. */
+	if (likely(moved > 0) || vring_waiting(from) == 0) {
 		direct->blocked_since = 0;
 		return moved;
 	}
-	if (vring_available(from, 1) > 0 && patience_ended(direct, now, patience))
+	if (patience_ended(direct, now, patience))
 		return vring_discard(from, &direct->to->counters->drop_receiver_full);
 	return 0;
 }

@@ -111,6 +111,12 @@ static inline uint16_t vring_available(struct virtqueue *vring, uint16_t wanted)
 	return ready;
 }
 
+/* How many chains were there when the guest's index was last read and have not been taken; 0 on a stopped ring. */
+static inline uint16_t vring_waiting(const struct virtqueue *vring)
+{
+	return vring->fault == VRING_FAULT_NONE ? vring->known - vring->index : 0;
+}
+
 /* The head of the chain `ahead` places after the ring's position; may be out of range. */
 static inline uint16_t vring_head(const struct virtqueue *vring, uint16_t ahead)
 {
