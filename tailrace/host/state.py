@@ -13,6 +13,7 @@ import os
 import stat
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -28,14 +29,14 @@ ENVIRONMENT = "TAILRACE_STATE"
 
 
 @dataclass(frozen=True)
-class Thing:
+class Thing(ABC):
     """Something of ours on the machine, and how it is undone."""
 
     kind: ClassVar[str]
 
+    @abstractmethod
     def undo(self) -> str | None:
         """Undoes it; doing so again is harmless. Returns why it could not, or None."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
