@@ -1,17 +1,18 @@
 # Each target does its own set-up: Debian packages, .venv, build/.  With nothing to do that takes about a second.
 PREFIX ?= /usr/local
-# Seconds for each fuzz target: a short run with every test, a long one by `make fuzz FUZZ_SECONDS=600`.
-FUZZ_SECONDS ?= 60
+# Seconds for each fuzz target of `make fuzz`; 0: until Ctrl-C.
+FUZZ_SECONDS ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format fuzz fresh setup setup-test install uninstall clean
+.PHONY: help demo test test-guests bench lint format fuzz fresh setup setup-test install uninstall clean
 
 help:
 	@echo 'make demo       set up, then measure a service chain on this machine (about 2 minutes)'
 	@echo 'make test       set up, then run every check and test'
+	@echo 'make test-guests  every test with virtual machines; `make test` has the shorter half'
 	@echo 'make bench      the cost of one hop beside Open vSwitch with DPDK, at 64, 512 and 1518 B'
 	@echo 'make lint       ruff, mypy, clang-format;  make format  applies the layout'
-	@echo 'make fuzz       run each fuzz target for FUZZ_SECONDS and keep the inputs it found'
+	@echo 'make fuzz       run the fuzz targets until Ctrl-C (or FUZZ_SECONDS=600), and keep the inputs they found'
 	@echo 'make fresh      prove demo and test in a Debian 12 where nothing is installed yet'
 	@echo 'make install    put tailrace on the PATH (PREFIX=/usr/local);  make uninstall  takes it away'
 	@echo 'make clean      remove what was built'
@@ -28,8 +29,11 @@ demo: setup
 test:
 	@scripts/test
 
+test-guests:
+	@GUESTS=whole scripts/test guest
+
 bench: setup-test
-	@for frame in 64 512 1518; do scripts/as-root .venv/bin/tailrace bench hop --frame $$frame --against ovs-dpdk || exit; done
+	@for frame in 64 512 1518; do scripts/as-root .venv/bin/tailrace bench hop --frame $$frame || exit; done
 
 lint: setup-test
 	@scripts/test lint
@@ -51,5 +55,5 @@ uninstall:
 	@scripts/install --remove $(PREFIX)
 
 clean:
-	rm -rf .venv build build-asan build-fuzz tailrace.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build build-asan build-fuzz build-guest build-images tailrace.egg-info .mypy_cache .ruff_cache .hypothesis
 	find tailrace tests -name __pycache__ -prune -exec rm -rf {} +

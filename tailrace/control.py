@@ -15,6 +15,7 @@ INVALID_PARAMS = -32602
 FAILED = -32000
 UNKNOWN = -32001
 IN_USE = -32002
+CONFLICT = -32003
 
 
 class ControlError(Failure):

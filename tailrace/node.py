@@ -1,17 +1,21 @@
 """A plan made real: starts what it says in order, tells what stands, and takes it down again.
 
 Everything is put on record before it is made (`tailrace.host.state`), so that `tailrace down` finds it after any end.
+How one plan becomes another while frames move is `tailrace.change`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tailrace.change import change_over
 from tailrace.errors import Failure, Fault, Mistake
+from tailrace.fabric.config import instance_name, port_name
+from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
 from tailrace.host.interface import changes_for, check_interface, set_offloads
@@ -21,12 +25,11 @@ from tailrace.host.process import how_it_ended, reap
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import HugePages, Offloads, Process, State
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
-from tailrace.spec.model import TESTER_ENDS
+from tailrace.planned import PlannedPort
+from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
 from tailrace.vnf.sandbox import Sandboxed, start_function
 
 _ATTACH_SECONDS = 10.0
-#: The longest path of a Unix socket (unix(7): 108 bytes with the terminating zero).
-_LONGEST_SOCKET = 107
 
 
 @dataclass
@@ -50,24 +53,32 @@ class Node:
         self.fabric = _fabric(self.plan, self.launcher)
 
     def socket(self, port: str) -> Path:
-        """Where the fabric listens for the guest of a port."""
-        return self.state.sockets / f"{port}.sock"
+        """Where the fabric listens for the guest of a port, or the guest for the fabric."""
+        planned = next((each for each in self.plan.ports if each.name == port), None)
+        if planned is not None and planned.path is not None:
+            return Path(planned.path)
+        which = {each.name: self.state.record.instances.get(each.name, 1) for each in self.plan.functions}
+        return self.state.sockets / f"{port_name(port, which)}.sock"
 
     def check(self) -> None:
         """Finds what is missing on this machine before anything is started. Raises Mistake with the cure."""
         own_program("tailrace-switch")
-        if self.plan.functions:
+        if self.plan.started:
             own_program("tailrace-vnf")
             system_program("bwrap")
         if self.plan.tester:
             own_program("tailrace-tester")
-        for port in self.plan.ports:
-            if port.guest and len(str(self.socket(port.name)).encode()) > _LONGEST_SOCKET:
+        self.check_ports_of(self.plan.ports)
+
+    def check_ports_of(self, ports: Sequence[PlannedPort]) -> None:
+        """Whether sockets and devices can be had. Raises Mistake."""
+        for port in ports:
+            if port.guest and len(str(self.socket(port.name)).encode()) > LONGEST_SOCKET:
                 raise Mistake(
                     f"{self.socket(port.name)}: too long for a socket's path; set TAILRACE_STATE to a shorter folder"
                 )
-            if port.device is not None and port.device.startswith("if:"):
-                check_interface(port.device.removeprefix("if:"))
+            if port.device is not None and port.device.startswith(("if:", "xdp:")):
+                check_interface(port.device.partition(":")[2])
             if port.device is not None and port.device.startswith("pci:"):
                 check_pci(port.device.removeprefix("pci:"))
 
@@ -76,7 +87,7 @@ class Node:
         self.check()
         if self.plan.pages:
             reserve_pages(self.state, self.plan.pages)
-        self._prepare_interfaces()
+        self.prepare_interfaces(self.plan.ports)
 
     def start(self) -> None:
         """Applies the plan; on return every function is attached and every chain is wired. Raises Failure."""
@@ -84,22 +95,33 @@ class Node:
         for folder in (state.sockets, state.logs):
             folder.mkdir(exist_ok=True)
         self.fabric.start()
-        for port in self.plan.ports:
-            if port.device is not None:
-                self.fabric.add_device_port(port.name, port.device)
-            else:
-                self.fabric.add_guest_port(port.name, self.socket(port.name))
-        mechanisms = [self._start_function(name) for name in (each.name for each in self.plan.functions)]
-        self.wait_for([port for each in self.plan.functions for port in each.ports])
-        for chain in self.plan.chains:
-            self.fabric.wire(chain.name, chain.ports)
-        if "RLIMIT_DATA" in mechanisms:
-            self.notes.append("no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA")
+        version, running = self.fabric.configuration()
+        wanted = difference(None, self.plan, running=running, instances={}, alive=(), sockets=state.sockets)
+        state.record.version = change_over(self, wanted, version)
         state.record.complete = True
         state.save()
 
-    def _prepare_interfaces(self) -> None:
-        for port in self.plan.ports:
+    def difference_to(self, plan: Plan) -> tuple[int, Difference]:
+        """The version that runs, and what is to be done until it is this plan."""
+        version, running = self.fabric.configuration()
+        alive = {process.name for process in self.state.processes() if process.id.alive()}
+        found = difference(
+            self.plan,
+            plan,
+            running=running,
+            instances=self.state.record.instances,
+            alive=alive,
+            sockets=self.state.sockets,
+        )
+        return version, found
+
+    def lead(self, chain: str, functions: Sequence[str]) -> None:
+        """Leads a chain through these functions only, or through all of them again."""
+        self.fabric.apply({"chains": {chain: {"through": list(functions)}}})
+
+    def prepare_interfaces(self, ports: Sequence[PlannedPort]) -> None:
+        """Switches off, on record, the offloads of interfaces that leave frames unfinished."""
+        for port in ports:
             if port.device is None or not port.device.startswith("if:"):
                 continue
             changes, notes = changes_for(port.device.removeprefix("if:"))
@@ -108,23 +130,29 @@ class Node:
                 self.state.add(Offloads(change.interface, change.namespace, change.before))
                 set_offloads(change.interface, change.namespace, change.wanted)
 
-    def _start_function(self, name: str) -> str:
-        planned = next(each for each in self.plan.functions if each.name == name)
-        _, mechanism = start_function(
+    def start_function(self, plan: Plan, name: str, instance: int) -> Process:
+        """Starts one instance of a function of a plan; its ports' sockets must be there."""
+        planned = next(each for each in plan.functions if each.name == name)
+        process, mechanism = start_function(
             self.launcher,
             Sandboxed(
-                name=name,
+                name=instance_name(name, instance),
                 kind=planned.kind,
-                ports=tuple(self.socket(port) for port in planned.ports),
-                place=self.plan.placement.functions[name],
+                ports=tuple(self.state.sockets / f"{port_name(port, {name: instance})}.sock" for port in planned.ports),
+                place=plan.placement.functions[name],
                 memory_bytes=planned.memory_bytes,
                 buffers_mib=FUNCTION_BUFFERS_MIB,
-                huge=self.plan.huge,
+                huge=plan.huge,
             ),
         )
-        return mechanism
+        note = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"
+        if mechanism == "RLIMIT_DATA" and note not in self.notes:
+            self.notes.append(note)
+        return process
 
-    def wait_for(self, ports: list[str], seconds: float = _ATTACH_SECONDS) -> None:
+    def wait_for(
+        self, ports: Sequence[str], seconds: float = _ATTACH_SECONDS, processes: Sequence[Process] | None = None
+    ) -> None:
         """Waits until somebody is attached to each of the ports. Raises Fault if what should attach has ended."""
         deadline = time.monotonic() + seconds
         while True:
@@ -132,18 +160,17 @@ class Node:
             waiting = [name for name in ports if states[name].state != "up"]
             if not waiting:
                 return
-            self.check_alive()
+            self.check_alive(processes)
             if time.monotonic() > deadline:
                 port = states[waiting[0]]
-                owner = next(each.owner for each in self.plan.ports if each.name == port.name)
-                who = "tester" if owner in TESTER_ENDS else owner
+                who = "tester" if port.name in TESTER_ENDS else port.name.rpartition(".")[0]
                 reason = f" ({port.reason})" if port.reason else ""
                 raise self.launcher.failure(who, f"{who} did not attach to {port.name} within {seconds:g} s{reason}")
             time.sleep(0.01)
 
-    def check_alive(self) -> None:
-        """Raises Fault if a process of ours has ended, or a port was quarantined."""
-        for process in self.state.processes():
+    def check_alive(self, processes: Sequence[Process] | None = None) -> None:
+        """Raises Fault if a process of ours has ended."""
+        for process in self.state.processes() if processes is None else processes:
             if not process.id.alive():
                 raise Fault(why_ended(self.launcher, process))
 
@@ -172,6 +199,10 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
         backpressure_us=plan.backpressure_us,
         idle=plan.idle,
         pci=any((port.device or "").startswith("pci:") for port in plan.ports),
+        keep=plan.capabilities,
+        groups=plan.groups,
+        cores=plan.placement.workers,
+        user=plan.user,
     )
     return TailraceFabric(launcher, options)
 

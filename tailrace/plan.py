@@ -1,4 +1,4 @@
-"""From what the user asked for to what will be done on this machine: a plan is data.
+"""From what the user asked for to what will be done on this machine: a plan is data (`tailrace.planned`).
 
 It can be printed before it is applied (`tailrace up --dry-run`), applied twice without harm (two plans are the same if
 their identity is), and undone (`tailrace.host.state`). Making one changes nothing.
@@ -6,126 +6,39 @@ their identity is), and undone (`tailrace.host.state`). Making one changes nothi
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from tailrace.errors import Mistake
-from tailrace.host.hugepages import PAGE_MIB
-from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place
+from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, keep_places, place
 from tailrace.host.process import real_time_refusal
+from tailrace.planned import (
+    FUNCTION_BUFFERS_MIB,
+    TESTER_BUFFERS_MIB,
+    Plan,
+    PlannedBridge,
+    PlannedChain,
+    PlannedFunction,
+    PlannedMember,
+    PlannedMirror,
+    PlannedPort,
+    identity_of,
+)
 from tailrace.spec import Spec
-from tailrace.spec.model import TESTER_ENDS
+from tailrace.spec.model import TESTER_ENDS, Port, replica_name
+from tailrace.spec.position import Document, Location
 from tailrace.spec.units import show_size
 
-#: DPDK's memory of a function and of the tester: packet buffers and rings.
-FUNCTION_BUFFERS_MIB = 64
-TESTER_BUFFERS_MIB = 256
-
-
-@dataclass(frozen=True)
-class PlannedPort:
-    """A port of the fabric, and who is behind it."""
-
-    name: str
-    owner: str
-    """`tester.a`, a function's name, or a device's URI."""
-    device: str | None = None
-
-    @property
-    def guest(self) -> bool:
-        return self.device is None
-
-
-@dataclass(frozen=True)
-class PlannedFunction:
-    """A function to start."""
-
-    name: str
-    kind: str
-    ports: tuple[str, str]
-    memory_bytes: int
-
-
-@dataclass(frozen=True)
-class PlannedChain:
-    """A chain as the fabric is told of it: ports, to be joined in pairs."""
-
-    name: str
-    ports: tuple[str, ...]
-    functions: tuple[str, ...]
-    tested: bool
-    """Runs from one end of the tester to the other."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that will be started, and where."""
-
-    fabric: str
-    backpressure_us: int
-    idle: str
-    ports: tuple[PlannedPort, ...]
-    functions: tuple[PlannedFunction, ...]
-    chains: tuple[PlannedChain, ...]
-    placement: Placement
-    huge: bool
-    notes: tuple[str, ...]
-
-    @property
-    def tester(self) -> bool:
-        """Whether the tester has a place in it."""
-        return any(port.owner in TESTER_ENDS for port in self.ports)
-
-    @property
-    def pages(self) -> int:
-        """Huge pages that must be free when it is applied, the tester's included."""
-        if not self.huge:
-            return 0
-        guests = len(self.functions) * FUNCTION_BUFFERS_MIB + (TESTER_BUFFERS_MIB if self.tester else 0)
-        return guests // PAGE_MIB
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data, the same for the same plan."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return data
-
-    @property
-    def identity(self) -> str:
-        """Two plans that do the same have the same identity."""
-        return identity_of(self.as_data())
-
-    def lines(self) -> list[str]:
-        """The plan in words, in the order in which it is applied."""
-        where = self.placement
-        said = [where.headline]
-        if self.pages:
-            said.append(f"reserve 2 MiB pages until {self.pages} are free ({self.pages * PAGE_MIB} MiB)")
-        said.append(
-            f"start the switch on core {where.switch.core} (it waits {self.backpressure_us} µs for a full receiver)"
-        )
-        said += [
-            f"add the port {port.name}" + (f" on {port.device}" if port.device else " (vhost-user)")
-            for port in self.ports
-        ]
-        for function in self.functions:
-            at = where.functions[function.name]
-            priority = f" at real-time priority {at.priority}" if at.priority else ""
-            said.append(
-                f"start {function.name} ({function.kind}) in a sandbox on core {at.core}, {at.mode} mode{priority}"
-            )
-        said += [f"wire the chain {chain.name}: {' '.join(chain.ports)}" for chain in self.chains]
-        if self.tester and where.tester:
-            said.append(f"leave the ends tester.a and tester.b for the tester, on core {where.tester.core}")
-        return said + [f"note: {note}" for note in self.notes]
-
-
-def identity_of(data: dict[str, Any]) -> str:
-    """The identity of a plan that was stored as data."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+__all__ = [
+    "FUNCTION_BUFFERS_MIB",
+    "TESTER_BUFFERS_MIB",
+    "Plan",
+    "PlannedChain",
+    "PlannedFunction",
+    "PlannedPort",
+    "identity_of",
+    "make_plan",
+]
 
 
 def make_plan(
@@ -135,75 +48,228 @@ def make_plan(
     cpus: Sequence[Cpu] | None = None,
     real_time: str | bool | None = True,
     memory: int | None = None,
+    document: Document | None = None,
+    keep: Placement | None = None,
 ) -> Plan:
     """The plan for a spec on this machine (or on `cpus`, with `memory` bytes). Raises Mistake if it cannot be had here.
 
     `real_time` True asks the kernel whether real-time priorities may be used; otherwise it is the refusal, or None.
+    `document` knows where in the file a mistake is. `keep` is the placement of what is up: who stays is not moved.
     """
-    ports: list[PlannedPort] = []
-    chains: list[PlannedChain] = []
-    used: list[str] = []
-    for name, chain in spec.chains.items():
-        names: list[str] = []
-        for hop in chain.path:
-            if hop.device is not None:
-                port = PlannedPort(_device_port(hop.device.uri), hop.device.uri, hop.device.uri)
-                ports.append(port)
-                names.append(port.name)
-            elif hop.name in TESTER_ENDS:
-                ports.append(PlannedPort(str(hop.name), str(hop.name)))
-                names.append(str(hop.name))
-            else:
-                for side in (0, 1):
-                    ports.append(PlannedPort(f"{hop.name}.{side}", str(hop.name)))
-                    names.append(f"{hop.name}.{side}")
-                used.append(str(hop.name))
-        ends = {chain.path[0].name, chain.path[-1].name}
-        inner = tuple(str(hop.name) for hop in chain.path[1:-1])
-        chains.append(PlannedChain(name, tuple(names), inner, ends == set(TESTER_ENDS)))
-    _check_memory(spec, used, memory)
+    maker = _Maker(spec, document)
+    used = maker.used_functions()
+    maker.check_memory(used, memory)
+    cpus = cpus if cpus is not None else allowed_cpus()
+    maker.check_cores(cpus)
+    ports = maker.ports(used)
+    functions = maker.functions(used)
+    started = [each.name for each in functions if each.started]
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
-    placement = place(
-        cpus if cpus is not None else allowed_cpus(),
-        used,
-        tester=any(port.owner in TESTER_ENDS for port in ports),
-        real_time=refusal is None,
-    )
+    tester = any(port.owner in TESTER_ENDS for port in ports)
+    cores = spec.fabric.cores or []
+    workers = len(cores) or spec.fabric.workers or 1
+    if keep is not None and len(keep.workers) == workers and (not cores or tuple(cores) == keep.workers):
+        placement = keep_places(keep, cpus, started, tester=tester, real_time=refusal is None)
+    else:
+        placement = place(cpus, started, tester=tester, real_time=refusal is None, workers=workers, cores=cores)
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
-    if placement.oversubscribed and used and refusal is not None:
+    if placement.oversubscribed and started and refusal is not None:
         notes.append(
             f"real-time priorities are refused ({refusal}), so functions wait for the scheduler: "
             "run as root, or raise the limit with `ulimit -r`"
         )
-    functions = [
-        PlannedFunction(name, spec.functions[name].kind, (f"{name}.0", f"{name}.1"), spec.functions[name].memory)
-        for name in used
-    ]
     return Plan(
         fabric=spec.fabric.kind,
         backpressure_us=round(spec.fabric.backpressure * 1e6),
         idle=spec.fabric.idle,
         ports=tuple(ports),
         functions=tuple(functions),
-        chains=tuple(chains),
+        chains=tuple(maker.chains()),
         placement=placement,
         huge=huge,
         notes=tuple(notes),
+        user=spec.fabric.user,
+        pinned_by={name: spec.functions[name].pin for name in used},
+        bridges=tuple(maker.bridges()),
+        mirrors=tuple(
+            PlannedMirror(name, each.port, each.chain, each.direction, each.to) for name, each in spec.mirrors.items()
+        ),
+        trace_every=spec.trace.every if spec.trace else None,
+        pins=dict(spec.fabric.pins),
     )
 
 
-def _check_memory(spec: Spec, used: Sequence[str], memory: int | None) -> None:
-    """A limit above what there is limits nothing: the machine would run out first."""
-    total = memory if memory is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for name in used:
-        if spec.functions[name].memory > total:
-            raise Mistake(
-                f"functions.{name}.memory: {show_size(spec.functions[name].memory)} is more than this machine has "
-                f"({total >> 20}MiB); expected less"
+class _Maker:
+    """The parts of a plan, one by one."""
+
+    def __init__(self, spec: Spec, document: Document | None) -> None:
+        self.spec = spec
+        self.document = document
+
+    def mistake(self, location: Location, message: str) -> Mistake:
+        if self.document is not None:
+            return self.document.mistake(location, message)
+        return Mistake(f"{'.'.join(str(step) for step in location)}: {message}")
+
+    def used_functions(self) -> list[str]:
+        """The functions in a chain or a bridge, in the order in which packets meet them first."""
+        used: dict[str, None] = {}
+        for chain in self.spec.chains.values():
+            used.update(dict.fromkeys(chain.through))
+        for bridge in self.spec.bridges.values():
+            owners = (port.rpartition(".")[0] for port in bridge.ports)
+            used.update(dict.fromkeys(owner for owner in owners if owner in self.spec.functions))
+        return list(used)
+
+    def check_memory(self, used: Sequence[str], memory: int | None) -> None:
+        """A limit above what there is limits nothing: the machine would run out first."""
+        total = memory if memory is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for name in used:
+            size = self.spec.functions[name].memory
+            if size > total:
+                raise self.mistake(
+                    ("functions", name, "memory"),
+                    f"{show_size(size)} is more than this machine has ({total >> 20}MiB); expected less",
+                )
+
+    def check_cores(self, cpus: Sequence[Cpu]) -> None:
+        """Workers poll, so each has a core that is there, may be used, and is nobody else's."""
+        fabric = self.spec.fabric
+        allowed = sorted(cpu.number for cpu in cpus)
+        listed = ", ".join(map(str, allowed)) or "none"
+        for index, core in enumerate(fabric.cores or []):
+            if core not in allowed:
+                raise self.mistake(
+                    ("fabric", "cores", index),
+                    f"core {core} is not there, is offline or may not be used; expected some of {listed}",
+                )
+        physical = len({cpu.core for cpu in cpus})
+        if fabric.workers is not None and fabric.workers > physical:
+            raise self.mistake(
+                ("fabric", "workers"),
+                f"{fabric.workers} workers are more than the {physical} core(s) that may be used ({listed}); "
+                f"expected at most {physical}",
             )
 
+    # --- ports -----------------------------------------------------------------------------------------------------
 
-def _device_port(uri: str) -> str:
+    def ports(self, used: Sequence[str]) -> list[PlannedPort]:
+        """Those of chains in their order, then those of bridges and mirrors, then the rest."""
+        found: dict[str, PlannedPort] = {}
+
+        def add(port: PlannedPort) -> None:
+            have = found.get(port.name)
+            if have is None or port.queues > have.queues:
+                found[port.name] = port
+
+        def add_function(name: str) -> None:
+            for number in self.spec.functions[name].replicas:
+                replica = replica_name(name, number)
+                for side in (0, 1):
+                    add(self._port(f"{replica}.{side}", replica, f"{name}.{side}"))
+
+        for chain in self.spec.chains.values():
+            for hop in chain.path:
+                if hop.device is None and hop.name is not None and hop.name in used:
+                    add_function(hop.name)
+                elif hop.device is not None and self.spec.device_port(hop.device.uri) is None:
+                    add(PlannedPort(device_port(hop.device.uri), hop.device.uri, hop.device.uri, hop.queues))
+                else:
+                    add(self._named(self._end(str(hop))))
+        for bridge in self.spec.bridges.values():
+            for name in bridge.ports:
+                owner = name.rpartition(".")[0]
+                if owner in used:
+                    add_function(owner)
+                else:
+                    add(self._named(name))
+        for mirror in self.spec.mirrors.values():
+            add(self._named(mirror.to))
+        for name in self.spec.ports:
+            if "." not in name:
+                add(self._named(name))
+        return list(found.values())
+
+    def _end(self, text: str) -> str:
+        """The name of the port that a chain's end is."""
+        return self.spec.device_port(text) or (text if ":" not in text else device_port(text))
+
+    def _named(self, name: str) -> PlannedPort:
+        return self._port(name, name, name)
+
+    def _port(self, name: str, owner: str, settings: str) -> PlannedPort:
+        port = self.spec.ports.get(settings, Port())
+        uri = port.device.uri if port.device else None
+        return PlannedPort(
+            name,
+            uri or owner,
+            uri,
+            port.queues,
+            path=port.path,
+            mode=port.mode,
+            socket_mode=port.socket.mode and f"{int(port.socket.mode, 8):04o}",
+            socket_group=port.socket.group,
+            offloads=port.offloads,
+            max_bps=port.rate.max,
+            max_pps=port.rate.packets,
+            share=port.rate.share,
+        )
+
+    # --- what is between ports -------------------------------------------------------------------------------------
+
+    def functions(self, used: Sequence[str]) -> list[PlannedFunction]:
+        found = []
+        for name in used:
+            function = self.spec.functions[name]
+            sides = [self.spec.ports.get(f"{name}.{side}", Port()).queues for side in (0, 1)]
+            for number, state in function.replicas.items():
+                replica = replica_name(name, number)
+                found.append(
+                    PlannedFunction(
+                        replica,
+                        function.kind,
+                        name,
+                        (f"{replica}.0", f"{replica}.1"),
+                        function.memory,
+                        (sides[0], sides[1]),
+                        state,
+                    )
+                )
+        return found
+
+    def chains(self) -> list[PlannedChain]:
+        """Those with a match first: a chain without one takes what is left."""
+        planned = [
+            PlannedChain(
+                name,
+                self._end(chain.ends[0]),
+                tuple(chain.through),
+                self._end(chain.ends[1]),
+                set(chain.ends) == set(TESTER_ENDS),
+                tuple(match.as_rule() for match in chain.match),
+                chain.priority,
+            )
+            for name, chain in self.spec.chains.items()
+        ]
+        return sorted(planned, key=lambda chain: not chain.match)
+
+    def bridges(self) -> list[PlannedBridge]:
+        return [
+            PlannedBridge(
+                name,
+                tuple(
+                    PlannedMember(port, member.access, tuple(member.trunk) if member.trunk else None, member.native)
+                    for port, member in bridge.ports.items()
+                ),
+                bridge.ageing,
+                bridge.macs,
+                bridge.flood,
+            )
+            for name, bridge in self.spec.bridges.items()
+        ]
+
+
+def device_port(uri: str) -> str:
     """A port's name for a device: its URI, without what a name cannot hold."""
     scheme, _, rest = uri.partition(":")
     return f"{scheme}-" + "".join(each if each.isalnum() or each in "-." else "-" for each in rest)[:40]

@@ -1,20 +1,27 @@
-"""`tailrace up`, `status` and `down`: a plan applied to live on, looked at, and undone."""
+"""`tailrace up`, `plan`, `apply`, `rollback`, `drain` and `down`: a plan made to live on, compared with what is up,
+changed while frames move, and undone."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tailrace.change import change_over, settle
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
-from tailrace.fabric.base import PortState
-from tailrace.host.process import identify
+from tailrace.fabric.difference import Difference, difference
+from tailrace.host.hugepages import PAGE_MIB
+from tailrace.host.process import identify, undisturbed
 from tailrace.host.state import Process, Record, State, hold, peek
-from tailrace.measure.session import undisturbed
-from tailrace.node import Node
-from tailrace.plan import Plan, identity_of
-from tailrace.vnf.sandbox import program_in
+from tailrace.node import Node, reserve_pages
+from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
+from tailrace.planned import PlannedFunction
+
+#: Makes the plan of a spec, given the one that is up.
+PlanMaker = Callable[[Plan | None], Plan]
 
 
 @dataclass(frozen=True)
@@ -34,10 +41,15 @@ def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
         if record.things:
             if record.purpose != "up":
                 raise Mistake("a crashed run has left something; run `tailrace down` first")
-            if identity_of(record.plan) != plan.identity:
-                raise Mistake(f"another plan ({record.spec}) is up; run `tailrace down` first")
+            old = Plan.read(record.plan)
+            if plan.settled_as(old).identity != old.identity:
+                raise Mistake(
+                    f"another plan ({record.spec}) is up; change it with `tailrace apply SPEC`, "
+                    "or run `tailrace down` first"
+                )
+            plan = old
             dead = [process.name for process in state.processes() if not process.id.alive()]
-            if record.complete and not dead:
+            if record.complete and record.changing is None and not dead:
                 return Raised(False, "already up: this very plan, and all of it is alive")
             again = f" again ({', '.join(dead)} had ended)" if dead else " again (it was incomplete)"
             problems = state.undo_all()
@@ -45,10 +57,10 @@ def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
                 raise Failure("; ".join(problems))
             folder.mkdir(exist_ok=True)
             state.record = Record(boot=record.boot)
-        return _apply(state, plan, spec, again)
+        return _start(state, plan, spec, again)
 
 
-def _apply(state: State, plan: Plan, spec: str, again: str) -> Raised:
+def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
     state.record.purpose = "up"
     state.record.owner = identify(os.getpid())
     state.record.plan = plan.as_data()
@@ -67,9 +79,175 @@ def _apply(state: State, plan: Plan, spec: str, again: str) -> Raised:
         if isinstance(error, TailraceError) and problems:
             raise Failure(f"{error}{left}") from None
         raise
-    count = len(plan.functions)
-    functions = f"{count} function{'' if count == 1 else 's'}"
-    return Raised(True, f"up{again}: {functions}, {len(plan.chains)} chain(s)", tuple(node.notes))
+    return Raised(True, f"up{again}: {_contents(plan)}", tuple(node.notes))
+
+
+def _contents(plan: Plan) -> str:
+    count = len(plan.started)
+    said = f"{count} function{'' if count == 1 else 's'}, {len(plan.chains)} chain(s)"
+    return said + (f", {len(plan.bridges)} bridge(s)" if plan.bridges else "")
+
+
+# --- plan and apply ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A difference to what is up, and the version that it was found from."""
+
+    version: int | None
+    """None: nothing is up."""
+    plan: Plan
+    wanted: Difference
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a change came to."""
+
+    proposal: Proposal
+    version: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        return not self.proposal.wanted.nothing
+
+
+def propose(folder: Path, make: PlanMaker) -> Proposal:
+    """What `apply` would do; looks only. Raises Mistake or Failure."""
+    record = peek(folder) if (folder / "state.json").exists() else None
+    if record is None or not record.things:
+        plan = make(None)
+        wanted = difference(None, plan, running={}, instances={}, alive=(), sockets=folder / "sockets")
+        return Proposal(None, plan, wanted)
+    node = _running(State(folder, record))
+    try:
+        return _proposal(node, make(node.plan))
+    finally:
+        node.fabric.close()
+
+
+def _running(state: State) -> Node:
+    """The node that `tailrace up` has left. Raises Mistake or Failure if there is none to be changed."""
+    record = state.record
+    if not record.things:
+        raise Mistake("nothing is up; run `tailrace up SPEC`")
+    if record.purpose != "up":
+        raise Mistake("a measurement is at work, or a crashed one has left something; wait, or run `tailrace down`")
+    if not record.complete:
+        raise Mistake(f"what is up is incomplete; run `tailrace up {record.spec}` first")
+    node = Node.of(state, Plan.read(record.plan), logs=state.logs, tied=False)
+    node.attach()
+    return node
+
+
+def _proposal(node: Node, plan: Plan) -> Proposal:
+    version, wanted = node.difference_to(plan)
+    return Proposal(version, plan, wanted)
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[Node]:
+    """The running node, held by this command alone, with every change before this one ended."""
+    if not folder.exists():
+        raise Mistake("nothing is up; run `tailrace up SPEC`")
+    with hold(folder) as state:
+        node = _running(state)
+        try:
+            if state.record.changing is not None:
+                settle(state, node.fabric)
+                node = replace(node, plan=Plan.read(state.record.plan))
+            yield node
+        finally:
+            node.fabric.close()
+
+
+def apply(folder: Path, make: PlanMaker, spec: str, base: int | None = None) -> Applied:
+    """Changes what is up into a plan, whole or not at all; with `base`, only from that version. Raises Mistake if it
+    cannot be (Conflict if another version is up), Failure if it went wrong, in which case nothing has changed."""
+    with _changing(folder) as node:
+        return _apply(node, make(node.plan), spec, base)
+
+
+def rollback(folder: Path, base: int | None = None) -> Applied:
+    """Goes back to the plan before the last change; that change can be had again by doing so once more."""
+    with _changing(folder) as node:
+        previous = node.state.record.previous
+        if previous is None:
+            raise Mistake("nothing has been applied since `tailrace up`, so there is nothing to go back to")
+        return _apply(node, Plan.read(previous["plan"]), previous["spec"], base)
+
+
+def drain(folder: Path, replica: str, *, active: bool = False) -> Applied:
+    """Gives a replica no new flows (or, `active`, gives it some again); those that it has stay with it."""
+    with _changing(folder) as node:
+        plan = node.plan
+        known = {each.name: each for each in plan.functions}
+        if replica not in known:
+            raise Mistake(f"{replica!r} is no replica; expected one of {', '.join(known) or 'none: no function is up'}")
+        group = [each for each in plan.functions if each.function == known[replica].function]
+        others = [each for each in group if each.state == "active" and each.name != replica]
+        if not active and not others:
+            raise Mistake(f"{replica!r} is the last active replica of {known[replica].function!r}; start another first")
+        changed: PlannedFunction = replace(known[replica], state="active" if active else "draining")
+        functions = tuple(changed if each.name == replica else each for each in plan.functions)
+        return _apply(node, replace(plan, functions=functions), node.state.record.spec, None)
+
+
+def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
+    state = node.state
+    proposal = _proposal(node, plan)
+    wanted = proposal.wanted
+    version = proposal.version or 0
+    if base is not None:
+        node.fabric.check(wanted.config, base)  # another version has won: the switch says whose
+    if wanted.fixed:
+        raise Mistake(
+            f"the running switch cannot change {'; '.join(wanted.fixed)}: run `tailrace down`, then `tailrace up SPEC`"
+        )
+    if wanted.nothing and plan.identity == node.plan.identity:
+        return Applied(proposal, version)
+    previous = {"plan": state.record.plan, "spec": state.record.spec}
+    state.record.changing = {
+        "plan": plan.as_data(),
+        "spec": spec,
+        "previous": previous,
+        "instances": wanted.instances,
+        "config": wanted.config,
+        "start": list(wanted.start),
+        "stop": list(wanted.stop),
+        "staged": list(wanted.stage.get("ports", {})),
+    }
+    state.save()
+    new = replace(node, plan=plan, notes=[])
+
+    def prepare() -> None:
+        known = {port.name for port in node.plan.ports}
+        fresh = [port for port in plan.ports if port.name not in known]
+        new.check_ports_of(fresh)
+        if plan.huge and wanted.start:
+            reserve_pages(state, len(wanted.start) * FUNCTION_BUFFERS_MIB // PAGE_MIB)
+        new.prepare_interfaces(fresh)
+
+    def commit() -> None:
+        state.record.plan, state.record.spec = plan.as_data(), spec
+        state.record.previous = previous
+        state.record.changing = None
+
+    try:
+        version = change_over(new, wanted, version, prepare=prepare, commit=commit)
+    except BaseException as error:
+        if state.record.changing is not None:
+            state.record.changing = None
+            state.save()
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(f"{error or 'interrupted by Ctrl-C'}; nothing was changed") from None
+        raise
+    return Applied(proposal, version, tuple(new.notes))
+
+
+# --- down ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -95,79 +273,3 @@ def _describe(thing: Any) -> str:
         return f"process {thing.pid} ({thing.name})"
     what = getattr(thing, "path", None) or getattr(thing, "interface", None) or getattr(thing, "added", "")
     return f"{thing.kind} {what}".strip()
-
-
-def status(folder: Path) -> dict[str, Any]:
-    """What is up, as plain data; looks only. Raises Failure if the record is damaged."""
-    nothing: dict[str, Any] = {"state": "down", "folder": str(folder), "processes": [], "ports": [], "chains": []}
-    if not (folder / "state.json").exists():
-        return nothing
-    record = peek(folder)
-    if not record.things:
-        return nothing
-    state = State(folder, record)
-    processes = [_process(process) for process in state.processes()]
-    ports = _ports(state)
-    whole = record.complete and all(process["alive"] for process in processes) and ports is not None
-    whole = whole and all(port["state"] in ("up", "waiting") for port in ports or [])
-    word = "up" if whole else "broken"
-    if record.purpose == "run":
-        word = "run" if record.owner is not None and record.owner.alive() else "broken"
-    placement = record.plan.get("placement", {})
-    return {
-        "state": word,
-        "folder": str(folder),
-        "spec": record.spec,
-        "plan": identity_of(record.plan),
-        "owner": record.owner.pid if record.owner and record.purpose == "run" else None,
-        "oversubscribed": placement.get("oversubscribed"),
-        "placement": placement,
-        "processes": processes,
-        "ports": ports or [],
-        "chains": [
-            {"name": chain["name"], "ports": chain["ports"], "functions": chain["functions"]}
-            for chain in record.plan.get("chains", [])
-        ],
-    }
-
-
-def _process(process: Process) -> dict[str, Any]:
-    alive = process.id.alive()
-    inner = program_in(process) if alive and process.program == "bwrap" else None
-    return {
-        "name": process.name,
-        "pid": inner or process.pid,
-        "sandbox_pid": process.pid if process.program == "bwrap" else None,
-        "alive": alive,
-    }
-
-
-def _ports(state: State) -> list[dict[str, Any]] | None:
-    from tailrace.control import Control
-    from tailrace.fabric.tailrace import port_states
-    from tailrace.page import Page
-
-    def entry(port: PortState) -> dict[str, Any]:
-        return {
-            "name": port.name,
-            "state": port.state,
-            "reason": port.reason,
-            "received_packets": port.counters.get("received_packets", 0),
-            "sent_packets": port.counters.get("sent_packets", 0),
-            "drops": port.drops,
-        }
-
-    try:
-        control = Control(state.control, timeout=2.0)
-    except Failure:
-        return None
-    try:
-        page = Page(state.page)
-        try:
-            return [entry(port) for port in port_states(control, page)]
-        finally:
-            page.close()
-    except Failure:
-        return None
-    finally:
-        control.close()

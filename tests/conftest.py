@@ -19,12 +19,13 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 SESSION = "TAILRACE_TEST_SESSION"
 TEST_PREFIX = "tailrace-test-"
-PROGRAMS = ("tailrace-", "dpdk-testpmd", "ovs-vswitchd", "ovsdb-server")
+PROGRAMS = ("tailrace-", "dpdk-testpmd", "ovs-vswitchd", "ovsdb-server", "qemu-system-")
 
 MARKERS = {
     "requires_root": "needs root: network namespaces, huge pages, sandboxes",
     "requires_hugepages": "reserves 2 MiB huge pages at run time, so it needs root and free memory",
     "requires_program(name, ...)": "needs these programs on the PATH, or built (tailrace-...)",
+    "whole": "only in the whole run, not in the shorter `make test`",
 }
 
 
@@ -61,8 +62,8 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def binaries() -> Path:
-    """The build folder, with the programs in switch/, vnf/, tester/ and bench/."""
-    folder = REPOSITORY / "build"
+    """The build folder, or $TAILRACE_BINARIES, with the programs in switch/, vnf/, tester/ and bench/."""
+    folder = Path(os.environ.get("TAILRACE_BINARIES", REPOSITORY / "build"))
     if not folder.is_dir():
         pytest.skip("the data plane is not built: scripts/setup build")
     return folder

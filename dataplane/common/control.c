@@ -19,6 +19,7 @@ enum {
 	CONTROL_CALLERS = 32,
 	CONTROL_LINE = 4 << 20,	     /* bytes of one request: room for a configuration of thousands of chains */
 	CONTROL_SEND_TIMEOUT = 2000, /* ms that a caller may leave its answer unread */
+	CONTROL_WATCHED = 8,	     /* descriptors of others */
 };
 
 struct caller {
@@ -34,6 +35,13 @@ struct control {
 	size_t nb_methods;
 	void *context;
 	struct caller callers[CONTROL_CALLERS];
+	const struct caller *serving; /* whose request it is */
+	unsigned nb_watched;
+	struct watched {
+		int fd;
+		void (*call)(void *context);
+		void *context;
+	} watched[CONTROL_WATCHED];
 };
 
 json_t *control_fail(struct control_error *error, int code, const char *format, ...)
@@ -200,8 +208,11 @@ static bool handle(struct control *control, struct caller *caller, const char *l
 	else if (!valid)
 		control_fail(&error, CONTROL_INVALID_REQUEST,
 			     "a request is an object with a string 'method' and, if any, an object 'params'");
-	else
+	else {
+		control->serving = caller;
 		result = call(control, name, params ? params : empty, &error);
+		control->serving = NULL;
+	}
 
 	/* A request without an id is a notification: it is not answered, unless it was no request at all. */
 	if (id != NULL || !valid) {
@@ -267,22 +278,45 @@ static void caller_accept(struct control *control)
 	close(fd);
 }
 
+int control_watch(struct control *control, int fd, void (*call)(void *context), void *context)
+{
+	if (control->nb_watched == CONTROL_WATCHED)
+		return -ENOSPC;
+	control->watched[control->nb_watched++] = (struct watched){fd, call, context};
+	return 0;
+}
+
+struct control_caller control_caller(const struct control *control)
+{
+	struct ucred peer = {.pid = -1};
+	socklen_t size = sizeof(peer);
+
+	if (control->serving != NULL)
+		getsockopt(control->serving->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	return (struct control_caller){peer.pid, peer.uid};
+}
+
 int control_serve(struct control *control, int stop_fd)
 {
-	struct pollfd fds[CONTROL_CALLERS + 2];
+	struct pollfd fds[CONTROL_CALLERS + 2 + CONTROL_WATCHED], *watched = &fds[CONTROL_CALLERS + 2];
 
 	for (;;) {
 		fds[0] = (struct pollfd){.fd = stop_fd, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = control->listener, .events = POLLIN};
 		for (int i = 0; i < CONTROL_CALLERS; i++)
 			fds[i + 2] = (struct pollfd){.fd = control->callers[i].fd, .events = POLLIN};
-		if (poll(fds, CONTROL_CALLERS + 2, -1) < 0) {
+		for (unsigned i = 0; i < control->nb_watched; i++)
+			watched[i] = (struct pollfd){.fd = control->watched[i].fd, .events = POLLIN};
+		if (poll(fds, CONTROL_CALLERS + 2 + control->nb_watched, -1) < 0) {
 			if (errno == EINTR)
 				continue;
 			return -errno;
 		}
 		if (fds[0].revents)
 			return 0;
+		for (unsigned i = 0; i < control->nb_watched; i++)
+			if (watched[i].revents)
+				control->watched[i].call(control->watched[i].context);
 		for (int i = 0; i < CONTROL_CALLERS; i++)
 			if (fds[i + 2].revents && control->callers[i].fd >= 0)
 				caller_read(control, &control->callers[i]);

@@ -16,9 +16,10 @@ enum {
 	CONTROL_INVALID_REQUEST = -32600,
 	CONTROL_METHOD_NOT_FOUND = -32601,
 	CONTROL_INVALID_PARAMS = -32602,
-	CONTROL_FAILED = -32000,  /* the thing was asked rightly and could not be done */
-	CONTROL_UNKNOWN = -32001, /* no port, chain, ... of this name */
-	CONTROL_IN_USE = -32002,  /* the name, path or device is taken */
+	CONTROL_FAILED = -32000,   /* the thing was asked rightly and could not be done */
+	CONTROL_UNKNOWN = -32001,  /* no port, chain, ... of this name */
+	CONTROL_IN_USE = -32002,   /* the name, path or device is taken */
+	CONTROL_CONFLICT = -32003, /* somebody else has changed it first */
 };
 
 struct control_error {
@@ -54,6 +55,19 @@ struct control;
  * `methods` must outlive the server.  Returns NULL after logging what failed and what to do.
  */
 struct control *control_open(const char *path, const struct control_method *methods, size_t nb_methods, void *context);
+
+/*
+ * Have `call` called, in the serving thread and between two methods, whenever `fd` is readable; it reads what is there.
+ * Before control_serve().  Returns 0 or -ENOSPC.
+ */
+int control_watch(struct control *control, int fd, void (*call)(void *context), void *context);
+
+/* For a method: who calls it. */
+struct control_caller {
+	int pid;
+	unsigned uid;
+};
+struct control_caller control_caller(const struct control *control);
 
 /* Serve until `stop_fd` becomes readable.  Returns 0, or -errno. */
 int control_serve(struct control *control, int stop_fd);

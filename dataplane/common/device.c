@@ -1,344 +1,164 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <net/if.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <rte_bus_vdev.h>
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_log.h>
-#include <rte_pci.h>
 
-#include "device.h"
+#include "device_internal.h"
 
-enum {
-	PATH_LONGEST = sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
-	MTU_JUMBO = 9000,
-	SERVERS = 16, /* vhost-server ports of one program */
-};
+enum { MTU_JUMBO = 9000 };
 
-#define VIRTIO_LOGS "pmd.net.virtio.*"
+/* What the driver finds wrong while it opens is worth a line; that a peer has gone it would say often. */
+static const char *const repetitive[] = {"pmd.net.virtio.*", "pmd.net.memif*"};
 
-static const struct {
-	const char *scheme;
-	enum device_kind kind;
-} schemes[] = {
-	{"vhost:", DEVICE_VHOST},  {"vhost-server:", DEVICE_VHOST_SERVER},
-	{"if:", DEVICE_INTERFACE}, {"pci:", DEVICE_PCI},
-	{"vdev:", DEVICE_VDEV},
-};
+/*
+ * Offloads to ask for.  A device that lacks one leaves it to the sender, who is told by `transmits`; a checksum that
+ * the device has verified need not be verified again by who gets the frame.
+ */
+#define WANTED_TRANSMITS                                                                                \
+	(RTE_ETH_TX_OFFLOAD_MULTI_SEGS | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM | \
+	 RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO)
+#define WANTED_RECEIVES (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
 
-static unsigned nb_made; /* so that each device made here has a name of its own */
+/* With this key a flow and its answer hash alike (S. Woo and K. Park, "Scalable TCP Session Monitoring with Symmetric
+ * Receive-side Scaling", 2012), so that one queue sees both. */
+static uint8_t symmetric_key[64];
 
-/* Socket files of vhost-server ports, for a signal that comes while we wait for a back end. */
-static char server_paths[SERVERS][PATH_LONGEST + 1];
-
-__attribute__((format(printf, 3, 4))) static int fail(struct device_error *error, int code, const char *format, ...)
+static void spread(struct rte_eth_conf *config, const struct rte_eth_dev_info *info)
 {
-	va_list arguments;
+	const uint64_t flows = info->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 
-	va_start(arguments, format);
-	vsnprintf(error->text, sizeof(error->text), format, arguments);
-	va_end(arguments);
-	return code;
-}
-
-static int parse(const char *uri, enum device_kind *kind, const char **target, struct device_error *error)
-{
-	struct rte_pci_addr address;
-
-	*target = NULL;
-	for (size_t i = 0; i < RTE_DIM(schemes); i++) {
-		size_t length = strlen(schemes[i].scheme);
-
-		if (strncmp(uri, schemes[i].scheme, length) == 0) {
-			*kind = schemes[i].kind;
-			*target = uri + length;
-		}
+	if (flows == 0)
+		return;
+	for (unsigned i = 0; i < sizeof(symmetric_key); i += 2) {
+		symmetric_key[i] = 0x6d;
+		symmetric_key[i + 1] = 0x5a;
 	}
-	if (*target == NULL || **target == '\0')
-		return fail(error, -EINVAL,
-			    "'%s' names no port; use vhost:PATH, vhost-server:PATH, if:NAME, pci:ADDRESS or "
-			    "vdev:ARGUMENTS",
-			    uri);
-	switch (*kind) {
-	case DEVICE_VHOST:
-	case DEVICE_VHOST_SERVER:
-		if (strlen(*target) > PATH_LONGEST)
-			return fail(error, -EINVAL,
-				    "%.40s...: a socket's path has at most %d bytes, this one %zu; use a shorter one",
-				    uri, PATH_LONGEST, strlen(*target));
-		if (strchr(*target, ',') != NULL)
-			return fail(error, -EINVAL, "%s: the path must not contain a comma; use another one", uri);
-		return 0;
-	case DEVICE_INTERFACE:
-		if (strlen(*target) >= IFNAMSIZ)
-			return fail(error, -EINVAL, "%s: an interface's name has at most %d bytes", uri, IFNAMSIZ - 1);
-		return 0;
-	case DEVICE_PCI:
-		if (rte_pci_addr_parse(*target, &address) != 0)
-			return fail(error, -EINVAL, "%s: not a PCI address; write one like pci:0000:01:00.0", uri);
-		return 0;
-	case DEVICE_VDEV:
-		if (strcspn(*target, ",") >= RTE_ETH_NAME_MAX_LEN)
-			return fail(error, -EINVAL, "%s: a device's name has at most %d bytes", uri,
-				    RTE_ETH_NAME_MAX_LEN - 1);
-		return 0;
-	}
-	return -EINVAL;
+	config->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+	config->rx_adv_conf.rss_conf = (struct rte_eth_rss_conf){
+		.rss_key = symmetric_key,
+		.rss_key_len = info->hash_key_size > 0 && info->hash_key_size <= sizeof(symmetric_key)
+				       ? info->hash_key_size
+				       : 40,
+		.rss_hf = flows,
+	};
 }
 
-int device_check(const char *uri, struct device_error *error)
-{
-	enum device_kind kind;
-	const char *target;
-
-	return parse(uri, &kind, &target, error);
-}
-
-bool device_is_pci(const char *uri)
-{
-	return strncmp(uri, "pci:", 4) == 0;
-}
-
-/* Try to connect to a Unix socket.  Returns 0 or -errno. */
-static int try_connect(const char *path)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int rc, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -errno;
-	strcpy(address.sun_path, path);
-	rc = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? 0 : -errno;
-	close(fd);
-	return rc;
-}
-
-static int check_client_socket(const char *path, struct device_error *error)
-{
-	struct stat file;
-
-	if (stat(path, &file) != 0)
-		return fail(error, -errno, "%s: %s; start the vhost-user back end that listens there first", path,
-			    strerror(errno));
-	if (!S_ISSOCK(file.st_mode))
-		return fail(error, -EINVAL, "%s is not a socket; give the path of a vhost-user back end's socket",
-			    path);
-	return 0;
-}
-
-static int check_server_socket(const char *path, struct device_error *error)
-{
-	struct stat file;
-
-	if (lstat(path, &file) != 0)
-		return 0;
-	if (!S_ISSOCK(file.st_mode))
-		return fail(error, -EBUSY, "%s exists and is not a socket; remove it or use another path", path);
-	if (try_connect(path) != -ECONNREFUSED)
-		return fail(error, -EBUSY, "%s is in use; stop the program that listens there or use another path",
-			    path);
-	unlink(path); /* left by a program that is gone */
-	return 0;
-}
-
-static int check_interface(const char *name, struct device_error *error)
+unsigned device_mtu(const char *interface)
 {
 	struct ifreq request = {0};
-	int fd, rc = 0;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int mtu = 0;
 
-	if (if_nametoindex(name) == 0)
-		return fail(error, -ENODEV, "no network interface '%s'; see 'ip link' for those there are", name);
-	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return fail(error, -errno, "interface %s: %s; run as root or give the program CAP_NET_RAW", name,
-			    strerror(errno));
-	strcpy(request.ifr_name, name);
-	if (ioctl(fd, SIOCGIFFLAGS, &request) == 0 && !(request.ifr_flags & IFF_UP))
-		rc = fail(error, -ENETDOWN, "interface %s is down; bring it up with 'ip link set %s up'", name, name);
-	close(fd);
-	return rc;
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", interface);
+	if (fd >= 0 && ioctl(fd, SIOCGIFMTU, &request) == 0)
+		mtu = request.ifr_mtu;
+	if (fd >= 0)
+		close(fd);
+	return mtu;
 }
 
-static void end_waiting(int signal_number)
+void device_follow_mtu(struct device *device)
 {
-	for (int i = 0; i < SERVERS; i++)
-		if (server_paths[i][0] != '\0')
-			unlink(server_paths[i]);
-	_exit(0);
+	char name[IF_NAMESIZE];
+	unsigned mtu;
+
+	if (device->interface == 0 || device->kind == DEVICE_PCI || if_indextoname(device->interface, name) == NULL)
+		return;
+	mtu = RTE_MIN(device_mtu(name), (unsigned)UINT16_MAX - RTE_ETHER_HDR_LEN - RTE_VLAN_HLEN);
+	/* DPDK's driver for TAP sends nothing longer than it was configured for, which is not more than Ethernet has.
+	 */
+	if (device->kind == DEVICE_TAP)
+		mtu = RTE_MIN(mtu, (unsigned)RTE_ETHER_MTU);
+	if (mtu > 0)
+		__atomic_store_n(&device->longest, mtu + RTE_ETHER_HDR_LEN + RTE_VLAN_HLEN, __ATOMIC_RELAXED);
 }
 
-/* Probe a vhost-server, which does not return before its back end has come. */
-static int probe_server(const char *path, const char *arguments)
+static int set_up_queues(struct device *device, const struct device_options *options)
 {
-	struct sigaction ending = {.sa_handler = end_waiting}, old_int, old_term;
-	sigset_t signals, old;
-	int rc, slot = 0;
+	uint16_t wanted = options->descriptors ? options->descriptors : DEVICE_DESCRIPTORS;
+	uint16_t received = wanted, sent = wanted;
+	int socket = rte_eth_dev_socket_id(device->port);
+	int rc = rte_eth_dev_adjust_nb_rx_tx_desc(device->port, &received, &sent);
 
-	while (slot < SERVERS && server_paths[slot][0] != '\0')
-		slot++;
-	if (slot == SERVERS)
-		return -ENOSPC;
-	strcpy(server_paths[slot], path);
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGTERM);
-	sigaction(SIGINT, &ending, &old_int);
-	sigaction(SIGTERM, &ending, &old_term);
-	pthread_sigmask(SIG_UNBLOCK, &signals, &old);
-	rc = rte_dev_probe(arguments);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	sigaction(SIGINT, &old_int, NULL);
-	sigaction(SIGTERM, &old_term, NULL);
-	if (rc != 0)
-		server_paths[slot][0] = '\0';
-	return rc;
-}
-
-/* DPDK's words for a vhost-user front end.  Without an address the driver makes one up, and complains. */
-static void describe_front_end(const struct device *device, const char *mode, char *arguments, size_t size)
-{
-	struct rte_ether_addr mac;
-
-	rte_eth_random_addr(mac.addr_bytes);
-	snprintf(arguments, size, "%s,path=%s,queue_size=%d%s,mac=" RTE_ETHER_ADDR_PRT_FMT, device->name,
-		 device->target, DEVICE_DESCRIPTORS, mode, RTE_ETHER_ADDR_BYTES(&mac));
-}
-
-/* Make the device known to DPDK: fills in its name and ethdev id. */
-static int probe(struct device *device, struct device_error *error)
-{
-	char arguments[512];
-	int rc;
-
-	switch (device->kind) {
-	case DEVICE_VHOST:
-		rc = check_client_socket(device->target, error);
-		if (rc != 0)
-			return rc;
-		snprintf(device->name, sizeof(device->name), "net_virtio_user%u", nb_made++);
-		describe_front_end(device, "", arguments, sizeof(arguments));
-		if (rte_dev_probe(arguments) == 0)
-			break;
-		rc = try_connect(device->target);
-		if (rc == -ECONNREFUSED)
-			return fail(error, rc, "nobody listens at %s; start the vhost-user back end first",
-				    device->target);
-		if (rc != 0)
-			return fail(error, rc, "%s: %s", device->target, strerror(-rc));
-		return fail(error, -EPROTO,
-			    "%s: the program that listens there did not answer as a vhost-user back end; see its log",
-			    device->target);
-	case DEVICE_VHOST_SERVER:
-		rc = check_server_socket(device->target, error);
-		if (rc != 0)
-			return rc;
-		snprintf(device->name, sizeof(device->name), "net_virtio_user%u", nb_made++);
-		describe_front_end(device, ",server=1", arguments, sizeof(arguments));
-		if (probe_server(device->target, arguments) != 0)
-			return fail(error, -EIO,
-				    "%s: could not listen there, or what connected was no vhost-user back end; check "
-				    "that its directory exists and may be written",
-				    device->target);
-		break;
-	case DEVICE_INTERFACE:
-		rc = check_interface(device->target, error);
-		if (rc != 0)
-			return rc;
-		snprintf(device->name, sizeof(device->name), "net_af_packet%u", nb_made++);
-		/* Two 4 MiB rings of 2048 frames: room for what comes while this thread is held up. */
-		snprintf(arguments, sizeof(arguments), "%s,iface=%s,framesz=2048,blocksz=4096,framecnt=2048",
-			 device->name, device->target);
-		if (rte_dev_probe(arguments) != 0)
-			return fail(error, -EIO, "interface %s: DPDK could not open it; see the messages above",
-				    device->target);
-		break;
-	case DEVICE_PCI:
-		snprintf(device->name, sizeof(device->name), "%s", device->target);
-		if (rte_dev_probe(device->target) != 0)
-			return fail(error, -ENODEV,
-				    "PCI device %s could not be opened; bind it to vfio-pci with 'dpdk-devbind.py -b "
-				    "vfio-pci %s', and see 'dpdk-devbind.py --status'",
-				    device->target, device->target);
-		break;
-	case DEVICE_VDEV:
-		snprintf(device->name, sizeof(device->name), "%.*s", (int)strcspn(device->target, ","), device->target);
-		if (rte_eth_dev_get_port_by_name(device->name, &device->port) == 0)
-			return fail(error, -EBUSY, "device %s is in use; give it another number", device->name);
-		if (rte_dev_probe(device->target) != 0)
-			return fail(error, -ENODEV, "DPDK could not make the device '%s'; check its arguments",
-				    device->target);
-		break;
+	for (uint16_t queue = 0; queue < device->queues && rc == 0; queue++) {
+		rc = rte_eth_rx_queue_setup(device->port, queue, received, socket, NULL, options->pool);
+		if (rc == 0)
+			rc = rte_eth_tx_queue_setup(device->port, queue, sent, socket, NULL);
 	}
-	if (rte_eth_dev_get_port_by_name(device->name, &device->port) != 0) {
-		struct rte_dev_iterator iterator;
-
-		/* A PCI driver may choose the name of its port itself. */
-		device->port = RTE_MAX_ETHPORTS;
-		RTE_ETH_FOREACH_MATCHING_DEV(device->port, device->name, &iterator)
-		{
-			rte_eth_iterator_cleanup(&iterator);
-			break;
-		}
-	}
-	if (!rte_eth_dev_is_valid_port(device->port))
-		return fail(error, -ENODEV, "%s is not an Ethernet device; only such can be ports", device->name);
-	return 0;
+	device->descriptors = sent;
+	return rc;
 }
 
 static int configure(struct device *device, const struct device_options *options, struct device_error *error)
 {
 	struct rte_eth_conf config = {.intr_conf.rxq = options->interrupts};
-	uint16_t wanted = options->descriptors ? options->descriptors : DEVICE_DESCRIPTORS;
-	uint16_t received = wanted, sent = wanted, mtu = RTE_ETHER_MTU;
 	const char *step = "describe itself";
 	struct rte_eth_dev_info info;
-	int socket, rc;
+	uint16_t mtu = RTE_ETHER_MTU;
+	int rc;
 
+	device->queues = options->queues ? options->queues : 1;
 	rc = rte_eth_dev_info_get(device->port, &info);
 	if (rc != 0)
 		goto fail;
+	device->interface = info.if_index;
+	if (RTE_MIN(info.max_rx_queues, info.max_tx_queues) < device->queues)
+		return device_fail(error, -EINVAL, "%s has %u queues and %u are asked for; ask for fewer",
+				   device->target, RTE_MIN(info.max_rx_queues, info.max_tx_queues), device->queues);
 	if (options->jumbo && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER)) {
 		mtu = RTE_MIN(info.max_mtu, MTU_JUMBO);
+		if (info.max_rx_pktlen < (uint32_t)mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN)
+			mtu = info.max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN;
 		config.rxmode.offloads = RTE_ETH_RX_OFFLOAD_SCATTER;
 	}
 	config.rxmode.mtu = mtu;
-	config.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	config.rxmode.offloads |= options->offloads ? info.rx_offload_capa & WANTED_RECEIVES : 0;
+	config.txmode.offloads = info.tx_offload_capa &
+				 (options->offloads ? WANTED_TRANSMITS : RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
+	/* DPDK's driver does it in software there, and knows no IPv6. */
+	if (device->kind == DEVICE_TAP)
+		config.txmode.offloads &= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	if (device->queues > 1)
+		spread(&config, &info);
+	device->link_events = *info.dev_flags & RTE_ETH_DEV_INTR_LSC;
+	config.intr_conf.lsc = device->link_events;
 	step = "take its configuration";
-	rc = rte_eth_dev_configure(device->port, 1, 1, &config);
+	rc = rte_eth_dev_configure(device->port, device->queues, device->queues, &config);
 	if (rc != 0)
 		goto fail;
+	device->receives = config.rxmode.offloads;
+	device->transmits = config.txmode.offloads;
 	step = "set up its rings";
-	rc = rte_eth_dev_adjust_nb_rx_tx_desc(device->port, &received, &sent);
-	if (rc != 0)
-		goto fail;
-	socket = rte_eth_dev_socket_id(device->port);
-	rc = rte_eth_rx_queue_setup(device->port, 0, received, socket, NULL, options->pool);
-	if (rc == 0)
-		rc = rte_eth_tx_queue_setup(device->port, 0, sent, socket, NULL);
+	rc = set_up_queues(device, options);
 	if (rc != 0)
 		goto fail;
 	step = "start";
 	rc = rte_eth_dev_start(device->port);
-	if (rc != 0)
+	if (rc != 0 && device->kind != DEVICE_MEMIF)
 		goto fail;
+	device->started = rc == 0;
 	rte_eth_promiscuous_enable(device->port); /* not every device has the mode, or needs it */
-	device->descriptors = sent;
 	device->longest = mtu + RTE_ETHER_HDR_LEN + RTE_VLAN_HLEN;
+	device_follow_mtu(device);
 	return 0;
 fail:
-	return fail(error, rc, "%s did not %s: %s", device->target, step, rte_strerror(-rc));
+	return device_fail(error, rc, "%s did not %s: %s", device->target, step, rte_strerror(-rc));
+}
+
+static void set_log_levels(uint32_t level, uint32_t eal)
+{
+	for (unsigned i = 0; i < RTE_DIM(repetitive); i++)
+		rte_log_set_level_pattern(repetitive[i], level);
+	rte_log_set_level_pattern("lib.eal", eal);
 }
 
 int device_open(struct device *device, const char *uri, const struct device_options *options,
@@ -347,24 +167,60 @@ int device_open(struct device *device, const char *uri, const struct device_opti
 	int rc;
 
 	*device = (struct device){.port = RTE_MAX_ETHPORTS};
-	/* What the driver finds wrong while it opens is worth a line; that a back end has gone it would say often. */
-	rte_log_set_level_pattern(VIRTIO_LOGS, RTE_LOG_ERR);
-	rc = parse(uri, &device->kind, &device->target, error);
+	set_log_levels(options->quiet ? RTE_LOG_CRIT : RTE_LOG_ERR, options->quiet ? RTE_LOG_CRIT : RTE_LOG_ERR);
+	rc = device_parse(uri, &device->kind, &device->target, error);
+	if (rc == 0 && options->queues > DEVICE_QUEUES)
+		rc = device_fail(error, -EINVAL, "%s: at most %d queues", uri, DEVICE_QUEUES);
 	if (rc == 0)
-		rc = probe(device, error);
+		rc = device_probe(device, options, error);
 	if (rc == 0)
 		rc = configure(device, options, error);
-	rte_log_set_level_pattern(VIRTIO_LOGS, RTE_LOG_CRIT);
+	set_log_levels(RTE_LOG_CRIT, RTE_LOG_ERR);
 	if (rc != 0)
 		device_close(device);
 	return rc;
+}
+
+/* Linux's view of an interface, which the drivers of AF_PACKET and AF_XDP do not ask for. */
+static bool interface_runs(unsigned interface)
+{
+	struct ifreq request = {.ifr_ifindex = (int)interface};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool runs;
+
+	if (fd < 0)
+		return true;
+	runs = ioctl(fd, SIOCGIFNAME, &request) == 0 && ioctl(fd, SIOCGIFFLAGS, &request) == 0 &&
+	       (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
+	close(fd);
+	return runs;
 }
 
 bool device_link_up(const struct device *device)
 {
 	struct rte_eth_link link;
 
+	if (!device->started)
+		return false;
+	if (device->kind == DEVICE_INTERFACE || device->kind == DEVICE_XDP)
+		return interface_runs(device->interface);
 	return rte_eth_link_get_nowait(device->port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+bool device_exists(const struct device *device)
+{
+	char name[IF_NAMESIZE];
+
+	return device->interface == 0 || device->kind == DEVICE_PCI || if_indextoname(device->interface, name) != NULL;
+}
+
+bool device_restart(struct device *device)
+{
+	/* That the peer is not there it would say each time. */
+	set_log_levels(RTE_LOG_CRIT, RTE_LOG_ERR);
+	rte_eth_dev_stop(device->port);
+	device->started = rte_eth_dev_start(device->port) == 0;
+	return device->started;
 }
 
 void device_close(struct device *device)
@@ -377,9 +233,6 @@ void device_close(struct device *device)
 	/* Removing the whole device closes its port, and frees its name for another one. */
 	if (rte_eth_dev_info_get(device->port, &info) != 0 || rte_dev_remove(info.device) != 0)
 		rte_eth_dev_close(device->port);
-	if (device->kind == DEVICE_VHOST_SERVER)
-		for (int i = 0; i < SERVERS; i++)
-			if (strcmp(server_paths[i], device->target) == 0)
-				server_paths[i][0] = '\0';
+	device_unprobe(device);
 	device->port = RTE_MAX_ETHPORTS;
 }

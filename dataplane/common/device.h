@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A port named by a URI, opened as a DPDK ethdev with one receive and one transmit queue:
+ * A port named by a URI, opened as a DPDK ethdev:
  *
  *	vhost:PATH		connect to the vhost-user back end that listens at PATH
  *	vhost-server:PATH	listen at PATH for a vhost-user back end, and wait for it
  *	if:NAME			a Linux network interface (AF_PACKET)
- *	pci:ADDRESS		a PCI device that is bound to a driver of DPDK's
+ *	xdp:NAME		the same past the kernel's stack (AF_XDP)
+ *	tap:NAME		a TAP interface, made here for Linux's stack
+ *	memif:PATH[,role=server][,id=N]
+ *				shared memory with another process; connects to PATH unless it is the server
+ *	pcap:[IN][,OUT]		frames of a capture file; what is sent goes to another
+ *	pci:ADDRESS		a NIC or virtual function that is bound to a driver of DPDK's
  *	vdev:ARGUMENTS		any other device of DPDK's, in DPDK's words
  *
  * Needs eal_start() first.  The control thread opens and closes; the polling thread uses the ethdev's id.
@@ -19,22 +24,47 @@
 
 #include <rte_ethdev.h>
 
-enum { DEVICE_DESCRIPTORS = 1024 };
+enum {
+	DEVICE_DESCRIPTORS = 1024,
+	DEVICE_QUEUES = 16, /* at most, of one device */
 
-enum device_kind { DEVICE_VHOST, DEVICE_VHOST_SERVER, DEVICE_INTERFACE, DEVICE_PCI, DEVICE_VDEV };
+	/* Bytes of a buffer that an `if:` device needs for frames of more than DEVICE_PLAIN_MTU. */
+	DEVICE_JUMBO_ROOM = 16384 + RTE_PKTMBUF_HEADROOM,
+	DEVICE_PLAIN_MTU = 1900,
+};
+
+enum device_kind {
+	DEVICE_VHOST,
+	DEVICE_VHOST_SERVER,
+	DEVICE_INTERFACE,
+	DEVICE_XDP,
+	DEVICE_TAP,
+	DEVICE_MEMIF,
+	DEVICE_PCAP,
+	DEVICE_PCI,
+	DEVICE_VDEV,
+};
 
 struct device_options {
-	struct rte_mempool *pool; /* of receive buffers: at least `descriptors`, and what is under way */
+	struct rte_mempool *pool; /* of receive buffers: at least `descriptors` a queue, and what is under way */
+	uint16_t queues;	  /* receive and transmit queues, each; 0: one */
 	uint16_t descriptors;	  /* of each ring; 0: DEVICE_DESCRIPTORS, or as many as the device has */
 	bool interrupts;	  /* receive interrupts, for rte_eth_dev_rx_intr_ctl_q() */
 	bool jumbo;		  /* frames up to 9018 bytes, if the device can chain receive buffers */
+	bool offloads;		  /* checksums and segmentation by the device, as far as it has them */
+	bool quiet;		  /* DPDK says nothing: it is tried again and again */
 };
 
 struct device {
 	uint16_t port; /* ethdev id */
 	enum device_kind kind;
-	uint16_t descriptors; /* of the transmit ring */
-	uint16_t longest;     /* bytes of the longest frame, without FCS */
+	uint16_t queues;
+	uint16_t descriptors;	      /* of a transmit ring */
+	uint16_t longest;	      /* bytes of the longest frame, without FCS */
+	uint64_t receives, transmits; /* RTE_ETH_RX_OFFLOAD_..., RTE_ETH_TX_OFFLOAD_... that are on */
+	unsigned interface;	      /* index of the Linux interface that it is or has; 0: none */
+	bool link_events;	      /* the driver tells of a change of its link */
+	bool started;		      /* a client of memif is not before its peer is there: not to be polled */
 	char name[RTE_ETH_NAME_MAX_LEN];
 	const char *target; /* the URI without its scheme; points into the caller's URI */
 };
@@ -49,11 +79,17 @@ int device_check(const char *uri, struct device_error *error);
 /* Whether this URI needs the PCI bus (eal_options.pci). */
 bool device_is_pci(const char *uri);
 
+/* Capabilities (bits of linux/capability.h) that a well-formed URI's device needs to be opened, and while it is open.
+ */
+uint64_t device_capabilities_to_open(const char *uri);
+uint64_t device_capabilities_to_keep(const char *uri);
+
 /*
  * Open, configure and start.  The URI must outlive the device.
  * vhost-server waits for its back end without limit; SIGINT and SIGTERM, even if blocked, end the program there
  * (status 0, socket files removed).
- * Returns 0; -EINVAL: the URI is wrong; -EBUSY: in use; another -errno: it could not be opened; error filled in.
+ * Returns 0; -EINVAL: the URI is wrong; -EBUSY: in use; -EPERM: a capability is missing; another -errno: it could not
+ * be opened; error filled in.
  */
 int device_open(struct device *device, const char *uri, const struct device_options *options,
 		struct device_error *error);
@@ -64,6 +100,18 @@ int device_open(struct device *device, const char *uri, const struct device_opti
  * so nothing may poll the port meanwhile.
  */
 bool device_link_up(const struct device *device);
+
+/* The interface's MTU may have been changed: keep `longest` up with it. */
+void device_follow_mtu(struct device *device);
+
+/* The MTU of a Linux interface, or 0: there is none of that name. */
+unsigned device_mtu(const char *interface);
+
+/* Whether the device is still there: a Linux interface can be deleted. */
+bool device_exists(const struct device *device);
+
+/* Stop and start again, as a client of memif must to find its peer.  Returns whether it is started. */
+bool device_restart(struct device *device);
 
 /* Stop, close, and remove a socket file of ours.  Buffers in the rings go back to their pools. */
 void device_close(struct device *device);

@@ -16,38 +16,55 @@
 
 enum { EAL_MAIN = 0, EAL_WORKER = 1 };
 
-static int worker_cpu;
+static int worker_cpus[EAL_WORKERS];
 
-/* The last CPU in the set other than `except`, or -1. */
-static int last_cpu(const cpu_set_t *set, int except)
+/* The last CPU in the set, or -1. */
+static int last_cpu(const cpu_set_t *set)
 {
 	for (int cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--)
-		if (CPU_ISSET(cpu, set) && cpu != except)
+		if (CPU_ISSET(cpu, set))
 			return cpu;
 	return -1;
 }
 
+/* Write the lcores as DPDK wants them told.  Returns 0 or -EINVAL after logging. */
+static int place_lcores(const struct eal_options *options, const cpu_set_t *allowed, char *lcores, size_t size)
+{
+	const unsigned count = options->nb_cores > 0 ? options->nb_cores : 1;
+	cpu_set_t left = *allowed;
+	size_t used;
+
+	for (unsigned i = 0; i < count; i++) {
+		int cpu = options->nb_cores > 0 ? options->cores[i] : options->core;
+
+		if (cpu < 0)
+			cpu = last_cpu(allowed);
+		if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, allowed)) {
+			log_error("core %d is offline or not allowed to this process; see the list in "
+				  "/proc/self/status, Cpus_allowed_list",
+				  cpu);
+			return -EINVAL;
+		}
+		worker_cpus[i] = cpu;
+		CPU_CLR(cpu, &left);
+	}
+	used = snprintf(lcores, size, "%d@%d", EAL_MAIN, CPU_COUNT(&left) > 0 ? last_cpu(&left) : worker_cpus[0]);
+	for (unsigned i = 0; i < count; i++)
+		used += snprintf(lcores + used, size - used, ",%u@%d", EAL_WORKER + i, worker_cpus[i]);
+	return 0;
+}
+
 int eal_start(const struct eal_options *options)
 {
-	char program[32], lcores[64], memory[16], prefix[64];
+	char program[32], lcores[EAL_WORKERS * 12 + 16], memory[16], prefix[64];
 	cpu_set_t allowed;
-	int control_cpu, count = 0;
+	int count = 0;
 	char *arguments[20];
 
 	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
 		return -errno;
-	worker_cpu = options->core >= 0 ? options->core : last_cpu(&allowed, -1);
-	if (worker_cpu >= CPU_SETSIZE || !CPU_ISSET(worker_cpu, &allowed)) {
-		log_error("core %d is offline or not allowed to this process; see the list in "
-			  "/proc/self/status, Cpus_allowed_list",
-			  worker_cpu);
+	if (place_lcores(options, &allowed, lcores, sizeof(lcores)) != 0)
 		return -EINVAL;
-	}
-	control_cpu = last_cpu(&allowed, worker_cpu);
-	if (control_cpu < 0)
-		control_cpu = worker_cpu;
-
-	snprintf(lcores, sizeof(lcores), "%d@%d,%d@%d", EAL_MAIN, control_cpu, EAL_WORKER, worker_cpu);
 	snprintf(memory, sizeof(memory), "%u", options->memory_mib);
 	snprintf(prefix, sizeof(prefix), "%s-%d", options->program, getpid());
 	snprintf(program, sizeof(program), "%s", options->program);
@@ -59,7 +76,9 @@ int eal_start(const struct eal_options *options)
 	arguments[count++] = "--file-prefix";
 	arguments[count++] = prefix;
 	arguments[count++] = "--no-telemetry";
-	arguments[count++] = "--iova-mode=va";
+	/* A PCI device without an IOMMU reaches memory by physical addresses only: then DPDK finds out. */
+	if (!options->pci)
+		arguments[count++] = "--iova-mode=va";
 	/* Warnings of probing and of rings are ours to word: the caller reports what failed. */
 	arguments[count++] = "--log-level=lib.*:error";
 	arguments[count++] = "--log-level=pmd.*:error";
@@ -93,7 +112,12 @@ unsigned eal_worker(void)
 	return EAL_WORKER;
 }
 
-int eal_worker_cpu(void)
+unsigned eal_worker_lcore(unsigned number)
 {
-	return worker_cpu;
+	return EAL_WORKER + number;
+}
+
+int eal_lcore_cpu(unsigned lcore)
+{
+	return worker_cpus[lcore - EAL_WORKER];
 }

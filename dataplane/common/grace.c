@@ -42,6 +42,16 @@ void grace_worker_end(unsigned worker)
 	rte_rcu_qsbr_thread_unregister(domain, worker);
 }
 
+void grace_worker_rest(unsigned worker)
+{
+	rte_rcu_qsbr_thread_offline(domain, worker);
+}
+
+void grace_worker_resume(unsigned worker)
+{
+	rte_rcu_qsbr_thread_online(domain, worker);
+}
+
 void grace_wait(void)
 {
 	uint64_t token = rte_rcu_qsbr_start(domain);

@@ -16,6 +16,10 @@ void grace_worker_begin(unsigned worker);
 void grace_worker_round(unsigned worker);
 void grace_worker_end(unsigned worker);
 
+/* Around a sleep, in which nobody waits for the worker: what it knew before may be gone when it goes on. */
+void grace_worker_rest(unsigned worker);
+void grace_worker_resume(unsigned worker);
+
 /* Any other thread: return when every worker has finished the round it was in. */
 void grace_wait(void);
 

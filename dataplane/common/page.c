@@ -15,7 +15,7 @@ enum { PAGE_LINE = 64, PAGE_SCHEMA = PAGE_LINE };
 
 struct page_header {
 	char magic[8];
-	uint32_t version, schema_length, slots_offset, slot_size, slots;
+	uint32_t version, schema_length, slots_offset, slot_size, slots, used;
 };
 
 struct page_slot {
@@ -27,6 +27,7 @@ struct page_slot {
 struct page {
 	struct page_header *header;
 	size_t size;
+	uint32_t first_free; /* no slot before this one is free */
 	char path[256];
 };
 
@@ -44,7 +45,8 @@ static char *schema_text(const struct page_kind *kinds, unsigned nb_kinds)
 		json_t *fields = json_array();
 
 		for (unsigned i = 0; i < kinds[kind].nb_fields; i++)
-			json_array_append_new(fields, json_string(kinds[kind].fields[i]));
+			json_array_append_new(fields,
+					      kinds[kind].fields[i] ? json_string(kinds[kind].fields[i]) : json_null());
 		json_object_set_new(schema, kinds[kind].name, fields);
 		json_object_set_new(numbers, kinds[kind].name, json_integer(kind + 1));
 	}
@@ -123,7 +125,7 @@ static struct page_slot *slot_at(const struct page *page, uint32_t i)
 
 uint64_t *page_slot_open(struct page *page, unsigned kind, const char *name)
 {
-	for (uint32_t i = 0; i < page->header->slots; i++) {
+	for (uint32_t i = page->first_free; i < page->header->slots; i++) {
 		struct page_slot *slot = slot_at(page, i);
 
 		if (slot->kind != 0)
@@ -132,6 +134,9 @@ uint64_t *page_slot_open(struct page *page, unsigned kind, const char *name)
 		slot->generation++;
 		snprintf(slot->name, sizeof(slot->name), "%s", name);
 		__atomic_store_n(&slot->kind, kind + 1, __ATOMIC_RELEASE);
+		page->first_free = i + 1;
+		if (page->header->used < i + 1)
+			__atomic_store_n(&page->header->used, i + 1, __ATOMIC_RELEASE);
 		return slot->fields;
 	}
 	return NULL;
@@ -140,11 +145,15 @@ uint64_t *page_slot_open(struct page *page, unsigned kind, const char *name)
 void page_slot_close(struct page *page, uint64_t *fields)
 {
 	struct page_slot *slot;
+	uint32_t i;
 
 	if (fields == NULL)
 		return;
 	slot = (struct page_slot *)((char *)fields - sizeof(struct page_slot));
 	__atomic_store_n(&slot->kind, 0, __ATOMIC_RELEASE);
+	i = ((char *)slot - (char *)slot_at(page, 0)) / page->header->slot_size;
+	if (i < page->first_free)
+		page->first_free = i;
 }
 
 void page_close(struct page *page)

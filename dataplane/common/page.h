@@ -10,7 +10,9 @@
  *   16  slots offset       u32
  *   20  slot size          u32, bytes
  *   24  slots              u32
- *   64  schema             {"kinds": {"worker": 1, ...}, "worker": [field, ...], ...}
+ *   28  used               u32, slots from this one on have never been used
+ *   64  schema             {"kinds": {"worker": 1, ...}, "worker": [field, ...], ...};
+ *                          null stands for a field that is not used, and is there for alignment
  *
  * A slot is: kind u32 (0: free), generation u32 (counts uses of the slot), name 56 bytes, then u64 fields.
  * A field has one writer, which stores it whole; readers may see fields of one slot a few polls apart.
@@ -21,11 +23,11 @@
 
 #include <stdint.h>
 
-enum { PAGE_VERSION = 1, PAGE_NAME = 56 };
+enum { PAGE_VERSION = 2, PAGE_NAME = 56 };
 
 struct page_kind {
 	const char *name;
-	const char *const *fields;
+	const char *const *fields; /* by place; NULL: not used */
 	unsigned nb_fields;
 };
 

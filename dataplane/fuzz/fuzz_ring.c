@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two malicious guests on one hop.  The input is their memory: rings, descriptors, tables and frames as it falls,
- * plus writes that happen between two polls.  Guest memory is exactly as large as the table says, so the address
+ * Two malicious guests, and everything that takes their frames: the hop, the steered path, packet buffers.  The input
+ * is what they negotiated and their memory: rings of either layout, descriptors, tables, headers and frames as it
+ * falls, plus writes that happen between two polls.  Guest memory is exactly as large as the table says, so the address
  * sanitizer sees a byte too far; the checks below see what it cannot.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <rte_eal.h>
+#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
-#include "vring/burst.h"
 #include "vring/hop.h"
+#include "vring/packet.h"
 
 enum {
 	REGION = 4096,
@@ -19,8 +24,22 @@ enum {
 	DESC = 0, /* offsets into the first region */
 	AVAIL = 0x100,
 	USED = 0x200,
+	LOG = (0x10000 + 2 * REGION) / DIRTY_PAGE / 8 + 1,
+	BUFFERS = OFFLOAD_SEGMENTS,
 };
 #define BASE 0x10000ULL
+
+/* Bits of the byte that says what a guest negotiated. */
+enum {
+	SHORT_HEADER = 1,
+	MERGEABLE = 2,
+	EVENT_INDEX = 4,
+	IN_ORDER = 8,
+	PACKED = 16,
+	OFFLOADS = 32,
+	SLEEPS = 64,
+	LOGGED = 128
+};
 
 struct guest {
 	struct guest_memory memory;
@@ -29,86 +48,163 @@ struct guest {
 	int report;
 };
 
+static struct rte_mempool *pool;
+static int call_fds[2];
+
 static void check(int holds)
 {
 	if (!holds)
 		abort();
 }
 
-static void guest_start(struct guest *guest, uint8_t options)
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	char *arguments[] = {"fuzz", "--no-huge", "--no-pci", "--no-telemetry",	     "--no-shconf", "-l",
+			     "0",    "-m",	  "32",	      "--log-level=critical"};
+
+	check(rte_eal_init(RTE_DIM(arguments), arguments) >= 0);
+	/* Small buffers, so that frames are chained, and few, so that they run out. */
+	pool = rte_pktmbuf_pool_create("fuzz", 63, 0, 0, RTE_PKTMBUF_HEADROOM + 256, SOCKET_ID_ANY);
+	check(pool != NULL);
+	for (unsigned i = 0; i < 2; i++)
+		call_fds[i] = eventfd(0, EFD_NONBLOCK);
+	return 0;
+}
+
+static void guest_start(struct guest *guest, uint8_t options, int call_fd)
 {
 	memset(guest, 0, sizeof(*guest));
 	guest->memory.nb_regions = 2;
-	for (unsigned i = 0; i < 2; i++)
+	for (unsigned i = 0; i < 2; i++) {
 		guest->memory.regions[i] = (struct guest_region){BASE + i * REGION, REGION, aligned_alloc(64, REGION)};
+		memset(guest->memory.regions[i].host, 0, REGION);
+	}
 	guest->ring = (struct virtqueue){
 		.desc = (void *)(guest->memory.regions[0].host + DESC),
 		.avail = (void *)(guest->memory.regions[0].host + AVAIL),
 		.used = (void *)(guest->memory.regions[0].host + USED),
 		.memory = &guest->memory,
 		.counters = &guest->counters,
-		.call_fd = -1,
+		.notifications = &guest->counters.notifications,
+		.call_fd = options & SLEEPS ? call_fd : -1,
 		.size = RING,
-		.header = options & 1 ? 10 : 12,
-		.mergeable = options & 2,
-		.event_index = options & 4,
-		.in_order = options & 8,
+		.header = options & SHORT_HEADER ? 10 : 12,
+		.mergeable = options & MERGEABLE,
+		.event_index = options & EVENT_INDEX,
+		.in_order = options & IN_ORDER,
+		.packed = options & PACKED,
+		.offloads = options & OFFLOADS ? OFFLOAD_CHECKSUM | OFFLOAD_TCP4 | OFFLOAD_TCP6 | OFFLOAD_ECN : 0,
+		.asleep = true,
 		.report = &guest->report,
 	};
-	for (unsigned i = 0; i < 2; i++)
-		memset(guest->memory.regions[i].host, 0, REGION);
+	if (options & LOGGED)
+		guest->ring.log = (struct dirty_log){.bits = calloc(1, LOG), .size = LOG, .ring = BASE};
 }
 
 static void guest_end(struct guest *guest)
 {
 	for (unsigned i = 0; i < 2; i++)
 		free(guest->memory.regions[i].host);
+	free(guest->ring.log.bits);
 }
 
 /* A well-formed start that the input then overwrites, so that mutation begins where frames move. */
 static void guest_prepare(struct guest *guest, uint16_t flags)
 {
-	for (uint16_t i = 0; i < RING; i++) {
-		guest->ring.desc[i] = (struct vring_desc){BASE + 0x400 + i * 0x100, 0x100, flags, (i + 1) % RING};
+	const uint64_t address = BASE + 0x400;
+
+	for (uint16_t i = 0; i < RING && guest->ring.packed; i++)
+		guest->ring.packed_desc[i] = (struct vring_packed_desc){address + i * 0x100, 0x100, i,
+									flags | VRING_FLAG_AVAILABLE};
+	for (uint16_t i = 0; i < RING && !guest->ring.packed; i++) {
+		guest->ring.desc[i] = (struct vring_desc){address + i * 0x100, 0x100, flags, (i + 1) % RING};
 		guest->ring.avail->ring[i] = i;
 	}
-	guest->ring.avail->idx = RING;
+	if (!guest->ring.packed)
+		guest->ring.avail->idx = RING;
+	vring_resume(&guest->ring, 1 << 15);
+	vring_start(&guest->ring);
 }
 
-/* A device's frames for the guest, and the guest's frames for a device. */
-static void device_side(struct guest *guest, const uint8_t *data, size_t size)
+/* Frames from the guest looked at, edited by what they hold, and written to a selection of receivers. */
+static unsigned steer(struct guest *from, struct guest *to, uint8_t how)
 {
-	uint8_t bytes[2048] = {0}, flat[VRING_FRAME_MAX + 64];
-	struct rte_mbuf mbuf = {.buf_addr = bytes, .data_off = 0, .data_len = 60, .pkt_len = 60, .nb_segs = 1};
-	struct rte_mbuf *mbufs[] = {&mbuf};
-	struct vring_frame frame;
-	uint16_t head;
+	static struct burst burst;
+	uint8_t which[VRING_BURST];
+	unsigned n = 0;
+	const unsigned taken = vring_read(&from->ring, &burst, 1 + how % VRING_BURST);
 
-	if (size > 0) {
-		mbuf.data_len = 14 + data[0] * 7;
-		mbuf.pkt_len = mbuf.data_len;
+	check(burst.count <= burst.taken && burst.nb_pieces <= BURST_PIECES);
+	for (unsigned i = 0; i < burst.count; i++) {
+		struct packet *packet = &burst.packets[i];
+
+		check(packet->head_length >= VRING_FRAME_MIN && packet->head_length <= packet->length);
+		if (packet->head[0] & 2)
+			packet_push(packet, packet->head[1] % PACKET_ROOM);
+		else if (how & 64 && packet->offload.flags == 0)
+			packet_pop(packet, packet->head[1] % VRING_FRAME_MIN);
+		which[n++] = i;
 	}
-	vring_from_mbufs(&guest->ring, mbufs, 1);
-	if (vring_available(&guest->ring, 1) > 0 &&
-	    vring_take_frame(&guest->ring, 0, &head, &frame) == VRING_STEP_MOVED)
-		vring_flatten(flat, &frame, guest->ring.header);
+	/* As several receivers: the same ring, twice. */
+	check(vring_write(&to->ring, &burst, which, n) <= n);
+	if (how & 128)
+		vring_write(&to->ring, &burst, which, n / 2);
+	vring_read_done(&from->ring, &burst);
+	return taken;
+}
+
+/* The guest's frames for a device, and these for the other guest. */
+static unsigned over_device(struct guest *from, struct guest *to, uint8_t how)
+{
+	static const uint64_t transmits[] = {0, RTE_ETH_TX_OFFLOAD_MULTI_SEGS, UINT64_MAX};
+	struct rte_mbuf *mbufs[BUFFERS];
+	unsigned filled, given;
+	const unsigned taken = vring_to_mbufs(&from->ring, pool, transmits[how % RTE_DIM(transmits)], mbufs, BUFFERS,
+					      &filled);
+
+	check(filled <= BUFFERS);
+	for (unsigned i = 0; i < filled; i++) {
+		check(mbufs[i]->pkt_len >= VRING_FRAME_MIN);
+		rte_mbuf_sanity_check(mbufs[i], 1);
+		/* What a device could have said of it. */
+		mbufs[i]->ol_flags = how & 64 ? RTE_MBUF_F_RX_L4_CKSUM_NONE : RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+		if (how & 128) {
+			mbufs[i]->ol_flags |= RTE_MBUF_F_RX_LRO;
+			mbufs[i]->tso_segsz = how;
+		}
+	}
+	given = vring_from_mbufs(&to->ring, mbufs, filled);
+	check(given <= filled);
+	rte_pktmbuf_free_bulk(mbufs, filled);
+	check(rte_mempool_avail_count(pool) == 63);
+	return taken;
+}
+
+static void check_ring(const struct guest *guest)
+{
+	check(guest->ring.pending == 0 && guest->ring.nb_done == 0);
+	check(!guest->ring.packed || guest->ring.index < RING);
+	check((guest->report != VRING_FAULT_NONE) == (guest->counters.quarantines == 1));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct guest from, to;
 
-	if (size < 2)
+	if (size < 3)
 		return 0;
-	guest_start(&from, data[0]);
-	guest_start(&to, data[0] >> 4);
+	guest_start(&from, data[0], call_fds[0]);
+	guest_start(&to, data[1], call_fds[1]);
 	guest_prepare(&from, 0);
 	guest_prepare(&to, VRING_DESC_F_WRITE);
-	const uint8_t polls = data[1] % 8 + 1;
+	const uint8_t polls = data[2] % 8 + 1, path = data[2] >> 3;
 
-	data += 2;
-	size -= 2;
+	data += 3;
+	size -= 3;
 	for (unsigned poll = 0; poll < polls; poll++) {
+		const uint8_t how = size > 0 ? data[0] : 0;
+		unsigned taken;
+
 		/* Each write: which guest, where, how much; then its bytes. */
 		while (size >= 4) {
 			struct guest *guest = data[0] & 1 ? &to : &from;
@@ -128,24 +224,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			if (last)
 				break;
 		}
-		const uint16_t before_from = from.ring.index, before_to = to.ring.index;
-		const unsigned taken = vring_hop(&from.ring, &to.ring);
-
-		check(taken <= RING);
-		check((uint16_t)(from.ring.index - before_from) == taken);
-		check((uint16_t)(to.ring.index - before_to) <= RING);
-		check(from.ring.pending == 0 && to.ring.pending == 0);
-		check(from.ring.unsettled == 0 && to.ring.unsettled == 0); /* these guests poll */
-		check((from.report != VRING_FAULT_NONE) == (from.counters.quarantines == 1));
-		check((to.report != VRING_FAULT_NONE) == (to.counters.quarantines == 1));
-		check(to.counters.sent_packets + to.counters.drop_receiver_too_small +
-			      from.counters.drop_frame_too_short + from.counters.drop_frame_too_long +
-			      from.counters.drop_frame_fragmented ==
-		      from.counters.received_packets);
+		if (path % 3 == 0)
+			taken = vring_hop(&from.ring, &to.ring);
+		else
+			taken = path % 3 == 1 ? steer(&from, &to, how) : over_device(&from, &to, how);
+		check(taken <= VRING_BURST);
+		check_ring(&from);
+		check_ring(&to);
+		/* Before the switch sleeps; and once more what was published is settled, as by the next poll. */
+		if (how & 32) {
+			vring_arm(&from.ring);
+			vring_disarm(&from.ring);
+		}
+		vring_settle(&from.ring, &to.ring);
+		check(from.ring.unsettled == 0 && to.ring.unsettled == 0);
 	}
-	device_side(&to, data, size);
-	device_side(&from, data, size);
 	vring_discard(&from.ring, &from.counters.drop_no_chain);
+	check_ring(&from);
+	for (unsigned i = 0; i < 2; i++)
+		eventfd_read(call_fds[i], &(eventfd_t){0});
 	guest_end(&from);
 	guest_end(&to);
 	return 0;

@@ -1,58 +1,236 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <rte_ethdev.h>
+#include <rte_interrupts.h>
 #include <rte_lcore.h>
+#include <rte_log.h>
 #include <rte_mbuf.h>
 
 #include "port/device.h"
+#include "port/device_watch.h"
 
-enum { DEVICE_BUFFERS = 4095, DEVICE_CACHE = 256 };
+enum {
+	QUEUE_BUFFERS = 4096, /* of each queue: its rings, and what is under way */
+	JUMBO_BUFFERS = 1024,
+	BUFFER_CACHE = 256,
+	RETIRED = 64, /* pools that still have a buffer somewhere */
+	LONGEST_FD = 4096,
+};
 
-int device_queue_open(struct device_queue *queue, const char *uri, char *why, unsigned why_size)
+/*
+ * A frame handed from one device to another lies in the first one's buffers, so these may outlive their device: a
+ * pool is freed once all of its buffers are back.
+ */
+static struct rte_mempool *retired[RETIRED];
+
+static void free_retired(void)
+{
+	for (unsigned i = 0; i < RETIRED; i++)
+		if (retired[i] != NULL && rte_mempool_full(retired[i])) {
+			rte_mempool_free(retired[i]);
+			retired[i] = NULL;
+		}
+}
+
+static void retire(struct rte_mempool *pool)
+{
+	for (unsigned i = 0; i < RETIRED; i++)
+		if (retired[i] == NULL) {
+			retired[i] = pool;
+			break;
+		}
+	free_retired();
+}
+
+/* ------- descriptors to sleep on ------- */
+
+/* The packet and XDP sockets of this process, as bits by descriptor. */
+static void find_sockets(uint64_t *found)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	memset(found, 0, LONGEST_FD / 8);
+	if (folder == NULL)
+		return;
+	while ((entry = readdir(folder)) != NULL) {
+		int fd = atoi(entry->d_name), domain = 0;
+		socklen_t size = sizeof(domain);
+
+		if (entry->d_name[0] != '.' && fd < LONGEST_FD &&
+		    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+		    (domain == AF_PACKET || domain == AF_XDP))
+			found[fd / 64] |= 1ULL << fd % 64;
+	}
+	closedir(folder);
+}
+
+/*
+ * DPDK's drivers for AF_PACKET and AF_XDP have no receive interrupts, and each of their queues has a socket that could
+ * be waited for: the ones that were not there before.
+ */
+static void note_sockets(struct device_queue *queue, const uint64_t *before)
+{
+	uint64_t now[LONGEST_FD / 64];
+	unsigned count = 0;
+
+	find_sockets(now);
+	for (int fd = 0; fd < LONGEST_FD && count < queue->queues; fd++)
+		if ((now[fd / 64] & ~before[fd / 64]) >> fd % 64 & 1)
+			queue->waits_on[count++] = fd;
+	/* One for each queue, or it is not what we take it for. */
+	for (unsigned i = 0; count != queue->queues && i < count; i++)
+		queue->waits_on[i] = -1;
+}
+
+int device_wait_fd(const struct device_queue *queue, unsigned which)
+{
+	return device_receives(queue) ? queue->waits_on[which] : -1;
+}
+
+/* ------- opening ------- */
+
+static struct rte_mempool *make_pool(const struct device_queue *queue)
 {
 	static unsigned pools;
-	struct device_error error;
+	const bool jumbo = strncmp(queue->uri, "if:", 3) == 0 && device_mtu(queue->uri + 3) > DEVICE_PLAIN_MTU;
 	char name[RTE_MEMPOOL_NAMESIZE];
+
+	snprintf(name, sizeof(name), "device_%u", pools++);
+	/* One less than a power of two is what a pool's ring holds. */
+	return rte_pktmbuf_pool_create(name, (jumbo ? JUMBO_BUFFERS : QUEUE_BUFFERS) * queue->queues - 1, BUFFER_CACHE,
+				       0, jumbo ? DEVICE_JUMBO_ROOM : RTE_MBUF_DEFAULT_BUF_SIZE, (int)rte_socket_id());
+}
+
+static bool sleeps_on_sockets(enum device_kind kind)
+{
+	return kind == DEVICE_INTERFACE || kind == DEVICE_XDP;
+}
+
+/*
+ * A TAP's interrupts are those of its file, always on.  Other drivers' have to be armed, and then looked past: such a
+ * queue is polled.
+ */
+static bool sleeps_on_interrupts(const char *uri)
+{
+	return strncmp(uri, "tap:", 4) == 0;
+}
+
+/* Another pool, for a driver that has kept buffers of the old one for good, as DPDK's of AF_XDP does when it is closed.
+ */
+static bool renew_pool(struct device_queue *queue)
+{
+	struct rte_mempool *pool = make_pool(queue);
+
+	if (pool == NULL)
+		return false;
+	retire(queue->pool);
+	queue->pool = pool;
+	return true;
+}
+
+int device_queue_start(struct device_queue *queue, bool quietly, struct device_error *error)
+{
+	struct device_options options = {
+		.queues = queue->queues,
+		.interrupts = sleeps_on_interrupts(queue->uri),
+		.jumbo = true,
+		.offloads = true,
+		.quiet = quietly,
+	};
+	uint64_t sockets[LONGEST_FD / 64];
 	int rc;
 
-	memset(queue, 0, sizeof(*queue));
-	if (strlen(uri) >= sizeof(queue->uri)) {
-		snprintf(why, why_size, "the name is longer than %zu bytes", sizeof(queue->uri) - 1);
-		return -EINVAL;
-	}
-	if (strncmp(uri, "vhost-server:", strlen("vhost-server:")) == 0) {
-		snprintf(why, why_size, "it would wait for a back end; use vhost: with a back end that listens");
-		return -EINVAL;
-	}
-	strcpy(queue->uri, uri);
-	snprintf(name, sizeof(name), "device_%u", pools++);
-	queue->pool = rte_pktmbuf_pool_create(name, DEVICE_BUFFERS, DEVICE_CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
-					      (int)rte_socket_id());
-	if (queue->pool == NULL) {
-		snprintf(why, why_size, "no memory for its packet buffers; start the switch with a larger --memory");
+	if (quietly && strncmp(queue->uri, "xdp:", 4) == 0 && !rte_mempool_full(queue->pool) && !renew_pool(queue)) {
+		snprintf(error->text, sizeof(error->text), "no memory for its packet buffers; start the switch again");
 		return -ENOMEM;
 	}
-	rc = device_open(&queue->device, queue->uri, &(struct device_options){.pool = queue->pool}, &error);
-	if (rc != 0) {
-		snprintf(why, why_size, "%s", error.text);
-		rte_mempool_free(queue->pool);
+	options.pool = queue->pool;
+	find_sockets(sockets);
+	rc = device_open(&queue->device, queue->uri, &options, error);
+	if (rc != 0)
 		return rc;
-	}
 	queue->port_id = queue->device.port;
+	for (unsigned i = 0; i < DEVICE_QUEUES; i++)
+		queue->waits_on[i] = -1;
+	if (sleeps_on_sockets(queue->device.kind))
+		note_sockets(queue, sockets);
+	for (unsigned i = 0; options.interrupts && i < queue->queues; i++)
+		queue->waits_on[i] = rte_eth_dev_rx_intr_ctl_q_get_fd(queue->port_id, i);
+	queue->refused_before = 0;
+	atomic_store(&queue->taken_away, false);
 	return 0;
 }
 
-bool device_queue_up(const struct device_queue *queue)
+void device_queue_stop(struct device_queue *queue)
 {
-	return device_link_up(&queue->device);
+	device_close(&queue->device);
+	queue->port_id = RTE_MAX_ETHPORTS;
+}
+
+int device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
+		      unsigned why_size)
+{
+	struct device_error error;
+	int rc;
+
+	memset(queue, 0, sizeof(*queue));
+	queue->queues = options->queues;
+	queue->counters = options->counters;
+	if (strlen(options->uri) >= sizeof(queue->uri)) {
+		snprintf(why, why_size, "the name is longer than %zu bytes", sizeof(queue->uri) - 1);
+		return -EINVAL;
+	}
+	if (strncmp(options->uri, "vhost-server:", strlen("vhost-server:")) == 0) {
+		snprintf(why, why_size, "it would wait for a back end; use vhost: with a back end that listens");
+		return -EINVAL;
+	}
+	strcpy(queue->uri, options->uri);
+	device_guard_unmapping();
+	device_lock();
+	free_retired();
+	queue->pool = make_pool(queue);
+	if (queue->pool == NULL) {
+		snprintf(why, why_size, "no memory for its packet buffers; start the switch with a larger --memory");
+		rc = -ENOMEM;
+		goto unlock;
+	}
+	rc = device_queue_start(queue, false, &error);
+	if (rc == 0) {
+		atomic_store(&queue->state, device_link_up(&queue->device) ? DEVICE_UP
+					    : queue->device.started	   ? DEVICE_DOWN
+									   : DEVICE_REMOVED);
+		atomic_store(&queue->since, time(NULL));
+		rc = device_watch(queue);
+		if (rc != 0) {
+			snprintf(error.text, sizeof(error.text), "a thread to watch over it: %s", strerror(-rc));
+			device_queue_stop(queue);
+		}
+	}
+	if (rc != 0) {
+		snprintf(why, why_size, "%s", error.text);
+		rte_mempool_free(queue->pool);
+	}
+unlock:
+	device_unlock();
+	return rc;
 }
 
 void device_queue_close(struct device_queue *queue)
 {
-	rte_pktmbuf_free_bulk(queue->held, queue->nb_held);
-	device_close(&queue->device);
-	rte_mempool_free(queue->pool);
+	device_lock();
+	device_unwatch(queue);
+	device_queue_stop(queue);
+	retire(queue->pool);
+	device_unlock();
 }

@@ -2,39 +2,100 @@
  *
  * A device port: any DPDK ethdev (a NIC, a virtual function, AF_PACKET on a Linux interface, ...), opened by
  * common/device.h.  Packets lie in the device's packet buffers.
+ *
+ * A link that is lost and a device that is taken away are events: a thread of this module notices them, says so once,
+ * and brings back what can come back (a link, an interface of the same name, a vhost-user back end, a memif peer).
+ * Workers ask device_sends() and device_receives() before they touch the device; while it is being opened again they
+ * have been seen to have let go of it (common/grace.h).
  */
 #ifndef TAILRACE_PORT_DEVICE_H
 #define TAILRACE_PORT_DEVICE_H
 
+#include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "common/device.h"
+#include "vring/counters.h"
 
-enum { DEVICE_BURST = 32 };
+enum {
+	DEVICE_BURST = 32,
+	DEVICE_HELD = 2 * DEVICE_BURST + 128, /* a burst, of which one frame is a long segment to be cut */
+};
+
+enum device_state {
+	DEVICE_UP,
+	DEVICE_DOWN,	/* no link; what it has received may still be taken */
+	DEVICE_REMOVED, /* not there, or just being opened again: not to be touched */
+};
 
 struct device_queue {
-	uint16_t port_id;	  /* DPDK's number of the device, beside what the worker needs */
+	/* What workers read. */
+	uint16_t port_id;	  /* DPDK's number of the device */
+	atomic_int state;	  /* enum device_state */
 	struct rte_mempool *pool; /* buffers for frames that guests send out by it */
-
-	/* The worker's: frames that the device had no room for, sent before any other. */
-	unsigned nb_held;
-	struct rte_mbuf *held[DEVICE_BURST];
-
 	struct device device;
-	char uri[128];
+
+	/* The watching thread's. */
+	atomic_bool taken_away; /* the driver has said so */
+	_Atomic time_t since;	/* of the state */
+	uint64_t refused_before;
+	unsigned ticks;			      /* since it was last tried to be brought back */
+	int waits_on[DEVICE_QUEUES];	      /* see device_wait_fd() */
+	struct queue_counters *counters;      /* of the port's first queue */
+	uint64_t kernel_sent, kernel_dropped; /* of the Linux interface, when it was opened */
+	struct device_error problem;	      /* why it could not be opened again */
+	struct device_queue *next;
+
+	/* Fixed. */
+	uint16_t queues;
+	char uri[256];
+};
+
+struct device_queue_options {
+	const char *uri;
+	unsigned queues;		 /* 1 to DEVICE_QUEUES */
+	struct queue_counters *counters; /* of the first queue: frames that the driver refuses after it took them */
 };
 
 /*
- * Open the device that `uri` names.  Returns 0, or a negative errno after writing what failed, and what to
- * do, into `why`.
+ * Open the device that the URI names.  Returns 0, or a negative errno after writing what failed, and what to do, into
+ * `why`.
  */
-int device_queue_open(struct device_queue *queue, const char *uri, char *why, unsigned why_size);
-
-/* Has the device a link? */
-bool device_queue_up(const struct device_queue *queue);
+int device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
+		      unsigned why_size);
 
 /* Stop and close the device; no worker's program may name it any more. */
 void device_queue_close(struct device_queue *queue);
+
+/* Have `changed` called, in the watching thread, after any device's state has changed.  Once, before any port. */
+void device_on_change(void (*changed)(void));
+
+/*
+ * What an operator may want to know, as members of a JSON object: kind, device, state, since when (seconds since 1970),
+ * reason, offloads that it has; for a Linux interface also what the kernel has counted since it was opened,
+ * by whomever it was sent.
+ */
+void device_queue_describe(const struct device_queue *queue, json_t *into);
+
+/*
+ * For a worker that wants to sleep: a descriptor that becomes readable when the receive queue has frames, or -1 when
+ * the queue can only be polled.  It holds until the device's state changes.
+ */
+int device_wait_fd(const struct device_queue *queue, unsigned which);
+
+/* ------- for workers ------- */
+
+static inline bool device_sends(const struct device_queue *queue)
+{
+	return atomic_load_explicit(&queue->state, memory_order_acquire) == DEVICE_UP;
+}
+
+static inline bool device_receives(const struct device_queue *queue)
+{
+	return atomic_load_explicit(&queue->state, memory_order_acquire) != DEVICE_REMOVED;
+}
 
 #endif

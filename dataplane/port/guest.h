@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A guest port: a vhost-user back end for one virtual machine or container.  DPDK's rte_vhost speaks the
- * protocol and maps the guest's memory; the rings themselves are ours (vring/).
+ * A guest port: a vhost-user back end for one virtual machine or container, with 1 to 16 queue pairs.  One thread
+ * of the control side (guest_socket.h) speaks the protocol for all ports; the rings themselves are in vring/.
  *
- * Workers reach the rings through two pointers that are there while the guest may be served and NULL
- * otherwise.  Before anything that may move or unmap what a ring points at, that is before every message of
- * the front end that changes something, the pointers are withdrawn and a grace period is waited for; after
- * it, new snapshots are published.  All of this happens in rte_vhost's own thread.
+ * Workers reach a ring through a pointer that is there while the ring may be served and NULL otherwise.  Before
+ * anything that may move or unmap what the ring points at, the pointer is withdrawn and a grace period is waited
+ * for; then a new snapshot is published.  Each pointer is whole by itself, so workers never see half a change.
  */
 #ifndef TAILRACE_PORT_GUEST_H
 #define TAILRACE_PORT_GUEST_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "vring/vring.h"
 
-/* The guest's receive queue is vring 0 and its transmit queue vring 1 (virtio 1.1, section 5.1.2). */
-enum { GUEST_RECEIVES, GUEST_SENDS, GUEST_VRINGS };
+/* Of each pair n the guest's receive queue is vring 2n and its transmit queue vring 2n + 1 (virtio 1.1, section 5.1.2).
+ */
+enum { GUEST_RECEIVES, GUEST_SENDS, GUEST_VRINGS_EACH };
+enum { GUEST_PAIRS = 16, GUEST_VRINGS = GUEST_PAIRS * GUEST_VRINGS_EACH };
 
 enum guest_state {
 	GUEST_WAITING,	   /* no front end, or it has not set up its rings */
@@ -28,22 +30,20 @@ enum guest_state {
 struct guest {
 	/* What workers read. */
 	struct virtqueue *_Atomic live[GUEST_VRINGS];
+	atomic_bool paused;	       /* a message is being acted on: rings that are missing come back at once */
+	atomic_int kick[GUEST_VRINGS]; /* eventfds by which the guest says that there is work, or -1 */
 
-	/* rte_vhost's thread. */
-	struct guest_memory *memory;
-	struct queue_counters *counters;
-	bool memory_valid; /* the front end's last memory table was taken whole */
-	bool running;
-	bool enabled[GUEST_VRINGS];
-	atomic_int vid; /* rte_vhost's device, -1 when no front end is connected */
-
-	/* enum vring_fault; set by a worker or a snapshot, cleared when the guest resets its rings. */
+	/* enum vring_fault; set by a worker or a snapshot, cleared when the guest resets the ring. */
 	int fault[GUEST_VRINGS];
 
+	atomic_uint used;     /* pairs, as guest_pairs() says */
+	atomic_ulong refused; /* front ends that were turned away or cut off */
+
 	/* Fixed. */
-	bool client; /* connect to the front end's socket, and again after a loss, instead of listening */
+	unsigned pairs; /* that the front end may have */
+	bool client;	/* connect to the front end's socket, and again after a loss, instead of listening */
 	char path[108];
-	struct guest *next;
+	struct guest_backend *backend;
 };
 
 /*
@@ -52,16 +52,62 @@ struct guest {
  */
 int guest_survive_cuts(void);
 
+/* How a port is opened. */
+struct guest_options {
+	const char *name; /* the port's, for the log */
+	const char *path;
+	bool client;	   /* connect to the front end's socket, and again after a loss, instead of listening */
+	bool offloads;	   /* offer checksum and segmentation offload */
+	unsigned queues;   /* pairs that the front end may have: 1 to GUEST_PAIRS */
+	int socket_mode;   /* of a socket that listens; -1: as the process's umask says */
+	const char *group; /* that the socket is given to, by name or number, or NULL */
+	struct queue_counters *counters[GUEST_PAIRS]; /* of each pair; they outlive the port */
+};
+
 /*
- * Listen at, or keep connecting to, `path`.  `counters` must outlive the port.
- * Returns 0, or a negative errno: -EADDRINUSE when somebody listens there, -ENAMETOOLONG.
+ * Listen at, or keep connecting to, the path.  Returns 0, or a negative errno after writing one line, what failed and
+ * what to do, into `why`: -EADDRINUSE when somebody listens there, -ENAMETOOLONG, -EINVAL, or what the system says.
  */
-int guest_open(struct guest *guest, const char *path, bool client, struct queue_counters *counters);
+int guest_open(struct guest *guest, const struct guest_options *options, char *why, unsigned why_size);
+
+/*
+ * From a thread that watches, every few milliseconds: interrupt the thread that speaks the protocol, by SIGUSR1, where
+ * a guest's descriptor blocks it.
+ */
+void guest_watch(void);
 
 /* Disconnect and forget the port; no worker's program may name it any more. */
 void guest_close(struct guest *guest);
 
+/* The pairs that the front end has enabled and may be served now: pairs 0 to this, less one. */
+unsigned guest_pairs(const struct guest *guest);
+
+/*
+ * Have `changed` called, in the thread that speaks the protocol, after rings of any port have been published or
+ * withdrawn: the number of pairs may be another, and a worker that sleeps on kicks must look again.  Once, before any
+ * port.
+ */
+void guest_on_change(void (*changed)(void));
+
 /* How it is.  For a quarantined port `*fault` says what was malformed. */
 enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault);
+
+/* ------- for workers ------- */
+
+/* No receiver, but only for the moment: frames should wait where they are rather than be dropped. */
+static inline bool guest_paused(const struct guest *guest)
+{
+	return atomic_load_explicit(&guest->paused, memory_order_acquire);
+}
+
+/*
+ * What becomes readable when the guest has put something into the ring by which it sends on this queue, provided that
+ * vring_arm() asked for it; -1 when the guest gives no such sign.  An eventfd that the guest may drain, fill or make
+ * blocking: wait for its edge, and do not read it.  Good until guest_on_change() tells of a change.
+ */
+static inline int guest_kick_fd(const struct guest *guest, unsigned queue)
+{
+	return atomic_load_explicit(&guest->kick[GUEST_VRINGS_EACH * queue + GUEST_SENDS], memory_order_relaxed);
+}
 
 #endif

@@ -1,191 +1,279 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <rte_ethdev.h>
-#include <rte_mbuf.h>
-
 #include "steer/direct.h"
+#include "port/device_io.h"
+#include "steer/give.h"
+#include "steer/watch.h"
 #include "vring/hop.h"
 
-/* The guest's ring for frames towards it; NULL while nobody is attached or the ring is stopped. */
-static struct virtqueue *receiver(const struct port *port)
+/* The sender is gone; what it sent last may still have to be told. */
+static void settle(const struct exit *exit)
 {
-	struct virtqueue *vring = atomic_load_explicit(&port->guest.live[GUEST_RECEIVES], memory_order_acquire);
-
-	return vring != NULL && vring->fault == VRING_FAULT_NONE ? vring : NULL;
-}
-
-static struct virtqueue *sender(const struct port *port)
-{
-	return atomic_load_explicit(&port->guest.live[GUEST_SENDS], memory_order_acquire);
-}
-
-/* Nobody sends to this port any more; what was sent last may still have to be told. */
-static void settle(const struct port *port)
-{
-	struct virtqueue *vring = port->kind == PORT_GUEST ? receiver(port) : NULL;
+	struct virtqueue *vring = exit->port->kind == PORT_GUEST ? port_receiver(exit->port, exit->queue) : NULL;
 
 	if (vring != NULL)
 		vring_settle(vring, NULL);
 }
 
-/* The receiver took nothing.  Has it been full for longer than frames are kept waiting? */
-static bool patience_ended(struct direct *direct, uint64_t now, uint64_t patience)
+static struct port_queue *entry(const struct source *source)
 {
-	direct->to->counters->blocked_polls++;
-	if (direct->blocked_since == 0)
-		direct->blocked_since = now;
-	return now - direct->blocked_since > patience;
+	return &source->from->queues[source->queue];
 }
 
-static unsigned guest_to_guest(struct direct *direct, struct virtqueue *from, uint64_t now, uint64_t patience)
+/* The receiver took nothing.  Has it been full for longer than frames are kept waiting? */
+static bool patience_ended(struct source *source, const struct round *round)
 {
-	struct virtqueue *to = receiver(direct->to);
-	unsigned moved;
+	struct port_queue *queue = entry(source);
+
+	exit_counters(&source->exit)->blocked_polls++;
+	if (queue->blocked_since == 0)
+		queue->blocked_since = round->now;
+	return round->now - queue->blocked_since > round->patience;
+}
+
+/* Drop what a guest sent because of the receiver, at once. */
+static unsigned discard_full(struct source *source, struct virtqueue *from)
+{
+	unsigned dropped = vring_discard(from, &exit_counters(&source->exit)->drop_receiver_full);
+
+	EXIT_COUNT(&source->exit, drop_receiver_full, dropped);
+	return dropped;
+}
+
+static unsigned discard_down(struct source *source, struct virtqueue *from)
+{
+	unsigned dropped = vring_discard(from, &exit_counters(&source->exit)->drop_receiver_down);
+
+	EXIT_COUNT(&source->exit, drop_receiver_down, dropped);
+	return dropped;
+}
+
+/*
+ * The guest's ring for the exit's frames is not there.  It may be set up anew at this moment.  Or the guest is there
+ * with another one and is changing how many it uses: the control side is about to compile that.  Till then frames wait.
+ */
+static unsigned guest_gone(struct source *source, struct virtqueue *from, const struct round *round)
+{
+	const struct port *to = source->exit.port;
+
+	vring_settle(from, NULL);
+	if (vring_available(from, 1) == 0)
+		return 0;
+	/* Asked after the frames were seen: while this worker was kept off its core, the ring may have come, then they.
+	 */
+	if ((port_pauses(to, source->exit.queue) || (source->exit.queue > 0 && port_receiver(to, 0) != NULL)) &&
+	    !patience_ended(source, round))
+		return 0;
+	entry(source)->blocked_since = 0;
+	return discard_down(source, from);
+}
+
+static unsigned guest_to_guest(struct source *source, struct virtqueue *from, const struct round *round)
+{
+	const struct exit *exit = &source->exit;
+	struct virtqueue *to = port_receiver(exit->port, exit->queue);
+	struct queue_counters *counters = exit_counters(exit);
+	uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
+	uint64_t too_small = counters->drop_receiver_too_small;
+	unsigned taken;
 
 	if (unlikely(to == NULL))
-		return vring_discard(from, &direct->to->counters->drop_receiver_down);
-	moved = vring_hop(from, to);
-	/* By what the hop has seen: a frame that arrived after it has not been refused by anybody. */
-	if (likely(moved > 0) || vring_waiting(from) == 0) {
-		direct->blocked_since = 0;
-		return moved;
+		return guest_gone(source, from, round);
+	if (unlikely(exit->watch != NULL) && vring_available(from, 1) > 0 && !exit_turn(exit, round)) {
+		vring_settle(from, to);
+		return 0;
 	}
-	if (patience_ended(direct, now, patience))
-		return vring_discard(from, &direct->to->counters->drop_receiver_full);
-	return 0;
+	taken = vring_hop(from, to);
+	if (unlikely(exit->watch != NULL))
+		exit_turned(exit, counters->sent_bytes - bytes, taken, vring_waiting(from) > 0, round);
+	/* By what the hop has seen: a frame that arrived after it has not been refused by anybody. */
+	if (likely(taken > 0) || vring_waiting(from) == 0) {
+		entry(source)->blocked_since = 0;
+		if (taken == 0)
+			return 0;
+		packets = counters->sent_packets - packets;
+		EXIT_COUNT(exit, packets, packets);
+		EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
+		if (unlikely(packets != taken)) {
+			too_small = counters->drop_receiver_too_small - too_small;
+			EXIT_COUNT(exit, drop_receiver_too_small, too_small);
+			EXIT_COUNT(exit, drop_frame, taken - packets - too_small);
+		}
+		return taken;
+	}
+	return patience_ended(source, round) ? discard_full(source, from) : 0;
 }
 
-/* Send frames by the device, and hold those it has no room for; none may be held yet. */
-static void device_send(struct port *port, struct rte_mbuf **mbufs, unsigned count)
-{
-	struct device_queue *device = &port->device;
-	uint32_t bytes[DEVICE_BURST];
-	unsigned sent;
+/* ------- devices ------- */
 
-	for (unsigned i = 0; i < count; i++)
-		bytes[i] = mbufs[i]->pkt_len;
-	sent = rte_eth_tx_burst(device->port_id, 0, mbufs, count);
-	port->counters->sent_packets += sent;
-	for (unsigned i = 0; i < sent; i++)
-		port->counters->sent_bytes += bytes[i];
-	for (unsigned i = sent; i < count; i++)
-		device->held[device->nb_held++] = mbufs[i];
+/* Of this worker, for one round. */
+static _Thread_local struct burst burst;
+
+/* The packets of a burst, all of them in order. */
+static const uint8_t *all(void)
+{
+	static uint8_t numbers[VRING_BURST];
+
+	if (unlikely(numbers[1] == 0))
+		for (unsigned i = 0; i < VRING_BURST; i++)
+			numbers[i] = i;
+	return numbers;
 }
 
 /* Is the receiving device ready for more?  Sends what is held; drops it once patience has ended. */
-static bool device_ready(struct direct *direct, uint64_t now, uint64_t patience)
+static bool device_ready(struct source *source, const struct round *round)
 {
-	struct device_queue *device = &direct->to->device;
-	struct rte_mbuf *held[DEVICE_BURST];
-	unsigned count = device->nb_held;
+	const struct exit *exit = &source->exit;
+	struct queue_counters *counters = exit_counters(exit);
+	const uint64_t packets = counters->sent_packets;
+	bool ready = exit_flush(exit);
 
-	if (likely(count == 0))
-		return true;
-	memcpy(held, device->held, count * sizeof(held[0]));
-	device->nb_held = 0;
-	device_send(direct->to, held, count);
-	if (device->nb_held < count)
-		direct->blocked_since = 0;
-	if (device->nb_held == 0)
-		return true;
-	if (patience_ended(direct, now, patience)) {
-		direct->to->counters->drop_receiver_full += device->nb_held;
-		rte_pktmbuf_free_bulk(device->held, device->nb_held);
-		device->nb_held = 0;
+	if (ready || counters->sent_packets != packets)
+		entry(source)->blocked_since = 0;
+	if (!ready && patience_ended(source, round)) {
+		unsigned dropped = device_forget(exit->port, exit->queue);
+
+		counters->drop_receiver_full += dropped;
+		EXIT_COUNT(exit, drop_receiver_full, dropped);
 	}
-	return false;
+	return ready;
 }
 
-static unsigned device_receive(const struct port *port, struct rte_mbuf **mbufs, unsigned count)
+/* Send all of the burst by the device.  Returns how many packets it had no buffer for. */
+static unsigned send_burst(struct source *source)
 {
-	unsigned received = rte_eth_rx_burst(port->device.port_id, 0, mbufs, count);
+	const struct exit *exit = &source->exit;
+	struct queue_counters *counters = exit_counters(exit);
+	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
+	const uint64_t too_small = counters->drop_receiver_too_small, down = counters->drop_receiver_down;
+	unsigned done = device_write(exit->port, exit->queue, &burst, all(), burst.count, true);
 
-	port->counters->received_packets += received;
-	for (unsigned i = 0; i < received; i++)
-		port->counters->received_bytes += mbufs[i]->pkt_len;
-	return received;
+	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
+	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
+	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
+	EXIT_COUNT(exit, drop_receiver_down, counters->drop_receiver_down - down);
+	EXIT_COUNT(exit, drop_frame, burst.taken - done);
+	return burst.count - done;
 }
 
-static unsigned device_drop(const struct port *port, uint64_t *reason)
+/* The device has no link: what is for it is dropped at once. */
+static unsigned device_gone(struct source *source, struct virtqueue *from)
 {
-	struct rte_mbuf *mbufs[DEVICE_BURST];
-	unsigned received = device_receive(port, mbufs, DEVICE_BURST);
-
-	rte_pktmbuf_free_bulk(mbufs, received);
-	*reason += received;
-	return received;
+	exit_flush(&source->exit);
+	return discard_down(source, from);
 }
 
-static unsigned guest_to_device(struct direct *direct, struct virtqueue *from, uint64_t now, uint64_t patience)
+static unsigned guest_to_device(struct source *source, struct virtqueue *from, const struct round *round)
 {
-	struct rte_mbuf *mbufs[DEVICE_BURST];
-	unsigned filled, taken;
+	unsigned taken;
 
 	vring_settle(from, NULL);
-	if (!device_ready(direct, now, patience))
+	if (unlikely(!device_sends(&source->exit.port->device)))
+		return device_gone(source, from);
+	if (!device_ready(source, round))
 		return 0;
-	taken = vring_to_mbufs(from, direct->to->device.pool, mbufs, DEVICE_BURST, &filled);
-	device_send(direct->to, mbufs, filled);
+	taken = vring_read(from, &burst, DEVICE_BURST);
+	entry(source)->counters->drop_no_buffer += send_burst(source);
+	vring_read_done(from, &burst);
 	return taken;
 }
 
-static unsigned device_to_guest(struct direct *direct, uint64_t now, uint64_t patience)
+/* Read a burst and drop it. */
+static unsigned device_drop(struct source *source, uint64_t *reason)
 {
-	struct queue_counters *counters = direct->to->counters;
-	struct virtqueue *to = receiver(direct->to);
-	struct rte_mbuf *mbufs[DEVICE_BURST];
+	unsigned received = device_read(source->from, source->queue, &burst, DEVICE_BURST);
+
+	*reason += burst.count;
+	device_read_done(source->from, source->queue, &burst);
+	return received;
+}
+
+static unsigned device_to_guest(struct source *source, const struct round *round)
+{
+	const struct exit *exit = &source->exit;
+	struct queue_counters *counters = exit_counters(exit);
+	struct virtqueue *to = port_receiver(exit->port, exit->queue);
+	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
+	const unsigned limit = DEVICE_BURST;
 	unsigned received, given, room;
 
-	if (to == NULL)
-		return device_drop(direct->from, &counters->drop_receiver_down);
+	if (to == NULL) {
+		if (port_pauses(exit->port, exit->queue))
+			return 0;
+		received = device_drop(source, &counters->drop_receiver_down);
+		EXIT_COUNT(exit, drop_receiver_down, received);
+		return received;
+	}
 	vring_settle(to, NULL);
 	room = vring_available(to, DEVICE_BURST);
-	if (room == 0) {
-		/* The device's own ring is the back pressure. */
-		if (patience_ended(direct, now, patience))
-			return device_drop(direct->from, &counters->drop_receiver_full);
+	/* The device's own ring is the back pressure.  What is there after the wait goes to the guest if that has room
+	 * by then, and is dropped otherwise; if nothing is there, nothing has waited. */
+	if (room == 0 && !patience_ended(source, round))
 		return 0;
-	}
-	direct->blocked_since = 0;
-	received = device_receive(direct->from, mbufs, RTE_MIN(room, (unsigned)DEVICE_BURST));
-	given = vring_from_mbufs(to, mbufs, received);
+	received = device_read(source->from, source->queue, &burst, room > 0 ? RTE_MIN(room, limit) : limit);
+	if (room > 0 || received == 0)
+		entry(source)->blocked_since = 0;
+	given = vring_write(to, &burst, all(), burst.count);
+	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
+	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
+	EXIT_COUNT(exit, drop_receiver_too_small, given - (counters->sent_packets - packets));
+	EXIT_COUNT(exit, drop_frame, received - burst.count);
 	/* A frame that takes several buffers may find fewer than it needs; or the ring has just been stopped. */
-	if (to->fault == VRING_FAULT_NONE)
-		counters->drop_receiver_full += received - given;
-	else
-		counters->drop_receiver_down += received - given;
-	rte_pktmbuf_free_bulk(mbufs, received);
+	if (to->fault == VRING_FAULT_NONE) {
+		counters->drop_receiver_full += burst.count - given;
+		EXIT_COUNT(exit, drop_receiver_full, burst.count - given);
+	} else {
+		counters->drop_receiver_down += burst.count - given;
+		EXIT_COUNT(exit, drop_receiver_down, burst.count - given);
+	}
+	device_read_done(source->from, source->queue, &burst);
 	return received;
 }
 
-static unsigned device_to_device(struct direct *direct, uint64_t now, uint64_t patience)
+static unsigned device_to_device(struct source *source, const struct round *round)
 {
-	struct rte_mbuf *mbufs[DEVICE_BURST];
 	unsigned received;
 
-	if (!device_ready(direct, now, patience))
+	if (device_sends(&source->exit.port->device) && !device_ready(source, round))
 		return 0;
-	received = device_receive(direct->from, mbufs, DEVICE_BURST);
-	device_send(direct->to, mbufs, received);
+	received = device_read(source->from, source->queue, &burst, DEVICE_BURST);
+	entry(source)->counters->drop_no_buffer += send_burst(source);
+	device_read_done(source->from, source->queue, &burst);
 	return received;
 }
 
-unsigned direct_poll(struct direct *direct, uint64_t now, uint64_t patience)
+/* No chain: what arrives is dropped. */
+static unsigned drop(struct source *source, struct virtqueue *from)
 {
-	struct virtqueue *from;
+	struct queue_counters *counters = entry(source)->counters;
 
-	if (direct->from->kind == PORT_DEVICE) {
-		if (unlikely(direct->to == NULL))
-			return device_drop(direct->from, &direct->from->counters->drop_no_chain);
-		if (direct->to->kind == PORT_DEVICE)
-			return device_to_device(direct, now, patience);
-		return device_to_guest(direct, now, patience);
+	if (source->from->kind == PORT_DEVICE)
+		return device_drop(source, &counters->drop_no_chain);
+	return from != NULL ? vring_discard(from, &counters->drop_no_chain) : 0;
+}
+
+static unsigned poll_taken(struct source *source, struct virtqueue *from, const struct round *round)
+{
+	const enum port_kind to = source->exit.port->kind;
+
+	if (source->from->kind == PORT_DEVICE)
+		return to == PORT_DEVICE ? device_to_device(source, round) : device_to_guest(source, round);
+	if (unlikely(from == NULL)) {
+		settle(&source->exit);
+		return 0;
 	}
-	from = sender(direct->from);
-	if (unlikely(from == NULL || direct->to == NULL)) {
-		settle(direct->to != NULL ? direct->to : direct->from);
-		return from != NULL ? vring_discard(from, &direct->from->counters->drop_no_chain) : 0;
-	}
-	if (direct->to->kind == PORT_DEVICE)
-		return guest_to_device(direct, from, now, patience);
-	return guest_to_guest(direct, from, now, patience);
+	return to == PORT_DEVICE ? guest_to_device(source, from, round) : guest_to_guest(source, from, round);
+}
+
+unsigned direct_poll(struct source *source, const struct round *round)
+{
+	struct virtqueue *from = source->from->kind == PORT_GUEST ? port_sender(source->from, source->queue) : NULL;
+	unsigned moved;
+
+	if (unlikely(source->exit.port == NULL))
+		return drop(source, from);
+	if (unlikely(!exit_take(&source->exit)))
+		return 0;
+	moved = poll_taken(source, from, round);
+	exit_release(&source->exit);
+	return moved;
 }

@@ -9,14 +9,13 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include <rte_cycles.h>
-#include <rte_launch.h>
-
 #include "common/eal.h"
 #include "common/grace.h"
 #include "common/log.h"
 #include "common/option.h"
 #include "common/stop.h"
+#include "switch/cores.h"
+#include "switch/privileges.h"
 #include "switch/switch.h"
 
 static const char usage[] =
@@ -27,31 +26,83 @@ static const char usage[] =
 	"\n"
 	"  --control PATH       the control socket\n"
 	"  --page PATH          the file of counters, for readers to map\n"
-	"  --core N             CPU of the polling worker (the last one allowed)\n"
-	"  --idle poll|pause    what the worker does without traffic: look again at once, or rest a microsecond "
-	"(poll)\n"
+	"  --config PATH        the file that keeps the configuration, read at the start if it is there\n"
+	"  --cores A,B,...      CPUs of the polling workers, one each (the last one allowed)\n"
+	"  --idle poll|pause|sleep\n"
+	"                       what a worker does without traffic: look again at once, rest a microsecond, or leave\n"
+	"                       the core until a guest has something (poll)\n"
+	"  --idle-after-us N    how long it has had none before it rests or sleeps (200)\n"
 	"  --backpressure-us N  how long frames wait for a full receiver before they are dropped (20000)\n"
 	"  --memory MIB         DPDK's memory, for device ports (48)\n"
+	"  --user NAME|UID:GID  after the start run as this user, with its groups (the one that starts it)\n"
+	"  --groups A,B         further groups, which sockets may be given to\n"
+	"  --keep A,B           capabilities that device ports added later need, of net_raw, net_admin, sys_admin,\n"
+	"                       sys_rawio, ipc_lock, dac_override (none are kept)\n"
 	"  --pci                look for PCI devices, which may then be named as device ports\n"
 	"  --version            print the version\n"
 	"  --help               print this\n";
 
 struct options {
-	const char *control, *page;
-	long core, backpressure_us, memory;
-	enum worker_idle idle;
+	const char *control;
+	long memory;
 	bool pci;
+	unsigned nb_cores;
+	int cores[EAL_WORKERS];
+	struct switch_options open;
+	struct privileges privileges;
 };
+
+/* Read a list of CPUs.  Returns whether it is one. */
+static bool read_cores(const char *text, struct options *options)
+{
+	options->nb_cores = 0;
+	for (const char *at = text;; at++) {
+		char *end;
+		long core = strtol(at, &end, 10);
+
+		if (*at < '0' || *at > '9' || core > 1023 || options->nb_cores == EAL_WORKERS)
+			break;
+		options->cores[options->nb_cores++] = (int)core;
+		if (*end == '\0')
+			return true;
+		if (*end != ',')
+			break;
+		at = end;
+	}
+	log_error("--cores %s: expected up to %d CPU numbers, such as 1,2,3", text, EAL_WORKERS);
+	return false;
+}
+
+static bool read_idle(const char *text, struct options *options)
+{
+	for (enum worker_idle idle = WORKER_POLL; idle <= WORKER_SLEEP; idle++)
+		if (strcmp(text, worker_idle_name(idle)) == 0) {
+			options->open.workers.idle = idle;
+			return true;
+		}
+	log_error("--idle %s: expected 'poll', 'pause' or 'sleep'", text);
+	return false;
+}
 
 /* Returns 0 to go on, or the exit status plus one. */
 static int parse(int argc, char **argv, struct options *options)
 {
 	static const struct option known[] = {
-		{"control", required_argument, NULL, 'c'}, {"page", required_argument, NULL, 'p'},
-		{"core", required_argument, NULL, 'n'},	   {"idle", required_argument, NULL, 'i'},
-		{"memory", required_argument, NULL, 'm'},  {"backpressure-us", required_argument, NULL, 'b'},
-		{"pci", no_argument, NULL, 'd'},	   {"version", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},	   {NULL, 0, NULL, 0},
+		{"control", required_argument, NULL, 'c'},
+		{"page", required_argument, NULL, 'p'},
+		{"cores", required_argument, NULL, 'n'},
+		{"idle", required_argument, NULL, 'i'},
+		{"config", required_argument, NULL, 'f'},
+		{"idle-after-us", required_argument, NULL, 'a'},
+		{"memory", required_argument, NULL, 'm'},
+		{"backpressure-us", required_argument, NULL, 'b'},
+		{"user", required_argument, NULL, 'u'},
+		{"groups", required_argument, NULL, 'g'},
+		{"keep", required_argument, NULL, 'k'},
+		{"pci", no_argument, NULL, 'd'},
+		{"version", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	int option;
 
@@ -62,23 +113,39 @@ static int parse(int argc, char **argv, struct options *options)
 			options->control = optarg;
 			break;
 		case 'p':
-			options->page = optarg;
+			options->open.page = optarg;
 			break;
 		case 'n':
-			options->core = option_number("core", optarg, 0, 1023);
+			if (!read_cores(optarg, options))
+				return 3;
+			break;
+		case 'f':
+			options->open.config = optarg;
+			break;
+		case 'a':
+			options->open.workers.idle_us = option_number("idle-after-us", optarg, 0, 60000000);
 			break;
 		case 'm':
 			options->memory = option_number("memory", optarg, 0, 1 << 20);
 			break;
 		case 'b':
-			options->backpressure_us = option_number("backpressure-us", optarg, 0, 60000000);
+			options->open.workers.backpressure_us = option_number("backpressure-us", optarg, 0, 60000000);
 			break;
 		case 'i':
-			if (strcmp(optarg, "poll") != 0 && strcmp(optarg, "pause") != 0) {
-				log_error("--idle %s: expected 'poll' or 'pause'", optarg);
+			if (!read_idle(optarg, options))
 				return 3;
-			}
-			options->idle = optarg[1] == 'o' ? WORKER_POLL : WORKER_PAUSE;
+			break;
+		case 'u':
+			if (privileges_user(&options->privileges, optarg) != 0)
+				return 3;
+			break;
+		case 'g':
+			if (privileges_groups(&options->privileges, optarg) != 0)
+				return 3;
+			break;
+		case 'k':
+			if (privileges_keep(&options->privileges, optarg) != 0)
+				return 3;
 			break;
 		case 'd':
 			options->pci = true;
@@ -96,71 +163,78 @@ static int parse(int argc, char **argv, struct options *options)
 		log_error("'%s' is not an option; see --help", argv[optind]);
 		return 3;
 	}
-	if (options->control == NULL || options->page == NULL) {
+	if (options->control == NULL || options->open.page == NULL) {
 		log_error("--control and --page are needed; see --help");
 		return 3;
 	}
 	return 0;
 }
 
-/* A guest takes about seven descriptors: as many as this process may have. */
-static void raise_open_files(void)
+/* A guest takes about seven descriptors: as many as this process may have.  AF_XDP pins the buffers of its frames. */
+static void raise_limits(void)
 {
-	struct rlimit files;
+	struct rlimit files, locked = {RLIM_INFINITY, RLIM_INFINITY};
 
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
+	setrlimit(RLIMIT_MEMLOCK, &locked);
+}
+
+static int start_eal(const struct options *options)
+{
+	return eal_start(&(struct eal_options){
+		.program = "tailrace-switch",
+		.core = -1,
+		.cores = options->cores,
+		.nb_cores = options->nb_cores,
+		.memory_mib = options->memory,
+		.pci = options->pci,
+	});
 }
 
 int main(int argc, char **argv)
 {
-	struct options options = {.core = -1, .backpressure_us = 20000, .memory = 48};
+	struct options options = {.memory = 48, .open.workers = {.count = 1, .backpressure_us = 20000, .idle_us = 200}};
 	static struct switch_state state;
-	struct control *control;
 	int stop, rc;
 
 	log_open("tailrace-switch", LOG_LEVEL_INFO);
 	rc = parse(argc, argv, &options);
 	if (rc != 0)
 		return rc - 1;
-	raise_open_files();
+	if (options.nb_cores > 0)
+		options.open.workers.count = options.nb_cores;
+	raise_limits();
 	stop = stop_open();
 	if (stop < 0) {
 		log_error("signals: %s", strerror(-stop));
 		return 1;
 	}
-	if (eal_start(&(struct eal_options){
-		    .program = "tailrace-switch",
-		    .core = (int)options.core,
-		    .memory_mib = options.memory,
-		    .pci = options.pci,
-	    }) != 0)
+	if (start_eal(&options) != 0)
 		return 1;
+	for (unsigned i = 0; i < options.open.workers.count; i++)
+		options.cores[i] = eal_lcore_cpu(eal_worker_lcore(i));
+	cores_claim(options.cores, options.open.workers.count);
 	if (grace_open() != 0 || guest_survive_cuts() != 0) {
 		log_error("out of memory");
 		return 1;
 	}
 	/* The socket first: it is what tells a second switch that this one runs. */
-	control = control_open(options.control, switch_methods, switch_nb_methods, &state);
-	if (control == NULL)
+	state.control = control_open(options.control, switch_methods, switch_nb_methods, &state);
+	if (state.control == NULL)
 		return 1;
-	state.worker.idle = options.idle;
-	state.worker.patience = rte_get_tsc_hz() / 1000000 * options.backpressure_us;
-	rc = switch_open(&state, options.page);
-	if (rc == 0) {
-		rte_eal_remote_launch(worker_run, &state.worker, eal_worker());
-		rc = worker_watch(&state.worker);
-		if (rc != 0)
-			log_error("a thread to watch the worker: %s", strerror(-rc));
-		else
-			rc = control_serve(control, stop);
-		worker_stop(&state.worker);
-		rte_eal_wait_lcore(eal_worker());
-		switch_close(&state);
-	}
-	control_close(control);
-	rte_eal_cleanup();
+	rc = switch_open(&state, &options.open);
+	if (rc == 0)
+		rc = privileges_drop(&options.privileges);
+	if (rc == 0)
+		rc = control_serve(state.control, stop);
+	switch_close(&state);
+	control_close(state.control);
+	/*
+	 * Without rte_eal_cleanup(): it unmaps DPDK's memory while DPDK's own thread may still be busy in it, with a
+	 * memif's peer that has just gone for one, and there is nothing to clean up that does not end with the process.
+	 */
 	return rc == 0 ? 0 : 1;
 }

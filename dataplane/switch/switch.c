@@ -1,369 +1,193 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <rte_cycles.h>
 #include <rte_version.h>
 
-#include "common/eal.h"
-#include "common/grace.h"
 #include "common/log.h"
+#include "switch/apply.h"
+#include "switch/balance.h"
+#include "switch/observe.h"
+#include "switch/pages.h"
 #include "switch/switch.h"
-
-enum { PAGE_WORKER, PAGE_PORT };
-
-static const char *const worker_fields[] = {
-#define NAME(name, text) #name,
-	WORKER_COUNTERS(NAME)};
-static const char *const port_fields[] = {QUEUE_COUNTERS(NAME)
-#undef NAME
-};
-
-static const struct page_kind page_kinds[] = {
-	[PAGE_WORKER] = {"worker", worker_fields, RTE_DIM(worker_fields)},
-	[PAGE_PORT] = {"port", port_fields, RTE_DIM(port_fields)},
-};
-
-static struct switch_port *find_port(struct switch_state *state, const char *name)
-{
-	struct switch_port *port;
-
-	TAILQ_FOREACH (port, &state->ports, entry)
-		if (strcmp(port->port.name, name) == 0)
-			return port;
-	return NULL;
-}
-
-static struct chain *find_chain(struct switch_state *state, const char *name)
-{
-	struct chain *chain;
-
-	TAILQ_FOREACH (chain, &state->chains, entry)
-		if (strcmp(chain->name, name) == 0)
-			return chain;
-	return NULL;
-}
-
-/* Compile ports and chains to a program and give it to the worker.  Returns 0 or -ENOMEM. */
-static int compile(struct switch_state *state)
-{
-	struct program *program = calloc(1, sizeof(*program) + state->nb_ports * sizeof(program->directs[0]));
-	struct switch_port *port;
-
-	if (program == NULL)
-		return -ENOMEM;
-	TAILQ_FOREACH (port, &state->ports, entry)
-		program->directs[program->nb_directs++] = (struct direct){.from = &port->port, .to = port->peer};
-	free(worker_swap(&state->worker, program));
-	return 0;
-}
-
-static bool valid_name(const char *name)
-{
-	return name[0] != '\0' && strlen(name) < PORT_NAME;
-}
-
-/* ------- ports ------- */
-
-static int open_port(struct port *port, const char *path, bool client, const char *device, struct control_error *error)
-{
-	char why[256];
-	int rc;
-
-	if (port->kind == PORT_DEVICE) {
-		rc = device_queue_open(&port->device, device, why, sizeof(why));
-		if (rc != 0)
-			control_fail(error, rc == -EBUSY ? CONTROL_IN_USE : CONTROL_FAILED, "device %s: %s", device,
-				     why);
-		return rc;
-	}
-	rc = guest_open(&port->guest, path, client, port->counters);
-	if (rc == -EADDRINUSE)
-		control_fail(error, CONTROL_IN_USE,
-			     "socket %s is in use; stop the program that listens there or use another path", path);
-	else if (rc == -ENAMETOOLONG)
-		control_fail(error, CONTROL_INVALID_PARAMS, "socket %s: the path is longer than %zu bytes", path,
-			     sizeof(port->guest.path) - 1);
-	else if (rc == -ENOSPC)
-		control_fail(error, CONTROL_FAILED, "socket %s: no room for another guest port", path);
-	else if (rc != 0)
-		control_fail(error, CONTROL_FAILED, "socket %s: %s", path, strerror(-rc));
-	return rc;
-}
-
-static void close_port(struct port *port)
-{
-	if (port->kind == PORT_GUEST)
-		guest_close(&port->guest);
-	else
-		device_queue_close(&port->device);
-}
-
-static json_t *port_add(void *context, json_t *params, struct control_error *error)
-{
-	struct switch_state *state = context;
-	const char *name, *kind, *path = NULL, *mode = "server", *device = NULL;
-	struct switch_port *port, *other;
-
-	if (control_unpack(params, error, "{s:s, s:s, s?s, s?s, s?s}", "name", &name, "kind", &kind, "path", &path,
-			   "mode", &mode, "device", &device) != 0)
-		return NULL;
-	if (!valid_name(name))
-		return control_fail(error, CONTROL_INVALID_PARAMS, "name: 1 to %d characters", PORT_NAME - 1);
-	if (strcmp(kind, "guest") != 0 && strcmp(kind, "device") != 0)
-		return control_fail(error, CONTROL_INVALID_PARAMS, "kind '%s': expected 'guest' or 'device'", kind);
-	if (strcmp(mode, "server") != 0 && strcmp(mode, "client") != 0)
-		return control_fail(error, CONTROL_INVALID_PARAMS, "mode '%s': expected 'server' or 'client'", mode);
-	if (kind[0] == 'g' ? path == NULL || device != NULL : device == NULL || path != NULL)
-		return control_fail(error, CONTROL_INVALID_PARAMS,
-				    "a guest port has a 'path', a device port has a 'device'");
-	if (find_port(state, name) != NULL)
-		return control_fail(error, CONTROL_IN_USE, "port '%s' exists", name);
-	TAILQ_FOREACH (other, &state->ports, entry)
-		if (path != NULL && other->port.kind == PORT_GUEST && strcmp(other->port.guest.path, path) == 0)
-			return control_fail(error, CONTROL_IN_USE, "path %s belongs to port '%s'", path,
-					    other->port.name);
-	if (state->nb_ports == SWITCH_PORTS)
-		return control_fail(error, CONTROL_FAILED, "the switch has %d ports, its limit", SWITCH_PORTS);
-
-	port = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_CACHE_LINE_ROUNDUP(sizeof(*port)));
-	if (port == NULL)
-		return control_fail(error, CONTROL_FAILED, "out of memory");
-	memset(port, 0, sizeof(*port));
-	strcpy(port->port.name, name);
-	port->port.kind = kind[0] == 'g' ? PORT_GUEST : PORT_DEVICE;
-	port->port.counters = (struct queue_counters *)page_slot_open(state->page, PAGE_PORT, name);
-	if (port->port.counters == NULL) {
-		control_fail(error, CONTROL_FAILED, "no slot is left on the counter page");
-		goto free_port;
-	}
-	if (open_port(&port->port, path, mode[0] == 'c', device, error) != 0)
-		goto close_slot;
-	TAILQ_INSERT_TAIL(&state->ports, port, entry);
-	state->nb_ports++;
-	if (compile(state) != 0) {
-		control_fail(error, CONTROL_FAILED, "out of memory");
-		goto close_port;
-	}
-	return json_object();
-
-close_port:
-	TAILQ_REMOVE(&state->ports, port, entry);
-	state->nb_ports--;
-	close_port(&port->port);
-close_slot:
-	page_slot_close(state->page, (uint64_t *)port->port.counters);
-free_port:
-	free(port);
-	return NULL;
-}
-
-static json_t *port_remove(void *context, json_t *params, struct control_error *error)
-{
-	struct switch_state *state = context;
-	struct switch_port *port;
-	const char *name;
-
-	if (control_unpack(params, error, "{s:s}", "name", &name) != 0)
-		return NULL;
-	port = find_port(state, name);
-	if (port == NULL)
-		return control_fail(error, CONTROL_UNKNOWN, "no port '%s'", name);
-	if (port->chain != NULL)
-		return control_fail(error, CONTROL_FAILED, "port '%s' is in chain '%s'; remove the chain first", name,
-				    port->chain->name);
-	TAILQ_REMOVE(&state->ports, port, entry);
-	state->nb_ports--;
-	if (compile(state) != 0) {
-		TAILQ_INSERT_TAIL(&state->ports, port, entry);
-		state->nb_ports++;
-		return control_fail(error, CONTROL_FAILED, "out of memory");
-	}
-	close_port(&port->port);
-	page_slot_close(state->page, (uint64_t *)port->port.counters);
-	free(port);
-	return json_object();
-}
-
-static json_t *describe_port(const struct switch_port *port)
-{
-	static const char *const states[] = {
-		[GUEST_WAITING] = "waiting", [GUEST_UP] = "up", [GUEST_QUARANTINED] = "quarantined"};
-	json_t *text = json_pack("{s:s, s:s*}", "name", port->port.name, "chain",
-				 port->chain ? port->chain->name : NULL);
-	enum vring_fault fault;
-
-	if (port->port.kind == PORT_GUEST) {
-		enum guest_state guest = guest_state(&port->port.guest, &fault);
-
-		json_object_set_new(text, "kind", json_string("guest"));
-		json_object_set_new(text, "path", json_string(port->port.guest.path));
-		json_object_set_new(text, "mode", json_string(port->port.guest.client ? "client" : "server"));
-		json_object_set_new(text, "state", json_string(states[guest]));
-		json_object_set_new(text, "reason", fault ? json_string(vring_fault_text(fault)) : json_null());
-	} else {
-		json_object_set_new(text, "kind", json_string("device"));
-		json_object_set_new(text, "device", json_string(port->port.device.uri));
-		json_object_set_new(text, "state", json_string(device_queue_up(&port->port.device) ? "up" : "down"));
-		json_object_set_new(text, "reason", json_null());
-	}
-	return text;
-}
 
 static json_t *port_list(void *context, json_t *params, struct control_error *error)
 {
-	struct switch_state *state = context;
+	const struct switch_state *state = context;
 	json_t *list = json_array();
-	struct switch_port *port;
 
-	TAILQ_FOREACH (port, &state->ports, entry)
-		json_array_append_new(list, describe_port(port));
+	for (unsigned i = 0; i < state->model->nb_ports; i++) {
+		const struct port_model *model = &state->model->ports[i];
+		const struct switch_port *port = names_find(&state->running.ports, model->name);
+
+		json_array_append_new(list, port != NULL ? switch_port_describe(port) : switch_port_missing(model));
+	}
 	return list;
 }
 
-/* ------- chains ------- */
-
-static void unwire(struct chain *chain)
+/* What has gone along a chain one way: delivered at its last hop, dropped at any. */
+static json_t *describe_way(const struct running_chain *chain, bool back)
 {
-	for (unsigned i = 0; i < chain->nb_ports; i++) {
-		chain->ports[i]->peer = NULL;
-		chain->ports[i]->chain = NULL;
-	}
-}
+	uint64_t packets = 0, bytes = 0, drops = 0;
 
-static void wire(struct chain *chain)
-{
-	for (unsigned i = 0; i < chain->nb_ports; i++) {
-		chain->ports[i]->peer = &chain->ports[i ^ 1]->port;
-		chain->ports[i]->chain = chain;
-	}
-}
+	for (unsigned i = 0; i < chain->nb_hops; i++) {
+		const struct hop_counters *hop = back ? &chain->hops[i]->back : &chain->hops[i]->forward;
 
-/* Check the list of ports of the chain `name` and fill in `chain`.  Returns 0, or -1 after filling in the error. */
-static int check_chain(struct switch_state *state, const char *name, json_t *ports, struct chain *chain,
-		       struct control_error *error)
-{
-	const size_t count = json_array_size(ports);
-
-	if (!json_is_array(ports) || count == 0 || count % 2 != 0 || count > CHAIN_PORTS) {
-		control_fail(error, CONTROL_INVALID_PARAMS, "ports: expected a list of an even number, up to %d",
-			     CHAIN_PORTS);
-		return -1;
-	}
-	for (size_t i = 0; i < count; i++) {
-		const char *port_name = json_string_value(json_array_get(ports, i));
-		struct switch_port *port = port_name ? find_port(state, port_name) : NULL;
-
-		if (port == NULL) {
-			control_fail(error, CONTROL_UNKNOWN, "chain '%s': no port '%s'", name,
-				     port_name ? port_name : "?");
-			return -1;
+		if (i == (back ? 0 : chain->nb_hops - 1)) {
+			packets = hop->packets;
+			bytes = hop->bytes;
 		}
-		if (port->chain != NULL && strcmp(port->chain->name, name) != 0) {
-			control_fail(error, CONTROL_IN_USE, "chain '%s': port '%s' is in chain '%s'", name, port_name,
-				     port->chain->name);
-			return -1;
-		}
-		for (size_t j = 0; j < i; j++)
-			if (chain->ports[j] == port) {
-				control_fail(error, CONTROL_INVALID_PARAMS, "chain '%s': port '%s' stands twice", name,
-					     port_name);
-				return -1;
-			}
-		chain->ports[i] = port;
+#define HOP_DROPS(name, text) drops += hop->name;
+		HOP_COUNTERS(HOP_DROPS)
+#undef HOP_DROPS
+		drops -= hop->packets + hop->bytes;
 	}
-	chain->nb_ports = count;
-	snprintf(chain->name, sizeof(chain->name), "%s", name);
-	return 0;
-}
-
-static json_t *chain_set(void *context, json_t *params, struct control_error *error)
-{
-	struct switch_state *state = context;
-	struct chain *chain, *old;
-	const char *name;
-	json_t *ports;
-
-	if (control_unpack(params, error, "{s:s, s:o}", "name", &name, "ports", &ports) != 0)
-		return NULL;
-	if (!valid_name(name))
-		return control_fail(error, CONTROL_INVALID_PARAMS, "name: 1 to %d characters", PORT_NAME - 1);
-	chain = calloc(1, sizeof(*chain));
-	if (chain == NULL)
-		return control_fail(error, CONTROL_FAILED, "out of memory");
-	if (check_chain(state, name, ports, chain, error) != 0) {
-		free(chain);
-		return NULL;
-	}
-	old = find_chain(state, name);
-	if (old != NULL) {
-		unwire(old);
-		TAILQ_REMOVE(&state->chains, old, entry);
-	}
-	wire(chain);
-	TAILQ_INSERT_TAIL(&state->chains, chain, entry);
-	if (compile(state) != 0) {
-		unwire(chain);
-		TAILQ_REMOVE(&state->chains, chain, entry);
-		free(chain);
-		if (old != NULL) {
-			wire(old);
-			TAILQ_INSERT_TAIL(&state->chains, old, entry);
-		}
-		return control_fail(error, CONTROL_FAILED, "out of memory");
-	}
-	free(old);
-	return json_object();
-}
-
-static json_t *chain_remove(void *context, json_t *params, struct control_error *error)
-{
-	struct switch_state *state = context;
-	struct chain *chain;
-	const char *name;
-
-	if (control_unpack(params, error, "{s:s}", "name", &name) != 0)
-		return NULL;
-	chain = find_chain(state, name);
-	if (chain == NULL)
-		return control_fail(error, CONTROL_UNKNOWN, "no chain '%s'", name);
-	unwire(chain);
-	if (compile(state) != 0) {
-		wire(chain);
-		return control_fail(error, CONTROL_FAILED, "out of memory");
-	}
-	TAILQ_REMOVE(&state->chains, chain, entry);
-	free(chain);
-	return json_object();
+	return json_pack("{s:I, s:I, s:I}", "packets", (json_int_t)packets, "bytes", (json_int_t)bytes, "drops",
+			 (json_int_t)drops);
 }
 
 static json_t *chain_list(void *context, json_t *params, struct control_error *error)
 {
-	struct switch_state *state = context;
+	const struct switch_state *state = context;
 	json_t *list = json_array();
-	struct chain *chain;
 
-	TAILQ_FOREACH (chain, &state->chains, entry) {
-		json_t *ports = json_array();
+	for (unsigned i = 0; i < state->model->nb_chains; i++) {
+		const struct chain_model *model = &state->model->chains[i];
+		const struct running_chain *chain = names_find(&state->running.chains, model->name);
+		json_t *through = json_array();
 
-		for (unsigned i = 0; i < chain->nb_ports; i++)
-			json_array_append_new(ports, json_string(chain->ports[i]->port.name));
-		json_array_append_new(list, json_pack("{s:s, s:o}", "name", chain->name, "ports", ports));
+		for (unsigned j = 0; j < model->nb_through; j++)
+			json_array_append_new(through, json_string(model->through[j]->name));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:o, s:s, s:i, s:i, s:o, s:o}", "name", model->name, "from",
+						model->from->name, "through", through, "to", model->to->name,
+						"priority", model->priority, "hops", chain->nb_hops, "forward",
+						describe_way(chain, false), "back", describe_way(chain, true)));
 	}
 	return list;
 }
 
-/* ------- the switch itself ------- */
+/* Of functions that have replicas to choose from: how many flows each has, so that one sees when it is drained. */
+static json_t *function_list(void *context, json_t *params, struct control_error *error)
+{
+	const struct switch_state *state = context;
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < state->model->nb_functions; i++) {
+		const struct function_model *model = &state->model->functions[i];
+		const struct running_function *function = names_find(&state->running.functions, model->name);
+		const struct pin_group *group = function != NULL ? function->group : NULL;
+		uint64_t counts[PIN_REPLICAS] = {0};
+		json_t *replicas = json_object();
+
+		if (group != NULL)
+			pin_count(group, counts);
+		for (unsigned j = 0; j < model->nb_replicas; j++) {
+			const struct replica_model *replica = &model->replicas[j];
+			json_t *text = json_pack("{s:s, s:s, s:s}", "left", replica->left->name, "right",
+						 replica->right->name, "state",
+						 replica->draining ? "draining" : "active");
+
+			if (group != NULL)
+				json_object_set_new(
+					text, "flows",
+					json_integer(counts[pin_memory_number(group->memory, replica->name)]));
+			json_object_set_new(replicas, replica->name, text);
+		}
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:o}", "name", model->name, "pin",
+						model->by_addresses ? "addresses" : "flow", "replicas", replicas));
+	}
+	return list;
+}
+
+static json_t *worker_queues(const struct switch_state *state, unsigned worker)
+{
+	json_t *queues = json_array();
+
+	for (unsigned i = 0; i < state->model->nb_ports; i++) {
+		const struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
+
+		for (unsigned queue = 0; port != NULL && queue < port->port.nb_queues; queue++)
+			if (port->placed[queue].worker == worker)
+				json_array_append_new(queues, json_sprintf("%s/%u", port->port.name, queue));
+	}
+	return queues;
+}
 
 static json_t *worker_list(void *context, json_t *params, struct control_error *error)
 {
-	struct switch_state *state = context;
+	const struct switch_state *state = context;
+	json_t *list = json_array();
 
-	return json_pack("[{s:s, s:i, s:i, s:I, s:s}]", "name", "worker-0", "core", eal_worker_cpu(), "tid",
-			 atomic_load(&state->worker.thread), "tsc_hz", (json_int_t)rte_get_tsc_hz(), "idle",
-			 state->worker.idle == WORKER_POLL ? "poll" : "pause");
+	for (unsigned i = 0; i < state->workers.count; i++) {
+		const struct worker *worker = &state->workers.list[i];
+
+		json_array_append_new(
+			list, json_pack("{s:o, s:i, s:i, s:I, s:s, s:b, s:f, s:o}", "name",
+					json_sprintf("worker-%u", i), "core", worker->cpu, "tid",
+					atomic_load(&worker->thread), "tsc_hz", (json_int_t)rte_get_tsc_hz(), "idle",
+					worker_idle_name(worker->idle), "asleep", (int)atomic_load(&worker->asleep),
+					"busy", balance_busy(state, i), "queues", worker_queues(state, i)));
+	}
+	return list;
+}
+
+static void add_mac(void *context, const struct bridge_mac *mac)
+{
+	json_array_append_new(context, json_pack("{s:o, s:i, s:s, s:f}", "mac",
+						 json_sprintf("%02x:%02x:%02x:%02x:%02x:%02x", mac->mac[0], mac->mac[1],
+							      mac->mac[2], mac->mac[3], mac->mac[4], mac->mac[5]),
+						 "vlan", mac->vlan, "port", mac->port, "age", mac->age));
+}
+
+static double seconds_since(uint64_t tsc)
+{
+	return (double)(rte_rdtsc() - tsc) / rte_get_tsc_hz();
+}
+
+static json_t *describe_flaps(const struct bridge *bridge)
+{
+	struct bridge_flap *flaps = calloc(BRIDGE_FLAPS, sizeof(flaps[0]));
+	const unsigned count = flaps != NULL ? bridge_flaps(bridge, flaps) : 0;
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < count; i++)
+		json_array_append_new(
+			list,
+			json_pack("{s:o, s:i, s:s, s:s, s:f, s:f, s:I}", "mac",
+				  json_sprintf("%02x:%02x:%02x:%02x:%02x:%02x", flaps[i].mac[0], flaps[i].mac[1],
+					       flaps[i].mac[2], flaps[i].mac[3], flaps[i].mac[4], flaps[i].mac[5]),
+				  "vlan", flaps[i].vlan, "from", flaps[i].from, "to", flaps[i].to, "first",
+				  seconds_since(flaps[i].first), "last", seconds_since(flaps[i].last), "moves",
+				  (json_int_t)flaps[i].moves));
+	free(flaps);
+	return list;
+}
+
+static json_t *bridge_list_method(void *context, json_t *params, struct control_error *error)
+{
+	const struct switch_state *state = context;
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < state->model->nb_bridges; i++) {
+		const struct bridge_model *model = &state->model->bridges[i];
+		const struct running_bridge *bridge = names_find(&state->running.bridges, model->name);
+		const struct bridge_figures figures = bridge_figures(bridge->bridge);
+		json_t *macs = json_array(), *ports = json_array();
+
+		for (unsigned j = 0; j < model->nb_ports; j++)
+			json_array_append_new(ports, json_string(model->ports[j].port->name));
+		bridge_list(bridge->bridge, add_mac, macs);
+		json_array_append_new(list,
+				      json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I}", "name", model->name, "ports",
+						ports, "macs", macs, "flaps", describe_flaps(bridge->bridge), "room",
+						(json_int_t)figures.room, "unlearned", (json_int_t)figures.unlearned,
+						"moves", (json_int_t)figures.moves));
+	}
+	return list;
 }
 
 static json_t *version(void *context, json_t *params, struct control_error *error)
@@ -373,40 +197,68 @@ static json_t *version(void *context, json_t *params, struct control_error *erro
 }
 
 const struct control_method switch_methods[] = {
-	{"version", version},	    {"port.add", port_add},	  {"port.remove", port_remove},
-	{"port.list", port_list},   {"chain.set", chain_set},	  {"chain.remove", chain_remove},
-	{"chain.list", chain_list}, {"worker.list", worker_list},
+	{"version", version},
+	{"config.get", config_get},
+	{"config.plan", config_plan},
+	{"config.apply", config_apply},
+	{"config.rollback", config_rollback},
+	{"port.list", port_list},
+	{"chain.list", chain_list},
+	{"worker.list", worker_list},
+	{"bridge.list", bridge_list_method},
+	{"capture.start", observe_capture_start},
+	{"capture.status", observe_capture_status},
+	{"capture.stop", observe_capture_stop},
+	{"trace.start", observe_trace_start},
+	{"trace.read", observe_trace_read},
+	{"trace.stop", observe_trace_stop},
+	{"trace.key", observe_trace_key},
+	{"function.list", function_list},
 };
 const size_t switch_nb_methods = RTE_DIM(switch_methods);
 
-int switch_open(struct switch_state *state, const char *page_path)
+/* Nothing, which is a configuration too. */
+static int start_empty(struct switch_state *state)
 {
-	struct program *program = calloc(1, sizeof(*program));
+	struct control_error error;
+	json_t *nothing = json_object();
+	int rc = apply(state, nothing, &error);
 
-	TAILQ_INIT(&state->ports);
-	TAILQ_INIT(&state->chains);
-	state->page = page_create(page_path, page_kinds, RTE_DIM(page_kinds), SWITCH_PORTS + GRACE_WORKERS);
-	if (program == NULL || state->page == NULL)
-		return -ENOMEM;
-	atomic_store(&state->worker.program, program);
-	state->worker.counters = (struct worker_counters *)page_slot_open(state->page, PAGE_WORKER, "worker-0");
-	return 0;
+	if (rc != 0)
+		log_error("%s", error.message);
+	json_decref(nothing);
+	return rc;
+}
+
+int switch_open(struct switch_state *state, const struct switch_options *options)
+{
+	int rc;
+
+	state->page = page_create(options->page, page_kinds, PAGE_KINDS, PAGE_SLOTS);
+	state->running.observation = &state->observation;
+	if (state->page == NULL ||
+	    observation_open(&state->observation, state->page, options->page, options->workers.count) != 0)
+		return -1;
+	rc = workers_open(&state->workers, &options->workers, state->page);
+	if (rc == 0)
+		rc = balance_open(state);
+	if (rc == 0)
+		rc = workers_start(&state->workers);
+	if (rc != 0) {
+		log_error("workers: %s", strerror(-rc));
+		return -1;
+	}
+	return start_empty(state) == 0 ? config_open(state, options->config) : -1;
 }
 
 void switch_close(struct switch_state *state)
 {
-	struct switch_port *port;
-	struct chain *chain;
-
-	while ((chain = TAILQ_FIRST(&state->chains)) != NULL) {
-		TAILQ_REMOVE(&state->chains, chain, entry);
-		free(chain);
-	}
-	while ((port = TAILQ_FIRST(&state->ports)) != NULL) {
-		TAILQ_REMOVE(&state->ports, port, entry);
-		close_port(&port->port);
-		free(port);
-	}
-	free(atomic_load(&state->worker.program));
+	workers_stop(&state->workers);
+	if (state->model != NULL)
+		apply_nothing(state);
+	observation_close(&state->observation);
+	balance_close(state);
+	workers_close(&state->workers);
+	config_close(state);
 	page_close(state->page);
 }

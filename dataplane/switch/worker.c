@@ -1,86 +1,119 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <signal.h>
-#include <time.h>
+#define ALLOW_EXPERIMENTAL_API /* rte_power_pause() */
 #include <unistd.h>
 
 #include <rte_cycles.h>
 #include <rte_pause.h>
+#include <rte_power_intrinsics.h>
 
 #include "common/grace.h"
+#include "switch/sleep.h"
 #include "switch/worker.h"
 
 enum {
-	IDLE_ROUNDS = 1000, /* rounds without frames before a pausing worker rests */
-	WATCH_MS = 10,	    /* that a worker may take for a round before it is interrupted */
-	IDLE_PAUSES = 32,   /* PAUSE instructions in a rest; about a microsecond */
+	PAUSE_INSTRUCTIONS = 32, /* about a microsecond, on a processor without a timed pause */
+	SAMPLE_ROUNDS = 1024,	 /* between two looks at how many frames wait */
+	TIMED_ROUNDS = 64,	 /* one of so many has its polls timed one by one */
 };
 
-static void interrupt(int signal_number)
+static void count_burst(struct worker_counters *counters, unsigned moved)
 {
+	uint64_t *bursts = &counters->burst_1;
+	unsigned size = 31 - __builtin_clz(moved);
+
+	bursts[size < WORKER_BURSTS ? size : WORKER_BURSTS - 1]++;
 }
 
-static void *watch(void *argument)
+static unsigned run_round(struct program *program, const struct round *round, struct worker_counters *counters)
 {
-	const struct worker *worker = argument;
-	const struct timespec pause = {.tv_nsec = WATCH_MS * 1000000};
-	uint64_t before = 0;
+	unsigned moved = 0;
 
-	while (!atomic_load(&worker->stop)) {
-		const struct worker_counters *counters = worker->counters;
-		uint64_t rounds = __atomic_load_n(&counters->busy_polls, __ATOMIC_RELAXED) +
-				  __atomic_load_n(&counters->idle_polls, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < program->nb_sources; i++) {
+		unsigned burst = source_poll(&program->sources[i], round);
 
-		/* A worker that is only kept off its core is not harmed by it. */
-		if (rounds == before && atomic_load(&worker->thread) != 0)
-			pthread_kill(worker->watched, SIGUSR1);
-		before = rounds;
-		nanosleep(&pause, NULL);
+		if (burst == 0)
+			continue;
+		count_burst(counters, burst);
+		moved += burst;
 	}
-	return NULL;
+	return moved;
 }
 
-int worker_watch(struct worker *worker)
+/* A round in which every poll is timed by itself: what moving frames costs, and what looking in vain does. */
+static unsigned run_timed_round(struct program *program, const struct round *round, struct worker_counters *counters)
 {
-	/* No SA_RESTART: the system call it is in shall end. */
-	struct sigaction action = {.sa_handler = interrupt};
+	uint64_t before = rte_rdtsc(), now;
+	unsigned moved = 0;
 
-	if (sigaction(SIGUSR1, &action, NULL) != 0)
-		return -errno;
-	return -pthread_create(&worker->watch, NULL, watch, worker);
+	for (unsigned i = 0; i < program->nb_sources; i++, before = now) {
+		unsigned burst = source_poll(&program->sources[i], round);
+
+		now = rte_rdtsc();
+		if (burst == 0) {
+			counters->timed_empty_cycles += now - before;
+			counters->timed_empty_polls++;
+			continue;
+		}
+		counters->timed_cycles += now - before;
+		counters->timed_packets += burst;
+		count_burst(counters, burst);
+		moved += burst;
+	}
+	return moved;
 }
 
-void worker_stop(struct worker *worker)
+static void sample(struct program *program)
 {
-	atomic_store(&worker->stop, true);
-	if (worker->watch != 0)
-		pthread_join(worker->watch, NULL);
+	for (unsigned i = 0; i < program->nb_sources; i++)
+		source_sample(&program->sources[i]);
+}
+
+static void pause_core(const struct worker *worker, uint64_t now)
+{
+	if (rte_power_pause(now + worker->pause_cycles) == 0)
+		return;
+	for (unsigned i = 0; i < PAUSE_INSTRUCTIONS; i++)
+		rte_pause();
+}
+
+/* The worker has found nothing since `idle_since`. */
+static void rest(struct worker *worker, struct program *program, uint64_t now, uint64_t idle_since)
+{
+	if (worker->idle == WORKER_POLL || now - idle_since < worker->idle_cycles)
+		return;
+	if (worker->idle == WORKER_PAUSE || !worker_sleep(worker, program))
+		pause_core(worker, now);
 }
 
 int worker_run(void *argument)
 {
 	struct worker *worker = argument;
 	struct worker_counters *counters = worker->counters;
-	uint64_t now, before = rte_rdtsc();
-	unsigned idle_rounds = 0;
+	struct round round = {.patience = worker->patience, .worker = worker->number};
+	uint64_t now, before = rte_rdtsc(), idle_since = before, rounds = 0;
+	const struct program *last = NULL;
 
 	grace_worker_begin(worker->number);
-	worker->watched = pthread_self();
+	worker->pthread = pthread_self();
 	atomic_store(&worker->thread, gettid());
 	while (!atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
 		struct program *program = atomic_load_explicit(&worker->program, memory_order_acquire);
-		unsigned moved = 0;
+		unsigned moved;
 
-		for (unsigned i = 0; i < program->nb_directs; i++)
-			moved += direct_poll(&program->directs[i], before, worker->patience);
-		grace_worker_round(worker->number);
-
-		if (moved > 0) {
-			idle_rounds = 0;
-		} else if (worker->idle == WORKER_PAUSE && ++idle_rounds > IDLE_ROUNDS) {
-			for (unsigned i = 0; i < IDLE_PAUSES; i++)
-				rte_pause();
+		if (unlikely(program != last)) {
+			last = program;
+			worker_disarm(program);
 		}
+		round.now = before;
+		moved = unlikely(rounds % TIMED_ROUNDS == 0) ? run_timed_round(program, &round, counters)
+							     : run_round(program, &round, counters);
+		if (unlikely(++rounds % SAMPLE_ROUNDS == 0))
+			sample(program);
+		if (moved > 0)
+			idle_since = before;
+		else
+			rest(worker, program, before, idle_since);
+		grace_worker_round(worker->number);
 		now = rte_rdtsc();
 		if (moved > 0) {
 			counters->busy_cycles += now - before;
@@ -94,12 +127,4 @@ int worker_run(void *argument)
 	}
 	grace_worker_end(worker->number);
 	return 0;
-}
-
-struct program *worker_swap(struct worker *worker, struct program *program)
-{
-	struct program *old = atomic_exchange(&worker->program, program);
-
-	grace_wait();
-	return old;
 }

@@ -132,18 +132,21 @@ static struct rte_mempool *make_mempool(struct frame_pools *pools, uint16_t leng
 					      SOCKET_ID_ANY, "ring_sp_sc");
 }
 
-static struct frame_pool *open_pool(struct frame_pools *pools, uint16_t length, bool reverse, bool capture)
+static struct frame_pool *open_pool(struct frame_pools *pools, uint16_t port, uint16_t length, bool reverse,
+				    bool capture)
 {
 	struct frame_pool *pool;
 
 	for (pool = pools->first; pool != NULL; pool = pool->next)
-		if (pool->length == length && pool->reverse == reverse && pool->capture == capture) {
+		if (pool->port == port && pool->length == length && pool->reverse == reverse &&
+		    pool->capture == capture) {
 			pool->users++;
 			return pool;
 		}
 	pool = calloc(1, sizeof(*pool));
 	if (pool == NULL)
 		return NULL;
+	pool->port = port;
 	pool->length = length;
 	pool->reverse = reverse;
 	pool->capture = capture;
@@ -176,7 +179,7 @@ static int open_capture(struct frames *frames, const struct frames_plan *plan, s
 	room = frames->capture->longest > CAPTURE_ROOM ? FRAME_LARGEST : CAPTURE_ROOM;
 	frames->nb_kinds = 1;
 	frames->pattern_length = 1;
-	kind->pool = open_pool(pools, room, false, true);
+	kind->pool = open_pool(pools, plan->port, room, false, true);
 	return kind->pool != NULL ? 0 : -ENOMEM;
 }
 
@@ -197,7 +200,7 @@ static int open_made(struct frames *frames, const struct frames_plan *plan, stru
 
 		kind->length = plan->sizes[i] - RTE_ETHER_CRC_LEN;
 		kind->checksum_base = frame_make(sample, kind->length, plan->reverse);
-		kind->pool = open_pool(pools, kind->length, plan->reverse, false);
+		kind->pool = open_pool(pools, plan->port, kind->length, plan->reverse, false);
 		if (kind->pool == NULL)
 			return -ENOMEM;
 		kind->pool->flows = RTE_MAX(kind->pool->flows, plan->flows);

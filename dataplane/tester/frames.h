@@ -7,7 +7,7 @@
  * port 1024 + k / 256; the other direction mirrors addresses and ports, so that flow k is the same five-tuple
  * both ways.  The IPv4 checksum is right, and UDP goes without one, as it may.
  *
- * Frames come from pools, one for each size and direction, whose buffers are filled in beforehand and come back
+ * Frames come from pools, one for each port, size and direction, whose buffers are filled in beforehand and come back
  * from the driver as they left; so only the bytes that change are written.  Pools outlive a trial, because a
  * driver gives sent buffers back late.  The control thread opens; the polling thread takes.
  */
@@ -52,6 +52,7 @@ enum {
 struct frame_pool {
 	struct frame_pool *next;
 	struct rte_mempool *mempool;
+	uint16_t port;	 /* the one that sends: its driver holds on to as many buffers as its ring has places */
 	uint16_t length; /* bytes without FCS; of a capture's pool, the room for one */
 	bool capture;
 	bool reverse;
@@ -87,6 +88,7 @@ struct frame_pools {
 };
 
 struct frames_plan {
+	uint16_t port;		 /* that sends */
 	bool reverse;		 /* from the second port to the first */
 	uint32_t flows;		 /* 1 to FRAME_FLOWS */
 	uint64_t first_sequence; /* its flow is first_sequence mod flows */

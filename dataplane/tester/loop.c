@@ -91,12 +91,25 @@ struct sameness {
 	uint64_t time;
 };
 
-/* Add the frames to their stream. */
-static inline void record(const struct loop *loop, struct stream *stream, const struct sameness *same, uint64_t now,
-			  struct tally *latency)
+/* Remember single frames, of those that took `cycles`. */
+static inline void remember(struct trial *trial, const struct sameness *same, uint64_t cycles, uint64_t now)
 {
-	uint64_t ns = clock_ns(&loop->rate, (now - same->time) & SIGNATURE_MASK);
+	struct sighting frame = {
+		.stream = same->stream, .sequence = same->first, .sent = now - cycles, .received = now};
 
+	if (trial->samples.every != 0 && samples_next(&trial->samples, same->first) < same->first + same->nb_frames)
+		samples_add(&trial->samples, &frame, same->nb_frames);
+	for (uint32_t i = 0; i < same->nb_frames && unlikely(cycles > trial->worst.least); i++, frame.sequence++)
+		worst_add(&trial->worst, &frame);
+}
+
+/* Add the frames to their stream. */
+static inline void record(const struct loop *loop, struct trial *trial, struct stream *stream,
+			  const struct sameness *same, uint64_t now, struct tally *latency)
+{
+	uint64_t cycles = (now - same->time) & SIGNATURE_MASK, ns = clock_ns(&loop->rate, cycles);
+
+	remember(trial, same, cycles, now);
 	histogram_count(&stream->latency, ns, same->nb_frames);
 	tally_add(latency, ns, same->nb_frames);
 	sequence_record(&stream->sequence, same->first, same->nb_frames);
@@ -133,7 +146,7 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 			continue;
 		}
 		if (stream != NULL)
-			record(loop, stream, &same, now, &latency);
+			record(loop, trial, stream, &same, now, &latency);
 		if (unlikely(stream != &trial->streams[signature.stream])) {
 			if (stream != NULL)
 				credit(trial, stream, &latency, bytes, now);
@@ -145,7 +158,7 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 		bytes += mbuf->pkt_len + RTE_ETHER_CRC_LEN;
 	}
 	if (stream != NULL) {
-		record(loop, stream, &same, now, &latency);
+		record(loop, trial, stream, &same, now, &latency);
 		credit(trial, stream, &latency, bytes, now);
 	}
 	release(arrivals, nb_segments);

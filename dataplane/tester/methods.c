@@ -74,7 +74,7 @@ static int take_integer(const struct parameters *parameters, const char *key, js
 	char expected[96];
 
 	*number = value != NULL ? json_integer_value(value) : fallback;
-	if ((value == NULL || json_is_integer(value)) && *number >= low && *number <= high)
+	if (value == NULL || (json_is_integer(value) && *number >= low && *number <= high))
 		return 0;
 	snprintf(expected, sizeof(expected), "an integer from %lld to %lld", (long long)low, (long long)high);
 	return wrong(parameters, key, expected);
@@ -184,6 +184,7 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 	    take_integer(parameters, "flows", 1, FRAME_FLOWS, 1, &flows) != 0)
 		return -EINVAL;
 	plan.flows = (uint32_t)flows;
+	plan.port = stream->from;
 	plan.reverse = stream->from > stream->to;
 	plan.longest = RTE_MIN(tester->loop.ports[stream->from].device.longest,
 			       tester->loop.ports[stream->to].device.longest);
@@ -208,11 +209,12 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 /* Make the trial that the parameters describe; NULL with the error filled in. */
 static struct trial *take_trial(struct tester *tester, json_t *params, struct control_error *error)
 {
-	static const char *const known[] = {"duration", "wait", "interval", "first_sequence", "streams", NULL};
+	static const char *const known[] = {"duration", "wait",	  "interval", "first_sequence",
+					    "key",	"sample", "streams",  NULL};
 	struct parameters parameters = {.object = params, .error = error};
 	json_t *streams = json_object_get(params, "streams"), *item;
 	double duration, wait, interval;
-	json_int_t first_sequence;
+	json_int_t first_sequence, key, sample;
 	struct trial *trial;
 	size_t i;
 
@@ -220,8 +222,14 @@ static struct trial *take_trial(struct tester *tester, json_t *params, struct co
 	    take_number(&parameters, "duration", SHORTEST_INTERVAL, LONGEST_TRIAL, NAN, &duration) != 0 ||
 	    take_number(&parameters, "wait", 0, LONGEST_WAIT, 0.5, &wait) != 0 ||
 	    take_number(&parameters, "interval", SHORTEST_INTERVAL, LONGEST_TRIAL, 0.1, &interval) != 0 ||
-	    take_integer(&parameters, "first_sequence", 0, (json_int_t)SIGNATURE_MASK, 0, &first_sequence) != 0)
+	    take_integer(&parameters, "first_sequence", 0, (json_int_t)SIGNATURE_MASK, 0, &first_sequence) != 0 ||
+	    take_integer(&parameters, "key", 0, UINT32_MAX, -1, &key) != 0 ||
+	    take_integer(&parameters, "sample", 0, (json_int_t)SIGNATURE_MASK, 0, &sample) != 0)
 		return NULL;
+	if ((sample & (sample - 1)) != 0) {
+		wrong(&parameters, "sample", "a power of two, or 0");
+		return NULL;
+	}
 	if (!json_is_array(streams) || json_array_size(streams) < 1 || json_array_size(streams) > TRIAL_STREAMS) {
 		wrong(&parameters, "streams", "a list of 1 to 64 streams");
 		return NULL;
@@ -234,7 +242,10 @@ static struct trial *take_trial(struct tester *tester, json_t *params, struct co
 	trial->wait = wait;
 	trial->interval = interval;
 	trial->first_sequence = (uint64_t)first_sequence;
-	if (getrandom(&trial->key, sizeof(trial->key), 0) != sizeof(trial->key)) {
+	trial->samples.every = (uint64_t)sample;
+	trial->key = (uint32_t)key;
+	if (json_object_get(params, "key") == NULL &&
+	    getrandom(&trial->key, sizeof(trial->key), 0) != sizeof(trial->key)) {
 		control_fail(error, CONTROL_FAILED, "no random key for the signatures: %s", strerror(errno));
 		goto fail;
 	}
@@ -407,6 +418,50 @@ static json_t *describe_stream(const struct tester *tester, const struct trial *
 	return result;
 }
 
+/* Frames as [stream, sequence, sent, received], times by the TSC. */
+static json_t *describe_sightings(const struct sighting *frames, uint32_t count)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < count; i++)
+		json_array_append_new(list, json_pack("[i, I, I, I]", frames[i].stream, (json_int_t)frames[i].sequence,
+						      (json_int_t)frames[i].sent, (json_int_t)frames[i].received));
+	return list;
+}
+
+static json_t *describe_worst(const struct trial *trial)
+{
+	struct sighting frames[WORST];
+
+	return describe_sightings(frames, worst_read(&trial->worst, frames));
+}
+
+/* May be asked while the trial runs: the switch does not remember for long where its frames were. */
+static json_t *trial_worst(void *context, json_t *params, struct control_error *error)
+{
+	struct tester *tester = context;
+
+	if (control_unpack(params, error, "{}") != 0)
+		return NULL;
+	if (tester->trial == NULL)
+		return control_fail(error, CONTROL_FAILED, "there is no trial; begin one with trial.start");
+	return json_pack("{s:o}", "frames", describe_worst(tester->trial));
+}
+
+static json_t *trial_samples(void *context, json_t *params, struct control_error *error)
+{
+	struct tester *tester = context;
+	struct samples *samples;
+
+	if (control_unpack(params, error, "{}") != 0)
+		return NULL;
+	if (tester->trial == NULL || loop_busy(&tester->loop))
+		return control_fail(error, CONTROL_FAILED, "there is no trial that has ended");
+	samples = &tester->trial->samples;
+	return json_pack("{s:I, s:o}", "every", (json_int_t)samples->every, "frames",
+			 describe_sightings(samples->frames, samples->count));
+}
+
 static json_t *trial_result(void *context, json_t *params, struct control_error *error)
 {
 	struct tester *tester = context;
@@ -457,7 +512,8 @@ static json_t *version(void *context, json_t *params, struct control_error *erro
 }
 
 const struct control_method tester_methods[] = {
-	{"version", version},		{"port.list", port_list},   {"trial.start", trial_start},
-	{"trial.status", trial_status}, {"trial.stop", trial_stop}, {"trial.result", trial_result},
+	{"version", version},		{"port.list", port_list},	  {"trial.start", trial_start},
+	{"trial.status", trial_status}, {"trial.stop", trial_stop},	  {"trial.result", trial_result},
+	{"trial.worst", trial_worst},	{"trial.samples", trial_samples},
 };
 const size_t nb_tester_methods = RTE_DIM(tester_methods);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tester answers on its control socket: version, port.list, trial.start, .status, .stop and .result.
+ * What the tester answers on its control socket: version, port.list, trial.start, .status, .stop and .result; and of
+ * single frames, as [stream, sequence, sent, received] with times by the TSC: trial.worst, the slowest 100, also while
+ * the trial runs; trial.samples, those whose sequence is a multiple of trial.start's `sample`, after it.  With `key`,
+ * trial.start signs with a key that others know too.
  * All of it runs in the control thread.
  */
 #ifndef TAILRACE_TESTER_METHODS_H

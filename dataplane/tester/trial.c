@@ -21,6 +21,9 @@ struct trial *trial_make(uint16_t nb_streams)
 	if (trial->streams == NULL)
 		goto fail;
 	trial->nb_streams = nb_streams;
+	trial->samples.frames = map_resident(SAMPLES * sizeof(*trial->samples.frames));
+	if (trial->samples.frames == NULL)
+		goto fail;
 	for (uint16_t i = 0; i < nb_streams; i++) {
 		struct stream *stream = &trial->streams[i];
 
@@ -47,6 +50,8 @@ void trial_free(struct trial *trial)
 		if (stream->intervals != NULL)
 			munmap(stream->intervals, TRIAL_INTERVALS * sizeof(*stream->intervals));
 	}
+	if (trial->samples.frames != NULL)
+		munmap(trial->samples.frames, SAMPLES * sizeof(*trial->samples.frames));
 	if (trial->streams != NULL)
 		munmap(trial->streams, trial->nb_streams * sizeof(*trial->streams));
 	free(trial);

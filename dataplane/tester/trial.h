@@ -16,6 +16,7 @@
 #include "frames.h"
 #include "pace.h"
 #include "sequence.h"
+#include "sightings.h"
 
 enum {
 	TRIAL_STREAMS = 64,
@@ -75,6 +76,8 @@ struct trial {
 	uint32_t nb_intervals;		 /* the last one is under way */
 	uint64_t foreign[TRIAL_STREAMS]; /* frames that are none of ours, at the port of this number */
 	char reason[TRIAL_REASON];	 /* why it failed */
+	struct worst worst;
+	struct samples samples;
 
 	_Atomic int state;
 	_Atomic uint64_t elapsed; /* cycles since the start */

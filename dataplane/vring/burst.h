@@ -16,116 +16,120 @@
 struct vring_buffer {
 	uint8_t *at;
 	uint32_t length; /* bytes, network header included */
-	uint16_t head;
+	uint16_t id;
 };
 
 /*
  * Ask for the descriptors of the next `count` chains and for the places where their completions will be written, so
- * that the misses run beside each other instead of one after the other.
+ * that the misses run beside each other instead of one after the other.  Of a packed ring they have just been read.
  */
-static inline void vring_prefetch(const struct virtqueue *vring, unsigned count, unsigned completions)
+static __rte_always_inline void vring_prefetch(const struct virtqueue *vring, const bool packed, unsigned count,
+					       unsigned completions)
 {
+	if (packed)
+		return;
 	for (unsigned i = 0; i < count; i++)
 		rte_prefetch0(&vring->desc[vring_head(vring, i)]);
 	for (unsigned i = 0; i < completions; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_used_elem))
-		__builtin_prefetch(&vring->used->ring[(uint16_t)(vring->index + i) & (vring->size - 1)], 1);
+		__builtin_prefetch(&vring->used->ring[(vring->index + i) & (vring->size - 1u)], 1);
+}
+
+/* A private copy of the first descriptor at `ahead`.  Returns false when its chain's head is malformed. */
+static __rte_always_inline bool vring_first(const struct virtqueue *vring, const bool packed, uint16_t ahead,
+					    struct vring_descriptor *desc, uint16_t *id)
+{
+	if (packed) {
+		bool wrap;
+
+		*desc = vring_descriptor(true, vring_packed_place(vring, ahead, &wrap));
+		*id = desc->link;
+		return true;
+	}
+	*id = vring_head(vring, ahead);
+	if (unlikely(*id >= vring->size))
+		return false;
+	*desc = vring_descriptor(false, &vring->desc[*id]);
+	return true;
 }
 
 /*
- * Look up to `count` frames from the guest, starting `ahead` places after the ring's position.
- * Returns how many were plain; the next, if any, is for vring_walk().
+ * Look up to `count` frames from the guest, starting `ahead` places after the ring's position, all of which are
+ * available.  Returns how many were plain; the next, if any, is for vring_walk().
  */
-static inline unsigned vring_gather_frames(const struct virtqueue *vring, uint16_t ahead, unsigned count,
-					   struct vring_buffer *buffers)
+static __rte_always_inline unsigned vring_gather_frames(const struct virtqueue *vring, const bool packed,
+							uint16_t ahead, unsigned count, struct vring_buffer *buffers)
 {
 	const uint32_t least = vring->header + VRING_FRAME_MIN, most = vring->header + VRING_FRAME_MAX;
 	unsigned i;
 
 	for (i = 0; i < count; i++) {
-		uint16_t head = vring_head(vring, ahead + i);
-		struct vring_desc desc;
+		struct vring_descriptor desc;
+		uint16_t id;
 		uint8_t *at;
 
-		if (unlikely(head >= vring->size))
+		if (unlikely(!vring_first(vring, packed, ahead + i, &desc, &id)))
 			break;
-		desc = vring_descriptor(&vring->desc[head]);
-		if (unlikely(desc.flags != 0 || desc.len < least || desc.len > most))
+		if (unlikely(desc.flags != 0 || desc.length < least || desc.length > most))
 			break;
-		at = guest_memory_at(vring->memory, desc.addr, desc.len);
+		at = guest_memory_at(vring->memory, desc.address, desc.length);
 		if (unlikely(at == NULL))
 			break;
 		rte_prefetch0(at + vring->header);
-		buffers[i] = (struct vring_buffer){at, desc.len, head};
+		buffers[i] = (struct vring_buffer){at, desc.length, id};
 	}
 	return i;
 }
 
 /* The same for the buffers that the guest offers to receive into. */
-static inline unsigned vring_gather_buffers(const struct virtqueue *vring, uint16_t ahead, unsigned count,
-					    struct vring_buffer *buffers)
+static __rte_always_inline unsigned vring_gather_buffers(const struct virtqueue *vring, const bool packed,
+							 uint16_t ahead, unsigned count, struct vring_buffer *buffers)
 {
 	unsigned i;
 
 	for (i = 0; i < count; i++) {
-		uint16_t head = vring_head(vring, ahead + i);
-		struct vring_desc desc;
+		struct vring_descriptor desc;
+		uint16_t id;
 		uint8_t *at;
 
-		if (unlikely(head >= vring->size))
+		if (unlikely(!vring_first(vring, packed, ahead + i, &desc, &id)))
 			break;
-		desc = vring_descriptor(&vring->desc[head]);
 		if (unlikely(desc.flags != VRING_DESC_F_WRITE))
 			break;
-		at = guest_memory_at(vring->memory, desc.addr, desc.len);
+		at = guest_memory_at(vring->memory, desc.address, desc.length);
 		if (unlikely(at == NULL))
 			break;
-		__builtin_prefetch(at, 1);
+		/* To be compared (vring_write_header()), and to be written. */
+		rte_prefetch0(at);
 		__builtin_prefetch(at + vring->header, 1);
-		buffers[i] = (struct vring_buffer){at, desc.len, head};
+		buffers[i] = (struct vring_buffer){at, desc.length, id};
 	}
 	return i;
 }
 
-/* Write the network header of a frame that needs no offload and lies in `buffers` receive buffers. */
-static inline void vring_write_header(uint8_t *at, uint8_t header, uint16_t buffers)
+/*
+ * Write the network header of a frame that needs no offload and lies in one receive buffer, unless it is there already.
+ * A guest that forwards uses its buffers again and leaves the header as it found it; then both cores keep the header's
+ * line, and it does not move between them for each frame.
+ */
+static __rte_always_inline void vring_write_header(uint8_t *at, uint8_t header)
 {
-	uint64_t flags_to_checksum_start = 0;
+	uint64_t first;
 
-	memcpy(at, &flags_to_checksum_start, 8);
+	memcpy(&first, at, 8);
+	if (first != 0) {
+		first = 0;
+		memcpy(at, &first, 8);
+	}
 	if (header == 12) {
-		uint32_t offset_and_buffers = (uint32_t)buffers << 16;
+		const uint32_t wanted = 1u << 16; /* no checksum offset; one buffer */
+		uint32_t second;
 
-		memcpy(at + 8, &offset_and_buffers, 4);
+		memcpy(&second, at + 8, 4);
+		if (second != wanted)
+			memcpy(at + 8, &wanted, 4);
 	} else {
-		uint16_t checksum_offset = 0;
-
-		memcpy(at + 8, &checksum_offset, 2);
+		memset(at + 8, 0, 2);
 	}
 }
-
-/* ------- one frame at a time, of any shape ------- */
-
-enum vring_step {
-	VRING_STEP_MOVED,   /* the frame was moved, or dropped and counted */
-	VRING_STEP_BLOCKED, /* the receiver lacks buffers; nothing was changed */
-	VRING_STEP_FAULT,   /* a ring was stopped */
-	VRING_STEP_DROPPED, /* the frame cannot be carried; counted */
-};
-
-/*
- * Look up the frame at `ahead`, whatever its shape.  Returns MOVED when `frame` holds it (header included),
- * DROPPED when it is to be completed without being carried, FAULT when the ring was stopped.
- */
-enum vring_step vring_take_frame(struct virtqueue *from, uint16_t ahead, uint16_t *head, struct vring_frame *frame);
-
-/*
- * Write the `length` bytes that begin `skip` bytes into `frame` to the receive buffers from `*ahead` on, of
- * which `room` are offered, completing as many as it takes and moving `*ahead` past them.
- */
-enum vring_step vring_give_frame(struct virtqueue *to, uint16_t *ahead, uint16_t room, const struct vring_frame *frame,
-				 uint32_t skip, uint32_t length);
-
-/* Copy all of the frame after its first `skip` bytes to one place. */
-void vring_flatten(uint8_t *to, const struct vring_frame *frame, uint32_t skip);
 
 #endif

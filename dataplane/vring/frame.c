@@ -3,17 +3,14 @@
  * Frames of any shape, one at a time: chained and indirect descriptors, buffers that cross memory regions,
  * frames that take several receive buffers.
  */
-#include "vring/burst.h"
+#include "vring/frame.h"
+#include "vring/copy.h"
 
-enum vring_step vring_take_frame(struct virtqueue *from, uint16_t ahead, uint16_t *head, struct vring_frame *frame)
+enum vring_step vring_take_frame(struct virtqueue *from, uint16_t ahead, struct vring_chain *chain,
+				 struct vring_frame *frame)
 {
 	vring_frame_clear(frame);
-	*head = vring_head(from, ahead);
-	if (*head >= from->size) {
-		vring_quarantine(from, VRING_FAULT_head_index);
-		return VRING_STEP_FAULT;
-	}
-	switch (vring_walk(from, *head, false, frame)) {
+	switch (vring_walk(from, ahead, false, frame, chain)) {
 	case VRING_WALK_FAULT:
 		return VRING_STEP_FAULT;
 	case VRING_WALK_FRAGMENTED:
@@ -37,13 +34,7 @@ enum vring_step vring_take_frame(struct virtqueue *from, uint16_t ahead, uint16_
 	return VRING_STEP_MOVED;
 }
 
-/* Where the next byte is read or written. */
-struct cursor {
-	const struct vring_piece *piece;
-	uint32_t offset;
-};
-
-static void cursor_skip(struct cursor *cursor, uint32_t bytes)
+static void cursor_skip(struct frame_cursor *cursor, uint32_t bytes)
 {
 	while (bytes > 0) {
 		uint32_t step = RTE_MIN(bytes, cursor->piece->length - cursor->offset);
@@ -51,11 +42,11 @@ static void cursor_skip(struct cursor *cursor, uint32_t bytes)
 		bytes -= step;
 		cursor->offset += step;
 		if (cursor->offset == cursor->piece->length)
-			*cursor = (struct cursor){cursor->piece + 1, 0};
+			*cursor = (struct frame_cursor){cursor->piece + 1, 0};
 	}
 }
 
-static void cursor_copy(struct cursor *to, struct cursor *from, uint32_t bytes)
+static void cursor_copy(struct frame_cursor *to, struct frame_cursor *from, uint32_t bytes)
 {
 	while (bytes > 0) {
 		uint32_t step = RTE_MIN(bytes,
@@ -68,81 +59,149 @@ static void cursor_copy(struct cursor *to, struct cursor *from, uint32_t bytes)
 	}
 }
 
-void vring_flatten(uint8_t *to, const struct vring_frame *frame, uint32_t skip)
+unsigned frame_slice(struct frame_cursor *cursor, uint32_t length, struct vring_piece *pieces)
 {
-	const struct vring_piece whole = {to, frame->length};
-	struct cursor source = {frame->pieces, 0}, target = {&whole, 0};
-
-	cursor_skip(&source, skip);
-	cursor_copy(&target, &source, frame->length - skip);
-}
-
-enum vring_step vring_give_frame(struct virtqueue *to, uint16_t *ahead, uint16_t room, const struct vring_frame *frame,
-				 uint32_t skip, uint32_t length)
-{
-	const uint32_t need = to->header + length;
-	struct vring_frame target;
-	uint16_t heads[VRING_PIECES];
-	uint32_t capacity[VRING_PIECES];
 	unsigned count = 0;
 
-	vring_frame_clear(&target);
-	while (target.length < need) {
-		uint32_t before = target.length;
-		uint16_t head;
+	while (length > 0) {
+		const uint32_t step = RTE_MIN(length, cursor->piece->length - cursor->offset);
 
-		if (count > 0 && !to->mergeable)
+		if (step > 0)
+			pieces[count++] = (struct vring_piece){cursor->piece->at + cursor->offset, step};
+		length -= step;
+		cursor->offset += step;
+		if (cursor->offset == cursor->piece->length)
+			*cursor = (struct frame_cursor){cursor->piece + 1, 0};
+	}
+	return count;
+}
+
+void vring_peek(uint8_t *to, const struct vring_frame *frame, uint32_t length)
+{
+	const struct vring_piece whole = {to, length};
+	struct frame_cursor source = {frame->pieces, 0}, target = {&whole, 0};
+
+	cursor_copy(&target, &source, length);
+}
+
+void vring_frame_skip(struct vring_frame *frame, uint32_t bytes)
+{
+	unsigned gone = 0;
+
+	frame->length -= bytes;
+	while (bytes > 0 && bytes >= frame->pieces[gone].length)
+		bytes -= frame->pieces[gone++].length;
+	frame->nb_pieces -= gone;
+	memmove(frame->pieces, frame->pieces + gone, frame->nb_pieces * sizeof(frame->pieces[0]));
+	frame->pieces[0].at += bytes;
+	frame->pieces[0].length -= bytes;
+}
+
+bool vring_more_room(struct virtqueue *to, struct vring_room *room)
+{
+	const uint16_t before = room->end;
+
+	room->end = vring_available(to, before + VRING_PIECES);
+	return room->end > before;
+}
+
+/* A receive buffer that a frame will be written to. */
+struct target {
+	struct vring_chain chain;
+	uint32_t capacity;
+};
+
+/* Collect receive buffers for `need` bytes. */
+static enum vring_step collect(struct virtqueue *to, const struct vring_room *room, uint32_t need,
+			       struct vring_frame *frame, struct target *targets, unsigned *count)
+{
+	uint16_t ahead = room->used;
+
+	*count = 0;
+	vring_frame_clear(frame);
+	while (frame->length < need) {
+		const uint32_t before = frame->length;
+		struct target *target = &targets[*count];
+
+		if (*count > 0 && !to->mergeable)
 			goto too_small;
-		if (count == VRING_PIECES || count == to->size)
+		/* Not even the whole ring would do. */
+		if (*count == VRING_PIECES || ahead - room->used == to->size)
 			goto too_small;
-		if (*ahead + count >= room)
+		/* A packed ring has no more completions to give before it is published. */
+		if (ahead >= room->end || to->nb_done + *count >= VRING_DONE)
 			return VRING_STEP_BLOCKED;
-		head = vring_head(to, *ahead + count);
-		if (head >= to->size) {
-			vring_quarantine(to, VRING_FAULT_head_index);
-			return VRING_STEP_FAULT;
-		}
-		switch (vring_walk(to, head, true, &target)) {
+		switch (vring_walk(to, ahead, true, frame, &target->chain)) {
 		case VRING_WALK_FAULT:
 			return VRING_STEP_FAULT;
 		case VRING_WALK_FRAGMENTED:
 			/* What was found may do: a receiver may offer far more than a frame needs. */
-			if (target.length < need)
+			if (frame->length < need)
 				goto too_small;
 			break;
 		case VRING_WALK_DONE:
 			break;
 		}
-		if (target.length == before) {
+		if (frame->length == before) {
 			vring_quarantine(to, VRING_FAULT_empty_buffer);
 			return VRING_STEP_FAULT;
 		}
-		heads[count] = head;
-		capacity[count++] = target.length - before;
-	}
-	if (capacity[0] < to->header) {
-		vring_quarantine(to, VRING_FAULT_no_header);
-		return VRING_STEP_FAULT;
-	}
-
-	uint8_t header[12];
-	struct vring_piece header_piece = {header, to->header};
-	struct cursor header_source = {&header_piece, 0}, source = {frame->pieces, 0}, sink = {target.pieces, 0};
-	uint32_t left = need;
-
-	vring_write_header(header, to->header, count);
-	cursor_copy(&sink, &header_source, to->header);
-	cursor_skip(&source, skip);
-	cursor_copy(&sink, &source, length);
-	for (unsigned i = 0; i < count; i++) {
-		uint32_t written = RTE_MIN(left, capacity[i]);
-
-		vring_complete(to, (*ahead)++, heads[i], written);
-		left -= written;
+		target->capacity = frame->length - before;
+		if (*count == 0 && target->capacity < to->header) {
+			vring_quarantine(to, VRING_FAULT_no_header);
+			return VRING_STEP_FAULT;
+		}
+		ahead += target->chain.places;
+		++*count;
 	}
 	return VRING_STEP_MOVED;
 
 too_small:
 	to->counters->drop_receiver_too_small++;
 	return VRING_STEP_DROPPED;
+}
+
+/* Note for a migration that the first `length` bytes of the frame's buffers have been written. */
+static void note_written(const struct virtqueue *to, const struct vring_frame *frame, uint32_t length)
+{
+	for (const struct vring_piece *piece = frame->pieces; length > 0; piece++) {
+		const uint32_t step = RTE_MIN(length, piece->length);
+
+		dirty_note_at(&to->log, to->memory, piece->at, step);
+		length -= step;
+	}
+}
+
+enum vring_step vring_give_frame(struct virtqueue *to, struct vring_room *room, const struct vring_piece *pieces,
+				 uint32_t length, const struct virtio_net_hdr *offload)
+{
+	const uint32_t need = to->header + length;
+	struct target targets[VRING_PIECES];
+	struct vring_frame frame;
+	unsigned count;
+	enum vring_step step = collect(to, room, need, &frame, targets, &count);
+
+	if (step != VRING_STEP_MOVED)
+		return step;
+
+	struct virtio_net_hdr_mrg_rxbuf header = {.hdr = *offload, .num_buffers = count};
+	struct vring_piece header_piece = {(uint8_t *)&header, to->header};
+	struct frame_cursor header_source = {&header_piece, 0}, source = {pieces, 0}, sink = {frame.pieces, 0};
+	const unsigned first = to->nb_done;
+	uint32_t left = need;
+
+	cursor_copy(&sink, &header_source, to->header);
+	cursor_copy(&sink, &source, length);
+	if (unlikely(to->log.bits != NULL))
+		note_written(to, &frame, need);
+	for (unsigned i = 0; i < count; i++) {
+		uint32_t written = RTE_MIN(left, targets[i].capacity);
+
+		vring_complete(to, to->packed, room->used, targets[i].chain.id, written);
+		room->used += targets[i].chain.places;
+		left -= written;
+	}
+	if (to->packed)
+		to->done[first].more = count - 1;
+	return VRING_STEP_MOVED;
 }

@@ -1,21 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one-copy hop.  No packet buffer, no second copy, and not one byte of the frame's headers is looked at.
- * The sender's network header is not read either: the switch offers no offload to a sender, so it is all
- * zeros by the specification (5.1.6.2), and not touching its cache line saves a miss for each frame.
+ * A sender that negotiated no offload sends network headers that are all zeros by the specification (5.1.6.2), so
+ * its header is not read either: not touching its cache line saves a miss for each frame.
+ *
+ * There is one text of the hop, and a function for each combination of layouts and of senders with and without
+ * offloads is made from it.
  */
 #include "vring/hop.h"
 #include "vring/burst.h"
+#include "vring/frame.h"
+
+/* What is known about the rings when the function is compiled. */
+struct kind {
+	bool from_packed;
+	bool to_packed;
+	bool offloads; /* the sender's headers are read */
+	bool runs;     /* no write has to be logged, so plain frames may be moved many at a time */
+};
+
+/*
+ * The network header of a plain frame with something left to do, if the receiver takes it as it is: a checksum.
+ * Returns false for any other, which takes packet_give().
+ */
+static bool pass_header(const struct virtqueue *to, const struct virtio_net_hdr *offload, uint32_t length, uint8_t *at)
+{
+	struct virtio_net_hdr_mrg_rxbuf header = {
+		.hdr = {.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+			.csum_start = offload->csum_start,
+			.csum_offset = offload->csum_offset},
+		.num_buffers = 1,
+	};
+
+	/* Where the sum belongs is between the two guests: nothing was decided by these bytes, and nobody here writes.
+	 */
+	if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE || !(to->offloads & OFFLOAD_CHECKSUM) ||
+	    offload->csum_start < VRING_FRAME_MIN ||
+	    (uint32_t)offload->csum_start + offload->csum_offset + sizeof(uint16_t) >
+		    RTE_MIN(length, (uint32_t)PACKET_HEAD))
+		return false;
+	memcpy(at, &header, to->header);
+	return true;
+}
 
 /* Move plain frames.  Returns how many; the next frame or buffer, if any, is not plain. */
-static unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct virtqueue *to, uint16_t to_ahead,
-			 unsigned count, uint64_t *bytes)
+static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct virtqueue *to,
+					     uint16_t to_ahead, unsigned count, const struct kind kind, uint64_t *bytes)
 {
 	struct vring_buffer sources[VRING_BURST], targets[VRING_BURST];
 	unsigned i;
 
-	count = vring_gather_frames(from, from_ahead, count, sources);
-	count = vring_gather_buffers(to, to_ahead, count, targets);
+	if (kind.to_packed && count > (unsigned)VRING_DONE - to->nb_done)
+		count = VRING_DONE - to->nb_done;
+	count = vring_gather_frames(from, kind.from_packed, from_ahead, count, sources);
+	if (kind.offloads)
+		for (i = 0; i < count; i++)
+			rte_prefetch0(sources[i].at);
+	count = vring_gather_buffers(to, kind.to_packed, to_ahead, count, targets);
 	/* While the frames are on their way: what the last burst stored has long left this core. */
 	vring_settle(from, to);
 	for (i = 0; i < count; i++) {
@@ -23,40 +64,73 @@ static unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct vir
 
 		if (unlikely(targets[i].length < to->header + length))
 			break;
-		vring_write_header(targets[i].at, to->header, 1);
+		if (kind.offloads) {
+			struct virtio_net_hdr offload;
+
+			memcpy(&offload, sources[i].at, sizeof(offload));
+			if (!(offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) &&
+			    offload.gso_type == VIRTIO_NET_HDR_GSO_NONE)
+				vring_write_header(targets[i].at, to->header);
+			else if (!(from->offloads & OFFLOAD_CHECKSUM) ||
+				 !pass_header(to, &offload, length, targets[i].at))
+				break;
+		} else {
+			vring_write_header(targets[i].at, to->header);
+		}
 		copy_frame(targets[i].at + to->header, sources[i].at + from->header, length);
-		vring_complete(to, to_ahead + i, targets[i].head, to->header + length);
-		vring_complete_sent(from, from_ahead + i, sources[i].head);
+		vring_complete(to, kind.to_packed, to_ahead + i, targets[i].id, to->header + length);
+		vring_complete_sent(from, kind.from_packed, from_ahead + i, sources[i].id);
 		*bytes += length;
 	}
 	return i;
 }
 
-/* Move one frame of any shape. */
-static enum vring_step move_one(struct virtqueue *from, uint16_t from_ahead, struct virtqueue *to, uint16_t *to_ahead,
-				uint16_t room, uint64_t *bytes)
+/* Give a frame with its sender's header, doing what the receiver does not. */
+static enum vring_step give_offloaded(struct virtqueue *from, struct virtqueue *to, struct vring_room *room,
+				      struct vring_frame *frame, unsigned *frames, uint64_t *bytes)
 {
+	struct vring_piece pieces[PACKET_PIECES];
+	struct packet packet = {.pieces = pieces};
+
+	if (!packet_of_frame(&packet, from, frame))
+		return VRING_STEP_DROPPED;
+	return packet_give(to, room, &packet, frames, bytes);
+}
+
+/* Move one frame of any shape.  `*frames` counts what the receiver got for it: long segments may be cut. */
+static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, struct virtqueue *to,
+				struct vring_room *room, unsigned *frames, uint64_t *bytes)
+{
+	static const struct virtio_net_hdr nothing;
 	struct vring_frame frame;
+	struct vring_chain chain;
 	enum vring_step step;
-	uint16_t head;
 
-	step = vring_take_frame(from, from_ahead, &head, &frame);
+	step = vring_take_frame(from, *from_ahead, &chain, &frame);
 	if (step == VRING_STEP_MOVED) {
-		uint32_t length = frame.length - from->header;
-
-		step = vring_give_frame(to, to_ahead, room, &frame, from->header, length);
-		if (step == VRING_STEP_MOVED)
-			*bytes += length;
+		if (from->offloads != 0) {
+			step = give_offloaded(from, to, room, &frame, frames, bytes);
+		} else {
+			vring_frame_skip(&frame, from->header);
+			step = vring_give_frame(to, room, frame.pieces, frame.length, &nothing);
+			if (step == VRING_STEP_MOVED) {
+				++*frames;
+				*bytes += frame.length;
+			}
+		}
 	}
-	if (step == VRING_STEP_MOVED || step == VRING_STEP_DROPPED)
-		vring_complete_sent(from, from_ahead, head);
+	if (step == VRING_STEP_MOVED || step == VRING_STEP_DROPPED) {
+		vring_complete_sent(from, from->packed, *from_ahead, chain.id);
+		*from_ahead += chain.places;
+	}
 	return step;
 }
 
-unsigned vring_hop(struct virtqueue *from, struct virtqueue *to)
+static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue *to, const struct kind kind)
 {
-	uint16_t ready = vring_available(from, VRING_BURST), room;
-	uint16_t taken = 0, used = 0, moved = 0;
+	uint16_t ready = vring_available_in(from, kind.from_packed, VRING_BURST), ahead = 0;
+	struct vring_room room = {0};
+	unsigned taken = 0, moved = 0;
 	uint64_t bytes = 0;
 
 	if (ready == 0) {
@@ -65,36 +139,88 @@ unsigned vring_hop(struct virtqueue *from, struct virtqueue *to)
 	}
 	if (ready > VRING_BURST)
 		ready = VRING_BURST;
-	room = vring_available(to, ready);
-	vring_prefetch(from, ready, from->in_order ? 1 : ready);
-	vring_prefetch(to, RTE_MIN(ready, room), RTE_MIN(ready, room));
-	while (taken < ready && used < room) {
-		unsigned run = move_run(from, taken, to, used, RTE_MIN(ready - taken, room - used), &bytes);
+	room.end = vring_available_in(to, kind.to_packed, ready);
+	vring_prefetch(from, kind.from_packed, ready, from->in_order ? 1 : ready);
+	vring_prefetch(to, kind.to_packed, RTE_MIN(ready, room.end), RTE_MIN(ready, room.end));
+	while (ahead < ready && room.used < room.end) {
 		enum vring_step step;
 
-		taken += run;
-		used += run;
-		moved += run;
-		if (taken == ready || used == room)
-			break;
-		step = move_one(from, taken, to, &used, room, &bytes);
-		if (step == VRING_STEP_BLOCKED && vring_available(to, to->size) > room) {
-			room = vring_available(to, 0);
-			continue;
+		if (kind.runs) {
+			unsigned run = move_run(from, ahead, to, room.used,
+						RTE_MIN(ready - ahead, room.end - room.used), kind, &bytes);
+
+			taken += run;
+			moved += run;
+			ahead += run;
+			room.used += run;
+			if (ahead >= ready || room.used >= room.end)
+				break;
 		}
+		step = move_one(from, &ahead, to, &room, &moved, &bytes);
+		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
+			continue;
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)
 			break;
 		taken++;
-		moved += step == VRING_STEP_MOVED;
 	}
 	vring_settle(from, to);
 	to->counters->sent_packets += moved;
 	to->counters->sent_bytes += bytes;
-	to->pending = used;
-	vring_publish(to);
+	to->pending = room.used;
 	from->counters->received_packets += taken;
 	from->counters->received_bytes += bytes;
-	from->pending = taken;
+	from->pending = ahead;
+	/*
+	 * The sender's first.  The rings are all that survives a switch that is killed, and the next one goes on where
+	 * they stand: killed between the two it has lost the burst.  The other way round the receiver would have seen
+	 * frames that are still with the sender, and would get them again.
+	 */
 	vring_publish(from);
+	vring_publish(to);
 	return taken;
+}
+
+#define HOP(name, ...)                                                                \
+	static unsigned hop_##name(struct virtqueue *from, struct virtqueue *to)      \
+	{                                                                             \
+		return hop(from, to, (const struct kind){.runs = true, __VA_ARGS__}); \
+	}
+
+HOP(split_to_packed, .to_packed = true)
+HOP(packed_to_split, .from_packed = true)
+HOP(packed_to_packed, .from_packed = true, .to_packed = true)
+HOP(offloads_split_to_split, .offloads = true)
+HOP(offloads_split_to_packed, .to_packed = true, .offloads = true)
+HOP(offloads_packed_to_split, .from_packed = true, .offloads = true)
+HOP(offloads_packed_to_packed, .from_packed = true, .to_packed = true, .offloads = true)
+
+static unsigned hop_logged(struct virtqueue *from, struct virtqueue *to)
+{
+	return hop(from, to, (const struct kind){.from_packed = from->packed, .to_packed = to->packed});
+}
+
+static unsigned hop_special(struct virtqueue *from, struct virtqueue *to)
+{
+	const bool to_packed = to->traits & VRING_PACKED;
+
+	if ((from->traits | to->traits) & VRING_LOGGED)
+		return hop_logged(from, to);
+	switch (from->traits & (VRING_PACKED | VRING_OFFLOADS)) {
+	case VRING_PACKED:
+		return to_packed ? hop_packed_to_packed(from, to) : hop_packed_to_split(from, to);
+	case VRING_OFFLOADS:
+		return to_packed ? hop_offloads_split_to_packed(from, to) : hop_offloads_split_to_split(from, to);
+	case VRING_PACKED | VRING_OFFLOADS:
+		return to_packed ? hop_offloads_packed_to_packed(from, to) : hop_offloads_packed_to_split(from, to);
+	default:
+		return hop_split_to_packed(from, to);
+	}
+}
+
+unsigned vring_hop(struct virtqueue *from, struct virtqueue *to)
+{
+	/* A receiver's own offloads matter only when a sender asks for some. */
+	if (unlikely(from->traits != 0 || (to->traits & ~VRING_OFFLOADS) != 0))
+		return hop_special(from, to);
+	return hop(from, to, (const struct kind){.runs = true});
 }

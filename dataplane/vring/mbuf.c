@@ -2,114 +2,314 @@
  *
  * Between a guest's rings and a device's packet buffers.
  */
+#include <rte_ethdev.h>
+#include <rte_ip.h>
 #include <rte_mbuf.h>
+#include <rte_net.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
 
 #include "vring/burst.h"
+#include "vring/frame.h"
 #include "vring/hop.h"
 
-/* Copy the frame at `ahead` into the buffer. */
-static enum vring_step fill(struct virtqueue *from, uint16_t ahead, struct rte_mbuf *mbuf)
-{
-	struct vring_frame frame;
-	struct vring_buffer plain;
-	enum vring_step step;
-	uint32_t length;
-	uint16_t head;
-	bool is_plain = vring_gather_frames(from, ahead, 1, &plain) == 1;
+/* ------- from a device ------- */
 
-	if (is_plain) {
-		head = plain.head;
-		length = plain.length - from->header;
+/* Leave the TCP checksum to the receiver: the field holds the sum of the pseudo header. */
+static void unfinish_tcp(uint8_t *head, const struct rte_net_hdr_lens *at, bool ipv6)
+{
+	struct rte_tcp_hdr *tcp = (void *)(head + at->l2_len + at->l3_len);
+	uint8_t *ip = head + at->l2_len;
+
+	/* Without a length, as the stacks that send long segments do; who cuts it puts in its own. */
+	tcp->cksum = ipv6 ? rte_ipv6_phdr_cksum((void *)ip, RTE_MBUF_F_TX_TCP_SEG)
+			  : rte_ipv4_phdr_cksum((void *)ip, RTE_MBUF_F_TX_TCP_SEG);
+}
+
+/* What a device says about a frame, as a network header.  A device is no guest: its word is taken. */
+static struct virtio_net_hdr offload_of_mbuf(struct rte_mbuf *mbuf)
+{
+	const uint64_t checksum = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+	const bool joined = (mbuf->ol_flags & RTE_MBUF_F_RX_LRO) && mbuf->tso_segsz >= OFFLOAD_SEGMENT_MIN;
+	struct virtio_net_hdr offload = {0};
+	struct rte_net_hdr_lens at = {0};
+	uint32_t type;
+
+	if (!joined && checksum == RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+		offload.flags = VIRTIO_NET_HDR_F_DATA_VALID;
+	if (!joined && checksum != RTE_MBUF_F_RX_L4_CKSUM_NONE)
+		return offload;
+	type = rte_net_get_ptype(mbuf, &at, RTE_PTYPE_L2_MASK | RTE_PTYPE_L3_MASK | RTE_PTYPE_L4_MASK);
+	offload.csum_start = at.l2_len + at.l3_len;
+	switch (type & RTE_PTYPE_L4_MASK) {
+	case RTE_PTYPE_L4_TCP:
+		offload.csum_offset = offsetof(struct rte_tcp_hdr, cksum);
+		break;
+	case RTE_PTYPE_L4_UDP:
+		offload.csum_offset = offsetof(struct rte_udp_hdr, dgram_cksum);
+		break;
+	default:
+		return (struct virtio_net_hdr){0};
+	}
+	if (offload.csum_start + offload.csum_offset + sizeof(uint16_t) > mbuf->data_len)
+		return (struct virtio_net_hdr){0};
+	offload.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+	if (joined && (type & RTE_PTYPE_L4_MASK) == RTE_PTYPE_L4_TCP && RTE_ETH_IS_IPV4_HDR(type)) {
+		offload.gso_type = VIRTIO_NET_HDR_GSO_TCPV4;
+	} else if (joined && (type & RTE_PTYPE_L4_MASK) == RTE_PTYPE_L4_TCP && RTE_ETH_IS_IPV6_HDR(type)) {
+		offload.gso_type = VIRTIO_NET_HDR_GSO_TCPV6;
 	} else {
-		step = vring_take_frame(from, ahead, &head, &frame);
-		if (step == VRING_STEP_FAULT)
-			return step;
-		if (step == VRING_STEP_DROPPED)
-			goto complete;
-		length = frame.length - from->header;
+		return joined ? (struct virtio_net_hdr){0} : offload;
 	}
-	if (length > rte_pktmbuf_tailroom(mbuf)) {
-		from->counters->drop_frame_too_long++;
-		step = VRING_STEP_DROPPED;
-		goto complete;
-	}
-	if (is_plain)
-		copy_frame(rte_pktmbuf_mtod(mbuf, uint8_t *), plain.at + from->header, length);
-	else
-		vring_flatten(rte_pktmbuf_mtod(mbuf, uint8_t *), &frame, from->header);
-	mbuf->data_len = length;
-	mbuf->pkt_len = length;
-	step = VRING_STEP_MOVED;
-
-complete:
-	vring_complete_sent(from, ahead, head);
-	return step;
+	offload.gso_size = mbuf->tso_segsz;
+	if (checksum != RTE_MBUF_F_RX_L4_CKSUM_NONE)
+		unfinish_tcp(rte_pktmbuf_mtod(mbuf, uint8_t *), &at, RTE_ETH_IS_IPV6_HDR(type));
+	/* Short enough for whoever cuts it; or else the frame is delivered as it came. */
+	if (!offload_check(&offload, UINT8_MAX, rte_pktmbuf_mtod(mbuf, uint8_t *), mbuf->data_len, mbuf->pkt_len))
+		return (struct virtio_net_hdr){0};
+	return offload;
 }
 
-unsigned vring_to_mbufs(struct virtqueue *from, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned count,
-			unsigned *filled)
+void packet_of_mbuf(struct packet *packet, struct rte_mbuf *mbuf)
 {
-	unsigned ready = RTE_MIN(vring_available(from, count), count), taken;
-
-	*filled = 0;
-	if (ready == 0)
-		return 0;
-	if (rte_pktmbuf_alloc_bulk(pool, mbufs, ready) != 0)
-		return vring_discard(from, &from->counters->drop_no_buffer);
-	for (taken = 0; taken < ready; taken++) {
-		enum vring_step step = fill(from, taken, mbufs[*filled]);
-
-		if (step == VRING_STEP_FAULT)
-			break;
-		if (step == VRING_STEP_MOVED)
-			from->counters->received_bytes += mbufs[(*filled)++]->data_len;
-	}
-	rte_pktmbuf_free_bulk(mbufs + *filled, ready - *filled);
-	from->counters->received_packets += taken;
-	from->pending = taken;
-	vring_publish(from);
-	return taken;
-}
-
-/* Describe a packet buffer as pieces.  What a device delivers in more than VRING_PIECES segments is cut. */
-static void frame_of_mbuf(struct vring_frame *frame, struct rte_mbuf *mbuf)
-{
-	vring_frame_clear(frame);
-	for (struct rte_mbuf *segment = mbuf; segment != NULL; segment = segment->next) {
-		if (segment->data_len == 0 || frame->nb_pieces == VRING_PIECES)
-			continue;
-		frame->pieces[frame->nb_pieces++] = (struct vring_piece){rte_pktmbuf_mtod(segment, uint8_t *),
-									 segment->data_len};
-		frame->length += segment->data_len;
-	}
+	packet->mbuf = mbuf;
+	packet->head = rte_pktmbuf_mtod(mbuf, uint8_t *);
+	packet->head_length = mbuf->data_len;
+	packet->length = packet->received = mbuf->pkt_len;
+	packet->delivered = false;
+	packet->nb_pieces = 1;
+	packet->offload = offload_of_mbuf(mbuf);
+	for (struct rte_mbuf *segment = mbuf->next; segment != NULL; segment = segment->next)
+		if (segment->data_len > 0)
+			packet->pieces[packet->nb_pieces++] = (struct vring_piece){rte_pktmbuf_mtod(segment, uint8_t *),
+										   segment->data_len};
 }
 
 unsigned vring_from_mbufs(struct virtqueue *to, struct rte_mbuf **mbufs, unsigned count)
 {
+	struct vring_piece pieces[BURST_PIECES];
+	struct packet packet = {.pieces = pieces};
+	struct vring_room room = {0};
 	unsigned done, moved = 0;
 	uint64_t bytes = 0;
-	uint16_t room, used = 0;
 
 	if (count == 0)
 		return 0;
-	/* A frame may take several buffers: all that there are. */
-	room = vring_available(to, to->size);
-	for (done = 0; done < count && used < room; done++) {
-		struct vring_frame frame;
+	room.end = vring_available(to, count);
+	for (done = 0; done < count && room.used < room.end;) {
 		enum vring_step step;
 
-		frame_of_mbuf(&frame, mbufs[done]);
-		step = vring_give_frame(to, &used, room, &frame, 0, frame.length);
+		if (mbufs[done]->nb_segs > BURST_PIECES) {
+			to->counters->drop_receiver_too_small++;
+			done++;
+			continue;
+		}
+		packet_of_mbuf(&packet, mbufs[done]);
+		step = packet_give(to, &room, &packet, &moved, &bytes);
+		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
+			continue;
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)
 			break;
-		if (step == VRING_STEP_MOVED) {
-			moved++;
-			bytes += frame.length;
-		}
+		done++;
 	}
 	to->counters->sent_packets += moved;
 	to->counters->sent_bytes += bytes;
-	to->pending = used;
+	to->pending = room.used;
 	vring_publish(to);
 	return done;
+}
+
+/* ------- to a device ------- */
+
+/* Append bytes to a packet buffer, or to others chained to it.  Returns false when the pool is empty. */
+static bool append(struct rte_mempool *pool, struct rte_mbuf *mbuf, struct rte_mbuf **last, const uint8_t *at,
+		   uint32_t length)
+{
+	while (length > 0) {
+		const uint32_t step = RTE_MIN(length, (uint32_t)rte_pktmbuf_tailroom(*last));
+
+		if (step == 0) {
+			struct rte_mbuf *next = rte_pktmbuf_alloc(pool);
+
+			if (next == NULL)
+				return false;
+			next->data_off = 0;
+			(*last)->next = next;
+			*last = next;
+			mbuf->nb_segs++;
+			continue;
+		}
+		copy_frame(rte_pktmbuf_mtod_offset(*last, uint8_t *, (*last)->data_len), at, step);
+		(*last)->data_len += step;
+		mbuf->pkt_len += step;
+		at += step;
+		length -= step;
+	}
+	return true;
+}
+
+/* A frame in pieces as a packet buffer.  Returns NULL when the pool is empty. */
+static struct rte_mbuf *mbuf_of_pieces(struct rte_mempool *pool, const struct vring_piece *pieces, unsigned count)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool), *last = mbuf;
+
+	if (mbuf == NULL)
+		return NULL;
+	for (unsigned i = 0; i < count; i++) {
+		if (!append(pool, mbuf, &last, pieces[i].at, pieces[i].length)) {
+			rte_pktmbuf_free(mbuf);
+			return NULL;
+		}
+	}
+	return mbuf;
+}
+
+/* The device's offloads that would do what is left to do, or 0: none can be told so. */
+static uint64_t transmits_needed(const struct packet *packet)
+{
+	const struct virtio_net_hdr *offload = &packet->offload;
+
+	if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE)
+		return RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
+		       RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+	if (offload->csum_offset == offsetof(struct rte_tcp_hdr, cksum))
+		return RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+	if (offload->csum_offset == offsetof(struct rte_udp_hdr, dgram_cksum))
+		return RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+	return 0;
+}
+
+/* Leave the rest to the device.  Returns false when the frame's headers are not such as a device understands. */
+static bool leave_to_device(struct rte_mbuf *mbuf, const struct virtio_net_hdr *offload)
+{
+	struct rte_net_hdr_lens at = {0};
+	const uint32_t type = rte_net_get_ptype(mbuf, &at, RTE_PTYPE_L2_MASK | RTE_PTYPE_L3_MASK | RTE_PTYPE_L4_MASK);
+	const bool ipv4 = RTE_ETH_IS_IPV4_HDR(type), tcp = (type & RTE_PTYPE_L4_MASK) == RTE_PTYPE_L4_TCP;
+
+	if ((!ipv4 && !RTE_ETH_IS_IPV6_HDR(type)) || at.l2_len + at.l3_len != offload->csum_start ||
+	    (!tcp && (type & RTE_PTYPE_L4_MASK) != RTE_PTYPE_L4_UDP) ||
+	    tcp != (offload->csum_offset == offsetof(struct rte_tcp_hdr, cksum)))
+		return false;
+	mbuf->l2_len = at.l2_len;
+	mbuf->l3_len = at.l3_len;
+	mbuf->ol_flags |= ipv4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6;
+	mbuf->ol_flags |= tcp ? RTE_MBUF_F_TX_TCP_CKSUM : RTE_MBUF_F_TX_UDP_CKSUM;
+	if (offload->gso_type == VIRTIO_NET_HDR_GSO_NONE)
+		return true;
+	mbuf->l4_len = offload->hdr_len - offload->csum_start;
+	mbuf->tso_segsz = offload->gso_size;
+	mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_SEG | (ipv4 ? RTE_MBUF_F_TX_IP_CKSUM : 0);
+	unfinish_tcp(rte_pktmbuf_mtod(mbuf, uint8_t *), &at, !ipv4);
+	return true;
+}
+
+/* One packet buffer for each segment. */
+static int cut(const struct packet *packet, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned room)
+{
+	const uint32_t segments = offload_segments(&packet->offload, packet->length);
+	struct vring_piece pieces[BURST_PIECES];
+	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
+	struct frame_cursor payload = {packet->pieces, 0};
+
+	if (segments > OFFLOAD_SEGMENTS)
+		return -EMSGSIZE;
+	if (segments > room)
+		return -ENOSPC;
+	frame_slice(&payload, packet->offload.hdr_len, pieces);
+	for (uint32_t i = 0; i < segments; i++) {
+		const uint32_t length = offload_segment(&packet->offload, packet->head, packet->length, i, header);
+		const unsigned count = 1 + frame_slice(&payload, length, pieces + 1);
+
+		pieces[0] = (struct vring_piece){header, packet->offload.hdr_len};
+		offload_segment_checksum(&packet->offload, pieces, count);
+		mbufs[i] = mbuf_of_pieces(pool, pieces, count);
+		if (mbufs[i] == NULL) {
+			rte_pktmbuf_free_bulk(mbufs, i);
+			return -ENOBUFS;
+		}
+	}
+	return segments;
+}
+
+int packet_to_mbufs(struct packet *packet, struct rte_mempool *pool, uint64_t transmits, struct rte_mbuf **mbufs,
+		    unsigned room)
+{
+	const uint64_t needed = transmits_needed(packet);
+	const bool leave = offload_wanted(&packet->offload) && needed != 0 && (needed & ~transmits) == 0;
+
+	packet->pieces[0] = (struct vring_piece){packet->head, packet->head_length};
+	if (offload_wanted(&packet->offload) && !leave) {
+		if (packet->offload.gso_type != VIRTIO_NET_HDR_GSO_NONE)
+			return cut(packet, pool, mbufs, room);
+		offload_checksum(&packet->offload, packet->pieces, packet->nb_pieces);
+		packet->offload = (struct virtio_net_hdr){0};
+	}
+	if (room == 0)
+		return -ENOSPC;
+	mbufs[0] = mbuf_of_pieces(pool, packet->pieces, packet->nb_pieces);
+	if (mbufs[0] == NULL)
+		return -ENOBUFS;
+	if (mbufs[0]->nb_segs > 1 && !(transmits & RTE_ETH_TX_OFFLOAD_MULTI_SEGS)) {
+		rte_pktmbuf_free(mbufs[0]);
+		return -EMSGSIZE;
+	}
+	if (leave && !leave_to_device(mbufs[0], &packet->offload)) {
+		/* Not what a device understands after all: done here. */
+		rte_pktmbuf_free(mbufs[0]);
+		return packet_to_mbufs(packet, pool, transmits & RTE_ETH_TX_OFFLOAD_MULTI_SEGS, mbufs, room);
+	}
+	return 1;
+}
+
+/* Copy the frame at `*ahead`.  Returns how many buffers it took, or a negative errno: it was dropped, or is left. */
+static enum vring_step fill(struct virtqueue *from, uint16_t *ahead, struct rte_mempool *pool, uint64_t transmits,
+			    struct rte_mbuf **mbufs, unsigned room, unsigned *filled)
+{
+	struct vring_piece pieces[PACKET_PIECES];
+	struct packet packet = {.pieces = pieces};
+	struct vring_frame frame;
+	struct vring_chain chain;
+	enum vring_step step = vring_take_frame(from, *ahead, &chain, &frame);
+	int count = 0;
+
+	if (step == VRING_STEP_FAULT)
+		return step;
+	if (step == VRING_STEP_MOVED && packet_of_frame(&packet, from, &frame)) {
+		count = packet_to_mbufs(&packet, pool, transmits, mbufs, room);
+		/* What all of the caller's room is not enough for would stay in front of all others for ever. */
+		if (count == -ENOSPC && *filled > 0)
+			return VRING_STEP_BLOCKED;
+		if (count == -ENOBUFS)
+			from->counters->drop_no_buffer++;
+		if (count == -EMSGSIZE || count == -ENOSPC)
+			from->counters->drop_frame_too_long++;
+	}
+	if (count > 0) {
+		*filled += count;
+		from->counters->received_bytes += packet.length;
+	}
+	vring_complete_sent(from, from->packed, *ahead, chain.id);
+	*ahead += chain.places;
+	return VRING_STEP_MOVED;
+}
+
+unsigned vring_to_mbufs(struct virtqueue *from, struct rte_mempool *pool, uint64_t transmits, struct rte_mbuf **mbufs,
+			unsigned room, unsigned *filled)
+{
+	const unsigned limit = RTE_MIN(room, (unsigned)VRING_BURST);
+	const unsigned ready = RTE_MIN(vring_available(from, limit), limit);
+	uint16_t ahead = 0;
+	unsigned taken = 0;
+
+	*filled = 0;
+	vring_prefetch(from, from->packed, ready, from->in_order ? 1 : ready);
+	while (ahead < ready && *filled < room) {
+		if (fill(from, &ahead, pool, transmits, mbufs + *filled, room - *filled, filled) != VRING_STEP_MOVED)
+			break;
+		taken++;
+	}
+	from->counters->received_packets += taken;
+	from->pending = ahead;
+	vring_publish(from);
+	return taken;
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GUEST_REGIONS = 8 };
+enum { GUEST_REGIONS = 32 };
 
 struct guest_region {
 	uint64_t guest; /* first guest-physical address */

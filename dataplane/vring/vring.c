@@ -21,22 +21,176 @@ const char *vring_fault_text(enum vring_fault fault)
 	return "none";
 }
 
-void vring_start(struct virtqueue *vring)
+/* ------- what the guest is asked to tell us ------- */
+
+/* Note that the device's side of a ring was written, `offset` bytes into it. */
+static void note_ring(const struct virtqueue *vring, size_t offset, size_t length)
 {
-	/* With the event index a guest kicks only when it passes the index left here: once in 65536. */
-	if (vring->event_index)
-		__atomic_store_n((uint16_t *)(void *)&vring->used->ring[vring->size], vring->index - 1,
-				 __ATOMIC_RELAXED);
-	__atomic_store_n(&vring->used->flags, VRING_USED_F_NO_NOTIFY, __ATOMIC_RELAXED);
+	if (unlikely(vring->log.bits != NULL))
+		dirty_note(&vring->log, vring->log.ring + offset, length);
 }
 
+/* Split: the guest kicks when its available index passes this one. */
+static void set_available_event(struct virtqueue *vring, uint16_t index)
+{
+	uint16_t *event = (uint16_t *)(void *)&vring->used->ring[vring->size];
+
+	__atomic_store_n(event, index, __ATOMIC_RELAXED);
+	note_ring(vring, (uintptr_t)event - (uintptr_t)vring->used, sizeof(*event));
+}
+
+static void set_kicks(struct virtqueue *vring, bool wanted)
+{
+	if (vring->packed) {
+		__atomic_store_n(&vring->device_event->flags,
+				 wanted ? VRING_PACKED_EVENT_FLAG_ENABLE : VRING_PACKED_EVENT_FLAG_DISABLE,
+				 __ATOMIC_RELAXED);
+		if (unlikely(vring->log.bits != NULL))
+			dirty_note_at(&vring->log, vring->memory, vring->device_event, sizeof(*vring->device_event));
+		return;
+	}
+	/* With the event index the guest never looks at the flags, and passes the index left here once in 65536. */
+	if (vring->event_index)
+		set_available_event(vring, wanted ? vring->index : vring->index - 1);
+	else
+		__atomic_store_n(&vring->used->flags, wanted ? 0 : VRING_USED_F_NO_NOTIFY, __ATOMIC_RELAXED);
+	note_ring(vring, 0, sizeof(vring->used->flags));
+}
+
+void vring_disarm(struct virtqueue *vring)
+{
+	set_kicks(vring, false);
+}
+
+bool vring_arm(struct virtqueue *vring)
+{
+	set_kicks(vring, true);
+	/* The guest makes available and then reads our wish; we state the wish and then look what is available. */
+	rte_atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return vring->fault != VRING_FAULT_NONE || vring_available(vring, 1) == 0;
+}
+
+/*
+ * A packed ring has no index in memory.  The word by which the guest is told at which descriptor to kick has no meaning
+ * while kicks are asked for at every one or at none, which is all we do, and the guest clears it when it sets the ring
+ * up: it keeps our position for a successor.  Never 0, which says that there is none.
+ */
+static void record_position(struct virtqueue *vring)
+{
+	uint16_t position = vring_base(vring);
+
+	/* The end of the round before is the beginning of this one; only the largest ring has no number left for it. */
+	if (position == 0 && vring->size < 1 << VRING_PACKED_EVENT_F_WRAP_CTR)
+		position = vring->size | 1 << VRING_PACKED_EVENT_F_WRAP_CTR;
+	__atomic_store_n(&vring->device_event->off_wrap, position, __ATOMIC_RELEASE);
+}
+
+void vring_forget_position(struct virtqueue *vring)
+{
+	if (!vring->packed)
+		return;
+	__atomic_store_n(&vring->device_event->off_wrap, 0, __ATOMIC_RELAXED);
+	if (unlikely(vring->log.bits != NULL))
+		dirty_note_at(&vring->log, vring->memory, vring->device_event, sizeof(*vring->device_event));
+}
+
+static void advance(struct virtqueue *vring, unsigned places)
+{
+	vring->wrap = vring->wrap != (vring->index + places >= vring->size);
+	vring->index = (vring->index + places) % vring->size;
+}
+
+/* How many places the completion at the ring's position stands for: up to the descriptor that bears its id (2.7.11). */
+static unsigned completed_places(struct virtqueue *vring, uint16_t id)
+{
+	for (unsigned ahead = 1; ahead < RTE_MIN(vring->size, (unsigned)VRING_DONE); ahead++) {
+		bool wrap;
+		const struct vring_packed_desc *desc = vring_packed_place(vring, ahead, &wrap);
+		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
+		const uint16_t available = wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED;
+
+		if ((flags & (VRING_FLAG_AVAILABLE | VRING_FLAG_USED)) != available)
+			return 1;
+		if (!(flags & VRING_DESC_F_NEXT) && __atomic_load_n(&desc->id, __ATOMIC_RELAXED) == id)
+			return ahead + 1;
+		/* Without in-order use only the rest of its own chain belongs to it. */
+		if (!(flags & VRING_DESC_F_NEXT) && !vring->in_order)
+			return 1;
+	}
+	return 1;
+}
+
+static void resume_packed(struct virtqueue *vring, uint16_t base)
+{
+	const uint16_t recorded = __atomic_load_n(&vring->device_event->off_wrap, __ATOMIC_ACQUIRE);
+	const uint16_t position = recorded != 0 ? recorded : base;
+
+	vring->index = 0;
+	vring->wrap = position >> VRING_PACKED_EVENT_F_WRAP_CTR;
+	vring->known = 0;
+	advance(vring, (position & 0x7fff) % (vring->size + 1u));
+	/* Killed after it had shown completions and before it had recorded them: they are not ours to do again. */
+	for (unsigned passed = 0; recorded != 0 && passed < vring->size;) {
+		const struct vring_packed_desc *desc = &vring->packed_desc[vring->index];
+		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
+		const uint16_t used = vring->wrap ? VRING_FLAG_AVAILABLE | VRING_FLAG_USED : 0;
+		unsigned places;
+
+		if ((flags & (VRING_FLAG_AVAILABLE | VRING_FLAG_USED)) != used)
+			break;
+		/* A ring that was never filled so far is all zeros, which looks used to a wrap counter of 0. */
+		if (desc->addr == 0 && desc->len == 0)
+			break;
+		places = completed_places(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED));
+		advance(vring, places);
+		passed += places;
+	}
+	record_position(vring);
+}
+
+void vring_resume(struct virtqueue *vring, uint16_t base)
+{
+	if (vring->packed)
+		resume_packed(vring, base);
+	else
+		vring->index = vring->known = __atomic_load_n(&vring->used->idx, __ATOMIC_ACQUIRE);
+}
+
+void vring_start(struct virtqueue *vring)
+{
+	vring->traits = (vring->packed ? VRING_PACKED : 0) | (vring->offloads != 0 ? VRING_OFFLOADS : 0) |
+			(vring->log.bits != NULL ? VRING_LOGGED : 0);
+	if (!vring->packed)
+		__atomic_store_n(&vring->used->flags, VRING_USED_F_NO_NOTIFY, __ATOMIC_RELAXED);
+	vring_disarm(vring);
+}
+
+/* ------- what we tell the guest ------- */
+
 /* Does the guest want to hear that the used index went from `before` to `after`?  Section 2.6.7. */
-static bool wants_notification(const struct virtqueue *vring, uint16_t before, uint16_t after)
+static bool split_wants_notification(const struct virtqueue *vring, uint16_t before, uint16_t after)
 {
 	if (vring->event_index)
 		return vring_need_event(__atomic_load_n(&vring->avail->ring[vring->size], __ATOMIC_RELAXED), after,
 					before);
 	return !(__atomic_load_n(&vring->avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT);
+}
+
+/* The same for the last `places` places of a packed ring.  Section 2.7.10. */
+static bool packed_wants_notification(const struct virtqueue *vring, uint16_t places)
+{
+	/* One load, so that place and flags belong together. */
+	const uint32_t event = __atomic_load_n((const uint32_t *)(const void *)vring->driver_event, __ATOMIC_RELAXED);
+	const uint16_t flags = event >> 16 & 3;
+	const bool wrap = event >> VRING_PACKED_EVENT_F_WRAP_CTR & 1;
+	int32_t place = event & ((1 << VRING_PACKED_EVENT_F_WRAP_CTR) - 1);
+
+	if (flags != VRING_PACKED_EVENT_FLAG_DESC || !vring->event_index)
+		return flags != VRING_PACKED_EVENT_FLAG_DISABLE;
+	/* In one line of numbers that ends at our position: what has the other wrap counter lies a ring before. */
+	if (wrap != vring->wrap)
+		place -= vring->size;
+	return place < vring->index && place >= vring->index - places;
 }
 
 /* After the fence. */
@@ -46,12 +200,13 @@ static void wake(struct virtqueue *vring)
 
 	if (vring->unsettled == 0)
 		return;
-	vring->asleep = wants_notification(vring, vring->index - vring->unsettled, vring->index);
+	vring->asleep = vring->packed ? packed_wants_notification(vring, vring->unsettled)
+				      : split_wants_notification(vring, vring->index - vring->unsettled, vring->index);
 	vring->unsettled = 0;
 	if (!vring->asleep)
 		return;
 	if (write(vring->call_fd, &one, sizeof(one)) == sizeof(one))
-		vring->counters->notifications++;
+		++*vring->notifications;
 	else if (errno == EINTR)
 		vring_quarantine(vring, VRING_FAULT_call_blocks);
 }
@@ -65,153 +220,99 @@ void vring_settle_now(struct virtqueue *vring, struct virtqueue *other)
 		wake(other);
 }
 
+/* The part of a packed descriptor that says it is used: length, id and flags. */
+union completion {
+	struct {
+		uint32_t length;
+		uint16_t id;
+		uint16_t flags;
+	};
+	uint64_t word;
+};
+
+/*
+ * One completion of a packed ring.  A single store: the guest sees it whole or not at all, and so does the next switch
+ * if this one is killed here.
+ */
+static void show(struct virtqueue *vring, const struct vring_done *done)
+{
+	bool wrap;
+	struct vring_packed_desc *desc = vring_packed_place(vring, done->ahead, &wrap);
+	const union completion used = {
+		.length = done->length,
+		.id = done->id,
+		.flags = (wrap ? VRING_FLAG_AVAILABLE | VRING_FLAG_USED : 0) |
+			 (done->length > 0 ? VRING_DESC_F_WRITE : 0),
+	};
+
+	_Static_assert(offsetof(struct vring_packed_desc, len) == 8, "length, id and flags are one word");
+	__atomic_store_n(&((uint64_t *)(void *)desc)[1], used.word, __ATOMIC_RELEASE);
+	note_ring(vring, (uintptr_t)desc - (uintptr_t)vring->packed_desc, sizeof(*desc));
+}
+
+static void publish_packed(struct virtqueue *vring)
+{
+	for (unsigned i = 0; i < vring->nb_done;) {
+		const unsigned count = 1 + vring->done[i].more;
+
+		/* The buffers of one frame belong together: the guest looks for them from the first on. */
+		for (unsigned j = count; j-- > 0;)
+			show(vring, &vring->done[i + j]);
+		i += count;
+	}
+	vring->nb_done = 0;
+	advance(vring, vring->pending);
+	vring->known -= vring->pending;
+	record_position(vring);
+}
+
+static void publish_split(struct virtqueue *vring)
+{
+	if (unlikely(vring->log.bits != NULL))
+		for (unsigned i = 0; i < vring->pending; i++)
+			note_ring(vring,
+				  offsetof(struct vring_used, ring) +
+					  ((vring->index + i) & (vring->size - 1u)) * sizeof(vring->used->ring[0]),
+				  sizeof(vring->used->ring[0]));
+	vring->index += vring->pending;
+	__atomic_store_n(&vring->used->idx, vring->index, __ATOMIC_RELEASE);
+	note_ring(vring, offsetof(struct vring_used, idx), sizeof(vring->used->idx));
+}
+
 void vring_publish(struct virtqueue *vring)
 {
 	if (vring->pending == 0)
 		return;
-	vring->index += vring->pending;
+	if (vring->packed)
+		publish_packed(vring);
+	else
+		publish_split(vring);
 	if (vring->call_fd >= 0)
 		vring->unsettled += vring->pending;
 	vring->pending = 0;
-	__atomic_store_n(&vring->used->idx, vring->index, __ATOMIC_RELEASE);
 	if (vring->asleep)
 		vring_settle_now(vring, NULL);
 }
 
 unsigned vring_discard(struct virtqueue *vring, uint64_t *reason)
 {
-	uint16_t ready = vring_available(vring, 1);
+	uint16_t ready = vring_available(vring, 1), ahead = 0;
+	unsigned taken;
 
 	vring_settle(vring, NULL);
-	if (ready > VRING_BURST)
-		ready = VRING_BURST;
-	for (uint16_t i = 0; i < ready; i++) {
-		uint16_t head = vring_head(vring, i);
+	for (taken = 0; taken < VRING_BURST && ahead < ready; taken++) {
+		struct vring_chain chain;
 
-		if (head >= vring->size) {
-			vring_quarantine(vring, VRING_FAULT_head_index);
-			ready = i;
+		if (!vring_skip(vring, ahead, &chain))
 			break;
-		}
-		vring_complete_sent(vring, i, head);
+		vring_complete_sent(vring, vring->packed, ahead, chain.id);
+		ahead += chain.places;
+		if (vring->packed)
+			ready = vring_available(vring, ahead + 1);
 	}
-	vring->pending = ready;
+	vring->pending = ahead;
 	vring_publish(vring);
-	vring->counters->received_packets += ready;
-	*reason += ready;
-	return ready;
-}
-
-/* Add one buffer to the frame, in as many pieces as memory regions it lies in. */
-static enum vring_walk add_buffer(struct virtqueue *vring, const struct vring_desc *desc, bool write,
-				  struct vring_frame *frame)
-{
-	uint64_t address = desc->addr;
-	uint32_t left = desc->len;
-
-	if (frame->nb_descriptors++ == VRING_PIECES)
-		return VRING_WALK_FRAGMENTED;
-	if (!!(desc->flags & VRING_DESC_F_WRITE) != write) {
-		vring_quarantine(vring, VRING_FAULT_direction);
-		return VRING_WALK_FAULT;
-	}
-	while (left > 0) {
-		uint32_t length = left;
-		uint8_t *at = guest_memory_piece(vring->memory, address, &length);
-
-		if (at == NULL) {
-			vring_quarantine(vring, VRING_FAULT_address);
-			return VRING_WALK_FAULT;
-		}
-		if (frame->nb_pieces == VRING_PIECES)
-			return VRING_WALK_FRAGMENTED;
-		frame->pieces[frame->nb_pieces++] = (struct vring_piece){at, length};
-		/* A chain of long buffers must not wrap the sum; nothing this long is carried anyway. */
-		if (__builtin_add_overflow(frame->length, length, &frame->length))
-			return VRING_WALK_FRAGMENTED;
-		address += length;
-		left -= length;
-	}
-	return VRING_WALK_DONE;
-}
-
-/* Read entry `i` of an indirect table in guest memory; its 16 bytes may cross regions too. */
-static bool indirect_entry(const struct virtqueue *vring, uint64_t table, uint32_t i, struct vring_desc *entry)
-{
-	uint64_t address = table + (uint64_t)i * sizeof(*entry);
-	uint8_t *to = (uint8_t *)entry;
-	uint32_t left = sizeof(*entry);
-
-	while (left > 0) {
-		uint32_t length = left;
-		const uint8_t *at = guest_memory_piece(vring->memory, address, &length);
-
-		if (at == NULL)
-			return false;
-		for (uint32_t byte = 0; byte < length; byte++)
-			*to++ = __atomic_load_n(&at[byte], __ATOMIC_RELAXED);
-		address += length;
-		left -= length;
-	}
-	return true;
-}
-
-static enum vring_walk walk_indirect(struct virtqueue *vring, const struct vring_desc *table, bool write,
-				     struct vring_frame *frame)
-{
-	uint32_t entries = table->len / sizeof(struct vring_desc);
-	uint32_t next = 0;
-
-	/* Section 2.6.5.3.1: no chain is longer than the queue; an indirect descriptor ends its chain. */
-	if (table->len % sizeof(struct vring_desc) != 0 || entries == 0 || entries > vring->size ||
-	    (table->flags & VRING_DESC_F_NEXT))
-		goto fault;
-	for (uint32_t seen = 0; seen < entries; seen++) {
-		struct vring_desc entry;
-		enum vring_walk walk;
-
-		if (!indirect_entry(vring, table->addr, next, &entry)) {
-			vring_quarantine(vring, VRING_FAULT_address);
-			return VRING_WALK_FAULT;
-		}
-		if (entry.flags & VRING_DESC_F_INDIRECT)
-			goto fault;
-		walk = add_buffer(vring, &entry, write, frame);
-		if (walk != VRING_WALK_DONE || !(entry.flags & VRING_DESC_F_NEXT))
-			return walk;
-		next = entry.next;
-		if (next >= entries) {
-			vring_quarantine(vring, VRING_FAULT_next_index);
-			return VRING_WALK_FAULT;
-		}
-	}
-	vring_quarantine(vring, VRING_FAULT_endless_chain);
-	return VRING_WALK_FAULT;
-
-fault:
-	vring_quarantine(vring, VRING_FAULT_indirect_table);
-	return VRING_WALK_FAULT;
-}
-
-enum vring_walk vring_walk(struct virtqueue *vring, uint16_t head, bool write, struct vring_frame *frame)
-{
-	uint16_t next = head;
-
-	for (uint32_t seen = 0; seen < vring->size; seen++) {
-		struct vring_desc desc = vring_descriptor(&vring->desc[next]);
-		enum vring_walk walk;
-
-		if (desc.flags & VRING_DESC_F_INDIRECT)
-			return walk_indirect(vring, &desc, write, frame);
-		walk = add_buffer(vring, &desc, write, frame);
-		if (walk != VRING_WALK_DONE || !(desc.flags & VRING_DESC_F_NEXT))
-			return walk;
-		next = desc.next;
-		if (next >= vring->size) {
-			vring_quarantine(vring, VRING_FAULT_next_index);
-			return VRING_WALK_FAULT;
-		}
-	}
-	vring_quarantine(vring, VRING_FAULT_endless_chain);
-	return VRING_WALK_FAULT;
+	vring->counters->received_packets += taken;
+	*reason += taken;
+	return taken;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One direction of a guest's queue pair, read and written safely: a split virtqueue as in the virtio 1.1
- * specification, section 2.6, with the network header of section 5.1.6.
+ * One direction of a guest's queue pair, read and written safely: a split or a packed virtqueue as in the virtio 1.1
+ * specification, sections 2.6 and 2.7, with the network header of section 5.1.6.
  *
  * The guest is hostile.  Each value of a ring is read once, into a local copy, checked, and only then used.
  * A ring that breaks the rules is stopped (its `fault` says why) until the guest sets it up again; nothing
@@ -9,6 +9,11 @@
  *
  * A struct virtqueue is a snapshot: the control side builds it from what the guest negotiated and publishes it;
  * one worker owns it from then on; the control side takes it back after the worker has let go of it.
+ *
+ * Both layouts share all of the code.  A position in a ring is said as so many *places* ahead of the ring's own: a
+ * place is an entry of the available ring (split) or a descriptor (packed), so a chain takes one place in a split
+ * ring and as many as it has descriptors in a packed one.  Functions that run for each frame take `packed` as a
+ * constant, so that the compiler makes one function for each layout and neither pays for the other.
  */
 #ifndef TAILRACE_VRING_VRING_H
 #define TAILRACE_VRING_VRING_H
@@ -18,20 +23,25 @@
 
 #include <linux/virtio_ring.h>
 #include <rte_branch_prediction.h>
+#include <rte_common.h>
 
 #include "vring/counters.h"
+#include "vring/dirty.h"
 #include "vring/memory.h"
 
 enum {
 	VRING_BURST = 64,		  /* frames moved in one call */
 	VRING_PIECES = 128,		  /* places one frame may be scattered over */
 	VRING_FRAME_MIN = 14,		  /* an Ethernet header */
+	VRING_DONE = 512,		  /* completions that a packed ring keeps until they are published */
 	VRING_FRAME_MAX = 65535 + 14 + 8, /* the largest IPv4 packet, Ethernet header, two VLAN tags */
 };
 
 #define VRING_FAULTS(X)                                                                \
 	X(alignment, "a ring is not aligned as the specification asks")                \
 	X(ring_address, "a ring does not lie within one region of the guest's memory") \
+	X(ring_size, "a split ring's size is no power of two")                         \
+	X(kick_descriptor, "the descriptor that the guest kicks with is no eventfd")   \
 	X(call_descriptor, "the descriptor to wake the guest with is no eventfd")      \
 	X(call_blocks, "the descriptor to wake the guest with is full, and blocks")    \
 	X(memory_cut, "the guest cut its memory file short while it was served")       \
@@ -39,6 +49,7 @@ enum {
 	X(head_index, "a head index lies outside the descriptor table")                \
 	X(next_index, "a next index lies outside the descriptor table")                \
 	X(endless_chain, "a descriptor chain has no end")                              \
+	X(broken_chain, "a descriptor chain goes on where nothing was made available") \
 	X(indirect_table, "an indirect table is empty, ragged, too long or nested")    \
 	X(address, "a buffer lies outside the guest's memory")                         \
 	X(direction, "a buffer has the wrong direction for its queue")                 \
@@ -55,28 +66,70 @@ enum vring_fault {
 /* What the fault means, as a sentence for the operator. */
 const char *vring_fault_text(enum vring_fault fault);
 
+/* A chain that was taken: what the guest knows it by, and how far the next one is. */
+struct vring_chain {
+	uint16_t id;
+	uint16_t places;
+};
+
+/* A completion of a packed ring that the guest does not see yet. */
+struct vring_done {
+	uint16_t ahead;
+	uint16_t id;
+	uint32_t length : 24;
+	uint32_t more : 8; /* buffers of the same frame that follow this one */
+};
+
+/* What a ring needs besides the plain case. */
+enum {
+	VRING_PACKED = 1,   /* the layout of section 2.7 */
+	VRING_OFFLOADS = 2, /* a sender's network headers have to be read */
+	VRING_LOGGED = 4,   /* what is written is noted for a migration */
+};
+
 struct virtqueue {
-	/* Fixed by the snapshot. */
-	struct vring_desc *desc;
-	struct vring_avail *avail;
-	struct vring_used *used;
+	/*
+	 * Fixed by the snapshot.  For a packed ring: `packed_desc`, `driver_event`, `device_event`, `packed`, and from
+	 * the base that the front end gave (bit 15: wrap counter) `index` and `wrap`; `known` is 0.
+	 */
+	union {
+		struct vring_desc *desc;
+		struct vring_packed_desc *packed_desc;
+	};
+	union {
+		struct vring_avail *avail;
+		struct vring_packed_desc_event *driver_event;
+	};
+	union {
+		struct vring_used *used;
+		struct vring_packed_desc_event *device_event;
+	};
 	const struct guest_memory *memory;
 	struct queue_counters *counters;
-	int call_fd;	  /* wakes the guest; -1: the guest polls */
-	uint16_t size;	  /* descriptors, a power of two */
-	uint8_t header;	  /* bytes of the network header before each frame: 10 or 12 */
+	uint64_t *notifications; /* times the guest was woken; of `counters`, by direction */
+	struct dirty_log log;	 /* all zeros: nothing is logged */
+	int call_fd;		 /* wakes the guest; -1: the guest polls */
+	uint16_t size;		 /* descriptors; of a split ring a power of two, of a packed one at most 32768 */
+	uint8_t header;		 /* bytes of the network header before each frame: 10 or 12 */
+	uint8_t offloads;	 /* OFFLOAD_...: what this sender may ask for, or this receiver takes (offload.h) */
+	uint8_t traits;		 /* VRING_PACKED ...; set by vring_start() */
+	bool packed;
 	bool mergeable;	  /* a frame may take several receive buffers */
 	bool in_order;	  /* the guest takes one completion for a batch of frames it sent */
 	bool event_index; /* the guest says at which index it wants to be woken */
 
 	/* The worker's own.  Frames complete in order, so one index serves as last seen and last used. */
-	uint16_t index;
-	uint16_t known;	    /* the available index as last read */
-	uint16_t pending;   /* completed since the last vring_publish() */
-	uint16_t unsettled; /* published since the guest was last asked whether it wants to be woken */
+	uint16_t index;	    /* split: counts chains, and wraps at 65536; packed: the descriptor, less than `size` */
+	bool wrap;	    /* packed: the wrap counter that goes with `index` */
+	uint16_t known;	    /* split: the available index as last read; packed: places known to be available */
+	uint16_t pending;   /* places completed since the last vring_publish(): the guest does not see them yet */
+	uint16_t unsettled; /* places published since the guest was last asked whether it wants to be woken */
+	uint16_t nb_done;   /* packed: entries of `done` */
 	bool asleep;	    /* when last asked it wanted to be */
 	enum vring_fault fault;
-	int *report; /* where the fault is told to the control side, which outlives the snapshot */
+	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */
+	int *report;			/* where the fault is told to the control side, which outlives the snapshot */
+	struct vring_done done[VRING_DONE];
 };
 
 /* Stop the ring, and tell the control side.  The first fault stays: what follows may be its consequence. */
@@ -84,22 +137,55 @@ static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fa
 {
 	if (__atomic_load_n(&vring->fault, __ATOMIC_RELAXED) != VRING_FAULT_NONE)
 		return;
-	vring->counters->quarantines++;
+	/* Also in another thread, when a ring is set up. */
+	__atomic_fetch_add(&vring->counters->quarantines, 1, __ATOMIC_RELAXED);
 	vring->fault = fault;
 	__atomic_store_n(vring->report, fault, __ATOMIC_RELAXED);
 }
 
-/*
- * Returns how many chains the guest has made available from the ring's position on, 0 on a stopped ring.
- * The guest's index is read only if fewer than `wanted` are known: each reading takes the cache line away from the
- * guest, which writes it.  The acquire makes the descriptors behind the index visible.
- */
-static inline uint16_t vring_available(struct virtqueue *vring, uint16_t wanted)
+/* ------- places ------- */
+
+/* Packed: the flags by which a descriptor is available or used, seen from a wrap counter of 1. */
+enum { VRING_FLAG_AVAILABLE = 1 << VRING_PACKED_DESC_F_AVAIL, VRING_FLAG_USED = 1 << VRING_PACKED_DESC_F_USED };
+
+/* Packed: the descriptor `ahead` (at most `size`) places after the ring's position, and its wrap counter. */
+static inline struct vring_packed_desc *vring_packed_place(const struct virtqueue *vring, unsigned ahead, bool *wrap)
 {
-	uint16_t ready = vring->known - vring->index;
+	const unsigned place = vring->index + ahead;
+	const bool wrapped = place >= vring->size;
+
+	*wrap = vring->wrap != wrapped;
+	return &vring->packed_desc[wrapped ? place - vring->size : place];
+}
+
+static inline uint16_t vring_packed_available(struct virtqueue *vring, unsigned wanted)
+{
+	unsigned ready = vring->known;
+
+	if (wanted > vring->size)
+		wanted = vring->size;
+	for (; ready < wanted; ready++) {
+		bool wrap;
+		const struct vring_packed_desc *desc = vring_packed_place(vring, ready, &wrap);
+		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
+		const uint16_t expected = wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED;
+
+		if ((flags & (VRING_FLAG_AVAILABLE | VRING_FLAG_USED)) != expected)
+			break;
+	}
+	vring->known = ready;
+	return ready;
+}
+
+static __rte_always_inline uint16_t vring_available_in(struct virtqueue *vring, const bool packed, unsigned wanted)
+{
+	uint16_t ready;
 
 	if (unlikely(vring->fault != VRING_FAULT_NONE))
 		return 0;
+	if (packed)
+		return vring_packed_available(vring, wanted);
+	ready = vring->known - vring->index;
 	if (ready >= wanted)
 		return ready;
 	vring->known = __atomic_load_n(&vring->avail->idx, __ATOMIC_ACQUIRE);
@@ -111,47 +197,89 @@ static inline uint16_t vring_available(struct virtqueue *vring, uint16_t wanted)
 	return ready;
 }
 
-/* How many chains were there when the guest's index was last read and have not been taken; 0 on a stopped ring. */
+/*
+ * Returns how many places the guest has made available from the ring's position on, 0 on a stopped ring.
+ * The guest's index (split) or its descriptors (packed) are read only if fewer than `wanted` are known: each reading
+ * takes the cache line away from the guest, which writes it.  The acquire makes what is behind them visible.
+ */
+static inline uint16_t vring_available(struct virtqueue *vring, unsigned wanted)
+{
+	return vring_available_in(vring, vring->packed, wanted);
+}
+
+/* How many places were known to be available and have not been taken; 0 on a stopped ring. */
 static inline uint16_t vring_waiting(const struct virtqueue *vring)
 {
-	return vring->fault == VRING_FAULT_NONE ? vring->known - vring->index : 0;
+	if (vring->fault != VRING_FAULT_NONE)
+		return 0;
+	return vring->packed ? vring->known : vring->known - vring->index;
 }
 
-/* The head of the chain `ahead` places after the ring's position; may be out of range. */
-static inline uint16_t vring_head(const struct virtqueue *vring, uint16_t ahead)
+/* Split: the head of the chain `ahead` places after the ring's position; may be out of range. */
+static inline uint16_t vring_head(const struct virtqueue *vring, unsigned ahead)
 {
-	return __atomic_load_n(&vring->avail->ring[(uint16_t)(vring->index + ahead) & (vring->size - 1)],
-			       __ATOMIC_RELAXED);
+	return __atomic_load_n(&vring->avail->ring[(vring->index + ahead) & (vring->size - 1u)], __ATOMIC_RELAXED);
 }
 
-/* A private copy of a descriptor: every check and every use sees the same values. */
-static inline struct vring_desc vring_descriptor(const struct vring_desc *shared)
-{
-	union {
-		struct vring_desc desc;
-		uint64_t words[2];
-	} copy;
+/* ------- descriptors ------- */
 
-	copy.words[0] = __atomic_load_n(&((const uint64_t *)shared)[0], __ATOMIC_RELAXED);
-	copy.words[1] = __atomic_load_n(&((const uint64_t *)shared)[1], __ATOMIC_RELAXED);
-	return copy.desc;
+/* A private copy of a descriptor of either layout: every check and every use sees the same values. */
+struct vring_descriptor {
+	uint64_t address;
+	uint32_t length;
+	uint16_t flags;
+	uint16_t link; /* split: the next descriptor of the chain; packed: the buffer's id */
+};
+
+static __rte_always_inline struct vring_descriptor vring_descriptor_of(const bool packed, uint64_t first,
+								       uint64_t second)
+{
+	const uint16_t low = second >> 32, high = second >> 48;
+
+	return (struct vring_descriptor){
+		.address = first,
+		.length = second,
+		.flags = packed ? high & ~(VRING_FLAG_AVAILABLE | VRING_FLAG_USED) : low,
+		.link = packed ? low : high,
+	};
 }
 
-/* Note the chain at `ahead` as done, with `length` bytes written to it; the guest sees it at vring_publish(). */
-static inline void vring_complete(struct virtqueue *vring, uint16_t ahead, uint16_t head, uint32_t length)
+static __rte_always_inline struct vring_descriptor vring_descriptor(const bool packed, const void *shared)
 {
-	struct vring_used_elem element = {.id = head, .len = length};
+	const uint64_t *words = shared;
 
-	vring->used->ring[(uint16_t)(vring->index + ahead) & (vring->size - 1)] = element;
+	return vring_descriptor_of(packed, __atomic_load_n(&words[0], __ATOMIC_RELAXED),
+				   __atomic_load_n(&words[1], __ATOMIC_RELAXED));
+}
+
+/* ------- completions ------- */
+
+/*
+ * Note the chain at `ahead` as done, with `length` bytes written to it; the guest sees it at vring_publish().
+ * A packed ring shows a completion by the same store that writes it, so these are kept until then.
+ */
+static __rte_always_inline void vring_complete(struct virtqueue *vring, const bool packed, uint16_t ahead, uint16_t id,
+					       uint32_t length)
+{
+	if (packed) {
+		vring->done[vring->nb_done++] = (struct vring_done){.ahead = ahead, .id = id, .length = length};
+	} else {
+		struct vring_used_elem element = {.id = id, .len = length};
+
+		vring->used->ring[(vring->index + ahead) & (vring->size - 1u)] = element;
+	}
 }
 
 /*
  * Note the frame at `ahead` as taken.  With in-order use one element, at the place of the batch's first chain, names
- * its last chain (section 2.6.9); every other place is left alone, which spares a cache line for each eight frames.
+ * its last chain (sections 2.6.9 and 2.7.11); every other place is left alone, which spares cache lines.
  */
-static inline void vring_complete_sent(struct virtqueue *vring, uint16_t ahead, uint16_t head)
+static __rte_always_inline void vring_complete_sent(struct virtqueue *vring, const bool packed, uint16_t ahead,
+						    uint16_t id)
 {
-	vring_complete(vring, vring->in_order ? 0 : ahead, head, 0);
+	if (vring->in_order)
+		vring->nb_done = 0;
+	vring_complete(vring, packed, vring->in_order ? 0 : ahead, id, 0);
 }
 
 /*
@@ -173,8 +301,31 @@ static inline void vring_settle(struct virtqueue *vring, struct virtqueue *other
 		vring_settle_now(vring, other);
 }
 
+/*
+ * Let the ring go on where it stands in the guest's memory; `base` is what the front end says about that.  Frames
+ * complete in order and at once, so the guest's memory is right also when an earlier switch was killed and the front
+ * end was told nothing: a split ring's used index is the position, and in a packed ring it is recorded beside.
+ */
+void vring_resume(struct virtqueue *vring, uint16_t base);
+
+/* The front end is told the base now, and what it says next is right: no record may contradict it. */
+void vring_forget_position(struct virtqueue *vring);
+
 /* Set up a snapshot whose fields above are filled in: no kicks wanted, since the switch polls. */
 void vring_start(struct virtqueue *vring);
+
+/* The base that the front end is told: the position, and of a packed ring the wrap counter in bit 15. */
+static inline uint16_t vring_base(const struct virtqueue *vring)
+{
+	return vring->packed ? vring->index | vring->wrap << 15 : vring->index;
+}
+
+/*
+ * Before a worker sleeps: ask the guest for a kick when it makes something available, or take that wish back.
+ * vring_arm() returns false when something has been made available meanwhile, so that there is nothing to sleep for.
+ */
+bool vring_arm(struct virtqueue *vring);
+void vring_disarm(struct virtqueue *vring);
 
 /* Take up to VRING_BURST frames from the guest and drop them, counting each in `*reason`.  Returns how many. */
 unsigned vring_discard(struct virtqueue *vring, uint64_t *reason);
@@ -207,9 +358,14 @@ enum vring_walk {
 };
 
 /*
- * Add the buffers of the chain at `head` to the frame.  `write` says which direction every buffer must have.
- * Follows chained and indirect descriptors and buffers that cross memory regions.
+ * Add the buffers of the chain at `ahead` to the frame.  `write` says which direction every buffer must have.
+ * Follows chained and indirect descriptors and buffers that cross memory regions.  `*chain` is valid unless the ring
+ * was stopped.
  */
-enum vring_walk vring_walk(struct virtqueue *vring, uint16_t head, bool write, struct vring_frame *frame);
+enum vring_walk vring_walk(struct virtqueue *vring, uint16_t ahead, bool write, struct vring_frame *frame,
+			   struct vring_chain *chain);
+
+/* The chain at `ahead`, without a look at its buffers.  Returns false when the ring was stopped. */
+bool vring_skip(struct virtqueue *vring, uint16_t ahead, struct vring_chain *chain);
 
 #endif

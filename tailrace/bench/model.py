@@ -1,4 +1,4 @@
-"""What a comparison found: numbers as measured, and the ratios of each pair.
+"""What a comparison found: figures as measured, and the ratios of each pair.
 
 Absolute figures depend on the machine and, on a shared one, on the minute. So two sides are compared only within
 a pair, measured one right after the other, and the result is the median of the pairs' ratios.
@@ -6,10 +6,10 @@ a pair, measured one right after the other, and the result is the median of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from tailrace.errors import Fault
 
@@ -18,11 +18,9 @@ NEAR_NS = 150.0
 
 TAILRACE = "tailrace"
 OVS_DPDK = "ovs-dpdk"
-TESTER = "tester"
-TESTPMD = "testpmd"
 
-CHANGES = ("port.add", "chain.set", "chain.remove", "port.remove")
-"""The control methods that are timed."""
+Figures = Mapping[str, float]
+"""What was measured of one side, by name: cycles_per_packet, mpps, ..."""
 
 
 @dataclass(frozen=True)
@@ -48,104 +46,94 @@ class Window:
     seconds: float
 
     @property
+    def packets(self) -> int:
+        return self.last.packets - self.first.packets
+
+    @property
     def dropped(self) -> int:
         return self.last.dropped - self.first.dropped
-
-    @property
-    def delivered(self) -> int:
-        return self.last.packets - self.first.packets - self.dropped
-
-    @property
-    def delivered_mpps(self) -> float:
-        """Million packets a second that guests were given, all directions together."""
-        return self.delivered / self.seconds / 1e6
-
-    @property
-    def busy(self) -> float:
-        """Share of the polling thread's cycles that were busy; 1 means that the switch was the limit."""
-        busy = self.last.busy_cycles - self.first.busy_cycles
-        return busy / max(busy + self.last.idle_cycles - self.first.idle_cycles, 1)
 
     def check_lossless(self) -> None:
         """Raises Fault if packets were dropped in it."""
         if self.dropped:
             raise Fault(f"{self.dropped} packets were dropped while it was measured")
 
+    def figures(self) -> dict[str, float]:
+        """What the switch did in it. Raises Fault if no packet was delivered.
 
-@dataclass(frozen=True)
-class Side:
-    """One switch in one pair: saturated, both directions."""
-
-    cycles_per_packet: float
-    """Busy cycles a packet, the way Open vSwitch counts its processing cycles."""
-    mpps: float
-    """Million packets a second that passed the switch, both directions together."""
-    packets: int
-    """Packets in the measured time."""
-    busy: float
-    """Share of the polling thread's cycles that were busy; 1 means that the switch was the limit."""
-
-    @classmethod
-    def between(cls, first: Counters, last: Counters, seconds: float) -> Side:
-        """The difference of two readings `seconds` apart. Raises ValueError if no packet passed."""
-        packets = last.packets - first.packets
-        busy = last.busy_cycles - first.busy_cycles
-        idle = last.idle_cycles - first.idle_cycles
-        if packets <= 0 or busy <= 0 or seconds <= 0:
-            raise ValueError("no packet passed")
-        return cls(busy / packets, packets / seconds / 1e6, packets, busy / (busy + idle))
-
-    def document(self) -> dict[str, Any]:
+        `cycles_per_packet`: busy cycles a packet, the way Open vSwitch counts its processing cycles. `mpps`: million
+        packets a second that guests were given, all directions together. `busy`: share of the polling thread's
+        cycles that were busy; 1 means that the switch was the limit. `dropped` packets are not in `mpps`.
+        """
+        busy = self.last.busy_cycles - self.first.busy_cycles
+        idle = self.last.idle_cycles - self.first.idle_cycles
+        delivered = self.packets - self.dropped
+        if delivered <= 0 or busy <= 0 or self.seconds <= 0:
+            raise Fault("no packet passed")
         return {
-            "cycles_per_packet": round(self.cycles_per_packet, 2),
-            "mpps": round(self.mpps, 4),
+            "cycles_per_packet": round(busy / self.packets, 2),
+            "mpps": round(delivered / self.seconds / 1e6, 4),
             "packets": self.packets,
-            "busy": round(self.busy, 4),
+            "dropped": self.dropped,
+            "busy": round(busy / (busy + idle), 4),
         }
 
 
 @dataclass(frozen=True)
-class Distance:
-    """How far the two cores of a pair were from each other."""
+class Ratio:
+    """A figure of one side divided by the same figure of the other."""
 
-    core_to_core_ns: float
-    """Round trip of a cache line between the switch's core and the load's, both otherwise idle, before the pair."""
-    core_to_core_after_ns: float
-    """The same after the pair."""
-    core_to_core_between_ns: float | None = field(default=None, kw_only=True)
-    """The same between the two sides; None where there is one side."""
+    name: str
+    """Its name in the document."""
+    figure: str
+    side: str
+    """The side that is divided."""
+    by: str
+    """The side that it is divided by."""
+
+    def of(self, sides: Mapping[str, Figures]) -> float | None:
+        """The ratio in one pair; None where a side is missing or has nothing to divide by."""
+        if not {self.side, self.by} <= sides.keys() or not sides[self.by].get(self.figure):
+            return None
+        return sides[self.side][self.figure] / sides[self.by][self.figure]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Each side once, one right after the other, and how far the two cores were from each other meanwhile."""
+
+    sides: Mapping[str, Figures]
+    looks_ns: Sequence[float]
+    """Round trip of a cache line between the switch's core and the load's, both otherwise idle: before the first side
+    and after each."""
 
     @property
     def near(self) -> bool:
-        return self.core_to_core_ns < NEAR_NS
+        return self.looks_ns[0] < NEAR_NS
 
     @property
     def steady(self) -> bool:
-        """Whether the cores were equally near at every look, so that both sides met the same machine."""
-        looks = (self.core_to_core_between_ns, self.core_to_core_after_ns)
-        return all(self.near == (look < NEAR_NS) for look in looks if look is not None)
+        """Whether the cores were equally near at every look, so that all sides met the same machine."""
+        return all(self.near == (look < NEAR_NS) for look in self.looks_ns)
 
-    def distance_document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         return {
-            "core_to_core_ns": round(self.core_to_core_ns, 1),
-            "core_to_core_between_ns": _rounded(self.core_to_core_between_ns, 1),
-            "core_to_core_after_ns": round(self.core_to_core_after_ns, 1),
+            **{name: dict(figures) for name, figures in self.sides.items()},
+            "core_to_core_ns": round(self.looks_ns[0], 1),
+            "core_to_core_later_ns": [round(look, 1) for look in self.looks_ns[1:]],
             "near": self.near,
             "steady": self.steady,
         }
 
 
-AnyPair = TypeVar("AnyPair", bound=Distance)
-
-
-def steady_pairs(measure: Callable[[int], AnyPair], count: int) -> tuple[list[AnyPair], list[AnyPair]]:
+def steady_pairs(measure: Callable[[int], Pair], count: int) -> tuple[list[Pair], list[Pair]]:
     """`count` pairs during which the cores did not move, and those set aside because they did.
 
     `measure` is told the number of the pair. It is called at most twice as often as pairs are wanted; where no pair was
     steady, those that moved are all there is and are returned as the pairs.
     """
-    steady: list[AnyPair] = []
-    moved: list[AnyPair] = []
+    steady: list[Pair] = []
+    moved: list[Pair] = []
     while len(steady) < count and len(steady) + len(moved) < 2 * count:
         pair = measure(len(steady))
         (steady if pair.steady else moved).append(pair)
@@ -153,151 +141,34 @@ def steady_pairs(measure: Callable[[int], AnyPair], count: int) -> tuple[list[An
 
 
 @dataclass(frozen=True)
-class Pair(Distance):
-    """Each switch once, one right after the other."""
+class Comparison:
+    """All pairs of one benchmark."""
 
-    sides: dict[str, Side] = field(default_factory=dict)
-
-    @property
-    def ratio_cycles(self) -> float | None:
-        """Open vSwitch's cycles a packet ÷ Tailrace's; None without both."""
-        if not {TAILRACE, OVS_DPDK} <= self.sides.keys():
-            return None
-        return self.sides[OVS_DPDK].cycles_per_packet / self.sides[TAILRACE].cycles_per_packet
-
-    @property
-    def ratio_mpps(self) -> float | None:
-        """Tailrace's Mpps ÷ Open vSwitch's; None without both."""
-        if not {TAILRACE, OVS_DPDK} <= self.sides.keys():
-            return None
-        return self.sides[TAILRACE].mpps / self.sides[OVS_DPDK].mpps
-
-    def document(self) -> dict[str, Any]:
-        return {
-            **{name: side.document() for name, side in self.sides.items()},
-            **self.distance_document(),
-        }
-
-
-@dataclass(frozen=True)
-class HopResult:
-    """All pairs of one frame size."""
-
-    frame: int
-    """Bytes, with the 4 of the FCS."""
-    seconds: float
-    pairs: list[Pair]
-    machine: dict[str, Any]
-    moved: list[Pair] = field(default_factory=list)
+    bench: str
+    settings: Mapping[str, Any]
+    """What was measured: the frame size in bytes, FCS included, and whatever else was chosen."""
+    pairs: Sequence[Pair]
+    moved: Sequence[Pair]
     """Pairs set aside because the cores moved during them; they count in no median."""
+    ratios: Sequence[Ratio]
+    machine: Mapping[str, Any]
 
-    @property
-    def ratio_cycles_median(self) -> float | None:
-        return _median([pair.ratio_cycles for pair in self.pairs])
-
-    @property
-    def ratio_mpps_median(self) -> float | None:
-        return _median([pair.ratio_mpps for pair in self.pairs])
+    def median(self, ratio: Ratio) -> float | None:
+        """The median of the pairs' ratios; None where there is a side only."""
+        known = [value for pair in self.pairs if (value := ratio.of(pair.sides)) is not None]
+        return median(known) if known else None
 
     def document(self) -> dict[str, Any]:
+        medians = {ratio.name: self.median(ratio) for ratio in self.ratios}
         return {
-            "frame": self.frame,
-            "seconds": self.seconds,
+            "bench": self.bench,
+            **self.settings,
             "pairs": [pair.document() for pair in self.pairs],
             "moved": [pair.document() for pair in self.moved],
-            "ratio_cycles_median": _rounded(self.ratio_cycles_median),
-            "ratio_mpps_median": _rounded(self.ratio_mpps_median),
-            "machine": self.machine,
-        }
-
-
-@dataclass(frozen=True)
-class Rate:
-    """What guests on one core were given, by the switch's counters, both directions together."""
-
-    mpps: float
-    busy: float
-    """Share of the switch's cycles that were busy; well under 1, the guests were the limit."""
-    dropped: int
-    """Packets that the switch dropped meanwhile; they are not in `mpps`."""
-
-    @classmethod
-    def of(cls, window: Window) -> Rate:
-        """Raises Fault if nothing was delivered."""
-        if window.delivered <= 0:
-            raise Fault("no packet passed")
-        return cls(window.delivered_mpps, window.busy, window.dropped)
-
-    def document(self) -> dict[str, Any]:
-        return {"mpps": round(self.mpps, 4), "busy": round(self.busy, 4), "dropped": self.dropped}
-
-
-@dataclass(frozen=True)
-class OwnCount:
-    """What the tester counted itself, both directions together, over its whole trial."""
-
-    mpps: float
-    """Frames received, of each direction from its first to its last."""
-    sent: int
-    received: int
-    unsent: int
-    lost: int
-    duplicate: int
-    out_of_sequence: int
-
-    def document(self) -> dict[str, Any]:
-        return {**asdict(self), "mpps": round(self.mpps, 4)}
-
-
-@dataclass(frozen=True)
-class TesterPair(Distance):
-    """The tester and testpmd, one right after the other."""
-
-    tester: Rate
-    own: OwnCount
-    testpmd: Rate
-
-    @property
-    def ratio(self) -> float:
-        """The tester's rate ÷ testpmd's."""
-        return self.tester.mpps / self.testpmd.mpps
-
-    def document(self) -> dict[str, Any]:
-        return {
-            TESTER: {**self.tester.document(), "own": self.own.document()},
-            TESTPMD: self.testpmd.document(),
-            **self.distance_document(),
-        }
-
-
-@dataclass(frozen=True)
-class TesterResult:
-    """All pairs of one frame size."""
-
-    frame: int
-    """Bytes, with the 4 of the FCS."""
-    flows: int
-    """UDP flows that the tester sends each way."""
-    seconds: float
-    pairs: list[TesterPair]
-    machine: dict[str, Any]
-    moved: list[TesterPair] = field(default_factory=list)
-    """Pairs set aside because the cores moved during them; they count in no median."""
-
-    @property
-    def ratio_median(self) -> float:
-        return median(pair.ratio for pair in self.pairs)
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "bench": "tester",
-            "frame": self.frame,
-            "flows": self.flows,
-            "seconds": self.seconds,
-            "pairs": [pair.document() for pair in self.pairs],
-            "moved": [pair.document() for pair in self.moved],
-            "ratios": {"mpps": round(self.ratio_median, 3)},
-            "machine": self.machine,
+            "ratios": {name: None if value is None else round(value, 3) for name, value in medians.items()},
+            "core_to_core_ns": round(median(pair.looks_ns[0] for pair in self.pairs), 1),
+            "near": all(pair.near for pair in self.pairs),
+            "machine": dict(self.machine),
         }
 
 
@@ -358,33 +229,27 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class SwitchResult:
-    """What the switch costs to start and to change."""
+class ChangeResult:
+    """How long each kind of change took, and what became of the frames beside."""
 
-    ready_ms: Spread
-    """From before the process is made until its control socket answers."""
-    memory_mib: dict[int, float]
+    bench: str
+    settings: Mapping[str, Any]
+    times_ms: Mapping[str, Spread]
+    """Each from the call to its answer."""
+    memory_mib: Mapping[int, float]
     """Peak resident memory, by the number of guests attached. Guests' own memory is in huge pages and not in it."""
-    change_ms: dict[str, Spread]
-    """Each control method, from the call to its answer."""
     beside: Beside
-    machine: dict[str, Any]
+    machine: Mapping[str, Any]
+    core_to_core_ns: float
 
     def document(self) -> dict[str, Any]:
         return {
-            "bench": "switch",
-            "ready_ms": self.ready_ms.document(),
+            "bench": self.bench,
+            **self.settings,
+            "times_ms": {name: spread.document() for name, spread in self.times_ms.items()},
             "memory_mib": {str(guests): round(mib, 1) for guests, mib in self.memory_mib.items()},
-            "change_ms": {name: spread.document() for name, spread in self.change_ms.items()},
             "beside": self.beside.document(),
-            "machine": self.machine,
+            "core_to_core_ns": round(self.core_to_core_ns, 1),
+            "near": self.core_to_core_ns < NEAR_NS,
+            "machine": dict(self.machine),
         }
-
-
-def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
-
-
-def _rounded(value: float | None, digits: int = 3) -> float | None:
-    return None if value is None else round(value, digits)

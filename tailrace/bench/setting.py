@@ -17,11 +17,11 @@ from typing import Any
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.host.launch import Launcher
 from tailrace.host.place import POLLER_NICE, Place, allowed_cpus
-from tailrace.host.process import Limits, how_it_ended, identify, reap
+from tailrace.host.process import Limits, how_it_ended, identify, reap, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import Process, State, hold
 from tailrace.measure.progress import Reporter
-from tailrace.measure.session import keep_aside, undisturbed
+from tailrace.measure.session import keep_aside
 from tailrace.node import reserve_pages
 
 CORE_TO_CORE = "tailrace-core-to-core"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -10,98 +11,126 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Distance, HopResult, SwitchResult, TesterResult
+from tailrace.bench.model import ChangeResult, Comparison, Figures, Pair
 
 
-def hop_table(result: HopResult) -> Group:
-    """One row a pair, the medians of the ratios last."""
-    names = [name for name in (TAILRACE, OVS_DPDK) if result.pairs and name in result.pairs[0].sides]
-    compared = len(names) == 2
-    title = f"One hop between two VNFs, {result.frame} B frames, saturated, both directions"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+@dataclass(frozen=True)
+class Column:
+    """A figure as the table shows it, for every side that has it, with its ratio where there is one."""
+
+    figure: str
+    heading: str
+    digits: int = 1
+
+    def show(self, figures: Figures) -> str:
+        """The side's figure; empty if it has none."""
+        value = figures.get(self.figure)
+        return "" if value is None else f"{value:.{self.digits}f}"
+
+
+def comparison_table(result: Comparison, title: str, columns: Sequence[Column], notes: Sequence[str]) -> Group:
+    """One row a pair where that is readable, else one row a side; the medians of the ratios last."""
+    sides = len(result.pairs[0].sides)
+    table = _table(title)
+    (_row_a_pair if sides * len(columns) <= 4 and sides <= 2 else _row_a_side)(table, result, columns)
+    said = [*notes, "core to core: a cache line's round trip before the pair."]
+    said += _moved_notes(result.pairs, result.moved)
+    said.append(_machine_note(result.machine))
+    return Group(table, *(Text(note, style="dim") for note in said))
+
+
+def _row_a_pair(table: Table, result: Comparison, columns: Sequence[Column]) -> None:
+    """Each figure of both sides and their ratio beside each other."""
+    first = result.pairs[0]
+    shown = [(column, [name for name in first.sides if column.figure in first.sides[name]]) for column in columns]
+    ratios = {ratio.figure: ratio for ratio in result.ratios if ratio.of(first.sides) is not None}
     table.add_column("pair", justify="right", no_wrap=True)
-    for unit in ("cycles", "Mpps"):
-        for name in names:
-            table.add_column(f"{name}\n{unit}", justify="right", no_wrap=True)
-        if compared:
+    for column, sides in shown:
+        for name in sides:
+            table.add_column(f"{name}\n{column.heading}", justify="right", no_wrap=True)
+        if column.figure in ratios:
             table.add_column("\nratio", justify="right", style="bold", no_wrap=True)
-    table.add_column("core to\ncore ns", justify="right", no_wrap=True)
-    table.add_column("\ncores", no_wrap=True)
+    _add_distance_columns(table)
     for number, pair in enumerate(result.pairs, 1):
         row = [str(number)]
-        row += [f"{pair.sides[name].cycles_per_packet:.1f}" for name in names]
-        row += [_times(pair.ratio_cycles)] if compared else []
-        row += [f"{pair.sides[name].mpps:.3f}" for name in names]
-        row += [_times(pair.ratio_mpps)] if compared else []
-        row += [f"{pair.core_to_core_ns:.0f}", _distance(pair)]
-        table.add_row(*row)
-    if compared:
-        table.add_section()
-        blank = [""] * len(names)
-        table.add_row(
-            "median", *blank, _times(result.ratio_cycles_median), *blank, _times(result.ratio_mpps_median), "", ""
-        )
-    notes = [
-        "cycles: TSC cycles a packet, of the switch's polls that found packets.",
-        "Mpps: both directions together. core to core: a cache line's round trip before the pair.",
-    ]
-    notes += _moved_notes(result.pairs, result.moved)
-    if compared:
-        notes.append("ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mpps; above 1 favours Tailrace.")
-    notes.append(_machine_note(result.machine))
-    return Group(table, *(Text(note, style="dim") for note in notes))
-
-
-def tester_table(result: TesterResult) -> Group:
-    """One row a pair, the median of the ratios last."""
-    flows = f"{result.flows} flows each way" if result.flows > 1 else "1 flow each way"
-    title = f"The tester beside testpmd, {result.frame} B frames, {flows}, as fast as each can, one core"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    headings = ("pair", "tester\nMpps", "its own\ncount", "\nlost", "testpmd\nMpps", "\nratio", "core to\ncore ns")
-    for heading in headings:
-        style = "bold" if heading.endswith("ratio") else None
-        table.add_column(heading, justify="right", style=style, no_wrap=True)
-    table.add_column("\ncores", no_wrap=True)
-    for number, pair in enumerate(result.pairs, 1):
-        row = [str(number), f"{pair.tester.mpps:.3f}", f"{pair.own.mpps:.3f}", str(pair.own.lost)]
-        row += [f"{pair.testpmd.mpps:.3f}", _times(pair.ratio), f"{pair.core_to_core_ns:.0f}", _distance(pair)]
-        table.add_row(*row)
+        for column, sides in shown:
+            row += [column.show(pair.sides[name]) for name in sides]
+            if column.figure in ratios:
+                row.append(_times(ratios[column.figure].of(pair.sides)))
+        table.add_row(*row, *_distance_cells(pair))
+    if not ratios:
+        return
     table.add_section()
-    table.add_row("median", "", "", "", "", _times(result.ratio_median), "", "")
-    notes = [
-        "Mpps: frames received, both directions together, as the switch counted them for both.",
-        "own count: by the tester, whole trial; lost: sent by the tester, never received. ratio: tester ÷ testpmd.",
-    ]
-    notes += _moved_notes(result.pairs, result.moved)
-    notes.append(_machine_note(result.machine))
-    return Group(table, *(Text(note, style="dim") for note in notes))
+    row = ["median"]
+    for column, sides in shown:
+        row += [""] * len(sides)
+        if column.figure in ratios:
+            row.append(_times(result.median(ratios[column.figure])))
+    table.add_row(*row, "", "")
 
 
-def switch_table(result: SwitchResult) -> Group:
+def _row_a_side(table: Table, result: Comparison, columns: Sequence[Column]) -> None:
+    """The sides of a pair below each other, the median of every ratio at the end."""
+    table.add_column("pair", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(column.heading, justify="right", no_wrap=True)
+    _add_distance_columns(table)
+    for number, pair in enumerate(result.pairs, 1):
+        for place, (name, figures) in enumerate(pair.sides.items()):
+            about = _distance_cells(pair) if place == 0 else ("", "")
+            table.add_row(
+                str(number) if place == 0 else "", name, *(column.show(figures) for column in columns), *about
+            )
+        table.add_section()
+    compared = dict.fromkeys((ratio.side, ratio.by) for ratio in result.ratios if result.median(ratio) is not None)
+    for side, by in compared:
+        medians = {r.figure: result.median(r) for r in result.ratios if (r.side, r.by) == (side, by)}
+        cells = [_times(medians.get(column.figure)) for column in columns]
+        table.add_row("", f"{side} ÷ {by}", *cells, "", "", style="bold")
+
+
+def _add_distance_columns(table: Table) -> None:
+    table.add_column("core to\ncore ns", justify="right", no_wrap=True)
+    table.add_column("\ncores", no_wrap=True)
+
+
+def _distance_cells(pair: Pair) -> tuple[str, str]:
+    return f"{pair.looks_ns[0]:.0f}", _distance(pair)
+
+
+def change_table(result: ChangeResult, title: str) -> Group:
     """One row a thing that is timed, then memory and the chain beside."""
-    title = "What tailrace-switch costs to start and to change"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table = _table(title)
     table.add_column("", no_wrap=True)
     for heading in ("times", "min ms", "median ms", "max ms"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, spread in {"start to ready": result.ready_ms, **result.change_ms}.items():
+    for name, spread in result.times_ms.items():
         row = [str(spread.count), f"{spread.least:.2f}", f"{spread.median:.2f}", f"{spread.most:.2f}"]
         table.add_row(name, *row)
-    memory = ", ".join(f"{mib:.1f} MiB with {guests} guests" for guests, mib in result.memory_mib.items())
     beside = result.beside
-    traffic = (
-        f"Beside the changes {beside.sent} frames were sent on another chain ({beside.rate_pps:g} a second each way): "
-        f"{beside.lost} lost, {beside.duplicate} duplicated, {beside.out_of_sequence} out of sequence."
+    said = []
+    if result.memory_mib:
+        memory = ", ".join(f"{mib:.1f} MiB with {guests} guests" for guests, mib in result.memory_mib.items())
+        said.append(Text(f"Memory: {memory}."))
+    said.append(
+        Text(
+            f"Beside the changes {beside.sent} frames were sent on another chain ({beside.rate_pps:g} a second each "
+            f"way): {beside.lost} lost, {beside.duplicate} duplicated, {beside.out_of_sequence} out of sequence."
+        )
     )
-    notes = [
-        "Peak resident memory without the guests' own, which is in huge pages.",
-        "A change lasts from the call to its answer; the ports that come and go have guests attached.",
-        _machine_note(result.machine),
-    ]
-    return Group(table, Text(f"Memory: {memory}."), Text(traffic), *(Text(note, style="dim") for note in notes))
+    notes = ["A change lasts from the call to its answer."]
+    if result.memory_mib:
+        notes.append("Memory is the peak of what was resident, without the guests' own, which is in huge pages.")
+    notes.append(_machine_note(result.machine))
+    return Group(table, *said, *(Text(note, style="dim") for note in notes))
 
 
-def _moved_notes(pairs: Sequence[Distance], moved: Sequence[Distance]) -> list[str]:
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+
+
+def _moved_notes(pairs: Sequence[Pair], moved: Sequence[Pair]) -> list[str]:
     if moved:
         return [f"Set aside: {len(moved)} more, during which the cores moved nearer or farther; --json has them."]
     if not all(pair.steady for pair in pairs):
@@ -109,14 +138,14 @@ def _moved_notes(pairs: Sequence[Distance], moved: Sequence[Distance]) -> list[s
     return []
 
 
-def _machine_note(machine: dict[str, Any]) -> str:
+def _machine_note(machine: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
         f"{machine['cpu']}, switch on core {machine['switch_core']}, load on core {machine['load_core']}; {versions}."
     )
 
 
-def _distance(pair: Distance) -> str:
+def _distance(pair: Pair) -> str:
     """Near or far, and a mark where that changed during the pair."""
     return ("near" if pair.near else "far") + ("" if pair.steady else "*")
 

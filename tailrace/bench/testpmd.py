@@ -1,4 +1,4 @@
-"""DPDK's own testpmd as both guests: two virtio-user ports in one process, forwarding between them as fast as they can.
+"""DPDK's own testpmd as the guests: virtio-user ports in one process, forwarding in pairs as fast as they can.
 
 A client that we did not write, started with the same parameters whatever the switch is. It is the socket's server,
 because a switch that is the client is how Open vSwitch is deployed. Packets are made once and then circulate; in the
@@ -25,6 +25,7 @@ FCS = 4
 """Bytes of the frame check sequence: part of a frame's size, absent from memory."""
 MEMORY_MIB = 256
 QUEUE = 1024
+MBUFS = 32768
 BURSTS = 32
 _PREFIX = "tailrace-load"
 _PROMPT = "testpmd> "
@@ -39,11 +40,11 @@ class Traffic:
     received: int
 
 
-def parse_port_stats(text: str) -> Traffic:
-    """The sum of the ports in the output of `show port stats all`. Raises ValueError unless there are two."""
+def parse_port_stats(text: str, count: int = 2) -> Traffic:
+    """The sum of the ports in the output of `show port stats all`. Raises ValueError unless there are `count`."""
     ports = {port: (int(received), int(sent)) for port, received, sent in _PORT.findall(text)}
-    if len(ports) != 2:
-        raise ValueError(f"statistics of {len(ports)} ports instead of 2")
+    if len(ports) != count:
+        raise ValueError(f"statistics of {len(ports)} ports instead of {count}")
     return Traffic(sum(sent for _, sent in ports.values()), sum(received for received, _ in ports.values()))
 
 
@@ -55,7 +56,9 @@ def program() -> str:
         raise Mistake("dpdk-testpmd is missing; install it with `sudo apt-get install dpdk-dev`") from None
 
 
-def arguments(sockets: Sequence[Path], core: int, control: int, *, listen: bool = True) -> list[str]:
+def arguments(
+    sockets: Sequence[Path], core: int, control: int, *, listen: bool = True, queue: int = QUEUE, mbufs: int = MBUFS
+) -> list[str]:
     """The command line: forwarding on CPU `core`, commands read on CPU `control`.
 
     A switch connects to guests that listen; otherwise they connect to the switch.
@@ -63,8 +66,8 @@ def arguments(sockets: Sequence[Path], core: int, control: int, *, listen: bool 
     line = ["--lcores", f"0@{control},1@{core}", "--in-memory", "--single-file-segments"]
     line += ["--no-pci", "--no-telemetry", "--file-prefix", _PREFIX, "-m", str(MEMORY_MIB)]
     for number, path in enumerate(sockets):
-        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={QUEUE}" + ",server=1" * listen]
-    return [*line, "--", "-i", "--nb-cores=1", "--total-num-mbufs=32768"]
+        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={queue}" + ",server=1" * listen]
+    return [*line, "--", "-i", "--nb-cores=1", f"--total-num-mbufs={mbufs}"]
 
 
 class Testpmd:
@@ -73,21 +76,35 @@ class Testpmd:
     __test__ = False
 
     def __init__(
-        self, launcher: Launcher, sockets: Sequence[Path], *, core: int, control: int, listen: bool = True
+        self,
+        launcher: Launcher,
+        sockets: Sequence[Path],
+        *,
+        core: int,
+        control: int,
+        listen: bool = True,
+        queue: int = QUEUE,
+        mbufs: int = MBUFS,
+        bursts: int = BURSTS,
     ) -> None:
         self._state = launcher.state
         self._log = launcher.log("testpmd")
         self._log.unlink(missing_ok=True)
         self._read = 0
-        line = [system_program("stdbuf"), "-oL", program(), *arguments(sockets, core, control, listen=listen)]
+        self._ports, self._bursts = len(sockets), bursts
+        words = arguments(sockets, core, control, listen=listen, queue=queue, mbufs=mbufs)
+        line = [system_program("stdbuf"), "-oL", program(), *words]
         limits = Limits(cpus=tuple(sorted({core, control})), nice=POLLER_NICE)
         stdin, self._commands = os.pipe2(os.O_CLOEXEC)
+        # Its sockets must be open to the switch, which is another user by now; their folder keeps all others out.
+        umask = os.umask(0)
         try:
             self._process = launcher.start("testpmd", line, limits, stdin=stdin)
         except BaseException:
             os.close(self._commands)
             raise
         finally:
+            os.umask(umask)
             os.close(stdin)
 
     def alive(self) -> bool:
@@ -103,10 +120,15 @@ class Testpmd:
         self._expect(_PROMPT, seconds, "did not come up: the switch did not connect to both of its ports")
 
     def start(self, frame: int) -> None:
-        """Sends BURSTS bursts of 32 packets from each port and forwards from then on whatever comes."""
+        """Sends some bursts of 32 packets from each port and forwards from then on whatever comes."""
         self._command("set fwd io")
         self._command(f"set txpkts {frame - FCS}")
-        self._command(f"start tx_first {BURSTS}")
+        self._command(f"start tx_first {self._bursts}")
+
+    def forward(self) -> None:
+        """Forwards whatever comes, and sends nothing of its own."""
+        self._command("set fwd io")
+        self._command("start")
 
     def drain(self) -> Traffic:
         """Ends forwarding, receives until nothing comes any more, and returns the totals."""
@@ -143,7 +165,7 @@ class Testpmd:
     def _totals(self) -> Traffic:
         text = self._command("show port stats all")
         try:
-            return parse_port_stats(text)
+            return parse_port_stats(text, self._ports)
         except ValueError as error:
             raise Fault(f"testpmd: {error}; see {self._log}") from None
 

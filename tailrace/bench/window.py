@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tailrace.bench.model import Counters, Window
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import Switch
+from tailrace.bench.sides import Counted
 from tailrace.bench.testpmd import Testpmd, Traffic
 from tailrace.errors import Fault
-from tailrace.measure.session import undisturbed
+from tailrace.host.process import undisturbed
 
 SETTLE_SECONDS = 1.0
 """From the first packet to the first reading: caches warm, rules installed, rings full."""
@@ -38,7 +38,7 @@ def measure_window(
 
 
 def watch_window(
-    seconds: float, switch: Switch, check_load: Callable[[], None], progress: Callable[[float], None]
+    seconds: float, switch: Counted, check_load: Callable[[], None], progress: Callable[[float], None]
 ) -> Window:
     """The window of a running switch. `progress` is told the seconds done. Raises Fault if one side ends."""
     started = time.monotonic()
@@ -60,8 +60,8 @@ def watch_window(
 
 def saturate(
     setting: Setting,
-    switch: Switch,
-    sockets: list[Path],
+    switch: Counted,
+    sockets: Sequence[Path],
     frame: int,
     seconds: float,
     progress: Callable[[float], None],

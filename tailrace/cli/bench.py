@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
 
+from tailrace.bench import apply as bench_apply
+from tailrace.bench import chain as bench_chain
+from tailrace.bench import floor as bench_floor
 from tailrace.bench import hop as bench_hop
+from tailrace.bench import idle as bench_idle
+from tailrace.bench import latency as bench_latency
+from tailrace.bench import scale as bench_scale
 from tailrace.bench import switch as bench_switch
+from tailrace.bench import tcp as bench_tcp
 from tailrace.bench import tester as bench_tester
-from tailrace.bench.hop import HopPlan
-from tailrace.bench.switch import SwitchPlan
-from tailrace.bench.table import hop_table, switch_table, tester_table
-from tailrace.bench.tester import TesterPlan
+from tailrace.bench.model import OVS_DPDK
+from tailrace.bench.sides import ALONE
+from tailrace.bench.table import Column, change_table, comparison_table
 from tailrace.cli.output import print_json, run_command
 from tailrace.errors import Mistake
 from tailrace.host.state import default_folder
@@ -38,15 +45,21 @@ FrameOption = Annotated[int, typer.Option(metavar="BYTES", help="Frame size with
 PairsOption = Annotated[int, typer.Option(metavar="N", help="How often each side is measured.")]
 SecondsOption = Annotated[float, typer.Option(metavar="S", help="How long each measurement lasts.")]
 CoresOption = Annotated[str | None, typer.Option(metavar="SWITCH,LOAD", help="The CPUs to use, such as 1,0.")]
+AgainstOption = Annotated[
+    str, typer.Option(metavar="ovs-dpdk|none", help="The switch that is measured in turn with Tailrace's (A B A B).")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
+
+CYCLES, MPPS = Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)
+CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
+MPPS_NOTE = "Mpps: all directions together."
+PEER_NOTE = "ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mpps; above 1 favours Tailrace."
 
 
 @app.command()
 def hop(
     frame: FrameOption = 64,
-    against: Annotated[
-        str | None, typer.Option(metavar="ovs-dpdk", help="Measure this switch too, in turn (A B A B).")
-    ] = None,
+    against: AgainstOption = OVS_DPDK,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
     cores: CoresOption = None,
@@ -55,12 +68,12 @@ def hop(
     """The cost of one hop between two functions: CPU cycles a packet and Mpps, saturated, both directions.
 
     \b
-    sudo tailrace bench hop --frame 64
-    sudo tailrace bench hop --frame 512 --against ovs-dpdk --pairs 9
+    sudo tailrace bench hop --frame 512 --pairs 9
+    sudo tailrace bench hop --frame 64 --against none
 
-    DPDK's testpmd plays both functions on one core, the switch polls on another. With --against, Open vSwitch with
-    DPDK is measured in turn: the same guests, two port-to-port rules, its polling thread on the same core. The
-    result is the median of the pairs' ratios.
+    DPDK's testpmd plays both functions on one core, the switch polls on another. Open vSwitch with DPDK is measured
+    in turn: the same guests, two port-to-port rules, its polling thread on the same core. The result is the median of
+    the pairs' ratios.
 
     Before each pair the distance of the two cores is measured: the round trip of a cache line; under 150 ns they are
     near. On a shared machine it changes from minute to minute and decides the absolute figures, so compare within a
@@ -70,9 +83,197 @@ def hop(
     of huge pages, which it gives back.
     """
     _finish(
-        lambda: HopPlan(frame, against, pairs, seconds, _parse_cores(cores)),
+        lambda: bench_hop.HopPlan(frame, pairs, seconds, _parse_cores(cores), against),
         bench_hop.run,
-        hop_table,
+        partial(
+            comparison_table,
+            title=f"One hop between two VNFs, {frame} B frames, saturated, both directions",
+            columns=[CYCLES, MPPS],
+            notes=[CYCLES_NOTE, MPPS_NOTE, *([PEER_NOTE] if against != ALONE else [])],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def floor(
+    frame: FrameOption = 1518,
+    pairs: PairsOption = 5,
+    seconds: SecondsOption = 3.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How far the hop is from the floor: a bare copy of the same bytes, with nothing around.
+
+    \b
+    sudo tailrace bench floor --frame 1518
+
+    In turn (A B A B): the hop, as in `bench hop`, and a program that only copies frames from buffers that another
+    core has written to buffers that it reads. The ratio is the hop's cycles a packet ÷ the floor's.
+    """
+    _finish(
+        lambda: bench_floor.FloorPlan(frame, pairs, seconds, _parse_cores(cores)),
+        bench_floor.run,
+        partial(
+            comparison_table,
+            title=f"One hop beside a bare copy, {frame} B frames",
+            columns=[CYCLES, MPPS],
+            notes=[CYCLES_NOTE, "ratio: tailrace ÷ floor; 1 would be a copy and nothing else."],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def latency(
+    frame: FrameOption = 64,
+    against: AgainstOption = OVS_DPDK,
+    pairs: PairsOption = 5,
+    seconds: SecondsOption = 3.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What passing the switch costs in time: one frame at a time, and at 100 000 frames a second.
+
+    \b
+    sudo tailrace bench latency
+
+    The tester is both guests. Latency is one-way, from ring to ring, every frame timed; all must come back, once and
+    in order, or there is no figure.
+    """
+    _finish(
+        lambda: bench_latency.LatencyPlan(frame, pairs, seconds, _parse_cores(cores), against),
+        bench_latency.run,
+        partial(
+            comparison_table,
+            title=f"One-way latency through the switch, {frame} B frames, µs",
+            columns=[
+                Column(f"{load}_{figure}_us", f"{word}\n{figure}", 2)
+                for load, word in (("single", "one"), ("paced", "100k"))
+                for figure in ("p50", "p99", "p99.9")
+            ],
+            notes=["one: a frame at a time; 100k: 100 000 a second.", "ratio: tailrace ÷ ovs-dpdk; below 1 is faster."],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def scale(
+    of: Annotated[str | None, typer.Option(metavar="guests|chains|flows", help="Only this; all unless given.")] = None,
+    frame: FrameOption = 64,
+    pairs: PairsOption = 5,
+    seconds: SecondsOption = 3.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Whether a hop stays as cheap with more guests, chains or flows: the smallest and the largest in turn.
+
+    \b
+    sudo tailrace bench scale --of chains
+    sudo tailrace bench scale --json
+
+    2 and 64 guests, joined in pairs; 1 and 1000 chains with a match each, between the same two ports, for the same
+    1000 flows; 1 and 1 000 000 flows into a group of two replicas.
+    """
+    _finish(
+        lambda: bench_scale.ScalePlan(frame, pairs, seconds, _parse_cores(cores), of),
+        bench_scale.run,
+        partial(
+            comparison_table,
+            title=f"The cost of a hop by size, {frame} B frames",
+            columns=[Column("hop_cycles", "cycles"), Column("empty_poll_cycles", "empty\npoll"), MPPS],
+            notes=[
+                "cycles: TSC cycles a packet of polls that moved packets; empty poll: cycles of one that found none."
+            ],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def chain(
+    functions: Annotated[int, typer.Option(metavar="N", help="Functions in the chain: 1 to 8.")] = 1,
+    frame: FrameOption = 64,
+    against: AgainstOption = OVS_DPDK,
+    pairs: PairsOption = 5,
+    seconds: SecondsOption = 3.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A chain of functions on one machine (east/west): packets a second of all functions together.
+
+    \b
+    sudo tailrace bench chain --functions 4
+    """
+    _finish(
+        lambda: bench_chain.ChainPlan(frame, pairs, seconds, _parse_cores(cores), functions, against),
+        bench_chain.run,
+        partial(
+            comparison_table,
+            title=f"East/west through {functions} functions, {frame} B frames, saturated",
+            columns=[CYCLES, MPPS, Column("dropped", "dropped", 0)],
+            notes=[
+                CYCLES_NOTE,
+                "Mpps: delivered, the sum over all functions.",
+                *([PEER_NOTE] if against != ALONE else []),
+            ],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def tcp(
+    against: AgainstOption = OVS_DPDK,
+    pairs: PairsOption = 5,
+    seconds: SecondsOption = 5.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """TCP between two Linux network stacks through the switch, offloads passed through: iperf3's throughput.
+
+    \b
+    sudo tailrace bench tcp
+
+    Two network namespaces, each with a TAP interface; a small guest on virtio-user carries frames, checksum and
+    segmentation requests included, between the interface and the switch. Both switches have the same guests.
+    """
+    _finish(
+        lambda: bench_tcp.TcpPlan(1518, pairs, seconds, _parse_cores(cores), against),
+        bench_tcp.run,
+        partial(
+            comparison_table,
+            title="TCP between two network stacks, one connection",
+            columns=[Column("gbps", "Gbit/s", 2), Column("retransmits", "retransmits", 0)],
+            notes=["Gbit/s: payload received, as iperf3 reports it.", "ratio: tailrace ÷ ovs-dpdk."],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def idle(
+    frame: FrameOption = 64,
+    pairs: PairsOption = 3,
+    seconds: SecondsOption = 3.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What a switch costs that has nothing to do, and what a frame waits that finds it so: poll, pause and sleep.
+
+    \b
+    sudo tailrace bench idle
+    """
+    _finish(
+        lambda: bench_idle.IdlePlan(frame, pairs, seconds, _parse_cores(cores)),
+        bench_idle.run,
+        partial(
+            comparison_table,
+            title=f"An idle switch by policy, then a frame of {frame} B each 5 ms",
+            columns=[Column("cpu_percent", "CPU %"), Column("p50_us", "p50 µs"), Column("p99_us", "p99 µs")],
+            notes=["CPU: of one core, while no frame comes. Latency: one-way, waking included. ratio: sleep ÷ poll."],
+        ),
         as_json=as_json,
     )
 
@@ -102,10 +303,19 @@ def tester(
 
     It needs root, and reserves up to 272 MiB of huge pages, which it gives back.
     """
+    each_way = f"{flows} flows each way" if flows > 1 else "1 flow each way"
     _finish(
-        lambda: TesterPlan(frame, flows, pairs, seconds, _parse_cores(cores)),
+        lambda: bench_tester.TesterPlan(frame, pairs, seconds, _parse_cores(cores), flows),
         bench_tester.run,
-        tester_table,
+        partial(
+            comparison_table,
+            title=f"The tester beside testpmd, {frame} B frames, {each_way}, as fast as each can, one core",
+            columns=[Column("own_mpps", "own count", 3), Column("own_lost", "lost", 0), MPPS],
+            notes=[
+                "Mpps: frames received, both directions together, as the switch counted them for both.",
+                "own count: by the tester, whole trial; lost: sent and never received. ratio: tester ÷ testpmd.",
+            ],
+        ),
         as_json=as_json,
     )
 
@@ -133,9 +343,29 @@ def switch(
     It needs root, and reserves up to 528 MiB of huge pages, which it gives back.
     """
     _finish(
-        lambda: SwitchPlan(starts, changes, _parse_cores(cores)),
+        lambda: bench_switch.SwitchPlan(starts, changes, _parse_cores(cores)),
         bench_switch.run,
-        switch_table,
+        partial(change_table, title="What tailrace-switch costs to start and to change"),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def apply(
+    chains: Annotated[int, typer.Option(metavar="N", help="Chains that are applied at once: 1 to 4000.")] = 1000,
+    times: Annotated[int, typer.Option(metavar="N", help="How often each change is made.")] = 20,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How long a configuration takes: a thousand chains at once, and one more beside them.
+
+    \b
+    sudo tailrace bench apply
+    """
+    _finish(
+        lambda: bench_apply.ApplyPlan(chains, times, _parse_cores(cores)),
+        bench_apply.run,
+        partial(change_table, title=f"A configuration of {chains} chains"),
         as_json=as_json,
     )
 

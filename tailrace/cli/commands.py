@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from rich.console import Console
-from rich.table import Table
-
-from tailrace import up as node_up
-from tailrace.cli.output import error_line, print_json, print_line, show_finished
-from tailrace.errors import Mistake
+from tailrace.cli.output import print_json, print_line, show_finished
+from tailrace.errors import Failure, Mistake
 from tailrace.host.facts import tool_versions
 from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
 from tailrace.measure.chain import Timing, Wiring, case_name, measure
+from tailrace.measure.hop_meter import HopMeter
 from tailrace.measure.latency import Case
 from tailrace.measure.profile import Profile, capture, parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
@@ -47,73 +44,10 @@ class LatencyOptions:
     duration: str | None
     flows: int | None
     floor: bool
+    hops: bool
     runs: Path
     huge: bool
     as_json: bool
-
-
-def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
-    plan = make_plan(load_spec(spec_path), huge=huge)
-    if dry_run:
-        if as_json:
-            print_json({"plan": plan.identity, **plan.as_data()})
-        else:
-            print_line("\n".join(plan.lines()))
-        return 0
-    if not as_json:
-        print_line(plan.placement.headline)
-        sys.stdout.flush()
-    raised = node_up.bring_up(default_folder(), plan, str(spec_path.absolute()))
-    if as_json:
-        print_json({"changed": raised.changed, "notes": raised.notes, **node_up.status(default_folder())})
-        return 0
-    for note in raised.notes:
-        print_line(f"note: {note}")
-    print_line(f"{raised.said}. See `tailrace status`; end it with `tailrace down`.")
-    return 0
-
-
-def status(*, as_json: bool) -> int:
-    found = node_up.status(default_folder())
-    code = 1 if found["state"] == "broken" else 0
-    if as_json:
-        print_json(found)
-        return code
-    if found["state"] == "down":
-        print_line("Nothing is up.")
-        return 0
-    words = {"up": "Up", "broken": "BROKEN: something that should run does not (`tailrace down` clears it)"}
-    head = words.get(found["state"], f"A run is at work (process {found['owner']})")
-    print_line(f"{head}: {found['spec']}")
-    console = Console()
-    processes = Table("process", "pid", "state", box=None, pad_edge=False)
-    for process in found["processes"]:
-        processes.add_row(process["name"], str(process["pid"]), "running" if process["alive"] else "ended")
-    console.print(processes)
-    ports = Table("port", "state", "received", "sent", "drops", box=None, pad_edge=False)
-    for port in found["ports"]:
-        drops = ", ".join(f"{name.removeprefix('drop_')} {count}" for name, count in port["drops"].items())
-        state = port["state"] + (f" ({port['reason']})" if port["reason"] else "")
-        ports.add_row(port["name"], state, str(port["received_packets"]), str(port["sent_packets"]), drops or "none")
-    console.print(ports)
-    for chain in found["chains"]:
-        print_line(f"chain {chain['name']}: {' '.join(chain['ports'])}")
-    return code
-
-
-def down(*, as_json: bool) -> int:
-    lowered = node_up.take_down(default_folder())
-    if as_json:
-        print_json({"undone": lowered.undone, "problems": lowered.problems})
-    elif not lowered.undone:
-        print_line("Nothing was up.")
-    else:
-        print_line(
-            f"Down: {len(lowered.undone)} things undone, nothing of ours is left." if not lowered.problems else ""
-        )
-    for problem in lowered.problems:
-        error_line(problem)
-    return 1 if lowered.problems else 0
 
 
 def version(*, as_json: bool) -> int:
@@ -139,6 +73,8 @@ def latency(spec_path: Path | None, between: tuple[str, str] | None, options: La
         return _latency_of_spec(spec_path, options)
     if options.floor:
         raise Mistake("--floor needs a chain to leave the functions out of; expected a SPEC with it")
+    if options.hops:
+        raise Mistake("--hops needs the switch's own records; expected a SPEC with it")
     return _latency_between(between or ("", ""), options)
 
 
@@ -155,8 +91,15 @@ def _latency_of_spec(path: Path, options: LatencyOptions) -> int:
     wiring = Wiring(chain)
 
     def work(session: Session) -> None:
-        for case, timing in zip(cases, timings, strict=True):
-            measure(session, wiring, [case], timing, with_floor=options.floor)
+        if options.hops and session.node is not None:
+            session.hops = HopMeter(session.node.fabric.control)
+        try:
+            for case, timing in zip(cases, timings, strict=True):
+                measure(session, wiring, [case], timing, with_floor=options.floor)
+        finally:
+            if session.hops is not None:
+                with suppress(Failure):  # a switch that has gone has no trace either
+                    session.hops.close()
 
     request = _request(path.stem, options, path.read_text(encoding="utf-8-sig"), str(path.absolute()), "tailrace")
     _headline(plan, options.as_json)

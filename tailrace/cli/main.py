@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import bench, commands
+from tailrace.cli import bench, commands, host, observe, operate, watch
 from tailrace.cli.output import error_line, run_command
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ measure_app = typer.Typer(
 )
 app.add_typer(measure_app, name="measure")
 app.add_typer(bench.app, name="bench")
+app.add_typer(host.app, name="host")
 
 SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
@@ -35,6 +36,13 @@ HugeOption = Annotated[
     typer.Option(
         "--huge/--no-huge", help="Memory of functions and tester: 2 MiB pages, reserved and given back, or not."
     ),
+]
+KeepHugeOption = Annotated[
+    bool | None,
+    typer.Option("--huge/--no-huge", help="2 MiB pages for new functions, or not; unless given, as those that are up."),
+]
+BaseOption = Annotated[
+    int | None, typer.Option(metavar="VERSION", help="Only if this version is the one that is up (`tailrace plan`).")
 ]
 DEFAULT_RUNS = Path("runs")
 
@@ -56,12 +64,76 @@ def up(
     Up again with the same spec changes nothing, and brings back what has ended. The spec is checked first: one
     message with file, line and column if it is wrong, and nothing is started.
     """
-    raise typer.Exit(run_command(lambda: commands.up(spec, huge=huge, dry_run=dry_run, as_json=as_json)))
+    raise typer.Exit(run_command(lambda: operate.up(spec, huge=huge, dry_run=dry_run, as_json=as_json)))
+
+
+@app.command()
+def plan(spec: SpecArgument, as_json: JsonOption = False, huge: KeepHugeOption = None) -> None:
+    """Show the difference between what is up and what a spec asks for; change nothing.
+
+    \b
+    sudo tailrace plan examples/chain-of-two.yaml
+    sudo tailrace plan examples/chain-of-two.yaml --json | jq '.changes[]'
+
+    + is started or added, ~ is changed, - ends or is removed. The exit status is 0 if there is no difference, 3 if
+    there is one, 2 if the spec is wrong.
+    """
+    raise typer.Exit(run_command(lambda: operate.plan(spec, huge=huge, as_json=as_json)))
+
+
+@app.command()
+def apply(
+    spec: SpecArgument,
+    as_json: JsonOption = False,
+    huge: KeepHugeOption = None,
+    base: BaseOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Nothing is asked without a terminal.")] = False,
+) -> None:
+    """Change what is up into what a spec asks for, while frames move: whole, or not at all.
+
+    \b
+    sudo tailrace up examples/chain.yaml
+    sudo tailrace apply examples/chain-of-two.yaml
+    sudo tailrace rollback
+
+    New functions are started first, beside those that run; then the switch changes over in one step; then what is no
+    longer needed ends. Chains that stay as they are lose no frame. A function that changes is replaced by a new one,
+    and its chain loses at most the frames that were in it.
+    """
+    raise typer.Exit(run_command(lambda: operate.apply(spec, huge=huge, base=base, yes=yes, as_json=as_json)))
+
+
+@app.command()
+def rollback(as_json: JsonOption = False, base: BaseOption = None) -> None:
+    """Go back to what was up before the last apply, its functions included; once more, and that is undone.
+
+    \b
+    sudo tailrace rollback
+    """
+    raise typer.Exit(run_command(lambda: operate.rollback(base=base, as_json=as_json)))
+
+
+@app.command()
+def drain(
+    replica: Annotated[str, typer.Argument(metavar="REPLICA", help="Its name, such as fw-2 (`tailrace status`).")],
+    as_json: JsonOption = False,
+    active: Annotated[bool, typer.Option("--active", help="Give it new flows again.")] = False,
+) -> None:
+    """Give a replica of a function no new flows, so that it can be taken away when the last has ended.
+
+    \b
+    sudo tailrace drain fw-2
+    sudo tailrace status | grep 'function fw'
+    sudo tailrace drain fw-2 --active
+
+    In a spec the same is said by  replicas: {1: active, 2: draining}.  A drain can be rolled back like any change.
+    """
+    raise typer.Exit(run_command(lambda: operate.drain(replica, active=active, as_json=as_json)))
 
 
 @app.command()
 def status(as_json: JsonOption = False) -> None:
-    """Show what is up: processes, ports with their counters and drops, chains.
+    """Show what is up: processes, ports with their counters and drops, chains by hop, replicas, bridges.
 
     \b
     sudo tailrace status
@@ -69,7 +141,46 @@ def status(as_json: JsonOption = False) -> None:
 
     The exit status is 0 if all is well or nothing is up, and 1 if something that should run does not.
     """
-    raise typer.Exit(run_command(lambda: commands.status(as_json=as_json)))
+    raise typer.Exit(run_command(lambda: operate.status(as_json=as_json)))
+
+
+@app.command()
+def top(
+    as_json: JsonOption = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once, whole, and end.")] = False,
+    sort: Annotated[str, typer.Option(metavar="BY", help="name, packets or drops.")] = "name",
+    every: Annotated[str, typer.Option(metavar="TIME", help="Between two pictures: 1s.")] = "1s",
+    only: Annotated[str | None, typer.Option(metavar="TEXT", help="Ports and chains with this in the name.")] = None,
+) -> None:
+    """Watch ports, chains (hop by hop) and workers live: rates, drops, how busy, cycles a packet, bursts, sleeps.
+
+    \b
+    sudo tailrace top
+    sudo tailrace top --sort packets --every 500ms
+    sudo tailrace top --once --json | jq '.workers[] | {name, busy, cycles_a_packet}'
+
+    The keys: q ends it, s changes the order. It is read from the switch's page of counters, which costs the switch
+    nothing, and goes on when the switch is started anew. With --json, one document a line for each picture.
+    """
+    options = watch.TopOptions(as_json, once, sort, every, only)
+    raise typer.Exit(run_command(lambda: watch.top(options)))
+
+
+@app.command()
+def metrics(
+    listen: Annotated[
+        str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; port 0 is any free one.")
+    ] = "127.0.0.1:9752",
+) -> None:
+    """Serve all counters as Prometheus metrics, by port, queue, chain, hop, drop reason and worker.
+
+    \b
+    sudo tailrace metrics --listen 127.0.0.1:9752 &
+    curl -s http://127.0.0.1:9752/metrics | grep tailrace_port
+
+    The counters are read when they are scraped. It answers while no switch is up, too: tailrace_up is 0 then.
+    """
+    raise typer.Exit(run_command(lambda: watch.metrics(listen)))
 
 
 @app.command()
@@ -82,7 +193,7 @@ def down(as_json: JsonOption = False) -> None:
     Only what is on Tailrace's own record is touched; a process is ended only if its pid and start time are those on
     record. Harmless when nothing is up.
     """
-    raise typer.Exit(run_command(lambda: commands.down(as_json=as_json)))
+    raise typer.Exit(run_command(lambda: operate.down(as_json=as_json)))
 
 
 @measure_app.command()
@@ -102,6 +213,9 @@ def latency(
     floor: Annotated[
         bool, typer.Option("--floor", help="Also measure without the functions at the same rate, for their own share.")
     ] = False,
+    hops: Annotated[
+        bool, typer.Option("--hops", help="Take latency apart by hop and function, and each of the slowest frames.")
+    ] = False,
     runs: RunsOption = DEFAULT_RUNS,
     huge: HugeOption = True,
     as_json: JsonOption = False,
@@ -119,7 +233,7 @@ def latency(
 
     Options given here go before those in the spec. The run folder holds results.json, report.html and histograms.
     """
-    options = commands.LatencyOptions(frames, pcap, rate, duration, flows, floor, runs, huge, as_json)
+    options = commands.LatencyOptions(frames, pcap, rate, duration, flows, floor, hops, runs, huge, as_json)
     raise typer.Exit(run_command(lambda: commands.latency(spec, between, options)))
 
 
@@ -135,6 +249,84 @@ def demo(runs: RunsOption = DEFAULT_RUNS, huge: HugeOption = True, as_json: Json
     rate. Everything is taken down at the end.
     """
     raise typer.Exit(run_command(lambda: commands.demo(runs=runs, huge=huge, as_json=as_json)))
+
+
+MatchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--match",
+        metavar="FIELD=VALUE,...",
+        help="Only frames with all of these: vlan, inner_vlan, ethertype, source, destination, protocol, source_port, "
+        "destination_port; several --match are alternatives.",
+    ),
+]
+ControlOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--control", metavar="SOCKET", help="A switch that `tailrace up` has not started: its control socket."
+    ),
+]
+
+
+@app.command()
+def capture(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The capture file, such as voice.pcap.")],
+    port: Annotated[str | None, typer.Option(metavar="NAME", help="A port of the switch, such as tester.a.")] = None,
+    chain: Annotated[str | None, typer.Option(metavar="NAME", help="A chain: what enters and leaves it.")] = None,
+    direction: Annotated[str, typer.Option(help="in: from the port, into the chain; out: to it, out of it; both.")] = (
+        "both"
+    ),
+    match: MatchOption = None,
+    snaplen: Annotated[int, typer.Option(min=14, max=262144, help="Bytes of each frame that are kept.")] = 262144,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many frames.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="End after so long: 60s.")] = None,
+    size: Annotated[str, typer.Option(metavar="SIZE", help="The most that a file may hold.")] = "1GiB",
+    files: Annotated[
+        int | None, typer.Option(min=1, help="Go on in a new file when one is full, and keep the last so many.")
+    ] = None,
+    rotate_frames: Annotated[int | None, typer.Option(min=1, help="A file is full after so many frames.")] = None,
+    rotate_time: Annotated[str | None, typer.Option(metavar="TIME", help="A file is full after so long.")] = None,
+    buffer: Annotated[str, typer.Option(metavar="SIZE", help="Memory for frames not yet written, each worker.")] = (
+        "16MiB"
+    ),
+    control: ControlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write what a port or a chain carries to capture files, until Ctrl-C. tcpdump and Wireshark read them.
+
+    \b
+    sudo tailrace capture --port tester.a frames.pcap
+    sudo tailrace capture --chain voice --match protocol=udp,destination_port=53 --count 100 dns.pcap
+    sudo tailrace capture --port wan --size 100MiB --files 10 wan.pcap     # the last GiB, in ten files
+
+    Traffic never waits for a capture: frames that come faster than the disk takes them are counted, and told at the
+    end. Times are those of the switch, in nanoseconds.
+    """
+    options = observe.CaptureOptions(
+        port, chain, direction, tuple(match or ()), snaplen, size, files, rotate_frames, rotate_time, count, duration,
+        buffer, control, as_json,
+    )  # fmt: skip
+    raise typer.Exit(run_command(lambda: observe.capture(file, options)))
+
+
+@app.command()
+def trace(
+    match: MatchOption = None,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many frames.")] = 1,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Wait no longer than this: 10s.")] = None,
+    control: ControlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow the next frames of a match through the switch, and print every step that each takes.
+
+    \b
+    sudo tailrace trace --match protocol=icmp --count 3
+
+    Steps are: the port it enters by, the chain and hop, the replica it is pinned to, what a bridge decides, the ports
+    it leaves by, or why it is dropped. A frame that comes back from a function is followed on from there.
+    """
+    options = observe.TraceOptions(tuple(match or ()), count, duration, control, as_json)
+    raise typer.Exit(run_command(lambda: observe.trace(options)))
 
 
 @app.command()

@@ -73,10 +73,11 @@ class OvsDpdk:
 
     kind = "ovs-dpdk"
 
-    def __init__(self, launcher: Launcher, place: Place, *, nice: int = 0) -> None:
+    def __init__(self, launcher: Launcher, place: Place, *, nice: int = 0, offloads: bool = False) -> None:
         self._launcher = launcher
         self._place = place
         self._nice = nice
+        self._offloads = offloads
         self._folder = launcher.state.sockets
         self._ports: list[str] = []
         self._started: list[Process] = []
@@ -87,7 +88,7 @@ class OvsDpdk:
         if not (Path(_VSWITCHD).is_file() and shutil.which("ovs-vsctl", path=_search_path()) and _SCHEMA.is_file()):
             raise Mistake(
                 "Open vSwitch with DPDK is not installed; "
-                "install it with `sudo apt-get install openvswitch-switch-dpdk`"
+                "install it with `sudo apt-get install openvswitch-switch-dpdk`, or measure without it: --against none"
             )
 
     def version(self) -> dict[str, str]:
@@ -115,6 +116,7 @@ class OvsDpdk:
             "dpdk-socket-limit": memory,
             "dpdk-lcore-mask": hex(1 << control),
             "pmd-cpu-mask": hex(1 << self._place.core),
+            "userspace-tso-enable": str(self._offloads).lower(),
         }
         self._configure(
             "--no-wait",

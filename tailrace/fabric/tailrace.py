@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tailrace.control import IN_USE, INVALID_PARAMS, UNKNOWN, Control, ControlError, ControlLost, connect_when_ready
+from tailrace.control import (
+    CONFLICT,
+    IN_USE,
+    INVALID_PARAMS,
+    UNKNOWN,
+    Control,
+    ControlError,
+    ControlLost,
+    connect_when_ready,
+)
 from tailrace.errors import Failure, Mistake
 from tailrace.fabric.base import PortState
+from tailrace.fabric.config import SECTIONS, Config
+from tailrace.fabric.confine import confine
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
 from tailrace.host.process import Limits
@@ -28,6 +40,22 @@ class SwitchOptions:
     backpressure_us: int
     idle: str
     pci: bool = False
+    keep: tuple[str, ...] = ()
+    """Capabilities that the device ports need (capabilities(7), in small letters and without CAP_)."""
+    cores: tuple[int, ...] = ()
+    """One worker on each; the place's own core if none is named."""
+    user: str | None = None
+    """Whom the switch becomes once it runs: NAME or UID:GID; None: a number that is nobody's."""
+    groups: tuple[str, ...] = ()
+    """Those that sockets are given to."""
+
+
+class Refused(Mistake):
+    """The switch takes none of a configuration: `message` begins with the key at fault."""
+
+
+class Conflict(Mistake):
+    """Somebody else changed the configuration first."""
 
 
 class TailraceFabric:
@@ -49,18 +77,21 @@ class TailraceFabric:
             state.add(FilePath(str(path)))
         options = self._options
         argv = [str(program), "--control", str(state.control), "--page", str(state.page)]
-        argv += ["--core", str(options.place.core), "--idle", options.idle]
+        argv += ["--cores", ",".join(map(str, options.cores or (options.place.core,))), "--idle", options.idle]
         argv += ["--backpressure-us", str(options.backpressure_us)]
         if options.pci:
             argv.append("--pci")
+        argv += confine(state, options.keep, options.user)
+        if options.groups:
+            argv += ["--groups", ",".join(options.groups)]
         self._process = self._launcher.start(SWITCH, argv, Limits(cpus=options.place.cpus, nice=options.place.nice))
         self._connect()
 
     def attach(self) -> None:
         """Takes up a switch that runs already. Raises Failure if it does not answer."""
         found = [process for process in self._launcher.state.processes() if process.name == SWITCH]
-        if not found:
-            raise Failure("the switch is not running; run `tailrace down` and `tailrace up SPEC`")
+        if not found or not found[0].id.alive():
+            raise Failure("the switch is not running; bring everything back with `tailrace up SPEC`")
         self._process = found[0]
         self._connect()
 
@@ -83,28 +114,62 @@ class TailraceFabric:
             raise Failure("the switch was not started")
         return self._control
 
-    def add_guest_port(self, name: str, path: Path) -> None:
-        self._launcher.state.add(FilePath(str(path)))
+    # --- configuration ---------------------------------------------------------------------------------------------
+
+    def configuration(self) -> tuple[int, Config]:
+        """The version and the whole configuration that runs."""
+        answer = self.control.call("config.get")
+        return int(answer["version"]), dict(answer["config"])
+
+    def check(self, config: Config, base: int | None = None) -> None:
+        """Asks whether a configuration would be taken; changes nothing. Raises Refused or Conflict."""
+        self._ask("config.plan", base, config=config)
+
+    def configure(self, config: Config, base: int | None = None) -> int:
+        """Makes the whole configuration this one, or changes nothing and raises Refused or Conflict.
+
+        With `base`, only if that version is the current one. Returns the new version.
+        """
+        return int(self._ask("config.apply", base, config=config)["version"])
+
+    def apply(self, patch: Config, base: int | None = None) -> int:
+        """The same with a JSON merge patch (RFC 7386): only what it names changes, None takes away."""
+        return int(self._ask("config.apply", base, patch=patch)["version"])
+
+    def _ask(self, method: str, base: int | None, **params: Any) -> Any:
         try:
-            self.control.call("port.add", name=name, kind="guest", path=str(path), mode="server")
+            return self.control.call(method, **params, **({} if base is None else {"base": base}))
         except ControlError as error:
-            raise _worded(error, f"port {name}", f"remove {path} if nothing uses it") from None
+            if error.code == CONFLICT:
+                raise Conflict(f"{error}; look again with `tailrace plan SPEC`") from None
+            names_a_key = str(error).partition(".")[0] in SECTIONS
+            if names_a_key or error.code in (IN_USE, INVALID_PARAMS, UNKNOWN):
+                raise Refused(str(error)) from None
+            raise
+
+    # --- ports and pairs, for who joins ports by hand ----------------------------------------------------------------
+
+    def add_guest_port(self, name: str, path: Path, mode: str = "server") -> None:
+        self._launcher.state.add(FilePath(str(path)))
+        self.apply({"ports": {name: {"kind": "guest", "path": str(path), "mode": mode}}})
 
     def add_device_port(self, name: str, uri: str) -> None:
-        try:
-            self.control.call("port.add", name=name, kind="device", device=uri)
-        except ControlError as error:
-            raise _worded(error, f"port {name} ({uri})", "see what else uses the device") from None
+        self.apply({"ports": {name: {"kind": "device", "device": uri}}})
 
     def wire(self, chain: str, ports: Sequence[str]) -> None:
-        self.control.call("chain.set", name=chain, ports=list(ports))
+        wanted, functions = chain_through(ports)
+        self.apply({"functions": functions, "chains": {chain: wanted}})
 
     def unwire(self, chain: str) -> None:
-        try:
-            self.control.call("chain.remove", name=chain)
-        except ControlError as error:
-            if error.code != UNKNOWN:
-                raise
+        _, config = self.configuration()
+        gone = config.get("chains", {}).pop(chain, None)
+        if gone is None:
+            return
+        kept = {function for other in config["chains"].values() for function in other.get("through", ())}
+        functions = {name: None for name in gone.get("through", ()) if name not in kept}
+        self.apply({"chains": {chain: None}, "functions": functions})
+
+    # --- looking -----------------------------------------------------------------------------------------------------
 
     def ports(self) -> list[PortState]:
         return port_states(self.control, self._page)
@@ -123,13 +188,17 @@ class TailraceFabric:
         answer = self.control.call("version")
         return {answer["program"]: answer["version"], "dpdk": answer["dpdk"]}
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Leaves the switch running."""
         if self._control is not None:
             self._control.close()
             self._control = None
         if self._page is not None:
             self._page.close()
             self._page = None
+
+    def stop(self) -> None:
+        self.close()
         if self._process is not None:
             problem = self._launcher.state.undo(self._process)
             self._process = None
@@ -137,18 +206,20 @@ class TailraceFabric:
                 raise Failure(problem)
 
 
+def chain_through(ports: Sequence[str]) -> tuple[Config, Config]:
+    """A chain, and the functions that it goes through, from all their ports in order: each function has two of them."""
+    inner = ports[1:-1]
+    functions = {}
+    for left, right in zip(inner[::2], inner[1::2], strict=True):
+        name, _, _ = left.rpartition(".")
+        functions[name or f"{left}-{right}"] = {"replicas": {"only": {"left": left, "right": right}}}
+    return {"from": ports[0], "through": list(functions), "to": ports[-1]}, functions
+
+
 def port_states(control: Control, page: Page | None) -> list[PortState]:
     """All ports of a running switch, with their counters from its page."""
-    counters = {slot.name: slot.counters for slot in (page.slots() if page else []) if slot.kind == "port"}
+    counters = page.ports() if page else {}
     return [
         PortState(entry["name"], entry["state"], entry.get("reason"), counters.get(entry["name"], {}))
         for entry in control.call("port.list")
     ]
-
-
-def _worded(error: ControlError, what: str, hint: str) -> Failure | Mistake:
-    if error.code == IN_USE:
-        return Mistake(f"{what}: {error}; {hint}")
-    if error.code == INVALID_PARAMS:
-        return Mistake(f"{what}: {error}")
-    return Failure(f"{what}: {error}")

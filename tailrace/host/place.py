@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.errors import Mistake
@@ -50,18 +50,23 @@ class Placement:
     """The plan for every poller."""
 
     switch: Place
+    """Where its control threads and its first worker run."""
     tester: Place | None
     functions: dict[str, Place]
     oversubscribed: bool
     pollers: int
     cores: int
+    workers: tuple[int, ...] = ()
+    """The cores of the switch's workers."""
 
     @property
     def headline(self) -> str:
         """The first line of output: how pollers and cores stand to each other."""
         if not self.oversubscribed:
-            return f"{self.pollers} pollers on {self.cores} cores: each polls on a core of its own."
-        shared = self.tester.core if self.tester else next(iter(self.functions.values())).core
+            pollers = "1 poller" if self.pollers == 1 else f"{self.pollers} pollers"
+            return f"{pollers} on {self.cores} cores: each polls on a core of its own."
+        places = [*([self.tester] if self.tester else []), *reversed(self.functions.values())]
+        shared = places[0].core if places else self.switch.core
         real_time = any(place.priority for place in self.functions.values())
         how = (
             f"at real-time priority {FUNCTION_PRIORITY}"
@@ -69,8 +74,9 @@ class Placement:
             else "at ordinary priority (real-time was refused)"
         )
         who = "the tester and the functions share" if self.tester else "the functions share"
+        has = f"core {self.switch.core}" if len(self.workers) < 2 else f"cores {', '.join(map(str, self.workers))}"
         return (
-            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. The switch has core {self.switch.core} "
+            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. The switch has {has} "
             f"alone, {who} core {shared}; functions are interrupt-driven {how}."
         )
 
@@ -106,38 +112,89 @@ def place(
     *,
     tester: bool,
     real_time: bool,
+    workers: int = 1,
+    cores: Sequence[int] = (),
 ) -> Placement:
     """The placement of the switch, the tester (where there is one) and the functions on `cpus`.
 
-    `real_time` says whether this process may use real-time priorities.
+    The switch has so many `workers`, or one on each of `cores`, which must be among `cpus`. `real_time` says whether
+    this process may use real-time priorities.
     """
     if not cpus:
         raise Mistake("no CPU is allowed; give this process at least one, for instance with taskset")
     order = _best_first(cpus)
-    count = 1 + int(tester) + len(functions)
+    workers = len(cores) or workers
+    count = workers + int(tester) + len(functions)
     numbers = [cpu.number for cpu in order]
-    if count <= len(numbers):
+    others = [number for number in numbers if number not in cores]
+    if count - len(cores) <= len(others):
         # The first CPU also serves Linux's own work, so it goes to nobody as long as there are enough.
-        spare = numbers[:-count]
-        chosen = numbers[len(numbers) - count :]
+        wanted = count - len(cores)
+        spare, chosen = others[: len(others) - wanted], others[len(others) - wanted :]
         control = tuple(sorted(spare)) if spare else (numbers[0],)
         nice = POLLER_NICE if spare else 0
-        places = [Place(core, tuple(sorted({core, *control})), nice=nice) for core in chosen]
-        switch, rest = places[0], places[1:]
-        if not spare:  # the last in the list is the switch's: Linux's own work goes to the first
-            switch, rest = places[-1], places[:-1]
-        own_tester = rest.pop(0) if tester else None
-        return Placement(switch, own_tester, dict(zip(functions, rest, strict=False)), False, count, len(numbers))
-    switch_core, shared = numbers[-1], numbers[0]
-    interrupt = Place(shared, (shared,), "interrupt", FUNCTION_PRIORITY if real_time else None, nice=0)
+        if cores:
+            own, rest = list(cores), chosen
+        elif spare:
+            own, rest = chosen[:workers], chosen[workers:]
+        else:  # the last in the list are the switch's: Linux's own work goes to the first
+            own, rest = chosen[len(chosen) - workers :], chosen[: len(chosen) - workers]
+        switch = Place(own[0], tuple(sorted({*own, *control})), nice=nice)
+        places = [Place(core, tuple(sorted({core, *control})), nice=nice) for core in rest]
+        own_tester = places.pop(0) if tester else None
+        placed = dict(zip(functions, places, strict=False))
+        return Placement(switch, own_tester, placed, False, count, len(numbers), tuple(own))
+    own = list(cores) or numbers[max(len(numbers) - workers, 0) :]
+    shared = next((number for number in numbers if number not in own), numbers[0])
     return Placement(
-        Place(switch_core, tuple(sorted({switch_core, shared})), nice=0),
+        Place(own[0], tuple(sorted({*own, shared})), nice=0),
         Place(shared, (shared,), nice=0) if tester else None,
-        dict.fromkeys(functions, interrupt),
+        dict.fromkeys(functions, _interrupt(shared, real_time=real_time)),
         True,
         count,
         len(numbers),
+        tuple(own),
     )
+
+
+def _interrupt(core: int, *, real_time: bool) -> Place:
+    """A place that is shared: sleeps until there is something to do, and then goes first."""
+    return Place(core, (core,), "interrupt", FUNCTION_PRIORITY if real_time else None, nice=0)
+
+
+def keep_places(
+    old: Placement, cpus: Sequence[Cpu], functions: Sequence[str], *, tester: bool, real_time: bool
+) -> Placement:
+    """A placement for a changed set of functions in which whoever stays, stays where it is.
+
+    New pollers get the CPUs that nobody has; where these do not suffice, new functions share one.
+    """
+    numbers = [cpu.number for cpu in _best_first(cpus)]
+    kept = {name: old.functions[name] for name in functions if name in old.functions}
+    new = [name for name in functions if name not in kept]
+    taken = {*old.workers, *(each.core for each in kept.values()), *([old.tester.core] if old.tester else [])}
+    free = [number for number in numbers if number not in taken]
+    own_tester = old.tester if tester else None
+    wanted = len(new) + int(tester and own_tester is None)
+    shares = old.oversubscribed or wanted > len(free)
+    shared = old.tester.core if old.tester else next((core for core in numbers if core not in old.workers), numbers[0])
+    if wanted and old.oversubscribed:
+        shared = next((each.core for each in kept.values()), shared)
+    chosen = [] if shares else free[len(free) - wanted :]
+    control = {number for number in free if number not in chosen} or {numbers[0]}
+    if tester and own_tester is None:
+        own_tester = Place(chosen.pop(0), (), nice=0) if chosen else Place(shared, (shared,), nice=0)
+        own_tester = replace(own_tester, cpus=tuple(sorted({own_tester.core, *control})))
+    places = {
+        name: Place(chosen.pop(0), (), nice=0) if chosen else _interrupt(shared, real_time=real_time) for name in new
+    }
+    placed = {
+        name: replace(each, cpus=tuple(sorted({each.core, *control}))) if not each.cpus else each
+        for name, each in places.items()
+    }
+    count = max(len(old.workers), 1) + int(tester) + len(functions)
+    ordered = {name: {**kept, **placed}[name] for name in functions}
+    return Placement(old.switch, own_tester, ordered, shares, count, len(numbers), old.workers)
 
 
 def place_tester(cpus: Sequence[Cpu]) -> Place:

@@ -14,6 +14,8 @@ _FOLDERS = {
     "tailrace-vnf": "vnf",
     "tailrace-tester": "tester",
     "tailrace-core-to-core": "bench",
+    "tailrace-floor": "bench",
+    "tailrace-tap-guest": "bench",
 }
 _PACKAGES = {
     "bwrap": "bubblewrap",

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
 from tailrace.host.process import ProcessId, descendants, end, identify
+from tailrace.host.programs import system_program
 
 FORMAT = 1
 ENVIRONMENT = "TAILRACE_STATE"
@@ -126,6 +127,21 @@ class Cgroup(Thing):
 
 
 @dataclass(frozen=True)
+class Namespace(Thing):
+    """A network namespace, with the interfaces in it."""
+
+    kind = "namespace"
+    name: str
+
+    def undo(self) -> str | None:
+        if not Path("/run/netns", self.name).exists():
+            return None
+        command = [system_program("ip"), "netns", "delete", self.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return None if done.returncode == 0 else f"network namespace {self.name}: {done.stderr.strip()}"
+
+
+@dataclass(frozen=True)
 class Offloads(Thing):
     """Offloads of a Linux interface that were switched, as they were before."""
 
@@ -144,7 +160,9 @@ class Offloads(Thing):
         return None
 
 
-_KINDS: dict[str, type[Thing]] = {kind.kind: kind for kind in (Process, FilePath, HugePages, Cgroup, Offloads)}
+_KINDS: dict[str, type[Thing]] = {
+    kind.kind: kind for kind in (Process, FilePath, HugePages, Cgroup, Namespace, Offloads)
+}
 
 
 @dataclass
@@ -159,6 +177,14 @@ class Record:
     spec: str = ""
     complete: bool = False
     """Everything of the plan has started."""
+    instances: dict[str, int] = field(default_factory=dict)
+    """Which instance of a function runs, where it is not the first (`tailrace.fabric.config`)."""
+    version: int = 0
+    """The version of the switch's configuration that this plan was made into."""
+    previous: dict[str, Any] | None = None
+    """What `tailrace rollback` goes back to: `plan` and `spec`."""
+    changing: dict[str, Any] | None = None
+    """A change at work: `plan`, `spec`, `instances`, `config`, and the processes and ports that it began with."""
     things: list[Thing] = field(default_factory=list)
 
 
@@ -196,17 +222,17 @@ class State:
 
     @property
     def control(self) -> Path:
-        return self.folder / "switch.control"
+        return self.sockets / "switch.control"
 
     @property
     def page(self) -> Path:
-        return self.folder / "switch.page"
+        return self.sockets / "switch.page"
 
     # --- the record ------------------------------------------------------------------------------------------------
 
-    def add(self, thing: Thing) -> None:
-        """Puts a thing on record; to be called before it is made."""
-        self.record.things.append(thing)
+    def add(self, *things: Thing) -> None:
+        """Puts things on record; to be called before they are made."""
+        self.record.things.extend(things)
         self.save()
 
     def undo(self, thing: Thing) -> str | None:
@@ -239,6 +265,10 @@ class State:
             "owner": asdict(self.record.owner) if self.record.owner else None,
             "spec": self.record.spec,
             "complete": self.record.complete,
+            "instances": self.record.instances,
+            "version": self.record.version,
+            "previous": self.record.previous,
+            "changing": self.record.changing,
             "plan": self.record.plan,
             "things": [{"kind": thing.kind, **asdict(thing)} for thing in self.record.things],
         }
@@ -292,6 +322,10 @@ def _load(folder: Path) -> Record:
         owner=ProcessId(**owner) if owner else None,
         spec=document["spec"],
         complete=document["complete"],
+        instances=document.get("instances", {}),
+        version=document.get("version", 0),
+        previous=document.get("previous"),
+        changing=document.get("changing"),
         plan=document["plan"],
         things=things,
     )

@@ -39,11 +39,7 @@ class Wiring:
         """Leads the chain through its first `functions` functions."""
         if session.node is None:
             return
-        session.node.fabric.wire(self.chain.name, self.ports(functions))
-
-    def ports(self, functions: int) -> list[str]:
-        inner = self.chain.ports[1:-1][: 2 * functions]
-        return [self.chain.ports[0], *inner, self.chain.ports[-1]]
+        session.node.lead(self.chain.name, self.chain.through[:functions])
 
 
 @dataclass(frozen=True)

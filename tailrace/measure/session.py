@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,13 +21,14 @@ from tailrace.host import hugepages
 from tailrace.host.facts import host_facts, tool_versions
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
-from tailrace.host.process import identify
+from tailrace.host.process import identify, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import State, hold
+from tailrace.measure.hop_meter import LOOK, HopMeter
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
 from tailrace.node import Node, quietly, reserve_pages, why_ended
-from tailrace.plan import TESTER_BUFFERS_MIB, Plan, identity_of
+from tailrace.plan import TESTER_BUFFERS_MIB, Plan
 from tailrace.report.html import write_report
 from tailrace.results import ResultError, Run, RunFolder
 from tailrace.spec.model import TESTER_ENDS
@@ -70,6 +70,8 @@ class Session:
     node: Node | None = None
     report: Reporter = field(default_factory=Silent)
     stage_seconds: float = 0.0
+    hops: HopMeter | None = None
+    """Where latency is taken apart by hop."""
 
     def stage(self, label: str, seconds: float) -> None:
         """Begins a part of the work that is expected to take so long."""
@@ -79,32 +81,32 @@ class Session:
     def measure(self, streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
         """One trial, watched (`latency.Measurer`)."""
         before = self.stage_seconds
+        more = self.hops.begin(streams, seconds) if self.hops else None
+
+        def watch() -> None:
+            self.check()
+            if self.hops:
+                self.hops.look(self.tester.control)
+
         try:
             result = self.tester.trial(
                 streams,
                 seconds,
                 wait=wait,
-                watch=self.check,
+                watch=watch,
                 progress=lambda done: self.report.advance(label, before + done),
                 # Enough intervals for a curve over time, and no more than a reader can use.
                 interval=max(0.05, seconds / 600),
+                more=more,
+                **({"pace": LOOK} if self.hops else {}),
             )
+            if self.hops:
+                result["hops"] = self.hops.end(self.tester.control, result)
         except Stopped as stopped:
             with undisturbed():
                 raise Stopped(_cause(_first_fault(self.node, stopped)), stopped.result) from stopped
         self.stage_seconds = before + seconds + wait
         return result
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the block has ended: taking down is not to be cut short."""
-    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 def _cause(error: BaseException) -> TailraceError:
@@ -192,14 +194,14 @@ def run_on_node(
 def _on_what_is_up(
     request: Request, state: State, plan: Plan, work: Callable[[Session], None], report: Reporter
 ) -> Finished:
-    node = Node.of(state, plan, logs=state.logs, tied=True)
+    node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=True)
     node.attach()
     folder = _new_folder(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes)
     before = list(state.record.things)
     error = _attempt(lambda: _with_tester(node, folder, work, report), node)
     with undisturbed():
-        for chain in plan.chains:
-            quietly(lambda chain=chain: node.fabric.wire(chain.name, chain.ports))  # type: ignore[misc]
+        for chain in (each for each in plan.chains if each.tested):
+            quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
         for thing in reversed([each for each in state.record.things if each not in before]):
             state.undo(thing)
         for log in state.logs.glob("*.log"):
@@ -291,13 +293,18 @@ def _is_up(state: State, plan: Plan) -> bool:
     record = state.record
     if not record.things:
         return False
-    if record.purpose == "up" and record.complete and identity_of(record.plan) == plan.identity:
+    if record.purpose == "up" and record.complete and _same_plan(record.plan, plan):
         dead = [process.name for process in state.processes() if not process.id.alive()]
         if not dead:
             return True
         raise Mistake(f"{dead[0]} of what is up has ended; run `tailrace up {record.spec}` to bring it back")
     what = f"another plan ({record.spec}) is up" if record.purpose == "up" else "a crashed run has left something"
     raise Mistake(f"{what}; run `tailrace down` first")
+
+
+def _same_plan(up: dict[str, Any], plan: Plan) -> bool:
+    old = Plan.read(up)
+    return plan.settled_as(old).identity == old.identity
 
 
 def _first_fault(node: Node | None, problem: BaseException) -> BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,17 @@ class Tester:
         watch: Callable[[], None],
         progress: Callable[[float], None] = lambda _: None,
         interval: float = 0.1,
+        pace: float = 0.25,
+        more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One whole trial; returns the tester's result.
 
-        `watch` is called a few times a second and raises if something that the trial depends on has broken;
+        `watch` is called every `pace` seconds and raises if something that the trial depends on has broken;
         `progress` with the seconds done. Raises Stopped, with what was measured, if anything cuts the trial short.
         """
-        self.begin(streams, seconds, wait=wait, interval=interval, watch=watch)
+        self.begin(streams, seconds, wait=wait, interval=interval, watch=watch, more=more)
         try:
-            self._wait_for_end(seconds, wait, watch, progress)
+            self._wait_for_end(seconds, wait, watch, progress, pace)
             result: dict[str, Any] = self.control.call("trial.result")
             return result
         except (Exception, KeyboardInterrupt) as error:
@@ -106,10 +108,13 @@ class Tester:
         wait: float,
         watch: Callable[[], None] = lambda: None,
         interval: float = 0.1,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Starts a trial and leaves it running, to be ended by `cut_short` or by itself."""
+        """Starts a trial and leaves it running, to be ended by `cut_short` or by itself; `more` are further params."""
         try:
-            self.control.call("trial.start", duration=seconds, wait=wait, interval=interval, streams=streams)
+            self.control.call(
+                "trial.start", duration=seconds, wait=wait, interval=interval, streams=streams, **(more or {})
+            )
         except ControlError as error:
             if error.code == INVALID_PARAMS:
                 raise Mistake(f"the tester refuses the traffic: {error}") from None
@@ -117,7 +122,12 @@ class Tester:
             raise Failure(f"the tester cannot start: {error}") from None
 
     def _wait_for_end(
-        self, seconds: float, wait: float, watch: Callable[[], None], progress: Callable[[float], None]
+        self,
+        seconds: float,
+        wait: float,
+        watch: Callable[[], None],
+        progress: Callable[[float], None],
+        pace: float,
     ) -> None:
         # The tester's thread may share this process's core: look as seldom as a person would notice.
         began = time.monotonic()
@@ -126,7 +136,7 @@ class Tester:
             elapsed = time.monotonic() - began
             left = seconds + wait - elapsed
             # A short trial is asked for only when it should have ended.
-            time.sleep(max(min(left, 0.25), 0.005))
+            time.sleep(max(min(left, pace), 0.005))
             watch()
             progress(min(time.monotonic() - began, seconds + wait))
             if left > 0.3:

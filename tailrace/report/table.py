@@ -22,6 +22,8 @@ from tailrace.report.figures import (
     verdict,
     warnings,
 )
+from tailrace.report.hops import TITLES, tables
+from tailrace.report.hops import Table as HopTable
 from tailrace.results.model import Run, Trial
 
 
@@ -38,6 +40,8 @@ def print_run(run: Run, console: Console | None = None) -> None:
     console.print(table(run, console))
     for text in READING:
         console.print(Text(text, style="dim"))
+    for hops in tables(run):
+        _print_hops(hops, console)
     for text in told:
         console.print(Text(text, style="yellow"))
     clean = run.valid and not any(trial.total(field) for trial in run.trials for field in FAULTS)
@@ -74,6 +78,20 @@ def _table(trials: Sequence[Trial], columns: Sequence[Column]) -> Table:
         cells = [_cell(column, trial) for column in columns]
         made.add_row(*cells, style=None if trial.valid else "red", end_section=last)
     return made
+
+
+def _print_hops(hops: HopTable, console: Console) -> None:
+    console.print(Text(hops.heading, style="bold"))
+    for titles, rows in ((TITLES, hops.rows), (hops.slow_titles, hops.slow_rows)):
+        if not rows:
+            continue
+        made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+        for number, title in enumerate(titles):
+            made.add_column(title, justify="left" if number == 0 else "right")
+        for row in rows:
+            made.add_row(*(Text(cell) for cell in row))
+        console.print(made)
+    console.print(Text(hops.remark, style="dim"))
 
 
 def _cell(column: Column, trial: Trial) -> Text:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
@@ -74,6 +74,41 @@ class HistogramReference(Record):
     tag: str = Field(description="The tag of the line in the log.")
 
 
+class HopPart(Record):
+    """One part of the way that frames take: from where it changes hands to where it does so next."""
+
+    kind: Literal["ring", "switch", "function"] = Field(
+        description="ring: waiting in a ring at either end; switch: being copied; function: with a function, from its "
+        "receive ring to its transmit ring."
+    )
+    name: str = Field(min_length=1, description="The function's name, or from where to where.")
+    share: Amount = Field(description="Its part of the mean latency; all parts add up to 1.")
+    latency_us: Latency = Field(description="Time spent in it in µs, over the sampled frames.")
+    histogram: HistogramReference | None = Field(description="The whole distribution.")
+
+
+class SlowFrame(Record):
+    """Where one slow frame's time went."""
+
+    sequence: Count = Field(description="Its sequence number in its stream.")
+    latency_us: Amount = Field(description="Its latency in µs.")
+    parts: tuple[str, ...] = Field(description="Names of the parts of its way.")
+    parts_us: tuple[Amount, ...] = Field(description="Time in each part in µs; they add up to its latency.")
+
+
+class Hops(Record):
+    """Latency taken apart by hop and function, from the tester's records and the switch's hop trace."""
+
+    frames: Count = Field(description="Frames in the sample: every n-th of the direction's streams.")
+    left_out: Count = Field(description="Sampled frames that were not traced whole, or took another way than most.")
+    average_us: Amount = Field(description="Mean latency of the sample in µs; the means of the parts add up to it.")
+    parts: tuple[HopPart, ...] = Field(description="The parts of the way in their order.")
+    slowest: tuple[SlowFrame, ...] = Field(description="The slowest frames of the trial, the slowest first.")
+    slowest_untraced: Count = Field(
+        description="Frames among the trial's slowest whose records the switch had overwritten before they were read."
+    )
+
+
 class Traffic(Record):
     """Counts, rates and latency of frames that went one way."""
 
@@ -117,6 +152,7 @@ class Direction(Traffic):
     streams: tuple[Traffic, ...] = Field(
         default=(), description="The streams this direction is the sum of; empty where it is a single stream."
     )
+    hops: Hops | None = Field(default=None, description="Latency by hop and function; null unless it was asked for.")
 
 
 class Share(Record):

@@ -99,6 +99,7 @@ class RunFolder:
     ) -> Trial:
         """Keep the tester's trial.result and return the trial it makes, with its share if its floor was measured.
 
+        Where the result has "hops", each direction's is kept with it (`Joined` by the direction's name).
         Rates are frames a second in each direction; the floor is the last valid trial of the profile with no functions.
         A trial that is not valid makes the run invalid too. Raises ResultError if the result cannot be understood or
         the name is taken, OSError if it cannot be written; what was kept before stays.
@@ -114,6 +115,7 @@ class RunFolder:
             no_loss_pps=no_loss_pps,
             rate_fraction=rate_fraction,
             log=self._new_log(name),
+            hops=result.get("hops"),
         )
         trial = measured.trial
         floor = self._floor(profile) if functions else None

@@ -14,9 +14,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tailrace.results import histogram as hdr
+from tailrace.results.hops import Joined
 from tailrace.results.model import (
     Direction,
     HistogramReference,
+    Hops,
     Interval,
     Latency,
     ResultError,
@@ -98,11 +100,13 @@ def from_trial_result(
     no_loss_pps: float | None = None,
     rate_fraction: float | None = None,
     log: str | None = None,
+    hops: Mapping[str, Joined] | None = None,
 ) -> Measured:
     """Return the trial in the tester's `result`, whose histograms will lie in `log` (a path in the run folder).
 
     `offered_pps` and `no_loss_pps` are frames a second in each direction. Streams that go the same way are one
-    direction: counts and rates are summed, histograms merged. Raises ResultError if the result lacks something or its
+    direction: counts and rates are summed, histograms merged. `hops` has what is known of a direction's parts, by its
+    name. Raises ResultError if the result lacks something or its
     histogram contradicts itself.
     """
     try:
@@ -117,7 +121,7 @@ def from_trial_result(
         ways.setdefault((stream.from_, stream.to), []).append(stream)
     histograms: dict[str, hdr.Histogram] = {}
     try:
-        directions = [_direction(streams, parsed.duration, log, histograms) for streams in ways.values()]
+        directions = [_direction(streams, parsed.duration, log, histograms, hops or {}) for streams in ways.values()]
     except ResultError as error:
         raise ResultError(f"the tester's result of {name}: {error}") from error
     faults = ["stopped before its end"] if parsed.stopped else []
@@ -169,7 +173,13 @@ def file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:100] or "unnamed"
 
 
-def _direction(streams: list[_Stream], duration: float, log: str, histograms: dict[str, hdr.Histogram]) -> Direction:
+def _direction(
+    streams: list[_Stream],
+    duration: float,
+    log: str,
+    histograms: dict[str, hdr.Histogram],
+    hops: Mapping[str, Joined],
+) -> Direction:
     name = f"{streams[0].from_}-to-{streams[0].to}"
     parts = [hdr.from_tester(stream.latency.model_dump()) for stream in streams]
     whole = hdr.merge(parts)
@@ -197,8 +207,19 @@ def _direction(streams: list[_Stream], duration: float, log: str, histograms: di
         latency_us=whole.latency(),
         histogram=_reference(log, _keep(name, whole, histograms)),
         intervals=_intervals(streams),
+        hops=_hops(name, hops.get(name), log, histograms),
         streams=tuple(described) if len(streams) > 1 or streams[0].name != name else (),
     )
+
+
+def _hops(name: str, joined: Joined | None, log: str, histograms: dict[str, hdr.Histogram]) -> Hops | None:
+    if joined is None:
+        return None
+    parts = []
+    for number, (part, histogram) in enumerate(zip(joined.hops.parts, joined.histograms, strict=True)):
+        tag = _keep(f"{name}.part-{number}-{part.name}", histogram, histograms)
+        parts.append(part.model_copy(update={"histogram": _reference(log, tag)}))
+    return joined.hops.model_copy(update={"parts": tuple(parts)})
 
 
 def _traffic(stream: _Stream, histogram: hdr.Histogram, duration: float, log: str, tag: str | None) -> Traffic:

@@ -10,17 +10,44 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tailrace.spec import units
-from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Device, Fabric, Function, Hop, Latency, Spec, Test
-from tailrace.spec.position import Document, Location, Position, SpecError, parse_document, read_document
+from tailrace.spec.check import cross_check
+from tailrace.spec.model import (
+    Bridge,
+    Chain,
+    Device,
+    Fabric,
+    Function,
+    Hop,
+    Latency,
+    Match,
+    Member,
+    Mirror,
+    Port,
+    PortRate,
+    Socket,
+    Spec,
+    Test,
+    Trace,
+)
+from tailrace.spec.position import Document, Location, SpecError, parse_document, read_document
 
 #: The model that a location in the spec belongs to; `None` stands for any name or index.
 _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     ((), Spec),
     (("fabric",), Fabric),
+    (("ports", None), Port),
+    (("ports", None, "device"), Device),
+    (("ports", None, "socket"), Socket),
+    (("ports", None, "rate"), PortRate),
     (("functions", None), Function),
     (("chains", None), Chain),
+    (("chains", None, "match", None), Match),
     (("chains", None, "path", None), Hop),
     (("chains", None, "path", None, "device"), Device),
+    (("bridges", None), Bridge),
+    (("bridges", None, "ports", None), Member),
+    (("mirrors", None), Mirror),
+    (("trace",), Trace),
     (("tests", None), Test),
     (("tests", None, "latency"), Latency),
 ]
@@ -28,7 +55,13 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
 
 def load_spec(path: Path) -> Spec:
     """Reads and checks a spec; raises `SpecError` for the first thing wrong with it, in the order of the file."""
-    return _check(read_document(path))
+    return load_located(path)[0]
+
+
+def load_located(path: Path) -> tuple[Spec, Document]:
+    """The same with the document, which knows where everything stands, for what is found out later."""
+    document = read_document(path)
+    return _check(document), document
 
 
 def parse_spec(text: str, name: str) -> Spec:
@@ -45,7 +78,7 @@ def _check(document: Document) -> Spec:
         # A misspelt key is also a missing one: the misspelling is what the user needs to hear about.
         found = [(details["type"] == "missing", _explain(document, details)) for details in error.errors()]
         raise min(found, key=lambda each: (each[0], each[1].position))[1] from None
-    problems = list(_cross_check(document, spec))
+    problems = cross_check(document, spec)
     if problems:
         raise min(problems, key=lambda each: each.position)
     return spec
@@ -111,13 +144,17 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         message = f"{value} is unknown in {_shown(written)}; expected {details['ctx']['expected']}"
     elif kind == "string_pattern_mismatch" and details["loc"][-1] == "[key]":
         position = document.key(written)
-        message = (
-            f"{details['input']!r} cannot be a name; "
-            "expected small letters, digits and hyphens, a letter first, 24 at most"
-        )
+        words = "small letters, digits and hyphens, a letter first, 24 at most"
+        if _names_ports(location):
+            words += "; or tester.a, tester.b, FUNCTION.0 or FUNCTION.1"
+        message = f"{details['input']!r} cannot be a {'port' if _names_ports(location) else 'name'}; expected {words}"
     else:
         message = f"{_plain(details)} in {_shown(written)}; expected {_expected(details, location)}"
     return SpecError(document.path, position, message)
+
+
+def _names_ports(location: Location) -> bool:
+    return location[:1] == ("ports",) or (location[:1] == ("bridges",) and "ports" in location)
 
 
 def _plain(details: ErrorDetails) -> str:
@@ -139,71 +176,3 @@ def _expected(details: ErrorDetails, location: Location) -> str:
     return {"a valid dictionary": "names, each with what it is", "a valid list": "a list, with `- ` or [ ]"}.get(
         text, text
     )
-
-
-def _path_location(document: Document, chain: str, index: int) -> Location:
-    long = ("chains", chain, "path", index)
-    return long if long in document.values else ("chains", chain, index)
-
-
-def _cross_check(document: Document, spec: Spec) -> list[SpecError]:
-    """What only shows when the parts are looked at together."""
-    problems: list[SpecError] = []
-
-    def problem(position: Position, message: str) -> None:
-        problems.append(SpecError(document.path, position, message))
-
-    used: dict[str, str] = {}
-    known = ", ".join(spec.functions) or "none is defined"
-    for name in spec.functions:
-        if name in RESERVED_NAMES:
-            problem(
-                document.key(("functions", name)),
-                f"the name {name!r} is Tailrace's own ({RESERVED_NAMES[name]}); expected another name for the function",
-            )
-    for name, chain in spec.chains.items():
-        if name in spec.functions:
-            problem(
-                document.key(("chains", name)),
-                f"the name {name!r} is used twice (a function has it); expected each name once",
-            )
-        for index, hop in enumerate(chain.path):
-            position = document.value(_path_location(document, name, index))
-            at_end = index in (0, len(chain.path) - 1)
-            is_end = hop.device is not None or hop.name in TESTER_ENDS
-            if at_end and not is_end:
-                problem(
-                    position,
-                    f"{str(hop)!r} cannot be a chain's end; expected tester.a, tester.b "
-                    "or a device such as {if: veth0}",
-                )
-            elif not at_end and is_end:
-                problem(
-                    position, f"{str(hop)!r} is an end and stands inside the chain; expected a function here ({known})"
-                )
-            elif not is_end and hop.name not in spec.functions:
-                near = difflib.get_close_matches(hop.name or "", list(spec.functions), 1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                problem(
-                    position,
-                    f"the chain {name!r} goes through {hop.name!r}, which is missing; "
-                    f"expected a function ({known}){hint}",
-                )
-            elif str(hop) in used:
-                problem(
-                    position,
-                    f"{str(hop)!r} is used twice (first in the chain {used[str(hop)]!r}); "
-                    "expected each end and function in one place",
-                )
-            used.setdefault(str(hop), name)
-    if not spec.chains:
-        problem(
-            document.key(("chains",)),
-            "there is no chain; expected at least one, such as `voice: [tester.a, first, tester.b]`",
-        )
-    if spec.tests and spec.tester_chain() is None:
-        problem(
-            document.key(("tests", 0)),
-            "nothing to measure: no chain runs from tester.a to tester.b; expected one",
-        )
-    return problems

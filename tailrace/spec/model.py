@@ -6,28 +6,57 @@ from these models (`tailrace.spec.schema`).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    PlainSerializer,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
+from tailrace.spec.fields import Duration, Model, Name, OneOrMany, PortName, Rate, ShortSchema, Size, short
+from tailrace.spec.match import Match
+from tailrace.spec.port import (
+    DEVICE_SCHEMA,
+    INTERFACE_NAME,
+    LONGEST_SOCKET,
+    Bridge,
+    Device,
+    Member,
+    Mirror,
+    Port,
+    PortRate,
+    Queues,
+    ShortBridge,
+    ShortPort,
+    Socket,
+    is_interface_name,
+)
+
+__all__ = [
+    "INTERFACE_NAME",
+    "LONGEST_SOCKET",
+    "Bridge",
+    "Chain",
+    "Device",
+    "Fabric",
+    "Function",
+    "Hop",
+    "Latency",
+    "Match",
+    "Member",
+    "Mirror",
+    "Port",
+    "PortRate",
+    "Socket",
+    "Spec",
+    "Test",
+    "Trace",
+    "is_interface_name",
+]
 
 SMALLEST_FRAME = 64
 LARGEST_FRAME = 1518
 MOST_FLOWS = 1_000_000
+MOST_REPLICAS = 64
+MOST_WORKERS = 64
 TESTER_ENDS = ("tester.a", "tester.b")
 #: Names that stand beside the functions' own: of processes, logs and ports.
 RESERVED_NAMES = {"switch": "the switch", "tester": "the tester, whose ends are tester.a and tester.b"}
@@ -38,49 +67,7 @@ IMIX_FRAMES = (64, 570, 1518)
 IMIX_WEIGHTS = (7, 4, 1)
 
 
-class _Short:
-    """Marks a model as having a short form: `expand` makes the long one of it, `schema` describes it."""
-
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self.schema = schema
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [self.schema, dict(handler(core))]}
-
-
-def _short(wanted: type | tuple[type, ...], expand: Callable[[Any], Any]) -> BeforeValidator:
-    return BeforeValidator(lambda value: expand(value) if isinstance(value, wanted) else value)
-
-
-def _text(pattern: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
-
-
-Duration = Annotated[
-    float,
-    BeforeValidator(lambda value: units.parse_duration(value)),
-    PlainSerializer(units.show_duration),
-    _text(units.DURATION_PATTERN, "60s"),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(lambda value: units.parse_size(value)),
-    PlainSerializer(units.show_size),
-    _text(units.SIZE_PATTERN, "256MiB"),
-]
-Rate = Annotated[
-    units.Rate,
-    BeforeValidator(lambda value: units.parse_rate(value)),
-    PlainSerializer(str),
-    _text(units.RATE_PATTERN, "90%"),
-]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-class Fabric(_Model):
+class Fabric(Model):
     """What carries packets between the functions."""
 
     kind: Literal["tailrace"] = Field("tailrace", description="tailrace: Tailrace's own one-copy switch")
@@ -89,8 +76,20 @@ class Fabric(_Model):
         validate_default=False,
         description="how long a frame waits in its sender's ring for a full receiver before it is dropped and counted",
     )
-    idle: Literal["poll", "pause"] = Field(
-        "poll", description="what the switch's worker does when it finds nothing: poll on, or pause to save power"
+    idle: Literal["poll", "pause", "sleep"] = Field(
+        "poll",
+        description="what a worker does when it finds nothing: poll on, pause to save power, or sleep until woken",
+    )
+    workers: int | None = Field(None, ge=1, le=MOST_WORKERS, description="how many workers, each on a core of its own")
+    cores: list[int] | None = Field(None, min_length=1, description="or the workers' cores, by number")
+    user: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,31}$",
+        description="whom the switch runs as once it has started; its own user unless given",
+    )
+    pins: dict[str, int] = Field(
+        default_factory=dict,
+        description="queues (PORT/NUMBER) that stay with one worker (its number); the switch places the others",
     )
 
     @field_validator("backpressure")
@@ -100,13 +99,73 @@ class Fabric(_Model):
             raise ValueError(f"{units.show_duration(value)} is too long; expected at most 10s")
         return value
 
+    @field_validator("cores")
+    @classmethod
+    def _cores_differ(cls, value: list[int] | None) -> list[int] | None:
+        for index, core in enumerate(value or []):
+            if core < 0 or core in (value or [])[:index]:
+                raise ValueError(f"{core} is {'no core' if core < 0 else 'listed twice'}; expected each core once")
+        return value
 
-class Function(_Model):
-    """A virtual network function. It lives in a sandboxed process of its own."""
+    @model_validator(mode="after")
+    def _workers_once(self) -> Fabric:
+        if self.workers is not None and self.cores is not None:
+            raise ValueError("workers and cores both say how many; expected one of them")
+        return self
 
-    kind: Literal["skeleton"] = Field(description="skeleton: forwards between its two ports and does nothing else")
+
+def _expand_replicas(value: Any) -> Any:
+    """3 is {1: active, 2: active, 3: active}."""
+    expected = f"expected a number from 1 to {MOST_REPLICAS}, or {{1: active, 2: draining}}"
+    if isinstance(value, bool) or not isinstance(value, int | dict):
+        raise ValueError(f"{units.shown(value)} is no number of replicas; {expected}")
+    if isinstance(value, dict):
+        numbers = {str(key): state for key, state in value.items()}
+        for key, state in numbers.items():
+            if not key.isdigit() or key != str(int(key)) or not 1 <= int(key) <= MOST_REPLICAS:
+                raise ValueError(f"{key!r} is no replica's number; {expected}")
+            if state not in ("active", "draining"):
+                raise ValueError(f"{units.shown(state)} is no replica's state; expected active or draining")
+        if "active" not in numbers.values():
+            raise ValueError("no replica is active; expected at least one")
+        return {int(key): state for key, state in numbers.items()}
+    if not 1 <= value <= MOST_REPLICAS:
+        raise ValueError(f"{value} is no number of replicas; {expected}")
+    return dict.fromkeys(range(1, value + 1), "active")
+
+
+_REPLICAS_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": MOST_REPLICAS, "description": "how many"},
+        {
+            "type": "object",
+            "description": "the state of each, by number",
+            "patternProperties": {"^[1-9][0-9]?$": {"enum": ["active", "draining"]}},
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+    ]
+}
+Replicas = Annotated[
+    dict[int, Literal["active", "draining"]], BeforeValidator(_expand_replicas), WithJsonSchema(_REPLICAS_SCHEMA)
+]
+
+
+class Function(Model):
+    """A virtual network function. It lives in a sandboxed process of its own, each replica of it too."""
+
+    kind: Literal["skeleton", "guest"] = Field(
+        description="skeleton: forwards between its two ports and does nothing else; guest: two vhost-user ports, for "
+        "a machine or program that is started by somebody else"
+    )
     memory: Size = Field(
         256 << 20, validate_default=False, description="the most memory that the sandbox may use besides huge pages"
+    )
+    replicas: Replicas = Field(
+        {1: "active"}, validate_default=False, description="how many of it share the flows; a flow stays with one"
+    )
+    pin: Literal["flow", "addresses"] = Field(
+        "flow", description="what keeps packets with one replica: their flow (five-tuple), or their two IP addresses"
     )
 
     @field_validator("memory")
@@ -119,56 +178,17 @@ class Function(_Model):
         return value
 
 
-INTERFACE_NAME = "expected 1 to 15 characters without '/', ',' or white space, such as veth0"
+def replica_name(function: str, number: int) -> str:
+    """fw, fw-2, fw-3: the first has the function's own name, so that a second one changes nothing about it."""
+    return function if number == 1 else f"{function}-{number}"
 
 
-def is_interface_name(text: str) -> bool:
-    """Whether Linux could have an interface of this name, and DPDK, which reads a comma as a separator, open it."""
-    return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/,\s\x00-\x1f\x7f]", text)
-
-
-class Device(_Model):
-    """A chain's end outside: exactly one of a Linux interface, a PCI device, or a DPDK virtual device."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    interface: str | None = Field(
-        None,
-        alias="if",
-        json_schema_extra={"minLength": 1, "maxLength": 15},
-        description="a Linux interface, its name without '/', ',' or white space",
-    )
-    pci: str | None = Field(
-        None, pattern=r"^[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$", description="a PCI address"
-    )
-    vdev: str | None = Field(None, min_length=1, description="arguments of a DPDK virtual device")
-
-    @field_validator("interface")
-    @classmethod
-    def _an_interface_name(cls, value: str | None) -> str | None:
-        if value is not None and not is_interface_name(value):
-            raise ValueError(f"{value!r} is no interface's name; {INTERFACE_NAME}")
-        return value
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Device:
-        if sum(value is not None for value in (self.interface, self.pci, self.vdev)) != 1:
-            raise ValueError("a device end names exactly one device; expected one of if, pci, vdev")
-        return self
-
-    @property
-    def uri(self) -> str:
-        """As every part of Tailrace writes it: if:veth0, pci:0000:01:00.0, vdev:net_..."""
-        if self.interface is not None:
-            return f"if:{self.interface}"
-        return f"pci:{self.pci}" if self.pci is not None else f"vdev:{self.vdev}"
-
-
-class Hop(_Model):
-    """One place on a chain: a tester's end, a function, or a device."""
+class Hop(Model):
+    """One place on a chain: a tester's end, a function, a port, or a device."""
 
     name: str | None = None
     device: Device | None = None
+    queues: Queues = 1
 
     def __str__(self) -> str:
         return self.name if self.name is not None else (self.device.uri if self.device else "")
@@ -178,7 +198,8 @@ def _expand_hop(value: Any) -> Any:
     if isinstance(value, str):
         return {"name": value}
     if isinstance(value, dict) and not set(value) & {"name", "device"}:
-        return {"device": value}
+        device = {key: value[key] for key in value if key != "queues"}
+        return {"device": device, **({"queues": value["queues"]} if "queues" in value else {})}
     if isinstance(value, dict | Hop):
         return value
     raise ValueError(
@@ -189,26 +210,26 @@ def _expand_hop(value: Any) -> Any:
 
 _HOP_SCHEMA = {
     "anyOf": [
-        {"type": "string", "description": "a function's name, tester.a or tester.b"},
-        {
-            "type": "object",
-            "description": "a device outside: one of a Linux interface, a PCI device, a DPDK virtual device",
-            "properties": {key: {"type": "string", "minLength": 1} for key in ("if", "pci", "vdev")},
-            "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
-        },
+        {"type": "string", "description": "a function's or port's name, tester.a or tester.b"},
+        DEVICE_SCHEMA,
     ]
 }
 
 
-class Chain(_Model):
-    """An ordered path: an end, the functions a packet passes, an end."""
+class Chain(Model):
+    """An ordered path: an end, the functions a packet passes, an end; both ways."""
 
     path: Annotated[
         list[Annotated[Hop, BeforeValidator(_expand_hop)]],
         WithJsonSchema({"type": "array", "minItems": 2, "items": _HOP_SCHEMA}),
     ]
+    match: Annotated[list[Match], short(dict, lambda value: [value]), OneOrMany()] = Field(
+        default_factory=list,
+        description="which frames take it: those that one of these matches (all of its fields hold); none: all frames",
+    )
+    priority: int = Field(
+        0, ge=0, le=65535, description="where several chains match a frame, the highest has it, then the first written"
+    )
 
     @field_validator("path")
     @classmethod
@@ -216,6 +237,21 @@ class Chain(_Model):
         if len(value) < 2:
             raise ValueError("a chain has two ends; expected at least [tester.a, tester.b]")
         return value
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return str(self.path[0]), str(self.path[-1])
+
+    @property
+    def through(self) -> list[str]:
+        """The functions, in order."""
+        return [str(hop) for hop in self.path[1:-1]]
+
+
+class Trace(Model):
+    """The hop trace: of every so many test frames of a stream, where each was when."""
+
+    every: int = Field(1024, ge=1, le=1 << 30, description="one frame of so many is followed")
 
 
 def _check_frame(value: Any) -> Any:
@@ -233,12 +269,12 @@ _FRAME_SCHEMA = {"anyOf": [{"type": "integer", "minimum": SMALLEST_FRAME, "maxim
 Frame = Annotated[int | Literal["imix"], BeforeValidator(_check_frame), WithJsonSchema(_FRAME_SCHEMA)]
 
 
-class Latency(_Model):
+class Latency(Model):
     """One-way latency of the chain between tester.a and tester.b, both directions at once, every frame timed."""
 
     frames: Annotated[
         list[Frame],
-        _short((int, str), lambda value: [value]),
+        short((int, str), lambda value: [value]),
         WithJsonSchema({"anyOf": [_FRAME_SCHEMA, {"type": "array", "minItems": 1, "items": _FRAME_SCHEMA}]}),
     ] = Field([64, 256, "imix", 1518], validate_default=False, description="profiles; each is measured on its own")
     pcap: str | None = Field(None, min_length=1, description="a capture file to send instead of `frames`")
@@ -274,7 +310,7 @@ class Latency(_Model):
         return self
 
 
-class Test(_Model):
+class Test(Model):
     """Something to measure."""
 
     __test__ = False  # not one of pytest's
@@ -282,37 +318,48 @@ class Test(_Model):
 
 
 ShortFabric = Annotated[
-    Fabric, _short(str, lambda value: {"kind": value}), _Short({"enum": ["tailrace"], "description": "the kind"})
+    Fabric, short(str, lambda value: {"kind": value}), ShortSchema({"enum": ["tailrace"], "description": "the kind"})
 ]
 ShortFunction = Annotated[
-    Function, _short(str, lambda value: {"kind": value}), _Short({"enum": ["skeleton"], "description": "the kind"})
+    Function,
+    short(str, lambda value: {"kind": value}),
+    ShortSchema({"enum": ["skeleton", "guest"], "description": "the kind"}),
 ]
 ShortChain = Annotated[
     Chain,
-    _short(list, lambda value: {"path": value}),
-    _Short({"type": "array", "minItems": 2, "items": _HOP_SCHEMA, "description": "the path"}),
+    short(list, lambda value: {"path": value}),
+    ShortSchema({"type": "array", "minItems": 2, "items": _HOP_SCHEMA, "description": "the path"}),
 ]
 ShortTest = Annotated[
-    Test, _short(str, lambda value: {value: {}}), _Short({"enum": ["latency"], "description": "with its defaults"})
+    Test, short(str, lambda value: {value: {}}), ShortSchema({"enum": ["latency"], "description": "with its defaults"})
 ]
-Name = Annotated[
-    str,
-    Field(pattern=r"^[a-z][a-z0-9-]{0,23}$", description="small letters, digits and hyphens; 24 at most"),
+ShortTrace = Annotated[
+    Trace, short(int, lambda value: {"every": value}), ShortSchema({"type": "integer", "minimum": 1})
 ]
 
 
-class Spec(_Model):
+class Spec(Model):
     """What should exist on this machine, and what should be measured on it."""
 
     fabric: ShortFabric = Field(default_factory=lambda: Fabric(), description="what carries packets")
+    ports: dict[PortName, ShortPort] = Field(
+        default_factory=dict,
+        description="ports of their own by name, and what those of functions (fw.0, fw.1) and of the tester may carry",
+    )
     functions: dict[Name, ShortFunction] = Field(default_factory=dict, description="virtual network functions by name")
-    chains: dict[Name, ShortChain] = Field(description="paths by name")
+    chains: dict[Name, ShortChain] = Field(default_factory=dict, description="paths by name")
+    bridges: dict[Name, ShortBridge] = Field(default_factory=dict, description="bridges by name")
+    mirrors: dict[Name, Mirror] = Field(default_factory=dict, description="mirrors by name")
+    trace: ShortTrace | None = Field(None, description="the hop trace; off unless given")
     tests: list[ShortTest] = Field(default_factory=list, description="what to measure")
 
     def tester_chain(self) -> tuple[str, Chain] | None:
         """The chain from one end of the tester to the other, which is what tests measure."""
         for name, chain in self.chains.items():
-            ends = {chain.path[0].name, chain.path[-1].name}
-            if ends == set(TESTER_ENDS):
+            if set(chain.ends) == set(TESTER_ENDS):
                 return name, chain
         return None
+
+    def device_port(self, uri: str) -> str | None:
+        """The name of the port on a device, where it has one of its own."""
+        return next((name for name, port in self.ports.items() if port.device and port.device.uri == uri), None)

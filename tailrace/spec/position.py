@@ -55,6 +55,21 @@ class Document:
             location = location[:-1]
         return self.values.get(location, Position(1, 1))
 
+    def mistake(self, location: Location, message: str) -> SpecError:
+        """What was found out about a value after the file was read, at its place."""
+        return SpecError(self.path, self.value(location), message)
+
+    def refused(self, message: str) -> Mistake:
+        """What the switch says of a configuration (`chains.voice.through[1]: why`), at the place in the file."""
+        key = message.partition(": ")[0]
+        section, _, rest = key.partition(".")
+        if "." not in key or (section,) not in self.keys:
+            return Mistake(f"{self.path}: {message}")
+        names = [place[1] for place in self.keys if len(place) == 2 and place[0] == section]
+        inside = [str(name) for name in names if rest == name or rest.startswith((f"{name}.", f"{name}["))]
+        place: Location = (section, max(inside, key=len)) if inside else (section,)
+        return SpecError(self.path, self.key(place), message)
+
 
 def _position(mark: Any) -> Position:
     return Position(mark.line + 1, mark.column + 1)

@@ -13,15 +13,20 @@ _QUANTITY = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%]*)\s*$")
 
 DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 RATES = {"pps": 1.0, "kpps": 1e3, "Mpps": 1e6, "Gpps": 1e9}
+BIT_RATES = {"bps": 1, "kbps": 10**3, "Mbps": 10**6, "Gbps": 10**9}
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?(us|µs|ms|s|min|h)$"
 RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(%|pps|kpps|Mpps|Gpps)$"
+BIT_RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(bps|kbps|Mbps|Gbps)$"
+PACKET_RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(pps|kpps|Mpps|Gpps)$"
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(KiB|MiB|GiB)$"
 
 
 #: Beyond any line: 64-byte frames fill 400 Gbit/s at 0.6 Gpps.
 MOST_PPS = 1e9
+#: Twice the fastest line there is.
+MOST_BPS = 1600 * 10**9
 
 
 def shown(value: Any) -> str:
@@ -101,6 +106,40 @@ def parse_rate(value: Any) -> Rate:
     if number * RATES[unit] > MOST_PPS:
         raise ValueError(f"{value} is more than any line carries; expected at most 1Gpps")
     return Rate(pps=number * RATES[unit])
+
+
+def parse_bit_rate(value: Any) -> int:
+    """Bits a second on layer 2, FCS included; at least one, at most 1600Gbps."""
+    number, unit = _split(value, "a bit rate", "1Gbps or 200Mbps", BIT_RATES)
+    bits = round(number * BIT_RATES[unit])
+    if not 1 <= bits <= MOST_BPS:
+        raise ValueError(f"{value} is out of range; expected a bit rate from 1bps to 1600Gbps")
+    return bits
+
+
+def parse_packet_rate(value: Any) -> int:
+    """Whole packets a second; at least one, at most 1Gpps."""
+    number, unit = _split(value, "a packet rate", "1Mpps or 500kpps", RATES)
+    packets = round(number * RATES[unit])
+    if not 1 <= packets <= MOST_PPS:
+        raise ValueError(f"{value} is out of range; expected a packet rate from 1pps to 1Gpps")
+    return packets
+
+
+def _largest(value: int, units: dict[str, Any]) -> str:
+    """A whole number in the largest unit that divides it."""
+    unit, factor = next(
+        (unit, int(factor)) for unit, factor in reversed(units.items()) if value % int(factor) == 0 or factor == 1
+    )
+    return f"{value // factor}{unit}"
+
+
+def show_bit_rate(value: int) -> str:
+    return _largest(value, BIT_RATES)
+
+
+def show_packet_rate(value: int) -> str:
+    return _largest(value, RATES)
 
 
 def show_duration(seconds: float) -> str:

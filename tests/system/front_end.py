@@ -1,7 +1,7 @@
 """A vhost-user front end in Python, for tests: it does what a guest may do, and what a guest must not.
 
-It speaks the messages that set up a split-ring network device (vhost-user specification, "Front-end message types")
-and reads and writes its own rings byte by byte. Slow, and that does not matter: each test moves a few frames.
+It speaks the messages that set up a network device (vhost-user specification, "Front-end message types"), and reads
+and writes its own rings byte by byte. Slow, and that does not matter: each test moves a few frames.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ import struct
 import time
 from pathlib import Path
 
-GET_FEATURES, SET_FEATURES, SET_OWNER = 1, 2, 3
-SET_MEM_TABLE = 5
+GET_FEATURES, SET_FEATURES, SET_OWNER, RESET_OWNER = 1, 2, 3, 4
+SET_MEM_TABLE, SET_LOG_BASE, SET_LOG_FD = 5, 6, 7
 SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE = 8, 9, 10, 11
-SET_VRING_KICK, SET_VRING_CALL = 12, 13
+SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR = 12, 13, 14
 GET_PROTOCOL_FEATURES, SET_PROTOCOL_FEATURES = 15, 16
-SET_VRING_ENABLE = 18
+GET_QUEUE_NUM, SET_VRING_ENABLE, SEND_RARP, NET_SET_MTU = 17, 18, 19, 20
+IOTLB_MSG, GET_INFLIGHT_FD, SET_INFLIGHT_FD, RESET_DEVICE = 22, 31, 32, 34
+GET_MAX_MEM_SLOTS, ADD_MEM_REG, REM_MEM_REG, SET_STATUS, GET_STATUS = 36, 37, 38, 39, 40
 
 NEXT, WRITE, INDIRECT = 1, 2, 4
 RECEIVES, SENDS = 0, 1
 F_MERGEABLE, F_VERSION_1, F_INDIRECT, F_EVENT_INDEX, F_PROTOCOL = 1 << 15, 1 << 32, 1 << 28, 1 << 29, 1 << 30
-F_IN_ORDER = 1 << 35
+F_PACKED, F_IN_ORDER = 1 << 34, 1 << 35
+F_LOG_ALL = 1 << 26
 REPLY_ACK = 1 << 3
+NEED_REPLY = 1 << 3  # of a message's flags
+NO_FD = 1 << 8  # of the number that SET_VRING_KICK, CALL and ERR carry
 
 BASE = 0x1000_0000  # guest-physical address of the memory's first byte
 USER = 0x7F00_0000_0000  # where the front end says it has mapped it
@@ -74,9 +79,17 @@ class FrontEnd:
         message = struct.pack("<III", request, flags, len(payload)) + payload
         socket.send_fds(self.socket, [message], fds)
 
-    def ask(self, request: int, payload: bytes = b"") -> bytes:
+    def acknowledged(self, request: int, payload: bytes = b"", fds: tuple[int, ...] = ()) -> bool:
+        """Send a message that has no answer of its own; was it taken? False too when the connection ended."""
+        try:
+            answer = self.ask(request, payload, fds, NEED_REPLY | 1)
+        except OSError:
+            return False
+        return len(answer) == 8 and struct.unpack("<Q", answer)[0] == 0
+
+    def ask(self, request: int, payload: bytes = b"", fds: tuple[int, ...] = (), flags: int = 1) -> bytes:
         """Send a message that has an answer, and return the answer's payload; empty when the connection ended."""
-        self.send_message(request, payload)
+        self.send_message(request, payload, fds, flags)
         assert self.socket is not None
         header = self.socket.recv(12, socket.MSG_WAITALL)
         if len(header) < 12:
@@ -95,15 +108,18 @@ class FrontEnd:
         table = struct.pack("<II", 1, 0) + struct.pack("<QQQQ", BASE, size, USER, 0)
         self.send_message(SET_MEM_TABLE, table, (self.memory_fd,))
 
-    def start_rings(self, first: int = 0) -> None:
+    first = 0
+    """The position of a ring that has not been used, as SET_VRING_BASE says it."""
+
+    def start_rings(self, first: int | None = None, enable: bool = True) -> None:
         for ring in (RECEIVES, SENDS):
             at = USER + RING_AT[ring]
             self.send_message(SET_VRING_NUM, struct.pack("<II", ring, self.ring_size))
-            self.send_message(SET_VRING_BASE, struct.pack("<II", ring, first))
+            self.send_message(SET_VRING_BASE, struct.pack("<II", ring, self.first if first is None else first))
             self.send_message(SET_VRING_ADDR, struct.pack("<IIQQQQ", ring, 0, at, at + 0x8000, at + 0x4000, 0))
             self.send_message(SET_VRING_CALL, struct.pack("<Q", ring), (self.call[ring],))
             self.send_message(SET_VRING_KICK, struct.pack("<Q", ring), (self.kick[ring],))
-        for ring in (RECEIVES, SENDS):
+        for ring in (RECEIVES, SENDS) if enable else ():
             self.send_message(SET_VRING_ENABLE, struct.pack("<II", ring, 1))
 
     def start(self, path: Path) -> None:
@@ -187,6 +203,11 @@ class FrontEnd:
             self.seen[RECEIVES] = (self.seen[RECEIVES] + 1) & 0xFFFF
         return frames
 
+    def room(self, ring: int) -> int:
+        """How many more chains the ring takes. A receive buffer is free once its frame has been looked at."""
+        done = self.seen[RECEIVES] if ring == RECEIVES else self.used_index(SENDS)
+        return self.ring_size - (self.added[ring] - done & 0xFFFF)
+
     def wait_received(self, count: int, seconds: float = 10) -> list[bytes]:
         """The next `count` frames. Fails when they do not arrive in time."""
         frames: list[bytes] = []
@@ -194,4 +215,72 @@ class FrontEnd:
         while len(frames) < count:
             frames += self.received()
             assert time.monotonic() < deadline, f"{len(frames)} of {count} frames arrived"
+        return frames
+
+
+class PackedFrontEnd(FrontEnd):
+    """The same with packed rings; each chain is one descriptor, and its number in the ring is its id."""
+
+    first = 1 << 15
+
+    def __init__(self, ring_size: int = 64, features: int = F_VERSION_1 | F_MERGEABLE) -> None:
+        super().__init__(ring_size, features | F_PACKED)
+
+    def reset(self) -> None:
+        super().reset()
+        self.added_wrap = [1, 1]
+        self.done = [0, 0]
+        self.done_wrap = [1, 1]
+        self.outstanding = [0, 0]
+
+    @property
+    def header(self) -> int:
+        return 12
+
+    def _flags_at(self, ring: int, slot: int) -> int:
+        return (RING_AT[ring] + slot * 16 + 14) // 2
+
+    def add(self, ring: int, address: int, length: int, flags: int) -> None:
+        slot, wrap = self.added[ring], self.added_wrap[ring]
+        struct.pack_into("<QIH", self.memory, RING_AT[ring] + slot * 16, address, length, slot)
+        self.words[self._flags_at(ring, slot)] = flags | wrap << 7 | (1 - wrap) << 15
+        self.outstanding[ring] += 1
+        self.added[ring] = (slot + 1) % self.ring_size
+        if self.added[ring] == 0:
+            self.added_wrap[ring] ^= 1
+
+    def _take_back(self, ring: int) -> tuple[int, int] | None:
+        """The next chain that the switch is done with: its id and length."""
+        slot, wrap = self.done[ring], self.done_wrap[ring]
+        flags = int(self.words[self._flags_at(ring, slot)])
+        if self.outstanding[ring] == 0 or flags >> 7 & 1 != wrap or flags >> 15 & 1 != wrap:
+            return None
+        length, number = struct.unpack_from("<IH", self.memory, RING_AT[ring] + slot * 16 + 8)
+        self.outstanding[ring] -= 1
+        self.done[ring] = (slot + 1) % self.ring_size
+        if self.done[ring] == 0:
+            self.done_wrap[ring] ^= 1
+        return number, length
+
+    def offer_buffers(self, count: int) -> None:
+        for _ in range(count):
+            at = self.buffer_address(RECEIVES, self.added[RECEIVES])
+            self.add(RECEIVES, BASE + at, BUFFER, WRITE)
+
+    def send(self, frame: bytes) -> None:
+        at = self.buffer_address(SENDS, self.added[SENDS])
+        self.memory[at : at + self.header + len(frame)] = bytes(self.header) + frame
+        self.add(SENDS, BASE + at, self.header + len(frame), 0)
+
+    def room(self, ring: int) -> int:
+        while ring == SENDS and self._take_back(SENDS) is not None:
+            pass
+        return self.ring_size - self.outstanding[ring]
+
+    def received(self) -> list[bytes]:
+        frames = []
+        while (done := self._take_back(RECEIVES)) is not None:
+            number, length = done
+            at = self.buffer_address(RECEIVES, number)
+            frames.append(bytes(self.memory[at + self.header : at + length]))
         return frames

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tailrace.control import Control, connect_when_ready
+from tailrace.fabric.tailrace import chain_through
 from tailrace.page import Page
 
 
@@ -21,23 +22,64 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = 10) -> Non
 
 
 class RunningSwitch:
-    def __init__(self, program: Path, folder: Path, *options: str) -> None:
+    def __init__(self, program: Path, folder: Path, *options: str | Path, within: Sequence[str] = ()) -> None:
+        """`within`: a command that runs another one, as `ip netns exec NAME` does."""
         self.folder = folder
         self.log = folder / "switch.log"
+        self.command = [*within, program, "--control", folder / "control", "--page", folder / "page", *options]
+        self.start()
+
+    def start(self) -> None:
+        """Start it again after `kill()`."""
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [program, "--control", folder / "control", "--page", folder / "page", *options], stderr=log
-            )
-        self.control: Control = connect_when_ready(folder / "control", lambda: self.process.poll() is None, 20)
-        self.page = Page(folder / "page")
+            self.process = subprocess.Popen(self.command, stderr=log)
+        self.control: Control = connect_when_ready(self.folder / "control", lambda: self.process.poll() is None, 20)
+        self.page = Page(self.folder / "page")
+
+    def kill(self) -> None:
+        """SIGKILL: nothing of what it would do at its end is done."""
+        self.control.close()
+        self.process.kill()
+        self.process.wait()
 
     def call(self, method: str, **params: Any) -> Any:
         return self.control.call(method, **params)
 
-    def add_guest(self, name: str, mode: str = "server") -> Path:
+    def add_guest(self, name: str, mode: str = "server", **more: Any) -> Path:
         path = self.folder / f"{name}.sock"
-        self.call("port.add", name=name, kind="guest", path=str(path), mode=mode)
+        self.patch(ports={name: {"kind": "guest", "path": str(path), "mode": mode, **more}})
         return path
+
+    def join(self, *names: str) -> None:
+        """A chain from the first port to the second."""
+        self.set_chain("-".join(names), *names)
+
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def memory(self) -> int:
+        """Resident, in bytes, without what is mapped from files of others."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return 1024 * int(next(line for line in status if line.startswith("RssAnon")).split()[1])
+
+    def patch(self, **sections: Any) -> dict[str, Any]:
+        """Change the configuration by these sections of a merge patch; None deletes."""
+        answer: dict[str, Any] = self.call("config.apply", patch=sections)
+        return answer
+
+    def set_chain(self, name: str, *ports: str, **more: Any) -> None:
+        """Join the 1st port with the 2nd, the 3rd with the 4th, ...: what is between them is a function each."""
+        chain, functions = chain_through(ports)
+        self.patch(functions=functions, chains={name: {**chain, **more}})
+
+    def remove_chain(self, name: str) -> None:
+        self.patch(chains={name: None})
+
+    def remove_port(self, name: str) -> None:
+        self.patch(ports={name: None})
+
+    def add_device(self, name: str, uri: str, **more: Any) -> None:
+        self.patch(ports={name: {"kind": "device", "device": uri, **more}})
 
     def port(self, name: str) -> dict[str, Any]:
         return next(port for port in self.call("port.list") if port["name"] == name)
@@ -46,7 +88,8 @@ class RunningSwitch:
         wait_until(lambda: self.port(name)["state"] == state, f"port {name} {state}, it is {self.port(name)}")
 
     def counters(self, name: str) -> dict[str, int]:
-        return next(slot.counters for slot in self.page.slots() if slot.name == name)
+        """Of a port: the sums over its queues."""
+        return self.page.ports()[name]
 
     def end(self) -> int:
         """Stop it as an operator does. Returns the exit status; fails when a sanitizer had something to say."""

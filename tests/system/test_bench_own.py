@@ -1,4 +1,4 @@
-"""`tailrace bench tester` and `bench switch` as a user runs them: shape and plausibility, no figures to reach."""
+"""The benchmarks that measure our own programs, as a user runs them: shape and plausibility, no figures to reach."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from tailrace.bench.switch import CHANGES
 
 pytestmark = [
     pytest.mark.requires_root,
@@ -45,10 +47,10 @@ def test_the_tester_beside_testpmd(tailrace: Path, tmp_path: Path) -> None:
     for name in ("tester", "testpmd"):
         assert 0.001 < pair[name]["mpps"] < 200
         assert 0 < pair[name]["busy"] <= 1
-    own = pair["tester"]["own"]
-    assert own["sent"] - own["lost"] == own["received"] - own["duplicate"]
-    assert own["duplicate"] == own["out_of_sequence"] == 0
-    assert own["unsent"] == 0  # as fast as possible, nothing is late
+    own = pair["tester"]
+    assert own["own_sent"] - own["own_lost"] == own["own_received"] - own["own_duplicate"]
+    assert own["own_duplicate"] == own["own_out_of_sequence"] == 0
+    assert own["own_unsent"] == 0  # as fast as possible, nothing is late
     assert result["ratios"]["mpps"] == pytest.approx(
         pair["tester"]["mpps"] / pair["testpmd"]["mpps"], rel=0.05, abs=1e-3
     )
@@ -62,13 +64,57 @@ def test_starting_and_changing_the_switch(tailrace: Path, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["bench"] == "switch"
-    assert result["ready_ms"]["count"] == 2
-    assert 1 < result["ready_ms"]["median"] <= result["ready_ms"]["max"] < 60_000
+    ready = result["times_ms"]["start to ready"]
+    assert ready["count"] == 2
+    assert 1 < ready["median"] <= ready["max"] < 60_000
     assert 1 < result["memory_mib"]["0"] <= result["memory_mib"]["16"] <= 64
-    counts = {name: spread["count"] for name, spread in result["change_ms"].items()}
-    assert counts == {"port.add": 10, "chain.set": 5, "chain.remove": 5, "port.remove": 10}
+    assert all(result["times_ms"][name]["count"] == 5 for name in CHANGES)
     beside = result["beside"]
     assert beside["received"] > 1000
+    assert beside["lost"] == beside["duplicate"] == beside["out_of_sequence"] == beside["dropped"] == 0
+    assert not (tmp_path / "state").exists()
+
+
+OPEN_VSWITCH = pytest.mark.requires_program("ovs-vswitchd-dpdk")
+
+
+@pytest.mark.parametrize(
+    ("options", "sides", "ratios"),
+    [
+        pytest.param(("latency", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "single_p50", marks=OPEN_VSWITCH),
+        pytest.param(
+            ("chain", "--functions", "2", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "mpps", marks=OPEN_VSWITCH
+        ),
+        pytest.param(("tcp", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "gbps", marks=[OPEN_VSWITCH]),
+        (("floor",), ("tailrace", "floor"), "cycles"),
+        (("scale", "--of", "guests"), ("2-guests", "64-guests"), "guests"),
+        (("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains"),
+        (("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows"),
+        (("idle",), ("poll", "pause", "sleep"), "cpu"),
+    ],
+)
+def test_a_comparison_has_every_side_and_its_ratios(
+    tailrace: Path, tmp_path: Path, options: tuple[str, ...], sides: tuple[str, ...], ratios: str
+) -> None:
+    done = bench(tailrace, tmp_path, *options, "--pairs", "1", "--seconds", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["bench"] == options[0]
+    for pair in result["pairs"]:
+        for side in sides:
+            assert all(value >= 0 for value in pair[side].values())
+            assert any(value > 0 for value in pair[side].values())
+    assert result["ratios"][ratios] > 0
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_configuration_of_many_chains(tailrace: Path, tmp_path: Path) -> None:
+    done = bench(tailrace, tmp_path, "apply", "--chains", "100", "--times", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["bench"], result["chains"]) == ("apply", 100)
+    assert result["times_ms"]["add one chain"]["count"] == 2
+    beside = result["beside"]
     assert beside["lost"] == beside["duplicate"] == beside["out_of_sequence"] == beside["dropped"] == 0
     assert not (tmp_path / "state").exists()
 

@@ -95,8 +95,10 @@ def test_a_device_that_is_not_ours_is_measured_between_two_sockets(command: Comm
     try:
         client = connect_when_ready(control, lambda: switch.poll() is None, 20)
         for name in ("a", "b"):
-            client.call("port.add", name=name, kind="guest", path=str(folder / f"{name}.sock"), mode="server")
-        client.call("chain.set", name="x", ports=["a", "b"])
+            client.call(
+                "config.apply", patch={"ports": {name: {"kind": "guest", "path": str(folder / f"{name}.sock")}}}
+            )
+        client.call("config.apply", patch={"chains": {"x": {"from": "a", "to": "b"}}})
         # A capture file as traffic: one frame of 100 bytes, little-endian, Ethernet.
         frame = bytes.fromhex("020000000002020000000001") + b"\x08\x00" + bytes(86)
         header = bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000")

@@ -387,7 +387,7 @@ def test_a_skeleton_forwards_every_frame(
     names = ["a", "left", "right", "b"]
     try:
         paths = {name: switch.add_guest(name) for name in names}
-        switch.call("chain.set", name="chain", ports=names)
+        switch.set_chain("chain", *names)
         argv: list[str | Path] = [binaries / "vnf/tailrace-vnf", "skeleton", "--mode", mode]
         argv += [f"--port=vhost:{paths['left']}", f"--port=vhost:{paths['right']}"]
         if sandboxed:
@@ -439,7 +439,7 @@ def test_a_full_receiver_is_felt_at_the_chains_beginning(
     tester = None
     try:
         paths = {name: switch.add_guest(name) for name in names}
-        switch.call("chain.set", name="chain", ports=names)
+        switch.set_chain("chain", *names)
         for name in ("first", "second"):
             argv: list[str | Path] = [binaries / "vnf/tailrace-vnf", "skeleton", "--mode", mode]
             argv += [f"--port=vhost:{paths[f'{name}.{side}']}" for side in (0, 1)]
@@ -493,7 +493,7 @@ LONG = "vhost:/" + 107 * "x"
     [
         ((), "--control and at least one --port"),
         (("--control", "c", "--port", "a"), "expected NAME=URI"),
-        (("--control", "c", "--port", "a=tap:0"), "names no port"),
+        (("--control", "c", "--port", "a=nic:0"), "names no port"),
         (("--control", "c", "--port", f"a={LONG}"), "at most 107 bytes"),
         (("--control", "c", "--port", "a=vhost:x,server=1"), "comma"),
         (("--control", "c", "--port", "a=pci:zz"), "not a PCI address"),

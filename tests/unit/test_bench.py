@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tailrace.bench.hop import HopPlan
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Counters, HopResult, Pair, Side, steady_pairs
-from tailrace.bench.table import hop_table
+from tailrace.bench.hop import RATIOS, HopPlan
+from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Counters, Pair, Window, steady_pairs
+from tailrace.bench.table import Column, comparison_table
 from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
 from tailrace.bench.window import SETTLE_SECONDS, check_whole, measure_window
 from tailrace.cli.bench import _parse_cores
@@ -99,51 +99,69 @@ def test_guests_are_started_with_the_same_words_whatever_the_switch_is(tmp_path:
     assert f"net_virtio_user1,path={tmp_path}/b,queue_size=1024,server=1" in line
 
 
-def test_a_side_is_the_difference_of_two_readings() -> None:
-    side = Side.between(Counters(100, 1000, 50, 3), Counters(2_000_100, 61_001_000, 20_000_050, 3), 0.5)
-    assert (side.cycles_per_packet, side.mpps, side.packets, side.busy) == (
-        30.5,
-        4.0,
-        2_000_000,
-        pytest.approx(0.7531, abs=1e-4),
-    )
+def test_figures_are_the_difference_of_two_readings() -> None:
+    window = Window(Counters(100, 1000, 50, 3), Counters(2_000_100, 61_001_000, 20_000_050, 3), 0.5)
+    assert window.figures() == {
+        "cycles_per_packet": 30.5,
+        "mpps": 4.0,
+        "packets": 2_000_000,
+        "dropped": 0,
+        "busy": pytest.approx(0.7531, abs=1e-4),
+    }
 
 
-def side(cycles: float, mpps: float) -> Side:
-    return Side(cycles, mpps, 1_000_000, 0.99)
+def test_dropped_packets_are_not_in_the_rate() -> None:
+    window = Window(Counters(100, 1000, 500, 7), Counters(4_000_110, 4000, 1500, 17), 2.0)
+    assert (window.figures()["mpps"], window.figures()["dropped"]) == (2.0, 10)
+
+
+def test_nothing_delivered_is_a_fault() -> None:
+    with pytest.raises(Fault, match="no packet passed"):
+        Window(Counters(0, 0, 0, 0), Counters(10, 1, 1, 10), 1.0).figures()
+
+
+def side(cycles: float, mpps: float) -> dict[str, float]:
+    return {"cycles_per_packet": cycles, "mpps": mpps}
 
 
 PAIRS = [
-    Pair(82.0, 80.0, {TAILRACE: side(20, 20), OVS_DPDK: side(140, 10)}),
-    Pair(82.0, 351.0, {TAILRACE: side(50, 8), OVS_DPDK: side(150, 4)}),
-    Pair(351.0, 349.0, {TAILRACE: side(60, 6), OVS_DPDK: side(240, 2)}),
+    Pair({TAILRACE: side(20, 20), OVS_DPDK: side(140, 10)}, (82.0, 81.0, 80.0)),
+    Pair({TAILRACE: side(50, 8), OVS_DPDK: side(150, 4)}, (82.0, 83.0, 351.0)),
+    Pair({TAILRACE: side(60, 6), OVS_DPDK: side(240, 2)}, (351.0, 350.0, 349.0)),
 ]
+MACHINE = {"cpu": "CPU", "switch_core": 1, "load_core": 0, "versions": {"dpdk": "22.11"}}
+
+
+def hop_result(pairs: list[Pair]) -> Comparison:
+    return Comparison("hop", {"frame": 64, "seconds": 3.0}, pairs, [], RATIOS, MACHINE)
 
 
 def test_ratios_favour_tailrace_above_one_and_the_median_is_of_the_pairs_ratios() -> None:
-    result = HopResult(64, 3.0, PAIRS, {})
-    assert [pair.ratio_cycles for pair in PAIRS] == [7.0, 3.0, 4.0]
-    assert (result.ratio_cycles_median, result.ratio_mpps_median) == (4.0, 2.0)
+    cycles, mpps = RATIOS
+    assert [cycles.of(pair.sides) for pair in PAIRS] == [7.0, 3.0, 4.0]
+    result = hop_result(PAIRS)
+    assert (result.median(cycles), result.median(mpps)) == (4.0, 2.0)
     assert [(pair.near, pair.steady) for pair in PAIRS] == [(True, True), (True, False), (False, True)]
 
 
 def test_document_has_the_promised_shape() -> None:
-    document = HopResult(64, 3.0, PAIRS, {"cpu": "x"}).document()
-    assert document.keys() >= {"frame", "pairs", "ratio_cycles_median", "ratio_mpps_median", "machine"}
+    document = hop_result(PAIRS).document()
+    assert document.keys() >= {"bench", "frame", "pairs", "ratios", "core_to_core_ns", "near", "machine"}
+    assert document["ratios"] == {"cycles": 4.0, "mpps": 2.0}
+    assert (document["core_to_core_ns"], document["near"]) == (82.0, False)
     assert document["pairs"][0].keys() >= {"tailrace", "ovs-dpdk", "core_to_core_ns", "near"}
-    assert document["pairs"][0]["tailrace"].keys() >= {"cycles_per_packet", "mpps"}
+    assert document["pairs"][0]["tailrace"] == {"cycles_per_packet": 20, "mpps": 20}
 
 
 def test_without_a_peer_the_ratios_are_null() -> None:
-    document = HopResult(64, 3.0, [Pair(80.0, 80.0, {TAILRACE: side(20, 20)})], {}).document()
-    assert document["ratio_cycles_median"] is None
-    assert document["ratio_mpps_median"] is None
+    document = hop_result([Pair({TAILRACE: side(20, 20)}, (80.0, 80.0))]).document()
+    assert document["ratios"] == {"cycles": None, "mpps": None}
 
 
 def test_table_fits_a_terminal_of_80_columns() -> None:
-    machine = {"cpu": "CPU", "switch_core": 1, "load_core": 0, "versions": {"dpdk": "22.11"}}
     console = Console(width=80, file=StringIO())
-    console.print(hop_table(HopResult(64, 3.0, PAIRS, machine)))
+    columns = [Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)]
+    console.print(comparison_table(hop_result(PAIRS), "One hop", columns, []))
     assert isinstance(console.file, StringIO)
     text = console.file.getvalue()
     assert "7.00×" in text
@@ -170,8 +188,8 @@ def test_window_starts_after_settling_and_ignores_drops_before_it() -> None:
     clock = Clock(1e6)
     measured = measure_window(2.0, clock.reading, clock.sleep)
     assert clock.now == pytest.approx(SETTLE_SECONDS + 2.0)
-    assert (measured.delivered, measured.delivered_mpps) == (2_000_000, pytest.approx(1.0))
-    assert Side.between(measured.first, measured.last, measured.seconds).cycles_per_packet == 20.0
+    assert measured.figures()["mpps"] == pytest.approx(1.0)
+    assert measured.figures()["cycles_per_packet"] == 20.0
     measured.check_lossless()
 
 
@@ -185,7 +203,7 @@ def test_a_stall_is_a_fault(stops_at: float) -> None:
 def test_a_drop_in_the_window_is_a_fault() -> None:
     clock = Clock(1e6, drops_at=SETTLE_SECONDS + 1.0)
     window = measure_window(3.0, clock.reading, clock.sleep)
-    assert window.delivered == 3_000_000 - 1
+    assert window.packets - window.dropped == 3_000_000 - 1
     with pytest.raises(Fault, match="1 packets were dropped"):
         window.check_lossless()
 
@@ -238,16 +256,15 @@ def test_pairs_during_which_the_cores_moved_are_set_aside_and_measured_again() -
 
     def measure(number: int) -> Pair:
         numbers.append(number)
-        before, between, after = next(looks)
-        return Pair(before, after, {}, core_to_core_between_ns=between)
+        return Pair({}, next(looks))
 
     steady, moved = steady_pairs(measure, 3)
     assert [pair.near for pair in steady] == [True, False, False]
-    assert [pair.core_to_core_between_ns for pair in moved] == [350, 80]
+    assert [pair.looks_ns[1] for pair in moved] == [350, 80]
     assert numbers == [0, 1, 1, 2, 2]
 
 
 def test_where_the_cores_never_rest_what_there_is_is_shown() -> None:
-    pairs, moved = steady_pairs(lambda _: Pair(80.0, 350.0, {}), 2)
+    pairs, moved = steady_pairs(lambda _: Pair({}, (80.0, 350.0)), 2)
     assert len(pairs) == 4 and not moved
     assert not any(pair.document()["steady"] for pair in pairs)

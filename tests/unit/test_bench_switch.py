@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tailrace.bench.model import CHANGES, Beside, Spread, SwitchResult
-from tailrace.bench.switch import SwitchPlan, parse_peak
-from tailrace.bench.table import switch_table
+from tailrace.bench.model import Beside, ChangeResult, Spread
+from tailrace.bench.switch import CHANGES, READY, SwitchPlan, parse_peak
+from tailrace.bench.table import change_table
 from tailrace.bench.testpmd import arguments
 from tailrace.errors import Fault, Mistake
 
@@ -46,28 +46,31 @@ def test_a_chain_beside_that_carried_nothing_is_a_fault() -> None:
         Beside.of(1000.0, {"streams": [stream(), stream(received=0)]}, 0)
 
 
-def result() -> SwitchResult:
-    return SwitchResult(
-        Spread.of([130.0, 140.0]),
+def result() -> ChangeResult:
+    return ChangeResult(
+        "switch",
+        {},
+        {READY: Spread.of([130.0, 140.0]), **{name: Spread.of([0.1, 0.2, 5.0]) for name in CHANGES}},
         {0: 22.84, 16: 23.26},
-        {name: Spread.of([0.1, 0.2, 5.0]) for name in CHANGES},
         Beside.of(1000.0, {"streams": [stream(), stream()]}, 0),
         {"cpu": "CPU", "switch_core": 1, "load_core": 0, "versions": {}},
+        48.0,
     )
 
 
 def test_document_has_the_promised_shape() -> None:
     document = result().document()
     assert document["bench"] == "switch"
-    assert document["ready_ms"] == {"count": 2, "min": 130.0, "median": 135.0, "max": 140.0}
+    assert document["times_ms"][READY] == {"count": 2, "min": 130.0, "median": 135.0, "max": 140.0}
+    assert list(document["times_ms"]) == [READY, *CHANGES]
     assert document["memory_mib"] == {"0": 22.8, "16": 23.3}
-    assert list(document["change_ms"]) == ["port.add", "chain.set", "chain.remove", "port.remove"]
     assert document["beside"]["lost"] == 2
+    assert document["near"]
 
 
 def test_table_says_what_was_lost() -> None:
     console = Console(width=80, file=StringIO())
-    console.print(switch_table(result()))
+    console.print(change_table(result(), "What it costs"))
     assert isinstance(console.file, StringIO)
     text = console.file.getvalue().replace("\n", " ")
     assert "2 lost" in text

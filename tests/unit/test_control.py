@@ -70,13 +70,15 @@ def test_a_daemon_that_ends_before_it_is_ready(tmp_path: Path) -> None:
 
 def write_page(path: Path) -> None:
     schema = json.dumps(
-        {"kinds": {"worker": 1, "port": 2}, "worker": ["busy"], "port": ["received", "drop_x"]}
+        {"kinds": {"worker": 1, "queue": 2}, "worker": ["busy"], "queue": ["received", None, "drop_x"]}
     ).encode()
-    data = bytearray(4096 + 3 * 128)
-    struct.pack_into("<8sIIIII", data, 0, b"TAILRACE", 1, len(schema), 4096, 128, 3)
+    data = bytearray(4096 + 4 * 128)
+    struct.pack_into("<8sIIIIII", data, 0, b"TAILRACE", 2, len(schema), 4096, 128, 4, 3)
     data[64 : 64 + len(schema)] = schema
     struct.pack_into("<II56sQ", data, 4096, 1, 1, b"worker-0", 77)
-    struct.pack_into("<II56sQQ", data, 4096 + 256, 2, 5, b"first.0", 1 << 40, 3)
+    struct.pack_into("<II56sQQQ", data, 4096 + 128, 2, 1, b"first.0/1", 5, 9, 4)
+    struct.pack_into("<II56sQQQ", data, 4096 + 256, 2, 5, b"first.0/0", 1 << 40, 9, 3)
+    struct.pack_into("<II56sQ", data, 4096 + 384, 1, 1, b"never-used", 1)
     path.write_bytes(data)
 
 
@@ -84,9 +86,10 @@ def test_the_page_is_read_by_its_own_schema(tmp_path: Path) -> None:
     path = tmp_path / "page"
     write_page(path)
     page = Page(path)
-    worker, port = page.slots()
+    worker, _, queue = page.slots()
     assert (worker.kind, worker.counters) == ("worker", {"busy": 77})
-    assert (port.name, port.generation, port.counters) == ("first.0", 5, {"received": 1 << 40, "drop_x": 3})
+    assert (queue.name, queue.generation, queue.counters) == ("first.0/0", 5, {"received": 1 << 40, "drop_x": 3})
+    assert page.ports() == {"first.0": {"received": (1 << 40) + 5, "drop_x": 7}}
     page.close()
 
 

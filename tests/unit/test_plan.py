@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
+from tailrace.fabric.config import configuration
 from tailrace.host.place import Cpu, parse_cpu_list, place
-from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, identity_of, make_plan
+from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
+from tailrace.spec import load_spec
 from tailrace.spec.load import parse_spec
 
 # Tests may share their cores with a polling switch.
@@ -18,6 +21,7 @@ settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
 
 
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 TWO = """\
 functions: {first: skeleton, second: skeleton, spare: skeleton}
 chains: {v: [tester.a, first, second, tester.b]}
@@ -115,6 +119,15 @@ def test_a_plan_says_all_and_is_the_same_for_the_same() -> None:
     assert plan.identity != make_plan(spec, cpus=cpus(3), real_time=None).identity
     assert make_plan(spec, huge=False, cpus=cpus(2), real_time=None).pages == 0
     assert len(plan.lines()) > 8
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_has_a_plan_and_a_configuration(path: Path) -> None:
+    plan = make_plan(load_spec(path), cpus=cpus(2), real_time=None)
+    assert Plan.read(json.loads(json.dumps(plan.as_data()))) == plan
+    config = configuration(plan, Path("/run/tailrace/sockets"), {})
+    assert set(config["ports"]) == {port.name for port in plan.ports}
+    assert plan.lines()
 
 
 def test_more_memory_than_the_machine_has_is_refused() -> None:

@@ -279,7 +279,34 @@ def test_any_text_is_a_spec_or_one_message(text: str) -> None:
 
 
 KEYS = st.sampled_from(
-    ["fabric", "functions", "chains", "tests", "latency", "kind", "frames", "rate", "path", "if", "v"]
+    [
+        "fabric",
+        "functions",
+        "chains",
+        "tests",
+        "latency",
+        "kind",
+        "frames",
+        "rate",
+        "path",
+        "if",
+        "v",
+        "ports",
+        "bridges",
+        "mirrors",
+        "trace",
+        "match",
+        "vlan",
+        "source",
+        "replicas",
+        "pins",
+        "cores",
+        "to",
+        "trunk",
+        "fw.0",
+        "device",
+        "pin",
+    ]
 )
 VALUES = st.recursive(
     st.sampled_from(["tester.a", "tester.b", "skeleton", "60s", "90%", 64, None, True, 1.5, "v"]),

@@ -16,7 +16,8 @@ from tailrace.host import hugepages
 from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start
 from tailrace.host.programs import system_program
 from tailrace.host.state import FilePath, HugePages, Process, hold, peek
-from tailrace.up import status, take_down
+from tailrace.status import status
+from tailrace.up import take_down
 
 
 def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:

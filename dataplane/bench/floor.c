@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tailrace-floor: what a hop would cost if there were nothing to do but to copy.
+ *
+ * Two threads, each pinned to a core.  The first copies bursts of frames as the switch does between guests, by the same
+ * routine and both ways.  No ring, no descriptor, no check, no address to translate, no counter: where each frame lies
+ * is known.  The second plays both guests and hands frames over by one index for each direction and burst.
+ *
+ * What it costs depends on where the buffers' cache lines are, so they circulate as in `tailrace bench hop`.  There a
+ * frame waits in a ring of 1024 until the guest sends it on, so the lines that are read were written so many frames
+ * before; and the guest offers at once what the switch has just read, since its buffers come from a stack, so the lines
+ * that are written are still near.  Here: for each direction a circle of so many frames and one burst of free buffers,
+ * each burst being copied to where the one before it was taken from.
+ *
+ * What the guest does to a frame decides which lines move.  `--guest forward` (the load of `bench hop`: testpmd in io
+ * mode) reads the network header of what it receives and sends the same buffer on.  `--guest rewrite` reads every byte
+ * that it receives and writes every byte that it sends, as an endpoint would.
+ *
+ * Cycles are those of the rounds that found something to copy, as the switch counts them.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <rte_common.h>
+#include <rte_cycles.h>
+#include <rte_pause.h>
+
+#include "common/log.h"
+#include "vring/copy.h"
+
+enum {
+	WAYS = 2,
+	WAITING = 1024,		  /* frames that wait in a ring */
+	BURST = 64,		  /* as the hop's */
+	FREE = BURST + 3,	  /* not a multiple of a page away, or else loads seem to depend on stores */
+	BUFFERS = WAITING + FREE, /* of a direction */
+	STRIDE = 2048 + 256 + 64, /* of a packet buffer with its own header, as DPDK lays them out */
+	HEADROOM = 256,		  /* to the frame's first byte */
+	NETWORK_HEADER = 12,
+	FCS = 4,
+	FRAME_LEAST = 64,
+	FRAME_MOST = 1518,
+	LINE = 64,
+	WARM_UP_MS = 300,
+};
+
+static struct {
+	/* Frames copied and frames handed back, for each direction; each number has one writer. */
+	struct {
+		_Alignas(2 * LINE) _Atomic uint64_t number;
+	} copied[WAYS], offered[WAYS];
+	_Alignas(2 * LINE) atomic_bool stop;
+	atomic_int failed; /* errno of a thread that could not be pinned */
+	pthread_barrier_t start;
+} shared;
+
+static uint8_t *buffers[WAYS];
+static uint32_t length; /* of a frame in memory */
+static bool rewrite;
+
+static uint8_t *frame_at(unsigned way, uint64_t number)
+{
+	return buffers[way] + number % BUFFERS * STRIDE + HEADROOM;
+}
+
+/* Pin the calling thread, then wait for the other; false if either could not be pinned. */
+static bool take_place(int cpu)
+{
+	cpu_set_t set;
+	int error;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+	if (error != 0)
+		atomic_store(&shared.failed, error);
+	pthread_barrier_wait(&shared.start);
+	return atomic_load(&shared.failed) == 0;
+}
+
+/* ------- the guests ------- */
+
+/* Look at a frame that has come, and make it one to send. */
+static uint64_t take(uint8_t *frame)
+{
+	uint64_t seen;
+
+	memcpy(&seen, frame - NETWORK_HEADER, sizeof(seen));
+	if (!rewrite)
+		return seen;
+	for (uint32_t i = 0; i + sizeof(uint64_t) <= length; i += sizeof(uint64_t)) {
+		uint64_t word;
+
+		memcpy(&word, frame + i, sizeof(word));
+		seen += word;
+	}
+	memset(frame, (int)seen, length);
+	return seen;
+}
+
+static void *guests(void *cpu)
+{
+	uint64_t taken[WAYS] = {0};
+
+	if (!take_place(*(const int *)cpu))
+		return NULL;
+	while (!atomic_load_explicit(&shared.stop, memory_order_relaxed)) {
+		for (unsigned way = 0; way < WAYS; way++) {
+			uint64_t ready = atomic_load_explicit(&shared.copied[way].number, memory_order_acquire);
+			uint64_t sum = 0;
+
+			if (ready - taken[way] < BURST)
+				continue;
+			for (unsigned i = 0; i < BURST; i++)
+				sum += take(frame_at(way, taken[way]++));
+			__asm__ volatile("" ::"r"(sum)); /* so that it is read */
+			/* Copied number n was frame n, and is sent on as frame n + WAITING. */
+			atomic_store_explicit(&shared.offered[way].number, taken[way] + WAITING, memory_order_release);
+		}
+	}
+	return NULL;
+}
+
+/* ------- the copy ------- */
+
+/* One burst of a direction, to where the burst before it lay. */
+static void copy_burst(unsigned way, uint64_t number)
+{
+	const uint8_t *from[BURST];
+	uint8_t *to[BURST];
+
+	/* As in the hop, the misses of a whole burst are let overlap. */
+	for (unsigned i = 0; i < BURST; i++) {
+		from[i] = frame_at(way, number + FREE + i);
+		to[i] = frame_at(way, number + i);
+		__builtin_prefetch(from[i]);
+		__builtin_prefetch(to[i], 1);
+	}
+	for (unsigned i = 0; i < BURST; i++)
+		copy_frame(to[i], from[i], length);
+}
+
+struct measured {
+	uint64_t frames, cycles;
+	double seconds;
+};
+
+/* TSC ticks a second. */
+static double tsc_rate(void)
+{
+	const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
+	struct timespec begin, end;
+	const uint64_t start = rte_rdtsc();
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	nanosleep(&pause, NULL);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	return (double)(rte_rdtsc() - start) /
+	       ((double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9);
+}
+
+static struct measured copy_for(double seconds, uint64_t copied[WAYS])
+{
+	const double rate = tsc_rate();
+	const uint64_t start = rte_rdtsc(), end = start + (uint64_t)(seconds * rate);
+	struct measured sum = {0};
+	uint64_t now = start;
+
+	while (now < end) {
+		bool any = false;
+
+		for (unsigned way = 0; way < WAYS; way++) {
+			if (atomic_load_explicit(&shared.offered[way].number, memory_order_acquire) - copied[way] <
+			    BURST)
+				continue;
+			copy_burst(way, copied[way]);
+			copied[way] += BURST;
+			atomic_store_explicit(&shared.copied[way].number, copied[way], memory_order_release);
+			sum.frames += BURST;
+			any = true;
+		}
+		const uint64_t then = now;
+
+		now = rte_rdtsc();
+		if (any)
+			sum.cycles += now - then;
+		else
+			rte_pause();
+	}
+	sum.seconds = (double)(now - start) / rate;
+	return sum;
+}
+
+/* ------- the program ------- */
+
+/* A set of buffers in huge pages if there are any, as guests' are. */
+static uint8_t *allocate(void)
+{
+	const size_t huge = 2 << 20, size = RTE_ALIGN((size_t)BUFFERS * STRIDE, huge);
+	uint8_t *set = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+	if (set == MAP_FAILED) {
+		set = aligned_alloc(huge, size);
+		if (set == NULL)
+			return NULL;
+		madvise(set, size, MADV_HUGEPAGE);
+	}
+	memset(set, 0, size);
+	return set;
+}
+
+/* Parse "A,B"; false unless these are two different CPU numbers. */
+static bool parse_cores(const char *text, int cores[2])
+{
+	int end = 0;
+
+	return sscanf(text, "%d,%d%n", &cores[0], &cores[1], &end) == 2 && text[end] == '\0' && cores[0] >= 0 &&
+	       cores[1] >= 0 && cores[0] < CPU_SETSIZE && cores[1] < CPU_SETSIZE && cores[0] != cores[1];
+}
+
+/* Parse a number between two limits. */
+static bool parse_number(const char *text, double least, double most, double *number)
+{
+	char *end;
+
+	*number = strtod(text, &end);
+	return end != text && *end == '\0' && *number >= least && *number <= most;
+}
+
+static int usage(FILE *stream, int status)
+{
+	fprintf(stream,
+		"usage: tailrace-floor --cores COPIER,GUESTS [--frame BYTES] [--seconds S] [--guest forward|rewrite] "
+		"[--json]\n"
+		"Cycles that the bare copy of a frame takes between two guests' buffers.\n");
+	return status;
+}
+
+static void print(const struct measured *found, unsigned frame, const int cores[2], bool json)
+{
+	const double cycles = (double)found->cycles / (double)found->frames;
+	const double mpps = (double)found->frames / found->seconds / 1e6;
+
+	if (json)
+		printf("{\"frame\": %u, \"cycles_per_packet\": %.2f, \"mpps\": %.3f, \"seconds\": %.3f, \"guest\": "
+		       "\"%s\", "
+		       "\"cores\": [%d, %d]}\n",
+		       frame, cycles, mpps, found->seconds, rewrite ? "rewrite" : "forward", cores[0], cores[1]);
+	else
+		printf("%u B: %.1f cycles a frame, %.2f Mpps\n", frame, cycles, mpps);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"cores", required_argument, NULL, 'c'},
+		{"frame", required_argument, NULL, 'f'},
+		{"seconds", required_argument, NULL, 's'},
+		{"guest", required_argument, NULL, 'g'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	double frame = FRAME_MOST, seconds = 3;
+	uint64_t copied[WAYS] = {0};
+	int cores[2] = {-1, -1}, option, error;
+	struct measured found;
+	bool json = false;
+	pthread_t thread;
+
+	log_open("tailrace-floor", LOG_LEVEL_INFO);
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (option) {
+		case 'c':
+			if (!parse_cores(optarg, cores)) {
+				log_error("--cores %s: two different CPU numbers are expected, such as 0,1", optarg);
+				return 2;
+			}
+			break;
+		case 'f':
+			if (!parse_number(optarg, FRAME_LEAST, FRAME_MOST, &frame) || frame != (unsigned)frame) {
+				log_error("--frame %s: expected a frame size from %d to %d bytes, FCS included", optarg,
+					  FRAME_LEAST, FRAME_MOST);
+				return 2;
+			}
+			break;
+		case 's':
+			if (!parse_number(optarg, 0.1, 3600, &seconds)) {
+				log_error("--seconds %s: expected 0.1 to 3600", optarg);
+				return 2;
+			}
+			break;
+		case 'g':
+			if (strcmp(optarg, "forward") != 0 && strcmp(optarg, "rewrite") != 0) {
+				log_error("--guest %s: expected forward or rewrite", optarg);
+				return 2;
+			}
+			rewrite = optarg[0] == 'r';
+			break;
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			return usage(stdout, 0);
+		default:
+			return usage(stderr, 2);
+		}
+	}
+	if (cores[0] < 0 || optind != argc)
+		return usage(stderr, 2);
+	length = (uint32_t)frame - FCS;
+	for (unsigned way = 0; way < WAYS; way++) {
+		buffers[way] = allocate();
+		if (buffers[way] == NULL) {
+			log_error("no memory for %d buffers", BUFFERS);
+			return 1;
+		}
+		atomic_store(&shared.offered[way].number, WAITING);
+	}
+	pthread_barrier_init(&shared.start, NULL, 2);
+	error = pthread_create(&thread, NULL, guests, &cores[1]);
+	if (error != 0) {
+		log_error("a thread could not be started: %s", strerror(error));
+		return 1;
+	}
+	if (take_place(cores[0])) {
+		copy_for(WARM_UP_MS / 1e3, copied);
+		found = copy_for(seconds, copied);
+	}
+	atomic_store(&shared.stop, true);
+	pthread_join(thread, NULL);
+	error = atomic_load(&shared.failed);
+	if (error != 0) {
+		log_error("cores %d,%d: %s; use two of Cpus_allowed_list in /proc/self/status", cores[0], cores[1],
+			  error == EINVAL ? "one of them is offline or not allowed to this process" : strerror(error));
+		return 2;
+	}
+	print(&found, (unsigned)frame, cores, json);
+	return 0;
+}

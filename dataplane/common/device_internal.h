@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the parts of device.h: what a URI says, making the device known to DPDK, and configuring it.
+ */
+#ifndef TAILRACE_COMMON_DEVICE_INTERNAL_H
+#define TAILRACE_COMMON_DEVICE_INTERNAL_H
+
+#include "device.h"
+
+/* Write the error's text; returns `code`. */
+__attribute__((format(printf, 3, 4))) int device_fail(struct device_error *error, int code, const char *format, ...);
+
+/* Take a URI apart.  Returns 0, or -EINVAL with the error filled in. */
+int device_parse(const char *uri, enum device_kind *kind, const char **target, struct device_error *error);
+
+/* Make the device known to DPDK: fills in its name and ethdev id.  Returns 0, or -errno with the error filled in. */
+int device_probe(struct device *device, const struct device_options *options, struct device_error *error);
+
+/* The device has been closed: forget what device_probe() noted of it. */
+void device_unprobe(const struct device *device);
+
+#endif

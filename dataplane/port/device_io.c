@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include <rte_ethdev.h>
+#include <rte_ether.h>
+#include <rte_mbuf.h>
+
+#include "port/device_io.h"
+#include "vring/hop.h"
+
+/* ------- receiving ------- */
+
+/*
+ * A packet's head lies in the buffer itself, to be edited: it has to be whole, with room in front, and nobody else's.
+ * Returns the buffer, another one with the same frame, or NULL.
+ */
+static struct rte_mbuf *make_editable(struct rte_mbuf *mbuf, struct rte_mempool *pool)
+{
+	struct rte_mbuf *copy;
+
+	if (likely(rte_mbuf_refcnt_read(mbuf) == 1 && RTE_MBUF_DIRECT(mbuf) &&
+		   rte_pktmbuf_headroom(mbuf) >= PACKET_ROOM &&
+		   mbuf->data_len >= RTE_MIN(mbuf->pkt_len, (uint32_t)PACKET_HEAD)))
+		return mbuf;
+	copy = rte_pktmbuf_copy(mbuf, pool, 0, UINT32_MAX);
+	rte_pktmbuf_free(mbuf);
+	return copy;
+}
+
+/*
+ * DPDK's driver for AF_PACKET delivers what Linux has cut to the size of a slot, as it does with segments that it has
+ * joined, like any other frame.  It is longer than the interface's own frames, which may have two tags.
+ */
+static bool is_cut(const struct rte_mbuf *mbuf, const struct device *device)
+{
+	return device->kind == DEVICE_INTERFACE && mbuf->pkt_len > (uint32_t)device->longest + RTE_VLAN_HLEN;
+}
+
+static void add(struct port *from, struct port_queue *queue, struct burst *burst, struct rte_mbuf *mbuf)
+{
+	struct queue_counters *counters = queue->counters;
+	struct packet *packet;
+
+	if (unlikely(mbuf->pkt_len < VRING_FRAME_MIN || mbuf->pkt_len > VRING_FRAME_MAX ||
+		     is_cut(mbuf, &from->device.device))) {
+		*(mbuf->pkt_len < VRING_FRAME_MIN ? &counters->drop_frame_too_short
+						  : &counters->drop_frame_too_long) += 1;
+		rte_pktmbuf_free(mbuf);
+		return;
+	}
+	mbuf = make_editable(mbuf, from->device.pool);
+	if (unlikely(mbuf == NULL)) {
+		counters->drop_no_buffer++;
+		return;
+	}
+	packet = burst_add_mbuf(burst, mbuf);
+	if (unlikely(packet == NULL)) {
+		counters->drop_frame_fragmented++;
+		rte_pktmbuf_free(mbuf);
+	}
+}
+
+unsigned device_read(struct port *from, uint16_t which, struct burst *burst, unsigned limit)
+{
+	struct rte_mbuf *mbufs[VRING_BURST];
+
+	burst_start(burst);
+	if (unlikely(!device_receives(&from->device)))
+		return 0;
+	burst->taken = rte_eth_rx_burst(from->device.port_id, which, mbufs, RTE_MIN(limit, (unsigned)VRING_BURST));
+	for (unsigned i = 0; i < burst->taken; i++) {
+		if (i + 2 < burst->taken)
+			rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + 2], void *));
+		add(from, &from->queues[which], burst, mbufs[i]);
+	}
+	return burst->taken;
+}
+
+unsigned device_waiting(const struct port *from, uint16_t which)
+{
+	/* Negative: the driver has no such thing. */
+	int count = device_receives(&from->device) ? rte_eth_rx_queue_count(from->device.port_id, which) : 0;
+
+	return count > 0 ? count : 0;
+}
+
+void device_read_done(struct port *from, uint16_t which, struct burst *burst)
+{
+	struct queue_counters *counters = from->queues[which].counters;
+	uint64_t bytes = 0;
+
+	burst_show(burst);
+	for (unsigned i = 0; i < burst->count; i++) {
+		struct packet *packet = &burst->packets[i];
+
+		bytes += packet->delivered ? packet->received : 0;
+		rte_pktmbuf_free(packet->mbuf); /* NULL: it was handed over */
+	}
+	counters->received_packets += burst->taken;
+	counters->received_bytes += bytes;
+}
+
+/* ------- sending ------- */
+
+/* Give buffers to the device, and hold those it has no room for; none may be held yet. */
+static void transmit(struct port *to, uint16_t which, struct rte_mbuf **mbufs, unsigned count)
+{
+	struct port_queue *queue = &to->queues[which];
+	uint32_t lengths[DEVICE_HELD];
+	uint64_t bytes = 0;
+	unsigned sent;
+
+	for (unsigned i = 0; i < count; i++)
+		lengths[i] = mbufs[i]->pkt_len;
+	sent = rte_eth_tx_burst(to->device.port_id, which, mbufs, count);
+	for (unsigned i = 0; i < sent; i++)
+		bytes += lengths[i];
+	queue->counters->sent_packets += sent;
+	queue->counters->sent_bytes += bytes;
+	for (unsigned i = sent; i < count; i++)
+		queue->held[queue->nb_held++] = mbufs[i];
+}
+
+bool device_flush(struct port *to, uint16_t which)
+{
+	struct port_queue *queue = &to->queues[which];
+	struct rte_mbuf *held[DEVICE_HELD];
+	unsigned count = queue->nb_held;
+
+	if (likely(count == 0))
+		return true;
+	if (!device_sends(&to->device))
+		return false;
+	memcpy(held, queue->held, count * sizeof(held[0]));
+	queue->nb_held = 0;
+	transmit(to, which, held, count);
+	return queue->nb_held == 0;
+}
+
+unsigned device_forget(struct port *to, uint16_t which)
+{
+	struct port_queue *queue = &to->queues[which];
+	unsigned count = queue->nb_held;
+
+	rte_pktmbuf_free_bulk(queue->held, count);
+	queue->nb_held = 0;
+	return count;
+}
+
+/* The buffer that the packet came in, as it was edited; the packet no longer has it. */
+static struct rte_mbuf *hand_over(struct packet *packet)
+{
+	struct rte_mbuf *mbuf = packet->mbuf;
+
+	mbuf->data_off = packet->head - (uint8_t *)mbuf->buf_addr;
+	mbuf->data_len = packet->head_length;
+	mbuf->pkt_len = packet->length;
+	mbuf->ol_flags = 0; /* what the other device said on receiving it */
+	packet->mbuf = NULL;
+	return mbuf;
+}
+
+/* Whether nothing has to be done to the frame, and nobody else wants it. */
+static bool may_be_handed_over(const struct packet *packet, bool only)
+{
+	return only && packet->mbuf != NULL && !offload_wanted(&packet->offload);
+}
+
+/* A tag may make a frame four bytes longer than the device's MTU says. */
+static bool fits(const struct packet *packet, const struct device *device)
+{
+	uint32_t longest = device->longest, length = packet->length;
+	rte_be16_t type;
+
+	if (packet->offload.gso_type != VIRTIO_NET_HDR_GSO_NONE)
+		length = packet->offload.hdr_len + packet->offload.gso_size;
+	if (likely(length + RTE_VLAN_HLEN <= longest))
+		return true;
+	memcpy(&type, packet->head + 2 * RTE_ETHER_ADDR_LEN, sizeof(type));
+	if (device->kind == DEVICE_INTERFACE && type != RTE_BE16(RTE_ETHER_TYPE_VLAN) &&
+	    type != RTE_BE16(RTE_ETHER_TYPE_QINQ))
+		longest -= RTE_VLAN_HLEN;
+	return length <= longest;
+}
+
+/* Turn a packet into buffers.  Returns how many, or a negative errno, see packet_to_mbufs(). */
+static int convert(struct port *to, struct packet *packet, bool only, struct rte_mbuf **mbufs, unsigned room)
+{
+	if (unlikely(!fits(packet, &to->device.device)))
+		return -EMSGSIZE;
+	if (may_be_handed_over(packet, only)) {
+		mbufs[0] = hand_over(packet);
+		return 1;
+	}
+	return packet_to_mbufs(packet, to->device.pool, to->device.device.transmits, mbufs, room);
+}
+
+/* Some drivers have to see a frame that they are to finish before they get it.  Returns how many are fit to be sent. */
+static unsigned prepare(struct port *to, uint16_t which_queue, struct rte_mbuf **mbufs, unsigned count)
+{
+	unsigned prepared = 0, kept = 0;
+
+	while (prepared < count) {
+		unsigned good = rte_eth_tx_prepare(to->device.port_id, which_queue, mbufs + prepared, count - prepared);
+
+		memmove(mbufs + kept, mbufs + prepared, good * sizeof(mbufs[0]));
+		kept += good;
+		prepared += good;
+		if (prepared < count) {
+			to->queues[which_queue].counters->drop_receiver_too_small++;
+			rte_pktmbuf_free(mbufs[prepared++]);
+		}
+	}
+	return kept;
+}
+
+/* As many packets as one call of the driver may take.  Returns how many were dealt with. */
+static unsigned write_some(struct port *to, uint16_t which_queue, struct burst *burst, const uint8_t *which, unsigned n,
+			   bool only)
+{
+	struct rte_mbuf *mbufs[DEVICE_HELD];
+	unsigned count = 0, done;
+	bool unfinished = false;
+
+	for (done = 0; done < n && count < DEVICE_BURST; done++) {
+		struct packet *packet = &burst->packets[which[done]];
+		int made = convert(to, packet, only, mbufs + count, DEVICE_HELD - count);
+
+		if (unlikely(made == -EMSGSIZE)) {
+			to->queues[which_queue].counters->drop_receiver_too_small++;
+			continue;
+		}
+		if (unlikely(made < 0))
+			break;
+		packet->delivered = true;
+		unfinished |= mbufs[count]->ol_flags & RTE_MBUF_F_TX_OFFLOAD_MASK;
+		count += made;
+	}
+	if (unfinished)
+		count = prepare(to, which_queue, mbufs, count);
+	transmit(to, which_queue, mbufs, count);
+	return done;
+}
+
+unsigned device_write(struct port *to, uint16_t which_queue, struct burst *burst, const uint8_t *which, unsigned n,
+		      bool only)
+{
+	unsigned done = 0, more;
+
+	if (unlikely(!device_sends(&to->device))) {
+		to->queues[which_queue].counters->drop_receiver_down += n + device_forget(to, which_queue);
+		return n;
+	}
+	if (!device_flush(to, which_queue))
+		return 0;
+	do {
+		more = write_some(to, which_queue, burst, which + done, n - done, only);
+		done += more;
+	} while (more > 0 && done < n && to->queues[which_queue].nb_held == 0);
+	return done;
+}

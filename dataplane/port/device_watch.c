@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <net/if.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <rte_ethdev.h>
+
+#include "common/grace.h"
+#include "common/log.h"
+#include "port/device_watch.h"
+
+enum {
+	TICK_MS = 50,
+	TICKS_TO_RETRY = 10,
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct device_queue *devices; /* that are open */
+static pthread_t thread;
+static int wake = -1; /* an eventfd: a driver has something to tell */
+static atomic_bool ending;
+static void (*tell_change)(void);
+
+void device_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void device_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+void device_on_change(void (*changed)(void))
+{
+	tell_change = changed;
+}
+
+/* ------- what a driver tells, in DPDK's interrupt thread ------- */
+
+static int on_link(uint16_t port_id, enum rte_eth_event_type type, void *argument, void *answer)
+{
+	eventfd_write(wake, 1);
+	return 0;
+}
+
+static int on_removal(uint16_t port_id, enum rte_eth_event_type type, void *argument, void *answer)
+{
+	struct device_queue *queue = argument;
+
+	atomic_store(&queue->taken_away, true);
+	eventfd_write(wake, 1);
+	return 0;
+}
+
+static void hear(struct device_queue *queue)
+{
+	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, queue);
+	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, queue);
+}
+
+static void hear_no_more(struct device_queue *queue)
+{
+	if (!rte_eth_dev_is_valid_port(queue->port_id))
+		return;
+	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, queue);
+	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, queue);
+}
+
+/* ------- one device ------- */
+
+static void change_state(struct device_queue *queue, enum device_state state)
+{
+	static const char *const texts[] = {
+		[DEVICE_UP] = "is up", [DEVICE_DOWN] = "has lost its link", [DEVICE_REMOVED] = "is gone"};
+
+	if (atomic_load(&queue->state) == (int)state)
+		return;
+	atomic_store(&queue->since, time(NULL));
+	atomic_store(&queue->state, state);
+	log_info("device %s %s", queue->uri, texts[state]);
+	if (tell_change != NULL)
+		tell_change();
+}
+
+/* Take the device away from the workers. */
+static void withdraw(struct device_queue *queue)
+{
+	atomic_store(&queue->state, DEVICE_REMOVED);
+	grace_wait();
+}
+
+static void close_removed(struct device_queue *queue)
+{
+	change_state(queue, DEVICE_REMOVED);
+	grace_wait();
+	hear_no_more(queue);
+	device_queue_stop(queue);
+	queue->ticks = 0;
+}
+
+/* Something that was there before and whose peer has gone comes back only if we go for it. */
+static bool peer_must_be_sought(const struct device_queue *queue)
+{
+	return queue->device.kind == DEVICE_VHOST ||
+	       (queue->device.kind == DEVICE_MEMIF && strstr(queue->uri, "role=server") == NULL);
+}
+
+/* Is there any hope that the device can be opened?  Cheap, and without a word. */
+static bool may_be_back(const struct device_queue *queue)
+{
+	const char *target = strchr(queue->uri, ':') + 1;
+	struct stat file;
+
+	if (strncmp(queue->uri, "if:", 3) == 0 || strncmp(queue->uri, "xdp:", 4) == 0)
+		return if_nametoindex(target) != 0;
+	if (strncmp(queue->uri, "vhost:", 6) == 0)
+		return stat(target, &file) == 0;
+	return true;
+}
+
+static void try_again(struct device_queue *queue)
+{
+	if (++queue->ticks < TICKS_TO_RETRY || !may_be_back(queue))
+		return;
+	queue->ticks = 0;
+	if (device_queue_start(queue, true, &queue->problem) != 0)
+		return;
+	queue->problem.text[0] = '\0';
+	hear(queue);
+	change_state(queue, device_link_up(&queue->device) ? DEVICE_UP : DEVICE_DOWN);
+}
+
+/* A client of memif connects when it is started. */
+static void seek_peer(struct device_queue *queue)
+{
+	if (++queue->ticks < TICKS_TO_RETRY)
+		return;
+	queue->ticks = 0;
+	if (queue->device.kind == DEVICE_MEMIF) {
+		withdraw(queue);
+		if (device_restart(&queue->device))
+			atomic_store(&queue->state, DEVICE_DOWN);
+	} else if (may_be_back(queue)) {
+		close_removed(queue);
+		queue->ticks = TICKS_TO_RETRY;
+	}
+}
+
+/* Frames that the driver had taken and could not send after all.  Some drivers count so what we still have. */
+static void count_refused(struct device_queue *queue)
+{
+	struct rte_eth_stats stats;
+
+	if (queue->device.kind != DEVICE_INTERFACE && queue->device.kind != DEVICE_PCAP &&
+	    queue->device.kind != DEVICE_PCI)
+		return;
+	if (rte_eth_stats_get(queue->port_id, &stats) != 0)
+		return;
+	if (stats.oerrors > queue->refused_before)
+		__atomic_fetch_add(&queue->counters->drop_device_refused, stats.oerrors - queue->refused_before,
+				   __ATOMIC_RELAXED);
+	queue->refused_before = stats.oerrors;
+}
+
+static void look(struct device_queue *queue)
+{
+	if (!rte_eth_dev_is_valid_port(queue->port_id)) {
+		try_again(queue);
+		return;
+	}
+	count_refused(queue);
+	if (atomic_load(&queue->taken_away) || !device_exists(&queue->device)) {
+		close_removed(queue);
+		return;
+	}
+	device_follow_mtu(&queue->device);
+	if (device_link_up(&queue->device)) {
+		change_state(queue, DEVICE_UP);
+		return;
+	}
+	if (queue->device.started)
+		change_state(queue, DEVICE_DOWN);
+	if (peer_must_be_sought(queue))
+		seek_peer(queue);
+}
+
+/* ------- all of them ------- */
+
+static void *watch(void *argument)
+{
+	struct pollfd events = {.fd = wake, .events = POLLIN};
+	eventfd_t count;
+
+	while (!atomic_load(&ending)) {
+		if (poll(&events, 1, TICK_MS) > 0)
+			eventfd_read(wake, &count);
+		device_lock();
+		for (struct device_queue *queue = devices; queue != NULL; queue = queue->next)
+			look(queue);
+		device_unlock();
+	}
+	return NULL;
+}
+
+static int start_watching(void)
+{
+	int rc;
+
+	wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (wake < 0)
+		return -errno;
+	atomic_store(&ending, false);
+	rc = -pthread_create(&thread, NULL, watch, NULL);
+	if (rc != 0)
+		close(wake);
+	return rc;
+}
+
+static void read_kernel(const struct device_queue *queue, uint64_t *sent, uint64_t *dropped)
+{
+	static const char *const names[] = {"tx_packets", "tx_dropped"};
+	uint64_t *values[] = {sent, dropped};
+	char path[128], name[IF_NAMESIZE];
+
+	for (unsigned i = 0; i < 2; i++) {
+		FILE *file = NULL;
+
+		*values[i] = 0;
+		if (if_indextoname(queue->device.interface, name) != NULL) {
+			snprintf(path, sizeof(path), "/sys/class/net/%s/statistics/%s", name, names[i]);
+			file = fopen(path, "r");
+		}
+		if (file == NULL)
+			continue;
+		if (fscanf(file, "%" SCNu64, values[i]) != 1)
+			*values[i] = 0;
+		fclose(file);
+	}
+}
+
+int device_watch(struct device_queue *queue)
+{
+	int rc = devices == NULL ? start_watching() : 0;
+
+	if (rc != 0)
+		return rc;
+	if (queue->device.interface != 0)
+		read_kernel(queue, &queue->kernel_sent, &queue->kernel_dropped);
+	hear(queue);
+	queue->next = devices;
+	devices = queue;
+	return 0;
+}
+
+void device_unwatch(struct device_queue *queue)
+{
+	struct device_queue **place = &devices;
+
+	while (*place != queue)
+		place = &(*place)->next;
+	*place = queue->next;
+	hear_no_more(queue);
+	if (rte_eth_dev_is_valid_port(queue->port_id))
+		count_refused(queue);
+	if (devices != NULL)
+		return;
+	/* It may be waiting for the lock. */
+	atomic_store(&ending, true);
+	eventfd_write(wake, 1);
+	device_unlock();
+	pthread_join(thread, NULL);
+	device_lock();
+	close(wake);
+}
+
+static json_t *offloads_of(const struct device *device)
+{
+	static const struct {
+		uint64_t transmits;
+		const char *name;
+	} known[] = {
+		{RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM, "checksum"},
+		{RTE_ETH_TX_OFFLOAD_TCP_TSO, "segmentation"},
+		{RTE_ETH_TX_OFFLOAD_MULTI_SEGS, "scatter"},
+	};
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < RTE_DIM(known); i++)
+		if ((device->transmits & known[i].transmits) == known[i].transmits)
+			json_array_append_new(list, json_string(known[i].name));
+	return list;
+}
+
+void device_queue_describe(const struct device_queue *queue, json_t *into)
+{
+	static const char *const states[] = {[DEVICE_UP] = "up", [DEVICE_DOWN] = "down", [DEVICE_REMOVED] = "removed"};
+	uint64_t sent, dropped;
+	enum device_state state;
+	const char *reason = NULL;
+
+	device_lock();
+	state = atomic_load(&queue->state);
+	if (rte_eth_dev_is_valid_port(queue->port_id) && !queue->device.started)
+		state = DEVICE_DOWN;
+	if (state == DEVICE_DOWN)
+		reason = queue->device.started ? "it has no link" : "its peer is not there";
+	if (state == DEVICE_REMOVED)
+		reason = queue->problem.text[0] != '\0' ? queue->problem.text : "it is not there any more";
+	json_object_set_new(into, "kind", json_string("device"));
+	json_object_set_new(into, "device", json_string(queue->uri));
+	json_object_set_new(into, "state", json_string(states[state]));
+	json_object_set_new(into, "since", json_integer(atomic_load(&queue->since)));
+	json_object_set_new(into, "reason", reason != NULL ? json_string(reason) : json_null());
+	json_object_set_new(into, "offloads", offloads_of(&queue->device));
+	if (state != DEVICE_REMOVED && queue->device.interface != 0 && queue->device.kind != DEVICE_PCI) {
+		read_kernel(queue, &sent, &dropped);
+		json_object_set_new(into, "kernel",
+				    json_pack("{s:I, s:I}", "sent", (json_int_t)(sent - queue->kernel_sent), "dropped",
+					      (json_int_t)(dropped - queue->kernel_dropped)));
+	}
+	device_unlock();
+}

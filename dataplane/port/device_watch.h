@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the parts of a device port: opening, and watching over what is open.
+ */
+#ifndef TAILRACE_PORT_DEVICE_WATCH_H
+#define TAILRACE_PORT_DEVICE_WATCH_H
+
+#include "port/device.h"
+
+/* Held by whoever opens or closes a device. */
+void device_lock(void);
+void device_unlock(void);
+
+/* Watch over an open device, and no more; with the lock held.  Returns 0 or -errno. */
+int device_watch(struct device_queue *queue);
+void device_unwatch(struct device_queue *queue);
+
+/*
+ * Open the device of a queue whose options are set, quietly if it is tried again and again; with the lock held.
+ * Returns 0 or -errno with the error filled in.
+ */
+int device_queue_start(struct device_queue *queue, bool quietly, struct device_error *error);
+void device_queue_stop(struct device_queue *queue);
+
+/* From now on DPDK's own thread unmaps nothing that a worker may be using. */
+void device_guard_unmapping(void);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the back end of one guest port knows beside what workers see of it (guest.h).  Everything here belongs to
+ * the thread that speaks the protocol (guest_socket.h), except where a field says otherwise.
+ */
+#ifndef TAILRACE_PORT_GUEST_BACKEND_H
+#define TAILRACE_PORT_GUEST_BACKEND_H
+
+#include "port/guest.h"
+#include "port/guest_memory.h"
+#include "port/guest_message.h"
+
+/* One ring as the front end describes it. */
+struct guest_ring {
+	uint64_t desc, avail, used; /* in the front end's own address space */
+	uint64_t log;		    /* guest-physical address of the used ring, for the dirty log */
+	uint32_t size;
+	uint16_t base; /* where it stands; bit 15 of a packed ring's is the wrap counter */
+	bool addressed, logged;
+	bool started; /* between SET_VRING_KICK and GET_VRING_BASE */
+	bool enabled;
+	int kick_fd, call_fd;		 /* eventfds; -1: none */
+	bool kick_refused, call_refused; /* what was sent is no eventfd, and has been closed */
+	bool barred;			 /* set up while its guest was kept stopped */
+};
+
+struct guest_backend {
+	struct guest *guest;
+	struct guest_backend *_Atomic next;
+	char name[64];
+	struct queue_counters *counters[GUEST_PAIRS];
+
+	uint64_t offered, features;
+	uint64_t protocol_features;
+	uint8_t status;
+	struct guest_ring rings[GUEST_VRINGS];
+	struct guest_table *_Atomic table; /* NULL: no memory.  Also read where a fault is caught */
+
+	int listener;	   /* -1 in client mode */
+	int connection;	   /* -1: no front end */
+	bool spoke;	   /* it has sent a whole message */
+	uint64_t deadline; /* milliseconds; the message that has begun must be whole by then; 0: none has */
+	unsigned have;	   /* bytes of `message` */
+	struct guest_message message;
+
+	uint64_t barred_until; /* milliseconds; its rings stay stopped, because it has blocked a worker */
+	uint64_t bar;	       /* for so many milliseconds, the last time */
+	uint64_t warned;       /* milliseconds; when a complaint was last logged */
+	enum vring_fault reported[GUEST_VRINGS]; /* quarantines that stand in the log */
+};
+
+/* Since when the thread that speaks the protocol is waking a guest, in milliseconds; 0: it is not. */
+extern atomic_ulong guest_settles;
+
+/* All ports, for the signal handler too. */
+extern struct guest_backend *_Atomic guest_backends;
+
+enum { GUEST_ALL_RINGS = -1, GUEST_RING_MOST = 32768 };
+
+/* Take these rings (a bit each) from the workers; afterwards nothing of them is in use. */
+void guest_withdraw(struct guest_backend *backend, uint32_t rings);
+
+/* Give the workers what may be served now and is not. */
+void guest_publish(struct guest_backend *backend);
+
+/* The time is over for which the guest's rings were kept stopped: those that it has set up meanwhile are served. */
+void guest_end_bar(struct guest_backend *backend);
+
+/* Stop a ring: it is as if the front end had never started it, but for its size, place and position. */
+void guest_ring_stop(struct guest_backend *backend, unsigned ring);
+
+/* Stop a ring and return its base, which the front end is told: from now on what it says about it is right. */
+uint16_t guest_ring_tell(struct guest_backend *backend, unsigned ring);
+
+/* The front end has gone: nothing of what it said holds any more. */
+void guest_forget(struct guest_backend *backend);
+
+/* An eventfd, made one that never blocks us; or -1.  Other descriptors could: a pipe, a file on a dead server. */
+int guest_eventfd(int fd);
+
+/* Log a complaint about the front end: at most one a second for each port. */
+__attribute__((format(printf, 2, 3))) void guest_complain(struct guest_backend *backend, const char *format, ...);
+
+uint64_t guest_now(void); /* milliseconds */
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <linux/magic.h>
+
+#include "common/grace.h"
+#include "port/guest_backend.h"
+
+/*
+ * In the thread that touched the memory: a worker, in a round, so that no grace period ends meanwhile; or the one
+ * that changes tables.  Zeros take the place of what is gone, for the access to go on.
+ */
+static bool patch(struct guest_backend *backend, struct guest_map *map, uintptr_t address)
+{
+	if (address - (uintptr_t)map->base >= map->length)
+		return false;
+	if (mmap(map->base, map->length, PROT_READ | PROT_WRITE,
+		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+		return false;
+	map->cut = true;
+	for (unsigned ring = 0; ring < GUEST_VRINGS; ring++) {
+		struct virtqueue *live = atomic_load(&backend->guest->live[ring]);
+
+		if (!backend->rings[ring].started)
+			continue;
+		__atomic_store_n(&backend->guest->fault[ring], VRING_FAULT_memory_cut, __ATOMIC_RELAXED);
+		if (live != NULL)
+			__atomic_store_n(&live->fault, VRING_FAULT_memory_cut, __ATOMIC_RELAXED);
+	}
+	return true;
+}
+
+static void on_memory_fault(int signal_number, siginfo_t *info, void *context)
+{
+	const uintptr_t address = (uintptr_t)info->si_addr;
+	const int saved = errno;
+
+	for (struct guest_backend *backend = atomic_load(&guest_backends); backend != NULL;
+	     backend = atomic_load(&backend->next)) {
+		struct guest_table *table = atomic_load(&backend->table);
+		bool patched = false;
+
+		if (table == NULL)
+			continue;
+		for (unsigned i = 0; i < table->count && !patched; i++)
+			patched = patch(backend, &table->maps[i], address);
+		if (patched || patch(backend, &table->log, address)) {
+			errno = saved;
+			return;
+		}
+	}
+	/* Not a guest's doing: the same access faults again, and ends the program. */
+	signal(signal_number, SIG_DFL);
+}
+
+bool guest_memory_cut(const struct guest_table *table)
+{
+	for (unsigned i = 0; i < table->count; i++)
+		if (table->maps[i].cut)
+			return true;
+	return false;
+}
+
+int guest_survive_cuts(void)
+{
+	struct sigaction action = {.sa_sigaction = on_memory_fault, .sa_flags = SA_SIGINFO};
+
+	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
+}
+
+/*
+ * Map `size` bytes at `offset` of a file.  The file system says in st_blksize how large its pages are, and a mapping of
+ * huge pages begins and ends with one.
+ */
+static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int fd)
+{
+	struct statfs kind;
+	struct stat stat;
+	uint64_t page, start, end;
+
+	if (size == 0 || __builtin_add_overflow(offset, size, &end) || end > INT64_MAX)
+		return -EINVAL;
+	if (fstat(fd, &stat) != 0 || fstatfs(fd, &kind) != 0)
+		return -errno;
+	/* Memory, and not a disk or a file system of the guest's own, which could let a worker wait for a page for
+	 * ever. */
+	if (kind.f_type != TMPFS_MAGIC && kind.f_type != HUGETLBFS_MAGIC)
+		return -EINVAL;
+	/* Pages that the file does not have would fault; a file that is cut later is caught when it does. */
+	if (S_ISREG(stat.st_mode) && end > (uint64_t)stat.st_size)
+		return -EINVAL;
+	page = stat.st_blksize >= 4096 && (stat.st_blksize & (stat.st_blksize - 1)) == 0 ? stat.st_blksize : 4096;
+	start = offset & ~(page - 1);
+	if (__builtin_add_overflow(end, page - 1, &end))
+		return -EINVAL;
+	map->length = (end & ~(page - 1)) - start;
+	map->base = mmap(NULL, map->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, start);
+	if (map->base == MAP_FAILED) {
+		map->length = 0;
+		return -errno;
+	}
+	/* A core dump of the switch need not hold its guests' memory. */
+	madvise(map->base, map->length, MADV_DONTDUMP);
+	map->host = (uint8_t *)map->base + (offset - start);
+	map->size = size;
+	map->device = stat.st_dev;
+	map->file = stat.st_ino;
+	map->offset = offset;
+	return 0;
+}
+
+static bool overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
+{
+	return a - b < b_size || b - a < a_size;
+}
+
+/* Does the region lie whole in both address spaces, and apart from those that are there?  0 or a negative errno. */
+static int check_region(const struct guest_table *table, const struct guest_region_message *region)
+{
+	uint64_t end, sum = region->size;
+
+	if (region->size == 0 || __builtin_add_overflow(region->guest, region->size, &end) ||
+	    __builtin_add_overflow(region->user, region->size, &end))
+		return -EINVAL;
+	for (unsigned i = 0; i < table->count; i++) {
+		const struct guest_map *map = &table->maps[i];
+
+		if (overlap(map->guest, map->size, region->guest, region->size) ||
+		    overlap(map->user, map->size, region->user, region->size))
+			return -EINVAL;
+		sum += map->size;
+	}
+	return region->size > GUEST_MEMORY_MOST || sum > GUEST_MEMORY_MOST ? -E2BIG : 0;
+}
+
+static bool same_bytes(const struct guest_map *a, const struct guest_map *b)
+{
+	return a->base == b->base;
+}
+
+/* The old table's mapping of the same part of the same file: page tables that are warm stay warm. */
+static const struct guest_map *mapped(const struct guest_table *table, const struct guest_region_message *region,
+				      int fd)
+{
+	struct stat stat;
+
+	if (table == NULL || fstat(fd, &stat) != 0)
+		return NULL;
+	for (unsigned i = 0; i < table->count; i++) {
+		const struct guest_map *map = &table->maps[i];
+
+		if (!map->cut && map->device == stat.st_dev && map->file == stat.st_ino &&
+		    map->offset == region->offset && map->size == region->size &&
+		    region->offset + region->size <= (uint64_t)stat.st_size)
+			return map;
+	}
+	return NULL;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+	const struct guest_region *left = a, *right = b;
+
+	return left->size < right->size ? 1 : left->size > right->size ? -1 : 0;
+}
+
+/* Put the table in the place of the old one, and unmap what only the old one has. */
+static void swap(struct guest_backend *backend, struct guest_table *table)
+{
+	struct guest_table *old;
+
+	if (table != NULL) {
+		table->memory.nb_regions = table->count;
+		for (unsigned i = 0; i < table->count; i++)
+			table->memory.regions[i] = (struct guest_region){
+				.guest = table->maps[i].guest,
+				.size = table->maps[i].size,
+				.host = table->maps[i].host,
+			};
+		qsort(table->memory.regions, table->count, sizeof(table->memory.regions[0]), larger_first);
+	}
+	guest_withdraw(backend, GUEST_ALL_RINGS);
+	old = atomic_exchange(&backend->table, table);
+	/* A worker may be looking through the tables for the address of another guest's fault. */
+	grace_wait();
+	if (old == NULL)
+		return;
+	for (unsigned i = 0; i < old->count; i++) {
+		bool kept = false;
+
+		for (unsigned j = 0; table != NULL && j < table->count; j++)
+			kept |= same_bytes(&old->maps[i], &table->maps[j]);
+		if (!kept)
+			munmap(old->maps[i].base, old->maps[i].length);
+	}
+	if (old->log.length > 0 && (table == NULL || !same_bytes(&old->log, &table->log)))
+		munmap(old->log.base, old->log.length);
+	free(old);
+}
+
+/* A copy to change, or an empty table. */
+static struct guest_table *copy(const struct guest_table *table)
+{
+	struct guest_table *copied = calloc(1, sizeof(*copied));
+
+	if (copied != NULL && table != NULL)
+		*copied = *table;
+	return copied;
+}
+
+int guest_memory_set(struct guest_backend *backend, const struct guest_region_message *regions, const int *fds,
+		     unsigned count)
+{
+	const struct guest_table *old = atomic_load(&backend->table);
+	struct guest_table *table = calloc(1, sizeof(*table));
+	int rc = 0;
+
+	if (table == NULL)
+		return -ENOMEM;
+	if (old != NULL)
+		table->log = old->log;
+	for (unsigned i = 0; i < count && rc == 0; i++) {
+		struct guest_map *map = &table->maps[table->count];
+		const struct guest_map *same = mapped(old, &regions[i], fds[i]);
+
+		rc = check_region(table, &regions[i]);
+		if (rc != 0)
+			break;
+		/* No part twice: it would be unmapped twice. */
+		for (unsigned j = 0; same != NULL && j < table->count; j++)
+			if (same_bytes(same, &table->maps[j]))
+				same = NULL;
+		if (same != NULL)
+			*map = *same;
+		else
+			rc = map_file(map, regions[i].size, regions[i].offset, fds[i]);
+		map->guest = regions[i].guest;
+		map->user = regions[i].user;
+		table->count += rc == 0;
+	}
+	swap(backend, table);
+	/* Of a table that is refused nothing stays, nor of the one before, which the front end no longer means. */
+	if (rc != 0) {
+		table = copy(NULL);
+		if (table != NULL)
+			table->log = atomic_load(&backend->table)->log;
+		swap(backend, table);
+	}
+	return rc;
+}
+
+/*
+ * QEMU before 8.1 adds and removes each region once for every queue pair, so what is there already, or is gone already,
+ * is as it was asked for.
+ */
+int guest_memory_add(struct guest_backend *backend, const struct guest_region_message *region, int fd)
+{
+	const struct guest_table *old = atomic_load(&backend->table);
+	const struct guest_map *same = old != NULL ? mapped(old, region, fd) : NULL;
+	struct guest_table *table;
+	int rc;
+
+	if (same != NULL && same->guest == region->guest && same->user == region->user)
+		return 0;
+	table = copy(old);
+	if (table == NULL)
+		return -ENOMEM;
+	rc = table->count < GUEST_REGIONS ? check_region(table, region) : -ENOSPC;
+	if (rc == 0)
+		rc = map_file(&table->maps[table->count], region->size, region->offset, fd);
+	if (rc != 0) {
+		free(table);
+		return rc;
+	}
+	table->maps[table->count].guest = region->guest;
+	table->maps[table->count].user = region->user;
+	table->count++;
+	swap(backend, table);
+	return 0;
+}
+
+int guest_memory_remove(struct guest_backend *backend, const struct guest_region_message *region)
+{
+	const struct guest_table *old = atomic_load(&backend->table);
+	struct guest_table *table;
+	unsigned i;
+
+	for (i = 0; old != NULL && i < old->count; i++)
+		if (old->maps[i].guest == region->guest && old->maps[i].user == region->user &&
+		    old->maps[i].size == region->size)
+			break;
+	if (old == NULL || i == old->count)
+		return 0;
+	table = copy(old);
+	if (table == NULL)
+		return -ENOMEM;
+	table->maps[i] = table->maps[--table->count];
+	swap(backend, table);
+	return 0;
+}
+
+int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offset, int fd)
+{
+	struct guest_table *table = copy(atomic_load(&backend->table));
+	int rc;
+
+	if (table == NULL)
+		return -ENOMEM;
+	if (size > GUEST_LOG_MOST) {
+		free(table);
+		return -E2BIG;
+	}
+	table->log = (struct guest_map){0};
+	rc = map_file(&table->log, size, offset, fd);
+	if (rc != 0) {
+		free(table);
+		return rc;
+	}
+	swap(backend, table);
+	return 0;
+}
+
+void guest_memory_drop(struct guest_backend *backend)
+{
+	if (atomic_load(&backend->table) != NULL)
+		swap(backend, NULL);
+}
+
+void *guest_memory_user(const struct guest_table *table, uint64_t user, size_t size)
+{
+	for (unsigned i = 0; i < table->count; i++) {
+		const struct guest_map *map = &table->maps[i];
+		uint64_t offset = user - map->user;
+
+		if (offset < map->size && size <= map->size - offset)
+			return map->host + offset;
+	}
+	return NULL;
+}
+
+uint64_t guest_memory_physical(const struct guest_table *table, uint64_t user)
+{
+	for (unsigned i = 0; i < table->count; i++)
+		if (user - table->maps[i].user < table->maps[i].size)
+			return table->maps[i].guest + (user - table->maps[i].user);
+	return UINT64_MAX;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A guest's memory, mapped from the files that its front end sends.  A table of mappings is immutable: a change makes
+ * a new one and swaps it in while no ring is served.  Used by the thread that speaks the protocol.
+ */
+#ifndef TAILRACE_PORT_GUEST_MEMORY_H
+#define TAILRACE_PORT_GUEST_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "vring/memory.h"
+
+struct guest_backend;
+
+/* Of one guest, so that the address space is enough for all, even where their files are sparse. */
+#define GUEST_MEMORY_MOST (1ULL << 41)
+/* The log of a migration has a bit for each 4 KiB page of it. */
+#define GUEST_LOG_MOST (GUEST_MEMORY_MOST / 4096 / 8)
+
+/* A region as the front end describes it (vhost-user specification, "Memory region description"). */
+struct guest_region_message {
+	uint64_t guest, size, user, offset;
+};
+
+struct guest_map {
+	uint64_t guest, user, size; /* guest-physical and front end's address of the first byte */
+	uint8_t *host;
+	void *base; /* what was mapped: whole pages of the file's kind */
+	size_t length;
+	/* Which part of which file it is. */
+	dev_t device;
+	ino_t file;
+	uint64_t offset;
+	bool cut; /* the file has lost pages since; zeros lie here now */
+};
+
+struct guest_table {
+	unsigned count;
+	struct guest_map maps[GUEST_REGIONS];
+	struct guest_map log; /* the dirty log; length 0: none */
+	struct guest_memory memory;
+};
+
+/*
+ * Replace the whole table; an empty one is left when a region cannot be mapped.  The files stay the caller's.
+ * Returns 0 or a negative errno: -EINVAL for regions that are empty, wrap, overlap or reach past the end of their file,
+ * -E2BIG for more than GUEST_MEMORY_MOST in all.
+ */
+int guest_memory_set(struct guest_backend *backend, const struct guest_region_message *regions, const int *fds,
+		     unsigned count);
+int guest_memory_add(struct guest_backend *backend, const struct guest_region_message *region, int fd);
+int guest_memory_remove(struct guest_backend *backend, const struct guest_region_message *region);
+
+/* Map the dirty log. */
+int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offset, int fd);
+
+/* Unmap everything. */
+void guest_memory_drop(struct guest_backend *backend);
+
+/* Where `size` bytes at the front end's address lie here; NULL when they are not within one region. */
+/*
+ * Has the front end cut a file of the table short?  What lies in its place is memory of ours, so no ring is served
+ * until the front end sends another table.
+ */
+bool guest_memory_cut(const struct guest_table *table);
+
+void *guest_memory_user(const struct guest_table *table, uint64_t user, size_t size);
+
+/* The guest-physical address of the same; all ones when it is in no region. */
+uint64_t guest_memory_physical(const struct guest_table *table, uint64_t user);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include <rte_common.h>
+#include <rte_cycles.h>
+
+#include "steer/flows.h"
+
+struct flows *flows_new(unsigned buckets, unsigned ageing_seconds)
+{
+	const size_t size = (size_t)buckets * sizeof(struct flow_bucket);
+	struct flows *flows = calloc(1, sizeof(*flows));
+
+	if (flows == NULL)
+		return NULL;
+	/* Zeros where nobody has written yet; large pages spare a second miss for each lookup. */
+	flows->buckets = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (flows->buckets == MAP_FAILED) {
+		free(flows);
+		return NULL;
+	}
+	madvise(flows->buckets, size, MADV_HUGEPAGE);
+	if (getrandom(flows->secret, sizeof(flows->secret), GRND_NONBLOCK) != sizeof(flows->secret))
+		flows->secret[0] = rte_rdtsc();
+	flows->secret[1] |= 1;
+	flows->bucket_mask = buckets - 1;
+	flows_set_ageing(flows, ageing_seconds);
+	return flows;
+}
+
+void flows_set_ageing(struct flows *flows, unsigned seconds)
+{
+	const uint64_t ticks = (rte_get_tsc_hz() * seconds >> FLOWS_TICK_SHIFT) + 1;
+
+	/* Half of what a tick's 16 bits can tell apart. */
+	__atomic_store_n(&flows->ageing, (uint16_t)RTE_MIN(ticks, (uint64_t)UINT16_MAX / 2), __ATOMIC_RELAXED);
+}
+
+void flows_free(struct flows *flows)
+{
+	if (flows == NULL)
+		return;
+	munmap(flows->buckets, ((size_t)flows->bucket_mask + 1) * sizeof(struct flow_bucket));
+	free(flows);
+}
+
+/* How much an entry is missed when it gives way: the less the better. */
+static uint32_t worth(const struct flows *flows, uint64_t entry, uint16_t tick, uint64_t kept)
+{
+	uint32_t youth;
+
+	if (!(entry & FLOW_USED))
+		return 0;
+	if (!flow_fresh(flows, entry, tick))
+		return 1;
+	if (kept & UINT64_C(1) << flow_replica(entry))
+		return UINT32_MAX;
+	youth = UINT16_MAX - (uint16_t)(tick - flow_seen(entry));
+	return 2 + youth + (entry & FLOW_LASTING ? 1u << 17 : 0);
+}
+
+void flows_add(struct flows *flows, struct flow_bucket *bucket, uint64_t entry, uint16_t tick, uint64_t kept)
+{
+	uint32_t least = UINT32_MAX;
+	uint64_t *place = NULL;
+
+	for (unsigned i = 0; i < FLOWS_BUCKET && least > 0; i++) {
+		uint32_t here = worth(flows, flow_read(&bucket->entries[i]), tick, kept);
+
+		if (here < least) {
+			least = here;
+			place = &bucket->entries[i];
+		}
+	}
+	if (least > 1)
+		__atomic_fetch_add(&flows->crowded, 1, __ATOMIC_RELAXED);
+	if (place != NULL)
+		flow_write(place, entry);
+}
+
+void flows_count(const struct flows *flows, uint16_t tick, uint64_t counts[FLOWS_REPLICAS])
+{
+	for (unsigned i = 0; i < FLOWS_REPLICAS; i++)
+		counts[i] = 0;
+	for (uint32_t b = 0; b <= flows->bucket_mask; b++)
+		for (unsigned i = 0; i < FLOWS_BUCKET; i++) {
+			uint64_t entry = flow_read(&flows->buckets[b].entries[i]);
+
+			if ((entry & FLOW_USED) && flow_fresh(flows, entry, tick))
+				counts[flow_replica(entry) % FLOWS_REPLICAS]++;
+		}
+}
+
+void flows_forget(struct flows *flows, unsigned replica)
+{
+	for (uint32_t b = 0; b <= flows->bucket_mask; b++)
+		for (unsigned i = 0; i < FLOWS_BUCKET; i++) {
+			uint64_t entry = flow_read(&flows->buckets[b].entries[i]);
+
+			if ((entry & FLOW_USED) && flow_replica(entry) == replica)
+				flow_write(&flows->buckets[b].entries[i], 0);
+		}
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Following a few frames through the switch, step by step, for a person who asks why.  A frame is picked where it
+ * enters by a port, if it matches and the port has not had its number of them; every step it takes from there to the
+ * ports it leaves by is a line of text.  A frame that comes back from a function is picked anew at that port; `mark`
+ * tells that it is the same one.
+ *
+ * Steps go through a ring for each worker to the control thread.  Bounded: frames for each port, steps for each worker.
+ */
+#ifndef TAILRACE_STEER_FOLLOW_H
+#define TAILRACE_STEER_FOLLOW_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "steer/classify.h"
+#include "vring/packet.h"
+
+enum {
+	FOLLOW_WORKERS = 64,
+	FOLLOW_PORTS = 512,
+	FOLLOW_FRAMES = 1000, /* the most that may be asked for */
+	FOLLOW_NOTES = 4096,  /* that a worker may be ahead of the reader; a power of two */
+	FOLLOW_TEXT = 104,
+};
+
+struct note {
+	uint64_t time;	   /* TSC */
+	uint64_t sighting; /* the frame at one port: worker and number */
+	uint32_t mark;	   /* the same for a frame at every port, but for what functions change in it */
+	uint32_t length;
+	char text[FOLLOW_TEXT];
+};
+
+struct note_ring {
+	_Alignas(64) _Atomic uint64_t head; /* the worker's */
+	uint64_t sightings;
+	_Atomic uint64_t lost;		    /* steps that found no room */
+	_Alignas(64) _Atomic uint64_t tail; /* the control thread's */
+	struct note notes[FOLLOW_NOTES];
+};
+
+struct follow {
+	struct classifier *match;      /* action 1 is wanted */
+	atomic_int left[FOLLOW_PORTS]; /* frames still to be picked, by number of port */
+	unsigned nb_workers;
+	struct note_ring *rings[FOLLOW_WORKERS];
+};
+
+/* Which packets of the burst under way are followed. */
+struct followed {
+	struct follow *follow;
+	unsigned worker;
+	uint64_t packets; /* a bit each */
+	uint64_t sightings[VRING_BURST];
+	uint32_t marks[VRING_BURST];
+};
+
+/* Pick frames of a burst that has been read from the port. */
+void follow_pick(struct followed *followed, const struct burst *burst, const char *port, unsigned number);
+
+/* Add a step of the packet, which is followed. */
+__attribute__((format(printf, 4, 5))) void follow_say(struct followed *followed, const struct burst *burst,
+						      unsigned packet, const char *format, ...);
+
+/* What `mark` is made of: everything behind the IP header that lies in the head, which routers leave alone. */
+uint32_t follow_mark(const struct packet *packet);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "steer/give.h"
+#include "port/device_io.h"
+
+bool exit_up(const struct exit *exit)
+{
+	return exit->port->kind == PORT_DEVICE ? device_sends(&exit->port->device)
+					       : port_receiver(exit->port, exit->queue) != NULL;
+}
+
+bool exit_flush(const struct exit *exit)
+{
+	struct queue_counters *counters = exit_counters(exit);
+	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
+	bool flushed;
+
+	if (likely(exit->port->queues[exit->queue].nb_held == 0))
+		return true;
+	if (!exit_up(exit)) {
+		exit_drop_rest(exit, device_forget(exit->port, exit->queue));
+		return true;
+	}
+	flushed = device_flush(exit->port, exit->queue);
+	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
+	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
+	return flushed;
+}
+
+unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n)
+{
+	struct queue_counters *counters = exit_counters(exit);
+	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
+	const uint64_t too_small = counters->drop_receiver_too_small;
+	unsigned dealt = 0;
+
+	if (exit->port->kind == PORT_GUEST) {
+		struct virtqueue *to = port_receiver(exit->port, exit->queue);
+
+		dealt = to != NULL ? vring_write(to, burst, which, n) : 0;
+	} else if (exit_flush(exit) && exit_up(exit)) {
+		/* Copies, since others may want the packets too. */
+		dealt = device_write(exit->port, exit->queue, burst, which, n, false);
+	}
+	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
+	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
+	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
+	return dealt;
+}
+
+void exit_drop_rest(const struct exit *exit, unsigned n)
+{
+	struct queue_counters *counters = exit_counters(exit);
+
+	if (exit_up(exit)) {
+		counters->drop_receiver_full += n;
+		EXIT_COUNT(exit, drop_receiver_full, n);
+	} else {
+		counters->drop_receiver_down += n;
+		EXIT_COUNT(exit, drop_receiver_down, n);
+	}
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Giving frames of a burst to the port that an exit leads to, counted there and at the exit's hop.  For the worker that
+ * has taken the exit's queue (exit_take()).
+ */
+#ifndef TAILRACE_STEER_GIVE_H
+#define TAILRACE_STEER_GIVE_H
+
+#include "steer/source.h"
+#include "vring/packet.h"
+
+/*
+ * Write the packets which[0..n) to the port, in order.  Returns how many were dealt with; for the others it has no room
+ * now, or nobody is attached: exit_drop_rest() knows which.
+ */
+unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n);
+
+/* Count `n` frames that exit_write() left as dropped. */
+void exit_drop_rest(const struct exit *exit, unsigned n);
+
+/* Is there somebody who could be given frames? */
+bool exit_up(const struct exit *exit);
+
+/*
+ * Send what a device had no room for before, or drop it if the device has lost its link.  In every round.  Returns
+ * whether the exit may have more.
+ */
+bool exit_flush(const struct exit *exit);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Replica groups: a flow and its answer always reach the same replica, so that replicas need not share state.
+ *
+ * A flow is its addresses, protocol and ports, either way round; by `addresses` it is the unordered pair of addresses
+ * alone, for functions that look at several flows of two hosts together.  VLAN tags do not count: a flow and its
+ * answer may carry different ones.  A frame that is not IP goes by its unordered pair of MAC addresses; an ICMP error
+ * by the flow that it is about.
+ *
+ * Which replica: each of PIN_SLOTS slots belongs to the replica that scores highest for it (rendezvous hashing, by the
+ * replicas' names), and a flow's hash names its slot.  So one of n added or removed moves the slots that it wins or
+ * loses, 1/n of all, and nothing else; neither the order of configuration nor a restart matters.
+ *
+ * A draining replica has no slots.  The flows that it had stay with it as long as they are seen; a table of flows
+ * (flows.h), which outlives changes of the group, knows them.
+ *
+ * The later fragments of a datagram have no ports: a small table remembers where its first fragment went.  A later
+ * fragment that arrives before the first decides by the addresses, and the first follows it.
+ */
+#ifndef TAILRACE_STEER_PIN_H
+#define TAILRACE_STEER_PIN_H
+
+#include "steer/flows.h"
+#include "steer/parse.h"
+
+enum {
+	PIN_BURST = 64,
+	PIN_SLOTS = 1 << 16,
+	PIN_REPLICAS = FLOWS_REPLICAS,
+	PIN_NAME = 48,
+	PIN_NOBODY = 255,		/* no replica takes new flows */
+	PIN_FLOW_BUCKETS = 1 << 18,	/* two million flows, 16 MB if they are all there */
+	PIN_FRAGMENT_BUCKETS = 1 << 13, /* 65536 datagrams */
+	PIN_FLOW_SECONDS = 300,		/* unless the configuration says otherwise */
+	PIN_FLOW_SECONDS_MOST = 3600,
+	PIN_FRAGMENT_SECONDS = 2,
+};
+
+/* What outlives changes of the group: which replica has which number, and which flows are established. */
+struct pin_memory {
+	struct flows *flows, *fragments;
+	char names[PIN_REPLICAS][PIN_NAME]; /* "": the number is free */
+};
+
+struct pin_replica {
+	const char *name;
+	bool draining;
+};
+
+/* As it was configured; never changed. */
+struct pin_group {
+	struct pin_memory *memory;
+	bool by_addresses;
+	uint64_t active, draining; /* sets of replicas, by number */
+	uint8_t slots[PIN_SLOTS];  /* the replica's number, or PIN_NOBODY */
+};
+
+/* `flow_seconds`: for how long a flow that is not seen is known.  Returns NULL without memory. */
+struct pin_memory *pin_memory_new(unsigned flow_seconds);
+void pin_memory_free(struct pin_memory *memory);
+
+void pin_memory_set_ageing(struct pin_memory *memory, unsigned flow_seconds);
+
+/* How many flows each replica of the group has that are still known, by number.  Takes some milliseconds. */
+void pin_count(const struct pin_group *group, uint64_t counts[PIN_REPLICAS]);
+
+/* The number of the replica `name`, which is given one if it has none.  Returns -ENOSPC when there are too many. */
+int pin_memory_number(struct pin_memory *memory, const char *name);
+
+/* Forget all replicas but those of `group`, the only one that workers still use. */
+void pin_memory_forget_others(struct pin_memory *memory, const struct pin_group *group);
+
+/*
+ * Returns a group to be freed with free(), or NULL with errno: ENOMEM, ENOSPC.  At most PIN_REPLICAS replicas in the
+ * group and in the one before it together.
+ */
+struct pin_group *pin_group_new(struct pin_memory *memory, bool by_addresses, const struct pin_replica *replicas,
+				unsigned nb_replicas);
+
+/*
+ * Say for up to PIN_BURST frames, those with the numbers which[0..count), which replica gets each, by number:
+ * PIN_NOBODY if there is none.  replicas[i] is for which[i].  `now` is the TSC.  Of an ICMP error parse_embedded() has
+ * been asked first.
+ */
+void pin(const struct pin_group *group, const struct headers *headers, const uint8_t *which, unsigned count,
+	 uint64_t now, uint8_t *replicas);
+
+/* What the fragments of a datagram have in common. */
+uint64_t pin_datagram(const struct headers *headers);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a worker does for each receive queue.  The control side compiles the configuration to programs; a worker
+ * runs one, and changes nothing in it but what its sources' queues own (port/port.h).
+ */
+#ifndef TAILRACE_STEER_SOURCE_H
+#define TAILRACE_STEER_SOURCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <rte_spinlock.h>
+
+#include "port/port.h"
+#include "steer/counters.h"
+
+struct steering;   /* steer.h */
+struct watch;	   /* watch.h */
+struct exit_watch; /* the same */
+
+/* A queue that frames leave by, seen from one place that frames come from. */
+struct exit {
+	struct port *port; /* NULL: nowhere; the frames are dropped */
+	uint16_t queue;
+	bool locked;		  /* another worker may give frames to the queue too */
+	bool shared;		  /* another worker may count at the hop too */
+	struct hop_counters *hop; /* one direction of a chain's hop; NULL: outside any chain */
+	struct exit_watch *watch; /* NULL: nothing but moving frames; else the source has a watch too */
+};
+
+enum source_kind {
+	SOURCE_DIRECT,	/* one exit for every frame; no header is read */
+	SOURCE_WATCHED, /* the same, limited or looked at on the way */
+	SOURCE_STEERED, /* rules, replicas, a bridge, a mirror, ...: whatever has to look */
+};
+
+/* A receive queue, and what becomes of its frames. */
+struct source {
+	struct port *from;
+	uint16_t queue;
+	enum source_kind kind;
+	bool orphan;	  /* nobody gives frames to this queue; what was given last may still have to be told */
+	struct exit exit; /* direct */
+	struct steering *steering; /* steered */
+	struct watch *watch;	   /* of a source that is watched, direct or steered; else NULL */
+};
+
+/* What every source of a worker is polled with. */
+struct round {
+	uint64_t now;	   /* TSC */
+	uint64_t patience; /* TSC cycles that frames wait for a full receiver */
+	unsigned worker;   /* its number: for what each worker has of its own */
+};
+
+struct program {
+	unsigned nb_sources;
+	struct source sources[];
+};
+
+/*
+ * Take the queue that frames leave by.  Returns false when another worker has it: the frames stay where they are and
+ * the caller goes on to its other sources, so that no worker ever waits for one that is kept off its core.
+ */
+static inline bool exit_take(const struct exit *exit)
+{
+	return likely(!exit->locked) || rte_spinlock_trylock(&exit->port->queues[exit->queue].lock);
+}
+
+static inline void exit_release(const struct exit *exit)
+{
+	if (unlikely(exit->locked))
+		rte_spinlock_unlock(&exit->port->queues[exit->queue].lock);
+}
+
+/* The counters of the queue that frames leave by; for whoever has taken it. */
+static inline struct queue_counters *exit_counters(const struct exit *exit)
+{
+	return exit->port->queues[exit->queue].counters;
+}
+
+/* Count at the exit's hop, if it is in a chain: EXIT_COUNT(exit, packets, n). */
+#define EXIT_COUNT(exit, field, count)                                                                \
+	do {                                                                                          \
+		if ((exit)->hop == NULL)                                                              \
+			break;                                                                        \
+		if (unlikely((exit)->shared))                                                         \
+			__atomic_fetch_add(&(exit)->hop->field, (uint64_t)(count), __ATOMIC_RELAXED); \
+		else                                                                                  \
+			(exit)->hop->field += (count);                                                \
+	} while (0)
+
+/*
+ * Move one burst of a source.  Returns how many frames left their sender, whether they arrived or were dropped
+ * (and counted).
+ */
+unsigned source_poll(struct source *source, const struct round *round);
+
+/* Note on the counter page how many frames wait at the source. */
+void source_sample(const struct source *source);
+
+#endif

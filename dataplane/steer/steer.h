@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program of a queue whose frames have to be looked at: rules, replica groups, a bridge.
+ *
+ * A burst is read, decided on as a whole, sorted by the queues that its frames leave by, and written to each with one
+ * call and one notification.  A receiver that is full, or gone, costs its own frames alone and at once; nobody waits
+ * for it.  The sender gets its frames back when all receivers have what they take.
+ *
+ * Made by the control side for one source; used by the worker that owns the source.
+ */
+#ifndef TAILRACE_STEER_STEER_H
+#define TAILRACE_STEER_STEER_H
+
+#include "steer/bridge.h"
+#include "steer/classify.h"
+#include "steer/pin.h"
+#include "steer/source.h"
+
+/* An action: to one exit, or to the group's replica's. */
+struct step {
+	const struct pin_group *group; /* NULL: to exits[first] */
+	unsigned first;		       /* with a group: to exits[first + the replica's number], PIN_REPLICAS of them */
+};
+
+enum { STEERING_DROP = UINT32_MAX };
+
+struct steering_config {
+	/* Every queue and hop that a frame may leave by; a port of NULL is nowhere, and is never used. */
+	const struct exit *exits;
+	unsigned nb_exits;
+
+	/* Chains: rules, whose action is the number of a step, and the step of what they leave; STEERING_DROP: none. */
+	const struct classifier *classifier; /* NULL: no rules */
+	const struct step *steps;
+	unsigned nb_steps;
+	uint32_t otherwise;
+
+	/* Or a bridge: exits[i] is its port number i, in the order of its configuration. */
+	const struct bridge *bridge;
+	unsigned bridge_port; /* the source's */
+};
+
+/*
+ * Returns the program of a source, or NULL without memory.  It copies the steps and exits; classifier, groups and
+ * bridge must outlive it.  A classifier's `otherwise` is the same as the config's.
+ */
+struct steering *steering_new(const struct steering_config *config);
+
+void steering_free(struct steering *steering);
+
+/* Move one burst: see source_poll(). */
+unsigned steer_poll(struct source *source, const struct round *round);
+
+#endif

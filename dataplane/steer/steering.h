@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a steered source's frames are decided by: made by steering.c, used by steer.c.
+ *
+ * Exits that lead to the same queue are one outlet, however many chains' hops they count at, so that a receiver gets
+ * one write and one notification a burst.  Outlets stand in the order of their queues' addresses, and are taken in it.
+ */
+#ifndef TAILRACE_STEER_STEERING_H
+#define TAILRACE_STEER_STEERING_H
+
+#include "steer/bridge.h"
+#include "steer/flows.h"
+#include "steer/pin.h"
+#include "steer/steer.h"
+#include "steer/watch.h"
+
+enum { STEERING_NOWHERE = UINT16_MAX };
+
+/* A queue that frames leave by, and the worker's list for one burst. */
+struct outlet {
+	struct exit exit; /* its hop is NULL: hops are counted by frame */
+	uint64_t packets; /* a set of the burst's packets */
+	unsigned bridge_port;
+	bool same_queue; /* as the outlet before it; watched differently */
+};
+
+/* An exit as it was asked for. */
+struct target {
+	uint16_t outlet; /* STEERING_NOWHERE: none */
+	bool shared;	 /* another worker counts at the hop too */
+	struct hop_counters *hop;
+};
+
+struct steering {
+	const struct classifier *classifier; /* NULL: every frame is `otherwise` */
+	uint32_t otherwise;
+	struct flows *fragments; /* by which rule the first of a datagram went; NULL: rules do not look at ports */
+	bool looks;		 /* at headers */
+
+	const struct bridge *bridge;
+	unsigned bridge_port;
+
+	unsigned nb_outlets, nb_targets;
+	struct outlet *outlets;
+	struct step *steps;
+	struct target *targets;
+	uint64_t *touched; /* a set of outlets; empty between bursts */
+	bool unsettled;	   /* a guest that was given frames may not know of the last ones */
+};
+
+#endif

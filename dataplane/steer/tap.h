@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies of frames for somebody who looks on: a mirror's port, or a capture.  They never hold the original up: what the
+ * onlooker has no room for is dropped for it alone, and counted.
+ *
+ * The control side makes taps with a program and frees them with it; a worker uses those of its own sources.
+ */
+#ifndef TAILRACE_STEER_TAP_H
+#define TAILRACE_STEER_TAP_H
+
+#include "steer/capture_ring.h"
+#include "steer/classify.h"
+#include "steer/source.h"
+
+enum {
+	TAP_WORKERS = 64,
+	TAP_HELD = 16, /* ports that copies of one burst go to */
+};
+
+/* A capture, shared by all workers that see frames for it. */
+struct capture {
+	struct classifier *match; /* action 1 is wanted; NULL: every frame is */
+	_Atomic unsigned clock;	  /* which of the two holds */
+	struct capture_clock clocks[2];
+	unsigned nb_rings;
+	struct capture_ring rings[TAP_WORKERS]; /* by worker */
+};
+
+struct tap {
+	struct capture *capture; /* or NULL: */
+	struct exit mirror;	 /* where the copies leave; its hop counts them */
+};
+
+/* The ports that copies of the burst under way were written to: theirs to hold until the burst has been shown. */
+struct tap_held {
+	unsigned count;
+	const struct exit *exits[TAP_HELD];
+};
+
+/* Copy the packets which[0..n) of the burst to so many onlookers, as they are now. */
+void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, struct burst *burst,
+	      const uint8_t *which, unsigned n, const struct round *round);
+
+/* The burst has been shown. */
+void tap_release(struct tap_held *held);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <rte_cycles.h>
+
+#include "steer/watch.h"
+
+static const uint8_t all[VRING_BURST] = {
+	0,  1,	2,  3,	4,  5,	6,  7,	8,  9,	10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+	22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+	44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,
+};
+
+/* ------- what comes in ------- */
+
+/* So many frames as the time saved up is worth, by the length of the last ones; a mistake is made up for later. */
+static unsigned worth(const struct gate *gate, uint64_t now)
+{
+	const struct limit *limit = &gate->limit;
+	uint64_t most = VRING_BURST;
+
+	if (limit->byte_cost != 0) {
+		uint64_t frame = (uint64_t)(((unsigned __int128)limit->byte_cost * (gate->mean + RATE_FCS)) >> 32) + 1;
+
+		most = RTE_MIN(most, (now - limit->byte_due) / frame + 1);
+	}
+	if (limit->packet_cost != 0)
+		most = RTE_MIN(most, (now - limit->packet_due) / ((limit->packet_cost >> 32) + 1) + 1);
+	return (unsigned)most;
+}
+
+unsigned watch_limit_now(struct watch *watch, const struct round *round)
+{
+	struct gate *gate = watch->gate;
+	unsigned most = 0;
+
+	if (gate == NULL)
+		return VRING_BURST;
+	if (!rte_spinlock_trylock(&gate->lock))
+		return 0;
+	if (limit_open(&gate->limit, round->now))
+		most = worth(gate, round->now);
+	rte_spinlock_unlock(&gate->lock);
+	return most;
+}
+
+void watch_spend_now(struct watch *watch, uint64_t bytes, unsigned packets)
+{
+	struct gate *gate = watch->gate;
+
+	if (packets == 0)
+		return;
+	/* Held for a few instructions, by whoever has it; not held up by anything but the loss of a core. */
+	rte_spinlock_lock(&gate->lock);
+	limit_spend(&gate->limit, bytes, packets);
+	gate->mean = (uint32_t)(bytes / packets);
+	rte_spinlock_unlock(&gate->lock);
+}
+
+void watch_pick(const struct source *source, const struct burst *burst, const struct round *round)
+{
+	struct watch *watch = source->watch;
+
+	watch->followed.worker = round->worker;
+	follow_pick(&watch->followed, burst, source->from->name, watch->number);
+}
+
+void watch_unpick(const struct source *source, const struct burst *burst, unsigned first)
+{
+	struct followed *followed = &source->watch->followed;
+
+	for (unsigned i = first; i < burst->count; i++) {
+		if (!(followed->packets >> i & 1))
+			continue;
+		follow_say(followed, burst, i, "waits in the ring of port %s", source->from->name);
+		atomic_fetch_add_explicit(&followed->follow->left[source->watch->number], 1, memory_order_relaxed);
+	}
+}
+
+void watch_copy(const struct source *source, struct burst *burst, unsigned count, const struct round *round)
+{
+	struct watch *watch = source->watch;
+
+	tap_copy(watch->taps, watch->nb_taps, &watch->held, burst, all, count, round);
+}
+
+/* ------- what goes out ------- */
+
+/* How many of the packets the sender's share of the receiver lets pass. */
+static unsigned admit(const struct exit *exit, const struct burst *burst, const uint8_t *which, unsigned n,
+		      uint64_t now)
+{
+	struct division *division = exit->watch->division;
+	uint32_t lengths[VRING_BURST];
+	unsigned admitted = 0;
+
+	/* Looked at without the lock: whoever finds the receiver full says so with it. */
+	if (!shares_limited(division->shares) && !division->shares->contended)
+		return n;
+	for (unsigned i = 0; i < n; i++)
+		lengths[i] = burst->packets[which[i]].length;
+	if (!rte_spinlock_trylock(&division->lock))
+		return 0;
+	if (shares_open(division->shares, exit->watch->member, now))
+		admitted = shares_pass(division->shares, exit->watch->member, lengths, n);
+	rte_spinlock_unlock(&division->lock);
+	return admitted;
+}
+
+static void account(const struct exit *exit, const struct burst *burst, const uint8_t *which, unsigned n,
+		    const struct given *given, uint64_t now)
+{
+	struct division *division = exit->watch->division;
+	struct share_use use = {
+		.packets = given->dealt, .waiting = given->dealt < n, .full = given->dealt < given->admitted};
+
+	if (!shares_limited(division->shares) && !division->shares->contended && !use.full)
+		return;
+	for (unsigned i = 0; i < given->dealt; i++)
+		use.bytes += burst->packets[which[i]].length;
+	rte_spinlock_lock(&division->lock);
+	shares_spend(division->shares, exit->watch->member, &use, now);
+	rte_spinlock_unlock(&division->lock);
+}
+
+bool exit_turn(const struct exit *exit, const struct round *round)
+{
+	struct division *division = exit->watch->division;
+	bool turn;
+
+	if (division == NULL || !division->shares->contended)
+		return true;
+	if (!rte_spinlock_trylock(&division->lock))
+		return false;
+	turn = shares_open(division->shares, exit->watch->member, round->now);
+	rte_spinlock_unlock(&division->lock);
+	return turn;
+}
+
+void exit_turned(const struct exit *exit, uint64_t bytes, unsigned packets, bool waiting, const struct round *round)
+{
+	struct division *division = exit->watch->division;
+	const struct share_use use = {
+		.bytes = bytes, .packets = packets, .waiting = waiting, .full = waiting && packets < VRING_BURST};
+
+	if (division == NULL || (!division->shares->contended && !use.full))
+		return;
+	rte_spinlock_lock(&division->lock);
+	shares_spend(division->shares, exit->watch->member, &use, round->now);
+	rte_spinlock_unlock(&division->lock);
+}
+
+void exit_refused(const struct exit *exit, const struct round *round)
+{
+	const struct share_use use = {.waiting = true, .full = true};
+	struct division *division = exit->watch != NULL ? exit->watch->division : NULL;
+
+	if (division == NULL)
+		return;
+	rte_spinlock_lock(&division->lock);
+	shares_spend(division->shares, exit->watch->member, &use, round->now);
+	rte_spinlock_unlock(&division->lock);
+}
+
+struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
+			       const uint8_t *which, unsigned n, const struct round *round)
+{
+	const struct exit_watch *to = exit->watch;
+	struct watch *watch = source->watch;
+	struct given given = {.admitted = n};
+	/* A round is long compared with a hop: each burst has its own time. */
+	const uint64_t taken_up = watch->hops != NULL ? rte_rdtsc() : 0;
+
+	if (to->division != NULL)
+		given.admitted = admit(exit, burst, which, n, round->now);
+	given.dealt = given.admitted > 0 ? exit_write(exit, burst, which, given.admitted) : 0;
+	if (to->division != NULL)
+		account(exit, burst, which, n, &given, round->now);
+	if (given.dealt == 0)
+		return given;
+	/* Those who see what is offered, dropped or not, see the rest when it is known to be dropped and not to wait.
+	 */
+	tap_copy(to->taps, to->nb_taps, &watch->held, burst, which, given.dealt, round);
+	if (watch->hops != NULL)
+		hop_trace_note(watch->hops, round->worker, burst, which, given.dealt, (uint16_t)watch->number,
+			       (uint16_t)to->number, taken_up);
+	if (unlikely(watch->followed.packets != 0))
+		for (unsigned i = 0; i < given.dealt; i++)
+			FOLLOW(source, burst, which[i], "leaves by port %s%s%s", exit->port->name,
+			       to->label[0] != '\0' ? ": " : "", to->label);
+	return given;
+}
+
+void exit_drop(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
+	       unsigned n, struct given given, const struct round *round)
+{
+	const struct exit_watch *to = exit->watch;
+	unsigned above = n - RTE_MAX(given.admitted, given.dealt), rest = n - given.dealt - above;
+
+	if (to != NULL)
+		tap_copy(to->taps, to->nb_offered, &source->watch->held, burst, which + given.dealt, n - given.dealt,
+			 round);
+	if (above > 0) {
+		exit_counters(exit)->drop_rate += above;
+		EXIT_COUNT(exit, drop_rate, above);
+	}
+	if (rest > 0)
+		exit_drop_rest(exit, rest);
+	if (source->watch != NULL && unlikely(source->watch->followed.packets != 0))
+		for (unsigned i = given.dealt; i < n; i++)
+			FOLLOW(source, burst, which[i], "dropped: port %s %s", exit->port->name,
+			       i >= given.admitted ? "is at its rate (drop_rate)"
+			       : exit_up(exit)	   ? "is full (drop_receiver_full)"
+						   : "has nobody attached (drop_receiver_down)");
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a source does beyond moving frames: limits, shares, mirrors and captures, the hop trace, following.  A source or
+ * an exit without any of it has no watch, and pays for none: it is looked for once a burst.
+ *
+ * A poll of a watched source, steered or direct, is:
+ *
+ *     limit = watch_limit(source, round)             frames that its port's rate lets it send now
+ *     vring_read(from, &burst, limit)
+ *     watch_read(source, &burst, round)              who is followed
+ *     watch_in(source, &burst, count, round)         mirrors and captures of what comes in
+ *     ... for each exit: exit_take(), exit_give() instead of exit_write() ...
+ *     watch_spend(source, bytes, packets)            what has left the port
+ *     vring_read_done(from, &burst)
+ *     watch_done(source)
+ *
+ * The control side makes watches with a program and frees them with it.
+ */
+#ifndef TAILRACE_STEER_WATCH_H
+#define TAILRACE_STEER_WATCH_H
+
+#include "steer/follow.h"
+#include "steer/give.h"
+#include "steer/hop_trace.h"
+#include "steer/rate.h"
+#include "steer/tap.h"
+
+/* A port's limit on what it sends, for all its queues; survives programs. */
+struct gate {
+	struct limit limit;
+	rte_spinlock_t lock; /* its queues may have several workers */
+	uint32_t mean;	     /* bytes of its last frames */
+	struct rate rate;    /* as it was set */
+};
+
+/* How a receiver is divided among its senders. */
+struct division {
+	rte_spinlock_t lock;
+	struct shares *shares;
+};
+
+/* Of a source. */
+struct watch {
+	struct gate *gate; /* or NULL; so below */
+	struct hop_trace *hops;
+	unsigned number;      /* of the port */
+	struct tap_held held; /* the worker's, for one burst; so below */
+	struct followed followed;
+	unsigned nb_taps;
+	struct tap taps[]; /* copies of all that comes in */
+};
+
+/* Of an exit. */
+struct exit_watch {
+	struct division *division; /* or NULL */
+	unsigned member;
+	unsigned number;	      /* of the port */
+	char label[FOLLOW_TEXT - 48]; /* for who follows: "chain voice, hop 1" */
+	unsigned nb_offered;	      /* of the taps, the first: copies of what is to be given, where a chain begins */
+	unsigned nb_taps;	      /* the others: copies of what was given */
+	struct tap taps[];
+};
+
+/* How many frames the source may read now: 0 to VRING_BURST. */
+unsigned watch_limit_now(struct watch *watch, const struct round *round);
+
+/* What the functions below do when there is something to do. */
+void watch_pick(const struct source *source, const struct burst *burst, const struct round *round);
+void watch_unpick(const struct source *source, const struct burst *burst, unsigned first);
+void watch_copy(const struct source *source, struct burst *burst, unsigned count, const struct round *round);
+
+static inline unsigned watch_limit(const struct source *source, const struct round *round)
+{
+	return likely(source->watch == NULL) ? VRING_BURST : watch_limit_now(source->watch, round);
+}
+
+/* The burst has been read; nothing is decided, and frames may yet have to stay with the sender. */
+static inline void watch_read(const struct source *source, const struct burst *burst, const struct round *round)
+{
+	if (unlikely(source->watch != NULL && source->watch->followed.follow != NULL))
+		watch_pick(source, burst, round);
+}
+
+/* The first `count` packets do leave the port, and nothing has been edited. */
+static inline void watch_in(const struct source *source, struct burst *burst, unsigned count, const struct round *round)
+{
+	if (unlikely(source->watch != NULL && source->watch->nb_taps > 0))
+		watch_copy(source, burst, count, round);
+}
+
+/* The packets from this one on stay with the sender, and will be read again. */
+static inline void watch_stay(const struct source *source, const struct burst *burst, unsigned first)
+{
+	if (unlikely(source->watch != NULL && source->watch->followed.packets >> first != 0))
+		watch_unpick(source, burst, first);
+}
+
+/* Frames have left the port. */
+void watch_spend_now(struct watch *watch, uint64_t bytes, unsigned packets);
+
+static inline void watch_spend(const struct source *source, uint64_t bytes, unsigned packets)
+{
+	if (unlikely(source->watch != NULL && source->watch->gate != NULL))
+		watch_spend_now(source->watch, bytes, packets);
+}
+
+/* The burst has been shown. */
+static inline void watch_done(const struct source *source)
+{
+	if (unlikely(source->watch != NULL))
+		tap_release(&source->watch->held);
+}
+
+/* What became of frames that were to be given. */
+struct given {
+	unsigned dealt;	   /* with: given, or dropped and counted */
+	unsigned admitted; /* of the packets; the others are above the receiver's rate, or the sender's share of it */
+};
+
+/*
+ * Give the packets which[0..n) to the exit's port, whose queue has been taken, as far as its rate and the sender's
+ * share of it allow.
+ */
+struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
+			       const uint8_t *which, unsigned n, const struct round *round);
+
+static inline struct given exit_give(const struct source *source, const struct exit *exit, struct burst *burst,
+				     const uint8_t *which, unsigned n, const struct round *round)
+{
+	if (likely(exit->watch == NULL))
+		return (struct given){exit_write(exit, burst, which, n), n};
+	return exit_give_watched(source, exit, burst, which, n, round);
+}
+
+/*
+ * For a direct source that does not look at its frames, and an exit that is divided without a limit: may it give a
+ * burst now, while others wait?  And what came of it: `bytes` in `packets` were taken, and the sender has more.
+ */
+bool exit_turn(const struct exit *exit, const struct round *round);
+void exit_turned(const struct exit *exit, uint64_t bytes, unsigned packets, bool waiting, const struct round *round);
+
+/* The source has frames for the exit, which has no room at all: for others to know, who share it. */
+void exit_refused(const struct exit *exit, const struct round *round);
+
+/* Count as dropped those of `n` packets that were not dealt with, and tell who follows them. */
+void exit_drop(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
+	       unsigned n, struct given given, const struct round *round);
+
+/* The packet is followed: add a step.  FOLLOW(source, burst, i, "rule %u ...", ...) costs nothing else. */
+#define FOLLOW(source, burst, packet, ...)                                              \
+	do {                                                                            \
+		struct watch *watch_ = (source)->watch;                                 \
+		if (unlikely(watch_ != NULL && watch_->followed.packets >> (packet)&1)) \
+			follow_say(&watch_->followed, burst, packet, __VA_ARGS__);      \
+	} while (0)
+
+/* source_poll() of a direct source that is watched. */
+unsigned watched_poll(struct source *source, const struct round *round);
+
+#endif

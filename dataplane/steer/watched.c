@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The direct hop of a source that somebody watches: what direct.c does without looking, frame by frame.
+ */
+#include "port/device_io.h"
+#include "steer/give.h"
+#include "steer/watch.h"
+
+static struct port_queue *entry(const struct source *source)
+{
+	return &source->from->queues[source->queue];
+}
+
+static bool patience_ended(struct source *source, const struct round *round)
+{
+	struct port_queue *queue = entry(source);
+
+	exit_counters(&source->exit)->blocked_polls++;
+	if (queue->blocked_since == 0)
+		queue->blocked_since = round->now;
+	return round->now - queue->blocked_since > round->patience;
+}
+
+static uint64_t bytes_of(const struct burst *burst, unsigned count)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		bytes += burst->packets[i].received;
+	return bytes;
+}
+
+static void number_packets(uint8_t *which, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		which[i] = (uint8_t)i;
+}
+
+/* Nowhere to go. */
+static unsigned drop_all(struct source *source, struct burst *burst)
+{
+	entry(source)->counters->drop_no_chain += burst->count;
+	for (unsigned i = 0; i < burst->count; i++)
+		FOLLOW(source, burst, i, "dropped: port %s is in no chain (drop_no_chain)", source->from->name);
+	return burst->count;
+}
+
+/*
+ * Give what was read to the only exit.  Returns how many packets are done with; the others wait in the sender's ring,
+ * if `may_wait`, for the receiver's room or rate.  Only room is waited for with limited patience: a rate comes round.
+ */
+static unsigned give_all(struct source *source, struct burst *burst, bool may_wait, const struct round *round)
+{
+	const struct exit *exit = &source->exit;
+	uint8_t which[VRING_BURST];
+	struct given given;
+
+	number_packets(which, burst->count);
+	given = exit_give(source, exit, burst, which, burst->count, round);
+	if (given.dealt > 0 || given.admitted == 0)
+		entry(source)->blocked_since = 0;
+	if (given.dealt == burst->count)
+		return burst->count;
+	if (exit_up(exit) && may_wait && (given.dealt > 0 || given.admitted == 0 || !patience_ended(source, round)))
+		return given.dealt;
+	exit_drop(source, exit, burst, which, burst->count, given, round);
+	return burst->count;
+}
+
+static unsigned from_guest(struct source *source, struct virtqueue *from, unsigned limit, const struct round *round)
+{
+	struct burst burst;
+	unsigned done;
+
+	if (vring_read(from, &burst, limit) == 0) {
+		entry(source)->blocked_since = 0;
+		vring_read_done(from, &burst);
+		return 0;
+	}
+	watch_read(source, &burst, round);
+	/* Frames that were dropped on reading lie between the others: then all are done with at once. */
+	done = source->exit.port == NULL ? drop_all(source, &burst)
+					 : give_all(source, &burst, burst.count == burst.taken, round);
+	watch_in(source, &burst, done, round);
+	if (done < burst.count) {
+		watch_stay(source, &burst, done);
+		burst.count = done;
+		burst.taken = done;
+	}
+	watch_spend(source, bytes_of(&burst, done), burst.taken);
+	done = burst.taken;
+	vring_read_done(from, &burst);
+	return done;
+}
+
+static unsigned from_device(struct source *source, unsigned limit, const struct round *round)
+{
+	struct burst burst;
+	unsigned received = device_read(source->from, source->queue, &burst, limit);
+
+	if (received > 0) {
+		watch_read(source, &burst, round);
+		if (source->exit.port == NULL)
+			drop_all(source, &burst);
+		else
+			give_all(source, &burst, false, round);
+		watch_in(source, &burst, burst.count, round);
+		watch_spend(source, bytes_of(&burst, burst.count), received);
+	}
+	device_read_done(source->from, source->queue, &burst);
+	return received;
+}
+
+/*
+ * How many frames the receiver has room for, as far as that can be known.  Looking at frames that then have to wait
+ * would be in vain, and what a device has handed over cannot go back.
+ */
+static unsigned room(const struct exit *exit)
+{
+	struct virtqueue *to;
+
+	if (exit->port == NULL)
+		return VRING_BURST;
+	if (exit->port->kind == PORT_DEVICE)
+		return exit_flush(exit) ? VRING_BURST : 0;
+	to = port_receiver(exit->port, exit->queue);
+	if (to == NULL) /* to be dropped, unless it comes back */
+		return port_pauses(exit->port, exit->queue) ? 0 : VRING_BURST;
+	vring_settle(to, NULL);
+	return RTE_MIN(vring_available(to, VRING_BURST), (unsigned)VRING_BURST);
+}
+
+static unsigned poll_taken(struct source *source, const struct round *round)
+{
+	struct virtqueue *from = NULL;
+	unsigned limit, free;
+
+	if (source->from->kind == PORT_GUEST) {
+		from = port_sender(source->from, source->queue);
+		if (from == NULL) {
+			room(&source->exit);
+			return 0;
+		}
+		vring_settle(from, NULL);
+	}
+	limit = watch_limit(source, round);
+	if (limit == 0)
+		return 0;
+	free = room(&source->exit);
+	if (free == 0) {
+		if (from != NULL && vring_available(from, 1) == 0)
+			return 0;
+		exit_refused(&source->exit, round);
+		if (!patience_ended(source, round))
+			return 0;
+		free = VRING_BURST; /* to be dropped */
+	}
+	limit = RTE_MIN(limit, free);
+	return from != NULL ? from_guest(source, from, limit, round) : from_device(source, limit, round);
+}
+
+unsigned watched_poll(struct source *source, const struct round *round)
+{
+	unsigned moved;
+
+	if (source->exit.port != NULL && unlikely(!exit_take(&source->exit)))
+		return 0;
+	moved = poll_taken(source, round);
+	if (source->exit.port != NULL)
+		exit_release(&source->exit);
+	watch_done(source);
+	return moved;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_cycles.h>
+
+#include "common/log.h"
+#include "switch/apply.h"
+#include "switch/balance.h"
+#include "switch/observe.h"
+#include "switch/placement.h"
+#include "switch/store.h"
+#include "switch/switch.h"
+
+struct balance {
+	int timer;
+	int changed;	    /* eventfd: rings of a guest came or went */
+	uint64_t looked_at; /* TSC */
+	struct placement_worker workers[GRACE_WORKERS];
+	uint64_t busy[GRACE_WORKERS]; /* as counted at the last look */
+};
+
+/* For guest_on_change(), which has room for none. */
+static struct switch_state *watched;
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* ------- what is there, as placement wants it ------- */
+
+struct view {
+	unsigned count;
+	struct placement_queue *queues;
+	struct placed **placed;
+	struct switch_port **ports;
+	unsigned *numbers; /* of the queue in its port */
+};
+
+static bool is_pinned(const struct model *model, const char *port, unsigned queue, unsigned *worker)
+{
+	for (unsigned i = 0; i < model->nb_pins; i++)
+		if (model->pins[i].queue == queue && strcmp(model->pins[i].port->name, port) == 0) {
+			*worker = model->pins[i].worker;
+			return true;
+		}
+	return false;
+}
+
+static bool view_open(struct view *view, const struct running *running, const struct model *model)
+{
+	const double now = seconds();
+	unsigned room = 1;
+
+	*view = (struct view){0};
+	for (unsigned i = 0; i < model->nb_ports; i++)
+		room += model->ports[i].queues;
+	view->queues = calloc(room, sizeof(view->queues[0]));
+	view->placed = calloc(room, sizeof(view->placed[0]));
+	view->ports = calloc(room, sizeof(view->ports[0]));
+	view->numbers = calloc(room, sizeof(view->numbers[0]));
+	if (view->queues == NULL || view->placed == NULL || view->ports == NULL || view->numbers == NULL)
+		return false;
+	for (unsigned i = 0; i < model->nb_ports; i++) {
+		struct switch_port *port = names_find(&running->ports, model->ports[i].name);
+
+		for (unsigned queue = 0; port != NULL && queue < port->port.nb_queues; queue++) {
+			struct placed *placed = &port->placed[queue];
+			struct placement_queue *entry = &view->queues[view->count];
+
+			entry->worker = placed->worker;
+			entry->is_placed = placed->is_placed;
+			entry->load = placed->load;
+			entry->rested = placed->moved_at > 0 ? now - placed->moved_at : PLACEMENT_REST;
+			entry->pinned = is_pinned(model, port->port.name, queue, &entry->worker);
+			entry->is_placed |= entry->pinned;
+			view->placed[view->count] = placed;
+			view->ports[view->count] = port;
+			view->numbers[view->count++] = queue;
+		}
+	}
+	return true;
+}
+
+static void view_close(struct view *view)
+{
+	free(view->queues);
+	free(view->placed);
+	free(view->ports);
+	free(view->numbers);
+}
+
+void balance_place(struct switch_state *state, const struct model *model)
+{
+	struct view view;
+
+	if (view_open(&view, &state->running, model)) {
+		placement_place(view.queues, view.count, state->balance->workers, state->workers.count);
+		for (unsigned i = 0; i < view.count; i++) {
+			view.placed[i]->worker = view.queues[i].worker;
+			view.placed[i]->is_placed = true;
+		}
+	}
+	view_close(&view);
+}
+
+/* ------- measuring ------- */
+
+/* What each queue cost its worker since the last look. */
+static void measure(struct switch_state *state, struct view *view)
+{
+	struct balance *balance = state->balance;
+	const uint64_t now = rte_rdtsc(), elapsed = now - balance->looked_at;
+	double weights[GRACE_WORKERS] = {0}, *weight = calloc(view->count + 1, sizeof(weight[0]));
+
+	balance->looked_at = now;
+	for (unsigned i = 0; i < state->workers.count; i++) {
+		const uint64_t busy = __atomic_load_n(&state->workers.list[i].counters->busy_cycles, __ATOMIC_RELAXED);
+
+		balance->workers[i].busy = (double)(busy - balance->busy[i]) / (double)elapsed;
+		balance->busy[i] = busy;
+	}
+	for (unsigned i = 0; weight != NULL && i < view->count; i++) {
+		const struct queue_counters *counters = view->ports[i]->port.queues[view->numbers[i]].counters;
+		const uint64_t packets = __atomic_load_n(&counters->received_packets, __ATOMIC_RELAXED);
+		const uint64_t bytes = __atomic_load_n(&counters->received_bytes, __ATOMIC_RELAXED);
+
+		weight[i] = placement_weight((double)(packets - view->placed[i]->packets),
+					     (double)(bytes - view->placed[i]->bytes));
+		view->placed[i]->packets = packets;
+		view->placed[i]->bytes = bytes;
+		weights[view->placed[i]->worker] += weight[i];
+	}
+	for (unsigned i = 0; weight != NULL && i < view->count; i++) {
+		const unsigned worker = view->placed[i]->worker;
+
+		view->placed[i]->load = weights[worker] > 0
+						? balance->workers[worker].busy * weight[i] / weights[worker]
+						: 0;
+		view->queues[i].load = view->placed[i]->load;
+	}
+	free(weight);
+}
+
+static void move(struct switch_state *state, struct view *view, const struct placement_move *move)
+{
+	const struct balance *balance = state->balance;
+	struct placed *placed = view->placed[move->queue];
+	struct control_error error;
+
+	placed->worker = move->to;
+	placed->moved_at = seconds();
+	if (apply_again(state, &error) != 0) {
+		placed->worker = move->from;
+		log_warning("queue %s/%u stays on worker %u: %s", view->ports[move->queue]->port.name,
+			    view->numbers[move->queue], move->from, error.message);
+		return;
+	}
+	log_info("queue %s/%u moved from worker %u to worker %u: in the last second they were %.0f %% and %.0f %% "
+		 "busy, the queue took %.0f %%",
+		 view->ports[move->queue]->port.name, view->numbers[move->queue], move->from, move->to,
+		 100 * balance->workers[move->from].busy, 100 * balance->workers[move->to].busy, 100 * placed->load);
+}
+
+static void look(void *context)
+{
+	struct switch_state *state = context;
+	struct placement_move wanted;
+	struct view view;
+	uint64_t times;
+
+	if (read(state->balance->timer, &times, sizeof(times)) != sizeof(times))
+		return;
+	if (state->model != NULL && view_open(&view, &state->running, state->model)) {
+		measure(state, &view);
+		if (placement_move(view.queues, view.count, state->balance->workers, state->workers.count, &wanted))
+			move(state, &view, &wanted);
+		view_close(&view);
+	}
+	observe_tick(state);
+	store_settle(&state->config);
+}
+
+double balance_busy(const struct switch_state *state, unsigned worker)
+{
+	return state->balance->workers[worker].busy;
+}
+
+/* ------- guests that use more or fewer queues ------- */
+
+/* In the thread that speaks vhost-user, or the one that watches over devices. */
+static void on_port_change(void)
+{
+	workers_wake(&watched->workers);
+	eventfd_write(watched->balance->changed, 1);
+}
+
+static void recount(void *context)
+{
+	struct switch_state *state = context;
+	struct control_error error;
+	bool differs = false;
+	uint64_t times;
+
+	if (eventfd_read(state->balance->changed, &times) != 0 || state->model == NULL)
+		return;
+	for (unsigned i = 0; i < state->model->nb_ports; i++) {
+		const struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
+
+		differs |= port != NULL && port->pairs != switch_port_pairs(port);
+	}
+	if (differs && apply_again(state, &error) != 0)
+		log_warning("the queues that guests use now are not all used: %s", error.message);
+}
+
+int balance_open(struct switch_state *state)
+{
+	const struct itimerspec each = {.it_value.tv_sec = 1, .it_interval.tv_sec = 1};
+	struct balance *balance = calloc(1, sizeof(*balance));
+
+	if (balance == NULL)
+		return -ENOMEM;
+	state->balance = balance;
+	balance->looked_at = rte_rdtsc();
+	balance->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	balance->changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (balance->timer < 0 || balance->changed < 0 || timerfd_settime(balance->timer, 0, &each, NULL) != 0 ||
+	    control_watch(state->control, balance->timer, look, state) != 0 ||
+	    control_watch(state->control, balance->changed, recount, state) != 0) {
+		int rc = errno ? -errno : -ENOSPC;
+
+		balance_close(state);
+		return rc;
+	}
+	watched = state;
+	guest_on_change(on_port_change);
+	device_on_change(on_port_change);
+	return 0;
+}
+
+void balance_close(struct switch_state *state)
+{
+	if (state->balance == NULL)
+		return;
+	guest_on_change(NULL);
+	device_on_change(NULL);
+	close(state->balance->timer);
+	close(state->balance->changed);
+	free(state->balance);
+	state->balance = NULL;
+}

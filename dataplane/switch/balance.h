@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keeping receive queues where they are polled in time: measures what each costs, once a second, and moves one when its
+ * worker is saturated and another idle enough (placement.h), saying so in the log.  The control thread's.
+ */
+#ifndef TAILRACE_SWITCH_BALANCE_H
+#define TAILRACE_SWITCH_BALANCE_H
+
+#include "switch/model.h"
+
+struct switch_state;
+
+/* Begin to look once a second, and whenever a guest begins to use more or fewer queues.  Returns 0 or a negative errno.
+ */
+int balance_open(struct switch_state *state);
+void balance_close(struct switch_state *state);
+
+/* Give every queue of the model's running ports a worker: the pinned ones theirs, new ones one that has time. */
+void balance_place(struct switch_state *state, const struct model *model);
+
+/* The part of its time that a worker was busy when last looked: 0 to 1. */
+double balance_busy(const struct switch_state *state, unsigned worker);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "switch/apply.h"
+#include "switch/config.h"
+#include "switch/diff.h"
+#include "switch/patch.h"
+#include "switch/store.h"
+#include "switch/switch.h"
+
+static void sign(struct config *config, struct control_caller caller)
+{
+	const time_t now = time(NULL);
+	struct tm utc;
+
+	config->author.pid = caller.pid;
+	config->author.uid = caller.uid;
+	strftime(config->author.when, sizeof(config->author.when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+}
+
+/* Is `base`, if it is given, the version that holds?  Returns false after filling in the error. */
+static bool on_base(const struct config *config, json_t *base, struct control_error *error)
+{
+	if (base == NULL || (uint64_t)json_integer_value(base) == config->version)
+		return true;
+	control_fail(error, CONTROL_CONFLICT,
+		     "version %" PRIu64
+		     " won: process %d of user %u made it at %s, and this change is based on %" PRIu64,
+		     config->version, config->author.pid, config->author.uid, config->author.when,
+		     (uint64_t)json_integer_value(base));
+	return false;
+}
+
+/* The document that params ask for, a new reference; NULL after filling in the error. */
+static json_t *wanted(const struct config *config, json_t *params, struct control_error *error)
+{
+	json_t *document = NULL, *patch = NULL, *base = NULL, *merged;
+
+	if (control_unpack(params, error, "{s?o, s?o, s?o}", "config", &document, "patch", &patch, "base", &base) != 0)
+		return NULL;
+	if ((document == NULL) == (patch == NULL))
+		return control_fail(error, CONTROL_INVALID_PARAMS, "params: expected a 'config' or a 'patch'");
+	if (base != NULL && (!json_is_integer(base) || json_integer_value(base) < 0))
+		return control_fail(error, CONTROL_INVALID_PARAMS, "base: expected the number of a version");
+	if (!on_base(config, base, error))
+		return NULL;
+	if (document != NULL)
+		return json_incref(document);
+	merged = patch_merge(config->document, patch);
+	return merged ? merged : control_fail(error, CONTROL_FAILED, "out of memory");
+}
+
+static json_t *answer(const struct config *config, json_t *changes)
+{
+	return json_pack("{s:I, s:o}", "version", (json_int_t)config->version, "changes", changes);
+}
+
+json_t *config_get(void *context, json_t *params, struct control_error *error)
+{
+	const struct config *config = &((struct switch_state *)context)->config;
+
+	return json_pack("{s:I, s:O}", "version", (json_int_t)config->version, "config", config->document);
+}
+
+json_t *config_plan(void *context, json_t *params, struct control_error *error)
+{
+	struct switch_state *state = context;
+	json_t *document = wanted(&state->config, params, error), *result = NULL;
+	struct model *model;
+
+	if (document == NULL)
+		return NULL;
+	model = model_make(document, state->workers.count, error);
+	if (model != NULL)
+		result = answer(&state->config, config_diff(state->config.document, document));
+	model_free(model);
+	json_decref(document);
+	return result;
+}
+
+/*
+ * Make the document hold.  What the file will say is written beside it first, so that a full disk refuses the change
+ * before anything is done.
+ */
+static json_t *change(struct switch_state *state, json_t *document, struct control_error *error)
+{
+	struct config *config = &state->config;
+	json_t *changes = config_diff(config->document, document);
+	struct config next = {
+		.version = config->version + 1,
+		.document = document,
+		.previous = config->document,
+		.path = config->path,
+	};
+
+	if (json_array_size(changes) == 0)
+		return answer(config, changes);
+	sign(&next, control_caller(state->control));
+	if (store_prepare(&next, config->text, error) != 0 || apply(state, document, error) != 0) {
+		store_abandon(&next);
+		json_decref(changes);
+		return NULL;
+	}
+	store_commit(&next);
+	json_incref(document);
+	json_decref(config->previous);
+	free(config->text);
+	*config = next;
+	return answer(config, changes);
+}
+
+json_t *config_apply(void *context, json_t *params, struct control_error *error)
+{
+	struct switch_state *state = context;
+	json_t *document = wanted(&state->config, params, error);
+	json_t *result = document != NULL ? change(state, document, error) : NULL;
+
+	json_decref(document);
+	return result;
+}
+
+json_t *config_rollback(void *context, json_t *params, struct control_error *error)
+{
+	struct switch_state *state = context;
+	json_t *base = NULL, *document, *result;
+
+	if (control_unpack(params, error, "{s?o}", "base", &base) != 0 || !on_base(&state->config, base, error))
+		return NULL;
+	if (state->config.previous == NULL)
+		return control_fail(error, CONTROL_FAILED, "there is no earlier configuration to go back to");
+	document = json_incref(state->config.previous);
+	result = change(state, document, error);
+	json_decref(document);
+	return result;
+}
+
+int config_open(struct switch_state *state, const char *path)
+{
+	struct config *config = &state->config;
+	struct control_error error;
+
+	config->path = path;
+	config->document = json_object();
+	if (path == NULL)
+		return 0;
+	switch (store_read(config)) {
+	case 0:
+		break;
+	case -ENOENT:
+		return 0;
+	default:
+		return -1;
+	}
+	config->text = json_dumps(config->document, JSON_COMPACT);
+	if (apply(state, config->document, &error) != 0) {
+		log_error("%s: %s; correct the file, or move it away to start with nothing", path, error.message);
+		return -1;
+	}
+	log_info("%s: version %" PRIu64 " is what the switch was", path, config->version);
+	return 0;
+}
+
+void config_close(struct switch_state *state)
+{
+	store_settle(&state->config);
+	json_decref(state->config.document);
+	json_decref(state->config.previous);
+	free(state->config.text);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The switch's one configuration: a JSON document with a version, what came before it, and who changed it last.  A
+ * change is a whole new document: checked, prepared and swapped whole, or refused whole.  The control thread's.
+ */
+#ifndef TAILRACE_SWITCH_CONFIG_H
+#define TAILRACE_SWITCH_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/control.h"
+
+struct switch_state;
+
+struct config {
+	uint64_t version;
+	json_t *document, *previous; /* previous: what rolling back restores, or NULL */
+	struct {
+		int pid;
+		unsigned uid;
+		char when[32];
+	} author;	  /* of the version */
+	const char *path; /* of the file that keeps it, or NULL */
+	char *text;	  /* the document as the file has it, or NULL */
+	bool unsettled;	  /* the file may not be on disk yet */
+};
+
+/*
+ * Start with what the file keeps, if there is one, or with nothing.  Returns 0, or -1 after logging what is wrong with
+ * the file or cannot be made so.
+ */
+int config_open(struct switch_state *state, const char *path);
+void config_close(struct switch_state *state);
+
+/* Methods of the control socket. */
+json_t *config_get(void *context, json_t *params, struct control_error *error);
+json_t *config_plan(void *context, json_t *params, struct control_error *error);
+json_t *config_apply(void *context, json_t *params, struct control_error *error);
+json_t *config_rollback(void *context, json_t *params, struct control_error *error);
+
+#endif

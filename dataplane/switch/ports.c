@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_mbuf.h>
+
+#include "switch/pages.h"
+#include "switch/ports.h"
+
+static int open_guest(struct port *port, const struct port_model *model, struct control_error *error)
+{
+	struct guest_options options = {
+		.name = model->name,
+		.path = model->path,
+		.client = model->client,
+		.offloads = model->offloads,
+		.queues = model->queues,
+		.socket_mode = model->socket_mode,
+		.group = model->group,
+	};
+	char why[320];
+	int rc;
+
+	for (unsigned queue = 0; queue < model->queues; queue++)
+		options.counters[queue] = port->queues[queue].counters;
+	rc = guest_open(&port->guest, &options, why, sizeof(why));
+	if (rc != 0)
+		control_fail(error,
+			     rc == -EADDRINUSE			    ? CONTROL_IN_USE
+			     : rc == -EINVAL || rc == -ENAMETOOLONG ? CONTROL_INVALID_PARAMS
+								    : CONTROL_FAILED,
+			     "ports.%s: %s", model->name, why);
+	return rc;
+}
+
+static int open_device(struct port *port, const struct port_model *model, struct control_error *error)
+{
+	char why[sizeof(((struct device_error *)0)->text)];
+	int rc = device_queue_open(&port->device,
+				   &(struct device_queue_options){
+					   .uri = model->device,
+					   .queues = model->queues,
+					   .counters = port->queues[0].counters,
+				   },
+				   why, sizeof(why));
+
+	if (rc != 0)
+		control_fail(error, rc == -EBUSY ? CONTROL_IN_USE : CONTROL_FAILED, "ports.%s: device %s: %s",
+			     model->name, model->device, why);
+	return rc;
+}
+
+static void close_slots(struct page *page, struct port *port)
+{
+	for (unsigned queue = 0; queue < port->nb_queues; queue++)
+		page_slot_close(page, (uint64_t *)port->queues[queue].counters);
+}
+
+static int open_slots(struct page *page, struct port *port)
+{
+	for (unsigned queue = 0; queue < port->nb_queues; queue++) {
+		char name[PORT_NAME + 12];
+
+		snprintf(name, sizeof(name), "%s/%u", port->name, queue);
+		port->queues[queue].counters = (struct queue_counters *)page_slot_open(page, PAGE_QUEUE, name);
+		if (port->queues[queue].counters == NULL)
+			return -ENOSPC;
+		rte_spinlock_init(&port->queues[queue].lock);
+	}
+	return 0;
+}
+
+/* Numbers of ports that are open, a bit each. */
+static uint64_t numbers[(MODEL_PORTS + 63) / 64 + 1];
+
+static unsigned take_number(void)
+{
+	unsigned word = 0;
+
+	while (numbers[word] == UINT64_MAX && word + 1 < RTE_DIM(numbers))
+		word++;
+	for (unsigned bit = 0; bit < 64; bit++)
+		if (!(numbers[word] >> bit & 1)) {
+			numbers[word] |= UINT64_C(1) << bit;
+			return word * 64 + bit;
+		}
+	return UINT16_MAX; /* more ports than there may be: it is not traced */
+}
+
+static void give_number(unsigned number)
+{
+	if (number / 64 < RTE_DIM(numbers))
+		numbers[number / 64] &= ~(UINT64_C(1) << number % 64);
+}
+
+struct switch_port *switch_port_open(struct page *page, const struct port_model *model, struct control_error *error)
+{
+	struct switch_port *port = aligned_alloc(_Alignof(struct switch_port),
+						 RTE_ALIGN(sizeof(*port), _Alignof(struct switch_port)));
+	int rc;
+
+	if (port == NULL) {
+		control_fail(error, CONTROL_FAILED, "out of memory");
+		return NULL;
+	}
+	memset(port, 0, sizeof(*port));
+	strcpy(port->port.name, model->name);
+	port->port.kind = model->kind;
+	port->port.nb_queues = model->queues;
+	port->model = model;
+	port->pairs = 1;
+	port->port.number = take_number();
+	rte_spinlock_init(&port->gate.lock);
+	port->gate.mean = 1514;
+	if (open_slots(page, &port->port) != 0) {
+		control_fail(error, CONTROL_FAILED, "ports.%s: no slot is left on the counter page", model->name);
+		goto fail;
+	}
+	rc = model->kind == PORT_GUEST ? open_guest(&port->port, model, error) : open_device(&port->port, model, error);
+	if (rc == 0)
+		return port;
+fail:
+	give_number(port->port.number);
+	close_slots(page, &port->port);
+	free(port);
+	return NULL;
+}
+
+void switch_port_close(struct page *page, struct switch_port *port)
+{
+	for (unsigned queue = 0; queue < port->port.nb_queues; queue++)
+		rte_pktmbuf_free_bulk(port->port.queues[queue].held, port->port.queues[queue].nb_held);
+	if (port->port.kind == PORT_GUEST)
+		guest_close(&port->port.guest);
+	else
+		device_queue_close(&port->port.device);
+	give_number(port->port.number);
+	close_slots(page, &port->port);
+	free(port);
+}
+
+unsigned switch_port_pairs(const struct switch_port *port)
+{
+	unsigned pairs = port->port.kind == PORT_GUEST ? guest_pairs(&port->port.guest) : port->port.nb_queues;
+
+	return RTE_MIN(RTE_MAX(pairs, 1u), (unsigned)port->port.nb_queues);
+}
+
+static json_t *describe_queues(const struct switch_port *port)
+{
+	json_t *queues = json_array();
+
+	for (unsigned queue = 0; queue < port->port.nb_queues; queue++)
+		json_array_append_new(queues, json_pack("{s:i, s:f}", "worker", port->placed[queue].worker, "load",
+							port->placed[queue].load));
+	return queues;
+}
+
+json_t *switch_port_missing(const struct port_model *model)
+{
+	return json_pack("{s:s, s:s*, s:[], s:s, s:s, s:s}", "name", model->name,
+			 model->role == ROLE_END ? "chain" : "owner", model->owner, "queues", "kind",
+			 model->kind == PORT_GUEST ? "guest" : "device", "state", "gone", "reason",
+			 "it was closed for a change that failed, and could not be opened again; apply the "
+			 "configuration again when what it needs is back");
+}
+
+json_t *switch_port_describe(const struct switch_port *port)
+{
+	static const char *const states[] = {
+		[GUEST_WAITING] = "waiting", [GUEST_UP] = "up", [GUEST_QUARANTINED] = "quarantined"};
+	json_t *text = json_pack("{s:s, s:s*, s:o}", "name", port->port.name,
+				 port->model->role == ROLE_END ? "chain" : "owner", port->model->owner, "queues",
+				 describe_queues(port));
+	enum vring_fault fault;
+
+	if (port->port.kind == PORT_GUEST) {
+		enum guest_state guest = guest_state(&port->port.guest, &fault);
+
+		json_object_set_new(text, "kind", json_string("guest"));
+		json_object_set_new(text, "path", json_string(port->port.guest.path));
+		json_object_set_new(text, "mode", json_string(port->port.guest.client ? "client" : "server"));
+		json_object_set_new(text, "pairs", json_integer(guest_pairs(&port->port.guest)));
+		json_object_set_new(text, "state", json_string(states[guest]));
+		json_object_set_new(text, "reason", fault ? json_string(vring_fault_text(fault)) : json_null());
+	} else {
+		device_queue_describe(&port->port.device, text);
+	}
+	return text;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ports that run: made from a model, with the slots of their counters.  The control thread's.
+ */
+#ifndef TAILRACE_SWITCH_PORTS_H
+#define TAILRACE_SWITCH_PORTS_H
+
+#include "common/page.h"
+#include "steer/watch.h"
+#include "switch/model.h"
+
+/* Where a receive queue is polled, and what that costs. */
+struct placed {
+	unsigned worker;
+	bool is_placed;
+	double load;		 /* of a worker, over the last interval: 0 to 1 */
+	double moved_at;	 /* seconds on the monotonic clock; 0: never */
+	uint64_t packets, bytes; /* as counted at the last look */
+};
+
+/* The rules of a port whose frames have to be looked at, and what was made of them for each of its queues. */
+struct port_rules {
+	unsigned nb_rules;
+	struct rule *rules;
+	struct classifier *classifier;
+	struct port_steering {
+		struct steering *steering;
+		void *key; /* all that it was made from */
+		size_t key_size;
+	} queues[PORT_QUEUES];
+};
+
+struct switch_port {
+	struct port port;		/* first, aligned: what workers see */
+	const struct port_model *model; /* of the running configuration */
+	struct placed placed[PORT_QUEUES];
+	unsigned pairs;			     /* that the programs count on */
+	struct gate gate;		     /* what it may send in */
+	struct port_rules rules, next_rules; /* of the programs that run, and of those being made */
+};
+
+/* Open a port.  Returns NULL after filling in the error, with nothing left behind. */
+struct switch_port *switch_port_open(struct page *page, const struct port_model *model, struct control_error *error);
+
+/* Close it; no program names it any more. */
+void switch_port_close(struct page *page, struct switch_port *port);
+
+/* The receive queues that frames can be given to now; 1 at least. */
+unsigned switch_port_pairs(const struct switch_port *port);
+
+/* What `port.list` says of it. */
+json_t *switch_port_describe(const struct switch_port *port);
+
+/* The same of a port that a failed change has left closed. */
+json_t *switch_port_missing(const struct port_model *model);
+
+#endif

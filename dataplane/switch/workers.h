@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All workers of the switch: started and ended together, given their programs together, watched over together.
+ * The control thread's.
+ */
+#ifndef TAILRACE_SWITCH_WORKERS_H
+#define TAILRACE_SWITCH_WORKERS_H
+
+#include "common/grace.h"
+#include "common/page.h"
+#include "switch/worker.h"
+
+struct workers {
+	unsigned count;
+	struct worker list[GRACE_WORKERS];
+	pthread_t watch;
+	bool watched;
+	atomic_bool stop;
+};
+
+struct workers_options {
+	unsigned count;
+	enum worker_idle idle;
+	unsigned backpressure_us;
+	unsigned idle_us; /* without frames, before a worker pauses or sleeps */
+};
+
+/* Make them, with empty programs and their slots on the page.  Returns 0 or a negative errno. */
+int workers_open(struct workers *workers, const struct workers_options *options, struct page *page);
+
+/*
+ * Start them, and a watch over them in a thread of its own.  The one system call that a busy worker makes is to wake a
+ * guest, by a descriptor that the guest can make blocking and fill; a worker that has finished no round for a while is
+ * interrupted, and stops that guest's ring.  Returns 0 or a negative errno.
+ */
+int workers_start(struct workers *workers);
+
+/* End them. */
+void workers_stop(struct workers *workers);
+
+/* Free what they had, their programs included; they have been stopped. */
+void workers_close(struct workers *workers);
+
+/*
+ * Give each worker its program of `programs`, and free those before; when this returns no worker uses them.  What goes
+ * on as it was is not interrupted.  Returns 0, or -ENOMEM with nothing changed.
+ */
+int workers_install(struct workers *workers, struct program *const *programs);
+
+/* Something that a sleeping worker has to know has changed.  Any thread. */
+void workers_wake(struct workers *workers);
+
+const char *worker_idle_name(enum worker_idle idle);
+
+#endif

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checksums and long segments left to others: passed through where the receiver takes them, done here where it does
+ * not, refused where they contradict the frame.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <rte_byteorder.h>
+#include <rte_ether.h>
+#include <rte_ip.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
+
+#include "test/long_segment.h"
+#include "test/ring_pair.h"
+#include "vring/hop.h"
+#include "vring/packet.h"
+
+static struct virtio_net_hdr *header_at(struct simulated_guest *guest, uint64_t address)
+{
+	return (void *)guest_at(guest, address);
+}
+
+/* ------- passed through ------- */
+
+static void passes_a_long_segment_on_as_it_is(void **state)
+{
+	struct pair *pair = *state;
+
+	for (unsigned kind = 0; kind < 12; kind++) {
+		const bool ipv6 = kind & 1, tagged = kind & 2;
+		const uint32_t part = kind < 4 ? 100000 : kind < 8 ? 4096 : 60000;
+		struct segment segment = long_segment(ipv6, tagged ? 2 : 0, kind < 8 ? PAYLOAD : 65000);
+		struct virtio_net_hdr *header = header_at(&pair->to, BUFFERS);
+
+		pair->from.ring.offloads = pair->to.ring.offloads = ALL;
+		vring_start(&pair->from.ring);
+		send_segment(&pair->from, &segment, part);
+		offer_buffer(&pair->to, BUFFERS, 0x11000);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+		expect_used(&pair->to, kind, kind, HEADER + segment.length);
+		assert_memory_equal(guest_at(&pair->to, BUFFERS + HEADER), segment.bytes, segment.length);
+		assert_int_equal(header->flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
+		assert_int_equal(header->gso_type, segment.offload.gso_type);
+		assert_int_equal(header->gso_size, SEGMENT);
+		assert_int_equal(header->hdr_len, segment.headers); /* corrected */
+		assert_int_equal(header->csum_start, segment.tcp);
+		assert_int_equal(header->csum_offset, 16);
+		guest_taken(&pair->from);
+	}
+	assert_int_equal(pair->to.counters.sent_packets, 12);
+}
+
+static void passes_an_unfinished_checksum_on(void **state)
+{
+	struct pair *pair = *state;
+	struct virtio_net_hdr *header = header_at(&pair->to, BUFFERS);
+	struct segment segment = long_segment(false, 0, 100);
+
+	segment.offload.gso_type = VIRTIO_NET_HDR_GSO_NONE;
+	segment.offload.flags |= VIRTIO_NET_HDR_F_DATA_VALID; /* not a sender's to say */
+	pair->from.ring.offloads = pair->to.ring.offloads = OFFLOAD_CHECKSUM;
+	vring_start(&pair->from.ring);
+	send_segment(&pair->from, &segment, 100000);
+	offer_buffer(&pair->to, BUFFERS, 2048);
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	assert_int_equal(header->flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
+	assert_int_equal(header->gso_size, 0);
+	assert_int_equal(header->csum_start, segment.tcp);
+	assert_memory_equal(guest_at(&pair->to, BUFFERS + HEADER), segment.bytes, segment.length);
+}
+
+static void does_not_read_the_header_of_a_sender_without_offloads(void **state)
+{
+	struct pair *pair = *state;
+	struct segment segment = long_segment(false, 0, 100);
+
+	pair->to.ring.offloads = ALL;
+	send_segment(&pair->from, &segment, 100000);
+	offer_buffer(&pair->to, BUFFERS, 2048);
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	expect_header(&pair->to, BUFFERS, 1);
+}
+
+/* ------- done here ------- */
+
+static void completes_a_checksum_for_a_receiver_that_does_not(void **state)
+{
+	struct pair *pair = *state;
+
+	/* Odd lengths and odd pieces too. */
+	for (uint32_t payload = 60; payload < 300; payload += 7) {
+		struct segment segment = long_segment(payload & 1, 1, payload);
+
+		segment.offload.gso_type = VIRTIO_NET_HDR_GSO_NONE;
+		pair->from.ring.offloads = ALL;
+		vring_start(&pair->from.ring);
+		send_segment(&pair->from, &segment, 40 + payload % 64);
+		offer_buffer(&pair->to, BUFFERS, 2048);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+		expect_header(&pair->to, BUFFERS, 1);
+		expect_right_checksums(guest_at(&pair->to, BUFFERS + HEADER), &segment, payload & 1);
+		guest_taken(&pair->from);
+		guest_taken(&pair->to);
+	}
+	assert_int_equal(pair->from.counters.drop_offload_malformed, 0);
+}
+
+static void cuts_a_long_segment_for_a_receiver_that_does_not(void **state)
+{
+	for (unsigned kind = 0; kind < 8; kind++) {
+		const bool ipv6 = kind & 1, tagged = kind & 2, pieces = kind & 4;
+		struct segment segment = long_segment(ipv6, tagged, PAYLOAD);
+		const struct rte_tcp_hdr *whole = (void *)(segment.bytes + segment.tcp);
+		const unsigned count = (PAYLOAD + SEGMENT - 1) / SEGMENT;
+		uint32_t done = 0;
+		struct pair *pair;
+
+		start((void **)&pair);
+		pair->from.ring.offloads = ALL;
+		pair->to.ring.offloads = OFFLOAD_CHECKSUM; /* not enough */
+		vring_start(&pair->from.ring);
+		send_segment(&pair->from, &segment, pieces ? 997 : 100000);
+		for (unsigned i = 0; i < count; i++)
+			offer_buffer(&pair->to, BUFFERS + i * 2048, 2048);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+		assert_int_equal(guest_taken(&pair->to), count);
+		assert_int_equal(guest_taken(&pair->from), 1);
+		assert_int_equal(pair->to.counters.sent_packets, count);
+		for (unsigned i = 0; i < count; i++) {
+			const uint8_t *frame = guest_at(&pair->to, BUFFERS + i * 2048 + HEADER);
+			const struct rte_tcp_hdr *tcp = (const void *)(frame + segment.tcp);
+			const uint32_t payload = RTE_MIN((uint32_t)SEGMENT, (uint32_t)PAYLOAD - done);
+
+			expect_header(&pair->to, BUFFERS + i * 2048, 1);
+			expect_used(&pair->to, i, i, HEADER + segment.headers + payload);
+			expect_right_checksums(frame, &segment, ipv6);
+			assert_memory_equal(frame + segment.headers, segment.bytes + segment.headers + done, payload);
+			assert_int_equal(rte_be_to_cpu_32(tcp->sent_seq), UINT32_MAX - 2000 + done);
+			assert_int_equal(tcp->tcp_flags & RTE_TCP_CWR_FLAG, i == 0 ? RTE_TCP_CWR_FLAG : 0);
+			assert_int_equal(tcp->tcp_flags & (RTE_TCP_FIN_FLAG | RTE_TCP_PSH_FLAG),
+					 i == count - 1 ? RTE_TCP_FIN_FLAG | RTE_TCP_PSH_FLAG : 0);
+			assert_int_equal(tcp->data_off, whole->data_off);
+			if (!ipv6) {
+				const struct rte_ipv4_hdr *ip = (const void *)(frame + segment.network);
+
+				assert_int_equal(rte_be_to_cpu_16(ip->packet_id), (uint16_t)(65534 + i));
+			}
+			done += payload;
+		}
+		end((void **)&pair);
+	}
+}
+
+static void cuts_all_of_a_segment_or_nothing(void **state)
+{
+	struct pair *pair = *state;
+	struct segment segment = long_segment(false, 0, PAYLOAD);
+	const unsigned count = (PAYLOAD + SEGMENT - 1) / SEGMENT;
+
+	pair->from.ring.offloads = ALL;
+	vring_start(&pair->from.ring);
+	send_segment(&pair->from, &segment, 100000);
+	for (unsigned i = 0; i < count; i++) {
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 0);
+		assert_int_equal(guest_taken(&pair->to), 0);
+		offer_buffer(&pair->to, BUFFERS + i * 2048, 2048);
+	}
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	assert_int_equal(guest_taken(&pair->to), count);
+}
+
+static void serves_each_receiver_of_one_packet_as_it_asked(void **state)
+{
+	static const uint8_t first[] = {0};
+	struct pair *pair = *state;
+	struct simulated_guest other;
+	struct segment segment = long_segment(false, 0, 100);
+	static struct burst burst;
+
+	guest_start(&other, to_packed, true);
+	other.ring.offloads = ALL;
+	segment.offload.gso_type = VIRTIO_NET_HDR_GSO_NONE;
+	pair->from.ring.offloads = ALL;
+	vring_start(&pair->from.ring);
+	for (unsigned round = 0; round < 2; round++) {
+		struct simulated_guest *order[] = {round ? &other : &pair->to, round ? &pair->to : &other};
+
+		send_segment(&pair->from, &segment, 100000);
+		assert_int_equal(vring_read(&pair->from.ring, &burst, 64), 1);
+		/* A tag in front moves what the header points at. */
+		packet_push(&burst.packets[0], 4);
+		memmove(burst.packets[0].head, burst.packets[0].head + 4, 12);
+		memcpy(burst.packets[0].head + 12, "\x81\x00\x00\x07", 4);
+		for (unsigned i = 0; i < 2; i++) {
+			offer_buffer(order[i], BUFFERS, 2048);
+			assert_int_equal(vring_write(&order[i]->ring, &burst, first, 1), 1);
+		}
+		vring_read_done(&pair->from.ring, &burst);
+		assert_int_equal(
+			rte_ipv4_udptcp_cksum((void *)guest_at(&pair->to, BUFFERS + HEADER + segment.network + 4),
+					      guest_at(&pair->to, BUFFERS + HEADER + segment.tcp + 4)),
+			0);
+		/* It gets the work if it is still to be done. */
+		if (round == 1) {
+			assert_int_equal(header_at(&other, BUFFERS)->flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
+			assert_int_equal(header_at(&other, BUFFERS)->csum_start, segment.tcp + 4);
+		} else {
+			expect_header(&other, BUFFERS, 1);
+		}
+		guest_taken(&pair->from);
+		guest_taken(&pair->to);
+		guest_taken(&other);
+	}
+	guest_end(&other);
+}
+
+/* ------- refused ------- */
+
+static void drops_headers_that_contradict_the_frame(void **state)
+{
+	enum {
+		START_OUTSIDE,
+		START_BEFORE,
+		OFFSET_OUTSIDE,
+		WRAPS,
+		NO_SIZE,
+		TINY,
+		NO_FLAG,
+		UDP,
+		UNKNOWN,
+		OTHER_IP,
+		NOT_TCP,
+		OTHER_OFFSET,
+		START_NOT_TCP,
+		LONG_TCP,
+		SHORT_TCP,
+		NO_PAYLOAD,
+		KINDS
+	};
+
+	for (unsigned kind = 0; kind < KINDS; kind++) {
+		struct segment segment = long_segment(false, 0, kind == NO_PAYLOAD ? 0 : PAYLOAD);
+		struct virtio_net_hdr *offload = &segment.offload;
+		struct pair *pair;
+
+		if (kind <= WRAPS)
+			offload->gso_type = VIRTIO_NET_HDR_GSO_NONE;
+		if (kind == START_OUTSIDE)
+			offload->csum_start = segment.length - 1;
+		if (kind == START_BEFORE)
+			offload->csum_start = 13;
+		if (kind == OFFSET_OUTSIDE)
+			offload->csum_offset = segment.length - segment.tcp - 1;
+		if (kind == WRAPS)
+			offload->csum_offset = 65535;
+		if (kind == NO_SIZE)
+			offload->gso_size = 0;
+		if (kind == TINY)
+			offload->gso_size = OFFLOAD_SEGMENT_MIN - 1;
+		if (kind == NO_FLAG)
+			offload->flags = 0;
+		if (kind == UDP)
+			offload->gso_type = VIRTIO_NET_HDR_GSO_UDP;
+		if (kind == UNKNOWN)
+			offload->gso_type = 0x7f;
+		if (kind == OTHER_IP)
+			offload->gso_type = VIRTIO_NET_HDR_GSO_TCPV6;
+		if (kind == NOT_TCP)
+			segment.bytes[segment.network + offsetof(struct rte_ipv4_hdr, next_proto_id)] = IPPROTO_UDP;
+		if (kind == OTHER_OFFSET)
+			offload->csum_offset = 6;
+		if (kind == START_NOT_TCP)
+			offload->csum_start -= 2;
+		if (kind == LONG_TCP)
+			segment.bytes[segment.network] = 0x4f, offload->csum_start += 40,
+			segment.bytes[segment.tcp + 40 + 12] = 15 << 4;
+		if (kind == SHORT_TCP)
+			segment.bytes[segment.tcp + 12] = 4 << 4;
+		start((void **)&pair);
+		pair->from.ring.offloads = pair->to.ring.offloads = ALL;
+		vring_start(&pair->from.ring);
+		send_segment(&pair->from, &segment, 100000);
+		offer_buffer(&pair->to, BUFFERS, 0x10000);
+		if (pair->from.counters.drop_offload_malformed != 0 ||
+		    vring_hop(&pair->from.ring, &pair->to.ring) != 1 || pair->from.counters.drop_offload_malformed != 1)
+			fail_msg("kind %u", kind);
+		assert_int_equal(guest_taken(&pair->from), 1);
+		assert_int_equal(guest_taken(&pair->to), 0);
+		/* Neither is stopped, and the next frame passes. */
+		assert_int_equal(pair->from.report, VRING_FAULT_NONE);
+		memset(guest_at(&pair->from, FRAMES), 0, HEADER);
+		guest_offer(&pair->from, guest_desc(&pair->from, FRAMES, HEADER + 60, 0));
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+		assert_int_equal(guest_taken(&pair->to), 1);
+		end((void **)&pair);
+	}
+}
+
+static void drops_what_was_not_negotiated(void **state)
+{
+	static const uint8_t lacking[] = {OFFLOAD_CHECKSUM, OFFLOAD_CHECKSUM | OFFLOAD_TCP6,
+					  OFFLOAD_CHECKSUM | OFFLOAD_TCP4, OFFLOAD_TCP4};
+
+	for (unsigned i = 0; i < RTE_DIM(lacking); i++) {
+		struct segment segment = long_segment(false, 0, PAYLOAD);
+		struct pair *pair;
+
+		start((void **)&pair);
+		if (i == 2)
+			segment.offload.gso_type |= VIRTIO_NET_HDR_GSO_ECN;
+		pair->from.ring.offloads = lacking[i];
+		pair->to.ring.offloads = ALL;
+		vring_start(&pair->from.ring);
+		send_segment(&pair->from, &segment, 100000);
+		offer_buffer(&pair->to, BUFFERS, 0x10000);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+		assert_int_equal(pair->from.counters.drop_offload_malformed, 1);
+		end((void **)&pair);
+	}
+}
+
+static void knows_what_features_allow(void **state)
+{
+	const uint64_t sends = 1ULL << VIRTIO_NET_F_CSUM | 1ULL << VIRTIO_NET_F_HOST_TSO4,
+		       takes = 1ULL << VIRTIO_NET_F_GUEST_CSUM | 1ULL << VIRTIO_NET_F_GUEST_TSO6 |
+			       1ULL << VIRTIO_NET_F_GUEST_ECN;
+
+	assert_int_equal(offload_of_features(sends | takes, true), OFFLOAD_CHECKSUM | OFFLOAD_TCP4);
+	assert_int_equal(offload_of_features(sends | takes, false), OFFLOAD_CHECKSUM | OFFLOAD_TCP6 | OFFLOAD_ECN);
+	/* Nothing without the checksum. */
+	assert_int_equal(offload_of_features(1ULL << VIRTIO_NET_F_HOST_TSO4, true), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+		TEST(passes_a_long_segment_on_as_it_is),
+		TEST(passes_an_unfinished_checksum_on),
+		TEST(does_not_read_the_header_of_a_sender_without_offloads),
+		TEST(completes_a_checksum_for_a_receiver_that_does_not),
+		TEST(cuts_a_long_segment_for_a_receiver_that_does_not),
+		TEST(cuts_all_of_a_segment_or_nothing),
+		TEST(serves_each_receiver_of_one_packet_as_it_asked),
+		TEST(drops_headers_that_contradict_the_frame),
+		TEST(drops_what_was_not_negotiated),
+		TEST(knows_what_features_allow),
+#undef TEST
+	};
+
+	choose_layouts(argc, argv);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sightings.h"
+
+void worst_add(struct worst *worst, const struct sighting *frame)
+{
+	uint32_t version = atomic_load_explicit(&worst->version, memory_order_relaxed), fastest = 0;
+
+	atomic_store_explicit(&worst->version, version + 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+	if (worst->count < WORST) {
+		worst->frames[worst->count++] = *frame;
+	} else {
+		for (uint32_t i = 1; i < WORST; i++)
+			if (sighting_delay(&worst->frames[i]) < sighting_delay(&worst->frames[fastest]))
+				fastest = i;
+		worst->frames[fastest] = *frame;
+	}
+	if (worst->count == WORST) {
+		worst->least = UINT64_MAX;
+		for (uint32_t i = 0; i < WORST; i++)
+			if (sighting_delay(&worst->frames[i]) < worst->least)
+				worst->least = sighting_delay(&worst->frames[i]);
+	}
+	atomic_store_explicit(&worst->version, version + 2, memory_order_release);
+}
+
+static int slower_first(const void *a, const void *b)
+{
+	uint64_t first = sighting_delay(a), second = sighting_delay(b);
+
+	return (first < second) - (first > second);
+}
+
+uint32_t worst_read(const struct worst *worst, struct sighting *frames)
+{
+	uint32_t before, count;
+
+	do {
+		before = atomic_load_explicit(&worst->version, memory_order_acquire);
+		count = worst->count < WORST ? worst->count : WORST;
+		memcpy(frames, worst->frames, count * sizeof(*frames));
+		atomic_thread_fence(memory_order_acquire);
+	} while (before % 2 != 0 || before != atomic_load_explicit(&worst->version, memory_order_relaxed));
+	qsort(frames, count, sizeof(*frames), slower_first);
+	return count;
+}
+
+/* Give up those that a sample half as dense would not have. */
+static void thin_out(struct samples *samples)
+{
+	uint32_t left = 0;
+
+	samples->every *= 2;
+	for (uint32_t i = 0; i < samples->count; i++)
+		if ((samples->frames[i].sequence & (samples->every - 1)) == 0)
+			samples->frames[left++] = samples->frames[i];
+	samples->count = left;
+}
+
+void samples_add(struct samples *samples, const struct sighting *frame, uint32_t count)
+{
+	for (uint64_t sequence = samples_next(samples, frame->sequence); sequence < frame->sequence + count;
+	     sequence = samples_next(samples, sequence + 1)) {
+		/* One stream may have only odd multiples left: then it takes more than one time. */
+		while (samples->count == SAMPLES)
+			thin_out(samples);
+		if ((sequence & (samples->every - 1)) != 0)
+			continue;
+		samples->frames[samples->count] = *frame;
+		samples->frames[samples->count++].sequence = sequence;
+	}
+}

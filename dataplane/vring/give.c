@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A packet with something left to do meets a receiver: passed through, or done here.
+ */
+#include "vring/frame.h"
+
+/* Cut a long segment into frames, all of them or none. */
+static enum vring_step give_segments(struct virtqueue *to, struct vring_room *room, const struct packet *packet,
+				     unsigned *frames, uint64_t *bytes)
+{
+	const uint32_t segments = offload_segments(&packet->offload, packet->length);
+	static const struct virtio_net_hdr nothing;
+	const struct vring_room before = *room;
+	const uint16_t done_before = to->nb_done;
+	struct vring_piece pieces[BURST_PIECES];
+	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
+	struct frame_cursor payload = {packet->pieces, 0};
+	uint64_t sum = 0;
+
+	if (segments > OFFLOAD_SEGMENTS || segments > to->size) {
+		to->counters->drop_receiver_too_small++;
+		return VRING_STEP_DROPPED;
+	}
+	if ((uint32_t)(room->end - room->used) < segments)
+		return VRING_STEP_BLOCKED;
+	frame_slice(&payload, packet->offload.hdr_len, pieces);
+	for (uint32_t i = 0; i < segments; i++) {
+		const uint32_t length = offload_segment(&packet->offload, packet->head, packet->length, i, header);
+		const unsigned count = 1 + frame_slice(&payload, length, pieces + 1);
+		enum vring_step step;
+
+		pieces[0] = (struct vring_piece){header, packet->offload.hdr_len};
+		offload_segment_checksum(&packet->offload, pieces, count);
+		step = vring_give_frame(to, room, pieces, packet->offload.hdr_len + length, &nothing);
+		if (step != VRING_STEP_MOVED) {
+			*room = (struct vring_room){.used = before.used, .end = room->end};
+			to->nb_done = done_before;
+			return step;
+		}
+		sum += packet->offload.hdr_len + length;
+	}
+	*frames += segments;
+	*bytes += sum;
+	return VRING_STEP_MOVED;
+}
+
+enum vring_step packet_give(struct virtqueue *to, struct vring_room *room, struct packet *packet, unsigned *frames,
+			    uint64_t *bytes)
+{
+	static const struct virtio_net_hdr nothing;
+	const struct virtio_net_hdr *offload = &packet->offload;
+	enum vring_step step;
+
+	packet->pieces[0] = (struct vring_piece){packet->head, packet->head_length};
+	if (!offload_wanted(offload)) {
+		/* What a device says about a checksum that it has verified is for those who asked for such words. */
+		if (!(to->offloads & OFFLOAD_CHECKSUM))
+			offload = &nothing;
+	} else if (!offload_taken(offload, to->offloads)) {
+		if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE) {
+			step = give_segments(to, room, packet, frames, bytes);
+			packet->delivered |= step == VRING_STEP_MOVED;
+			return step;
+		}
+		/* From here on the frame is complete, for its other receivers too. */
+		offload_checksum(offload, packet->pieces, packet->nb_pieces);
+		packet->offload = nothing;
+	}
+	step = vring_give_frame(to, room, packet->pieces, packet->length, offload);
+	if (step == VRING_STEP_MOVED) {
+		packet->delivered = true;
+		++*frames;
+		*bytes += packet->length;
+	}
+	return step;
+}

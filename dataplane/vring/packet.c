@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "vring/packet.h"
+#include "vring/burst.h"
+#include "vring/frame.h"
+
+void burst_start(struct burst *burst)
+{
+	burst->count = 0;
+	burst->taken = 0;
+	burst->bytes = 0;
+	burst->nb_pieces = 0;
+	burst->unshown = NULL;
+}
+
+void burst_show(struct burst *burst)
+{
+	while (burst->unshown != NULL) {
+		struct virtqueue *vring = burst->unshown;
+
+		burst->unshown = vring->next_unshown;
+		vring_publish(vring);
+	}
+}
+
+static void add_plain(struct burst *burst, const uint8_t *at, uint32_t length)
+{
+	struct packet *packet = &burst->packets[burst->count++];
+	const uint32_t head = RTE_MIN(length, (uint32_t)PACKET_HEAD);
+
+	packet->head = packet->bytes + PACKET_ROOM;
+	packet->head_length = head;
+	packet->length = packet->received = length;
+	packet->mbuf = NULL;
+	packet->delivered = false;
+	packet->offload = (struct virtio_net_hdr){0};
+	packet->pieces = &burst->pieces[burst->nb_pieces];
+	packet->pieces[1] = (struct vring_piece){(uint8_t *)(uintptr_t)at + head, length - head};
+	packet->nb_pieces = length > head ? 2 : 1;
+	burst->nb_pieces += 2;
+	burst->bytes += length;
+	copy_frame(packet->head, at, head);
+}
+
+bool packet_of_frame(struct packet *packet, const struct virtqueue *from, struct vring_frame *frame)
+{
+	uint32_t head, offset;
+	unsigned count = 0;
+
+	packet->offload = (struct virtio_net_hdr){0};
+	if (from->offloads != 0)
+		vring_peek((uint8_t *)&packet->offload, frame, sizeof(packet->offload));
+	vring_frame_skip(frame, from->header);
+	head = RTE_MIN(frame->length, (uint32_t)PACKET_HEAD);
+	packet->head = packet->bytes + PACKET_ROOM;
+	packet->head_length = head;
+	packet->length = packet->received = frame->length;
+	packet->mbuf = NULL;
+	packet->delivered = false;
+	vring_peek(packet->head, frame, head);
+	offset = head;
+	for (unsigned i = 0; i < frame->nb_pieces; i++) {
+		const struct vring_piece *piece = &frame->pieces[i];
+
+		if (offset >= piece->length) {
+			offset -= piece->length;
+			continue;
+		}
+		packet->pieces[++count] = (struct vring_piece){piece->at + offset, piece->length - offset};
+		offset = 0;
+	}
+	packet->nb_pieces = 1 + count;
+	if (offload_check(&packet->offload, from->offloads, packet->head, head, packet->length))
+		return true;
+	from->counters->drop_offload_malformed++;
+	return false;
+}
+
+/* Take the plain frames of a run.  Returns how many, up to the first that has something left to do, or is too many. */
+static unsigned read_run(const struct virtqueue *from, struct burst *burst, const struct vring_buffer *sources,
+			 unsigned run)
+{
+	for (unsigned i = 0; i < run; i++) {
+		if (burst->bytes >= BURST_BYTES)
+			return i;
+		if (from->offloads != 0) {
+			struct virtio_net_hdr offload;
+
+			memcpy(&offload, sources[i].at, sizeof(offload));
+			if ((offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) ||
+			    offload.gso_type != VIRTIO_NET_HDR_GSO_NONE)
+				return i;
+		}
+		burst->chains[burst->taken++] = (struct vring_chain){sources[i].id, 1};
+		add_plain(burst, sources[i].at + from->header, sources[i].length - from->header);
+	}
+	return run;
+}
+
+/* Take one frame of any shape.  Returns false when the burst ends before it. */
+static bool read_one(struct virtqueue *from, struct burst *burst, uint16_t *ahead)
+{
+	struct packet *packet = &burst->packets[burst->count];
+	struct vring_frame frame;
+	struct vring_chain chain;
+	enum vring_step step;
+
+	/* A plain frame takes two pieces, and each of those that follow may be one. */
+	if (burst->nb_pieces + PACKET_PIECES + 2 * (VRING_BURST - 1 - burst->count) > BURST_PIECES)
+		return false;
+	step = vring_take_frame(from, *ahead, &chain, &frame);
+	if (step == VRING_STEP_FAULT)
+		return false;
+	*ahead += chain.places;
+	burst->chains[burst->taken++] = chain;
+	packet->pieces = &burst->pieces[burst->nb_pieces];
+	if (step == VRING_STEP_MOVED && packet_of_frame(packet, from, &frame)) {
+		burst->bytes += packet->length;
+		burst->nb_pieces += packet->nb_pieces;
+		burst->count++;
+	}
+	return true;
+}
+
+unsigned vring_read(struct virtqueue *from, struct burst *burst, unsigned limit)
+{
+	const bool packed = from->packed;
+	const uint16_t ready = RTE_MIN(vring_available(from, limit), limit);
+	struct vring_buffer sources[VRING_BURST];
+	uint16_t ahead = 0;
+
+	burst_start(burst);
+	vring_prefetch(from, packed, ready, from->in_order ? 1 : ready);
+	while (ahead < ready && burst->bytes < BURST_BYTES) {
+		unsigned run = vring_gather_frames(from, packed, ahead, ready - ahead, sources);
+
+		ahead += read_run(from, burst, sources, run);
+		if (ahead >= ready || burst->bytes >= BURST_BYTES || !read_one(from, burst, &ahead))
+			break;
+	}
+	vring_settle(from, NULL);
+	return burst->taken;
+}
+
+void vring_read_done(struct virtqueue *from, struct burst *burst)
+{
+	uint64_t bytes = 0;
+	uint16_t ahead = 0;
+
+	for (unsigned i = 0; i < burst->count; i++)
+		bytes += burst->packets[i].delivered ? burst->packets[i].received : 0;
+	for (unsigned i = 0; i < burst->taken; i++) {
+		vring_complete_sent(from, from->packed, ahead, burst->chains[i].id);
+		ahead += burst->chains[i].places;
+	}
+	from->counters->received_packets += burst->taken;
+	from->counters->received_bytes += bytes;
+	from->pending = ahead;
+	vring_publish(from);
+	burst_show(burst);
+}
+
+struct packet *burst_add_mbuf(struct burst *burst, struct rte_mbuf *mbuf)
+{
+	struct packet *packet = &burst->packets[burst->count];
+
+	if (burst->count == VRING_BURST || burst->nb_pieces + mbuf->nb_segs > BURST_PIECES)
+		return NULL;
+	packet->pieces = &burst->pieces[burst->nb_pieces];
+	packet_of_mbuf(packet, mbuf);
+	burst->nb_pieces += packet->nb_pieces;
+	burst->count++;
+	return packet;
+}
+
+/* Write a packet to one receive buffer. */
+static void write_plain(struct virtqueue *to, const struct packet *packet, const struct vring_buffer *buffer)
+{
+	uint8_t *at = buffer->at + to->header;
+
+	vring_write_header(buffer->at, to->header);
+	copy_frame(at, packet->head, packet->head_length);
+	at += packet->head_length;
+	for (unsigned i = 1; i < packet->nb_pieces; i++) {
+		copy_frame(at, packet->pieces[i].at, packet->pieces[i].length);
+		at += packet->pieces[i].length;
+	}
+}
+
+/* Write packets, each to one buffer.  Returns how many; the next packet or buffer, if any, is not plain. */
+static unsigned write_run(struct virtqueue *to, uint16_t used, unsigned n, struct burst *burst, const uint8_t *which,
+			  uint64_t *bytes)
+{
+	struct vring_buffer targets[VRING_BURST];
+	unsigned i;
+
+	if (to->log.bits != NULL)
+		return 0;
+	n = RTE_MIN(n, (unsigned)VRING_BURST);
+	if (to->packed)
+		n = RTE_MIN(n, (unsigned)VRING_DONE - to->nb_done);
+	n = vring_gather_buffers(to, to->packed, used, n, targets);
+	for (i = 0; i < n; i++) {
+		struct packet *packet = &burst->packets[which[i]];
+
+		if (unlikely(targets[i].length < to->header + packet->length || packet->offload.flags != 0))
+			break;
+		write_plain(to, packet, &targets[i]);
+		vring_complete(to, to->packed, used + i, targets[i].id, to->header + packet->length);
+		packet->delivered = true;
+		*bytes += packet->length;
+	}
+	return i;
+}
+
+/* To be shown by burst_show(). */
+static void note_unshown(struct burst *burst, struct virtqueue *to)
+{
+	for (const struct virtqueue *vring = burst->unshown; vring != NULL; vring = vring->next_unshown)
+		if (vring == to)
+			return;
+	to->next_unshown = burst->unshown;
+	burst->unshown = to;
+}
+
+unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *which, unsigned n)
+{
+	struct vring_room room = {.used = to->pending, .end = vring_available(to, to->pending + n)};
+	unsigned done = 0, moved = 0;
+	uint64_t bytes = 0;
+
+	vring_settle(to, NULL);
+	while (done < n && room.used < room.end) {
+		unsigned run = write_run(to, room.used, RTE_MIN(n - done, (unsigned)(room.end - room.used)), burst,
+					 which + done, &bytes);
+		enum vring_step step;
+
+		done += run;
+		moved += run;
+		room.used += run;
+		if (done == n || room.used >= room.end)
+			break;
+		step = packet_give(to, &room, &burst->packets[which[done]], &moved, &bytes);
+		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
+			continue;
+		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)
+			break;
+		done++;
+	}
+	to->counters->sent_packets += moved;
+	to->counters->sent_bytes += bytes;
+	to->pending = room.used;
+	if (room.used > 0)
+		note_unshown(burst, to);
+	return done;
+}

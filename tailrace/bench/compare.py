@@ -1,0 +1,92 @@
+"""How every comparison runs: pairs of sides in turn (A B A B), the cores' distance looked at before and after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tailrace.bench.model import Comparison, Figures, Pair, Ratio, steady_pairs
+from tailrace.bench.setting import CORE_TO_CORE, Cores, Setting, check_able, prepared
+from tailrace.errors import Mistake
+from tailrace.measure.progress import Reporter
+
+Step = Callable[[float], None]
+"""Told how many seconds of a side are done."""
+FRAMES = (64, 1518)
+"""Smallest and largest frame."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all comparisons have in common. Raises Mistake where it cannot be measured."""
+
+    frame: int = 64
+    """Bytes, with the 4 of the FCS."""
+    pairs: int = 5
+    seconds: float = 3.0
+    """How long each side is measured."""
+    cores: tuple[int, int] | None = None
+    """The switch's CPU and the load's; the last and the first allowed unless given."""
+
+    def __post_init__(self) -> None:
+        if not FRAMES[0] <= self.frame <= FRAMES[1]:
+            raise Mistake(
+                f"--frame {self.frame}: expected a frame size from {FRAMES[0]} to {FRAMES[1]} bytes, FCS included"
+            )
+        if self.pairs < 1:
+            raise Mistake(f"--pairs {self.pairs}: expected at least 1")
+        if not 0.2 <= self.seconds <= 3600:
+            raise Mistake(f"--seconds {self.seconds:g}: expected 0.2 to 3600")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of every pair: `measure` starts what it needs, measures and ends it."""
+
+    name: str
+    seconds: float
+    """How long it takes in all, for the progress bar."""
+    measure: Callable[[Setting, Step], Figures]
+
+
+def compare(
+    bench: str,
+    plan: Plan,
+    sides: Sequence[Side],
+    ratios: Sequence[Ratio],
+    *,
+    folder: Path,
+    report: Reporter,
+    pages: int,
+    programs: Sequence[str],
+    settings: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Measures all pairs. Everything that it starts and reserves is gone when it returns or raises.
+
+    `pages` 2 MiB pages are reserved and `programs` of ours must be there. Raises Mistake, Fault or Failure.
+    """
+    cores = Cores.choose(plan.cores, f"bench {bench}")
+    check_able(f"bench {bench}", (CORE_TO_CORE, *programs))
+    with prepared(folder, cores, pages, report) as setting:
+
+        def pair(number: int) -> Pair:
+            looks = [setting.core_to_core()]
+            figures: dict[str, Figures] = {}
+            for side in sides:
+                label = f"pair {number + 1} of {plan.pairs}: {side.name}, {plan.frame} B"
+                report.stage(label, side.seconds)
+                figures[side.name] = side.measure(setting, partial(report.advance, label))
+                looks.append(setting.core_to_core())
+            return Pair(figures, looks)
+
+        pairs, moved = steady_pairs(pair, plan.pairs)
+        described = {"frame": plan.frame, "seconds": plan.seconds, **(settings or {})}
+        return Comparison(bench, described, pairs, moved, ratios, setting.machine())
+
+
+def total_seconds(plan: Plan, sides: Sequence[Side]) -> float:
+    """How long all pairs take if none is set aside."""
+    return plan.pairs * sum(side.seconds for side in sides)

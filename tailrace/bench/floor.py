@@ -1,0 +1,77 @@
+"""How far the hop is from the floor: a bare copy of the same bytes between the same kind of buffers, nothing around.
+
+The floor (`tailrace-floor`) has the same distance between its cores: one core writes frames and reads them, as guests
+do, and the other only copies. What the hop takes beyond that is what rings, checks and counters cost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tailrace.bench import testpmd
+from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.hop import HopPlan, pages
+from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.setting import Setting
+from tailrace.bench.sides import ALONE
+from tailrace.errors import Failure
+from tailrace.host.place import POLLER_NICE
+from tailrace.host.process import Limits
+from tailrace.host.programs import own_program
+from tailrace.measure.progress import Reporter
+
+FLOOR = "floor"
+FLOOR_PROGRAM = "tailrace-floor"
+RATIOS = (Ratio("cycles", "cycles_per_packet", TAILRACE, FLOOR),)
+"""Above 1: so many times the floor's cycles."""
+
+
+@dataclass(frozen=True)
+class FloorPlan(Plan):
+    """What is to be measured."""
+
+    @property
+    def sides(self) -> Sequence[Side]:
+        hop = HopPlan(self.frame, self.pairs, self.seconds, self.cores, ALONE).sides
+        return [*hop, Side(FLOOR, self.seconds + 1, partial(_floor, self))]
+
+    @property
+    def total_seconds(self) -> float:
+        return total_seconds(self, self.sides)
+
+
+def run(plan: FloorPlan, folder: Path, report: Reporter) -> Comparison:
+    """Measures all pairs."""
+    testpmd.program()
+    return compare(
+        FLOOR,
+        plan,
+        plan.sides,
+        RATIOS,
+        folder=folder,
+        report=report,
+        pages=pages([TAILRACE]),
+        programs=("tailrace-switch", FLOOR_PROGRAM),
+    )
+
+
+def _floor(plan: FloorPlan, setting: Setting, step: Step) -> Figures:
+    cores = (setting.cores.switch, setting.cores.load)
+    argv = [str(own_program(FLOOR_PROGRAM)), "--cores", f"{cores[0]},{cores[1]}"]
+    argv += ["--frame", str(plan.frame), "--seconds", f"{plan.seconds:g}", "--json"]
+    setting.launcher.log(FLOOR).unlink(missing_ok=True)
+    process = setting.launcher.start(FLOOR, argv, Limits(cpus=cores, nice=POLLER_NICE))
+    ended = process.id.wait(plan.seconds + 30)
+    setting.launcher.state.undo(process)
+    if not ended:
+        raise Failure(f"{FLOOR_PROGRAM} did not come to an end")
+    step(plan.seconds)
+    try:
+        found = json.loads(setting.launcher.last_words(FLOOR))
+        return {"cycles_per_packet": float(found["cycles_per_packet"]), "mpps": float(found["mpps"])}
+    except (ValueError, KeyError):
+        raise setting.launcher.failure(FLOOR, f"{FLOOR_PROGRAM} failed") from None

@@ -1,0 +1,110 @@
+"""What a switch costs that has nothing to do, and what a frame waits that finds it so: poll, pause and sleep in turn.
+
+CPU time is the whole process's, as the kernel accounts it. Then single frames come so seldom that each finds the worker
+at rest; their latency, guest to guest, contains the waking.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tailrace.bench.change import wait_up
+from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
+from tailrace.bench.model import Comparison, Figures, Ratio
+from tailrace.bench.setting import Setting, check_alive
+from tailrace.bench.sides import TailraceSwitch
+from tailrace.errors import Fault
+from tailrace.host import hugepages
+from tailrace.host.process import undisturbed
+from tailrace.host.state import Process
+from tailrace.measure.profile import profile
+from tailrace.measure.progress import Reporter
+from tailrace.measure.tester import TESTER_PROGRAM
+from tailrace.plan import TESTER_BUFFERS_MIB
+
+POLICIES = ("poll", "pause", "sleep")
+SELDOM_PPS = 200.0
+"""A frame every 5 ms: far longer than a worker waits before it sleeps."""
+SETTLE_SECONDS = 0.5
+START_SECONDS = 5.0
+RATIOS = (Ratio("cpu", "cpu_percent", "sleep", "poll"), Ratio("p50", "p50_us", "sleep", "poll"))
+
+
+@dataclass(frozen=True)
+class IdlePlan(Plan):
+    """What is to be measured."""
+
+    @property
+    def sides(self) -> Sequence[Side]:
+        seconds = 2 * self.seconds + SETTLE_SECONDS + WAIT_SECONDS + START_SECONDS
+        return [Side(policy, seconds, partial(_side, self, policy)) for policy in POLICIES]
+
+    @property
+    def total_seconds(self) -> float:
+        return total_seconds(self, self.sides)
+
+
+def run(plan: IdlePlan, folder: Path, report: Reporter) -> Comparison:
+    """Measures all policies."""
+    return compare(
+        "idle",
+        plan,
+        plan.sides,
+        RATIOS,
+        folder=folder,
+        report=report,
+        pages=TESTER_BUFFERS_MIB // hugepages.PAGE_MIB + 8,
+        programs=("tailrace-switch", TESTER_PROGRAM),
+        settings={"rate_pps": SELDOM_PPS},
+    )
+
+
+def _side(plan: IdlePlan, policy: str, setting: Setting, step: Step) -> Figures:
+    sockets = [setting.launcher.state.sockets / f"guest{number}" for number in (0, 1)]
+    switch = TailraceSwitch(setting.launcher, setting.cores.switch_place, idle=policy)
+    try:
+        switch.start(sockets)
+        setting.versions |= switch.version()
+        with tester_at(setting, sockets) as tester:
+            wait_up(switch.fabric, ("p0", "p1"))
+            step(START_SECONDS / 2)
+            time.sleep(SETTLE_SECONDS)
+            (process,) = switch.processes()
+            before, began = cpu_seconds(process), time.monotonic()
+            time.sleep(plan.seconds)
+            used = (cpu_seconds(process) - before) / (time.monotonic() - began)
+            done = START_SECONDS / 2 + SETTLE_SECONDS + plan.seconds
+            result = tester.trial(
+                profile(plan.frame).streams(SELDOM_PPS)[:1],
+                plan.seconds,
+                wait=WAIT_SECONDS,
+                interval=1.0,
+                watch=lambda: check_alive([tester.process, process]),
+                progress=lambda seconds: step(done + seconds),
+            )
+            (stream,) = result["streams"]
+            check_all_there(stream)
+            return {"cpu_percent": round(100 * used, 2), **latency_figures(stream)}
+    except Fault as error:
+        raise Fault(f"{policy}: {error}") from None
+    finally:
+        with undisturbed():
+            switch.stop()
+
+
+def cpu_seconds(process: Process) -> float:
+    """CPU time of all threads of a process until now, in seconds: exact, where /proc/PID/stat counts clock ticks.
+
+    Source: the first field of /proc/PID/task/TID/schedstat, in ns. Raises Fault if the process has ended.
+    """
+    try:
+        threads = list(Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    except OSError:
+        check_alive([process])
+        raise Fault(f"{process.program} has ended") from None

@@ -1,0 +1,97 @@
+"""What passing the switch costs in time: one frame at a time, and at a steady rate, beside a peer.
+
+The tester is both guests, on one core: a frame's latency is from the moment it is put into a ring to the moment it is
+taken out of one. One at a time means that no frame is sent before the one before it has come back: the rate is so
+low that the wait between two frames is many times the latency. All frames must come back, once and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
+from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.setting import Setting, check_alive
+from tailrace.bench.sides import against_known, check_installed, running
+from tailrace.fabric import ovs_dpdk
+from tailrace.host import hugepages
+from tailrace.measure.profile import profile
+from tailrace.measure.progress import Reporter
+from tailrace.measure.tester import TESTER_PROGRAM
+from tailrace.plan import TESTER_BUFFERS_MIB
+
+LOADS = {"single": 5_000.0, "paced": 100_000.0}
+"""Frames a second: one at a time, and a steady load."""
+START_SECONDS = 6.0
+RATIOS = tuple(
+    Ratio(f"{load}_{figure}", f"{load}_{figure}_us", TAILRACE, OVS_DPDK)
+    for load in LOADS
+    for figure in ("p50", "p99", "p99.9")
+)
+"""Below 1 they favour Tailrace."""
+
+
+@dataclass(frozen=True)
+class LatencyPlan(Plan):
+    """What is to be measured."""
+
+    against: str = OVS_DPDK
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        against_known(self.against)
+
+    @property
+    def sides(self) -> Sequence[Side]:
+        seconds = len(LOADS) * (self.seconds + WAIT_SECONDS) + START_SECONDS
+        return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
+
+    @property
+    def total_seconds(self) -> float:
+        return total_seconds(self, self.sides)
+
+
+def run(plan: LatencyPlan, folder: Path, report: Reporter) -> Comparison:
+    """Measures all pairs."""
+    names = against_known(plan.against)
+    check_installed(names)
+    mib = TESTER_BUFFERS_MIB + (ovs_dpdk.MEMORY_MIB if OVS_DPDK in names else 0)
+    return compare(
+        "latency",
+        plan,
+        plan.sides,
+        RATIOS,
+        folder=folder,
+        report=report,
+        pages=mib // hugepages.PAGE_MIB + 8,
+        programs=("tailrace-switch", TESTER_PROGRAM),
+        settings={"rates_pps": LOADS},
+    )
+
+
+def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> Figures:
+    figures: dict[str, float] = {}
+    with running(setting, name, what=f"{plan.frame} B") as (switch, sockets), tester_at(setting, sockets) as tester:
+        for number, (load, rate) in enumerate(LOADS.items()):
+            begin = START_SECONDS / 2 + number * (plan.seconds + WAIT_SECONDS)
+            step(begin)
+
+            def progress(done: float, begin: float = begin) -> None:
+                step(begin + done)
+
+            result = tester.trial(
+                profile(plan.frame).streams(rate)[:1],
+                plan.seconds,
+                wait=WAIT_SECONDS,
+                interval=1.0,
+                watch=lambda: check_alive([tester.process, *switch.processes()]),
+                progress=progress,
+            )
+            (stream,) = result["streams"]
+            check_all_there(stream)
+            figures |= latency_figures(stream, f"{load}_")
+    return figures

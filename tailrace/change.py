@@ -1,0 +1,129 @@
+"""From one plan to another while frames move: what is new is started beside what is there, then everything changes
+over in one step, then what is no longer needed ends.
+
+The step is one configuration of the switch, which takes it whole or not at all. Until then nothing that carries frames
+has been touched, so a change that cannot be made is undone by ending what was begun for it. Each stage is on
+record, so that a change that a crash has cut short is finished or undone by the next command (`settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from tailrace.errors import Failure
+from tailrace.fabric.config import Config, instance_name
+from tailrace.fabric.difference import Difference
+from tailrace.host.process import undisturbed
+from tailrace.host.state import Cgroup, FilePath, Process, State
+
+if TYPE_CHECKING:
+    from tailrace.fabric.tailrace import TailraceFabric
+    from tailrace.node import Node
+
+
+def change_over(
+    node: Node,
+    wanted: Difference,
+    base: int,
+    *,
+    prepare: Callable[[], None] = lambda: None,
+    commit: Callable[[], None] = lambda: None,
+) -> int:
+    """Makes a difference of a node's plan real; returns the new version of the configuration.
+
+    `base` is the version that the difference was found from. `prepare` makes the machine ready; what it puts on record
+    is undone if the change is not made. `commit` is called when the switch has changed over.
+
+    Raises Conflict if somebody else changed the configuration meanwhile, Refused if the switch does not take it, and
+    Failure if a function does not start; nothing has changed then.
+    """
+    state, fabric = node.state, node.fabric
+    fabric.check(wanted.config, base)
+    before = list(state.record.things)
+    begun: list[Process] = []
+    staged = list(wanted.stage.get("ports", {}))
+    state.add(*[FilePath(path) for path in _sockets(wanted.config) if FilePath(path) not in before])
+    try:
+        prepare()
+        if wanted.stage:
+            base = fabric.apply(wanted.stage, base)
+        for name in wanted.start:
+            begun += [node.start_function(node.plan, name, wanted.instances.get(name, 1))]
+        node.wait_for(staged, processes=begun)
+        if wanted.config_changes:
+            base = fabric.configure(wanted.config, base)
+    except BaseException:
+        _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])
+        raise
+    state.record.instances = wanted.instances
+    state.record.version = base
+    commit()
+    state.save()
+    problems = end_processes(state, wanted.stop)
+    forget_sockets(state, _sockets(wanted.config))
+    if problems:
+        raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
+    return base
+
+
+def _sockets(config: Config) -> list[str]:
+    """The sockets that the switch makes: where it listens."""
+    ports = config.get("ports", {}).values()
+    return [port["path"] for port in ports if port["kind"] == "guest" and port.get("mode", "server") == "server"]
+
+
+def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], things: list[Any]) -> None:
+    """Ends what was begun for a change that is not made; what cannot be is left to `tailrace down`."""
+    with undisturbed():
+        for thing in reversed(things):
+            if not isinstance(thing, FilePath):
+                state.undo(thing)
+        try:
+            if staged:
+                fabric.apply({"ports": dict.fromkeys(staged)})
+        except Failure:
+            return  # the switch has gone, or somebody has put the ports to use
+        for thing in things:
+            state.undo(thing)
+
+
+def end_processes(state: State, names: Collection[str]) -> list[str]:
+    """Ends processes and what belongs to them; returns what could not be ended."""
+    problems = []
+    for thing in reversed(list(state.record.things)):
+        mine = isinstance(thing, Process) and thing.name in names
+        mine = mine or (isinstance(thing, Cgroup) and thing.path.rpartition("/")[2].split("-", 2)[-1] in names)
+        if mine:
+            problem = state.undo(thing)
+            if problem is not None:
+                problems.append(problem)
+    return problems
+
+
+def forget_sockets(state: State, used: Collection[str]) -> None:
+    """Takes sockets of ports that are gone off the record."""
+    for thing in list(state.record.things):
+        if isinstance(thing, FilePath) and thing.path.endswith(".sock") and thing.path not in used:
+            state.undo(thing)
+
+
+def settle(state: State, fabric: TailraceFabric) -> None:
+    """Ends a change that a crash has cut short: it is kept if the switch had changed over, else undone."""
+    changing = state.record.changing
+    if changing is None:
+        return
+    version, running = fabric.configuration()
+    if running == changing["config"]:
+        state.record.plan, state.record.spec = changing["plan"], changing["spec"]
+        state.record.previous = changing["previous"]
+        state.record.instances, state.record.version = changing["instances"], version
+        end_processes(state, changing["stop"])
+    else:
+        end_processes(state, [instance_name(name, changing["instances"].get(name, 1)) for name in changing["start"]])
+        left = [port for port in changing["staged"] if port in running["ports"]]
+        if left:
+            state.record.version = fabric.apply({"ports": dict.fromkeys(left)}, version)
+    forget_sockets(state, _sockets(fabric.configuration()[1]))
+    state.record.changing = None
+    state.save()

@@ -1,0 +1,306 @@
+"""`tailrace host`: what this machine is, how it is tuned, whether it still is, and how it is put back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.prompt import Confirm
+
+from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.errors import Failure, Mistake
+from tailrace.host import show, tuner
+from tailrace.host.capability import find_capabilities
+from tailrace.host.journal import hold_journal, read_journal, state_folder
+from tailrace.host.knobs import FAMILIES
+from tailrace.host.machine import Machine, read_machine
+from tailrace.host.picture import write_picture
+from tailrace.host.profile import load_profile
+from tailrace.host.tree import Tree
+from tailrace.host.tuning import TuningPlan, make_tuning_plan
+
+app = typer.Typer(
+    help="What this machine is, and how it is made deterministic and put back.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+ProfileOption = Annotated[
+    str,
+    typer.Option(
+        "--profile", metavar="P", help="vanilla, throughput, latency, optimized-1, optimized-2, or a YAML file."
+    ),
+]
+NicOption = Annotated[str | None, typer.Option("--nic", metavar="NAME", help="Take the node of this network card.")]
+RootOption = Annotated[
+    Path, typer.Option("--root", metavar="FOLDER", help="Read a copied /sys, /proc and /etc instead of this machine's.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+HERE = Path("/")
+LATENCY = "latency"
+
+
+@app.command()
+def inspect(
+    root: RootOption = HERE,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw the topology, with the roles of the cores.")
+    ] = None,
+    profile: ProfileOption = LATENCY,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the machine is: topology, clocks, kernel, and every capability with its reason and how to enable it.
+
+    \b
+    tailrace host inspect
+    tailrace host inspect --svg machine.svg --profile latency
+    """
+
+    def work() -> int:
+        machine = read_machine(Tree(root))
+        found = find_capabilities(machine)
+        if svg is not None:
+            write_picture(svg, machine, make_tuning_plan(machine, load_profile(profile)).roles)
+        if as_json:
+            print_json(show.machine_document(machine, found))
+        else:
+            Console().print(show.machine_tree(machine, found), soft_wrap=True)
+        return 0
+
+    raise typer.Exit(run_command(work))
+
+
+@app.command()
+def knobs(as_json: JsonOption = False) -> None:
+    """List every knob: what it does, what for, what it costs, what it takes."""
+
+    def work() -> int:
+        if as_json:
+            keys = ("name", "what", "why", "cost", "source", "when", "takes", "verified")
+            print_json(
+                [
+                    {"family": family.name, **{key: getattr(knob, key) for key in keys}}
+                    for family in FAMILIES
+                    for knob in family.knobs
+                ]
+            )
+            return 0
+        for family in FAMILIES:
+            print_line(f"{family.title}: {family.text}")
+            for knob in family.knobs:
+                print_line(f"  {knob.name}: {knob.what} ({knob.takes}; {knob.when} time)")
+        return 0
+
+    raise typer.Exit(run_command(work))
+
+
+@app.command()
+def plan(
+    profile: ProfileOption = LATENCY, nic: NicOption = None, root: RootOption = HERE, as_json: JsonOption = False
+) -> None:
+    """Show what a profile would change: the role of each core, each knob now and then, why, and what it costs.
+
+    \b
+    tailrace host plan --profile latency
+    """
+
+    def work() -> int:
+        _, made = _plan(root, profile, nic)
+        if as_json:
+            print_json(show.plan_document(made))
+            return 0
+        _print_plan(made)
+        return 0
+
+    raise typer.Exit(run_command(work))
+
+
+@app.command()
+def apply(
+    profile: ProfileOption = LATENCY,
+    nic: NicOption = None,
+    root: RootOption = HERE,
+    run_time: Annotated[bool, typer.Option("--run-time", help="Only what needs no reboot.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the changes of a profile: at once what can be, the rest by one file for the boot loader.
+
+    \b
+    sudo tailrace host apply --profile latency
+    sudo tailrace host apply --run-time --yes
+
+    What was there before is written down first; `tailrace host undo` puts it back, also after a crash or a reboot. If a
+    change fails, those already made are undone.
+    """
+
+    def work() -> int:
+        machine, made = _plan(root, profile, nic)
+        tuner.check_tunable(machine)
+        if not yes and not as_json and sys.stdin.isatty():
+            _print_plan(made)
+            if not Confirm.ask("Apply this?", default=False):
+                return 0
+        with hold_journal(state_folder()) as journal:
+            outcome = tuner.apply(made, machine, journal, boot=not run_time)
+        if as_json:
+            print_json(
+                {
+                    "profile": made.profile.name,
+                    "changed": [step.setting.place for step in outcome.changed],
+                    "refused": {step.setting.place: why for step, why in outcome.refused},
+                    "reboot": outcome.reboot,
+                }
+            )
+            return 0
+        print_line(f"Changed {len(outcome.changed)} places.")
+        if outcome.refused:
+            print_line(
+                f"The kernel kept {len(outcome.refused)} as they are, such as interrupts that it manages itself."
+            )
+        if outcome.reboot:
+            print_line("Reboot for the kernel arguments to take effect.")
+        return 0
+
+    raise typer.Exit(run_command(work))
+
+
+@app.command()
+def verify(
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="P", help="Against this one; the applied one unless given.")
+    ] = None,
+    nic: NicOption = None,
+    root: RootOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Read everything again: right, drifted, refused by the kernel, waiting for a reboot, or never set.
+
+    \b
+    tailrace host verify
+
+    The exit status is 1 if something that was set has been changed since.
+    """
+
+    def work() -> int:
+        found = _check(root, profile, nic)
+        document = show.check_document(found)
+        if as_json:
+            print_json(document)
+        else:
+            if len(found) > document["counts"][tuner.State.RIGHT.value]:
+                Console().print(show.check_table(found), soft_wrap=True)
+            print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))
+        return 1 if document["drifted"] else 0
+
+    raise typer.Exit(run_command(work))
+
+
+@app.command()
+def watch(
+    nic: NicOption = None,
+    root: RootOption = HERE,
+    every: Annotated[float, typer.Option("--every", metavar="S", help="Seconds between two looks.")] = 10.0,
+    count: Annotated[int | None, typer.Option("--count", metavar="N", help="Looks; without end unless given.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep verifying, and report each drift when it is seen and when it is gone. Ctrl-C ends it."""
+
+    def work() -> int:
+        drifted: dict[str, tuner.Checked] = {}
+        looks, ever = 0, False
+        while count is None or looks < count:
+            if looks:
+                time.sleep(every)
+            looks += 1
+            now = {
+                each.step.setting.place: each for each in _check(root, None, nic) if each.state is tuner.State.DRIFTED
+            }
+            for place in now.keys() - drifted.keys():
+                _event("drifted", now[place], as_json=as_json)
+            for place in drifted.keys() - now.keys():
+                _event("right again", drifted[place], as_json=as_json)
+            ever |= bool(now)
+            drifted = now
+        return 1 if ever else 0
+
+    raise typer.Exit(run_command(work))
+
+
+@app.command()
+def undo(root: RootOption = HERE, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Put everything back that Tailrace has changed on the host. Harmless when nothing is.
+
+    \b
+    sudo tailrace host undo
+    """
+
+    def work() -> int:
+        folder = state_folder()
+        entries = read_journal(folder).entries
+        if (
+            entries
+            and not yes
+            and not as_json
+            and sys.stdin.isatty()
+            and not Confirm.ask(f"Put {len(entries)} places back?")
+        ):
+            return 0
+        problems: list[str] = []
+        if entries:
+            with hold_journal(folder) as journal:
+                problems = tuner.undo(read_machine(Tree(root)), journal)
+        if as_json:
+            print_json({"places": len(entries), "problems": problems})
+        if problems:
+            raise Failure(f"not all was put back: {'; '.join(problems)}")
+        if not as_json:
+            print_line(f"{len(entries)} places are as they were." if entries else "Nothing is changed.")
+        return 0
+
+    raise typer.Exit(run_command(work))
+
+
+def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPlan]:
+    machine = read_machine(Tree(root))
+    if not machine.cpus:
+        raise Mistake(f"{root}: no CPU is to be seen in sys/devices/system/cpu; expected a machine's files")
+    return machine, make_tuning_plan(machine, load_profile(profile), nic)
+
+
+def _check(root: Path, profile: str | None, nic: str | None) -> list[tuner.Checked]:
+    journal = read_journal(state_folder())
+    chosen = profile or journal.profile
+    if chosen is None:
+        raise Mistake("no profile is applied; apply one, or name it with --profile")
+    machine, made = _plan(root, chosen, nic)
+    return tuner.verify(made, machine, journal)
+
+
+def _print_plan(made: TuningPlan) -> None:
+    for line in show.plan_lines(made):
+        print_line(line)
+    Console().print(show.plan_table(made))
+    costs = made.costs()
+    if costs:
+        print_line("What it costs:")
+        for cost in costs:
+            print_line(f"  {cost}")
+
+
+def _event(what: str, checked: tuner.Checked, *, as_json: bool) -> None:
+    step = checked.step
+    if as_json:
+        at = {"time": time.time(), "event": what, "knob": step.knob.name, "place": step.setting.place}
+        print_json({**at, "wanted": step.setting.wanted, "now": step.now, "by": checked.by})
+        return
+    by = f", by {checked.by}" if checked.by else ""
+    stamp = time.strftime("%H:%M:%S")
+    print_line(
+        f"{stamp} {step.knob.name} {what}: {step.setting.target} wanted {step.setting.wanted}, is {step.now}{by}"
+    )

@@ -1,0 +1,266 @@
+"""What `up`, `plan`, `apply`, `rollback`, `drain`, `status` and `down` show of what they do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tailrace import up as node_up
+from tailrace.cli.output import error_line, print_json, print_line
+from tailrace.fabric.difference import Change, Difference
+from tailrace.fabric.tailrace import Refused
+from tailrace.host.state import default_folder
+from tailrace.plan import Plan, make_plan
+from tailrace.planned import match_words
+from tailrace.spec.load import load_located
+from tailrace.status import status as node_status
+from tailrace.up import Applied, PlanMaker, Proposal
+
+#: The exit status of `tailrace plan` where there is something to change. (2 is a mistake of the user's.)
+CHANGES = 3
+_SIGNS = {"add": ("+", "green"), "change": ("~", "yellow"), "remove": ("-", "red")}
+
+
+def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
+    spec, document = load_located(spec_path)
+    plan = make_plan(spec, huge=huge, document=document)
+    if dry_run:
+        if as_json:
+            print_json({"plan": plan.identity, **plan.as_data()})
+        else:
+            print_line("\n".join(plan.lines()))
+        return 0
+    if not as_json:
+        print_line(plan.placement.headline)
+        sys.stdout.flush()
+    try:
+        raised = node_up.bring_up(default_folder(), plan, str(spec_path.absolute()))
+    except Refused as refused:
+        raise document.refused(str(refused)) from None
+    if as_json:
+        print_json({"changed": raised.changed, "notes": raised.notes, **node_status(default_folder())})
+        return 0
+    _notes(raised.notes)
+    print_line(f"{raised.said}. See `tailrace status`; end it with `tailrace down`.")
+    return 0
+
+
+# --- plan, apply, rollback, drain ----------------------------------------------------------------------------------
+
+
+def _maker(spec_path: Path, huge: bool | None) -> tuple[PlanMaker, Any]:
+    """How a spec becomes a plan beside the one that is up; memory is as it is there unless `huge` says otherwise."""
+    spec, document = load_located(spec_path)
+
+    def make(old: Plan | None) -> Plan:
+        pages = huge if huge is not None else (old.huge if old else True)
+        return make_plan(spec, huge=pages, document=document, keep=old.placement if old else None)
+
+    return make, document
+
+
+def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
+    make, document = _maker(spec_path, huge)
+    try:
+        proposal = node_up.propose(default_folder(), make)
+    except Refused as refused:
+        raise document.refused(str(refused)) from None
+    wanted = proposal.wanted
+    if as_json:
+        print_json(_as_data(proposal))
+    else:
+        show_difference(wanted, Console(highlight=False))
+        if proposal.version is None:
+            print_line("Nothing is up: `tailrace up` makes all of this.")
+        elif not wanted.nothing and not wanted.fixed:
+            print_line(
+                f"Make it so with `tailrace apply {spec_path}` (this is the difference to version "
+                f"{proposal.version}; --base {proposal.version} makes sure that it still is)."
+            )
+    return 0 if wanted.nothing else CHANGES
+
+
+def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as_json: bool) -> int:
+    make, document = _maker(spec_path, huge)
+    if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        proposal = node_up.propose(default_folder(), make)
+        if proposal.version is not None and not proposal.wanted.nothing:
+            show_difference(proposal.wanted, Console(highlight=False))
+            if not proposal.wanted.fixed and not _agreed():
+                return 1
+            base = proposal.version if base is None else base
+    try:
+        applied = node_up.apply(default_folder(), make, str(spec_path.absolute()), base)
+    except Refused as refused:
+        raise document.refused(str(refused)) from None
+    return _show_applied(applied, "is up as it stands: nothing to change", as_json=as_json)
+
+
+def _agreed() -> bool:
+    sys.stdout.write("Make these changes? [y/N] ")
+    sys.stdout.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    print_line("Nothing was changed.")
+    return False
+
+
+def rollback(*, base: int | None, as_json: bool) -> int:
+    applied = node_up.rollback(default_folder(), base)
+    return _show_applied(applied, "is the same as what is up: nothing to change", as_json=as_json)
+
+
+def drain(replica: str, *, active: bool, as_json: bool) -> int:
+    applied = node_up.drain(default_folder(), replica, active=active)
+    word = "active" if active else "draining"
+    code = _show_applied(applied, f"{replica} is {word} already: nothing to change", as_json=as_json)
+    if not as_json and applied.changed and not active:
+        print_line(f"{replica} gets no new flow; `tailrace status` says how many it still has.")
+    return code
+
+
+def _show_applied(applied: Applied, same: str, *, as_json: bool) -> int:
+    if as_json:
+        print_json({**_as_data(applied.proposal), "changed": applied.changed, "version": applied.version})
+        return 0
+    if not applied.changed:
+        print_line(f"Version {applied.version}: {same}.")
+        return 0
+    show_difference(applied.proposal.wanted, Console(highlight=False))
+    _notes(applied.notes)
+    print_line(f"Version {applied.version} is up. Go back with `tailrace rollback`.")
+    return 0
+
+
+def _notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print_line(f"note: {note}")
+
+
+def _as_data(proposal: Proposal) -> dict[str, Any]:
+    wanted = proposal.wanted
+    return {
+        "version": proposal.version,
+        "changes": [change.as_data() for change in wanted.changes],
+        "counts": wanted.counts(),
+        "start": list(wanted.start),
+        "stop": list(wanted.stop),
+        "needs_restart": list(wanted.fixed),
+    }
+
+
+def show_difference(wanted: Difference, console: Console) -> None:
+    """The difference as lines with +, ~ and -, coloured on a terminal, and their sum."""
+    for change in wanted.changes:
+        console.print(change_line(change), soft_wrap=True)
+    for fixed in wanted.fixed:
+        console.print(Text(f"! {fixed}: needs the switch started anew (`tailrace down`, `tailrace up`)", style="red"))
+    if wanted.nothing:
+        console.print("No changes: what is up is what the spec asks for.")
+        return
+    counts = wanted.counts()
+    console.print(f"{counts['add']} to add, {counts['change']} to change, {counts['remove']} to remove.")
+
+
+def change_line(change: Change) -> Text:
+    sign, colour = _SIGNS[change.change]
+    line = Text(f"{sign} {change.what} {change.name}", style=colour)
+    detail = "; ".join(each for each in change.detail if each)
+    return line.append(f"  {detail}", style="default") if detail else line
+
+
+# --- status and down -----------------------------------------------------------------------------------------------
+
+
+def status(*, as_json: bool) -> int:
+    found = node_status(default_folder())
+    code = 1 if found["state"] == "broken" else 0
+    if as_json:
+        print_json(found)
+        return code
+    if found["state"] == "down":
+        print_line("Nothing is up.")
+        return 0
+    words = {"up": "Up", "broken": "BROKEN: something that should run does not (`tailrace down` clears it)"}
+    head = words.get(found["state"], f"A run is at work (process {found['owner']})")
+    version = f" (version {found['version']})" if found["version"] else ""
+    print_line(f"{head}: {found['spec']}{version}")
+    _show_status(found, Console(highlight=False))
+    return code
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _show_status(found: dict[str, Any], console: Console) -> None:
+    processes = _table("process", "pid", "state")
+    for process in found["processes"]:
+        processes.add_row(process["name"], str(process["pid"]), "running" if process["alive"] else "ended")
+    console.print(processes)
+    ports = _table("port", "state", "received", "sent", "drops")
+    for port in found["ports"]:
+        drops = ", ".join(f"{name.removeprefix('drop_')} {count}" for name, count in port["drops"].items())
+        state = port["state"] + (f" ({port['reason']})" if port["reason"] else "")
+        ports.add_row(port["name"], state, str(port["received_packets"]), str(port["sent_packets"]), drops or "none")
+    console.print(ports)
+    for chain in found["chains"]:
+        _show_chain(chain)
+    for function in found["functions"]:
+        if len(function["replicas"]) > 1 or function["replicas"][0]["state"] != "active":
+            print_line(f"function {function['name']}: {', '.join(map(_replica_words, function['replicas']))}")
+    for bridge in found["bridges"]:
+        _show_bridge(bridge)
+
+
+def _show_chain(chain: dict[str, Any]) -> None:
+    path = " ".join([chain["from"], *chain["through"], chain["to"]])
+    match = " or ".join(match_words(each) for each in chain["match"])
+    print_line(f"chain {chain['name']}: {path}{f' for {match}' if match else ''}")
+    places = [chain["from"], *chain["through"], chain["to"]]
+    for number, hop in enumerate(chain["hops"]):
+        if len(places) < number + 2:
+            break
+        drops = {name: count for name, count in hop.items() if "_drop_" in name and count}
+        said = ", ".join(f"{name.replace('_drop_', ' ')} {count}" for name, count in drops.items())
+        print_line(
+            f"  {places[number]} → {places[number + 1]}: {hop.get('forward_packets', 0)} there, "
+            f"{hop.get('back_packets', 0)} back{f'; dropped: {said}' if said else ''}"
+        )
+
+
+def _replica_words(replica: dict[str, Any]) -> str:
+    flows = "" if replica["flows"] is None else f", {replica['flows']} flows{' left' * (replica['state'] != 'active')}"
+    return f"{replica['name']} ({replica['state']}{flows})"
+
+
+def _show_bridge(bridge: dict[str, Any]) -> None:
+    learned = bridge.get("macs", [])
+    print_line(f"bridge {bridge['name']}: {len(learned)} MAC addresses")
+    for entry in learned:
+        vlan = f" VLAN {entry['vlan']}" if entry.get("vlan") else ""
+        print_line(f"  {entry['mac']}{vlan} at {entry['port']}")
+
+
+def down(*, as_json: bool) -> int:
+    lowered = node_up.take_down(default_folder())
+    if as_json:
+        print_json({"undone": lowered.undone, "problems": lowered.problems})
+    elif not lowered.undone:
+        print_line("Nothing was up.")
+    else:
+        print_line(
+            f"Down: {len(lowered.undone)} things undone, nothing of ours is left." if not lowered.problems else ""
+        )
+    for problem in lowered.problems:
+        error_line(problem)
+    return 1 if lowered.problems else 0

@@ -1,0 +1,159 @@
+"""`tailrace top` and `tailrace metrics`: the terminal, the keys and the address; what they show is made elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from tailrace.cli.output import print_line
+from tailrace.errors import Failure, Mistake
+from tailrace.host.state import default_folder
+from tailrace.metrics import serve
+from tailrace.spec.units import parse_duration
+from tailrace.top import SORTS, Rows, draw, only, rows
+from tailrace.watch import Snapshot, Watcher
+
+
+@dataclass(frozen=True)
+class TopOptions:
+    """What the command line says about `tailrace top`."""
+
+    as_json: bool
+    once: bool
+    sort: str
+    every: str
+    only: str | None
+
+
+def top(options: TopOptions) -> int:
+    if options.sort not in SORTS:
+        raise Mistake(f"--sort {options.sort}: expected {', '.join(SORTS)}")
+    try:
+        every = parse_duration(options.every)
+    except ValueError as error:
+        raise Mistake(f"--every: {error}") from None
+    watcher = Watcher(default_folder())
+    try:
+        if options.once:
+            return _once(watcher, options, every)
+        if options.as_json or not sys.stdout.isatty():
+            return _lines(watcher, options, every)
+        return _live(watcher, options, every)
+    finally:
+        watcher.close()
+
+
+def _two(watcher: Watcher, every: float) -> tuple[Snapshot, Snapshot]:
+    before = watcher.snapshot()
+    time.sleep(every)
+    now = watcher.snapshot()
+    if before is None or now is None:
+        raise Failure("no switch is up; start one with `tailrace up SPEC`")
+    return before, now
+
+
+def _once(watcher: Watcher, options: TopOptions, every: float) -> int:
+    found = only(rows(*_two(watcher, every), options.sort), options.only)
+    if options.as_json:
+        print_line(json.dumps(found.as_data(), indent=1))
+    else:
+        Console().print(draw(found, sort=options.sort))
+    return 0
+
+
+def _lines(watcher: Watcher, options: TopOptions, every: float) -> int:
+    """One picture after another, for who reads a pipe."""
+    before = watcher.snapshot()
+    while True:
+        time.sleep(every)
+        now = watcher.snapshot()
+        if before is not None and now is not None:
+            found = only(rows(before, now, options.sort), options.only)
+            if options.as_json:
+                print_line(json.dumps(found.as_data()))
+            else:
+                Console(width=80).print(draw(found, sort=options.sort))
+            sys.stdout.flush()
+        before = now
+
+
+def _live(watcher: Watcher, options: TopOptions, every: float) -> int:
+    console = Console()
+    sort = options.sort
+    before = watcher.snapshot()
+    found: Rows | None = None
+
+    def picture() -> RenderableType:
+        if found is None:
+            return Text("no switch is up, or it has just started; waiting (q ends)" if before is None else "counting…")
+        return draw(found, height=console.height, sort=sort)
+
+    with _keys() as key, Live(picture(), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            pressed = key(every)
+            if pressed in ("q", "Q", "\x1b"):
+                return 0
+            if pressed in ("s", "S"):
+                sort = SORTS[(SORTS.index(sort) + 1) % len(SORTS)]
+            now = watcher.snapshot()
+            if before is not None and now is not None and now.time - before.time > every / 2:
+                found = only(rows(before, now, sort), options.only)
+                before = now
+            elif before is None or now is None:
+                found, before = None, now
+            live.update(picture(), refresh=True)
+
+
+class _Key:
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def __call__(self, seconds: float) -> str | None:
+        """The next key within so many seconds; None if none was pressed."""
+        if self._descriptor is None:
+            time.sleep(seconds)
+            return None
+        ready, _, _ = select.select([self._descriptor], [], [], seconds)
+        return os.read(self._descriptor, 1).decode(errors="replace") if ready else None
+
+
+@contextmanager
+def _keys() -> Iterator[_Key]:
+    """Keys as they are pressed, without Enter; the terminal is as it was afterwards."""
+    if not sys.stdin.isatty():
+        yield _Key(None)
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield _Key(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def metrics(listen: str) -> int:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752")
+    # What is asked for with a scrape is asked of the switch then, never between.
+    server = serve(Watcher(default_folder(), facts_every=0.0), host.strip("[]"), int(port))
+    print_line(f"Metrics at http://{host}:{server.server_port}/metrics")
+    sys.stdout.flush()
+    try:
+        while True:
+            time.sleep(3600)
+    finally:
+        server.shutdown()

@@ -1,0 +1,139 @@
+"""From a plan to the switch's configuration: one JSON object that says everything the switch is to be.
+
+Pure functions. What the switch is told of a function is an *instance*: when a function is replaced while its chain
+runs, the new process gets ports of its own beside the old one's (fw@2.0 beside fw.0), and the chain changes over in one
+step. So a configuration depends on the plan and on which instance of each function is meant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tailrace.planned import Plan, PlannedBridge, PlannedChain, PlannedFunction, PlannedMirror, PlannedPort
+
+Config = dict[str, Any]
+SECTIONS = ("ports", "functions", "chains", "bridges", "mirrors")
+
+
+def instance_name(function: str, instance: int) -> str:
+    """fw, and fw@2, fw@3 for those that came in its place."""
+    return function if instance == 1 else f"{function}@{instance}"
+
+
+def function_name(process: str) -> str:
+    """The function (or replica) that a process or port prefix is an instance of."""
+    return process.partition("@")[0]
+
+
+def port_name(port: str, functions: Mapping[str, int]) -> str:
+    """The port's name in the configuration: that of the instance of the function it belongs to."""
+    owner, dot, side = port.rpartition(".")
+    return f"{instance_name(owner, functions[owner])}.{side}" if dot and owner in functions else port
+
+
+def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int]) -> Config:
+    """What the switch is to be, with the sockets of guests in the folder `sockets`.
+
+    `instances` has the instance of each function that is not the first.
+    """
+    which = {function.name: instances.get(function.name, 1) for function in plan.functions}
+    groups: Config = {}
+    for function in plan.functions:
+        group = groups.setdefault(
+            function.function, {"pin": plan.pinned_by.get(function.function, "flow"), "replicas": {}}
+        )
+        group["replicas"][function.name] = _replica(function, which)
+    met = Counter(place for chain in plan.chains for place in _places(chain))
+    in_chains = {name for chain in plan.chains for name in chain.through}
+    config: Config = {
+        "ports": {port_name(port.name, which): _port(port, sockets, which) for port in plan.ports},
+        "functions": {name: group for name, group in groups.items() if name in in_chains},
+        "chains": {
+            chain.name: _chain(chain, shared=any(met[place] > 1 for place in _places(chain))) for chain in plan.chains
+        },
+    }
+    if plan.bridges:
+        config["bridges"] = {bridge.name: _bridge(bridge, which) for bridge in plan.bridges}
+    if plan.mirrors:
+        config["mirrors"] = {mirror.name: _mirror(mirror, which) for mirror in plan.mirrors}
+    if plan.trace_every is not None:
+        config["trace"] = {"every": plan.trace_every}
+    if plan.pins:
+        pins = {}
+        for queue, worker in plan.pins.items():
+            port, _, number = queue.partition("/")
+            pins[f"{port_name(port, which)}/{number}"] = worker
+        config["workers"] = {"pins": pins}
+    return config
+
+
+def ports_of(config: Config, names: set[str]) -> Config:
+    """The part of a configuration that has only these ports."""
+    return {"ports": {name: port for name, port in config["ports"].items() if name in names}}
+
+
+def _replica(function: PlannedFunction, which: Mapping[str, int]) -> Config:
+    left, right = (port_name(port, which) for port in function.ports)
+    return {"left": left, "right": right, "state": function.state}
+
+
+def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
+    if port.device is not None:
+        said: Config = {"kind": "device", "device": port.device}
+    else:
+        path = port.path or str(sockets / f"{port_name(port.name, which)}.sock")
+        said = {"kind": "guest", "path": path, "mode": port.mode}
+        access = {"mode": port.socket_mode, "group": port.socket_group}
+        if any(access.values()):
+            said["socket"] = {key: value for key, value in access.items() if value is not None}
+        if not port.offloads:
+            said["offloads"] = False
+    if port.queues > 1:
+        said["queues"] = port.queues
+    rate: Config = {}
+    if port.max_bps is not None:
+        rate["max"] = port.max_bps
+    if port.max_pps is not None:
+        rate["packets"] = port.max_pps
+    if port.share > 1:
+        rate["share"] = port.share
+    if rate:
+        said["rate"] = rate
+    return said
+
+
+def _places(chain: PlannedChain) -> set[str]:
+    return {chain.start, *chain.through, chain.end}
+
+
+def _chain(chain: PlannedChain, *, shared: bool) -> Config:
+    said: Config = {"from": chain.start, "through": list(chain.through), "to": chain.end}
+    if chain.match:
+        said["match"] = [dict(match) for match in chain.match]
+    elif shared:
+        said["match"] = [{}]  # every frame that no chain before it takes
+    if chain.priority:
+        said["priority"] = chain.priority
+    return said
+
+
+def _bridge(bridge: PlannedBridge, which: Mapping[str, int]) -> Config:
+    members: Config = {}
+    for member in bridge.members:
+        said: Config = {}
+        if member.access is not None:
+            said["access"] = member.access
+        if member.trunk is not None:
+            said["trunk"] = list(member.trunk)
+        if member.native is not None:
+            said["native"] = member.native
+        members[port_name(member.port, which)] = said
+    return {"ports": members, "ageing": round(bridge.ageing), "macs": bridge.macs, "flood": bridge.flood}
+
+
+def _mirror(mirror: PlannedMirror, which: Mapping[str, int]) -> Config:
+    source = {"port": port_name(mirror.port, which)} if mirror.port is not None else {"chain": mirror.chain}
+    return {**source, "direction": mirror.direction, "to": port_name(mirror.to, which)}

@@ -1,0 +1,69 @@
+"""What the switch may still do once it runs: as which user, with which capabilities."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from tailrace.errors import Mistake
+from tailrace.host.state import State
+
+#: Capabilities that a device takes, by the scheme of its URI (capabilities(7), in small letters and without CAP_).
+_NEEDS = {
+    "if": ("net_admin", "net_raw"),
+    "xdp": ("ipc_lock", "net_admin", "net_raw", "sys_admin"),
+    "tap": ("net_admin",),
+    "pci": ("dac_override", "ipc_lock", "sys_rawio"),
+}
+#: Numbers that belong to nobody: those that systemd gives to services for as long as they run.
+_FIRST_USER, _USERS = 61184, 4336
+
+
+def capabilities(devices: Iterable[str]) -> tuple[str, ...]:
+    """What a switch must keep so that these devices can be opened, and opened again when they come back."""
+    return tuple(sorted({need for uri in devices for need in _NEEDS.get(uri.partition(":")[0], ())}))
+
+
+def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:
+    """The options that have a switch give up what it does not need, and a folder that it may make sockets in.
+
+    Started by root it becomes `user` ("NAME" or "UID:GID"; a number of its own if None). Nobody but that user and root
+    can enter the folder of sockets, and the switch can write nowhere else. Where the state lies in somebody's private
+    folder, no other user could reach its sockets: then the switch stays who it is, without capabilities.
+    """
+    kept = ",".join(keep)
+    options = ["--keep", kept] if kept else []
+    if os.geteuid() != 0 or not _open_to_others(state.folder):
+        return options
+    number = user_for(state.folder)
+    options += ["--user", user or f"{number}:{number}"]
+    owner = number if user is None else _number(user)
+    state.sockets.mkdir(exist_ok=True)
+    # The group is root's: a function in a sandbox is root without capabilities, and passes by it.
+    os.chown(state.sockets, owner, 0)
+    state.sockets.chmod(0o710)
+    return options
+
+
+def _open_to_others(folder: Path) -> bool:
+    """Whether every user may enter the folder and all above it."""
+    return all(path.stat().st_mode & stat.S_IXOTH for path in (folder.resolve(), *folder.resolve().parents))
+
+
+def _number(user: str) -> int:
+    name = user.partition(":")[0]
+    if name.isdecimal():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise Mistake(f"no user {name!r}; 'useradd --system {name}' makes one") from None
+
+
+def user_for(folder: Path) -> int:
+    """The number of the user, and group, that the switch of this state folder becomes; another one for each folder."""
+    return _FIRST_USER + zlib.crc32(str(folder.resolve()).encode()) % _USERS

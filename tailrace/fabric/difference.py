@@ -1,0 +1,288 @@
+"""What lies between what is up and what a plan asks for, as data: which functions start and end, and what of the
+switch's configuration is new, other or gone.
+
+Pure functions: `tailrace plan` prints the result, `tailrace apply` does what it says (`tailrace.apply`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tailrace.fabric.config import SECTIONS, Config, configuration, function_name, instance_name, port_name
+from tailrace.planned import Plan, PlannedFunction, match_words
+
+Kind = Literal["add", "change", "remove"]
+
+#: What the switch takes for granted where nothing is said.
+_PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True}
+_CHAIN_DEFAULTS: Config = {"through": [], "match": [], "priority": 0}
+_FUNCTION_DEFAULTS: Config = {"pin": "flow"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of a difference."""
+
+    change: Kind
+    what: str
+    """process, port, function, chain, bridge, mirror, trace, workers."""
+    name: str
+    detail: tuple[str, ...] = ()
+    """What is other: `through: fw → fw router`."""
+
+    def as_data(self) -> dict[str, Any]:
+        return {"change": self.change, "what": self.what, "name": self.name, "detail": list(self.detail)}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is to be done, in this order: stage ports, start, change over, stop."""
+
+    changes: tuple[Change, ...]
+    start: tuple[str, ...]
+    """Functions (replicas) of the plan of which a new instance starts."""
+    stop: tuple[str, ...]
+    """Processes that end."""
+    instances: dict[str, int]
+    """The instance of each function afterwards."""
+    config: Config
+    """What the switch is afterwards."""
+    stage: Config
+    """The ports that must be there before the functions start, as a merge patch."""
+    config_changes: bool = False
+    fixed: tuple[str, ...] = field(default=())
+    """What would need the switch started anew."""
+
+    @property
+    def nothing(self) -> bool:
+        return not self.changes and not self.fixed
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "add": sum(each.change == "add" for each in self.changes),
+            "change": sum(each.change == "change" for each in self.changes),
+            "remove": sum(each.change == "remove" for each in self.changes),
+        }
+
+
+def difference(
+    old: Plan | None,
+    new: Plan,
+    *,
+    running: Config,
+    instances: Mapping[str, int],
+    alive: Collection[str],
+    sockets: Path,
+) -> Difference:
+    """From what is up to a plan.
+
+    `old` is the plan that is up; `running` the switch's configuration; `instances` and `alive` say which processes of
+    functions there are. A process that has ended, or that cannot become what it should be, is replaced by a new one.
+    """
+    before = {each.name: each for each in old.started} if old else {}
+    after = {each.name: each for each in new.started}
+    start, stop, changes = [], [], []
+    which: dict[str, int] = {each.name: 1 for each in new.functions if not each.started}
+    for name, function in after.items():
+        have = instances.get(name, 1)
+        process = instance_name(name, have)
+        was = before.get(name)
+        which[name] = have
+        if was is None:
+            which[name] = _free(name, alive, running)
+            start.append(name)
+            changes.append(Change("add", "process", name, (_process_words(function, new),)))
+        elif process not in alive or _ports_gone(name, have, running):
+            which[name] = have + 1
+            start.append(name)
+            stop.append(process)
+            changes.append(Change("change", "process", name, ("it has ended: a new one takes its place",)))
+        elif was.process != function.process or old is None or _moved(name, old, new):
+            which[name] = have + 1
+            start.append(name)
+            stop.append(process)
+            changes.append(Change("change", "process", name, _process_change(was, function, old, new)))
+    for name in before:
+        if name not in after:
+            stop.append(instance_name(name, instances.get(name, 1)))
+            changes.append(Change("remove", "process", name))
+    config = configuration(new, sockets, which)
+    found = config_changes(running, config)
+    own = {port_name(port, which) for name in after for port in after[name].ports}
+    shown = [each for each in found if not (each.what == "port" and _of_function(each.name, before, after))]
+    stage = {
+        name: config["ports"][name]
+        for name in sorted(own)
+        if function_name(name.rpartition(".")[0]) in start and name in config["ports"]
+    }
+    return Difference(
+        changes=(*changes, *shown),
+        start=tuple(start),
+        stop=tuple(stop),
+        instances={name: number for name, number in which.items() if number != 1},
+        config=config,
+        stage={"ports": stage} if stage else {},
+        config_changes=bool(found),
+        fixed=tuple(_fixed(old, new)) if old else (),
+    )
+
+
+def _free(name: str, alive: Collection[str], running: Config) -> int:
+    """The first instance of which nothing is left."""
+    number = 1
+    while instance_name(name, number) in alive or not _ports_gone(name, number, running, either=True):
+        number += 1
+    return number
+
+
+def _ports_gone(name: str, instance: int, running: Config, *, either: bool = False) -> bool:
+    ports = running.get("ports", {})
+    gone = [f"{instance_name(name, instance)}.{side}" not in ports for side in (0, 1)]
+    return all(gone) if either else any(gone)
+
+
+def _moved(name: str, old: Plan, new: Plan) -> bool:
+    return old.placement.functions.get(name) != new.placement.functions[name] or old.huge != new.huge
+
+
+def _of_function(port: str, *plans: Mapping[str, PlannedFunction]) -> bool:
+    owner = function_name(port.rpartition(".")[0])
+    return any(owner in plan for plan in plans)
+
+
+def _process_words(function: PlannedFunction, plan: Plan) -> str:
+    place = plan.placement.functions[function.name]
+    return f"{function.kind} on core {place.core}, {place.mode} mode"
+
+
+def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None, new: Plan) -> tuple[str, ...]:
+    said = []
+    if was.kind != now.kind:
+        said.append(f"kind: {was.kind} → {now.kind}")
+    if was.memory_bytes != now.memory_bytes:
+        said.append(f"memory: {was.memory_bytes >> 20}MiB → {now.memory_bytes >> 20}MiB")
+    if was.queues != now.queues:
+        said.append(f"queues: {was.queues[0]}, {was.queues[1]} → {now.queues[0]}, {now.queues[1]}")
+    if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:
+        said.append(f"it moves to core {new.placement.functions[now.name].core}")
+    return (*said, "a new one takes its place")
+
+
+def _fixed(old: Plan, new: Plan) -> list[str]:
+    """What the running switch cannot become."""
+    said = []
+    pairs: list[tuple[str, Any, Any]] = [
+        ("fabric", old.fabric, new.fabric),
+        ("fabric.backpressure", f"{old.backpressure_us}us", f"{new.backpressure_us}us"),
+        ("fabric.idle", old.idle, new.idle),
+        ("fabric.user", old.user, new.user),
+        ("the workers' cores", list(old.placement.workers), list(new.placement.workers)),
+    ]
+    for key, was, now in pairs:
+        if was != now:
+            said.append(f"{key}: {_short(was)} → {_short(now)}")
+    pci = [any((port.device or "").startswith("pci:") for port in plan.ports) for plan in (old, new)]
+    if pci[1] and not pci[0]:
+        said.append("a PCI device, for which the switch has not looked at its start")
+    # What the switch has given up at its start it cannot take back.
+    lacking = set(new.capabilities) - set(old.capabilities)
+    if lacking:
+        said.append(f"a device port that needs the capabilities {', '.join(sorted(lacking))}, which it has given up")
+    strange = set(new.groups) - set(old.groups)
+    if strange:
+        said.append(f"a socket of the group {', '.join(sorted(strange))}, which it is not in")
+    return said
+
+
+# --- configurations ------------------------------------------------------------------------------------------------
+
+
+def config_changes(old: Config, new: Config) -> list[Change]:
+    """What is new, other and gone between two configurations of the switch."""
+    found = []
+    for section in SECTIONS:
+        was, now = old.get(section) or {}, new.get(section) or {}
+        what = section.removesuffix("s")
+        for name in now:
+            if name not in was:
+                found.append(Change("add", what, name, (_whole(what, now[name]),)))
+            else:
+                detail = _details(_full(what, was[name]), _full(what, now[name]))
+                if detail:
+                    found.append(Change("change", what, name, tuple(detail)))
+        found += [Change("remove", what, name) for name in was if name not in now]
+    for key in ("trace", "workers"):
+        detail = _details(_flat(old.get(key) or {}), _flat(new.get(key) or {}))
+        if detail:
+            found.append(Change("change", key, key, tuple(detail)))
+    return found
+
+
+def _full(what: str, value: Config) -> Config:
+    defaults = {"port": _PORT_DEFAULTS, "chain": _CHAIN_DEFAULTS, "function": _FUNCTION_DEFAULTS}.get(what, {})
+    if value.get("kind") == "device":
+        defaults = {"queues": 1}
+    if value.get("match") == [{}]:
+        defaults, value = {**defaults, "match": []}, {key: each for key, each in value.items() if key != "match"}
+    flat = _flat({**defaults, **value})
+    return {
+        key: each
+        for key, each in flat.items()
+        if not (key == "rate.share" and each == 1) and not (key.endswith(".state") and each == "active")
+    }
+
+
+def _flat(value: Config, before: str = "") -> Config:
+    """Nested keys as one: {"rate": {"max": 1}} is {"rate.max": 1}."""
+    found: Config = {}
+    for key, each in value.items():
+        if isinstance(each, dict) and each:
+            found.update(_flat(each, f"{before}{key}."))
+        elif each != {} or before:
+            found[f"{before}{key}"] = each
+    return found
+
+
+def _details(was: Config, now: Config) -> list[str]:
+    return [
+        f"{key}: {_short(was.get(key))} → {_short(now.get(key))}"
+        for key in dict.fromkeys((*was, *now))
+        if _same(was.get(key)) != _same(now.get(key))
+    ]
+
+
+def _same(value: Any) -> Any:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        if not value:
+            return "none"
+        return " ".join(each if isinstance(each, str) else json.dumps(each) for each in value)
+    return str(value) if isinstance(value, str | int) else json.dumps(value)
+
+
+def _whole(what: str, value: Config) -> str:
+    """A new thing in a few words."""
+    if what == "chain":
+        path = " ".join([value["from"], *value.get("through", []), value["to"]])
+        matches = [match for match in value.get("match", []) if match]
+        return f"{path} for {' or '.join(match_words(match) for match in matches)}" if matches else path
+    if what == "port":
+        words = str(value.get("device") or value.get("path"))
+        return words + "".join(f", {key} {_short(each)}" for key, each in _flat(value).items() if key in _SHOWN)
+    if what == "function":
+        return f"replicas {' '.join(value['replicas'])}"
+    if what == "bridge":
+        return " ".join(value["ports"])
+    return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
+
+
+_SHOWN = ("queues", "rate.max", "rate.packets", "rate.share")

@@ -1,0 +1,104 @@
+"""Kernel arguments: what the running kernel was given, and one file of our own that gives it more at the next boot.
+
+GRUB: a file in /etc/default/grub.d, which update-grub reads after /etc/default/grub. kernel-install (systemd-boot): a
+plugin in /etc/kernel/install.d, which adds the arguments to the entries it makes. Nothing that is not ours is edited.
+Sources: update-grub(8); kernel-install(8).
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from tailrace.errors import Failure, Mistake
+from tailrace.host.tree import Tree
+
+GRUB_FOLDER = "/etc/default/grub.d"
+GRUB_FILE = f"{GRUB_FOLDER}/zz-tailrace.cfg"
+INSTALL_FOLDER = "/etc/kernel/install.d"
+INSTALL_FILE = f"{INSTALL_FOLDER}/95-tailrace.install"
+_MARK = "# Written by `tailrace host apply`; `tailrace host undo` removes it."
+_GRUB = '{mark}\nGRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {arguments}"\n'
+_INSTALL = """\
+#!/bin/sh
+{mark}
+[ "$1" = add ] || exit 0
+token=${{KERNEL_INSTALL_ENTRY_TOKEN:-$KERNEL_INSTALL_MACHINE_ID}}
+entry="$KERNEL_INSTALL_BOOT_ROOT/loader/entries/$token-$2.conf"
+[ ! -f "$entry" ] || sed -i 's|^options .*|& {arguments}|' "$entry"
+"""
+
+
+class BootLoader:
+    """The boot loader of one machine, as a place of kernel arguments (`argument:NAME`)."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def kind(self) -> str | None:
+        """`grub` or `kernel-install`; None if it is neither."""
+        if self._tree.exists("/etc/default/grub"):
+            return "grub"
+        if self._tree.exists("/etc/kernel/install.d") or self._tree.exists("/usr/lib/kernel/install.d"):
+            return "kernel-install"
+        return None
+
+    def read(self, target: str) -> str | None:
+        """The argument's value that the running kernel was given, the last one; empty if it has none."""
+        found = None
+        for argument in (self._tree.text("/proc/cmdline") or "").split():
+            name, _, value = argument.partition("=")
+            if name == target:
+                found = value
+        return found
+
+    def write(self, target: str, value: str) -> None:  # noqa: ARG002 - a scheme's places have both
+        raise OSError(1, "a kernel argument takes effect at the next boot")
+
+    def path(self) -> str:
+        """Our file. Raises Mistake where the boot loader is not known."""
+        kind = self.kind()
+        if kind is None:
+            raise Mistake(
+                "no boot loader that Tailrace knows (GRUB, kernel-install); give the kernel these arguments yourself, "
+                "or leave the boot-time knobs out with --run-time"
+            )
+        return GRUB_FILE if kind == "grub" else INSTALL_FILE
+
+    def text(self, arguments: Sequence[tuple[str, str]]) -> str:
+        """What our file is to say."""
+        words = " ".join(f"{name}={value}" if value else name for name, value in arguments)
+        template = _GRUB if self.kind() == "grub" else _INSTALL
+        return template.format(mark=_MARK, arguments=words)
+
+    def staged(self) -> str | None:
+        """What our file says now; None if there is none."""
+        return self._tree.text(self.path()) if self.kind() else None
+
+    def stage(self, text: str | None) -> None:
+        """Writes our file, or removes it for None, and has the boot loader take it in. Raises Failure."""
+        path = self._tree.at(self.path())
+        try:
+            if text is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary = path.with_name(f".{path.name}.new")
+                temporary.write_text(text)
+                temporary.chmod(0o755 if self.kind() == "kernel-install" else 0o644)
+                temporary.replace(path)
+        except OSError as error:
+            raise Failure(f"{path}: {error.strerror}") from None
+        if self._tree.live:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        commands = {"grub": ["update-grub"], "kernel-install": ["kernel-install", "add-all"]}
+        command = commands[self.kind() or "grub"]
+        if shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+            raise Failure(f"{command[0]} is missing; run what makes your boot loader read {self.path()}")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode != 0:
+            raise Failure(f"{shlex.join(command)}: {done.stderr.strip().splitlines()[-1:] or 'failed'}")

@@ -1,0 +1,47 @@
+"""Lists and masks of CPUs, in the forms in which the kernel reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def parse_list(text: str) -> tuple[int, ...]:
+    """`0-3,8` → (0, 1, 2, 3, 8), sorted; empty for an empty list. Raises ValueError.
+
+    Source: Linux, Documentation/core-api/printk-formats.rst, "%*pbl".
+    """
+    cpus: set[int] = set()
+    for part in text.strip().split(","):
+        if not part.strip():
+            continue
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(cpus))
+
+
+def show_list(cpus: Iterable[int]) -> str:
+    """(0, 1, 2, 8) → `0-2,8`."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and ranges[-1][1] == cpu - 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def parse_mask(text: str) -> tuple[int, ...]:
+    """`ff,00000001` → (0, 32, 33, ..., 39): words of 32 bits in hexadecimal, the highest first. Raises ValueError."""
+    words = text.strip().split(",")
+    value = 0
+    for word in words:
+        value = value << 32 | int(word, 16)
+    return tuple(bit for bit in range(value.bit_length()) if value >> bit & 1)
+
+
+def show_mask(cpus: Iterable[int], width: int = 0) -> str:
+    """(0, 32) → `1,00000001`; padded with zeros to `width` CPUs."""
+    value = sum(1 << cpu for cpu in set(cpus))
+    words = max(1, -(-max(value.bit_length(), width) // 32))
+    shown = [f"{value >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(range(words))]
+    return ",".join([shown[0].lstrip("0") or "0", *shown[1:]]) if words > 1 else f"{value:x}"

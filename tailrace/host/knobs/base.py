@@ -1,0 +1,77 @@
+"""What a knob is: one declaration from which it is read, set, checked, undone and documented."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from tailrace.host.machine import Machine
+from tailrace.host.roles import Roles
+from tailrace.host.setting import Form, Setting
+
+When = Literal["boot", "run"]
+Value = bool | int | str
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a knob's settings depend on."""
+
+    machine: Machine
+    roles: Roles
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One thing that can be tuned."""
+
+    name: str
+    what: str
+    """What it does, in one line."""
+    why: str
+    """What it is good for."""
+    cost: str
+    """What it costs: power, memory, cores, safety; `nothing` if nothing."""
+    source: str
+    """Who documents it, or sets it."""
+    when: When
+    takes: str
+    """The values that it takes, in words."""
+    settings: Callable[[Context, Any], Iterable[Setting]]
+    """The places that it sets on a machine; none where the machine does not have it."""
+    known: Callable[[Any], bool] = lambda value: isinstance(value, bool)
+    """Whether a value is one of those it takes."""
+
+    @property
+    def verified(self) -> str:
+        """How it is checked."""
+        return "read from /proc/cmdline after the reboot" if self.when == "boot" else "read back from the same place"
+
+
+class Family:
+    """Knobs that belong together."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    text: ClassVar[str]
+    """What they have in common."""
+    knobs: ClassVar[Sequence[Knob]]
+
+
+def file_setting(
+    context: Context, path: str, wanted: object, form: Form = Form.TEXT, *, optional: bool = False
+) -> list[Setting]:
+    """The setting of one file, or none where the machine does not have it."""
+    if not context.machine.tree.exists(path):
+        return []
+    return [Setting(f"file:{path}", str(wanted), form, optional)]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def one_of(*words: str) -> Callable[[Any], bool]:
+    """Values that are one of these words."""
+    return lambda value: value in words

@@ -1,0 +1,283 @@
+"""The kernel command line: what can only be decided at boot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.host.cpus import show_list
+from tailrace.host.knobs.base import Context, Family, Knob, Value, is_number, one_of
+from tailrace.host.setting import Form, Setting
+
+PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
+
+
+def _argument(name: str, value: str = "", form: Form = Form.TEXT) -> Setting:
+    return Setting(f"argument:{name}", value, form)
+
+
+def _fixed(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
+    """Arguments that do not depend on the machine, for a value that is true."""
+    return lambda _, value: [_argument(*argument) for argument in arguments] if value else []
+
+
+def _isolated(name: str, prefix: str = "") -> Callable[[Context, Value], list[Setting]]:
+    """An argument with the list of the CPUs that are kept free."""
+
+    def settings(context: Context, value: Value) -> list[Setting]:
+        cpus = show_list(context.roles.isolated)
+        return [_argument(name, prefix + cpus)] if value and cpus else []
+
+    return settings
+
+
+def _irqaffinity(context: Context, value: Value) -> list[Setting]:
+    return [_argument("irqaffinity", show_list(context.roles.system), Form.CPU_LIST)] if value else []
+
+
+def _nohz_full(context: Context, value: Value) -> list[Setting]:
+    cpus = show_list(context.roles.isolated)
+    if not value or not cpus or context.machine.kernel.built("NO_HZ_FULL") is False:
+        return []
+    return [_argument("nohz", "on"), _argument("nohz_full", cpus, Form.CPU_LIST)]
+
+
+def _huge_pages(context: Context, value: Any) -> list[Setting]:
+    if not value or "pdpe1gb" not in context.machine.flags:
+        return []
+    return [_argument("default_hugepagesz", "1G"), _argument("hugepagesz", "1G"), _argument("hugepages", str(value))]
+
+
+def _iommu(context: Context, value: Value) -> list[Setting]:
+    if not value or context.machine.architecture != "x86_64":
+        return []
+    vendor = [_argument("intel_iommu", "on")] if context.machine.intel else []
+    return [*vendor, _argument("iommu", "pt")]
+
+
+def _c_states(context: Context, value: Value) -> list[Setting]:
+    if not value or context.machine.architecture != "x86_64":
+        return []
+    intel = [_argument("intel_idle.max_cstate", "0")] if context.machine.intel else []
+    return [_argument("processor.max_cstate", "1"), *intel]
+
+
+def _p_state(context: Context, value: Any) -> list[Setting]:
+    name = "intel_pstate" if context.machine.intel else "amd_pstate" if context.machine.amd else None
+    return [_argument(name, str(value))] if name else []
+
+
+def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
+    def settings(context: Context, value: Value) -> list[Setting]:
+        return _fixed(*arguments)(context, value) if context.machine.architecture == "x86_64" else []
+
+    return settings
+
+
+def _ple_gap(context: Context, value: Value) -> list[Setting]:
+    return [_argument("kvm_intel.ple_gap", "0")] if value and context.machine.intel else []
+
+
+class CommandLine(Family):
+    name = "cmdline"
+    title = "Kernel command line"
+    text = (
+        "Given to the kernel by the boot loader; in effect after a reboot. Tailrace adds one file of its own to the "
+        "boot loader's configuration and edits nothing else."
+    )
+    knobs = (
+        Knob(
+            "isolcpus",
+            "keeps the scheduler's balancing and managed interrupts off the isolated CPUs",
+            "nothing runs on a CPU of a function but the function",
+            "the isolated CPUs are lost to everything else",
+            f"{PARAMETERS}; TuneD realtime-virtual-host",
+            "boot",
+            "true or false",
+            _isolated("isolcpus", "domain,managed_irq,"),
+        ),
+        Knob(
+            "nohz_full",
+            "stops the timer tick on isolated CPUs that run one thread",
+            "a tick interrupts a polling thread up to a thousand times a second",
+            "system calls on these CPUs become slower",
+            f"{PARAMETERS}; published as optimized-2",
+            "boot",
+            "true or false",
+            _nohz_full,
+        ),
+        Knob(
+            "rcu_nocbs",
+            "runs RCU callbacks of isolated CPUs in threads that can be elsewhere",
+            "callbacks run in softirqs of the CPU otherwise",
+            "a little more work for the system's CPUs",
+            f"{PARAMETERS}; published as optimized-2",
+            "boot",
+            "true or false",
+            _isolated("rcu_nocbs"),
+        ),
+        Knob(
+            "irqaffinity",
+            "sends interrupts to the system's CPUs from the start",
+            "an interrupt costs a polling thread 1 to 10 µs",
+            "nothing",
+            PARAMETERS,
+            "boot",
+            "true or false",
+            _irqaffinity,
+        ),
+        Knob(
+            "rcu_priority",
+            "the real-time priority of RCU's threads",
+            "RCU must get on where real-time threads never sleep, or memory runs out",
+            "nothing",
+            f"{PARAMETERS}; StarlingX",
+            "boot",
+            "a priority, 1 to 98",
+            lambda _, value: [_argument("rcutree.kthread_prio", str(value))],
+            lambda value: is_number(value) and 1 <= value <= 98,
+        ),
+        Knob(
+            "skew_tick",
+            "lets CPUs tick one after the other",
+            "ticks at the same moment contend for the same locks",
+            "a little power",
+            f"{PARAMETERS}; TuneD",
+            "boot",
+            "true or false",
+            _fixed(("skew_tick", "1")),
+        ),
+        Knob(
+            "tsc_reliable",
+            "trusts the time-stamp counter and stops watching it",
+            "the watchdog interrupts every CPU in turn, and has made spikes",
+            "a broken counter would not be noticed",
+            f"{PARAMETERS}; published as optimized-2",
+            "boot",
+            "true or false",
+            _x86(("tsc", "reliable")),
+        ),
+        Knob(
+            "rcu_normal_after_boot",
+            "ends expedited grace periods after booting",
+            "an expedited one interrupts every CPU",
+            "some configuration takes longer",
+            f"{PARAMETERS}; TuneD",
+            "boot",
+            "true or false",
+            _fixed(("rcupdate.rcu_normal_after_boot", "1")),
+        ),
+        Knob(
+            "soft_lockup_off",
+            "turns the detectors of stuck CPUs off from the start",
+            "each is a timer and a high-priority thread on every CPU",
+            "a stuck CPU is not reported",
+            f"{PARAMETERS}; TuneD",
+            "boot",
+            "true or false",
+            _fixed(("nosoftlockup", ""), ("nmi_watchdog", "0")),
+        ),
+        Knob(
+            "machine_check",
+            "how machine checks are looked for",
+            "polling for corrected errors runs a timer on every CPU",
+            "ignore_ce: corrected memory errors go unseen; off: all do",
+            PARAMETERS,
+            "boot",
+            "ignore_ce or off",
+            lambda context, value: [_argument("mce", str(value))] if context.machine.architecture == "x86_64" else [],
+            one_of("ignore_ce", "off"),
+        ),
+        Knob(
+            "audit_off",
+            "turns system call auditing off",
+            "it costs every system call, and its queue can block",
+            "no audit trail: check your policy",
+            f"{PARAMETERS}; TuneD",
+            "boot",
+            "true or false",
+            _fixed(("audit", "0")),
+        ),
+        Knob(
+            "pstate_driver",
+            "the mode of the processor's frequency driver",
+            "`passive` leaves the frequency to the kernel's governor, `disable` to acpi-cpufreq",
+            "nothing",
+            PARAMETERS,
+            "boot",
+            "active, passive or disable",
+            _p_state,
+            one_of("active", "passive", "disable"),
+        ),
+        Knob(
+            "shallow_idle",
+            "keeps every core out of deep idle states",
+            "leaving a deep state takes 50 to 200 µs; a published worst case went from 60 µs to 40 ms by one",
+            "power: a server idles at 1.5 to 2 times as many watts, and turbo has less room",
+            f"{PARAMETERS}; seapath issue 57",
+            "boot",
+            "true or false",
+            _c_states,
+        ),
+        Knob(
+            "idle_poll",
+            "never sleeps at all when idle",
+            "the fastest wake-up there is",
+            "every core draws full power, and SMT siblings starve each other",
+            PARAMETERS,
+            "boot",
+            "true or false",
+            _x86(("idle", "poll")),
+        ),
+        Knob(
+            "huge_pages_1gib",
+            "reserves huge pages of 1 GiB at boot",
+            "a guest's memory needs one translation; later, memory is too fragmented",
+            "the memory is lost to everything else",
+            PARAMETERS,
+            "boot",
+            "how many, on all nodes together",
+            _huge_pages,
+            lambda value: is_number(value) and value >= 0,
+        ),
+        Knob(
+            "iommu",
+            "turns the IOMMU on, for guests' devices alone",
+            "needed for SR-IOV functions in guests; pt spares the host's own devices the translation",
+            "nothing",
+            PARAMETERS,
+            "boot",
+            "true or false",
+            _iommu,
+        ),
+        Knob(
+            "kvm_clock",
+            "stops KVM's periodic update of guests' clocks",
+            "it interrupts every virtual CPU each 5 minutes",
+            "a guest's clock may drift by a few parts per billion",
+            "TuneD realtime-virtual-host",
+            "boot",
+            "true or false",
+            _x86(("kvm.kvmclock_periodic_sync", "0")),
+        ),
+        Knob(
+            "kvm_nx_huge_pages",
+            "lets guests execute from huge pages on processors with the multihit bug",
+            "the mitigation splits pages, and a thread of its own recovers them",
+            "a guest can stop such a processor: trusted guests only",
+            "Linux, Documentation/admin-guide/hw-vuln/multihit.rst; TuneD realtime-virtual-host",
+            "boot",
+            "true or false",
+            _x86(("kvm.nx_huge_pages", "0")),
+        ),
+        Knob(
+            "kvm_pause_exits",
+            "stops exits of a guest that spins",
+            "on a CPU of its own nobody else waits for it",
+            "nothing where CPUs are pinned",
+            "TuneD realtime-virtual-host",
+            "boot",
+            "true or false",
+            _ple_gap,
+        ),
+    )

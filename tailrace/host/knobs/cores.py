@@ -1,0 +1,84 @@
+"""What isolated cores share with others: the scheduler's domains, the core itself, the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.host.cpus import show_list
+from tailrace.host.groups import CACHE, PARTITION
+from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
+from tailrace.host.machine import CPUS
+from tailrace.host.setting import Form, Setting
+
+RESCTRL = "/sys/fs/resctrl"
+
+
+def _partition(context: Context, value: Value) -> list[Setting]:
+    cpus = show_list(context.roles.isolated)
+    if not value or not cpus or not context.machine.tree.exists("/sys/fs/cgroup/cgroup.subtree_control"):
+        return []
+    return [Setting(f"partition:{PARTITION}", cpus, Form.CPU_LIST, optional=True)]
+
+
+def _siblings(context: Context, value: Value) -> list[Setting]:
+    """The second threads of isolated cores."""
+    if not value:
+        return []
+    seconds = [cpu for cpu in context.roles.isolated if context.machine.cpu(cpu).core != cpu]
+    return [
+        setting for cpu in seconds for setting in file_setting(context, f"{CPUS}/cpu{cpu}/online", "0", Form.NUMBER)
+    ]
+
+
+def _cache(context: Context, value: Any) -> list[Setting]:
+    """The highest ways of each last-level cache, which devices do not write into, for the isolated CPUs."""
+    tree, cpus = context.machine.tree, show_list(context.roles.isolated)
+    whole = tree.number_hex(f"{RESCTRL}/info/L3/cbm_mask")
+    if not value or not cpus or not whole:
+        return []
+    ways = whole.bit_length()
+    own = max(1, ways * value // 100)
+    mask = ((1 << own) - 1) << (ways - own)
+    line = next((line for line in (tree.text(f"{RESCTRL}/schemata") or "").splitlines() if "L3:" in line), "")
+    caches = [part.partition("=")[0].strip() for part in line.partition(":")[2].split(";") if part.strip()]
+    shares = ";".join(f"{cache}={mask:x}" for cache in caches)
+    return [Setting(f"cache:{CACHE}", f"{cpus} L3:{shares}")] if caches else []
+
+
+class Cores(Family):
+    name = "cores"
+    title = "Cores and caches"
+    text = "An isolated core still shares scheduler domains, execution units and caches unless they are parted too."
+    knobs = (
+        Knob(
+            "cpuset_partition",
+            "takes the isolated CPUs out of the scheduler's domains at run time",
+            "no load balancing onto them; from Linux 6.8 no unbound workqueues either",
+            "the CPUs are lost to everything that is not put there",
+            "Linux, Documentation/admin-guide/cgroup-v2.rst",
+            "run",
+            "true or false",
+            _partition,
+        ),
+        Knob(
+            "siblings_offline",
+            "takes the second threads of isolated cores offline",
+            "two threads of a core delay each other by up to half",
+            "a fifth to a third of the core's throughput",
+            "Linux, Documentation/core-api/cpu_hotplug.rst",
+            "run",
+            "true or false",
+            _siblings,
+        ),
+        Knob(
+            "cache_share",
+            "gives the isolated CPUs a part of the last-level cache of their own",
+            "a neighbour that walks through memory cannot evict a function's lines",
+            "the others have that much less cache",
+            "Linux, Documentation/arch/x86/resctrl.rst",
+            "run",
+            "percent of the ways, 1 to 90",
+            _cache,
+            lambda value: is_number(value) and 1 <= value <= 90,
+        ),
+    )

@@ -1,0 +1,106 @@
+"""Interrupts, and the kernel's own deferred work: kept on the system's CPUs."""
+
+from __future__ import annotations
+
+from tailrace.host.cpus import show_list, show_mask
+from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting
+from tailrace.host.setting import Form, Setting
+
+WORKQUEUES = "/sys/devices/virtual/workqueue"
+#: Kernel threads that may be moved and do work for the whole machine. Per-CPU threads may not.
+KERNEL_THREADS = ("rcu_preempt", "rcu_sched", "rcu_tasks", "kcompactd", "khugepaged", "kswapd", "ksmd", "kauditd")
+
+
+def _lines(context: Context, value: Value) -> list[Setting]:
+    if not value:
+        return []
+    wanted = show_list(context.roles.system)
+    # The kernel refuses it for an interrupt that it manages itself or that belongs to one CPU: not a fault.
+    return [
+        setting
+        for path, _ in context.machine.tree.find("/proc/irq", "*")
+        for setting in file_setting(context, f"{path}/smp_affinity_list", wanted, Form.CPU_LIST, optional=True)
+    ]
+
+
+def _default(context: Context, value: Value) -> list[Setting]:
+    mask = show_mask(context.roles.system)
+    return file_setting(context, "/proc/irq/default_smp_affinity", mask, Form.CPU_MASK) if value else []
+
+
+def _workqueues(context: Context, value: Value) -> list[Setting]:
+    if not value:
+        return []
+    tree, mask = context.machine.tree, show_mask(context.roles.system)
+    inner = [f"{WORKQUEUES}/{name}/cpumask" for name in tree.names(WORKQUEUES)]
+    return [
+        setting
+        for path in [f"{WORKQUEUES}/cpumask", *inner]
+        for setting in file_setting(context, path, mask, Form.CPU_MASK, optional=path in inner)
+    ]
+
+
+def _threads(context: Context, value: Value) -> list[Setting]:
+    if not value:
+        return []
+    tree = context.machine.tree
+    running = {tree.text(f"{path}/comm") or "" for path, _ in tree.find("/proc", "*")}
+    names = sorted(name for name in running if name.rstrip("0123456789") in KERNEL_THREADS)
+    wanted = show_list(context.roles.system)
+    return [Setting(f"thread:{name}", wanted, Form.CPU_LIST, optional=True) for name in names]
+
+
+class Interrupts(Family):
+    name = "interrupts"
+    title = "Interrupts"
+    text = "An interrupt on the CPU of a polling thread costs it 1 to 10 µs, and its softirq more."
+    knobs = (
+        Knob(
+            "irq_affinity",
+            "moves every interrupt that can be moved to the system's CPUs",
+            "isolated CPUs are not interrupted",
+            "the system's CPUs take them all",
+            "Linux, Documentation/core-api/irq/irq-affinity.rst",
+            "run",
+            "true or false",
+            _lines,
+        ),
+        Knob(
+            "irq_default_affinity",
+            "sends interrupts of devices that come later to the system's CPUs",
+            "a device that is plugged in or a virtual function that is made brings its own",
+            "nothing",
+            "Linux, Documentation/core-api/irq/irq-affinity.rst",
+            "run",
+            "true or false",
+            _default,
+        ),
+    )
+
+
+class KernelWork(Family):
+    name = "kernel-work"
+    title = "Workqueues and kernel threads"
+    text = "Work that the kernel puts off and that any CPU can do."
+    knobs = (
+        Knob(
+            "workqueues",
+            "keeps unbound workqueues on the system's CPUs",
+            "their work runs wherever the kernel likes otherwise",
+            "nothing",
+            "Linux, Documentation/core-api/workqueue.rst",
+            "run",
+            "true or false",
+            _workqueues,
+        ),
+        Knob(
+            "kernel_threads",
+            "keeps kernel threads that may move on the system's CPUs",
+            "RCU, compaction and swapping run for milliseconds",
+            "nothing",
+            "TuneD cpu-partitioning",
+            "run",
+            "true or false",
+            _threads,
+        ),
+    )

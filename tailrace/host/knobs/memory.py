@@ -1,0 +1,82 @@
+"""Memory: page merging, transparent huge pages, huge pages on the right node, the share of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number, one_of
+from tailrace.host.machine import NODES
+from tailrace.host.setting import Form, Setting
+
+TRANSPARENT = "/sys/kernel/mm/transparent_hugepage"
+
+
+def _file(path: str, form: Form) -> Callable[[Context, Any], Iterable[Setting]]:
+    return lambda context, value: file_setting(context, path, value, form)
+
+
+def _pages(context: Context, value: Any) -> list[Setting]:
+    """The pages on the node of the switch and the functions; others keep what they have."""
+    path = f"{NODES}/node{context.roles.node}/hugepages/hugepages-2048kB/nr_hugepages"
+    return file_setting(context, path, value, Form.NUMBER)
+
+
+class PageMerging(Family):
+    name = "pages"
+    title = "Page merging and transparent huge pages"
+    text = "Kernel threads that rearrange memory make whoever touches it wait."
+    knobs = (
+        Knob(
+            "transparent_huge_pages",
+            "when the kernel makes huge pages by itself",
+            "`never` or `madvise`: building one stalls a page fault, and splitting one interrupts every CPU",
+            "programs that ask for none get none",
+            "Linux, Documentation/admin-guide/mm/transhuge.rst; TuneD",
+            "run",
+            "always, madvise or never",
+            _file(f"{TRANSPARENT}/enabled", Form.CHOICE),
+            one_of("always", "madvise", "never"),
+        ),
+        Knob(
+            "transparent_defrag",
+            "whether a page fault waits for memory to be compacted",
+            "compaction takes milliseconds",
+            "fewer huge pages",
+            "Linux, Documentation/admin-guide/mm/transhuge.rst",
+            "run",
+            "always, defer, defer+madvise, madvise or never",
+            _file(f"{TRANSPARENT}/defrag", Form.CHOICE),
+            one_of("always", "defer", "defer+madvise", "madvise", "never"),
+        ),
+        Knob(
+            "page_merging",
+            "whether equal pages of guests are merged (KSM)",
+            "writing to a merged page faults and copies it",
+            "more memory for guests that are alike",
+            "Linux, Documentation/admin-guide/mm/ksm.rst",
+            "run",
+            "0: stop; 1: run; 2: stop and part what was merged",
+            _file("/sys/kernel/mm/ksm/run", Form.NUMBER),
+            lambda value: is_number(value) and 0 <= value <= 2,
+        ),
+    )
+
+
+class HugePages(Family):
+    name = "huge-pages"
+    title = "Huge pages by node"
+    text = "Memory of functions and guests, on the node of their cores."
+    knobs = (
+        Knob(
+            "huge_pages_2mib",
+            "pages of 2 MiB on the node of the switch and the functions",
+            "memory of another node is 1.5 to 2 times as far",
+            "2 MiB each are lost to everything else",
+            "Linux, Documentation/admin-guide/mm/hugetlbpage.rst",
+            "run",
+            "how many",
+            _pages,
+            lambda value: is_number(value) and value >= 0,
+        ),
+    )

@@ -1,0 +1,85 @@
+"""Network cards that Linux itself uses: where their softirqs run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tailrace.host.cpus import show_mask
+from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
+from tailrace.host.setting import Form, Setting
+
+
+def _receive_steering(context: Context, value: Value) -> list[Setting]:
+    if not value:
+        return []
+    tree, mask = context.machine.tree, show_mask(context.roles.system)
+    return [
+        setting
+        for nic in context.machine.nics
+        for queue, _ in tree.find(f"/sys/class/net/{nic.name}/queues", "rx-*")
+        for setting in file_setting(context, f"{queue}/rps_cpus", mask, Form.CPU_MASK)
+    ]
+
+
+def _cards(what: str) -> Callable[[Context, Any], Iterable[Setting]]:
+    """The same of every physical card that Linux drives."""
+
+    def settings(context: Context, value: Any) -> list[Setting]:
+        if value is False:
+            return []
+        wanted = "off" if value is True else str(value)
+        cards = [nic.name for nic in context.machine.nics if not nic.virtual_function]
+        return [Setting(f"nic:{name}/{what}", wanted, optional=True) for name in cards]
+
+    return settings
+
+
+class Network(Family):
+    name = "network"
+    title = "Network cards"
+    text = "Cards that stay with Linux must not do their work on isolated CPUs."
+    knobs = (
+        Knob(
+            "receive_steering",
+            "handles received packets on the system's CPUs (RPS)",
+            "a card's interrupt that cannot be moved still hands its packets on",
+            "one interrupt between CPUs for each batch",
+            "Linux, Documentation/networking/scaling.rst; TuneD network-latency",
+            "run",
+            "true or false",
+            _receive_steering,
+        ),
+        Knob(
+            "card_queues",
+            "how many queues Linux's own cards have",
+            "each queue has an interrupt; as many as the system has CPUs are enough",
+            "throughput of Linux's own network",
+            "ethtool(8), --set-channels",
+            "run",
+            "how many",
+            _cards("queues"),
+            lambda value: is_number(value) and value >= 1,
+        ),
+        Knob(
+            "adaptive_coalescing_off",
+            "stops a card from choosing by itself how long it gathers packets before it interrupts",
+            "its choice changes with the load, and latency with it",
+            "more interrupts",
+            "ethtool(8), --coalesce; TuneD network-latency",
+            "run",
+            "true or false",
+            _cards("adaptive-rx"),
+        ),
+        Knob(
+            "coalescing_us",
+            "µs for which a card gathers packets before it interrupts",
+            "0 interrupts at once",
+            "more interrupts",
+            "ethtool(8), --coalesce",
+            "run",
+            "µs",
+            _cards("rx-usecs"),
+            lambda value: is_number(value) and value >= 0,
+        ),
+    )

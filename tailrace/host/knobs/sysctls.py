@@ -1,0 +1,109 @@
+"""Kernel switches in /proc/sys: timers, watchdogs, scheduler, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tailrace.host.cpus import show_list
+from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number
+from tailrace.host.setting import Form, Setting
+
+SYSCTL = "Linux, Documentation/admin-guide/sysctl"
+
+
+def _sysctl(name: str) -> Callable[[Context, Any], Iterable[Setting]]:
+    path = f"/proc/sys/{name.replace('.', '/')}"
+    return lambda context, value: file_setting(context, path, int(value), Form.NUMBER)
+
+
+def _watchdog_cpus(context: Context, value: bool) -> list[Setting]:
+    cpus = context.roles.system if value else context.machine.online
+    return file_setting(context, "/proc/sys/kernel/watchdog_cpumask", show_list(cpus), Form.CPU_LIST)
+
+
+def _number(name: str, what: str, why: str, cost: str, source: str, takes: str = "a whole number") -> Knob:
+    return Knob(name, what, why, cost, source, "run", takes, _sysctl(name), is_number)
+
+
+class Timers(Family):
+    name = "timers"
+    title = "Timers"
+    text = "Where timers run and how often statistics are kept."
+    knobs = (
+        _number(
+            "kernel.timer_migration",
+            "whether an idle CPU hands its timers to a busy one",
+            "1: a timer armed on a CPU before it was isolated leaves it. TuneD and StarlingX set 0, OpenShift 1; "
+            "roles are given at run time here, so pending timers must be able to move away",
+            "nothing",
+            f"{SYSCTL}/kernel.rst; OpenShift node tuning operator",
+            "0 or 1",
+        ),
+        _number(
+            "vm.stat_interval",
+            "seconds between two updates of memory statistics",
+            "each update is work on every CPU that touched memory",
+            "/proc/vmstat lags behind",
+            f"{SYSCTL}/vm.rst; TuneD cpu-partitioning",
+            "seconds",
+        ),
+    )
+
+
+class Watchdogs(Family):
+    name = "watchdogs"
+    title = "Watchdogs"
+    text = "Detectors of stuck CPUs and tasks, which interrupt what they watch."
+    knobs = (
+        _number(
+            "kernel.nmi_watchdog",
+            "the detector of hard lockups",
+            "an interrupt that nothing can mask, on every CPU, and it takes a performance counter",
+            "a CPU stuck with interrupts off is not reported",
+            f"{SYSCTL}/kernel.rst; TuneD",
+            "0 or 1",
+        ),
+        Knob(
+            "watchdog_cpus",
+            "keeps lockup detectors on the system's CPUs",
+            "their threads run at the highest priority on every CPU they watch",
+            "a stuck isolated CPU is not reported",
+            f"{SYSCTL}/kernel.rst",
+            "run",
+            "true or false",
+            _watchdog_cpus,
+        ),
+        _number(
+            "kernel.hung_task_timeout_secs",
+            "seconds after which a task that waits is reported",
+            "with 0 the thread that walks all tasks never wakes",
+            "hung tasks are not reported",
+            f"{SYSCTL}/kernel.rst; TuneD",
+            "seconds; 0: never",
+        ),
+    )
+
+
+class Scheduler(Family):
+    name = "scheduler"
+    title = "Scheduler"
+    text = "What the scheduler does to threads that never sleep, and to memory."
+    knobs = (
+        _number(
+            "kernel.sched_rt_runtime_us",
+            "µs of each second for which real-time threads may run",
+            "with -1 a real-time thread that polls is never stopped; the default stops it for 50 ms each second",
+            "a real-time thread that runs wild takes its CPU for good",
+            f"{SYSCTL}/kernel.rst; TuneD realtime",
+            "µs; -1: no limit",
+        ),
+        _number(
+            "kernel.numa_balancing",
+            "whether pages are moved towards the CPUs that use them",
+            "finding out makes page faults on purpose",
+            "memory stays where it was first used: place it well",
+            f"{SYSCTL}/kernel.rst; TuneD",
+            "0 or 1",
+        ),
+    )

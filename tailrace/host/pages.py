@@ -1,0 +1,43 @@
+"""docs/knobs.md: a page of every knob, made from its declaration. `python -m tailrace.host.pages` writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tailrace.host.knobs import FAMILIES, Knob
+
+PATH = Path(__file__).parents[2] / "docs/knobs.md"
+_HEAD = """\
+# Knobs
+
+What `tailrace host` can tune, made from the declarations in `tailrace/host/knobs/`. A profile gives some of them
+values; `tailrace host plan` shows what that means on a machine.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for family in FAMILIES:
+        parts.append(f"\n## {family.title}\n\n{family.text}\n")
+        parts += [_knob(knob) for knob in family.knobs]
+    return "".join(parts)
+
+
+def _knob(knob: Knob) -> str:
+    when = "at boot, by a kernel argument" if knob.when == "boot" else "at run time"
+    rows = [
+        ("what", knob.what),
+        ("why", knob.why),
+        ("cost", knob.cost),
+        ("takes", knob.takes),
+        ("set", when),
+        ("verified", knob.verified),
+        ("source", knob.source),
+    ]
+    table = "".join(f"| {name} | {text.replace('|', chr(92) + '|')} |\n" for name, text in rows)
+    return f"\n### {knob.name}\n\n| | |\n| --- | --- |\n{table}"
+
+
+if __name__ == "__main__":
+    PATH.write_text(page())

@@ -1,0 +1,122 @@
+"""Which core does what: system, switch, VNFs, tester; by the machine's topology and the network card's node.
+
+Stable by construction: cores are dealt in one order that depends on the topology alone, and a network card only
+says which node comes first. So the same machine gives the same roles, and one more card does not reshuffle cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tailrace.errors import Mistake
+from tailrace.host.cpus import show_list
+from tailrace.host.machine import Machine
+
+MANY = 4
+"""So many cores of a node are enough for a tester of its own."""
+ROLES = ("system", "switch", "vnf", "tester")
+WORDS = {
+    "system": "Linux itself, interrupts, control",
+    "switch": "the switch's polling workers",
+    "vnf": "functions: sandboxes and guests",
+    "tester": "the tester's polling thread",
+}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The logical CPUs of each role. CPUs of no role belong to the system."""
+
+    cpus: Mapping[str, tuple[int, ...]]
+    node: int
+    """The node that the switch, the functions and the tester are on."""
+    because: str
+
+    @property
+    def system(self) -> tuple[int, ...]:
+        return self.cpus["system"]
+
+    @property
+    def isolated(self) -> tuple[int, ...]:
+        """Every CPU that is kept free of everything but its role."""
+        return tuple(sorted(cpu for role in ROLES[1:] for cpu in self.cpus[role]))
+
+    def role(self, cpu: int) -> str:
+        """The role of a CPU."""
+        return next((role for role in ROLES if cpu in self.cpus[role]), "system")
+
+
+def deal_roles(machine: Machine, wanted: Mapping[str, int | str], nic: str | None = None) -> Roles:
+    """Deals the machine's cores to the roles.
+
+    `wanted` gives whole cores by role; "rest" for one of them takes what the others leave, which may be none, and
+    "spare" takes one where there are at least MANY. `nic` names the network card
+    that frames come in by: its node is used; otherwise the node of the first physical card, otherwise the node with
+    the most cores. A core's SMT siblings stay together. Raises Mistake if there are not enough cores.
+    """
+    node, because = _node(machine, nic)
+    cores = _cores(machine, node)
+    counts = _counts(wanted, len(cores), node)
+    order = iter(cores)
+    dealt: dict[str, tuple[int, ...]] = {}
+    for role in ROLES:
+        dealt[role] = tuple(cpu for _ in range(counts[role]) for cpu in next(order))
+    others = [cpu.number for cpu in machine.cpus if cpu.online and cpu.node != node]
+    rest = [cpu for core in order for cpu in core]
+    dealt["system"] = tuple(sorted({*dealt["system"], *others, *rest}))
+    if not dealt["system"]:
+        raise Mistake("no core is left for the system; give it at least one")
+    return Roles({role: tuple(sorted(dealt[role])) for role in ROLES}, node, because)
+
+
+def _node(machine: Machine, nic: str | None) -> tuple[int, str]:
+    if nic is not None:
+        card = next((each for each in machine.nics if nic in (each.name, each.address)), None)
+        if card is None:
+            known = ", ".join(each.name for each in machine.nics) or "none"
+            raise Mistake(f"no network card {nic!r}; the physical ones are: {known}")
+        return card.node or 0, f"the node of {card.name}"
+    physical = [each for each in machine.nics if each.node is not None and not each.virtual_function]
+    if physical:
+        first = min(physical, key=lambda each: each.address)
+        return first.node or 0, f"the node of {first.name}, the first network card by address"
+    best = max(machine.nodes, key=lambda each: (len(_cores(machine, each.number)), -each.number), default=None)
+    return (best.number, "the node with the most cores") if best else (0, "there is one node")
+
+
+def _cores(machine: Machine, node: int) -> list[tuple[int, ...]]:
+    """The node's cores, each as its online logical CPUs, in the order of their first one."""
+    cores: dict[int, list[int]] = {}
+    for cpu in machine.cpus:
+        if cpu.online and cpu.node == node:
+            cores.setdefault(cpu.core, []).append(cpu.number)
+    return [tuple(sorted(cores[core])) for core in sorted(cores)]
+
+
+def _counts(wanted: Mapping[str, int | str], cores: int, node: int) -> dict[str, int]:
+    unknown = sorted(set(wanted) - set(ROLES))
+    if unknown:
+        raise Mistake(f"roles: no role {unknown[0]!r}; expected {', '.join(ROLES)}")
+    greedy = [role for role in ROLES if wanted.get(role) == "rest"]
+    if len(greedy) > 1:
+        raise Mistake(f"roles: {' and '.join(greedy)} both take the rest; expected one of them to")
+    spare = 1 if cores >= MANY else 0
+    counts = {
+        role: 0 if role in greedy else spare if wanted.get(role) == "spare" else int(wanted.get(role, 0))
+        for role in ROLES
+    }
+    left = cores - sum(counts.values())
+    if left < 0:
+        asked = ", ".join(f"{role} {wanted[role]}" for role in ROLES if role in wanted)
+        raise Mistake(
+            f"roles: {asked} is more than the {cores} cores of node {node}; take fewer, or another node's card"
+        )
+    if greedy:
+        counts[greedy[0]] = left
+    return counts
+
+
+def show_roles(roles: Roles) -> Sequence[str]:
+    """One line for each role that has a CPU."""
+    return [f"{role}: CPUs {show_list(cpus)}, {WORDS[role]}" for role, cpus in roles.cpus.items() if cpus]

@@ -1,0 +1,233 @@
+"""The machine, a plan and a check for a terminal, and the same as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree as Branches
+
+from tailrace.host.capability import Found
+from tailrace.host.cpus import show_list
+from tailrace.host.machine import DISTURBERS, Machine
+from tailrace.host.roles import Roles, show_roles
+from tailrace.host.tuner import Checked, State
+from tailrace.host.tuning import Step, TuningPlan
+
+_STYLES = {
+    State.RIGHT: "green",
+    State.DRIFTED: "red",
+    State.WRONG: "yellow",
+    State.REBOOT: "yellow",
+    State.REFUSED: "dim",
+}
+
+
+def machine_document(machine: Machine, found: Sequence[Found]) -> dict[str, Any]:
+    """Everything that inspecting found."""
+    kernel = asdict(machine.kernel)
+    kernel.pop("config")
+    return {
+        "architecture": machine.architecture,
+        "vendor": machine.vendor,
+        "model": machine.model,
+        "cpus": [{**asdict(cpu), "core": cpu.core} for cpu in machine.cpus],
+        "nodes": [asdict(node) for node in machine.nodes],
+        "caches": [asdict(cache) for cache in machine.caches],
+        "nics": [asdict(nic) for nic in machine.nics],
+        "accelerators": [asdict(each) for each in machine.accelerators],
+        "kernel": kernel,
+        "disturbers": {name: DISTURBERS[name] for name in machine.disturbers},
+        "capabilities": [
+            {
+                "name": each.capability.name,
+                "title": each.capability.title,
+                "why": each.capability.why,
+                "present": each.finding.present,
+                "enabled": each.finding.enabled,
+                "how": each.capability.how,
+                "evidence": each.finding.evidence,
+            }
+            for each in found
+        ],
+    }
+
+
+def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
+    """Topology, kernel and capabilities as a tree."""
+    packages = {cpu.package for cpu in machine.cpus}
+    cores = {(cpu.package, cpu.core) for cpu in machine.cpus}
+    words = f"{machine.model}: {len(packages)} sockets, {len(machine.nodes)} nodes, {len(cores)} cores, "
+    top = Branches(Text(f"{words}{len(machine.online)} CPUs online", style="bold"))
+    for node in machine.nodes:
+        huge = ", ".join(f"{pool.free} of {pool.total} × {_size(pool.kib)}" for pool in node.huge)
+        branch = top.add(
+            f"node {node.number}: CPUs {show_list(node.cpus)}, {node.memory_mib} MiB, huge pages free: {huge or 'none'}"
+        )
+        if len(machine.nodes) > 1:
+            branch.add(f"distances {' '.join(map(str, node.distances))}")
+        for line in _caches(machine, node.cpus):
+            branch.add(line)
+        for nic in machine.nics:
+            if (nic.node or 0) == node.number:
+                vfs = f", virtual functions {nic.vfs} of {nic.most_vfs}" if nic.most_vfs else ""
+                speed = f", {nic.mbps} Mbit/s" if nic.mbps else ""
+                branch.add(f"{nic.name} at {nic.address} ({nic.driver}{speed}, {nic.queues} queues{vfs})")
+        for device in machine.accelerators:
+            if (device.node or 0) == node.number:
+                branch.add(f"{device.name} at {device.address}")
+    kernel = top.add(f"kernel {machine.kernel.release}{', real-time' if machine.kernel.realtime else ''}")
+    kernel.add(Text(" ".join(machine.kernel.arguments) or "no arguments", style="dim"))
+    for name in machine.disturbers:
+        kernel.add(Text(f"{name} runs: {DISTURBERS[name]}", style="yellow"))
+    able = top.add("capabilities")
+    for each in found:
+        able.add(_capability(each))
+    return top
+
+
+def _capability(found: Found) -> Text:
+    finding, capability = found.finding, found.capability
+    if finding.present:
+        word, style = ("on", "green") if finding.enabled else ("off" if finding.enabled is False else "there", "yellow")
+    else:
+        word, style = "none" if finding.present is False else "unknown", "dim"
+    text = Text.assemble((f"{word:8}", style), (capability.title, "bold"), f": {capability.why}")
+    if word in ("off", "there"):
+        text.append(f"\n        to enable: {capability.how}")
+    text.append(f"\n        {finding.evidence}", style="dim")
+    return text
+
+
+def _caches(machine: Machine, cpus: Sequence[int]) -> list[str]:
+    """Each kind of cache of the node once: how many, how large, shared by how many CPUs."""
+    kinds = Counter(
+        (cache.level, cache.kind, cache.kib, len(cache.cpus)) for cache in machine.caches if set(cache.cpus) & set(cpus)
+    )
+    return [
+        f"L{level} {kind.lower()}: {count} × {_size(kib)}, {shared} CPU{'s' if shared > 1 else ''} each"
+        for (level, kind, kib, shared), count in sorted(kinds.items())
+    ]
+
+
+def _size(kib: int) -> str:
+    if kib % (1 << 20) == 0:
+        return f"{kib >> 20} GiB"
+    return f"{kib >> 10} MiB" if kib % 1024 == 0 else f"{kib} KiB"
+
+
+def roles_document(roles: Roles) -> dict[str, Any]:
+    return {
+        "node": roles.node,
+        "because": roles.because,
+        "cpus": {role: show_list(cpus) for role, cpus in roles.cpus.items()},
+    }
+
+
+def plan_document(plan: TuningPlan) -> dict[str, Any]:
+    """The plan as data: the same facts give the same document."""
+    return {
+        "profile": plan.profile.name,
+        "inherits": list(plan.profile.line),
+        "about": plan.profile.about,
+        "roles": roles_document(plan.roles),
+        "knobs": [
+            {
+                "knob": tuned.knob.name,
+                "family": tuned.family.name,
+                "value": tuned.value,
+                "what": tuned.knob.what,
+                "why": tuned.knob.why,
+                "when": tuned.knob.when,
+                "here": bool(tuned.steps),
+                "places": [
+                    {
+                        "place": step.setting.place,
+                        "now": step.now,
+                        "wanted": step.setting.wanted,
+                        "done": step.done,
+                    }
+                    for step in tuned.steps
+                ],
+            }
+            for tuned in plan.tuned
+        ],
+        "arguments": [f"{name}={value}" if value else name for name, value in plan.arguments()],
+        "costs": plan.costs(),
+    }
+
+
+def plan_lines(plan: TuningPlan) -> list[str]:
+    """The roles of the cores, in words."""
+    return [f"Profile {plan.profile.name}: {plan.profile.about}.", f"Node {plan.roles.node}: {plan.roles.because}."] + [
+        f"  {line}" for line in show_roles(plan.roles)
+    ]
+
+
+def plan_table(plan: TuningPlan) -> Table:
+    """One row a knob: what it is now, what is wanted, why, and whether it needs a reboot."""
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("knob", "now", "wanted", "", "why"):
+        table.add_column(heading)
+    for tuned in plan.tuned:
+        if not tuned.steps:
+            table.add_row(tuned.knob.name, "not here", "", "", Text(tuned.knob.why, style="dim"), style="dim")
+            continue
+        waits = "reboot" if tuned.knob.when == "boot" else ""
+        done = all(step.done for step in tuned.steps)
+        table.add_row(
+            tuned.knob.name,
+            _several([step.now for step in tuned.steps]),
+            _several([step.setting.wanted for step in tuned.steps]),
+            Text("done", style="green") if done else waits,
+            Text(tuned.knob.why, style="dim"),
+        )
+    return table
+
+
+def _several(values: Sequence[str | None]) -> str:
+    """One value, or how many there are of it."""
+    counts = Counter("none" if value is None else value or "set" for value in values)
+    return ", ".join(f"{value} ({count}×)" if count > 1 else value for value, count in counts.items())
+
+
+def check_table(found: Sequence[Checked]) -> Table:
+    """One row a knob and state; what is right is counted and not listed."""
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("knob", "place", "wanted", "found", ""):
+        table.add_column(heading)
+    for each in found:
+        if each.state is State.RIGHT:
+            continue
+        by = f" by {each.by}" if each.by else ""
+        table.add_row(
+            each.step.knob.name,
+            each.step.setting.target,
+            each.step.setting.wanted,
+            each.step.now or "none",
+            Text(f"{each.state.value}{by}", style=_STYLES[each.state]),
+        )
+    return table
+
+
+def check_document(found: Sequence[Checked]) -> dict[str, Any]:
+    counts = Counter(each.state.value for each in found)
+    return {
+        "drifted": any(each.state is State.DRIFTED for each in found),
+        "counts": {state.value: counts[state.value] for state in State},
+        "places": [{**_place(each.step), "state": each.state.value, "by": each.by} for each in found],
+    }
+
+
+def _place(step: Step) -> dict[str, Any]:
+    return {
+        "knob": step.knob.name,
+        "place": step.setting.place,
+        "wanted": step.setting.wanted,
+        "now": step.now,
+    }

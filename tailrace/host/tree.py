@@ -1,0 +1,86 @@
+"""Files of /sys, /proc and /etc under a root that can be moved, so that a copy of another machine's can stand in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_NUMBERS = re.compile(r"(\d+)")
+
+
+def natural(text: str) -> tuple[str | int, ...]:
+    """A sort key by which cpu2 comes before cpu10."""
+    return tuple(int(part) if part.isdigit() else part for part in _NUMBERS.split(text))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A machine's files. Paths are absolute, as on that machine; `root` is where they are found."""
+
+    root: Path = field(default=Path("/"))
+
+    @property
+    def live(self) -> bool:
+        """Whether this is the running machine and not a copy of one."""
+        return self.root == Path("/")
+
+    def at(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def text(self, path: str) -> str | None:
+        """The file's content without white space at its ends; None if there is none or it cannot be read."""
+        try:
+            return self.at(path).read_text(errors="replace").strip()
+        except OSError:
+            return None
+
+    def number(self, path: str) -> int | None:
+        """The file's content as a whole number; None if it is not one."""
+        text = self.text(path)
+        try:
+            return int(text, 0) if text is not None else None
+        except ValueError:
+            return None
+
+    def number_hex(self, path: str) -> int | None:
+        """The file's content as a hexadecimal number without a prefix; None if it is not one."""
+        try:
+            return int(self.text(path) or "", 16)
+        except ValueError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return self.at(path).exists()
+
+    def names(self, folder: str) -> list[str]:
+        """What is in a folder, in natural order; empty if it is not there."""
+        try:
+            return sorted((entry.name for entry in self.at(folder).iterdir()), key=natural)
+        except OSError:
+            return []
+
+    def find(self, folder: str, pattern: str) -> Iterator[tuple[str, int]]:
+        """The entries of a folder that are `pattern` with a number for its one `*`, with that number, in its order."""
+        wanted = re.compile(re.escape(pattern).replace(r"\*", r"(\d+)") + "$")
+        for name in self.names(folder):
+            found = wanted.match(name)
+            if found:
+                yield f"{folder}/{name}", int(found[1])
+
+    def target(self, path: str) -> str | None:
+        """The last part of what a symbolic link points at; None if it is none."""
+        try:
+            return self.at(path).readlink().name
+        except OSError:
+            return None
+
+    def write(self, path: str, value: str) -> None:
+        """Writes a value in one write, as sysfs wants it. Raises OSError."""
+        descriptor = os.open(self.at(path), os.O_WRONLY | (0 if self.live else os.O_TRUNC))
+        try:
+            os.write(descriptor, value.encode() + b"\n")
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,91 @@
+"""From a profile and a machine to what would be changed: a plan is data, and making one changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.host.cpus import show_list
+from tailrace.host.knobs import FAMILIES, Context, Family, Knob
+from tailrace.host.machine import Machine
+from tailrace.host.profile import Profile
+from tailrace.host.roles import Roles, deal_roles
+from tailrace.host.setting import Setting
+from tailrace.host.values import Values
+
+
+@dataclass(frozen=True)
+class Step:
+    """One place, with what stands there and what is wanted."""
+
+    knob: Knob
+    setting: Setting
+    now: str | None
+
+    @property
+    def done(self) -> bool:
+        return self.setting.satisfied(self.now)
+
+    @property
+    def reboot(self) -> bool:
+        """Whether it takes effect at the next boot only."""
+        return self.knob.when == "boot"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A knob of the profile on this machine."""
+
+    family: type[Family]
+    knob: Knob
+    value: Any
+    steps: Sequence[Step]
+    """None: the machine does not have it."""
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """A profile on a machine."""
+
+    profile: Profile
+    roles: Roles
+    tuned: Sequence[Tuned]
+
+    def steps(self, when: str | None = None) -> Iterator[Step]:
+        """Every place, in order; those of `boot` or `run` knobs only if asked."""
+        for tuned in self.tuned:
+            for step in tuned.steps:
+                if when is None or step.knob.when == when:
+                    yield step
+
+    def arguments(self) -> list[tuple[str, str]]:
+        """The kernel arguments that are wanted, in order."""
+        return [(step.setting.target, step.setting.wanted) for step in self.steps("boot")]
+
+    def costs(self) -> list[str]:
+        """What the profile costs, each cost once, with the knobs that cost it."""
+        by: dict[str, list[str]] = {}
+        for tuned in self.tuned:
+            if tuned.steps and tuned.knob.cost != "nothing":
+                by.setdefault(tuned.knob.cost, []).append(tuned.knob.name)
+        cores = len(self.roles.isolated)
+        lost = (
+            [f"{cores} CPUs ({show_list(self.roles.isolated)}) are lost to everything but their role"] if cores else []
+        )
+        return lost + [f"{cost} ({', '.join(names)})" for cost, names in by.items()]
+
+
+def make_tuning_plan(machine: Machine, profile: Profile, nic: str | None = None) -> TuningPlan:
+    """What the profile wants of this machine. Raises Mistake if its roles need more cores than there are."""
+    roles = deal_roles(machine, profile.roles, nic)
+    context, values = Context(machine, roles), Values(machine.tree)
+    tuned = []
+    for family in FAMILIES:
+        for knob in family.knobs:
+            if knob.name not in profile.knobs:
+                continue
+            value = profile.knobs[knob.name]
+            steps = [Step(knob, setting, values.read(setting)) for setting in knob.settings(context, value)]
+            tuned.append(Tuned(family, knob, value, steps))
+    return TuningPlan(profile, roles, tuned)

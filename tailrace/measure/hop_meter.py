@@ -1,0 +1,92 @@
+"""Watching single frames while a trial runs: the switch's hop trace is turned on, and read in time.
+
+The trace costs the switch something (frames are looked at on their way), so it is on for the search of the rate too,
+and figures with it are not to be set beside figures without.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+from tailrace.control import Control
+from tailrace.hop_trace import HopTrace
+from tailrace.measure.hops import Sighting, Slowest, join, sample_every
+from tailrace.results.hops import Joined
+
+#: Records of all frames that each worker keeps: a fraction of a second at millions of frames a second, in 24 MiB.
+RECENT = 1 << 20
+#: Seconds between two looks for slow frames, well within what the switch remembers.
+LOOK = 0.05
+#: Frames a second, where a trial sends as many as it can.
+_MANY = 10e6
+
+
+class HopMeter:
+    """The hop trace of one switch, for one trial after the other."""
+
+    def __init__(self, switch: Control) -> None:
+        self._switch = switch
+        self._before = switch.call("config.get")["config"].get("trace")
+        self._every = 0
+        self._trace: HopTrace | None = None
+        self._slowest: Slowest | None = None
+
+    def begin(self, streams: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+        """Makes ready for a trial; returns what trial.start has to be told beside it."""
+        every = sample_every(sum(each["rate"] or _MANY for each in streams) * seconds)
+        if every != self._every:
+            self._close()
+            self._switch.call("config.apply", patch={"trace": {"every": every, "recent": RECENT}})
+            self._every = every
+        key = secrets.randbits(32)
+        path = self._switch.call("trace.key", key=key)["path"]
+        if self._trace is None:
+            self._trace = HopTrace(Path(path))
+        self._trace.restart()
+        self._slowest = Slowest(self._trace)
+        return {"key": key, "sample": every}
+
+    def look(self, tester: Control) -> None:
+        """While the trial runs: looks up the slowest frames so far before the switch forgets them."""
+        if self._slowest is not None:
+            self._slowest.look_up(_sightings(tester.call("trial.worst")["frames"]))
+
+    def end(self, tester: Control, result: dict[str, Any]) -> dict[str, Joined]:
+        """After the trial: what is known of each direction, by its name."""
+        if self._trace is None or self._slowest is None:
+            return {}
+        self.look(tester)
+        slowest = _sightings(tester.call("trial.worst")["frames"])
+        samples = _sightings(tester.call("trial.samples")["frames"])
+        records, _ = self._trace.sampled()
+        found: dict[str, Joined] = {}
+        ways: dict[str, set[int]] = {}
+        for number, stream in enumerate(result["streams"]):
+            ways.setdefault(f"{stream['from']}-to-{stream['to']}", set()).add(number)
+        for name, numbers in ways.items():
+            joined = join(
+                [each for each in samples if each.stream in numbers],
+                [each for each in records if each.frame >> 48 in numbers],
+                [each for each in slowest if each.stream in numbers],
+                self._slowest.records,
+                self._trace.tsc_hz,
+            )
+            if joined is not None:
+                found[name] = joined
+        return found
+
+    def close(self) -> None:
+        """Leaves the switch's trace as it was."""
+        self._close()
+        self._switch.call("config.apply", patch={"trace": self._before})
+
+    def _close(self) -> None:
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
+
+
+def _sightings(frames: list[list[int]]) -> list[Sighting]:
+    return [Sighting(*frame) for frame in frames]

@@ -1,0 +1,172 @@
+"""The counter page as Prometheus metrics: read when it is scraped, so that nothing runs in between.
+
+Names follow Prometheus's conventions: tailrace_THING_FIELD_total with the thing's names as labels; drops are one metric
+with the reason as a label. Fields come from the page itself, so a counter that is new appears by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tailrace.errors import Mistake
+from tailrace.watch import Snapshot, Watcher
+
+#: How often a worker found a burst of so many packets or more, below the next size.
+BURST = re.compile(r"^burst_([0-9]+)$")
+_HELP = {
+    "received_packets": "Frames taken from the port",
+    "received_bytes": "Bytes of frames that were taken from the port and went on, without the FCS",
+    "sent_packets": "Frames given to the port",
+    "sent_bytes": "Their bytes, without the FCS",
+    "packets": "Frames",
+    "bytes": "Bytes of these frames, without the FCS",
+    "busy_cycles": "TSC cycles of rounds that moved frames",
+    "idle_cycles": "TSC cycles of rounds that found none",
+}
+
+
+class PageCollector(Collector):
+    """What a scrape gets."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._lock = threading.Lock()  # each scrape has a thread of its own
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            snapshot = self._watcher.snapshot()
+        yield GaugeMetricFamily("tailrace_up", "Whether a switch runs", value=float(snapshot is not None))
+        if snapshot is not None:
+            yield from metrics(snapshot)
+
+
+def metrics(snapshot: Snapshot) -> Iterator[Metric]:
+    """Every counter of a snapshot as a metric."""
+    families = _Families()
+    for (kind, name, _), counters in snapshot.slots.items():
+        if kind == "queue":
+            port, _, queue = name.rpartition("/")
+            _queue(families, port, queue, counters)
+        elif kind == "hop":
+            chain, _, hop = name.rpartition("/")
+            _hop(families, chain, hop, counters)
+        elif kind == "worker":
+            _worker(families, name, counters)
+        else:
+            for field, value in counters.items():
+                families.add(f"tailrace_{kind}_{field}", field, {"name": name}, value)
+    _chains(families, snapshot)
+    if snapshot.facts.version is not None:
+        yield GaugeMetricFamily(
+            "tailrace_configuration_version", "Version of the configuration", value=float(snapshot.facts.version)
+        )
+    yield from families.found()
+
+
+class _Families:
+    """Metrics as they come together, each with its samples."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, CounterMetricFamily] = {}
+        self._histograms: dict[str, HistogramMetricFamily] = {}
+
+    def add(self, name: str, field: str, labels: dict[str, str], value: float) -> None:
+        family = self._counters.get(name)
+        if family is None:
+            text = _HELP.get(field, field.replace("_", " ").capitalize())
+            family = self._counters[name] = CounterMetricFamily(name, text, labels=list(labels))
+        family.add_metric(list(labels.values()), value)
+
+    def histogram(self, name: str, text: str, labels: dict[str, str], sizes: dict[int, int], total: float) -> None:
+        """From how often a value was in each size, by the size's smallest; `total` is the sum of all values."""
+        family = self._histograms.get(name)
+        if family is None:
+            family = self._histograms[name] = HistogramMetricFamily(name, text, labels=list(labels))
+        buckets, count = [], 0
+        order = sorted(sizes)
+        for size, following in zip(order, [*order[1:], order[-1] + 1], strict=True):
+            count += sizes[size]
+            buckets.append((str(float(following - 1)), float(count)))
+        family.add_metric(list(labels.values()), [*buckets, ("+Inf", float(count))], total)
+
+    def found(self) -> Iterable[Metric]:
+        return [*self._counters.values(), *self._histograms.values()]
+
+
+def _queue(families: _Families, port: str, queue: str, counters: dict[str, int]) -> None:
+    labels = {"port": port, "queue": queue}
+    for field, value in counters.items():
+        if field.startswith("drop_"):
+            families.add(
+                "tailrace_port_dropped_packets",
+                "frames dropped at the port, by reason",
+                {**labels, "reason": field.removeprefix("drop_")},
+                value,
+            )
+        else:
+            families.add(f"tailrace_port_{field}", field, labels, value)
+
+
+def _hop(families: _Families, chain: str, hop: str, counters: dict[str, int]) -> None:
+    for field, value in counters.items():
+        direction, _, what = field.partition("_")
+        labels = {"chain": chain, "hop": hop, "direction": direction}
+        if what.startswith("drop_"):
+            families.add(
+                "tailrace_hop_dropped_packets",
+                "frames dropped at the hop, by reason",
+                {**labels, "reason": what.removeprefix("drop_")},
+                value,
+            )
+        else:
+            families.add(f"tailrace_hop_{what}", what, labels, value)
+
+
+def _chains(families: _Families, snapshot: Snapshot) -> None:
+    """What came out of a chain: forward at its last hop, back at its first."""
+    hops: dict[str, dict[int, dict[str, int]]] = {}
+    for name, counters in snapshot.of("hop").items():
+        chain, _, hop = name.rpartition("/")
+        hops.setdefault(chain, {})[int(hop)] = counters
+    for chain, numbered in hops.items():
+        for direction, counters in (("forward", numbered[max(numbered)]), ("back", numbered[min(numbered)])):
+            for what in ("packets", "bytes"):
+                families.add(
+                    f"tailrace_chain_delivered_{what}",
+                    f"{what} that left the chain at its end",
+                    {"chain": chain, "direction": direction},
+                    counters.get(f"{direction}_{what}", 0),
+                )
+
+
+def _worker(families: _Families, name: str, counters: dict[str, int]) -> None:
+    labels = {"worker": name}
+    sizes: dict[int, int] = {}
+    for field, value in counters.items():
+        match = BURST.match(field)
+        if match:
+            sizes[int(match[1])] = value
+        else:
+            families.add(f"tailrace_worker_{field}", field, labels, value)
+    if sizes:
+        families.histogram(
+            "tailrace_worker_burst_packets", "Packets in a burst", labels, sizes, float(counters.get("packets", 0))
+        )
+
+
+def serve(watcher: Watcher, host: str, port: int) -> WSGIServer:
+    """Answers scrapes at http://HOST:PORT/metrics from threads of its own; port 0 is any free one. Raises Mistake."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(PageCollector(watcher))
+    try:
+        server, _ = start_http_server(port, host, registry)
+    except OSError as error:
+        raise Mistake(f"{host}:{port}: cannot listen there ({error.strerror}); choose another with --listen") from None
+    return server

@@ -1,0 +1,284 @@
+"""A plan as data: what will be on this machine, port by port and process by process, and where it runs.
+
+Made from a spec by `tailrace.plan`. It can be printed, compared, kept in a file and read back (`Plan.read`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from tailrace.errors import Mistake
+from tailrace.fabric.confine import capabilities
+from tailrace.host.hugepages import PAGE_MIB
+from tailrace.host.place import Placement
+from tailrace.spec.model import TESTER_ENDS
+
+#: DPDK's memory of a function and of the tester: packet buffers and rings.
+FUNCTION_BUFFERS_MIB = 64
+TESTER_BUFFERS_MIB = 256
+#: The kind of function that somebody else starts.
+GUEST = "guest"
+
+
+@dataclass(frozen=True)
+class PlannedPort:
+    """A port of the fabric, and who is behind it."""
+
+    name: str
+    owner: str
+    """`tester.a`, a function's process, the port's own name, or a device's URI."""
+    device: str | None = None
+    queues: int = 1
+    path: str | None = None
+    """A guest's socket; None: in Tailrace's own folder."""
+    mode: Literal["server", "client"] = "server"
+    socket_mode: str | None = None
+    socket_group: str | None = None
+    offloads: bool = True
+    max_bps: int | None = None
+    max_pps: int | None = None
+    share: int = 1
+
+    @property
+    def guest(self) -> bool:
+        return self.device is None
+
+
+@dataclass(frozen=True)
+class PlannedFunction:
+    """One process of a function: its only one, or one of its replicas."""
+
+    name: str
+    kind: str
+    function: str
+    ports: tuple[str, str]
+    memory_bytes: int
+    queues: tuple[int, int] = (1, 1)
+    state: Literal["active", "draining"] = "active"
+
+    @property
+    def started(self) -> bool:
+        """Whether Tailrace starts it."""
+        return self.kind != GUEST
+
+    @property
+    def process(self) -> tuple[Any, ...]:
+        """What a running process cannot change."""
+        return (self.kind, self.memory_bytes, self.queues)
+
+
+@dataclass(frozen=True)
+class PlannedChain:
+    """A chain as the fabric is told of it."""
+
+    name: str
+    start: str
+    through: tuple[str, ...]
+    end: str
+    tested: bool
+    """Runs from one end of the tester to the other."""
+    match: tuple[dict[str, Any], ...] = ()
+    priority: int = 0
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        return self.through
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports it passes, where each function has one replica."""
+        return (self.start, *(f"{name}.{side}" for name in self.through for side in (0, 1)), self.end)
+
+
+@dataclass(frozen=True)
+class PlannedMember:
+    """A port on a bridge."""
+
+    port: str
+    access: int | None = None
+    trunk: tuple[int, ...] | None = None
+    native: int | None = None
+
+
+@dataclass(frozen=True)
+class PlannedBridge:
+    name: str
+    members: tuple[PlannedMember, ...]
+    ageing: float
+    macs: int
+    flood: int
+
+
+@dataclass(frozen=True)
+class PlannedMirror:
+    name: str
+    port: str | None
+    chain: str | None
+    direction: str
+    to: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that will be started, and where."""
+
+    fabric: str
+    backpressure_us: int
+    idle: str
+    ports: tuple[PlannedPort, ...]
+    functions: tuple[PlannedFunction, ...]
+    chains: tuple[PlannedChain, ...]
+    placement: Placement
+    huge: bool
+    notes: tuple[str, ...]
+    user: str | None = None
+    pinned_by: dict[str, str] = field(default_factory=dict)
+    """What keeps packets with one replica, for each function."""
+    bridges: tuple[PlannedBridge, ...] = ()
+    mirrors: tuple[PlannedMirror, ...] = ()
+    trace_every: int | None = None
+    pins: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def tester(self) -> bool:
+        """Whether the tester has a place in it."""
+        return any(port.owner in TESTER_ENDS for port in self.ports)
+
+    @property
+    def started(self) -> list[PlannedFunction]:
+        """The functions that Tailrace starts."""
+        return [each for each in self.functions if each.started]
+
+    @property
+    def pages(self) -> int:
+        """Huge pages that must be free when it is applied, the tester's included."""
+        if not self.huge:
+            return 0
+        guests = len(self.started) * FUNCTION_BUFFERS_MIB + (TESTER_BUFFERS_MIB if self.tester else 0)
+        return guests // PAGE_MIB
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that sockets are given to."""
+        return tuple(sorted({port.socket_group for port in self.ports if port.socket_group is not None}))
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the switch must be able to do for its device ports."""
+        return capabilities(port.device for port in self.ports if port.device is not None)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data, the same for the same plan."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return data
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> Plan:
+        """A plan that was kept as data. Raises Mistake if another version of Tailrace wrote it."""
+        try:
+            return _READER.validate_python(data)
+        except ValidationError:
+            raise Mistake(
+                "what is up was planned by another version of Tailrace; run `tailrace down`, then `tailrace up SPEC`"
+            ) from None
+
+    @property
+    def identity(self) -> str:
+        """Two plans that do the same have the same identity."""
+        return identity_of(self.as_data())
+
+    def settled_as(self, old: Plan) -> Plan:
+        """This plan in the places of an older one, where the same pollers are in both: who is up is not moved."""
+        here, there = self.placement, old.placement
+        same = set(here.functions) == set(there.functions) and (here.tester is None) == (there.tester is None)
+        if same and len(here.workers) == len(there.workers):
+            functions = {name: there.functions[name] for name in here.functions}
+            return replace(self, placement=replace(there, functions=functions))
+        return self
+
+    def lines(self) -> list[str]:
+        """The plan in words, in the order in which it is applied."""
+        where = self.placement
+        said = [where.headline]
+        if self.pages:
+            said.append(f"reserve 2 MiB pages until {self.pages} are free ({self.pages * PAGE_MIB} MiB)")
+        cores = f"core {where.switch.core}"
+        if len(where.workers) > 1:
+            cores = f"cores {', '.join(map(str, where.workers))}"
+        said.append(f"start the switch on {cores} (it waits {self.backpressure_us} µs for a full receiver)")
+        said += [f"add the port {port.name}{_port_words(port)}" for port in self.ports]
+        for function in self.functions:
+            if not function.started:
+                said.append(f"leave the ports of {function.name} for its guest")
+                continue
+            at = where.functions[function.name]
+            priority = f" at real-time priority {at.priority}" if at.priority else ""
+            said.append(
+                f"start {function.name} ({function.kind}) in a sandbox on core {at.core}, {at.mode} mode{priority}"
+            )
+        said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]
+        said += [
+            f"bridge {bridge.name}: {', '.join(member_words(member) for member in bridge.members)}"
+            for bridge in self.bridges
+        ]
+        said += [
+            f"mirror {mirror.name}: the {'port' if mirror.port else 'chain'} {mirror.port or mirror.chain} "
+            f"({mirror.direction}) to {mirror.to}"
+            for mirror in self.mirrors
+        ]
+        if self.trace_every is not None:
+            said.append(f"trace one test frame of {self.trace_every} through every hop")
+        if self.tester and where.tester:
+            said.append(f"leave the ends tester.a and tester.b for the tester, on core {where.tester.core}")
+        return said + [f"note: {note}" for note in self.notes]
+
+
+_READER = TypeAdapter(Plan)
+
+
+def identity_of(data: dict[str, Any]) -> str:
+    """The identity of a plan that was stored as data."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _port_words(port: PlannedPort) -> str:
+    words = f" on {port.device}" if port.device else " (vhost-user)"
+    if port.queues > 1:
+        words += f", {port.queues} queues"
+    if port.max_bps is not None:
+        words += f", at most {port.max_bps / 1e6:g} Mbps"
+    if port.max_pps is not None:
+        words += f", at most {port.max_pps} packets a second"
+    return words
+
+
+def chain_words(chain: PlannedChain) -> str:
+    """tester.a first second tester.b, for which frames."""
+    words = " ".join((chain.start, *chain.through, chain.end))
+    if chain.match:
+        words += f" for {' or '.join(match_words(match) for match in chain.match)}"
+    return words
+
+
+def match_words(match: dict[str, Any]) -> str:
+    """vlan 10, destination port 80–90"""
+    said = []
+    for name, value in match.items():
+        text = f"{value[0]}–{value[1]}" if isinstance(value, list | tuple) else str(value)
+        said.append(f"{name.replace('_', ' ')} {text}")
+    return ", ".join(said)
+
+
+def member_words(member: PlannedMember) -> str:
+    """fw.0, fw.1 (VLAN 10), wan (VLANs 10, 20 tagged)"""
+    if member.access is not None:
+        return f"{member.port} (VLAN {member.access})"
+    if member.trunk is not None:
+        native = f", {member.native} native" if member.native is not None else ""
+        return f"{member.port} (VLANs {' '.join(map(str, member.trunk))} tagged{native})"
+    return member.port

@@ -1,0 +1,271 @@
+"""What only shows when the parts of a spec are looked at together: names, and what is in two places at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
+from tailrace.spec.position import Document, Location, Position, SpecError
+
+
+def cross_check(document: Document, spec: Spec) -> list[SpecError]:
+    """Everything wrong with a spec whose parts are sound each."""
+    check = _Check(document, spec)
+    check.names()
+    check.ports()
+    check.chains()
+    check.bridges()
+    check.mirrors()
+    check.pins()
+    check.tests()
+    return check.problems
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+class _Check:
+    def __init__(self, document: Document, spec: Spec) -> None:
+        self.document = document
+        self.spec = spec
+        self.problems: list[SpecError] = []
+        self.own_ports = [name for name in spec.ports if "." not in name]
+        self.function_ports = {f"{name}.{side}": name for name in spec.functions for side in (0, 1)}
+        self.ends = [*TESTER_ENDS, *self.own_ports]
+        self.in_chain: dict[str, str] = {}
+        """Which chain an end or function was first seen in."""
+        self.in_bridge: dict[str, str] = {}
+
+    def problem(self, position: Position, message: str) -> None:
+        self.problems.append(SpecError(self.document.path, position, message))
+
+    def at_key(self, location: Location, message: str) -> None:
+        self.problem(self.document.key(location), message)
+
+    def at(self, location: Location, message: str) -> None:
+        self.problem(self.document.value(location), message)
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    def names(self) -> None:
+        spec = self.spec
+        used: dict[str, str] = {}
+        named: list[tuple[Location, str, str]] = [
+            (("functions", name), replica_name(name, number), "a function" if number == 1 else f"a replica of {name}")
+            for name, function in spec.functions.items()
+            for number in function.replicas
+        ]
+        named += [(("ports", name), name, "a port") for name in self.own_ports]
+        named += [(("chains", name), name, "a chain") for name in spec.chains]
+        named += [(("bridges", name), name, "a bridge") for name in spec.bridges]
+        for location, name, what in named:
+            if name in RESERVED_NAMES and location[0] in ("functions", "ports"):
+                self.at_key(
+                    location,
+                    f"the name {name!r} is Tailrace's own ({RESERVED_NAMES[name]}); "
+                    f"expected another name for the {location[0][:-1] if isinstance(location[0], str) else ''}",
+                )
+            elif name in used:
+                self.at_key(location, f"the name {name!r} is used twice ({used[name]} has it); expected each name once")
+            used.setdefault(name, what)
+
+    def ports(self) -> None:
+        devices: dict[str, str] = {}
+        paths: dict[str, str] = {}
+        for name, port in self.spec.ports.items():
+            if "." in name and name not in TESTER_ENDS and name not in self.function_ports:
+                known = ", ".join([*TESTER_ENDS, *self.function_ports])
+                self.at_key(
+                    ("ports", name),
+                    f"{name!r} is a port of a function that is missing; expected one of {known}"
+                    + _near(name, self.function_ports),
+                )
+            if "." in name and port.device is not None:
+                self.at_key(("ports", name), f"{name!r} is a guest's port; expected a device under a name of its own")
+            if port.device is not None:
+                uri = port.device.uri
+                if uri in devices:
+                    self.at_key(
+                        ("ports", name), f"{uri} is the port {devices[uri]!r} already; expected each device once"
+                    )
+                devices.setdefault(uri, name)
+            if port.path is not None:
+                function = self.function_ports.get(name)
+                if function is not None and len(self.spec.functions[function].replicas) > 1:
+                    self.at(("ports", name, "path"), f"{function!r} has several replicas; expected no path of its own")
+                if port.path in paths:
+                    self.at(
+                        ("ports", name, "path"),
+                        f"{port.path} is the socket of {paths[port.path]!r}; expected each path once",
+                    )
+                paths.setdefault(port.path, name)
+            if function_of(self, name) == "skeleton" and (port.path is not None or port.mode == "client"):
+                self.at_key(
+                    ("ports", name), f"{name!r} is a function's that Tailrace starts; expected queues, offloads or rate"
+                )
+
+    # --- chains ----------------------------------------------------------------------------------------------------
+
+    def _path_location(self, chain: str, index: int) -> Location:
+        long = ("chains", chain, "path", index)
+        return long if long in self.document.values else ("chains", chain, index)
+
+    def chains(self) -> None:
+        everything: dict[str, str] = {}
+        """For each end and function: the chain that takes every frame of it."""
+        for name, chain in self.spec.chains.items():
+            seen: set[str] = set()
+            for index, hop in enumerate(chain.path):
+                text = self._canonical(str(hop))
+                if not self._hop(name, chain, index) or not text:
+                    continue
+                position = self.document.value(self._path_location(name, index))
+                if text in seen:
+                    self.problem(
+                        position,
+                        f"{text!r} is used twice (first in the chain {name!r}); "
+                        "expected each end and function once in a chain",
+                    )
+                elif not chain.match and text in everything:
+                    self.problem(
+                        position,
+                        f"{text!r} is used twice (first in the chain {everything[text]!r}), and both chains take every "
+                        f"frame of it; expected each end and function in one place, or a `match:` for {name!r}",
+                    )
+                if not chain.match:
+                    everything.setdefault(text, name)
+                seen.add(text)
+                self.in_chain.setdefault(text, name)
+        if not self.spec.chains and not self.spec.bridges:
+            if "chains" in (self.document.data or {}):
+                self.at_key(
+                    ("chains",),
+                    "there is no chain; expected at least one, such as `voice: [tester.a, first, tester.b]`",
+                )
+            else:
+                self.at((), "the spec lacks 'chains'; expected the key `chains:` (or `bridges:`)")
+
+    def _canonical(self, text: str) -> str:
+        """A device that has a port of its own is that port, however it is written."""
+        return self.spec.device_port(text) or text
+
+    def _hop(self, name: str, chain: Chain, index: int) -> bool:
+        """Whether what stands at one place of a chain may stand there."""
+        hop = chain.path[index]
+        position = self.document.value(self._path_location(name, index))
+        at_end = index in (0, len(chain.path) - 1)
+        is_end = hop.device is not None or hop.name in self.ends
+        known = ", ".join(self.spec.functions) or "none is defined"
+        if at_end and not is_end:
+            own = f", a port ({', '.join(self.own_ports)})" if self.own_ports else ""
+            self.problem(
+                position,
+                f"{str(hop)!r} cannot be a chain's end; expected tester.a, tester.b{own} "
+                f"or a device such as {{if: veth0}}{_near(str(hop), self.own_ports)}",
+            )
+            return False
+        if not at_end and is_end:
+            self.problem(
+                position, f"{str(hop)!r} is an end and stands inside the chain; expected a function here ({known})"
+            )
+            return False
+        if not is_end and hop.name not in self.spec.functions:
+            self.problem(
+                position,
+                f"the chain {name!r} goes through {hop.name!r}, which is missing; "
+                f"expected a function ({known}){_near(hop.name or '', self.spec.functions)}",
+            )
+            return False
+        return True
+
+    # --- bridges and mirrors ---------------------------------------------------------------------------------------
+
+    def bridges(self) -> None:
+        for name, bridge in self.spec.bridges.items():
+            listed = list(bridge.ports)
+            for port in listed:
+                long = ("bridges", name, "ports", port)
+                location: Location = long if long in self.document.values else ("bridges", name, listed.index(port))
+                if location not in self.document.values:
+                    location = ("bridges", name, "ports", listed.index(port))
+                function = self.function_ports.get(port)
+                if port not in self.ends and function is None:
+                    known = ", ".join([*self.ends, *self.function_ports])
+                    near = _near(port, [*self.ends, *self.function_ports])
+                    self.at_key(location, f"{port!r} is no port; expected one of {known}{near}")
+                elif port in self.in_bridge:
+                    self.at_key(
+                        location,
+                        f"{port!r} is in the bridge {self.in_bridge[port]!r}; expected each port in one bridge",
+                    )
+                elif (function or port) in self.in_chain:
+                    self.at_key(
+                        location,
+                        f"{function or port!r} is in the chain {self.in_chain[function or port]!r} and cannot be "
+                        "in a bridge too; expected a chain or a bridge",
+                    )
+                elif function is not None and len(self.spec.functions[function].replicas) > 1:
+                    self.at_key(
+                        location, f"{function!r} has several replicas, which only a chain shares out; expected one"
+                    )
+                self.in_bridge.setdefault(port, name)
+
+    def mirrors(self) -> None:
+        taken: dict[str, str] = {}
+        for name, mirror in self.spec.mirrors.items():
+            at: Location = ("mirrors", name)
+            ports = [*self.ends, *self.function_ports]
+            if mirror.port is not None and mirror.port not in ports:
+                self.at(
+                    (*at, "port"),
+                    f"{mirror.port!r} is no port; expected one of {', '.join(ports)}{_near(mirror.port, ports)}",
+                )
+            if mirror.chain is not None and mirror.chain not in self.spec.chains:
+                self.at(
+                    (*at, "chain"),
+                    f"{mirror.chain!r} is no chain; expected one of {', '.join(self.spec.chains)}"
+                    + _near(mirror.chain, self.spec.chains),
+                )
+            where = None
+            if mirror.to in self.in_chain:
+                where = f"in the chain {self.in_chain[mirror.to]!r}"
+            elif mirror.to in self.in_bridge:
+                where = f"in the bridge {self.in_bridge[mirror.to]!r}"
+            elif mirror.to not in self.ends:
+                where = "no port of its own"
+            if where is not None:
+                self.at((*at, "to"), f"{mirror.to!r} is {where}; expected a port that carries nothing but the copies")
+            taken.setdefault(mirror.to, name)
+
+    # --- the rest --------------------------------------------------------------------------------------------------
+
+    def pins(self) -> None:
+        fabric = self.spec.fabric
+        workers = len(fabric.cores) if fabric.cores else fabric.workers or 1
+        for key, worker in fabric.pins.items():
+            at: Location = ("fabric", "pins", key)
+            port, _, number = key.partition("/")
+            if port not in self.ends and port not in self.function_ports:
+                self.at_key(at, f"{key!r} is no queue of a port; expected PORT/NUMBER, such as tester.a/0")
+            elif not number.isdigit() or int(number) >= self.queues(port):
+                self.at_key(at, f"{port!r} has {self.queues(port)} queue(s); expected PORT/NUMBER from {port}/0")
+            if not 0 <= worker < workers:
+                self.at(
+                    at, f"{worker} is no worker; expected a number from 0 to {workers - 1} (`workers:` says how many)"
+                )
+
+    def queues(self, port: str) -> int:
+        return self.spec.ports[port].queues if port in self.spec.ports else 1
+
+    def tests(self) -> None:
+        if self.spec.tests and self.spec.tester_chain() is None:
+            self.at_key(("tests", 0), "nothing to measure: no chain runs from tester.a to tester.b; expected one")
+
+
+def function_of(check: _Check, port: str) -> str | None:
+    """The kind of the function that a port belongs to."""
+    name = check.function_ports.get(port)
+    return check.spec.functions[name].kind if name is not None else None

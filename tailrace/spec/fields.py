@@ -1,0 +1,99 @@
+"""What every model of the spec is made of: strictness, short forms, quantities and names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema
+
+from tailrace.spec import units
+
+
+class Model(BaseModel):
+    """Takes no key that it does not know, and never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class ShortSchema:
+    """Tells a model's JSON schema of its short form."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [self.schema, dict(handler(core))]}
+
+
+class OneOrMany:
+    """Tells a list's JSON schema that its only item may stand without the list."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = dict(handler(core))
+        return {"anyOf": [schema["items"], schema]}
+
+
+def short(wanted: type | tuple[type, ...], expand: Callable[[Any], Any]) -> BeforeValidator:
+    """A short form: where a value is of a wanted type, `expand` makes the long form of it."""
+    return BeforeValidator(lambda value: expand(value) if isinstance(value, wanted) else value)
+
+
+def text_schema(pattern: str, example: str) -> WithJsonSchema:
+    """The JSON schema of a quantity that is written as text."""
+    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(lambda value: units.parse_duration(value)),
+    PlainSerializer(units.show_duration),
+    text_schema(units.DURATION_PATTERN, "60s"),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(lambda value: units.parse_size(value)),
+    PlainSerializer(units.show_size),
+    text_schema(units.SIZE_PATTERN, "256MiB"),
+]
+Rate = Annotated[
+    units.Rate,
+    BeforeValidator(lambda value: units.parse_rate(value)),
+    PlainSerializer(str),
+    text_schema(units.RATE_PATTERN, "90%"),
+]
+BitRate = Annotated[
+    int,
+    BeforeValidator(lambda value: units.parse_bit_rate(value)),
+    PlainSerializer(units.show_bit_rate),
+    text_schema(units.BIT_RATE_PATTERN, "1Gbps"),
+]
+PacketRate = Annotated[
+    int,
+    BeforeValidator(lambda value: units.parse_packet_rate(value)),
+    PlainSerializer(units.show_packet_rate),
+    text_schema(units.PACKET_RATE_PATTERN, "1Mpps"),
+]
+
+NAME = r"[a-z][a-z0-9-]{0,23}"
+Name = Annotated[
+    str,
+    Field(pattern=rf"^{NAME}$", description="small letters, digits and hyphens; 24 at most"),
+]
+#: A port has a name of its own, or is one of the two of a function or of the tester.
+PortName = Annotated[
+    str,
+    Field(
+        pattern=rf"^({NAME}(\.[01])?|tester\.[ab])$",
+        description="a name under `ports`, tester.a, tester.b, or FUNCTION.0 or FUNCTION.1",
+    ),
+]

@@ -1,0 +1,252 @@
+"""Where packets enter and leave: devices, guests' sockets, and what a port may carry; bridges and mirrors of ports."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+
+from tailrace.spec import units
+from tailrace.spec.fields import BitRate, Duration, Model, Name, PacketRate, PortName, ShortSchema, short
+
+MOST_QUEUES = 16
+MOST_VLAN = 4094
+#: The longest path of a Unix socket (unix(7): 108 bytes with the terminating zero).
+LONGEST_SOCKET = 107
+INTERFACE_NAME = "expected 1 to 15 characters without '/', ',' or white space, such as veth0"
+
+
+def is_interface_name(text: str) -> bool:
+    """Whether Linux could have an interface of this name, and DPDK, which reads a comma as a separator, open it."""
+    return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/,\s\x00-\x1f\x7f]", text)
+
+
+class Device(Model):
+    """A port outside: exactly one of these."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    interface: str | None = Field(
+        None,
+        alias="if",
+        json_schema_extra={"minLength": 1, "maxLength": 15},
+        description="a Linux interface, its name without '/', ',' or white space",
+    )
+    pci: str | None = Field(
+        None, pattern=r"^[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$", description="a PCI address"
+    )
+    vdev: str | None = Field(None, min_length=1, description="arguments of a DPDK virtual device")
+    tap: str | None = Field(None, min_length=1, description="a TAP interface, which is made under this name")
+    xdp: str | None = Field(None, min_length=1, description="a Linux interface, by AF_XDP")
+    memif: str | None = Field(None, min_length=1, description="a memif socket: PATH, or PATH,role=client")
+    pcap: str | None = Field(None, min_length=1, description="capture files: IN, or IN,OUT")
+
+    @field_validator("interface", "tap", "xdp")
+    @classmethod
+    def _an_interface_name(cls, value: str | None) -> str | None:
+        if value is not None and not is_interface_name(value):
+            raise ValueError(f"{value!r} is no interface's name; {INTERFACE_NAME}")
+        return value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Device:
+        if len(self._given()) != 1:
+            raise ValueError(f"a device end names exactly one device; expected one of {', '.join(DEVICE_KEYS)}")
+        return self
+
+    def _given(self) -> dict[str, str]:
+        values = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
+        return {key: value for key, value in values.items() if value is not None}
+
+    @property
+    def uri(self) -> str:
+        """As every part of Tailrace writes it: if:veth0, pci:0000:01:00.0, vdev:net_..."""
+        ((scheme, rest),) = self._given().items()
+        return f"{scheme}:{rest}"
+
+
+DEVICE_KEYS = tuple(field.alias or name for name, field in Device.model_fields.items())
+Queues = Annotated[int, Field(ge=1, le=MOST_QUEUES)]
+
+
+class PortRate(Model):
+    """What a port may take of the switch, counted in each direction on its own."""
+
+    max: BitRate | None = Field(None, description="most bits a second, on layer 2 with FCS: 1Gbps")
+    packets: PacketRate | None = Field(None, description="most packets a second: 500kpps")
+    share: int = Field(1, ge=1, le=1000, description="its part where ports compete for a worker, beside the others'")
+
+
+class Socket(Model):
+    """Who may connect to a guest's socket."""
+
+    mode: str | None = Field(None, pattern=r"^0?[0-7]{3}$", description="as chmod(1) takes it: '0660'")
+    group: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$", description="a group's name: kvm")
+
+
+class Port(Model):
+    """A port of its own, on a device or for a guest that attaches by itself; or what a function's port may carry."""
+
+    device: Device | None = Field(None, description="what it is on; otherwise a guest attaches to it by vhost-user")
+    path: str | None = Field(None, description="the guest's socket; in Tailrace's own folder unless given")
+    mode: Literal["server", "client"] = Field(
+        "server", description="server: the switch listens at the socket; client: it keeps connecting to it"
+    )
+    queues: Queues = Field(1, description="pairs of queues, one for each CPU of a guest at the best")
+    socket: Socket = Field(default_factory=Socket, description="who may connect")
+    offloads: bool = Field(True, description="whether checksum and segmentation may be left to the receiver")
+    rate: Annotated[
+        PortRate,
+        short(str, lambda value: {"max": value}),
+        ShortSchema({"type": "string", "pattern": units.BIT_RATE_PATTERN, "description": "max"}),
+    ] = Field(default_factory=PortRate, description="limits and share")
+
+    @field_validator("path")
+    @classmethod
+    def _a_path(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not value.startswith("/"):
+            raise ValueError(f"{value!r} is no whole path; expected one from the root, such as /run/vm1.sock")
+        length = len(value.encode())
+        if length > LONGEST_SOCKET:
+            raise ValueError(f"{length} bytes are too long for a socket's path; expected at most {LONGEST_SOCKET}")
+        return value
+
+    @model_validator(mode="after")
+    def _guest_or_device(self) -> Port:
+        if self.device is not None:
+            of_a_guest = [
+                name for name in ("path", "mode", "socket", "offloads") if getattr(self, name) != _GUEST[name]
+            ]
+            if of_a_guest:
+                raise ValueError(f"a port on a device has no {of_a_guest[0]}; expected device, queues or rate")
+        elif self.mode == "client" and self.path is None:
+            raise ValueError("a port in client mode connects to the guest's own socket; expected its path")
+        return self
+
+
+_GUEST: dict[str, Any] = {"path": None, "mode": "server", "socket": Socket(), "offloads": True}
+
+
+def expand_port(value: Any) -> Any:
+    """{if: veth0, rate: 1Gbps} is {device: {if: veth0}, rate: 1Gbps}; nothing is a guest's port with all defaults."""
+    if value is None:
+        return {}
+    if isinstance(value, dict) and set(value) & set(DEVICE_KEYS) and "device" not in value:
+        inner = {key: value[key] for key in value if key in DEVICE_KEYS}
+        return {"device": inner, **{key: value[key] for key in value if key not in DEVICE_KEYS}}
+    return value
+
+
+_DEVICE_PROPERTIES = {key: {"type": "string", "minLength": 1} for key in DEVICE_KEYS}
+DEVICE_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "a device outside: a Linux interface, a PCI device, a DPDK virtual device, …, and its queues",
+    "properties": {**_DEVICE_PROPERTIES, "queues": {"type": "integer", "minimum": 1, "maximum": MOST_QUEUES}},
+    "additionalProperties": False,
+    "minProperties": 1,
+    "maxProperties": 2,
+}
+SHORT_PORT: dict[str, Any] = {
+    "anyOf": [
+        {"type": "null", "description": "a guest's port, with all defaults"},
+        {
+            "type": "object",
+            "description": "a port on a device",
+            "properties": {**DEVICE_SCHEMA["properties"], "rate": True},
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+    ]
+}
+ShortPort = Annotated[Port, BeforeValidator(expand_port), ShortSchema(SHORT_PORT)]
+
+
+def _vlan(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_VLAN:
+        raise ValueError(f"{units.shown(value)} is no VLAN; expected a number from 1 to {MOST_VLAN}")
+    return value
+
+
+Vlan = Annotated[int, BeforeValidator(_vlan), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_VLAN})]
+
+
+class Member(Model):
+    """A port on a bridge: frames go as they come, or it is in one VLAN untagged, or in several tagged."""
+
+    access: Vlan | None = Field(None, description="its only VLAN; the port itself sees no tag")
+    trunk: list[Vlan] | None = Field(None, min_length=1, description="its VLANs, tagged")
+    native: Vlan | None = Field(None, description="of a trunk: the VLAN of untagged frames")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Member:
+        if self.access is not None and (self.trunk is not None or self.native is not None):
+            raise ValueError("a port is in one VLAN or carries several; expected access, or trunk (and native)")
+        if self.native is not None and self.trunk is None:
+            raise ValueError("a native VLAN is one of a trunk; expected trunk beside it, or access")
+        return self
+
+
+def _expand_members(value: Any) -> Any:
+    if isinstance(value, list):
+        for index, name in enumerate(value):
+            if not isinstance(name, str):
+                raise ValueError(f"{units.shown(name)} is no port's name; expected names, such as [tester.a, fw.0]")
+            if name in value[:index]:
+                raise ValueError(f"{name!r} is listed twice; expected each port once")
+        return {name: {} for name in value}
+    if isinstance(value, dict):
+        return {name: {} if member is None else member for name, member in value.items()}
+    return value
+
+
+_NAMES = {"type": "array", "minItems": 2, "items": {"type": "string"}, "description": "the ports, without VLANs"}
+
+
+class Bridge(Model):
+    """Ports between which frames go by learned MAC address."""
+
+    ports: Annotated[dict[PortName, Member], BeforeValidator(_expand_members), ShortSchema(_NAMES)] = Field(
+        description="its ports, each with its VLANs"
+    )
+    ageing: Duration = Field(300.0, validate_default=False, description="a MAC address is forgotten after this time")
+    macs: int = Field(4096, ge=1, le=1 << 20, description="most MAC addresses that it learns")
+    flood: PacketRate = Field(
+        10_000, validate_default=False, description="most flooded packets a second: broadcast and unknown addresses"
+    )
+
+    @field_validator("ports")
+    @classmethod
+    def _has_ports(cls, value: dict[str, Member]) -> dict[str, Member]:
+        if len(value) < 2:
+            raise ValueError("a bridge joins ports; expected at least two")
+        return value
+
+    @field_validator("ageing")
+    @classmethod
+    def _ageing_in_range(cls, value: float) -> float:
+        if not 1 <= value <= 24 * 3600:
+            raise ValueError(f"{units.show_duration(value)} is out of range; expected from 1s to 24h")
+        return value
+
+
+ShortBridge = Annotated[Bridge, short(list, lambda value: {"ports": value}), ShortSchema(_NAMES)]
+
+
+class Mirror(Model):
+    """A copy of what a port or a chain carries, to another port."""
+
+    port: PortName | None = Field(None, description="whose packets")
+    chain: Name | None = Field(None, description="or of which chain")
+    direction: Literal["in", "out", "both"] = Field("both", description="in: received from it; out: sent to it")
+    to: PortName = Field(description="the port that gets the copies; it carries nothing else")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Mirror:
+        if (self.port is None) == (self.chain is None):
+            raise ValueError("a mirror copies one thing; expected port or chain")
+        if self.port == self.to:
+            raise ValueError(f"{self.to!r} would get its own packets; expected another port in `to`")
+        return self

@@ -1,0 +1,165 @@
+"""What is up, as plain data: the record's processes, and what the switch says of ports, chains, bridges and flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tailrace.control import UNKNOWN, Control, ControlError
+from tailrace.errors import Failure
+from tailrace.fabric.base import PortState
+from tailrace.fabric.config import function_name
+from tailrace.fabric.tailrace import port_states
+from tailrace.host.state import Process, State, peek
+from tailrace.page import Page
+from tailrace.planned import identity_of
+from tailrace.vnf.sandbox import program_in
+
+_METHOD_MISSING = -32601
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """What is up; looks only. Raises Failure if the record is damaged."""
+    nothing: dict[str, Any] = {
+        "state": "down",
+        "folder": str(folder),
+        "processes": [],
+        "ports": [],
+        "chains": [],
+        "functions": [],
+        "bridges": [],
+    }
+    if not (folder / "state.json").exists():
+        return nothing
+    record = peek(folder)
+    if not record.things:
+        return nothing
+    state = State(folder, record)
+    processes = [_process(process) for process in state.processes()]
+    switch = _switch(state)
+    ports = switch["ports"] if switch else None
+    whole = record.complete and all(process["alive"] for process in processes) and ports is not None
+    whole = whole and all(port["state"] in ("up", "waiting") for port in ports or [])
+    word = "up" if whole else "broken"
+    if record.purpose == "run":
+        word = "run" if record.owner is not None and record.owner.alive() else "broken"
+    placement = record.plan.get("placement", {})
+    return {
+        "state": word,
+        "folder": str(folder),
+        "spec": record.spec,
+        "plan": identity_of(record.plan),
+        "version": switch["version"] if switch else None,
+        "owner": record.owner.pid if record.owner and record.purpose == "run" else None,
+        "oversubscribed": placement.get("oversubscribed"),
+        "placement": placement,
+        "processes": processes,
+        "ports": ports or [],
+        "chains": [_chain(chain, switch) for chain in record.plan.get("chains", [])],
+        "functions": _functions(record.plan, switch),
+        "bridges": switch["bridges"] if switch else [],
+        "workers": switch["workers"] if switch else [],
+    }
+
+
+def _process(process: Process) -> dict[str, Any]:
+    alive = process.id.alive()
+    inner = program_in(process) if alive and process.program == "bwrap" else None
+    return {
+        "name": process.name,
+        "function": function_name(process.name) if process.program == "bwrap" else None,
+        "pid": inner or process.pid,
+        "sandbox_pid": process.pid if process.program == "bwrap" else None,
+        "alive": alive,
+    }
+
+
+def _chain(chain: dict[str, Any], switch: dict[str, Any] | None) -> dict[str, Any]:
+    through = chain.get("through", [])
+    ends = [chain.get("start"), chain.get("end")]
+    return {
+        "name": chain["name"],
+        "from": ends[0],
+        "through": through,
+        "to": ends[1],
+        "match": chain.get("match", []),
+        "priority": chain.get("priority", 0),
+        "ports": [ends[0], *(f"{name}.{side}" for name in through for side in (0, 1)), ends[1]],
+        "functions": through,
+        "hops": switch["hops"].get(chain["name"], []) if switch else [],
+    }
+
+
+def _functions(plan: dict[str, Any], switch: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Each function with its replicas, and how many flows a draining one still has."""
+    said = {each["name"]: each for each in (switch["functions"] if switch else [])}
+    found: dict[str, dict[str, Any]] = {}
+    for each in plan.get("functions", []):
+        name = each.get("function", each["name"])
+        function = found.setdefault(name, {"name": name, "kind": each["kind"], "replicas": []})
+        replicas = said.get(name, {}).get("replicas", {})
+        of_switch = replicas.get(each["name"], {}) if isinstance(replicas, dict) else _named(replicas, each["name"])
+        function["replicas"].append(
+            {"name": each["name"], "state": each.get("state", "active"), "flows": of_switch.get("flows")}
+        )
+    return list(found.values())
+
+
+def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next((each for each in entries if each.get("name") == name), {})
+
+
+def _switch(state: State) -> dict[str, Any] | None:
+    """What the running switch says; None if it does not answer."""
+
+    def entry(port: PortState) -> dict[str, Any]:
+        return {
+            "name": port.name,
+            "state": port.state,
+            "reason": port.reason,
+            "received_packets": port.counters.get("received_packets", 0),
+            "sent_packets": port.counters.get("sent_packets", 0),
+            "drops": port.drops,
+        }
+
+    try:
+        control = Control(state.control, timeout=2.0)
+    except Failure:
+        return None
+    try:
+        page = Page(state.page)
+        try:
+            return {
+                "ports": [entry(port) for port in port_states(control, page)],
+                "hops": hops(page),
+                "version": _asked(control, "config.get", {}).get("version"),
+                "bridges": _asked(control, "bridge.list", []),
+                "functions": _asked(control, "function.list", []),
+                "workers": _asked(control, "worker.list", []),
+            }
+        finally:
+            page.close()
+    except Failure:
+        return None
+    finally:
+        control.close()
+
+
+def _asked(control: Control, method: str, otherwise: Any) -> Any:
+    """The answer of a method that another version of the switch may lack."""
+    try:
+        return control.call(method)
+    except ControlError as error:
+        if error.code in (_METHOD_MISSING, UNKNOWN):
+            return otherwise
+        raise
+
+
+def hops(page: Page) -> dict[str, list[dict[str, int]]]:
+    """The counters of each chain's hops, in order."""
+    found: dict[str, dict[int, dict[str, int]]] = {}
+    for slot in page.slots():
+        chain, _, number = slot.name.rpartition("/")
+        if slot.kind == "hop" and number.isdigit():
+            found.setdefault(chain, {})[int(number)] = slot.counters
+    return {chain: [numbered[number] for number in sorted(numbered)] for chain, numbered in found.items()}

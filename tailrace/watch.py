@@ -1,0 +1,143 @@
+"""The counter page over time: snapshots, and rates between two of them. Reading it costs the switch nothing.
+
+A snapshot is what all slots held within some microseconds; the slot's generation tells a counter that was begun anew
+from one that went on. `Watcher` follows the switch of one state folder through its ends and new beginnings.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tailrace.control import Control
+from tailrace.errors import Failure
+from tailrace.fabric.tailrace import SWITCH
+from tailrace.host.process import ProcessId
+from tailrace.host.state import Process, State, peek
+from tailrace.page import Page, Slot
+
+Key = tuple[str, str, int]
+"""Kind, name and generation of a slot."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All counters at one moment."""
+
+    time: float
+    """Of the monotonic clock, in seconds."""
+    slots: dict[Key, dict[str, int]]
+    facts: Facts
+
+    def of(self, kind: str) -> dict[str, dict[str, int]]:
+        """The counters of every slot of a kind, by name."""
+        return {key[1]: counters for key, counters in self.slots.items() if key[0] == kind}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What does not stand on the page: asked of the switch and of the record now and then."""
+
+    chains: dict[str, list[str]] = field(default_factory=dict)
+    """Each chain's places: from, functions, to."""
+    ports: dict[str, str] = field(default_factory=dict)
+    """Each port's state."""
+    workers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """core, idle policy, tsc_hz of each."""
+    version: int | None = None
+    spec: str = ""
+
+
+def rates(before: Snapshot, now: Snapshot) -> dict[Key, dict[str, float]]:
+    """Each counter's growth for each second; a slot that was not there before has grown from nothing."""
+    seconds = max(now.time - before.time, 1e-9)
+    found = {}
+    for key, counters in now.slots.items():
+        old = before.slots.get(key, {})
+        found[key] = {name: max(value - old.get(name, 0), 0) / seconds for name, value in counters.items()}
+    return found
+
+
+class Watcher:
+    """Takes snapshots of the switch of a state folder, for as long as there is one."""
+
+    def __init__(self, folder: Path, facts_every: float = 2.0) -> None:
+        self.folder = folder
+        self._facts_every = facts_every
+        self._page: Page | None = None
+        self._process: ProcessId | None = None
+        self._facts = Facts()
+        self._asked = float("-inf")
+
+    def snapshot(self) -> Snapshot | None:
+        """The counters now; None while no switch is up."""
+        if self._process is None or not self._process.alive():
+            self.close()
+            if not self._open():
+                return None
+        if time.monotonic() - self._asked > self._facts_every:
+            self._facts = self._ask()
+            self._asked = time.monotonic()
+        page = self._page
+        if page is None:
+            return None
+        slots = page.slots()
+        return Snapshot(time.monotonic(), {_key(slot): slot.counters for slot in slots}, self._facts)
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.close()
+        self._page, self._process, self._asked = None, None, float("-inf")
+
+    def _open(self) -> bool:
+        process = self._switch()
+        if process is None or not process.id.alive():
+            return False
+        try:
+            self._page = Page(State(self.folder, peek(self.folder)).page)
+        except Failure:
+            return False
+        self._process = process.id
+        return True
+
+    def _switch(self) -> Process | None:
+        if not (self.folder / "state.json").exists():
+            return None
+        try:
+            record = peek(self.folder)
+        except Failure:
+            return None
+        state = State(self.folder, record)
+        return next((process for process in state.processes() if process.name == SWITCH), None)
+
+    def _ask(self) -> Facts:
+        """What the record and the switch say; what cannot be asked stays unknown."""
+        try:
+            record = peek(self.folder)
+        except Failure:
+            return self._facts
+        chains = {
+            chain["name"]: [chain["start"], *chain["through"], chain["end"]]
+            for chain in record.plan.get("chains", [])
+            if "start" in chain
+        }
+        ports: dict[str, str] = {}
+        workers: dict[str, dict[str, Any]] = {}
+        version = None
+        try:
+            control = Control(State(self.folder, record).control, timeout=1.0)
+            try:
+                ports = {port["name"]: port["state"] for port in control.call("port.list")}
+                workers = {worker["name"]: worker for worker in control.call("worker.list")}
+                version = control.call("config.get")["version"]
+            finally:
+                control.close()
+        except (Failure, KeyError):
+            pass
+        return Facts(chains, ports, workers, version, record.spec)
+
+
+def _key(slot: Slot) -> Key:
+    return slot.kind, slot.name, slot.generation

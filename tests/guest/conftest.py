@@ -1,0 +1,75 @@
+"""What tests with virtual machines share: how fast machines can be had here, their images, a switch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machine import IMAGES, Hardware, Machine, MachineError
+from running_switch import RunningSwitch
+
+BOOT_LIMIT = 10
+"""Seconds for a machine to boot with KVM: where KVM works it takes one; elsewhere stock kernels fail or hang."""
+
+_accelerator = pytest.StashKey[str]()
+
+
+def _boots_with_kvm(folder: Path) -> str:
+    """Empty, or why not."""
+    if not Path("/dev/kvm").exists():
+        return "no /dev/kvm"
+    try:
+        with Machine(folder, "probe", Hardware(), accelerator="kvm") as probe:
+            probe.wait_ready(BOOT_LIMIT)
+    except MachineError as error:
+        lines = str(error).splitlines()
+        return f"{lines[0]}; {lines[-1]}"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def accelerator(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> str:
+    """`kvm` if a machine boots with it here, else `tcg`, which is emulation.  Kept until the host boots again."""
+    if not (IMAGES / "cloud/vmlinuz").exists():
+        pytest.skip("no images of virtual machines: scripts/setup guest")
+    kept = IMAGES / "kvm.json"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    try:
+        answer: dict[str, str] = json.loads(kept.read_text())
+    except (OSError, ValueError):
+        answer = {}
+    if answer.get("boot") != boot:
+        answer = {"boot": boot, "why_not": _boots_with_kvm(tmp_path_factory.mktemp("kvm"))}
+        kept.write_text(json.dumps(answer))
+    pytestconfig.stash[_accelerator] = f"emulated (tcg), because KVM does not run them here: {answer['why_not']}"
+    if not answer["why_not"]:
+        pytestconfig.stash[_accelerator] = "run by KVM"
+    return "tcg" if answer["why_not"] else "kvm"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    said = config.stash.get(_accelerator, None)
+    if said:
+        terminalreporter.line(f"virtual machines were {said}")
+
+
+@pytest.fixture
+def switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
+    """A switch that leaves room for the machines, and the last CPU to the tester."""
+    core = str(min(os.sched_getaffinity(0)))
+    options: list[str | Path] = [
+        "--idle",
+        "sleep",
+        "--cores",
+        core,
+        "--config",
+        tmp_path / "config",
+        "--keep",
+        "net_raw,net_admin",
+    ]
+    running = RunningSwitch(binaries / "switch/tailrace-switch", tmp_path, *options)
+    yield running
+    assert running.end() == 0

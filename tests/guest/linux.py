@@ -1,0 +1,104 @@
+"""What a Linux system in a virtual machine does with its NICs: addresses, ping, iperf3, what its driver negotiated."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from machine import Machine
+
+FEATURES = {
+    "csum": 0,
+    "guest_csum": 1,
+    "mtu": 3,
+    "guest_tso4": 7,
+    "host_tso4": 11,
+    "mrg_rxbuf": 15,
+    "mq": 22,
+    "indirect_desc": 28,
+    "event_idx": 29,
+    "version_1": 32,
+    "packed": 34,
+}
+"""Bits of the virtio specification, by QEMU's names for them."""
+
+ADDRESS = "198.18.7"
+
+
+def features(machine: Machine, interface: str = "eth0") -> set[str]:
+    """Those of FEATURES that the driver and the switch agreed on."""
+    bits = machine.run(f"cat /sys/class/net/{interface}/device/features").strip()
+    return {name for name, bit in FEATURES.items() if bits[bit] == "1"}
+
+
+def configure(machine: Machine, number: int, interface: str = "eth0", mtu: int = 1500) -> str:
+    """Bring an interface up; its address."""
+    address = f"{ADDRESS}.{number}"
+    machine.run(f"ip address add {address}/24 dev {interface}; ip link set {interface} mtu {mtu} up")
+    return address
+
+
+def ping(machine: Machine, address: str, count: int = 100, size: int = 56) -> None:
+    """Every request is answered once; without fragments."""
+    text = machine.run(f"ping -M do -i 0.005 -W 5 -c {count} -s {size} {address}")
+    sent, received = re.search(r"(\d+) packets transmitted, (\d+) received", text).groups()  # type: ignore[union-attr]
+    assert sent == received == str(count), text
+    assert "duplicates" not in text and "errors" not in text, text
+
+
+def counter(machine: Machine, name: str, interface: str = "eth0") -> int:
+    return int(machine.run(f"cat /sys/class/net/{interface}/statistics/{name}"))
+
+
+def full_sockets(machine: Machine) -> int:
+    """UDP datagrams that came in and found the socket's buffer full, since the machine came up (RFC 4113)."""
+    names, values = (line.split()[1:] for line in machine.run("grep ^Udp: /proc/net/snmp").splitlines())
+    return int(dict(zip(names, values, strict=True))["RcvbufErrors"])
+
+
+def iperf(client: Machine, server: Machine, address: str, *options: str, seconds: float = 2) -> dict[str, Any]:
+    """What iperf3's client says at the end, of traffic to a server that is started for it."""
+    listener = server.begin("iperf3 --server --one-off")
+    server.wait("netstat -ltn | grep -q :5201")
+    command = f"iperf3 --client {address} --time {seconds} --json {' '.join(options)}"
+    result: dict[str, Any] = json.loads(client.run(command, seconds + 60))
+    listener.wait()
+    assert "error" not in result, result["error"]
+    end: dict[str, Any] = result["end"]
+    return end
+
+
+def tcp(client: Machine, server: Machine, address: str, *options: str, seconds: float = 2) -> float:
+    """Bytes that arrived."""
+    arrived = float(iperf(client, server, address, *options, seconds=seconds)["sum_received"]["bytes"])
+    assert arrived > 1e6, f"only {arrived} bytes in {seconds} s"
+    return arrived
+
+
+def udp(client: Machine, server: Machine, address: str, rate: str = "10M", seconds: float = 2) -> None:
+    """What arrives is all but what the receiving kernel says that it had no room for in the socket."""
+    before = full_sockets(server)
+    total = iperf(client, server, address, "--udp", "--bitrate", rate, seconds=seconds)["sum"]
+    assert total["packets"] > 100
+    assert total["lost_packets"] <= full_sockets(server) - before, total
+
+
+def exchange(left: Machine, right: Machine, longest: int = 1472) -> None:
+    """ping of the shortest and the longest, TCP both ways, UDP: between the machines with addresses 1 and 2."""
+    address = f"{ADDRESS}.2"
+    ping(left, address, size=0)
+    ping(left, address, size=longest)
+    tcp(left, right, address)
+    tcp(left, right, address, "--reverse")
+    udp(left, right, address)
+
+
+def virtio_device(machine: Machine, interface: str = "eth0") -> str:
+    """virtio0, …"""
+    return Path(machine.run(f"readlink -f /sys/class/net/{interface}/device").strip()).name
+
+
+def pci_address(machine: Machine, interface: str = "eth0") -> str:
+    return Path(machine.run(f"readlink -f /sys/class/net/{interface}/device").strip()).parent.name

@@ -1,0 +1,99 @@
+"""A network namespace of a test's own, with veth pairs in it and raw sockets at their ends."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import select
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_ALL = 3  # ETH_P_ALL
+_numbers = itertools.count()
+
+
+class Network:
+    """Gone with all that is in it after end()."""
+
+    def __init__(self) -> None:
+        self.name = f"tailrace-test-{os.getpid()}-{next(_numbers)}"
+        subprocess.run(["ip", "netns", "add", self.name], check=True)
+        # Without IPv6 nothing but the test's own traffic is on the way.
+        self.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+        self.run("ip", "link", "set", "lo", "up")
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """Put before a command, so that it runs here."""
+        return ("ip", "netns", "exec", self.name)
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run([*self.within, *command], capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+        return done.stdout
+
+    def pair(self, one: str, other: str) -> None:
+        """Two ends of a cable, up."""
+        self.run("ip", "link", "add", "name", one, "type", "veth", "peer", "name", other)
+        for end in (one, other):
+            self.run("ip", "link", "set", end, "up")
+
+    def _here(self, act: Callable[[], socket.socket]) -> socket.socket:
+        """What `act` opens in this namespace; a thread enters it, and ends."""
+        opened: list[socket.socket] = []
+
+        def enter() -> None:
+            handle = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
+            if _LIBC.setns(handle, 0) == 0:
+                opened.append(act())
+            os.close(handle)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        return opened[0]
+
+    def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
+        return self._here(lambda: socket.socket(family, kind, protocol))
+
+    def end(self) -> None:
+        subprocess.run(["ip", "netns", "delete", self.name], check=False)
+
+
+class End:
+    """An interface's end: what a test sends and receives there, frame by frame."""
+
+    def __init__(self, network: Network, interface: str) -> None:
+        self._socket = network.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL))
+        self._socket.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)  # SO_RCVBUFFORCE
+        self._socket.bind((interface, _ALL))
+
+    def send(self, frame: bytes) -> None:
+        self._socket.send(frame)
+
+    def wait_received(self, count: int, seconds: float = 10) -> list[bytes]:
+        """The next `count` frames that came from elsewhere. Fails when they do not arrive in time."""
+        frames: list[bytes] = []
+        deadline = time.monotonic() + seconds
+        while len(frames) < count:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{len(frames)} of {count} frames arrived"
+            if select.select([self._socket], [], [], left)[0]:
+                frame, address = self._socket.recvfrom(65536)
+                if address[2] != socket.PACKET_OUTGOING:
+                    frames.append(frame)
+        return frames
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def statistics(network: Network, interface: str, name: str) -> int:
+    """A counter that the kernel keeps of an interface."""
+    return int(network.run("cat", str(Path("/sys/class/net") / interface / "statistics" / name)))

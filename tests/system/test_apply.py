@@ -1,0 +1,288 @@
+"""`tailrace plan`, `apply`, `rollback` and `drain` under traffic: a change is made whole or not at all, what it does
+not name loses nothing, and every frame is accounted for."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_node import Command, needs_a_node, pages, wait_until
+from running_tester import RunningTester, Trial, stream
+
+from tailrace.control import Control
+from tailrace.host.state import State, peek
+
+pytestmark = needs_a_node
+
+CHANGES = 3
+#: One chain that nobody touches, and one that is changed; each has two ports that the tester attaches to.
+BASE = """\
+ports: {c: , d: }
+functions: {first: skeleton, second: skeleton}
+chains:
+  kept: [tester.a, first, tester.b]
+  changed: [c, d]
+"""
+MORE = BASE.replace("[c, d]", "[c, second, d]")
+HEAVIER = MORE.replace("second: skeleton", "second: {kind: skeleton, memory: 300MiB}")
+ENDS = {"a": "tester.a", "b": "tester.b", "c": "c", "d": "d"}
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    before = pages()
+    command = Command(tailrace, tmp_path)
+    yield command
+    command("down")
+    wait_until(lambda: not command.leftovers())
+    assert pages() <= before
+
+
+class Traffic:
+    """Frames on both chains both ways until the block ends; then each stream's account."""
+
+    def __init__(self, binaries: Path, command: Command, folder: Path) -> None:
+        ports = {name: f"vhost:{command.state / 'sockets' / port}.sock" for name, port in ENDS.items()}
+        core = str(min(os.sched_getaffinity(0)))
+        self.tester = RunningTester(
+            binaries / "tester/tailrace-tester", folder, ports, "--core", core, "--memory", "256"
+        )
+        self.result: Trial = {}
+
+    def __enter__(self) -> Traffic:
+        # Another size for the other chain: the tester has buffers for one transmit ring of each size and direction.
+        streams = [
+            stream(f"{source}{target}", source, target, 2000, frames=[64 if target in "ab" else 128])
+            for source, target in ("ab", "ba", "cd", "dc")
+        ]
+        self.tester.start(streams, 3600, wait=1.0)
+        self.tester.wait_sent(500)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tester.call("trial.stop")
+        self.result = self.tester.wait_end()
+        assert self.tester.end() == 0
+
+    def more(self) -> None:
+        """Returns when each stream has sent frames that it had not sent before."""
+        status = self.tester.call("trial.status")
+        self.tester.wait_sent(max(each["sent"] for each in status["streams"]) + 500)
+
+    def account(self, *names: str) -> list[dict[str, Any]]:
+        found = [each for each in self.result["streams"] if each["name"] in names]
+        assert len(found) == len(names)
+        for each in found:
+            assert each["sent"] > 1000
+            assert each["received"] + each["lost"] == each["sent"], each
+            assert each["duplicate"] == each["foreign"] == each["out_of_sequence"] == 0, each
+        return found
+
+
+def version(command: Command) -> int:
+    return int(command.status()["version"])
+
+
+def processes(command: Command) -> set[str]:
+    return {process["name"] for process in command.status()["processes"] if process["alive"]}
+
+
+def planned(command: Command, spec: Path, status: int) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(command("plan", spec, "--json", status=status).stdout)
+    return document
+
+
+def test_plan_apply_and_rollback_say_what_they_do(command: Command) -> None:
+    base, more = command.spec(BASE, "base.yaml"), command.spec(MORE, "more.yaml")
+    nothing_up = command("plan", base, status=CHANGES)
+    assert "+ chain changed  c d" in nothing_up.stdout
+    assert "Nothing is up" in nothing_up.stdout
+    assert "nothing is up" in command("apply", base, status=2).stderr
+    assert not command.state.exists()
+
+    command("up", base)
+    assert planned(command, base, 0)["changes"] == []
+    assert "nothing has been applied" in command("rollback", status=2).stderr
+    proposal = planned(command, more, CHANGES)
+    assert [(each["change"], each["what"], each["name"]) for each in proposal["changes"]] == [
+        ("add", "process", "second"),
+        ("add", "function", "second"),
+        ("change", "chain", "changed"),
+    ]
+    shown = command("plan", more, status=CHANGES).stdout
+    assert "+ process second" in shown
+    assert "~ chain changed  through: none → second" in shown
+    assert "2 to add, 1 to change, 0 to remove." in shown
+    assert processes(command) == {"switch", "first"}, "a plan changes nothing"
+
+    before = version(command)
+    applied = command("apply", more)
+    assert "+ process second" in applied.stdout
+    assert "tailrace rollback" in applied.stdout
+    assert processes(command) == {"switch", "first", "second"}
+    assert version(command) > before
+    assert planned(command, more, 0)["changes"] == []
+    assert "nothing to change" in command("apply", more).stdout
+    assert "already up" in command("up", more).stdout
+
+    back = json.loads(command("rollback", "--json").stdout)
+    assert back["stop"] == ["second"]
+    assert processes(command) == {"switch", "first"}
+    assert planned(command, base, 0)["changes"] == []
+    command("rollback")
+    assert processes(command) == {"switch", "first", "second"}
+    assert planned(command, more, 0)["changes"] == []
+
+
+def test_what_a_change_does_not_name_loses_nothing(command: Command, binaries: Path, tmp_path: Path) -> None:
+    specs = {name: command.spec(text, f"{name}.yaml") for name, text in
+             (("base", BASE), ("more", MORE), ("heavier", HEAVIER))}  # fmt: skip
+    command("up", specs["base"])
+    with Traffic(binaries, command, tmp_path) as traffic:
+        for arguments in (
+            ("apply", specs["more"]),  # a function more
+            ("apply", specs["heavier"]),  # the function replaced by a new one
+            ("rollback",),  # and that undone
+            ("apply", specs["base"]),  # the function gone
+        ):
+            command(*arguments)
+            traffic.more()
+        assert processes(command) == {"switch", "first"}
+    for each in traffic.account("ab", "ba"):
+        assert each["lost"] == 0, each
+    # Of the chain that changed: what was in a function when it was left, a few rings at the most.
+    for each in traffic.account("cd", "dc"):
+        assert each["lost"] <= 3 * 512, each
+    assert not [port for port in command.status()["ports"] if port["name"].startswith("second")]
+
+
+def test_a_function_that_has_ended_is_replaced(command: Command) -> None:
+    spec = command.spec(MORE)
+    command("up", spec)
+    second = command.process("second")
+    assert second is not None
+    os.kill(second["pid"], signal.SIGKILL)
+    wait_until(lambda: command.process("second") is None)
+    assert "~ process second  it has ended" in command("plan", spec, status=CHANGES).stdout
+    command("apply", spec)
+    status = command.status()
+    assert status["state"] == "up"
+    assert {each["function"] for each in status["processes"]} == {None, "first", "second"}
+    assert planned(command, spec, 0)["changes"] == []
+
+
+def test_two_writers_cannot_interleave(command: Command) -> None:
+    base, more = command.spec(BASE, "base.yaml"), command.spec(MORE, "more.yaml")
+    command("up", base)
+    seen = planned(command, more, CHANGES)["version"]
+    control = Control(State(command.state, peek(command.state)).control)
+    won = control.call("config.apply", patch={"ports": {"tester.a": {"rate": {"max": 10**9}}}})["version"]
+    refused = command("apply", more, "--base", str(seen), status=2)
+    assert f"version {won} won" in refused.stderr
+    assert f"process {os.getpid()} of user {os.getuid()}" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert processes(command) == {"switch", "first"}
+    assert control.call("config.get")["version"] == won
+    control.close()
+    # Looked at again, the other's change shows, and is undone by who asks for the spec alone.
+    assert "~ port tester.a  rate.max: 1000000000 → none" in command("plan", more, status=CHANGES).stdout
+    command("apply", more, "--base", str(won))
+    assert planned(command, more, 0)["changes"] == []
+
+
+def test_refused_whole(command: Command, binaries: Path, tmp_path: Path) -> None:
+    base = command.spec(BASE, "base.yaml")
+    command("up", base)
+    before = command.status()
+    taken = command.spec(
+        MORE.replace("ports: {c: , d: }", "ports: {c: , d: , e: {path: /no/such/folder/e.sock}}"), "taken.yaml"
+    )
+    wrong = command.spec(MORE.replace("[c, second, d]", "[c, secnd, d]"), "wrong.yaml")
+    other = command.spec("fabric: {backpressure: 1ms}\n" + BASE, "other.yaml")
+    with Traffic(binaries, command, tmp_path) as traffic:
+        refused = command("apply", taken, status=2)
+        assert refused.stderr.count("\n") == 1
+        assert "e.sock" in refused.stderr
+        assert f"{wrong}:5:16: " in command("apply", wrong, status=2).stderr
+        assert "the running switch cannot change fabric.backpressure" in command("apply", other, status=2).stderr
+        traffic.more()
+        after = command.status()
+    assert [each["pid"] for each in after["processes"] if each["name"] != "tester"] == [
+        each["pid"] for each in before["processes"]
+    ]
+    assert [port["name"] for port in after["ports"]] == [port["name"] for port in before["ports"]]
+    assert planned(command, base, 0)["changes"] == []
+    for each in traffic.account("ab", "ba", "cd", "dc"):
+        assert each["lost"] == 0, each
+
+
+def test_a_change_killed_in_the_middle_is_ended_by_the_next_command(command: Command) -> None:
+    base, more = command.spec(BASE, "base.yaml"), command.spec(MORE, "more.yaml")
+    command("up", base)
+    running = command.begin("apply", more)
+    wait_until(lambda: "second" in processes(command) or running.poll() is not None)
+    running.kill()
+    running.communicate(timeout=10)
+    command("apply", more)
+    assert command.status()["state"] == "up"
+    assert planned(command, more, 0)["changes"] == []
+    command("apply", base)
+    assert processes(command) == {"switch", "first"}
+    assert planned(command, base, 0)["changes"] == []
+
+
+def test_replicas_come_are_drained_and_go(command: Command) -> None:
+    one = "functions: {fw: skeleton}\nchains: {voice: [tester.a, fw, tester.b]}\n"
+    two = one.replace("fw: skeleton", "fw: {kind: skeleton, replicas: 2}")
+    command("up", command.spec(one))
+    pid = command.process("fw")
+    command("apply", command.spec(two))
+    assert command.process("fw") == pid, "a second replica is no reason to start the first anew"
+    assert "no replica" in command("drain", "fw-3", status=2).stderr
+    command("drain", "fw-2")
+    (function,) = command.status()["functions"]
+    assert [(each["name"], each["state"]) for each in function["replicas"]] == [("fw", "active"), ("fw-2", "draining")]
+    assert "fw-2 (draining" in command("status").stdout
+    assert "last active replica" in command("drain", "fw", status=2).stderr
+    command("rollback")
+    assert {each["state"] for each in command.status()["functions"][0]["replicas"]} == {"active"}
+    command("drain", "fw-2")
+    command("drain", "fw-2", "--active")
+    command("apply", command.spec(one))
+    assert processes(command) == {"switch", "fw"}
+    assert command.process("fw") == pid
+
+
+def test_guests_of_ones_own_find_their_sockets(command: Command) -> None:
+    spec = command.spec(
+        "ports: {vm: {socket: {mode: '0660', group: daemon}}, wan: {queues: 2}}\n"
+        "functions: {box: guest}\nchains: {v: [vm, box, wan]}\n"
+    )
+    path = command.state / "sockets/vm.sock"
+    command("up", spec)
+    status = command.status()
+    assert [process["name"] for process in status["processes"]] == ["switch"]
+    assert {port["name"]: port["state"] for port in status["ports"]} == dict.fromkeys(
+        ("vm", "box.0", "box.1", "wan"), "waiting"
+    )
+    found = path.stat()
+    assert (stat.S_IMODE(found.st_mode), grp.getgrgid(found.st_gid).gr_name) == (0o660, "daemon")
+    other = command.spec(spec.read_text().replace("daemon", "games"), "other.yaml")
+    assert "a socket of the group games" in command("apply", other, status=2).stderr
+    command("down")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("example", ["matches", "replicas", "bridge", "rates", "sleep", "guests", "chain-of-two"])
+def test_examples_come_up_as_they_stand(command: Command, repository: Path, example: str) -> None:
+    path = repository / f"examples/{example}.yaml"
+    command("up", path)
+    assert command.status()["state"] == "up"
+    assert "No changes" in command("plan", path).stdout

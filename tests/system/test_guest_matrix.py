@@ -1,0 +1,162 @@
+"""Every shape that DPDK's virtio driver gives its rings, through the real switch under the sanitizers: the tester
+counts each frame, or testpmd does where there are several queues.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_switch import RunningSwitch, wait_until
+from running_tester import RunningTester, both_ways
+
+pytestmark = pytest.mark.requires_root
+
+SHAPES: dict[str, str] = {
+    "split": "packed_vq=0",
+    "packed": "packed_vq=1",
+    "split-in-order": "packed_vq=0,in_order=1",
+    "split-out-of-order": "packed_vq=0,in_order=0",
+    "packed-in-order": "packed_vq=1,in_order=1",
+    "packed-out-of-order": "packed_vq=1,in_order=0",
+    "split-one-buffer": "packed_vq=0,mrg_rxbuf=0",
+    "packed-one-buffer": "packed_vq=1,mrg_rxbuf=0",
+    "packed-one-buffer-in-order": "packed_vq=1,mrg_rxbuf=0,in_order=1",
+    "split-vectorized": "packed_vq=0,mrg_rxbuf=0,in_order=0,vectorized=1",
+    "packed-vectorized": "packed_vq=1,mrg_rxbuf=0,in_order=1,vectorized=1",
+    "split-64": "packed_vq=0,queue_size=64",
+    "packed-64": "packed_vq=1,queue_size=64",
+    "split-256-in-order": "packed_vq=0,in_order=1,queue_size=256",
+    "packed-512": "packed_vq=1,queue_size=512",
+    "split-1024": "packed_vq=0,queue_size=1024",
+    "packed-1024-in-order": "packed_vq=1,in_order=1,queue_size=1024",
+    "split-4096": "packed_vq=0,queue_size=4096",
+    "packed-4096": "packed_vq=1,queue_size=4096",
+    "split-32768": "packed_vq=0,queue_size=32768",
+}
+
+
+@pytest.fixture
+def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
+    running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path, "--idle", "pause")
+    yield running
+    assert running.end() == 0
+
+
+def assert_every_frame_once(result: dict[str, Any]) -> None:
+    for each in result["streams"]:
+        assert each["received"] == each["sent"] > 0, each
+        for key in ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign"):
+            assert each[key] == 0, (key, each)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_every_shape_of_ring(switch: RunningSwitch, binaries: Path, tmp_path: Path, shape: str) -> None:
+    """Several times around the ring where it is small; frames of all sizes."""
+    ports = {}
+    for number, name in enumerate("ab"):
+        path = switch.add_guest(name)
+        ports[name] = f"vdev:net_virtio_user{number},path={path},{shape}"
+    switch.join("a", "b")
+    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ports, "--memory", "192")
+    try:
+        for name in "ab":
+            switch.wait_state(name, "up")
+        result = tester.trial(both_ways(10_000, frames=[64, 570, 1518], weights=[2, 1, 1]), 0.3)
+        assert_every_frame_once(result)
+        for counters in map(switch.counters, "ab"):
+            assert not any(count for counter, count in counters.items() if counter.startswith("drop_")), counters
+            assert counters["quarantines"] == 0
+    finally:
+        tester.end()
+
+
+def test_mixed_shapes(switch: RunningSwitch, binaries: Path, tmp_path: Path) -> None:
+    """A chain's two guests need not be alike."""
+    shapes = {"a": "packed_vq=1,in_order=1,queue_size=256", "b": "packed_vq=0,mrg_rxbuf=0,queue_size=1024"}
+    ports = {
+        name: f"vdev:net_virtio_user{number},path={switch.add_guest(name)},{shape}"
+        for number, (name, shape) in enumerate(shapes.items())
+    }
+    switch.join("a", "b")
+    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ports)
+    try:
+        for name in "ab":
+            switch.wait_state(name, "up")
+        assert_every_frame_once(tester.trial(both_ways(10_000, frames=[64, 570, 1518]), 0.3))
+    finally:
+        tester.end()
+
+
+class Testpmd:
+    """DPDK's testpmd between two ports: a burst goes around for as long as it runs."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path, paths: list[Path], options: str, queues: int) -> None:
+        self.log = folder / "testpmd.log"
+        arguments = ["dpdk-testpmd", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "-l", "0,1"]
+        arguments += [f"--vdev=net_virtio_user{number},path={path},{options}" for number, path in enumerate(paths)]
+        arguments += ["--file-prefix", f"tailrace-test-{uuid.uuid4().hex[:8]}", "--", "--interactive"]
+        arguments += ["--total-num-mbufs=32768", "--forward-mode=io", f"--rxq={queues}", f"--txq={queues}"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
+
+    def say(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
+        self.process.stdin.flush()
+
+    def end(self) -> list[dict[str, int]]:
+        """Stop, and return what was counted: one for each port, and one for both together."""
+        self.say("stop", "quit")
+        self.process.wait(20)
+        text = self.log.read_text().partition("Telling cores to stop")[2]
+        counts = re.findall(r"RX-packets: (\d+) .*?\n\s*TX-packets: (\d+) .*?TX-dropped: (\d+)", text, re.S)
+        return [{"received": int(r), "sent": int(t), "dropped": int(d)} for r, t, d in counts]
+
+
+@pytest.mark.requires_program("dpdk-testpmd")
+@pytest.mark.parametrize(
+    ("configured", "offered", "used", "packed"),
+    [(1, 1, 1, 0), (2, 2, 2, 1), (4, 4, 3, 0), (16, 8, 8, 0), (8, 8, 5, 1), (16, 2, 1, 0)],
+    ids=["1", "2-packed", "3-of-4", "8-of-16", "5-of-8-packed", "1-of-2-of-16"],
+)
+def test_queues(switch: RunningSwitch, tmp_path: Path, configured: int, offered: int, used: int, packed: int) -> None:
+    """The switch has room for `configured` pairs, the front end has `offered`, the driver uses `used` of them. Frames
+    go around on every pair that is used, and none is lost. DPDK's driver has 8 pairs at the most."""
+    paths = [switch.add_guest(name, queues=configured) for name in "ab"]
+    switch.join("a", "b")
+    testpmd = Testpmd(tmp_path, paths, f"queues={offered},queue_size=256,packed_vq={packed}", used)
+    for name in "ab":
+        switch.wait_state(name, "up")
+    wait_until(lambda: all(switch.port(name)["pairs"] == used for name in "ab"), f"{used} pairs are in use")
+    testpmd.say("start tx_first 1")
+
+    def moved(queue: int) -> bool:
+        counters = [slot.counters for slot in switch.page.slots() if slot.name in (f"a/{queue}", f"b/{queue}")]
+        return len(counters) == 2 and all(each["received_packets"] > 1000 for each in counters)
+
+    for queue in range(used):
+        wait_until(lambda queue=queue: moved(queue), f"frames go around on pair {queue}")  # type: ignore[misc]
+    counts = testpmd.end()
+    assert len(counts) >= 2
+    assert all(each["dropped"] == 0 for each in counts), counts
+    for counters in map(switch.counters, "ab"):
+        # What was under way when testpmd left is all that may be lost.
+        lost = sum(count for counter, count in counters.items() if counter.startswith("drop_"))
+        assert lost <= 64 * used, counters
+        assert counters["quarantines"] == 0
+
+
+def test_more_queues_than_configured_are_refused(switch: RunningSwitch, tmp_path: Path) -> None:
+    paths = [switch.add_guest(name, queues=2) for name in "ab"]
+    testpmd = Testpmd(tmp_path, paths, "queues=4", 4)
+    assert testpmd.process.wait(20) != 0
+    assert "queue" in testpmd.log.read_text()
+    assert switch.port("a")["state"] == "waiting"

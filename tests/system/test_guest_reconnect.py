@@ -1,0 +1,248 @@
+"""A switch that is killed and started again under load, and guests that outlive it: each goes on where it stood, no
+frame arrives twice or out of its order, and only what was under way is lost.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from front_end import RECEIVES, SENDS, FrontEnd, PackedFrontEnd
+from running_switch import RunningSwitch, wait_until
+from running_tester import RunningTester, stream
+
+BURST = 64
+
+
+class Traffic:
+    """Numbered frames from one guest to another, as fast as Python goes, whether a switch is there or not."""
+
+    def __init__(self, sender: FrontEnd, receiver: FrontEnd) -> None:
+        self.sender, self.receiver = sender, receiver
+        self.sent = 0
+        self.received: list[int] = []
+        self._stop = threading.Event()
+        self._quiet = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.receiver.offer_buffers(self.receiver.room(RECEIVES))
+            if not self._quiet.is_set() and self.sender.room(SENDS) > 0:
+                self.sender.send(struct.pack("<Q", self.sent) * 8)
+                self.sent += 1
+            self.received += [struct.unpack_from("<Q", frame)[0] for frame in self.receiver.received()]
+
+    def wait_more(self, count: int, what: str) -> None:
+        seen = len(self.received)
+        wait_until(lambda: len(self.received) > seen + count, what)
+
+    def pause(self) -> None:
+        """Send no more, and wait until what was sent has arrived."""
+        self._quiet.set()
+        wait_until(lambda: bool(self.received) and self.received[-1] == self.sent - 1, "the last frame arrives")
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+class Pair:
+    """Two guests that listen, as QEMU does, for a switch that connects to them."""
+
+    def __init__(self, folder: Path, kinds: tuple[type[FrontEnd], type[FrontEnd]]) -> None:
+        self.guests = {"a": kinds[0](), "b": kinds[1]()}
+        self.listeners = {}
+        for name in self.guests:
+            self.listeners[name] = socket.socket(socket.AF_UNIX)
+            self.listeners[name].settimeout(10)
+            self.listeners[name].bind(str(folder / f"{name}.sock"))
+            self.listeners[name].listen()
+
+    def serve(self, name: str) -> None:
+        """Take the switch's connection and say everything anew; the rings stay as they are. QEMU then says of a packed
+        ring what it knew before, which is where it began."""
+        guest = self.guests[name]
+        guest.close()
+        guest.accept(self.listeners[name])
+        guest.set_up()
+
+    def end(self) -> None:
+        for name, guest in self.guests.items():
+            guest.end()
+            self.listeners[name].close()
+
+
+def start_switch(build: Path, folder: Path) -> RunningSwitch:
+    """It keeps its configuration in a file, so that nobody has to tell it again after a crash."""
+    configuration = folder / "configuration.json"
+    known = configuration.exists()
+    switch = RunningSwitch(build / "switch/tailrace-switch", folder, "--config", str(configuration))
+    if not known:
+        for name in ("a", "b"):
+            switch.add_guest(name, mode="client")
+        switch.join("a", "b")
+    return switch
+
+
+KINDS = [(FrontEnd, FrontEnd), (PackedFrontEnd, PackedFrontEnd), (FrontEnd, PackedFrontEnd), (PackedFrontEnd, FrontEnd)]
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=["split", "packed", "split-to-packed", "packed-to-split"])
+def test_a_switch_killed_under_load(
+    binaries: Path, tmp_path: Path, kinds: tuple[type[FrontEnd], type[FrontEnd]]
+) -> None:
+    generator = random.Random(1)
+    pair = Pair(tmp_path, kinds)
+    switch = start_switch(binaries, tmp_path)
+    for name in ("b", "a"):
+        pair.serve(name)
+        switch.wait_state(name, "up")
+    traffic = Traffic(pair.guests["a"], pair.guests["b"])
+    lost = dropped = 0
+    kills = 8
+    try:
+        for _ in range(kills):
+            traffic.wait_more(500, "frames arrive")
+            time.sleep(generator.random() * 0.01)
+            counters = switch.counters("b")
+            dropped += sum(count for name, count in counters.items() if name.startswith("drop_"))
+            switch.control.close()
+            switch.process.kill()
+            switch.process.wait()
+            switch = start_switch(binaries, tmp_path)
+            started = time.monotonic()
+            for name in ("b", "a"):
+                pair.serve(name)
+            traffic.wait_more(0, "the guests resume")
+            assert time.monotonic() - started < 1
+        traffic.pause()
+        counters = switch.counters("b")
+        dropped += sum(count for name, count in counters.items() if name.startswith("drop_"))
+    finally:
+        traffic.end()
+    assert all(later > earlier for earlier, later in zip(traffic.received, traffic.received[1:], strict=False))
+    lost = traffic.sent - len(traffic.received)
+    assert lost <= dropped + kills * BURST, (lost, dropped)
+    assert switch.end() == 0
+    pair.end()
+
+
+@pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
+def test_a_front_end_that_comes_back_is_found_at_once(
+    asan_binaries: Path, tmp_path: Path, kind: type[FrontEnd]
+) -> None:
+    """The switch as a client looks again every 20 ms, not every second."""
+    pair = Pair(tmp_path, (kind, kind))
+    switch = start_switch(asan_binaries, tmp_path)
+    for name in ("a", "b"):
+        pair.serve(name)
+        switch.wait_state(name, "up")
+    for _ in range(5):
+        for name, guest in pair.guests.items():
+            guest.close()
+            switch.wait_state(name, "waiting")
+            guest.reset()
+            began = time.monotonic()
+            pair.serve(name)
+            switch.wait_state(name, "up")
+            assert time.monotonic() - began < 1
+        a, b = pair.guests["a"], pair.guests["b"]
+        b.offer_buffers(20)
+        for number in range(20):
+            a.send(struct.pack("<Q", number) * 8)
+        wait_until(lambda: switch.counters("b")["sent_packets"] >= 20, f"frames cross; {switch.counters('a')}")
+        assert b.wait_received(20) == [struct.pack("<Q", number) * 8 for number in range(20)]
+    assert switch.end() == 0
+    pair.end()
+
+
+def wait_forwards(switch: RunningSwitch) -> None:
+    sent = switch.counters("b")["sent_packets"]
+    wait_until(lambda: switch.counters("b")["sent_packets"] > sent, "it resumes", 1)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.mark.requires_root
+@pytest.mark.requires_program("dpdk-testpmd")
+@pytest.mark.parametrize("packed", [0, 1], ids=["split", "packed"])
+def test_testpmd_outlives_the_switch(binaries: Path, stage: Path, packed: int) -> None:
+    """The tester's frames go through a switch that stays, into DPDK's testpmd, from there through a switch that is
+    killed and back through testpmd: its driver listens, as QEMU does. The tester counts exactly."""
+    outer_folder, inner_folder = stage / "outer", stage / "inner"
+    outer_folder.mkdir()
+    inner_folder.mkdir()
+    outer = RunningSwitch(binaries / "switch/tailrace-switch", outer_folder, "--idle", "pause")
+    for name in ("in", "out", "first", "last"):
+        outer.add_guest(name)
+    outer.join("in", "first")
+    outer.join("last", "out")
+    sides = [
+        f"net_virtio_user0,path={outer_folder}/first.sock",
+        f"net_virtio_user1,path={inner_folder}/a.sock,server=1,packed_vq={packed}",
+        f"net_virtio_user2,path={inner_folder}/b.sock,server=1,packed_vq={packed}",
+        f"net_virtio_user3,path={outer_folder}/last.sock",
+    ]
+    log = (stage / "testpmd.log").open("w")
+    arguments = ["dpdk-testpmd", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "-l", "0,1"]
+    arguments += [f"--vdev={side}" for side in sides]
+    arguments += [
+        "--file-prefix",
+        f"tailrace-test-{stage.parent.name}",
+        "--",
+        "--auto-start",
+        "--total-num-mbufs=16384",
+    ]
+    arguments += ["--forward-mode=io", "--port-topology=paired", "--stats-period=1"]
+    inner = None
+    testpmd = subprocess.Popen(arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    tester = None
+    try:
+        wait_until(lambda: (inner_folder / "a.sock").exists(), "testpmd listens", 20)
+        inner = start_switch(binaries, inner_folder)
+        for name in ("first", "last"):
+            outer.wait_state(name, "up")
+        for name in ("a", "b"):
+            inner.wait_state(name, "up")
+        tester = RunningTester(
+            binaries / "tester/tailrace-tester",
+            stage,
+            {name: f"vhost:{outer_folder}/{name}.sock" for name in ("in", "out")},
+        )
+        tester.start([stream("there", "in", "out", 20_000)], 6.0)
+        for _ in range(3):
+            time.sleep(1)
+            inner.control.close()
+            inner.process.kill()
+            inner.process.wait()
+            inner = start_switch(binaries, inner_folder)
+            for name in ("a", "b"):
+                inner.wait_state(name, "up")
+            wait_forwards(inner)
+        (result,) = tester.wait_end()["streams"]
+        assert result["received"] > result["sent"] / 2
+        assert result["duplicate"] == result["out_of_sequence"] == result["beyond_window"] == result["foreign"] == 0
+        assert result["lost"] == result["sent"] - result["received"]
+    finally:
+        testpmd.kill()
+        testpmd.wait()
+        log.close()
+        if tester is not None:
+            tester.end()
+        for each in (inner, outer):
+            if each is not None:
+                each.end()

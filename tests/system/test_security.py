@@ -1,0 +1,133 @@
+"""What a switch that runs still is and may do: its user, its capabilities, its filter of system calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from guest_pair import GuestPair
+from running_node import Command
+from running_switch import RunningSwitch, wait_until
+
+from tailrace.control import ControlError
+
+USER, GROUP = 64123, 64124
+NET_RAW, NET_ADMIN = 1 << 13, 1 << 12
+
+
+def status(pid: int) -> Iterator[dict[str, str]]:
+    """/proc/PID/status of every thread (proc(5))."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        lines = (thread / "status").read_text().splitlines()
+        yield {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def check_threads(pid: int, user: int, group: int, capabilities: int = 0) -> None:
+    threads = list(status(pid))
+    assert len(threads) >= 4
+    for thread in threads:
+        assert thread["Uid"].split() == [str(user)] * 4
+        assert thread["Gid"].split() == [str(group)] * 4
+        assert thread["Groups"] == ""
+        for kind in ("CapEff", "CapPrm", "CapBnd"):
+            assert int(thread[kind], 16) == capabilities
+        assert int(thread["CapInh"], 16) == int(thread["CapAmb"], 16) == 0
+        assert thread["NoNewPrivs"] == "1"
+        assert thread["Seccomp"] == "2"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user can reach."""
+    made = Path(tempfile.mkdtemp(prefix="tailrace-test-", dir="/run"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def own(folder: Path) -> Path:
+    """One in it that belongs to the switch's user."""
+    path = folder / "switch"
+    path.mkdir()
+    os.chown(path, USER, GROUP)
+    return path
+
+
+@pytest.mark.requires_root
+def test_it_serves_as_another_user_without_capabilities_and_filtered(asan_binaries: Path, own: Path) -> None:
+    program = asan_binaries / "switch/tailrace-switch"
+    switch = RunningSwitch(program, own, "--user", f"{USER}:{GROUP}", "--config", own / "config", "--idle", "pause")
+    check_threads(switch.process.pid, USER, GROUP)
+    pair = GuestPair(switch, ("a", "b"))
+    pair.exchange()
+    check_threads(switch.process.pid, USER, GROUP)  # also those that were started since
+    socket = own / "a.sock"
+    assert (socket.stat().st_uid, socket.stat().st_gid) == (USER, GROUP)
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o666
+    capture = switch.call("capture.start", port="a")
+    pair.exchange()
+    switch.call("capture.stop", capture=capture["capture"])
+    kept = json.loads((own / "config").read_text())
+    assert set(kept["config"]["ports"]) == {"a", "b"}
+    switch.remove_chain("a-b")
+    switch.remove_port("a")
+    assert not socket.exists()
+    pair.end()
+    assert switch.end() == 0
+
+
+@pytest.mark.requires_root
+def test_a_device_that_needs_more_is_refused_with_what_to_do(asan_binaries: Path, own: Path) -> None:
+    program = asan_binaries / "switch/tailrace-switch"
+    switch = RunningSwitch(program, own, "--idle", "sleep")
+    check_threads(switch.process.pid, 0, 0)
+    for uri, needs in (("if:lo", "net_raw net_admin"), ("tap:tap9", "net_admin")):
+        with pytest.raises(ControlError, match=rf"{uri} needs capabilities .*: {needs}; .* --keep"):
+            switch.add_device("wan", uri)
+    assert switch.call("port.list") == []
+    assert switch.end() == 0
+
+
+@pytest.mark.requires_root
+def test_it_keeps_what_it_is_told_to(asan_binaries: Path, own: Path) -> None:
+    switch = RunningSwitch(
+        asan_binaries / "switch/tailrace-switch",
+        own,
+        *("--user", f"{USER}:{GROUP}", "--keep", "net_raw,net_admin", "--idle", "sleep"),
+    )
+    check_threads(switch.process.pid, USER, GROUP, NET_RAW | NET_ADMIN)
+    switch.add_device("wan", "if:lo")
+    switch.wait_state("wan", "up")
+    switch.remove_port("wan")
+    assert switch.end() == 0
+
+
+@pytest.mark.requires_root
+@pytest.mark.requires_hugepages
+@pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "bwrap")
+def test_the_switch_that_tailrace_up_starts_is_nobody(tailrace: Path, folder: Path) -> None:
+    """Functions in their sandboxes attach to its sockets; others cannot come near them."""
+    command = Command(tailrace, folder)
+    spec = command.spec("functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n")
+    try:
+        command("up", spec)
+        process = command.process("switch")
+        assert process is not None
+        (user,) = {int(thread["Uid"].split()[0]) for thread in status(process["pid"])}
+        assert user >= 61184
+        check_threads(process["pid"], user, user)
+        sockets = command.state / "sockets"
+        assert (sockets.stat().st_uid, sockets.stat().st_gid) == (user, 0)
+        assert stat.S_IMODE(sockets.stat().st_mode) == 0o710
+        states = {port["name"]: port["state"] for port in command.status()["ports"]}
+        assert {name for name, state in states.items() if state == "up"} == {"first.0", "first.1"}
+    finally:
+        command("down")
+    wait_until(lambda: not command.leftovers(), "nothing is left")

@@ -1,0 +1,164 @@
+"""A worker that sleeps: what wakes it, how soon, what it costs while nothing happens, and that nothing is missed."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from front_end import F_EVENT_INDEX, F_INDIRECT, F_MERGEABLE, F_VERSION_1, RECEIVES, RING_AT, SENDS, FrontEnd
+from running_switch import RunningSwitch, wait_until
+from running_tester import RunningTester, both_ways
+from test_config import assert_exact
+
+PLAIN = F_VERSION_1 | F_MERGEABLE | F_INDIRECT
+
+
+class KickingGuest(FrontEnd):
+    """A guest that kicks when it is asked to, as a driver does, and never otherwise."""
+
+    _fence = threading.Lock()
+
+    def kick_if_wanted(self) -> bool:
+        with self._fence:  # taking it is a full fence: the index is seen before the wish is read
+            pass
+        used = RING_AT[SENDS] + 0x8000
+        if self.features & F_EVENT_INDEX:
+            (wish,) = struct.unpack_from("<H", self.memory, used + 4 + 8 * self.ring_size)
+            wanted = wish == (self.added[SENDS] - 1) & 0xFFFF
+        else:
+            wanted = not self.words[used // 2] & 1
+        if wanted:
+            os.eventfd_write(self.kick[SENDS], 1)
+        return wanted
+
+
+def worker(switch: RunningSwitch) -> dict[str, int]:
+    return next(slot.counters for slot in switch.page.slots() if slot.kind == "worker")
+
+
+@pytest.fixture
+def switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
+    running = RunningSwitch(binaries / "switch/tailrace-switch", tmp_path, "--idle", "sleep", "--idle-after-us", "100")
+    yield running
+    assert running.end() == 0
+
+
+def pair(switch: RunningSwitch, features: int) -> tuple[KickingGuest, KickingGuest]:
+    guests = KickingGuest(features=features), KickingGuest(features=features)
+    for guest, name in zip(guests, "ab", strict=True):
+        guest.start(switch.add_guest(name))
+        switch.wait_state(name, "up")
+    switch.set_chain("x", "a", "b")
+    return guests
+
+
+@pytest.mark.parametrize("features", [PLAIN, PLAIN | F_EVENT_INDEX], ids=["flags", "event-index"])
+def test_no_wakeup_is_missed(switch: RunningSwitch, features: int) -> None:
+    """Frames arrive at every moment of the way into sleep; one that were missed would stay for ever."""
+    sender, receiver = pair(switch, features)
+    generator = random.Random(5)
+    kicks = 0
+    slowest = 0.0
+    for number in range(4000):
+        frame = struct.pack("<I", number) * 15
+        receiver.offer_buffers(1)
+        sender.send(frame)
+        began = time.monotonic()
+        kicks += sender.kick_if_wanted()
+        assert receiver.wait_received(1, seconds=5) == [frame], number
+        slowest = max(slowest, time.monotonic() - began)
+        pause = time.monotonic() + generator.uniform(0, 200e-6)  # about as long as it takes to fall asleep
+        while time.monotonic() < pause:
+            pass
+    assert kicks > 100  # else it never slept, and this showed nothing
+    assert worker(switch)["sleeps"] >= kicks
+    for guest in (sender, receiver):
+        guest.end()
+
+
+def test_an_idle_switch_costs_next_to_nothing(switch: RunningSwitch) -> None:
+    guests = pair(switch, PLAIN)
+    wait_until(lambda: bool(switch.call("worker.list")[0]["asleep"]), "the worker sleeps")
+    stat = Path(f"/proc/{switch.process.pid}/stat")
+
+    def ticks() -> int:
+        fields = stat.read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    before, sleeps = ticks(), worker(switch)["sleeps"]
+    time.sleep(3)
+    used = (ticks() - before) / os.sysconf("SC_CLK_TCK")
+    assert used < 0.02 * 3
+    assert worker(switch)["sleeps"] - sleeps < 30  # it sleeps through, and is not woken for nothing
+    for guest in guests:
+        guest.end()
+
+
+def test_what_changes_wakes_a_sleeper(switch: RunningSwitch) -> None:
+    """A configuration, a guest that comes, a guest that goes: each is noticed without any traffic."""
+    sender, receiver = pair(switch, PLAIN)
+    for number in range(20):
+        wait_until(lambda: bool(switch.call("worker.list")[0]["asleep"]), "the worker sleeps")
+        switch.remove_chain("x")
+        sender.send(b"n" * 60)
+        sender.kick_if_wanted()
+        wait_until(lambda count=number + 1: switch.counters("a")["drop_no_chain"] == count, "the frame is dropped")  # type: ignore[misc]
+        switch.set_chain("x", "a", "b")
+        receiver.close()
+        switch.wait_state("b", "waiting")
+        receiver.reset()
+        receiver.start(switch.folder / "b.sock")
+        switch.wait_state("b", "up")
+        wait_until(lambda: bool(switch.call("worker.list")[0]["asleep"]), "the worker sleeps")
+        receiver.offer_buffers(1)
+        sender.send(b"m" * 60)
+        sender.kick_if_wanted()
+        assert receiver.wait_received(1) == [b"m" * 60]
+    for guest in (sender, receiver):
+        guest.end()
+
+
+def test_frames_that_wait_for_a_receiver_keep_the_worker_awake(switch: RunningSwitch) -> None:
+    sender, receiver = pair(switch, PLAIN)
+    sender.send(b"w" * 60)
+    sender.kick_if_wanted()
+    time.sleep(0.005)  # the receiver has no buffer, and gives no sign when it has
+    receiver.offer_buffers(1)
+    assert receiver.wait_received(1) == [b"w" * 60]
+    for guest in (sender, receiver):
+        guest.end()
+
+
+def test_a_sleeping_receiver_is_told_before_the_worker_sleeps(switch: RunningSwitch) -> None:
+    sender, receiver = pair(switch, PLAIN)
+    os.set_blocking(receiver.call[RECEIVES], True)
+    for _ in range(50):
+        receiver.offer_buffers(1)
+        sender.send(b"t" * 60)
+        sender.kick_if_wanted()
+        os.read(receiver.call[RECEIVES], 8)  # would wait for ever
+        assert receiver.received() == [b"t" * 60]
+    for guest in (sender, receiver):
+        guest.end()
+
+
+@pytest.mark.parametrize("rate", [500, 3000])
+def test_every_frame_arrives_between_sleeps(binaries: Path, tmp_path: Path, rate: int) -> None:
+    switch = RunningSwitch(binaries / "switch/tailrace-switch", tmp_path, "--idle", "sleep", "--idle-after-us", "50")
+    ends = {name: f"vhost:{switch.add_guest(name)}" for name in "ab"}
+    switch.set_chain("x", "a", "b")
+    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ends)
+    for name in ends:
+        switch.wait_state(name, "up")
+    result = tester.trial(both_ways(rate), 2.0, wait=1.0)
+    for name in ("there", "back"):
+        assert_exact(result, name)
+    assert worker(switch)["sleeps"] > 100
+    assert tester.end() == 0
+    assert switch.end() == 0

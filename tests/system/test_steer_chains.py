@@ -1,0 +1,153 @@
+"""Chains with a match: several at one port, both ways through the same functions, and every reason not to carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_switch import RunningSwitch
+from scapy.layers.inet import IP, UDP, fragment
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import ARP
+from scapy.packet import Raw
+from steered import Guests, answer, frame, udp
+
+
+@pytest.fixture
+def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
+    running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path)
+    yield running
+    assert running.end() == 0
+
+
+@pytest.fixture
+def guests(switch: RunningSwitch) -> Iterator[Guests]:
+    guests = Guests(switch, ("a", "b", "c", "fw.l", "fw.r", "nat.l", "nat.r"))
+    switch.patch(functions={name: function(name) for name in ("fw", "nat")})
+    yield guests
+    guests.end()
+
+
+def function(name: str) -> dict[str, Any]:
+    return {"replicas": {name: {"left": f"{name}.l", "right": f"{name}.r"}}}
+
+
+def chain(through: list[str], *match: dict[str, Any], to: str = "b", priority: int = 0) -> dict[str, Any]:
+    return {"from": "a", "through": through, "to": to, "match": list(match), "priority": priority}
+
+
+def hops(switch: RunningSwitch) -> dict[str, dict[str, int]]:
+    return {slot.name: slot.counters for slot in switch.page.slots() if slot.kind == "hop"}
+
+
+def test_both_ways_of_a_flow_take_the_same_functions_in_mirrored_order(switch: RunningSwitch, guests: Guests) -> None:
+    switch.patch(
+        chains={
+            "web": chain(["fw", "nat"], {"protocol": 17, "destination_port": 80}),
+            "rest": chain([], {"ethertype": 0x0800}),
+        }
+    )
+    for one, way in (
+        (udp(5000, 80), [("a", "fw.l"), ("fw.r", "nat.l"), ("nat.r", "b")]),
+        (answer(udp(5000, 80)), [("b", "nat.r"), ("nat.l", "fw.r"), ("fw.l", "a")]),
+        (udp(5000, 53), [("a", "b")]),
+        (answer(udp(5000, 53)), [("b", "a")]),
+        (udp(80, 5000), [("a", "b")]),  # the answer to a flow that came the other way is another flow
+    ):
+        for sender, receiver in way:
+            assert guests.where(sender, one) == receiver
+    counted = hops(switch)
+    for name in ("web/0", "web/1", "web/2"):
+        assert counted[name]["forward_packets"] == counted[name]["back_packets"] == 1
+        assert counted[name]["forward_bytes"] == len(udp(5000, 80))
+    assert counted["rest/0"]["forward_packets"] == 2
+    assert counted["rest/0"]["back_packets"] == 1
+
+
+@pytest.mark.parametrize(
+    ("match", "fits", "does_not"),
+    [
+        ({"vlan": 10}, frame(ARP(), [10]), frame(ARP(), [11])),
+        ({"vlan": [10, 20]}, frame(ARP(), [20]), frame(ARP())),
+        ({"vlan": 10, "inner_vlan": [1, 5]}, frame(ARP(), [10, 5]), frame(ARP(), [10, 6])),
+        ({"ethertype": 0x0806}, frame(ARP(), [10]), udp()),
+        ({"source": "10.0.0.0/24"}, udp(source="10.0.0.200"), udp(source="10.0.1.200")),
+        ({"destination": "10.0.0.2/32"}, udp(to="10.0.0.2"), udp(to="10.0.0.3")),
+        (
+            {"source": "2001:db8::/33"},
+            frame(IPv6(src="2001:db8:7fff::1") / UDP()),
+            frame(IPv6(src="2001:db8:8000::1") / UDP()),
+        ),
+        ({"protocol": 17}, udp(), frame(IP(proto=47))),
+        ({"source_port": [1000, 1999], "destination_port": 80}, udp(1999, 80), udp(2000, 80)),
+        ({"destination_port": [1, 1023]}, udp(1, 1023), udp(1, 1024)),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_match_fits_what_it_says(
+    switch: RunningSwitch, guests: Guests, match: dict[str, Any], fits: bytes, does_not: bytes
+) -> None:
+    switch.patch(chains={"one": chain([], match)})
+    assert guests.where("a", fits) == "b"
+    assert guests.drops("a") == {}
+    assert guests.where("a", does_not) == ""
+    assert guests.drops("a") == {"drop_no_match": 1}
+    assert guests.where("b", answer(fits)) == "a"
+
+
+def test_the_higher_priority_comes_first_and_then_the_order_of_configuration(
+    switch: RunningSwitch, guests: Guests
+) -> None:
+    switch.patch(
+        chains={
+            "late": chain([], {"ethertype": 0x0800}, to="c"),
+            "low": chain([], {"protocol": 17}),
+            "high": chain(["fw"], {"destination_port": 80}, priority=5),
+        }
+    )
+    assert guests.where("a", udp(1, 80)) == "fw.l"
+    assert guests.where("a", udp(1, 81)) == "c"
+    switch.patch(chains={"late": None})
+    assert guests.where("a", udp(1, 81)) == "b"
+
+
+def test_later_fragments_take_the_chain_of_their_first(switch: RunningSwitch, guests: Guests) -> None:
+    switch.patch(
+        chains={"web": chain(["fw"], {"destination_port": 80}), "rest": chain([], {"ethertype": 0x0800}, to="c")}
+    )
+    for port, receiver in ((80, "fw.l"), (81, "c")):
+        datagram = IP(src="10.0.0.1", dst="10.0.0.2", id=port) / UDP(sport=9, dport=port) / Raw(b"p" * 3000)
+        pieces = [frame(piece) for piece in fragment(datagram, fragsize=1000)]
+        assert len(pieces) >= 3
+        assert guests.send("a", *pieces) == {receiver: pieces}
+
+
+def test_a_full_receiver_of_one_chain_does_not_hold_up_another(switch: RunningSwitch, guests: Guests) -> None:
+    switch.patch(
+        chains={"full": chain([], {"destination_port": 80}), "free": chain([], {"destination_port": 81}, to="c")}
+    )
+    guests.slow.add("b")
+    frames = [udp(i, 80 + i % 2) for i in range(60)]
+    assert guests.send("a", *frames) == {"c": frames[1::2]}
+    assert guests.drops("b") == {"drop_receiver_full": 30}
+    assert hops(switch)["full/0"]["forward_drop_receiver_full"] == 30
+    assert guests.drops("c") == guests.drops("a") == {}
+    guests.guests["b"].close()
+    switch.wait_state("b", "waiting")
+    guests.send("a", *frames)
+    assert guests.drops("b") == {"drop_receiver_full": 30, "drop_receiver_down": 30}
+
+
+def test_a_thousand_chains_at_one_port(switch: RunningSwitch, guests: Guests) -> None:
+    switch.patch(
+        chains={
+            f"chain-{i}": chain(["fw"] if i % 2 else [], {"source": f"10.{i // 250}.{i % 250}.0/24"}, to="b")
+            for i in range(1000)
+        }
+    )
+    for i in (0, 1, 249, 250, 998, 999):
+        one = udp(source=f"10.{i // 250}.{i % 250}.7")
+        assert guests.where("a", one) == ("fw.l" if i % 2 else "b")
+        assert hops(switch)[f"chain-{i}/0"]["forward_packets"] == 1

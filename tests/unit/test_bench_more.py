@@ -1,0 +1,97 @@
+"""What the other benchmarks are made of, without any switch: joints, chains, figures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tailrace.bench import apply, chain, latency, scale, tcp
+from tailrace.bench.guests import check_all_there, latency_figures
+from tailrace.errors import Fault, Mistake
+from tailrace.results.histogram import index_of
+
+
+@pytest.mark.parametrize("functions", range(1, chain.MOST_FUNCTIONS + 1))
+def test_a_chain_joins_every_port_once_and_no_function_with_itself_but_a_lone_one(functions: int) -> None:
+    joints = chain.ChainPlan(functions=functions).joints
+    assert sorted(end for joint in joints for end in joint) == list(range(2 * functions))
+    for one, other in joints:
+        assert functions == 1 or one // 2 != other // 2
+
+
+def test_every_one_of_a_thousand_chains_has_its_own_match() -> None:
+    for chains in ([apply.chain(n) for n in range(1001)], [scale.flow_chain(n, 1000) for n in range(1000)]):
+        said = [(each["from"], json.dumps(each["match"], sort_keys=True)) for each in chains]
+        assert len(set(said)) == len(said)
+
+
+def test_flow_chains_match_the_testers_flows() -> None:
+    assert scale.flow_chain(513, 1000)["match"] == [
+        {"protocol": 17, "source": "198.18.1.1/32", "source_port": 1026},
+    ]
+    assert scale.flow_chain(0, 1)["match"] == [{"protocol": 17}]
+
+
+def test_scale_compares_the_largest_with_the_smallest() -> None:
+    plan = scale.ScalePlan(of="guests")
+    assert [side.name for side in plan.sides] == ["2-guests", "64-guests"]
+    (ratio,) = plan.ratios
+    sides = {"2-guests": {"hop_cycles": 40.0}, "64-guests": {"hop_cycles": 44.0}}
+    assert ratio.of(sides) == pytest.approx(1.1)
+
+
+def test_latency_below_one_favours_tailrace() -> None:
+    ratio = latency.RATIOS[0]
+    sides = {"tailrace": {"single_p50_us": 2.0}, "ovs-dpdk": {"single_p50_us": 4.0}}
+    assert (ratio.name, ratio.of(sides)) == ("single_p50", 0.5)
+
+
+def stream(**values: Any) -> dict[str, Any]:
+    counts = [[index_of(2_000), 999], [index_of(9_000), 1]]
+    found = {"count": 1000, "min_ns": 2_000, "max_ns": 9_000, "sum_ns": 2_007_000, "counts": counts}
+    known = {"sent": 1000, "received": 1000, "lost": 0, "duplicate": 0, "out_of_sequence": 0, "latency": found}
+    return known | values
+
+
+def test_latency_figures_are_in_microseconds() -> None:
+    figures = latency_figures(stream(), "single_")
+    assert figures["single_p50_us"] == pytest.approx(2.0, rel=0.01)
+    assert figures["single_p99.9_us"] == pytest.approx(2.0, rel=0.01)
+    assert figures["single_max_us"] == 9.0
+
+
+@pytest.mark.parametrize("values", [{"lost": 1}, {"duplicate": 1}, {"out_of_sequence": 1}, {"received": 0}])
+def test_a_frame_that_is_not_there_once_and_in_order_is_a_fault(values: dict[str, Any]) -> None:
+    check_all_there(stream())
+    with pytest.raises(Fault):
+        check_all_there(stream(**values))
+
+
+def test_what_iperf3_found() -> None:
+    found = {"end": {"sum_received": {"bits_per_second": 5.5e9}, "sum_sent": {"retransmits": 3}}}
+    assert tcp.figures(json.dumps(found)) == {"gbps": 5.5, "retransmits": 3}
+
+
+@pytest.mark.parametrize(("text", "words"), [("", "that could be read"), ('{"error": "refused"}', "refused")])
+def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
+    with pytest.raises(Fault, match=words):
+        tcp.figures(text)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: chain.ChainPlan(functions=0),
+        lambda: chain.ChainPlan(functions=9),
+        lambda: chain.ChainPlan(against="vpp"),
+        lambda: scale.ScalePlan(of="ports"),
+        lambda: latency.LatencyPlan(against="vpp"),
+        lambda: apply.ApplyPlan(chains=0),
+        lambda: apply.ApplyPlan(times=0),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(make: Any) -> None:
+    with pytest.raises(Mistake, match="expected"):
+        make()

@@ -1,0 +1,155 @@
+"""The order of a change, and how one that cannot be made is undone: with a fabric and functions of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tailrace.change import change_over, settle
+from tailrace.errors import Failure
+from tailrace.fabric.difference import Difference
+from tailrace.fabric.tailrace import Conflict, Refused, TailraceFabric
+from tailrace.host.state import FilePath, HugePages, Process, Record, State
+from tailrace.node import Node
+
+
+class Fabric:
+    """Remembers what it was asked, and refuses where it is told to."""
+
+    def __init__(self, refuse: str = "") -> None:
+        self.said: list[str] = []
+        self.refuse = refuse
+        self.version = 4
+        self.config: dict[str, Any] = {"ports": {"a": {"kind": "guest", "path": "/s/a.sock"}}}
+
+    def _ask(self, what: str, base: int | None) -> None:
+        self.said.append(what)
+        if self.refuse == what:
+            raise Refused("chains.v: no")
+        if base is not None and base != self.version:
+            raise Conflict(f"version {self.version} won")
+
+    def check(self, _config: dict[str, Any], base: int | None = None) -> None:
+        self._ask("check", base)
+
+    def apply(self, patch: dict[str, Any], base: int | None = None) -> int:
+        self._ask("unstage" if None in patch["ports"].values() else "stage", base)
+        ports = {**self.config["ports"], **patch["ports"]}
+        self.config = {**self.config, "ports": {name: port for name, port in ports.items() if port is not None}}
+        self.version += 1
+        return self.version
+
+    def configure(self, config: dict[str, Any], base: int | None = None) -> int:
+        self._ask("configure", base)
+        self.config = config
+        self.version += 1
+        return self.version
+
+    def configuration(self) -> tuple[int, dict[str, Any]]:
+        return self.version, self.config
+
+
+STAGED = {"fw.0": {"kind": "guest", "path": "/s/fw.0.sock"}, "fw.1": {"kind": "guest", "path": "/s/fw.1.sock"}}
+AFTER = {"ports": {"a": {"kind": "guest", "path": "/s/a.sock"}, **STAGED}, "chains": {"v": {}}}
+
+
+def wanted() -> Difference:
+    return Difference((), ("fw",), (), {}, AFTER, {"ports": STAGED}, config_changes=True)
+
+
+def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
+    """A node that can start one function; `fails` says at what it fails."""
+    state = State(tmp_path, Record("boot", things=[FilePath("/s/a.sock")]))
+
+    def start_function(_plan: object, name: str, _instance: int) -> Process:
+        fabric.said.append(f"start {name}")
+        if fails == "start":
+            raise Failure("fw could not be started")
+        process = Process(name, 1 << 22, 1, "bwrap")  # a process that there is not
+        state.add(process)
+        return process
+
+    def wait_for(ports: list[str], processes: list[Process]) -> None:
+        assert [process.name for process in processes] == ["fw"]
+        fabric.said.append(f"wait {' '.join(ports)}")
+        if fails == "attach":
+            raise Failure("fw did not attach")
+
+    return SimpleNamespace(state=state, fabric=fabric, plan=None, start_function=start_function, wait_for=wait_for)
+
+
+def names(state: State) -> list[str]:
+    return [str(getattr(thing, "path", None) or getattr(thing, "name", thing.kind)) for thing in state.record.things]
+
+
+def test_new_functions_stand_before_the_switch_changes_over(tmp_path: Path) -> None:
+    fabric = Fabric()
+    here = node(tmp_path, fabric)
+    done: list[str] = []
+    version = change_over(cast(Node, here), wanted(), 4, commit=lambda: done.append("committed"))
+    assert fabric.said == ["check", "stage", "start fw", "wait fw.0 fw.1", "configure"]
+    assert (version, fabric.config, done) == (6, AFTER, ["committed"])
+    assert names(here.state) == ["/s/a.sock", "/s/fw.0.sock", "/s/fw.1.sock", "fw"]
+
+
+@pytest.mark.parametrize(
+    ("refuse", "fails", "steps"),
+    [
+        ("check", "", ["check"]),
+        ("stage", "", ["check", "stage", "unstage"]),
+        ("", "start", ["check", "stage", "start fw", "unstage"]),
+        ("", "attach", ["check", "stage", "start fw", "wait fw.0 fw.1", "unstage"]),
+        ("configure", "", ["check", "stage", "start fw", "wait fw.0 fw.1", "configure", "unstage"]),
+    ],
+)
+def test_what_cannot_be_made_is_undone(tmp_path: Path, refuse: str, fails: str, steps: list[str]) -> None:
+    fabric = Fabric(refuse)
+    before = fabric.config
+    here = node(tmp_path, fabric, fails=fails)
+
+    def prepare() -> None:
+        here.state.add(HugePages(before=10**9, added=5))
+
+    with pytest.raises((Refused, Failure)):
+        change_over(cast(Node, here), wanted(), 4, prepare=prepare)
+    assert fabric.said == steps
+    assert fabric.config == before
+    assert names(here.state) == ["/s/a.sock"]
+
+
+def test_somebody_elses_version_is_not_overwritten(tmp_path: Path) -> None:
+    fabric = Fabric()
+    fabric.version = 5
+    with pytest.raises(Conflict, match="version 5 won"):
+        change_over(cast(Node, node(tmp_path, fabric)), wanted(), 4)
+    assert fabric.said == ["check"]
+
+
+@pytest.mark.parametrize("changed_over", [True, False])
+def test_a_change_cut_short_is_kept_or_undone(tmp_path: Path, changed_over: bool) -> None:
+    fabric = Fabric()
+    here = node(tmp_path, fabric)
+    state = here.state
+    state.record.plan, state.record.spec = {"old": 1}, "old.yaml"
+    fabric.apply({"ports": STAGED})
+    here.start_function(None, "fw", 1)
+    state.add(FilePath("/s/fw.0.sock"), FilePath("/s/fw.1.sock"))
+    if changed_over:
+        fabric.configure(AFTER)
+    state.record.changing = {
+        "plan": {"new": 1}, "spec": "new.yaml", "previous": {"plan": {"old": 1}, "spec": "old.yaml"}, "instances": {},
+        "config": AFTER, "start": ["fw"], "stop": [], "staged": list(STAGED),
+    }  # fmt: skip
+    settle(state, cast(TailraceFabric, fabric))
+    assert state.record.changing is None
+    if changed_over:
+        assert (state.record.plan, state.record.spec) == ({"new": 1}, "new.yaml")
+        assert set(names(state)) == {"/s/a.sock", "/s/fw.0.sock", "/s/fw.1.sock", "fw"}
+        assert fabric.config == AFTER
+    else:
+        assert (state.record.plan, state.record.spec) == ({"old": 1}, "old.yaml")
+        assert names(state) == ["/s/a.sock"]
+        assert set(fabric.config["ports"]) == {"a"}

@@ -1,0 +1,379 @@
+"""From a plan to the switch's configuration, and what lies between what is up and what is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.errors import Mistake
+from tailrace.fabric.config import Config, configuration, function_name, instance_name
+from tailrace.fabric.difference import Change, Difference, config_changes, difference
+from tailrace.host.place import Cpu, keep_places, place
+from tailrace.plan import Plan, make_plan
+from tailrace.spec import SpecError
+from tailrace.spec.load import _check, parse_spec
+from tailrace.spec.position import parse_document
+
+# Tests may share their cores with a polling switch.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
+
+SOCKETS = Path("/run/t/sockets")
+ONE = "functions: {first: skeleton, second: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+TWO = ONE.replace("first, tester.b", "first, second, tester.b")
+
+
+def cpus(count: int) -> list[Cpu]:
+    return [Cpu(number, 0, number) for number in range(count)]
+
+
+def plan_of(text: str, old: Plan | None = None, cores: int = 2) -> Plan:
+    keep = old.placement if old else None
+    return make_plan(parse_spec(text, "s"), cpus=cpus(cores), real_time=None, memory=8 << 30, keep=keep)
+
+
+class Up:
+    """A node as the pure functions see it: a plan, the switch's configuration, and which processes run."""
+
+    def __init__(self, text: str, cores: int = 2) -> None:
+        self.plan = plan_of(text, cores=cores)
+        self.cores = cores
+        self.instances: dict[str, int] = {}
+        self.config = configuration(self.plan, SOCKETS, {})
+        self.alive = {each.name for each in self.plan.started}
+
+    def to(self, text: str) -> Difference:
+        return difference(
+            self.plan,
+            plan_of(text, self.plan, self.cores),
+            running=self.config,
+            instances=self.instances,
+            alive=self.alive,
+            sockets=SOCKETS,
+        )
+
+    def apply(self, text: str) -> Difference:
+        wanted = self.to(text)
+        self.plan = plan_of(text, self.plan, self.cores)
+        self.instances, self.config = wanted.instances, wanted.config
+        self.alive -= set(wanted.stop)
+        self.alive |= {instance_name(name, wanted.instances.get(name, 1)) for name in wanted.start}
+        return wanted
+
+
+def said(wanted: Difference) -> list[tuple[str, str, str]]:
+    return [(each.change, each.what, each.name) for each in wanted.changes]
+
+
+def test_the_configuration_of_a_chain() -> None:
+    config = configuration(plan_of(ONE), SOCKETS, {})
+    assert config == {
+        "ports": {
+            name: {"kind": "guest", "path": f"/run/t/sockets/{name}.sock", "mode": "server"}
+            for name in ("tester.a", "first.0", "first.1", "tester.b")
+        },
+        "functions": {
+            "first": {
+                "pin": "flow",
+                "replicas": {"first": {"left": "first.0", "right": "first.1", "state": "active"}},
+            }
+        },
+        "chains": {"voice": {"from": "tester.a", "through": ["first"], "to": "tester.b"}},
+    }
+
+
+def test_the_configuration_of_everything() -> None:
+    text = """\
+fabric: {workers: 2, pins: {wan/1: 1, fw.0/0: 0}}
+ports:
+  wan: {if: veth0, queues: 2, rate: {max: 1Gbps, packets: 500kpps, share: 3}}
+  vm1: {path: /run/vm1.sock, mode: client}
+  vm2: {socket: {mode: "660", group: kvm}, offloads: false}
+  probe:
+functions:
+  fw: {kind: skeleton, replicas: {1: active, 2: draining}, pin: addresses}
+  router: skeleton
+  box: guest
+chains:
+  rest: [tester.a, fw, box, tester.b]
+  web: {path: [tester.a, fw, wan], match: {ethertype: ipv6, destination_port: 443}, priority: 3}
+bridges:
+  home: {ports: {vm1: , router.0: {access: 10}, vm2: {trunk: [10, 20], native: 20}}, ageing: 60s}
+mirrors:
+  tapped: {chain: web, direction: in, to: probe}
+trace: 512
+"""
+    plan = plan_of(text)
+    config = configuration(plan, SOCKETS, {"fw": 2})
+    assert config["ports"]["wan"] == {
+        "kind": "device",
+        "device": "if:veth0",
+        "queues": 2,
+        "rate": {"max": 10**9, "packets": 500_000, "share": 3},
+    }
+    assert config["ports"]["vm1"] == {"kind": "guest", "path": "/run/vm1.sock", "mode": "client"}
+    assert config["ports"]["vm2"]["socket"] == {"mode": "0660", "group": "kvm"}
+    assert config["ports"]["vm2"]["offloads"] is False
+    assert config["ports"]["fw@2.0"]["path"] == "/run/t/sockets/fw@2.0.sock"
+    assert "fw.0" not in config["ports"]
+    assert config["functions"]["fw"] == {
+        "pin": "addresses",
+        "replicas": {
+            "fw": {"left": "fw@2.0", "right": "fw@2.1", "state": "active"},
+            "fw-2": {"left": "fw-2.0", "right": "fw-2.1", "state": "draining"},
+        },
+    }
+    assert set(config["functions"]) == {"fw", "box"}, "a function on a bridge is two ports to the switch"
+    assert list(config["chains"]) == ["web", "rest"], "a chain without a match takes what is left"
+    assert config["chains"]["rest"]["match"] == [{}]
+    assert config["chains"]["web"] == {
+        "from": "tester.a",
+        "through": ["fw"],
+        "to": "wan",
+        "match": [{"ethertype": 0x86DD, "destination_port": 443}],
+        "priority": 3,
+    }
+    assert config["bridges"]["home"] == {
+        "ports": {"vm1": {}, "router.0": {"access": 10}, "vm2": {"trunk": [10, 20], "native": 20}},
+        "ageing": 60,
+        "macs": 4096,
+        "flood": 10_000,
+    }
+    assert config["mirrors"] == {"tapped": {"chain": "web", "direction": "in", "to": "probe"}}
+    assert config["trace"] == {"every": 512}
+    assert config["workers"] == {"pins": {"wan/1": 1, "fw@2.0/0": 0}}
+    assert [each.name for each in plan.started] == ["fw", "fw-2", "router"]
+    assert Plan.read(plan.as_data()) == plan
+    assert any("for ethertype 34525, destination port 443" in line for line in plan.lines())
+
+
+def test_names_of_instances() -> None:
+    assert instance_name("fw", 1) == "fw"
+    assert instance_name("fw-2", 3) == "fw-2@3"
+    assert function_name("fw-2@3") == "fw-2"
+    assert function_name("fw") == "fw"
+
+
+def test_the_same_again_is_nothing() -> None:
+    up = Up(ONE)
+    assert up.to(ONE).nothing
+    assert not up.to(ONE).config_changes
+    assert up.to(ONE).start == ()
+
+
+def test_from_nothing_everything_is_added() -> None:
+    wanted = difference(None, plan_of(ONE), running={}, instances={}, alive=(), sockets=SOCKETS)
+    assert wanted.start == ("first",)
+    assert set(wanted.stage["ports"]) == {"first.0", "first.1"}
+    assert said(wanted) == [
+        ("add", "process", "first"),
+        ("add", "port", "tester.a"),
+        ("add", "port", "tester.b"),
+        ("add", "function", "first"),
+        ("add", "chain", "voice"),
+    ]
+    assert wanted.counts() == {"add": 5, "change": 0, "remove": 0}
+
+
+def test_a_function_more_and_back() -> None:
+    up = Up(ONE)
+    wanted = up.apply(TWO)
+    assert (wanted.start, wanted.stop) == (("second",), ())
+    assert set(wanted.stage["ports"]) == {"second.0", "second.1"}
+    assert said(wanted) == [
+        ("add", "process", "second"),
+        ("add", "function", "second"),
+        ("change", "chain", "voice"),
+    ]
+    assert wanted.changes[-1].detail == ("through: first → first second",)
+    back = up.apply(ONE)
+    assert (back.start, back.stop, back.stage) == ((), ("second",), {})
+    assert ("remove", "process", "second") in said(back)
+    assert up.to(ONE).nothing
+
+
+def test_a_function_that_changes_is_replaced_beside_itself() -> None:
+    up = Up(ONE)
+    more = ONE.replace("first: skeleton", "first: {kind: skeleton, memory: 512MiB}")
+    wanted = up.apply(more)
+    assert (wanted.start, wanted.stop) == (("first",), ("first",))
+    assert wanted.instances == {"first": 2}
+    assert set(wanted.stage["ports"]) == {"first@2.0", "first@2.1"}
+    assert wanted.config["functions"]["first"]["replicas"]["first"]["left"] == "first@2.0"
+    assert "first.0" not in wanted.config["ports"]
+    assert wanted.changes[0].detail == ("memory: 256MiB → 512MiB", "a new one takes its place")
+    assert up.to(more).nothing
+    again = up.apply(ONE)
+    assert (again.start, again.stop) == (("first",), ("first@2",))
+    assert again.instances == {"first": 3}
+
+
+def test_what_has_ended_gets_a_successor() -> None:
+    up = Up(TWO)
+    up.alive.remove("second")
+    wanted = up.to(TWO)
+    assert (wanted.start, wanted.stop) == (("second",), ("second",))
+    assert wanted.instances == {"second": 2}
+
+
+def test_a_replica_more_moves_no_other() -> None:
+    up = Up(ONE)
+    wanted = up.apply(ONE.replace("first: skeleton", "first: {kind: skeleton, replicas: 3}"))
+    assert wanted.start == ("first-2", "first-3")
+    assert wanted.stop == ()
+    assert up.config["functions"]["first"]["replicas"]["first"]["left"] == "first.0"
+    drained = up.apply(
+        ONE.replace("first: skeleton", "first: {kind: skeleton, replicas: {1: active, 2: active, 3: draining}}")
+    )
+    assert (drained.start, drained.stop) == ((), ())
+    assert drained.changes == (Change("change", "function", "first", ("replicas.first-3.state: none → draining",)),)
+
+
+def test_rates_change_without_a_new_process() -> None:
+    up = Up(ONE)
+    wanted = up.apply(ONE + "ports: {first.0: {rate: 1Gbps}, tester.a: {rate: {share: 2}}}\n")
+    assert (wanted.start, wanted.stop) == ((), ())
+    assert wanted.config_changes
+    assert said(wanted) == [("change", "port", "tester.a")]
+    queues = up.to(ONE + "ports: {first.0: {queues: 2}}\n")
+    assert queues.start == ("first",)
+    assert "queues: 1, 1 → 2, 1" in queues.changes[0].detail
+
+
+def test_what_the_running_switch_cannot_become_is_told() -> None:
+    up = Up(ONE, cores=8)
+    wanted = up.to("fabric: {idle: sleep, backpressure: 5ms, workers: 2}\n" + ONE)
+    assert [each.split(":")[0] for each in wanted.fixed] == ["fabric.backpressure", "fabric.idle", "the workers' cores"]
+    assert not wanted.nothing
+
+
+def test_what_the_switch_gave_up_at_its_start_it_cannot_have_again() -> None:
+    up = Up(ONE)
+    wanted = up.to(ONE + "ports: {wan: {if: veth0}, vm: {socket: {group: kvm}}}\n")
+    assert [each.rpartition(", which")[0] for each in wanted.fixed] == [
+        "a device port that needs the capabilities net_admin, net_raw",
+        "a socket of the group kvm",
+    ]
+    with_device = Up(ONE + "ports: {wan: {if: veth0}}\n")
+    assert with_device.to(ONE + "ports: {wan: {if: veth1}}\n").fixed == ()
+
+
+def test_somebody_elses_change_shows_and_is_undone() -> None:
+    up = Up(ONE)
+    up.config["chains"]["voice"]["through"] = []
+    up.config["ports"]["extra"] = {"kind": "guest", "path": "/x"}
+    assert said(up.to(ONE)) == [("remove", "port", "extra"), ("change", "chain", "voice")]
+
+
+def test_defaults_are_no_difference() -> None:
+    bare: Config = {"ports": {"p": {"kind": "guest", "path": "/x"}}, "chains": {"v": {"from": "a", "to": "b"}}}
+    full: Config = {
+        "ports": {"p": {"kind": "guest", "path": "/x", "mode": "server", "queues": 1, "offloads": True, "rate": {}}},
+        "chains": {"v": {"from": "a", "through": [], "to": "b", "match": [], "priority": 0}},
+        "bridges": {},
+    }
+    assert config_changes(bare, full) == []
+    assert config_changes(full, bare) == []
+
+
+TEXTS = st.sampled_from(
+    [
+        ONE,
+        TWO,
+        "chains: {voice: [tester.a, tester.b]}\n",
+        ONE.replace("first: skeleton", "first: {kind: skeleton, memory: 1GiB}"),
+        ONE.replace("first: skeleton", "first: {kind: skeleton, replicas: 3}"),
+        ONE.replace("first: skeleton", "first: {kind: skeleton, replicas: {1: draining, 3: active}}"),
+        "functions: {first: skeleton}\nbridges: {lan: [first.0, first.1]}\n",
+    ]
+)
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=6), st.integers(2, 8), st.data())
+def test_any_history_ends_in_what_was_asked_for(history: list[str], cores: int, data: st.DataObject) -> None:
+    up = Up(history[0], cores)
+    for text in history[1:]:
+        if up.alive and data.draw(st.booleans()):
+            up.alive.discard(data.draw(st.sampled_from(sorted(up.alive))))
+        before = set(up.alive)
+        wanted = up.apply(text)
+        assert not wanted.fixed
+        started = {instance_name(name, wanted.instances.get(name, 1)) for name in wanted.start}
+        assert not started & before, "a new process never has the name of one that runs"
+        assert set(wanted.stage.get("ports", {})) == {f"{name}.{side}" for name in started for side in (0, 1)}
+        running = {instance_name(each.name, wanted.instances.get(each.name, 1)) for each in up.plan.started}
+        assert running == up.alive
+        of_functions = {
+            side for group in up.config["functions"].values() for each in group["replicas"].values()
+            for side in (each["left"], each["right"])
+        }  # fmt: skip
+        assert of_functions <= set(up.config["ports"])
+        assert up.to(text).nothing
+
+
+@given(st.integers(1, 12), st.integers(0, 6), st.integers(0, 8), st.booleans(), st.booleans(), st.integers(1, 3))
+def test_who_stays_is_not_moved(cores: int, before: int, after: int, tester: bool, still: bool, workers: int) -> None:
+    old = place(
+        cpus(cores), [f"f{n}" for n in range(before)], tester=tester, real_time=True, workers=min(workers, cores)
+    )
+    names = [f"f{n}" for n in range(1, after + 1)]
+    new = keep_places(old, cpus(cores), names, tester=still, real_time=True)
+    assert list(new.functions) == names
+    assert new.switch == old.switch
+    assert new.workers == old.workers
+    assert all(new.functions[name] == old.functions[name] for name in names if name in old.functions)
+    assert (new.tester is not None) == still
+    if tester and still:
+        assert new.tester == old.tester
+    polling = [*new.workers, *(each.core for each in new.functions.values() if each.mode == "poll")]
+    if not new.oversubscribed:
+        assert len(set(polling)) == len(polling)
+    assert all(each.core in each.cpus for each in new.functions.values())
+
+
+def test_workers_and_cores() -> None:
+    placed = place(cpus(6), ["f"], tester=True, real_time=True, workers=2)
+    assert placed.workers == (2, 3)
+    assert placed.switch.cpus == (0, 1, 2, 3)
+    chosen = place(cpus(6), ["f"], tester=True, real_time=True, cores=(0, 5))
+    assert chosen.workers == (0, 5)
+    assert {chosen.tester.core if chosen.tester else None, chosen.functions["f"].core} == {3, 4}
+    both = place(cpus(2), ["f"], tester=True, real_time=True, workers=2)
+    assert both.oversubscribed
+    assert both.workers == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("fabric: {workers: 3}\n", "s.yaml:1:19: 3 workers are more than the 2 core(s)"),
+        ("fabric: {cores: [1, 7]}\n", "s.yaml:1:21: core 7 is not there, is offline or may not be used"),
+    ],
+)
+def test_more_cores_than_there_are(text: str, start: str) -> None:
+    document = parse_document(text + ONE, "s.yaml")
+    with pytest.raises(SpecError) as caught:
+        make_plan(_check(document), cpus=cpus(2), real_time=None, document=document)
+    assert str(caught.value).startswith(start)
+    with pytest.raises(Mistake, match=r"fabric\."):
+        make_plan(parse_spec(text + ONE, "s"), cpus=cpus(2), real_time=None)
+
+
+def test_what_the_switch_refuses_is_told_with_its_place() -> None:
+    document = parse_document(ONE + "ports:\n  tester.a: {rate: 1Gbps}\n", "s.yaml")
+    assert str(document.refused("chains.voice.through[1]: no function 'x'")).startswith("s.yaml:2:10: chains.voice")
+    assert str(document.refused("ports.tester.a.rate: why")).startswith("s.yaml:4:3: ports.tester.a.rate: why")
+    assert str(document.refused("ports.first.0.path: why")).startswith("s.yaml:3:1: ")
+    assert str(document.refused("out of memory")) == "s.yaml: out of memory"
+
+
+def test_the_same_spec_is_the_same_plan_wherever_it_came_to_be() -> None:
+    up = Up(ONE, cores=8)
+    up.apply(TWO)
+    fresh = plan_of(TWO, cores=8)
+    assert fresh.identity != up.plan.identity, "a plan from nothing has other cores"
+    assert fresh.settled_as(up.plan).identity == up.plan.identity
+    assert plan_of(ONE, cores=8).settled_as(up.plan).identity != up.plan.identity

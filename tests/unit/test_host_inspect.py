@@ -1,0 +1,185 @@
+"""What a machine is, which core gets which role, what a profile wants of it: over machines made of files."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import AMD_FLAGS, add_nic, machine
+
+from tailrace.errors import Mistake
+from tailrace.host import show
+from tailrace.host.capability import CAPABILITIES, find_capabilities
+from tailrace.host.cpus import parse_list, parse_mask, show_list, show_mask
+from tailrace.host.knobs import FAMILIES, KNOBS
+from tailrace.host.machine import read_machine
+from tailrace.host.pages import PATH, page
+from tailrace.host.picture import draw
+from tailrace.host.profile import load_profile, profile_names
+from tailrace.host.roles import deal_roles
+from tailrace.host.tree import Tree
+from tailrace.host.tuning import make_tuning_plan
+
+CPU_SETS = st.sets(st.integers(0, 300))
+
+
+@given(CPU_SETS)
+def test_lists_and_masks_say_what_they_were_made_of(cpus: set[int]) -> None:
+    assert parse_list(show_list(cpus)) == tuple(sorted(cpus))
+    assert parse_mask(show_mask(cpus)) == tuple(sorted(cpus))
+
+
+def test_lists_and_masks_are_written_as_the_kernel_does() -> None:
+    assert show_list([0, 1, 2, 8]) == "0-2,8"
+    assert show_mask([0, 32]) == "1,00000001"
+    assert parse_mask("ff,00000001") == (0, *range(32, 40))
+
+
+def test_a_machine_of_two_sockets(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2, cores=8, threads=2)
+    add_nic(tmp_path, "eth0", "0000:81:00.0", 1)
+    found = read_machine(Tree(tmp_path))
+    assert len(found.cpus) == 32
+    assert found.cpu(17).siblings == (1, 17)
+    assert [node.cpus for node in found.nodes] == [(*range(8), *range(16, 24)), (*range(8, 16), *range(24, 32))]
+    (nic,) = found.nics
+    assert (nic.name, nic.driver, nic.node, nic.most_vfs) == ("eth0", "ice", 1, 64)
+    assert found.kernel.realtime
+
+
+def test_every_capability_says_what_for_how_and_how_we_know(tmp_path: Path) -> None:
+    machine(tmp_path)
+    found = {each.capability.name: each for each in find_capabilities(read_machine(Tree(tmp_path)))}
+    assert len(found) == len(CAPABILITIES)
+    for each in found.values():
+        assert each.capability.why and each.capability.how and each.finding.evidence
+    assert found["nested-paging"].finding.present
+    assert found["realtime"].finding.enabled
+    assert found["sr-iov"].finding.present is False
+
+
+def test_a_capability_that_the_kernel_turned_off_is_there_and_off(tmp_path: Path) -> None:
+    machine(tmp_path, vendor="AuthenticAMD", flags=AMD_FLAGS)
+    parameter = tmp_path / "sys/module/kvm_amd/parameters/avic"
+    parameter.parent.mkdir(parents=True)
+    parameter.write_text("N\n")
+    found = {each.capability.name: each.finding for each in find_capabilities(read_machine(Tree(tmp_path)))}
+    assert (found["posted-interrupts"].present, found["posted-interrupts"].enabled) == (True, False)
+
+
+def test_an_empty_tree_is_unknown_and_no_failure(tmp_path: Path) -> None:
+    found = read_machine(Tree(tmp_path))
+    assert found.cpus == ()
+    assert all(each.finding.evidence for each in find_capabilities(found))
+
+
+def test_roles_follow_the_network_cards_node_and_keep_siblings_together(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2, cores=8, threads=2)
+    add_nic(tmp_path, "eth0", "0000:81:00.0", 1)
+    roles = deal_roles(read_machine(Tree(tmp_path)), {"system": 1, "switch": 2, "tester": 1, "vnf": "rest"})
+    assert roles.node == 1
+    assert roles.cpus["switch"] == (9, 10, 25, 26)
+    assert roles.system == (*range(9), *range(16, 25))
+    assert set(roles.isolated) | set(roles.system) == set(range(32))
+
+
+def test_one_more_card_does_not_reshuffle_cores(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2, cores=8)
+    add_nic(tmp_path, "eth0", "0000:81:00.0", 1)
+    profile = load_profile("latency")
+    before = make_tuning_plan(read_machine(Tree(tmp_path)), profile)
+    add_nic(tmp_path, "eth1", "0000:82:00.0", 0)
+    after = make_tuning_plan(read_machine(Tree(tmp_path)), profile)
+    assert before.roles.cpus == after.roles.cpus
+
+
+def test_the_same_facts_give_the_same_plan(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2, cores=16, threads=2)
+    documents = [
+        show.plan_document(make_tuning_plan(read_machine(Tree(tmp_path)), load_profile("latency"))) for _ in range(2)
+    ]
+    assert documents[0] == documents[1]
+    assert documents[0]["arguments"][0] == "isolcpus=domain,managed_irq,1-15,33-47"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_profile_fits_every_machine(tmp_path: Path, name: str) -> None:
+    for number, (nodes, cores, threads) in enumerate([(1, 2, 1), (1, 4, 2), (2, 64, 2)]):
+        machine(tmp_path / str(number), nodes=nodes, cores=cores, threads=threads)
+        plan = make_tuning_plan(read_machine(Tree(tmp_path / str(number))), load_profile(name))
+        assert plan.roles.system
+        assert show.plan_lines(plan)
+
+
+def test_inheritance_adds_and_null_leaves_alone(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("inherits: latency\nroles: {system: 2}\nknobs: {idle_latency: 10, audit_off: null}\n")
+    profile = load_profile(str(own))
+    assert profile.knobs["idle_latency"] == 10
+    assert "audit_off" not in profile.knobs
+    assert profile.knobs["irq_affinity"] is True
+    assert (profile.roles["system"], profile.roles["vnf"]) == (2, "rest")
+    assert profile.line == ("latency", "throughput", "vanilla")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("knobs: {audit: true}", "knobs.audit: there is no such knob; did you mean audit_off"),
+        ("knobs: {governor: 3}", "knobs.governor: 3 is wrong"),
+        ("roles: {guests: 2}", "roles.guests: unknown"),
+        ("roles: {system: -1}", "expected a number of cores"),
+        ("inherits: fast", "no profile 'fast'"),
+        ("speed: 3", "speed: unknown"),
+        ("[]", "expected a mapping"),
+        ("knobs: [", "while parsing"),
+    ],
+)
+def test_a_wrong_profile_is_one_message_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text(text + "\n")
+    with pytest.raises(Mistake, match=words.replace("[", r"\[")):
+        load_profile(str(own))
+
+
+def test_a_profile_that_inherits_itself_is_refused(tmp_path: Path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text(f"inherits: {own}\n")
+    with pytest.raises(Mistake, match="inherits itself"):
+        load_profile(str(own))
+
+
+def test_more_cores_than_there_are_is_refused(tmp_path: Path) -> None:
+    machine(tmp_path, cores=4)
+    with pytest.raises(Mistake, match="more than the 4 cores of node 0"):
+        deal_roles(read_machine(Tree(tmp_path)), {"system": 1, "switch": 4})
+
+
+def test_a_card_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    machine(tmp_path)
+    add_nic(tmp_path, "eth0", "0000:81:00.0", 0)
+    with pytest.raises(Mistake, match="no network card 'eth7'; the physical ones are: eth0"):
+        deal_roles(read_machine(Tree(tmp_path)), {"system": 1}, "eth7")
+
+
+def test_every_knob_is_documented_and_named_once() -> None:
+    every = [knob for family in FAMILIES for knob in family.knobs]
+    assert len(every) == len(KNOBS)
+    for knob in every:
+        assert all((knob.what, knob.why, knob.cost, knob.source, knob.takes)), knob.name
+
+
+def test_the_page_of_knobs_is_made_from_the_declarations() -> None:
+    assert PATH.read_text() == page(), "write it again with `python -m tailrace.host.pages`"
+
+
+def test_the_picture_shows_every_cpu_once(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2, cores=20, threads=2)
+    found = read_machine(Tree(tmp_path))
+    picture = ElementTree.fromstring(draw(found, make_tuning_plan(found, load_profile("latency")).roles))
+    titles = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(titles) == len(set(titles)) == 80
+    assert "CPU 1: switch" in titles

@@ -1,0 +1,274 @@
+"""Applying, verifying and undoing, over machines made of files: what was there comes back, whatever happens between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machines import machine, make
+
+from tailrace.errors import Failure, Mistake
+from tailrace.host import tuner
+from tailrace.host.boot import GRUB_FILE
+from tailrace.host.journal import Journal, hold_journal, read_journal
+from tailrace.host.machine import Machine, read_machine
+from tailrace.host.profile import load_profile
+from tailrace.host.tree import Tree
+from tailrace.host.tuner import State
+from tailrace.host.tuning import TuningPlan, make_tuning_plan
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file, but the journal."""
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and "state" not in path.parts
+    }
+
+
+class Host:
+    def __init__(self, folder: Path, *, threads: int = 1) -> None:
+        self.folder, self.state = folder, folder / "state"
+        machine(folder, threads=threads)
+
+    @property
+    def machine(self) -> Machine:
+        return read_machine(Tree(self.folder))
+
+    def plan(self, profile: str = "latency") -> TuningPlan:
+        return make_tuning_plan(self.machine, load_profile(profile))
+
+    def apply(self, profile: str = "latency", *, boot: bool = True) -> tuner.Outcome:
+        with hold_journal(self.state) as journal:
+            return tuner.apply(self.plan(profile), self.machine, journal, boot=boot)
+
+    def undo(self) -> list[str]:
+        with hold_journal(self.state) as journal:
+            return tuner.undo(self.machine, journal)
+
+    def states(self) -> dict[str, State]:
+        found = tuner.verify(self.plan(), self.machine, read_journal(self.state))
+        return {each.step.setting.place: each.state for each in found}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    yield Host(tmp_path)
+
+
+def test_undo_puts_every_byte_back(host: Host) -> None:
+    before = contents(host.folder)
+    outcome = host.apply()
+    assert outcome.reboot
+    assert contents(host.folder) != before
+    assert (host.folder / "proc/sys/vm/stat_interval").read_text() == "120\n"
+    assert (host.folder / "proc/irq/30/smp_affinity_list").read_text() == "0\n"
+    assert "isolcpus=domain,managed_irq,1-3" in (host.folder / GRUB_FILE.lstrip("/")).read_text()
+    assert host.undo() == []
+    assert meanings(contents(host.folder)) == meanings(before)
+    assert not (host.state / "journal").exists()
+
+
+def meanings(files: dict[str, str]) -> dict[str, str]:
+    """The kernel shows its choices again with brackets around the one that was written; a plain file does not."""
+    return {
+        path: text.split("[")[1].split("]")[0] + "\n" if "[" in text and "hugepage" in path else text
+        for path, text in files.items()
+    }
+
+
+def test_applied_twice_changes_nothing_more(host: Host) -> None:
+    host.apply()
+    assert list(host.apply().changed) == []
+
+
+def test_another_profile_on_top_still_comes_back_to_the_beginning(host: Host) -> None:
+    before = contents(host.folder)
+    host.apply("throughput")
+    host.apply("latency")
+    host.apply("optimized-1")
+    host.undo()
+    assert meanings(contents(host.folder)) == meanings(before)
+
+
+def test_undo_without_anything_done_is_harmless(host: Host) -> None:
+    before = contents(host.folder)
+    assert host.undo() == []
+    assert contents(host.folder) == before
+
+
+def test_verify_tells_drift_from_what_waits_for_a_reboot(host: Host) -> None:
+    assert host.states()["file:/proc/sys/vm/stat_interval"] is State.WRONG
+    host.apply()
+    states = host.states()
+    assert states["file:/proc/sys/vm/stat_interval"] is State.RIGHT
+    assert states["argument:nohz_full"] is State.REBOOT
+    make(host.folder, {"/proc/sys/vm/stat_interval": "5"})
+    assert host.states()["file:/proc/sys/vm/stat_interval"] is State.DRIFTED
+
+
+def test_verify_names_who_is_known_to_change_it(host: Host) -> None:
+    host.apply()
+    make(host.folder, {"/proc/irq/30/smp_affinity_list": "0-3", "/proc/77/comm": "irqbalance"})
+    found = tuner.verify(host.plan(), host.machine, read_journal(host.state))
+    drifted = [each for each in found if each.state is State.DRIFTED]
+    assert [each.by for each in drifted] == ["irqbalance"]
+
+
+def test_another_tuner_is_refused_before_anything_is_done(host: Host) -> None:
+    before = contents(host.folder)
+    make(host.folder, {"/proc/77/comm": "tuned"})
+    with pytest.raises(Mistake, match="another tuner is active: tuned"):
+        host.apply()
+    (host.folder / "proc/77/comm").unlink()
+    assert contents(host.folder) == before
+
+
+def test_an_unknown_boot_loader_is_refused_and_nothing_is_half_applied(host: Host) -> None:
+    (host.folder / "etc/default/grub").unlink()
+    before = contents(host.folder)
+    with pytest.raises(Mistake, match="no boot loader that Tailrace knows"):
+        host.apply()
+    assert meanings(contents(host.folder)) == meanings(before)
+    assert host.apply(boot=False).changed
+
+
+def test_a_failure_in_the_middle_undoes_what_was_done(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(host.folder)
+    write = Tree.write
+
+    def failing(tree: Tree, path: str, value: str) -> None:
+        if path.endswith("stat_interval"):
+            raise OSError(30, "Read-only file system")
+        write(tree, path, value)
+
+    monkeypatch.setattr(Tree, "write", failing)
+    with pytest.raises(Failure, match="stat_interval: read-only: this is a container"):
+        host.apply()
+    assert meanings(contents(host.folder)) == meanings(before)
+
+
+def test_an_interrupt_that_the_kernel_manages_is_no_failure(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Tree.write
+
+    def managed(tree: Tree, path: str, value: str) -> None:
+        if "/irq/31/" in path:
+            raise OSError(5, "Input/output error")
+        write(tree, path, value)
+
+    monkeypatch.setattr(Tree, "write", managed)
+    outcome = host.apply()
+    assert [step.setting.target for step, _ in outcome.refused] == ["/proc/irq/31/smp_affinity_list"]
+    assert host.states()["file:/proc/irq/31/smp_affinity_list"] is State.REFUSED
+
+
+def test_after_a_reboot_only_the_boot_loaders_file_is_undone(host: Host) -> None:
+    host.apply()
+    make(host.folder, {"/proc/sys/kernel/random/boot_id": "second-boot", "/proc/sys/vm/stat_interval": "7"})
+    host.undo()
+    assert (host.folder / "proc/sys/vm/stat_interval").read_text() == "7\n"
+    assert not (host.folder / GRUB_FILE.lstrip("/")).exists()
+
+
+def test_two_at_once_are_refused(host: Host) -> None:
+    with (
+        hold_journal(host.state),
+        pytest.raises(Mistake, match="another `tailrace host` command"),
+        hold_journal(host.state),
+    ):
+        pass
+
+
+def test_a_partition_and_a_share_of_the_cache_are_made_and_removed(host: Host) -> None:
+    make(
+        host.folder,
+        {
+            "/sys/fs/cgroup/cgroup.subtree_control": "cpuset",
+            "/sys/fs/resctrl/info/L3/cbm_mask": "fff",
+            "/sys/fs/resctrl/schemata": "    L3:0=fff;1=fff",
+        },
+    )
+    own = host.folder / "own.yaml"
+    own.write_text("inherits: vanilla\nknobs: {cpuset_partition: true, cache_share: 50}\n")
+    before = contents(host.folder)
+    host.apply(str(own))
+    group = host.folder / "sys/fs/cgroup/tailrace-isolated"
+    assert (group / "cpuset.cpus").read_text() == "1-3\n"
+    assert (group / "cpuset.cpus.partition").read_text() == "isolated\n"
+    assert (host.folder / "sys/fs/resctrl/tailrace/schemata").read_text() == "L3:0=fc0;1=fc0\n"
+    assert list(host.apply(str(own)).changed) == []
+    assert host.undo() == []
+    assert contents(host.folder) == before
+    assert not group.exists()
+
+
+def test_second_threads_go_offline_and_come_back(tmp_path: Path) -> None:
+    host = Host(tmp_path, threads=2)
+    make(tmp_path, {f"/sys/devices/system/cpu/cpu{cpu}/online": "1" for cpu in range(1, 8)})
+    own = tmp_path / "own.yaml"
+    own.write_text("inherits: vanilla\nknobs: {siblings_offline: true}\n")
+    host.apply(str(own))
+    online = [(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/online").read_text().strip() for cpu in range(1, 8)]
+    assert online == ["1", "1", "1", "1", "0", "0", "0"]
+    host.undo()
+    assert all((tmp_path / f"sys/devices/system/cpu/cpu{cpu}/online").read_text() == "1\n" for cpu in range(1, 8))
+
+
+def killed_at(host: Host, step: int, work: str) -> bool:
+    """Does `work` in a child that dies at its `step`th journal entry or write. Whether it came so far."""
+    child = os.fork()
+    if child == 0:
+        left = step
+
+        def dying(call):  # type: ignore[no-untyped-def]
+            def wrapped(*arguments):  # type: ignore[no-untyped-def]
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    os._exit(9)
+                return call(*arguments)
+
+            return wrapped
+
+        Tree.write = dying(Tree.write)  # type: ignore[method-assign]
+        Journal.note = dying(Journal.note)  # type: ignore[method-assign]
+        Journal.clear = dying(Journal.clear)  # type: ignore[method-assign]
+        getattr(host, work)()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_killed_at_every_step_of_applying_the_next_undo_puts_all_back(host: Host) -> None:
+    before = meanings(contents(host.folder))
+    step = 0
+    while killed_at(host, step, "apply"):
+        assert host.undo() == []
+        assert meanings(contents(host.folder)) == before, f"after {step} steps"
+        step += 1
+    assert step > 30
+
+
+def test_killed_at_every_step_of_undoing_the_next_undo_puts_all_back(host: Host) -> None:
+    before = meanings(contents(host.folder))
+    step = 0
+    while True:
+        host.apply()
+        died = killed_at(host, step, "undo")
+        assert host.undo() == []
+        assert meanings(contents(host.folder)) == before, f"after {step} steps"
+        if not died:
+            break
+        step += 1
+    assert step > 15
+
+
+def test_half_a_line_in_the_journal_is_a_change_that_was_not_made(host: Host) -> None:
+    before = meanings(contents(host.folder))
+    host.apply()
+    with (host.state / "journal").open("a") as file:
+        file.write('{"place": "file:/proc/sys/vm/stat_inter')
+    assert host.undo() == []
+    assert meanings(contents(host.folder)) == before

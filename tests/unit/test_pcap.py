@@ -1,0 +1,152 @@
+"""Capture files: whole records whatever ends them, and no more of them than was asked for."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from tailrace.capture import Ring, merged
+from tailrace.cli.observe import parse_match
+from tailrace.errors import Failure, Mistake
+from tailrace.following import Note, Trail, lines
+from tailrace.pcap import RECORD, Bounds, Full, Writer, records
+
+
+def record(time: int, length: int = 60) -> bytes:
+    return RECORD.pack(time // 10**9, time % 10**9, length, length) + bytes([time % 251]) * length
+
+
+def written(path: Path) -> list[bytes]:
+    """The records of a file, which must be whole."""
+    text = path.read_bytes()
+    assert struct.unpack("<IHHiIII", text[:24]) == (0xA1B23C4D, 2, 4, 0, 0, 96, 1)
+    found = [text[24:][at:end] for at, end in records(text[24:])]
+    assert sum(map(len, found)) == len(text) - 24
+    return found
+
+
+def test_one_file_ends_when_it_is_full(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.pcap", Bounds(size=24 + 3 * 76 + 75), 96)
+    writer.write(record(1) + record(2))
+    with pytest.raises(Full, match="the file is full"):
+        writer.write(record(3) + record(4))
+    writer.close()
+    assert written(tmp_path / "x.pcap") == [record(1), record(2), record(3)]
+    assert writer.written == 3
+
+
+def test_files_follow_each_other_and_the_last_are_kept(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.pcap", Bounds(size=10**6, frames=4, files=2), 96)
+    for start in range(0, 18, 3):
+        writer.write(b"".join(map(record, range(start, start + 3))))
+    writer.close()
+    assert [path.name for path in writer.paths] == ["x-00004.pcap", "x-00005.pcap"]
+    assert sorted(tmp_path.iterdir()) == writer.paths
+    assert [written(path) for path in writer.paths] == [[record(n) for n in range(12, 16)], [record(16), record(17)]]
+    assert writer.written == 18
+
+
+def test_no_more_frames_than_asked_for(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "x.pcap", Bounds(size=10**6), 96, most=5)
+    with pytest.raises(Full, match="all frames asked for"):
+        writer.write(b"".join(map(record, range(9))))
+    writer.close()
+    assert written(tmp_path / "x.pcap") == [record(n) for n in range(5)]
+
+
+@pytest.mark.parametrize("room", [0, 10, 76, 100, 200])
+def test_a_disk_that_is_full_in_the_middle_of_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    left = [24 + 76 + room]
+    real = os.write
+
+    def write(file: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+        done = real(file, data[: left[0]])
+        left[0] -= done
+        return done
+
+    writer = Writer(tmp_path / "x.pcap", Bounds(size=10**6), 96)
+    left[0] -= 24
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(Failure, match=r"x\.pcap: No space left on device; what was captured until then is kept"):
+        writer.write(b"".join(map(record, range(9))))
+    writer.close()
+    kept = (76 + room) // 76
+    assert written(tmp_path / "x.pcap") == [record(n) for n in range(kept)]
+    assert writer.written == kept
+
+
+def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="No such file or directory; choose another file"):
+        Writer(tmp_path / "nosuch" / "x.pcap", Bounds(size=10**6), 96)
+
+
+def test_workers_are_merged_by_time() -> None:
+    one, two = [record(n) for n in (1, 5, 6)], [record(n) for n in (2, 3, 9)]
+    assert merged([b"".join(one), b"", b"".join(two)]) == b"".join(record(n) for n in (1, 2, 3, 5, 6, 9))
+    assert merged([b"", b"".join(one)]) == b"".join(one)
+    assert merged([b"", b""]) == b""
+
+
+def test_a_ring_is_taken_around_its_end(tmp_path: Path) -> None:
+    size, file = 4096, bytearray(4096 + 4096)
+    struct.pack_into("<8sIIQ", file, 0, b"TAILCAPT", 1, 96, size)
+    path = tmp_path / "ring"
+    path.write_bytes(file)
+    ring, head = Ring(path), 0
+    for number in range(200):
+        text = record(number, 60 + number)
+        with path.open("r+b") as writer:
+            for at, byte in enumerate(text, head):
+                writer.seek(4096 + at % size)
+                writer.write(bytes([byte]))
+            head += len(text)
+            writer.seek(64)
+            writer.write(struct.pack("<QQQ", head, number + 1, 3))
+        assert ring.take() == text
+        assert ring.take() == b""
+        assert (ring.frames, ring.dropped) == (number + 1, 3)
+    assert struct.unpack_from("<Q", path.read_bytes(), 128) == (head,)
+    ring.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("protocol=udp,destination_port=53-60", {"protocol": 17, "destination_port": [53, 60]}),
+        ("source=10.0.0.0/8, vlan=7", {"source": "10.0.0.0/8", "vlan": 7}),
+        ("ethertype=arp", {"ethertype": 0x806}),
+        ("ethertype=0x88cc", {"ethertype": 0x88CC}),
+        ("destination=2001:db8::/32", {"destination": "2001:db8::/32"}),
+    ],
+)
+def test_a_match_on_the_command_line(text: str, expected: dict[str, object]) -> None:
+    assert parse_match(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "color=red", "vlan", "vlan=1,vlan=2", "vlan=many", "source_port=1-2-x"])
+def test_a_match_that_is_none(text: str) -> None:
+    with pytest.raises(Mistake, match="--match"):
+        parse_match(text)
+
+
+def test_sightings_of_a_frame_are_put_together() -> None:
+    trail = Trail()
+    steps = [
+        (100, 1, 7, "enters by port a"), (110, 1, 7, "leaves by port f.0"), (120, 2, 8, "enters by port a"),
+        (300, 3, 7, "enters by port f.1"), (310, 3, 7, "leaves by port b"), (400, 4, 7, "enters by port a"),
+    ]  # fmt: skip
+    trail.add(Note(time, sighting, mark, 60, text) for time, sighting, mark, text in reversed(steps[3:]))
+    trail.add(Note(time, sighting, mark, 60, text) for time, sighting, mark, text in steps[:3])
+    frames = trail.frames()
+    assert [[each.number for each in frame.sightings] for frame in frames] == [[1, 3], [2], [4]]
+    said = lines(1, frames[0], 1_000_000)
+    assert said[0] == "frame 1: 64 B, mark 00000007"
+    assert said[1].split() == ["0.00", "µs", "enters", "by", "port", "a"]
+    assert [line.split()[0] for line in said[1:3]] == ["0.00", "10.00"]

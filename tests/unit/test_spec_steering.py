@@ -1,0 +1,306 @@
+"""The words for steering: matches, replicas, ports, bridges, mirrors, workers; and what cannot stand together."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tailrace.spec import SpecError, units
+from tailrace.spec.load import parse_spec
+
+EVERYTHING = """\
+fabric: {kind: tailrace, idle: sleep, workers: 2, user: nobody, pins: {wan/1: 1}}
+ports:
+  wan: {if: veth0, queues: 2, rate: {max: 1Gbps, packets: 500kpps, share: 3}}
+  lan: {memif: "/run/memif.sock,role=client", rate: 100Mbps}
+  vm1: {path: /run/vm1.sock, mode: client, socket: {mode: "0660", group: kvm}}
+  probe:
+  fw.0: {queues: 4, offloads: false}
+functions:
+  fw: {kind: skeleton, replicas: 3, pin: addresses}
+  ids: {kind: skeleton, replicas: {1: active, 2: draining}}
+  box: guest
+  router: skeleton
+chains:
+  voice:
+    path: [tester.a, fw, ids, tester.b]
+    match:
+      - {vlan: 10, inner_vlan: [1, 4], protocol: udp, source_port: [5060, 5061]}
+      - {source: 10.1.0.0/16, destination: 10.2.0.0/16}
+    priority: 7
+  web: {path: [tester.a, fw, wan], match: {ethertype: ipv6, destination_port: 443}}
+  rest: [tester.a, box, {tap: tr0, queues: 2}]
+bridges:
+  home: [vm1, router.0]
+  work: {ports: {router.1: {access: 10}, lan: {trunk: [10, 20], native: 20}}, ageing: 60s, macs: 100, flood: 1kpps}
+mirrors:
+  tapped: {chain: voice, direction: in, to: probe}
+trace: 512
+"""
+
+
+def test_every_word_reads_back_the_same() -> None:
+    spec = parse_spec(EVERYTHING, "s")
+    again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
+    assert parse_spec(again, "again") == spec
+    voice = spec.chains["voice"]
+    assert [match.as_rule() for match in voice.match] == [
+        {"vlan": 10, "inner_vlan": [1, 4], "protocol": 17, "source_port": [5060, 5061]},
+        {"source": "10.1.0.0/16", "destination": "10.2.0.0/16"},
+    ]
+    assert spec.chains["web"].match[0].as_rule() == {"ethertype": 0x86DD, "destination_port": 443}
+    assert spec.functions["fw"].replicas == {1: "active", 2: "active", 3: "active"}
+    assert spec.ports["wan"].device is not None
+    assert spec.ports["wan"].device.uri == "if:veth0"
+    assert spec.ports["lan"].rate.max == 100_000_000
+    assert spec.bridges["home"].flood == 10_000
+    assert spec.trace is not None
+    assert spec.trace.every == 512
+
+
+def test_the_schema_takes_every_word() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    from tailrace.spec.schema import schema_text
+
+    document = yaml.safe_load(EVERYTHING)
+    document["functions"]["ids"]["replicas"] = {"1": "active", "2": "draining"}
+    jsonschema.validate(document, json.loads(schema_text()))
+    document["chains"]["web"]["match"] = {"vlan": 10, "vlam": 1}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, json.loads(schema_text()))
+
+
+TWO = "functions: {a: skeleton, b: skeleton}\n"
+CHAIN = "chains: {v: [tester.a, tester.b]}\n"
+
+WRONG = {
+    "two chains for every frame of an end": (
+        "chains:\n  v: [tester.a, tester.b]\n  w: [tester.a, {if: x}]\n",
+        "s.yaml:3:7: 'tester.a' is used twice (first in the chain 'v'), and both chains take every frame of it",
+        "a `match:` for 'w'",
+    ),
+    "two chains for every frame of a function": (
+        TWO + "chains:\n  v: [tester.a, a, tester.b]\n  w: {path: [{if: x}, a, {if: y}]}\n",
+        "s.yaml:4:23: 'a' is used twice (first in the chain 'v')",
+        "a `match:` for 'w'",
+    ),
+    "a function in a bridge and a chain": (
+        TWO + "chains: {v: [tester.a, a, tester.b]}\nbridges:\n  l: [a.0, b.0]\n",
+        "s.yaml:4:7: 'a' is in the chain 'v' and cannot be in a bridge too",
+        "expected a chain or a bridge",
+    ),
+    "a port in a bridge and a chain": (
+        CHAIN + "ports: {p: }\nbridges:\n  l: {ports: {tester.a: {access: 3}, p: }}\n",
+        "s.yaml:4:15: 'tester.a' is in the chain 'v'",
+        "expected a chain or a bridge",
+    ),
+    "a port in two bridges": (
+        "ports: {p: , q: , r: }\nbridges:\n  l: [p, q]\n  m: [r, q]\n",
+        "s.yaml:4:10: 'q' is in the bridge 'l'",
+        "each port in one bridge",
+    ),
+    "a bridge of one": ("ports: {p: }\nbridges: {l: [p]}\n", "s.yaml:2:14: a bridge joins ports", "at least two"),
+    "an unknown port in a bridge": (
+        "ports: {wan: }\nbridges:\n  l: [wam, tester.a]\n",
+        "s.yaml:3:7: 'wam' is no port",
+        "did you mean wan?",
+    ),
+    "replicas on a bridge": (
+        "functions: {a: {kind: skeleton, replicas: 2}}\nbridges: {l: [a.0, tester.a]}\n",
+        "s.yaml:2:15: 'a' has several replicas",
+        "expected one",
+    ),
+    "a function named as a replica": (
+        "functions:\n  a: {kind: skeleton, replicas: 2}\n  a-2: skeleton\nchains: {v: [tester.a, a, a-2, tester.b]}\n",
+        "s.yaml:3:3: the name 'a-2' is used twice (a replica of a has it)",
+        "each name once",
+    ),
+    "a port named as a function": (
+        TWO + "ports:\n  a: \n" + CHAIN,
+        "s.yaml:3:3: the name 'a' is used twice (a function has it)",
+        "each name once",
+    ),
+    "a port named as the tester": ("ports: {tester: }\n" + CHAIN, "s.yaml:1:9: the name 'tester'", "for the port"),
+    "no replica": (
+        "functions: {a: {kind: skeleton, replicas: 0}}\n" + CHAIN,
+        "s.yaml:1:43: 0 is no number of replicas",
+        "from 1 to 64",
+    ),
+    "all replicas draining": (
+        "functions: {a: {kind: skeleton, replicas: {1: draining}}}\n" + CHAIN,
+        "s.yaml:1:43: no replica is active",
+        "at least one",
+    ),
+    "an unknown state": (
+        "functions: {a: {kind: skeleton, replicas: {1: active, 2: gone}}}\n" + CHAIN,
+        "s.yaml:1:43: 'gone' is no replica's state",
+        "active or draining",
+    ),
+    "an unknown field of a match": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: [{vlam: 3}]}\n",
+        "s.yaml:2:44: unknown key 'vlam' in chains.v.match[0]",
+        "did you mean vlan?",
+    ),
+    "an unknown field of the only match": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {vlam: 3}}\n",
+        "s.yaml:2:43: unknown key 'vlam' in chains.v.match",
+        "did you mean vlan?",
+    ),
+    "a prefix with bits beyond it": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {source: 10.1.2.3/8}}\n",
+        "s.yaml:2:51: '10.1.2.3/8' has bits set beyond its length",
+        "expected 10.0.0.0/8",
+    ),
+    "no prefix": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {source: ten}}\n",
+        "s.yaml:2:51: 'ten' is no prefix",
+        "10.1.0.0/16",
+    ),
+    "addresses of two families": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {source: 10.0.0.0/8, destination: '::/0'}}\n",
+        "s.yaml:2:42: source and destination are of IPv4 and IPv6",
+        "of one of them",
+    ),
+    "a range the wrong way round": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {vlan: [20, 10]}}\n",
+        "s.yaml:2:49: [20, 10] is empty",
+        "the first VLAN",
+    ),
+    "a port number beyond the last": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {destination_port: 70000}}\n",
+        "s.yaml:2:61: 70000 is no port number",
+        "from 0 to 65535",
+    ),
+    "ports of ICMP": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {protocol: icmp, source_port: 1}}\n",
+        "s.yaml:2:42: protocol 1 has no port numbers",
+        "tcp, udp or sctp",
+    ),
+    "an unknown protocol": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {protocol: ucp}}\n",
+        "s.yaml:2:53: 'ucp' is no protocol",
+        "udp",
+    ),
+    "a rate of packets for one of bits": (
+        "ports: {p: {rate: 5kpps}}\n" + CHAIN,
+        "s.yaml:1:19: '5kpps' is not a bit rate",
+        "such as 1Gbps",
+    ),
+    "a rate without a unit": ("ports: {p: {rate: {max: 5}}}\n" + CHAIN, "s.yaml:1:25: 5 has no unit", "such as 1Gbps"),
+    "a path too long": (
+        f"ports: {{p: {{path: /{'x' * 107}}}}}\n" + CHAIN,
+        "s.yaml:1:19: 108 bytes are too long for a socket's path",
+        "at most 107",
+    ),
+    "a path twice": (
+        "ports:\n  p: {path: /x}\n  q: {path: /x}\n" + CHAIN,
+        "s.yaml:3:13: /x is the socket of 'p'",
+        "each path once",
+    ),
+    "a device twice": (
+        "ports:\n  p: {if: x}\n  q: {device: {if: x}}\n" + CHAIN,
+        "s.yaml:3:3: if:x is the port 'p' already",
+        "each device once",
+    ),
+    "a device with a socket": (
+        "ports: {p: {if: x, mode: client}}\n" + CHAIN,
+        "s.yaml:1:12: a port on a device has no mode",
+        "queues or rate",
+    ),
+    "too many queues": (
+        "ports: {p: {queues: 17}}\n" + CHAIN,
+        "s.yaml:1:21: 17 in ports.p.queues",
+        "less than or equal to 16",
+    ),
+    "ports of a function that is missing": (
+        TWO + "ports:\n  c.0: {queues: 2}\nchains: {v: [tester.a, a, b, tester.b]}\n",
+        "s.yaml:3:3: 'c.0' is a port of a function that is missing",
+        "expected one of",
+    ),
+    "a path for what Tailrace starts": (
+        TWO + "ports:\n  a.0: {path: /x}\nchains: {v: [tester.a, a, b, tester.b]}\n",
+        "s.yaml:3:3: 'a.0' is a function's that Tailrace starts",
+        "expected queues",
+    ),
+    "a bad port name": ("ports: {a.2: }\n" + CHAIN, "s.yaml:1:9: 'a.2' cannot be a port", "FUNCTION.0"),
+    "a VLAN that is none": (
+        "ports: {p: , q: }\nbridges: {l: {ports: {p: {access: 4095}, q: }}}\n",
+        "s.yaml:2:35: 4095 is no VLAN",
+        "from 1 to 4094",
+    ),
+    "access and trunk": (
+        "ports: {p: , q: }\nbridges: {l: {ports: {p: {access: 1, trunk: [2]}, q: }}}\n",
+        "s.yaml:2:26: a port is in one VLAN or carries several",
+        "expected access, or trunk",
+    ),
+    "a mirror into a chain": (
+        CHAIN + "mirrors: {m: {chain: v, to: tester.b}}\n",
+        "s.yaml:2:29: 'tester.b' is in the chain 'v'",
+        "nothing but the copies",
+    ),
+    "a mirror of nothing": (
+        CHAIN + "mirrors: {m: {to: tester.b}}\n",
+        "s.yaml:2:14: a mirror copies one",
+        "port or chain",
+    ),
+    "a mirror of an unknown chain": (
+        CHAIN + "ports: {p: }\nmirrors: {m: {chain: w, to: p}}\n",
+        "s.yaml:3:22: 'w' is no chain",
+        "expected one of v",
+    ),
+    "workers and cores": (
+        "fabric: {workers: 2, cores: [0, 1]}\n" + CHAIN,
+        "s.yaml:1:9: workers and cores both say",
+        "one of them",
+    ),
+    "a core twice": ("fabric: {cores: [1, 1]}\n" + CHAIN, "s.yaml:1:17: 1 is listed twice", "each core once"),
+    "a pin to no worker": (
+        "fabric:\n  pins: {tester.a/0: 1}\n" + CHAIN,
+        "s.yaml:2:22: 1 is no worker",
+        "from 0 to 0",
+    ),
+    "a pin of no queue": (
+        "fabric:\n  pins: {tester.a/1: 0}\n" + CHAIN,
+        "s.yaml:2:10: 'tester.a' has 1 queue(s)",
+        "from tester.a/0",
+    ),
+    "an unknown idle policy": (
+        "fabric: {idle: nap}\n" + CHAIN,
+        "s.yaml:1:16: 'nap' is unknown in fabric.idle",
+        "'sleep'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_with_its_place(case: str) -> None:
+    text, start, expected = WRONG[case]
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, "s.yaml")
+    said = str(caught.value)
+    assert said.startswith(start)
+    assert expected in said
+    assert "\n" not in said
+
+
+def test_chains_with_matches_share_ends_and_functions() -> None:
+    spec = parse_spec(
+        TWO + "chains:\n  v: {path: [tester.a, a, tester.b], match: {vlan: 1}}\n"
+        "  w: {path: [tester.a, a, b, tester.b], match: {vlan: 2}}\n  rest: [tester.a, b, tester.b]\n",
+        "s",
+    )
+    assert list(spec.chains) == ["v", "w", "rest"]
+
+
+@pytest.mark.parametrize(("text", "bits"), [("1Gbps", 10**9), ("1.5Mbps", 1_500_000), ("64kbps", 64_000), ("7bps", 7)])
+def test_bit_rates(text: str, bits: int) -> None:
+    assert units.parse_bit_rate(text) == bits
+    assert units.parse_bit_rate(units.show_bit_rate(bits)) == bits
+
+
+@pytest.mark.parametrize("text", ["0bps", "1601Gbps", "1", "1Gpps", None, True])
+def test_no_bit_rates(text: object) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        units.parse_bit_rate(text)

@@ -1,0 +1,241 @@
+"""Rows and metrics from snapshots of the counter page: pure, so no switch is needed."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from rich.console import Console
+
+from tailrace.errors import Mistake
+from tailrace.host.process import identify
+from tailrace.host.state import FilePath, Process, hold
+from tailrace.metrics import metrics, serve
+from tailrace.top import Rows, draw, only, rows, short
+from tailrace.watch import Facts, Snapshot, Watcher, rates
+
+HZ = 2_000_000_000
+FACTS = Facts(
+    chains={"voice": ["tester.a", "fw", "tester.b"], "web": ["tester.a", "wan"]},
+    ports={"tester.a": "up", "fw.0": "up", "fw.1": "up", "tester.b": "waiting", "wan": "quarantined"},
+    workers={"worker-0": {"core": 3, "idle": "sleep", "tsc_hz": HZ}},
+    version=7,
+    spec="/etc/tailrace/office.yaml",
+)
+
+
+def queue(received: int, sent: int, full: int = 0) -> dict[str, int]:
+    return {
+        "received_packets": received,
+        "received_bytes": received * 60,
+        "drop_no_chain": 0,
+        "sent_packets": sent,
+        "sent_bytes": sent * 60,
+        "drop_receiver_full": full,
+    }
+
+
+def hop(forward: int, back: int, full: int = 0) -> dict[str, int]:
+    return {
+        "forward_packets": forward,
+        "forward_bytes": forward * 60,
+        "forward_drop_receiver_full": full,
+        "back_packets": back,
+        "back_bytes": back * 60,
+        "back_drop_receiver_full": 0,
+    }
+
+
+def snapshot(time: float, factor: int) -> Snapshot:
+    """Counters that have grown `factor` times since the beginning."""
+    return Snapshot(
+        time,
+        {
+            ("queue", "tester.a/0", 1): queue(1000 * factor, 500 * factor),
+            ("queue", "tester.a/1", 1): queue(200 * factor, 100 * factor),
+            ("queue", "tester.b/0", 1): queue(600 * factor, 1100 * factor, 100 * factor),
+            ("queue", "wan/0", 3): queue(0, 10 * factor),
+            ("hop", "voice/0", 1): hop(1100 * factor, 590 * factor),
+            ("hop", "voice/1", 1): hop(1000 * factor, 600 * factor, 100 * factor),
+            ("hop", "web/0", 1): hop(10 * factor, 0),
+            ("worker", "worker-0", 1): {
+                "busy_cycles": HZ // 4 * factor,
+                "idle_cycles": HZ // 4 * 3 * factor,
+                "busy_polls": 100 * factor,
+                "idle_polls": 50 * factor,
+                "packets": 1800 * factor,
+                "asleep_cycles": HZ // 2 * factor,
+                "sleeps": 3 * factor,
+                "burst_1": 10 * factor,
+                "burst_2": 30 * factor,
+                "burst_4": 60 * factor,
+            },
+        },
+        FACTS,
+    )
+
+
+def test_rates_are_growth_for_each_second() -> None:
+    grown = rates(snapshot(10.0, 1), snapshot(12.0, 3))
+    assert grown["queue", "tester.a/0", 1]["received_packets"] == pytest.approx(1000)
+    before = snapshot(10.0, 5)
+    now = Snapshot(11.0, {("queue", "tester.a/0", 2): queue(7, 0)}, FACTS)
+    assert rates(before, now)["queue", "tester.a/0", 2]["received_packets"] == pytest.approx(7), "begun anew"
+
+
+def test_rows_of_ports_chains_and_workers() -> None:
+    found = rows(snapshot(10.0, 1), snapshot(11.0, 2))
+    assert [row.name for row in found.ports] == ["tester.a", "tester.b", "wan"]
+    a, b, wan = found.ports
+    assert (a.received_packets, a.sent_packets, a.queues) == (1200, 600, 2)
+    assert a.received_bits == 1200 * 60 * 8
+    assert (b.drops, b.total_drops, b.reason, b.state) == (100, 200, "receiver full", "waiting")
+    assert wan.state == "quarantined"
+    whole, first, second, web, _ = found.hops
+    assert (whole.chain, whole.hop, whole.places) == ("voice", None, "tester.a fw tester.b")
+    assert (whole.forward_packets, whole.back_packets, whole.drops) == (1000, 590, 100)
+    assert (first.places, second.places) == ("tester.a → fw", "fw → tester.b")
+    assert second.total_drops == 200
+    assert web.chain == "web"
+    (worker,) = found.workers
+    assert worker.busy == pytest.approx(0.25)
+    assert worker.asleep == pytest.approx(0.5)
+    assert worker.cycles_a_packet == pytest.approx(HZ / 4 / 1800)
+    assert worker.burst == pytest.approx(18)
+    assert worker.bursts == {"1": pytest.approx(0.1), "2": pytest.approx(0.3), "4": pytest.approx(0.6)}
+    assert (worker.core, worker.idle, worker.sleeps) == (3, "sleep", 3)
+    json.dumps(found.as_data())
+
+
+def test_sorting_and_choosing() -> None:
+    pair = snapshot(10.0, 1), snapshot(11.0, 2)
+    assert [row.name for row in rows(*pair, "packets").ports] == ["tester.a", "tester.b", "wan"]
+    assert rows(*pair, "drops").ports[0].name == "tester.b"
+    assert rows(*pair, "drops").hops[0].chain == "voice"
+    chosen = only(rows(*pair), "w")
+    assert ([row.name for row in chosen.ports], {row.chain for row in chosen.hops}) == (["wan"], {"web"})
+
+
+def drawn(found: Rows, width: int = 80, height: int | None = None) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(draw(found, height=height))
+    return console.export_text().splitlines()
+
+
+def test_it_fits_80_columns_and_says_it_all() -> None:
+    lines = drawn(rows(snapshot(10.0, 1), snapshot(11.0, 2)))
+    assert all(len(line) <= 80 for line in lines)
+    text = "\n".join(lines)
+    for word in ("tester.a", "quarantined", "voice: tester.a fw tester.b", "fw → tester.b", "worker-0", "25%", "278k"):
+        assert word in text, text
+
+
+def test_a_small_window_keeps_the_workers() -> None:
+    lines = drawn(rows(snapshot(10.0, 1), snapshot(11.0, 2)), height=12)
+    assert len(lines) <= 12
+    text = "\n".join(lines)
+    assert "worker-0" in text
+    assert "more rows" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.5, "0.5"), (12.34, "12"), (999, "999"), (1000, "1k"), (12345, "12.3k"), (2.5e9, "2.5G")],
+)
+def test_short_figures(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+class Fixed(Collector):
+    def collect(self):  # type: ignore[no-untyped-def]
+        return metrics(snapshot(1.0, 2))
+
+
+def test_metrics_follow_the_conventions_and_say_every_counter() -> None:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Fixed())
+    families = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    received = {
+        (sample.labels["port"], sample.labels["queue"]): sample.value
+        for sample in families["tailrace_port_received_packets"].samples
+        if sample.name == "tailrace_port_received_packets_total"
+    }
+    assert received == {("tester.a", "0"): 2000, ("tester.a", "1"): 400, ("tester.b", "0"): 1200, ("wan", "0"): 0}
+    drops = {
+        (sample.labels["port"], sample.labels["reason"]): sample.value
+        for sample in families["tailrace_port_dropped_packets"].samples
+    }
+    assert drops["tester.b", "receiver_full"] == 200
+    hops = {
+        (sample.labels["chain"], sample.labels["hop"], sample.labels["direction"]): sample.value
+        for sample in families["tailrace_hop_packets"].samples
+    }
+    assert hops["voice", "1", "forward"] == 2000
+    delivered = {
+        (sample.labels["chain"], sample.labels["direction"]): sample.value
+        for sample in families["tailrace_chain_delivered_packets"].samples
+    }
+    assert delivered["voice", "back"] == 1180
+    buckets = {
+        sample.labels["le"]: sample.value
+        for sample in families["tailrace_worker_burst_packets"].samples
+        if sample.name.endswith("_bucket")
+    }
+    assert buckets == {"1.0": 20, "3.0": 80, "4.0": 200, "+Inf": 200}
+    assert families["tailrace_worker_busy_cycles"].type == "counter"
+    assert families["tailrace_configuration_version"].samples[0].value == 7
+    assert all(name.startswith("tailrace_") for name in families)
+
+
+def page_with(path: Path, packets: int) -> None:
+    """A counter page with one queue, as the switch lays it out."""
+    schema = json.dumps({"kinds": {"queue": 1}, "queue": ["received_packets"]}).encode()
+    head = struct.pack("<8sIIIIII", b"TAILRACE", 2, len(schema), 4096, 128, 1, 1)
+    slot = struct.pack("<II56sQ", 1, 1, b"p/0", packets)
+    path.write_bytes((head.ljust(64, b"\0") + schema).ljust(4096, b"\0") + slot.ljust(128, b"\0"))
+
+
+def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    watcher = Watcher(folder)
+    assert watcher.snapshot() is None
+    for packets in (5, 9):
+        child = subprocess.Popen(["sleep", "60"])
+        try:
+            name = identify(child.pid)
+            assert name is not None
+            with hold(folder) as state:
+                state.record.things = [FilePath(str(state.page)), Process("switch", name.pid, name.start)]
+                state.save()
+                state.page.parent.mkdir(exist_ok=True)
+                page_with(state.page, packets)
+            found = watcher.snapshot()
+            assert found is not None
+            assert found.of("queue") == {"p/0": {"received_packets": packets}}
+            assert found.facts.version is None, "nobody answers at the control socket"
+        finally:
+            child.kill()
+            child.wait()
+        assert watcher.snapshot() is None
+
+
+def test_scrapes_without_a_switch(tmp_path: Path) -> None:
+    server = serve(Watcher(tmp_path / "none"), "127.0.0.1", 0)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        (family,) = text_string_to_metric_families(text)
+        assert (family.name, family.samples[0].value) == ("tailrace_up", 0)
+        with pytest.raises(Mistake, match="cannot listen there"):
+            serve(Watcher(tmp_path / "none"), "127.0.0.1", server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
