@@ -19,4 +19,11 @@ int device_probe(struct device *device, const struct device_options *options, st
 /* The device has been closed: forget what device_probe() noted of it. */
 void device_unprobe(const struct device *device);
 
+/* Whether this thread has what a device of this scheme takes to open.  Returns 0, or -EPERM with the error filled in.
+ */
+int device_check_capabilities(const char *scheme, const struct device *device, struct device_error *error);
+
+/* Bytes that this process may still lock in memory: RLIMIT_MEMLOCK less what is locked; ULLONG_MAX without a limit. */
+unsigned long long device_lockable_bytes(void);
+
 #endif

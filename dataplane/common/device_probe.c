@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <linux/capability.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -12,7 +11,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -23,6 +21,7 @@
 #include <rte_mbuf.h>
 
 #include "device_internal.h"
+#include "log.h"
 
 enum {
 	PATH_LONGEST = sizeof(((struct sockaddr_un *)0)->sun_path) - 1,
@@ -111,41 +110,6 @@ static int probe_server(const char *path, const char *arguments)
 	return rc;
 }
 
-/* Whether this thread has all of the capabilities, by their bits. */
-static bool has_capabilities(uint64_t wanted)
-{
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
-	uint64_t has;
-
-	if (syscall(SYS_capget, &header, data) != 0)
-		return true; /* let the kernel say no where it does */
-	has = data[0].effective | (uint64_t)data[1].effective << 32;
-	return (has & wanted) == wanted;
-}
-
-static int check_capabilities(const char *scheme, const struct device *device, struct device_error *error)
-{
-	static const struct {
-		unsigned capability;
-		const char *name;
-	} names[] = {{CAP_NET_RAW, " net_raw"},	    {CAP_NET_ADMIN, " net_admin"}, {CAP_SYS_ADMIN, " sys_admin"},
-		     {CAP_SYS_RAWIO, " sys_rawio"}, {CAP_IPC_LOCK, " ipc_lock"},   {CAP_DAC_OVERRIDE, " dac_override"}};
-	const uint64_t wanted = device_capabilities_to_open(scheme);
-	char missing[128] = "";
-
-	if (has_capabilities(wanted))
-		return 0;
-	for (unsigned i = 0; i < RTE_DIM(names); i++)
-		if (wanted >> names[i].capability & 1 && !has_capabilities(1ULL << names[i].capability))
-			strcat(missing, names[i].name);
-	return device_fail(error, -EPERM,
-			   "%s%s needs capabilities that this program has not or has given up:%s; a switch has them "
-			   "until its first "
-			   "configuration is applied, and after it with --keep",
-			   scheme, device->target, missing);
-}
-
 static int check_interface(const char *name, struct device_error *error)
 {
 	struct ifreq request = {0};
@@ -230,20 +194,50 @@ static int probe_waiting_front_end(struct device *device, unsigned queues, struc
 			   device->target);
 }
 
+/*
+ * Frames in each ring of an AF_PACKET device: `most`, which is 4 or 8 MiB and room for what comes while this thread is
+ * held up, or as many as may be locked in memory, where the driver maps a receive and a transmit ring for each queue
+ * pair.  0: not even a burst of a few.
+ */
+static unsigned interface_rings(unsigned queues, unsigned frame, unsigned most)
+{
+	const unsigned long long lockable = device_lockable_bytes();
+	unsigned frames = most;
+
+	while (frames >= 64 && 2ull * queues * frames * frame > lockable)
+		frames /= 2;
+	if (frames < 64)
+		return 0;
+	if (frames < most)
+		log_warning(
+			"an AF_PACKET device has rings of %u frames and not of %u: this program may lock only %llu KiB "
+			"more in memory (ulimit -l)",
+			frames, most, lockable >> 10);
+	return frames;
+}
+
 static int probe_interface(struct device *device, unsigned queues, struct rte_mempool *pool, struct device_error *error)
 {
 	/* The driver copies a frame to one buffer, however long that is. */
 	const bool jumbo = rte_pktmbuf_data_room_size(pool) >= DEVICE_JUMBO_ROOM;
 	char arguments[256];
+	unsigned rings;
 	int rc = check_interface(device->target, error);
 
 	if (rc == 0)
-		rc = check_capabilities("if:", device, error);
+		rc = device_check_capabilities("if:", device, error);
 	if (rc != 0)
 		return rc;
-	/* Two rings of 4 or 8 MiB: room for what comes while this thread is held up. */
-	snprintf(arguments, sizeof(arguments), "%s,iface=%s,qpairs=%u,%s", device->name, device->target, queues,
-		 jumbo ? "framesz=16384,blocksz=16384,framecnt=512" : "framesz=2048,blocksz=4096,framecnt=2048");
+	rings = interface_rings(queues, jumbo ? 16384 : 2048, jumbo ? 512 : 2048);
+	if (rings == 0)
+		return device_fail(
+			error, -EPERM,
+			"interface %s: its rings must stay in memory, and this program may lock only %llu KiB "
+			"more; raise its limit (ulimit -l, or LimitMEMLOCK= of its service), or let it have the "
+			"capability ipc_lock (--keep)",
+			device->target, device_lockable_bytes() >> 10);
+	snprintf(arguments, sizeof(arguments), "%s,iface=%s,qpairs=%u,framesz=%u,blocksz=%u,framecnt=%u", device->name,
+		 device->target, queues, jumbo ? 16384 : 2048, jumbo ? 16384 : 4096, rings);
 	if (rte_dev_probe(arguments) == 0)
 		return 0;
 	return device_fail(error, -EIO, "interface %s: DPDK could not open it; see the messages above", device->target);
@@ -255,7 +249,7 @@ static int probe_xdp(struct device *device, unsigned queues, struct device_error
 	int rc = check_interface(device->target, error);
 
 	if (rc == 0)
-		rc = check_capabilities("xdp:", device, error);
+		rc = device_check_capabilities("xdp:", device, error);
 	if (rc != 0)
 		return rc;
 	if (channels_of(device->target) < queues)
@@ -280,7 +274,7 @@ static int probe_tap(struct device *device, struct device_error *error)
 
 	if (access("/dev/net/tun", F_OK) != 0)
 		return device_fail(error, -ENODEV, "tap:%s: this machine has no /dev/net/tun", device->target);
-	rc = check_capabilities("tap:", device, error);
+	rc = device_check_capabilities("tap:", device, error);
 	if (rc != 0)
 		return rc;
 	snprintf(arguments, sizeof(arguments), "%s,iface=%s", device->name, device->target);
@@ -341,7 +335,7 @@ static int probe_pcap(struct device *device, struct device_error *error)
 
 static int probe_pci(struct device *device, struct device_error *error)
 {
-	int rc = check_capabilities("pci:", device, error);
+	int rc = device_check_capabilities("pci:", device, error);
 
 	if (rc != 0)
 		return rc;

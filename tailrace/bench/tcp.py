@@ -25,7 +25,7 @@ from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.errors import Failure, Fault
 from tailrace.fabric import ovs_dpdk
 from tailrace.host import hugepages
-from tailrace.host.process import Limits, undisturbed
+from tailrace.host.process import UMASK_GUEST, Limits, undisturbed
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import Namespace, Process
 from tailrace.measure.progress import Reporter
@@ -135,7 +135,8 @@ def _stack(setting: Setting, end: int, namespace: str, socket: Path) -> Iterator
     process = None
     try:
         _ip("netns", "add", namespace)
-        process = launcher.start(f"tap-guest-{end}", argv, Limits(cpus=setting.cores.load_place.cpus))
+        limits = Limits(cpus=setting.cores.load_place.cpus, umask=UMASK_GUEST)
+        process = launcher.start(f"tap-guest-{end}", argv, limits)
         _wait_interface(tap, process)
         _ip("link", "set", tap, "netns", namespace, "name", INTERFACE)
         _ip("-n", namespace, "address", "add", f"{ADDRESSES[end]}/24", "dev", INTERFACE)

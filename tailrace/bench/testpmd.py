@@ -18,7 +18,7 @@ from pathlib import Path
 from tailrace.errors import Fault, Mistake
 from tailrace.host.launch import Launcher
 from tailrace.host.place import POLLER_NICE
-from tailrace.host.process import Limits, how_it_ended, reap
+from tailrace.host.process import UMASK_GUEST, Limits, how_it_ended, reap
 from tailrace.host.programs import system_program
 
 FCS = 4
@@ -94,17 +94,14 @@ class Testpmd:
         self._ports, self._bursts = len(sockets), bursts
         words = arguments(sockets, core, control, listen=listen, queue=queue, mbufs=mbufs)
         line = [system_program("stdbuf"), "-oL", program(), *words]
-        limits = Limits(cpus=tuple(sorted({core, control})), nice=POLLER_NICE)
+        limits = Limits(cpus=tuple(sorted({core, control})), nice=POLLER_NICE, umask=UMASK_GUEST)
         stdin, self._commands = os.pipe2(os.O_CLOEXEC)
-        # Its sockets must be open to the switch, which is another user by now; their folder keeps all others out.
-        umask = os.umask(0)
         try:
             self._process = launcher.start("testpmd", line, limits, stdin=stdin)
         except BaseException:
             os.close(self._commands)
             raise
         finally:
-            os.umask(umask)
             os.close(stdin)
 
     def alive(self) -> bool:

@@ -165,6 +165,12 @@ class OvsDpdk:
         return list(self._started)
 
     def stop(self) -> None:
+        # Its bridge is a TAP interface, which outlives it unless it is told to clean up.
+        for process in self._started:
+            if process.name == "ovs-vswitchd" and process.id.alive():
+                with suppress(Failure):
+                    self._ask("exit", "--cleanup")
+                process.id.wait(5)
         for process in reversed(self._started):
             problem = self._launcher.state.undo(process)
             if problem:

@@ -73,13 +73,16 @@ class ProcessId:
         return True
 
 
+UMASK_GUEST = 0
+"""For a program that listens for the switch, which is another user: its sockets are open to who may enter their folder,
+and nobody else may."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """How a process is to run; each part is set before it becomes the program."""
 
     cpus: tuple[int, ...] = ()
-    priority: int | None = None
-    """SCHED_FIFO priority."""
     nice: int = 0
     """Added to the niceness; a negative one needs a privilege and is left out without it."""
     data_bytes: int | None = None
@@ -89,6 +92,8 @@ class Limits:
     tied: bool = True
     """Dies with this process (SIGKILL from the kernel); otherwise it lives on by itself."""
     environment: dict[str, str] = field(default_factory=dict)
+    umask: int | None = None
+    """As this process has it unless said."""
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
@@ -246,6 +251,8 @@ def _become(
             if os.getppid() != parent:  # died just before: nobody will tell
                 os._exit(1)
         _limit(limits)
+        if limits.umask is not None:
+            os.umask(limits.umask)
         os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
@@ -275,8 +282,6 @@ def _limit(limits: Limits) -> None:
             os.setpriority(os.PRIO_PROCESS, 0, limits.nice)
             # Where the kernel shares time among sessions first (sched_autogroup), only this is heard by the others.
             Path("/proc/self/autogroup").write_text(str(limits.nice))
-    if limits.priority is not None:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(limits.priority))
     if limits.data_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (limits.data_bytes, limits.data_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -291,6 +296,19 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def set_real_time(pid: int, priority: int) -> None:
+    """Gives all threads of a process, and of those below it, a SCHED_FIFO priority. What has ended is left out.
+
+    Only once a program runs: DPDK starts its threads one by one, and the first waits for each by sleeping so short a
+    time that on some machines it never gives way to one of its own real-time priority.
+    """
+    for process in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(priority))
 
 
 def real_time_refusal(priority: int) -> str | None:

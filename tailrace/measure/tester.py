@@ -14,7 +14,7 @@ from tailrace.host.interface import check_interface
 from tailrace.host.launch import Launcher
 from tailrace.host.pci import check_pci
 from tailrace.host.place import Place
-from tailrace.host.process import Limits
+from tailrace.host.process import UMASK_GUEST, Limits
 from tailrace.host.programs import own_program
 from tailrace.host.state import FilePath, Process
 from tailrace.spec.model import INTERFACE_NAME, is_interface_name
@@ -52,7 +52,7 @@ class Tester:
         for name, uri in ports:
             argv += ["--port", f"{name}={uri}"]
         argv += ["--memory", str(memory_mib), "--huge" if huge else "--no-huge"]
-        process = launcher.start(TESTER, argv, Limits(cpus=place.cpus, nice=place.nice))
+        process = launcher.start(TESTER, argv, Limits(cpus=place.cpus, nice=place.nice, umask=UMASK_GUEST))
         try:
             control = connect_when_ready(path, process.id.alive, _READY_SECONDS)
         except ControlLost as error:

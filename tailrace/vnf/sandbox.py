@@ -112,13 +112,15 @@ def function_command(program: str, function: Sandboxed, sockets: Sequence[str]) 
 
 
 def start_function(launcher: Launcher, function: Sandboxed) -> tuple[Process, str]:
-    """Starts a function in its sandbox; returns its process and what limits its memory."""
+    """Starts a function in its sandbox; returns its process and what limits its memory.
+
+    It has no real-time priority yet: see `set_real_time`.
+    """
     # Ordinary memory holds the packet buffers too where there are no huge pages.
     size = function.memory_bytes + (0 if function.huge else function.buffers_mib << 20)
     limit = limit_memory(launcher.state, function.name, size)
     limits = Limits(
         cpus=function.place.cpus,
-        priority=function.place.priority,
         nice=function.place.nice,
         cgroup=limit.cgroup,
         data_bytes=limit.data_bytes,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,23 +37,30 @@ def hop(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedProc
     )
 
 
-def test_one_pair_beside_open_vswitch(tailrace: Path, tmp_path: Path) -> None:
-    pages = PAGES.read_text()
-    done = hop(tailrace, tmp_path, "--frame", "64", "--pairs", "1", "--seconds", "1", "--against", "ovs-dpdk", "--json")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["frame"] == 64
-    (pair,) = result["pairs"]
+def check_pair(pair: dict[str, Any]) -> None:
     for name in ("tailrace", "ovs-dpdk"):
         assert 5 < pair[name]["cycles_per_packet"] < 20_000
         assert 0.01 < pair[name]["mpps"] < 200
         assert 0 < pair[name]["busy"] <= 1
     assert 5 < pair["core_to_core_ns"] < 100_000
     assert pair["near"] == (pair["core_to_core_ns"] < 150)
-    ratio = pair["ovs-dpdk"]["cycles_per_packet"] / pair["tailrace"]["cycles_per_packet"]
-    assert result["ratios"]["cycles"] == pytest.approx(ratio, rel=0.01)
-    ratio = pair["tailrace"]["mpps"] / pair["ovs-dpdk"]["mpps"]
-    assert result["ratios"]["mpps"] == pytest.approx(ratio, rel=0.01)
+
+
+def test_one_pair_beside_open_vswitch(tailrace: Path, tmp_path: Path) -> None:
+    pages = PAGES.read_text()
+    done = hop(tailrace, tmp_path, "--frame", "64", "--pairs", "1", "--seconds", "1", "--against", "ovs-dpdk", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["frame"] == 64
+    # More than one only where the cores moved during each.
+    pairs = result["pairs"]
+    assert len(pairs) == 1 or not any(pair["steady"] for pair in pairs)
+    for pair in pairs:
+        check_pair(pair)
+    ratios = [pair["ovs-dpdk"]["cycles_per_packet"] / pair["tailrace"]["cycles_per_packet"] for pair in pairs]
+    assert result["ratios"]["cycles"] == pytest.approx(statistics.median(ratios), rel=0.01)
+    ratios = [pair["tailrace"]["mpps"] / pair["ovs-dpdk"]["mpps"] for pair in pairs]
+    assert result["ratios"]["mpps"] == pytest.approx(statistics.median(ratios), rel=0.01)
     assert result["machine"]["versions"].keys() >= {"tailrace-switch", "openvswitch", "dpdk"}
     assert PAGES.read_text() == pages
     assert not (tmp_path / "state").exists()
