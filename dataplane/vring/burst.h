@@ -34,6 +34,38 @@ static __rte_always_inline void vring_prefetch(const struct virtqueue *vring, co
 		__builtin_prefetch(&vring->used->ring[(vring->index + i) & (vring->size - 1u)], 1);
 }
 
+static __rte_always_inline bool vring_first(const struct virtqueue *vring, const bool packed, uint16_t ahead,
+					    struct vring_descriptor *desc, uint16_t *id);
+
+/*
+ * There is nothing to do: fetch the lines that the next frame will be written to, one step at each visit, so that they
+ * are here when it comes.  Each was last written by the guest's core, and a frame that comes alone would wait for them.
+ */
+static __rte_always_inline void vring_expect(struct virtqueue *to, const bool packed)
+{
+	struct vring_descriptor desc;
+	uint16_t id;
+	uint8_t *at;
+
+	if (likely(to->expected == 2) || vring_available_in(to, packed, 1) == 0)
+		return;
+	if (to->expected++ == 0) {
+		if (packed) {
+			bool wrap;
+
+			__builtin_prefetch(vring_packed_place(to, 0, &wrap), 1);
+		} else {
+			vring_prefetch(to, false, 1, 1);
+		}
+	} else if (vring_first(to, packed, 0, &desc, &id)) {
+		at = guest_memory_at(to->memory, desc.address, desc.length);
+		if (at != NULL) {
+			__builtin_prefetch(at, 1);
+			__builtin_prefetch(at + RTE_CACHE_LINE_SIZE, 1);
+		}
+	}
+}
+
 /* A private copy of the first descriptor at `ahead`.  Returns false when its chain's head is malformed. */
 static __rte_always_inline bool vring_first(const struct virtqueue *vring, const bool packed, uint16_t ahead,
 					    struct vring_descriptor *desc, uint16_t *id)

@@ -135,10 +135,14 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 
 	if (ready == 0) {
 		vring_settle(from, to);
+		vring_expect(to, kind.to_packed);
 		return 0;
 	}
 	if (ready > VRING_BURST)
 		ready = VRING_BURST;
+	/* The sender read it when it sent, and the completion is shown to it before the frame is to the receiver. */
+	if (!kind.from_packed && ready < VRING_BURST / 4)
+		__builtin_prefetch(&from->used->idx, 1);
 	room.end = vring_available_in(to, kind.to_packed, ready);
 	vring_prefetch(from, kind.from_packed, ready, from->in_order ? 1 : ready);
 	vring_prefetch(to, kind.to_packed, RTE_MIN(ready, room.end), RTE_MIN(ready, room.end));
@@ -170,6 +174,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	from->counters->received_packets += taken;
 	from->counters->received_bytes += bytes;
 	from->pending = ahead;
+	to->expected = 0;
 	/*
 	 * The sender's first.  The rings are all that survives a switch that is killed, and the next one goes on where
 	 * they stand: killed between the two it has lost the burst.  The other way round the receiver would have seen

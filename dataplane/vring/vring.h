@@ -126,6 +126,7 @@ struct virtqueue {
 	uint16_t unsettled; /* places published since the guest was last asked whether it wants to be woken */
 	uint16_t nb_done;   /* packed: entries of `done` */
 	bool asleep;	    /* when last asked it wanted to be */
+	uint8_t expected;   /* how far vring_expect() has come since frames were last written */
 	enum vring_fault fault;
 	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */
 	int *report;			/* where the fault is told to the control side, which outlives the snapshot */
