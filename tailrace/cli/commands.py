@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
+
+from pydantic import ValidationError
 
 from tailrace.cli.output import print_json, print_line, show_finished
-from tailrace.errors import Failure, Mistake
+from tailrace.errors import Mistake
 from tailrace.host.facts import tool_versions
 from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
-from tailrace.measure.chain import Timing, Wiring, case_name, measure
-from tailrace.measure.hop_meter import HopMeter
-from tailrace.measure.latency import Case
-from tailrace.measure.profile import Profile, capture, parse_frames, profile
+from tailrace.measure.method import Method, Place, Step, run_steps
+from tailrace.measure.profile import parse_frames
 from tailrace.measure.progress import Bar, reporter
-from tailrace.measure.search import SearchOptions
 from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
 from tailrace.plan import Plan, make_plan
-from tailrace.spec import Latency, Rate, load_spec
-from tailrace.spec.model import MOST_FLOWS
-from tailrace.spec.units import parse_duration, parse_rate
-
-T = TypeVar("T")
-
-#: Longer than the demo's: a rate that a longer trial is to bear out.
-SEARCH = SearchOptions(trial_seconds=0.5, precision=0.03, most_trials=14)
+from tailrace.spec import load_spec
+from tailrace.spec.tests import METHODS, Traffic
 
 
 @dataclass(frozen=True)
-class LatencyOptions:
-    """What the command line says about a latency measurement; None is "as the spec has it"."""
+class MeasureOptions:
+    """What the command line says about a measurement; what it does not say is as the spec has it."""
 
-    frames: str | None
-    pcap: Path | None
-    rate: str | None
-    duration: str | None
-    flows: int | None
-    floor: bool
-    hops: bool
+    changes: Mapping[str, str | None]
+    """What is put in the place of a test's own words, by their key, as text."""
+    repeat: int
     runs: Path
     huge: bool
     as_json: bool
@@ -66,121 +55,94 @@ def demo(*, runs: Path, huge: bool, as_json: bool) -> int:
     return _run(lambda bar: run_on_node(request, plan, the_demo.run_demo, bar), the_demo.seconds(), as_json=as_json)
 
 
-def latency(spec_path: Path | None, between: tuple[str, str] | None, options: LatencyOptions) -> int:
+def measure(
+    method: Method[Any], spec_path: Path | None, between: tuple[str, str] | None, options: MeasureOptions
+) -> int:
+    """`tailrace measure NAME`: a chain of a spec, or what lies between two ports."""
     if (spec_path is None) == (between is None):
         raise Mistake("what to measure is not clear; expected a SPEC, or --between PORT PORT")
     if spec_path is not None:
-        return _latency_of_spec(spec_path, options)
-    if options.floor:
-        raise Mistake("--floor needs a chain to leave the functions out of; expected a SPEC with it")
-    if options.hops:
-        raise Mistake("--hops needs the switch's own records; expected a SPEC with it")
-    return _latency_between(between or ("", ""), options)
+        return _measure_spec(method, spec_path, options)
+    return _measure_between(method, between or ("", ""), options)
 
 
-def _latency_of_spec(path: Path, options: LatencyOptions) -> int:
+def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> int:
     spec = load_spec(path)
-    found = spec.tester_chain()
-    tests = [test.latency for test in spec.tests] or [Latency()]
-    if found is None:
+    if spec.tester_chain() is None:
         raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one, to be measured")
-    tests = [_override(test, options) for test in tests]
+    tests = [test.settings for test in spec.tests if test.kind == method.name]
+    tests = [override(test, options.changes) for test in tests or [METHODS[method.name]()]]
     plan = make_plan(spec, huge=options.huge)
-    chain = next(each for each in plan.chains if each.tested)
-    cases, timings = _cases(tests, len(chain.functions))
-    wiring = Wiring(chain)
-
-    def work(session: Session) -> None:
-        if options.hops and session.node is not None:
-            session.hops = HopMeter(session.node.fabric.control)
-        try:
-            for case, timing in zip(cases, timings, strict=True):
-                measure(session, wiring, [case], timing, with_floor=options.floor)
-        finally:
-            if session.hops is not None:
-                with suppress(Failure):  # a switch that has gone has no trace either
-                    session.hops.close()
-
-    request = _request(path.stem, options, path.read_text(encoding="utf-8-sig"), str(path.absolute()), "tailrace")
+    steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))
+    text = path.read_text(encoding="utf-8-sig")
+    request = _request(f"{method.name}-{path.stem}", options, text, str(path.absolute()), "tailrace")
     _headline(plan, options.as_json)
-    total = sum(
-        timing.of(case, with_floor=options.floor and case.functions > 0)
-        for case, timing in zip(cases, timings, strict=True)
-    )
-    return _run(lambda bar: run_on_node(request, plan, work, bar), total, as_json=options.as_json)
-
-
-def _latency_between(between: tuple[str, str], options: LatencyOptions) -> int:
-    uris = [absolute_uri(uri) for uri in between]
-    if uris[0] == uris[1]:
-        raise Mistake(f"{uris[0]} is named twice; expected two ports")
-    test = _override(Latency.model_validate({"duration": "10s"}), options)
-    cases, timings = _cases([test], 0, "through")
-    where = place_tester(allowed_cpus())
-
-    def work(session: Session) -> None:
-        for case, timing in zip(cases, timings, strict=True):
-            measure(session, None, [case], timing, with_floor=False)
-
-    text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
-    request = _request("between", options, text, f"{between[0]} {between[1]}", None)
-    total = sum(timing.of(case, with_floor=False) for case, timing in zip(cases, timings, strict=True))
-    ports = list(zip(("a", "b"), uris, strict=True))
     return _run(
-        lambda bar: run_between(request, ports, where, work, huge=options.huge, report=bar),
-        total,
+        lambda bar: run_on_node(request, plan, _work(method, steps, options.repeat), bar),
+        _seconds(steps, options),
         as_json=options.as_json,
     )
 
 
-def _override(test: Latency, options: LatencyOptions) -> Latency:
-    """The test with what the command line says put in its place."""
-    if options.frames is not None and options.pcap is not None:
+def _measure_between(method: Method[Any], between: tuple[str, str], options: MeasureOptions) -> int:
+    uris = [absolute_uri(uri) for uri in between]
+    if uris[0] == uris[1]:
+        raise Mistake(f"{uris[0]} is named twice; expected two ports")
+    model = METHODS[method.name]
+    brief = {"duration": "10s"} if "duration" in model.model_fields else {}
+    steps = method.steps([override(model.model_validate(brief), options.changes)], Place())
+    where = place_tester(allowed_cpus())
+    text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
+    request = _request(f"{method.name}-between", options, text, f"{between[0]} {between[1]}", None)
+    ports = list(zip(("a", "b"), uris, strict=True))
+    work = _work(method, steps, options.repeat)
+    return _run(
+        lambda bar: run_between(request, ports, where, work, huge=options.huge, report=bar),
+        _seconds(steps, options),
+        as_json=options.as_json,
+    )
+
+
+def _work(method: Method[Any], steps: list[Step], repeat: int) -> Callable[[Session], None]:
+    def work(session: Session) -> None:
+        method.begin(session)
+        try:
+            run_steps(session, steps, repeat)
+        finally:
+            method.end(session)
+
+    return work
+
+
+def _seconds(steps: list[Step], options: MeasureOptions) -> float:
+    return options.repeat * sum(step.seconds for step in steps)
+
+
+def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
+    """The test with what the command line says put in its place. Raises Mistake, naming the option."""
+    given = {key: text for key, text in changes.items() if text is not None}
+    if "frames" in given and "pcap" in given:
         raise Mistake("--frames and --pcap both say what to send; expected one of them")
-    if options.flows is not None and not 1 <= options.flows <= MOST_FLOWS:
-        raise Mistake(f"--flows {options.flows}: expected from 1 to {MOST_FLOWS}")
-    changes: dict[str, object] = {}
-    if options.frames is not None:
-        changes |= {"frames": parse_frames(options.frames), "pcap": None}
-    if options.pcap is not None:
-        changes["pcap"] = str(options.pcap)
-    if options.rate is not None:
-        changes["rate"] = _quantity("--rate", options.rate, parse_rate)
-    if options.duration is not None:
-        changes["duration"] = _quantity("--duration", options.duration, parse_duration)
-    if options.flows is not None:
-        changes["flows"] = options.flows
-    return test.model_copy(update=changes)
-
-
-def _quantity(option: str, text: str, parse: Callable[[str], T]) -> T:
+    words: dict[str, Any] = {**test.model_dump(exclude_unset=True), **given}
+    if "frames" in given:
+        words["frames"] = parse_frames(given["frames"])
+        words.pop("pcap", None)
+    if "pcap" in given:
+        words.pop("frames", None)
+    for key in ("rate", "loss"):
+        if key in given and "," in given[key]:
+            words[key] = given[key].split(",")
     try:
-        return parse(text)
-    except ValueError as error:
-        raise Mistake(f"{option}: {error}") from None
+        return type(test).model_validate(words)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        what = str(first["ctx"]["error"]) if first["type"] == "value_error" else f"{first['input']!r}: {first['msg']}"
+        raise Mistake(f"--{key}: {what}" if key else what) from None
 
 
-def _cases(tests: list[Latency], functions: int, word: str | None = None) -> tuple[list[Case], list[Timing]]:
-    cases: list[Case] = []
-    timings: list[Timing] = []
-    for test in tests:
-        profiles: list[Profile]
-        if test.pcap is not None:
-            profiles = [capture(Path(test.pcap))]
-        else:
-            profiles = [profile(frames, test.flows) for frames in test.frames]
-        for each in profiles:
-            base = f"{word}-{each.name}" if word else case_name(each, functions)
-            taken = sum(case.name == base or case.name.startswith(f"{base}-again") for case in cases)
-            name = base if not taken else f"{base}-again-{taken}"
-            rate = test.rate if isinstance(test.rate, Rate) else parse_rate(test.rate)
-            cases.append(Case(name, each, functions, rate, test.duration))
-            timings.append(Timing(test.duration, min(test.duration, 10.0), SEARCH))
-    return cases, timings
-
-
-def _request(name: str, options: LatencyOptions, text: str, spec: str, fabric: str | None) -> Request:
-    return Request(f"latency-{name}", options.runs, default_folder(), tuple(_command()), text, spec, fabric)
+def _request(name: str, options: MeasureOptions, text: str, spec: str, fabric: str | None) -> Request:
+    return Request(name, options.runs, default_folder(), tuple(_command()), text, spec, fabric, repeat=options.repeat)
 
 
 def _command() -> list[str]:

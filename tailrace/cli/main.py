@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import bench, commands, host, observe, operate, watch
+from tailrace.cli import bench, commands, host, measure, observe, operate, watch
+from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import error_line, run_command
 
 app = typer.Typer(
@@ -21,22 +22,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-measure_app = typer.Typer(
-    help="Measure a chain, or any device under test between two ports.", no_args_is_help=True, rich_markup_mode=None
-)
-app.add_typer(measure_app, name="measure")
+app.add_typer(measure.app, name="measure")
 app.add_typer(bench.app, name="bench")
 app.add_typer(host.app, name="host")
 
 SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
-RunsOption = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where run folders are made.")]
-HugeOption = Annotated[
-    bool,
-    typer.Option(
-        "--huge/--no-huge", help="Memory of functions and tester: 2 MiB pages, reserved and given back, or not."
-    ),
-]
 KeepHugeOption = Annotated[
     bool | None,
     typer.Option("--huge/--no-huge", help="2 MiB pages for new functions, or not; unless given, as those that are up."),
@@ -44,7 +34,6 @@ KeepHugeOption = Annotated[
 BaseOption = Annotated[
     int | None, typer.Option(metavar="VERSION", help="Only if this version is the one that is up (`tailrace plan`).")
 ]
-DEFAULT_RUNS = Path("runs")
 
 
 @app.command()
@@ -194,47 +183,6 @@ def down(as_json: JsonOption = False) -> None:
     record. Harmless when nothing is up.
     """
     raise typer.Exit(run_command(lambda: operate.down(as_json=as_json)))
-
-
-@measure_app.command()
-def latency(
-    spec: Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="A spec with a latency test.")] = None,
-    between: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="PORT PORT", help="Two ports of a device under test, instead of a spec."),
-    ] = None,
-    frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
-    pcap: Annotated[Path | None, typer.Option(metavar="FILE", help="Send a capture file's frames instead.")] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Each way: 1Mpps, or 90% of the no-loss rate, to be found.")
-    ] = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Of each measured trial: 10s.")] = None,
-    flows: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="UDP flows each way.")] = None,
-    floor: Annotated[
-        bool, typer.Option("--floor", help="Also measure without the functions at the same rate, for their own share.")
-    ] = False,
-    hops: Annotated[
-        bool, typer.Option("--hops", help="Take latency apart by hop and function, and each of the slowest frames.")
-    ] = False,
-    runs: RunsOption = DEFAULT_RUNS,
-    huge: HugeOption = True,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure one-way latency, loss, duplication and order, both ways at once, every frame.
-
-    \b
-    A chain of a spec, brought up for it (or as `tailrace up` has left it):
-      sudo tailrace measure latency examples/chain.yaml
-      sudo tailrace measure latency examples/chain.yaml --frames 64 --rate 500kpps --duration 60s
-
-    \b
-    Anything else, between two ports (vhost:SOCKET, vhost-server:SOCKET, if:NAME, pci:ADDRESS):
-      sudo tailrace measure latency --between vhost:A.sock vhost:B.sock --frames 64,imix --rate 1Mpps --duration 10s
-
-    Options given here go before those in the spec. The run folder holds results.json, report.html and histograms.
-    """
-    options = commands.LatencyOptions(frames, pcap, rate, duration, flows, floor, hops, runs, huge, as_json)
-    raise typer.Exit(run_command(lambda: commands.latency(spec, between, options)))
 
 
 @app.command()

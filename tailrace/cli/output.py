@@ -92,15 +92,15 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
     if as_json:
         document = finished.run.model_dump(mode="json")
         print_json({**document, "folder": str(finished.folder)})
-    elif finished.run.trials:
+    elif finished.run.trials or finished.run.findings:
         console = Console()
         print_run(finished.run, console)
         console.print(Text(f"Run folder: {finished.folder}"), soft_wrap=True)
         if finished.report is not None:
             console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)
     if finished.error is not None:
-        count = len(finished.run.trials)
-        kept = f"{count} trial{'' if count == 1 else 's'}" if count else "no trial"
+        count = len(finished.run.trials) + len(finished.run.findings)
+        kept = f"{count} result{'' if count == 1 else 's'}" if count else "no result"
         error_line(f"the run is not valid: {finished.error}; what was measured ({kept}) is in {finished.folder}")
         return finished.error.exit_status
     if not finished.run.valid:

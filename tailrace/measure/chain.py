@@ -1,4 +1,4 @@
-"""The work of `tailrace measure latency` and of `tailrace demo`: which cases are measured, in which order.
+"""`tailrace measure latency`, and the work of `tailrace demo`: which cases are measured, in which order.
 
 A floor is measured on the very same processes as its chain: the switch is told to join the tester's two ends and,
 afterwards, to lead through the functions again. The two are neighbours in time and alike in rate, because what another
@@ -7,9 +7,13 @@ guest of the machine's hypervisor does changes from minute to minute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from tailrace.errors import Failure
+from tailrace.measure.hop_meter import HopMeter
 from tailrace.measure.latency import (
     SEARCH_WAIT,
     TRIAL_WAIT,
@@ -19,27 +23,13 @@ from tailrace.measure.latency import (
     measure_case,
     run_trial,
 )
-from tailrace.measure.profile import Profile
+from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.search import SearchOptions
 from tailrace.measure.session import Session
-from tailrace.plan import PlannedChain
-from tailrace.results import Trial
-from tailrace.spec import Rate
+from tailrace.spec import Latency, Rate
 
-FLOOR = ("tester.a", "tester.b")
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """A way from one end of the tester to the other."""
-
-    chain: PlannedChain
-
-    def through(self, session: Session, functions: int) -> None:
-        """Leads the chain through its first `functions` functions."""
-        if session.node is None:
-            return
-        session.node.lead(self.chain.name, self.chain.through[:functions])
+#: Longer than the demo's: a rate that a longer trial is to bear out.
+SEARCH = SearchOptions(trial_seconds=0.5, precision=0.03, most_trials=14)
 
 
 @dataclass(frozen=True)
@@ -65,41 +55,79 @@ class Timing:
         return total + (self.floor + TRIAL_WAIT if with_floor else 0.0)
 
 
-def measure(
-    session: Session, wiring: Wiring | None, cases: Iterable[Case], timing: Timing, *, with_floor: bool
-) -> list[Trial]:
-    """Measures the cases in order; with the floor of each at its rate, where it has functions."""
-    trials = []
+def measure(session: Session, place: Place, cases: Iterable[Case], timing: Timing, *, with_floor: bool) -> None:
+    """Measures the cases in order; with the floor of each at its rate, where it has functions.
+
+    The no-loss rate is searched for once for each profile and length of chain: what the first trial bore out holds for
+    those that follow.
+    """
+    known: dict[tuple[str, int], float | None] = {}
     for case in cases:
-        floor = with_floor and case.functions > 0 and wiring is not None
-        session.stage(case.name, timing.of(case, with_floor=floor))
-        if wiring is not None:
-            wiring.through(session, case.functions)
+        place.lead(session, case.functions)
 
-        def measure_floor(rate: float, case: Case = case, floor: bool = floor) -> None:
-            if floor and wiring is not None:
-                _measure_floor(session, wiring, case, rate, timing.floor)
+        def measure_floor(rate: float, case: Case = case) -> None:
+            if with_floor and case.functions > 0:
+                _measure_floor(session, place, case, rate, timing.floor)
 
-        trials.append(
-            measure_case(
-                session.measure,
-                session.folder,
-                case,
-                timing.options,
-                measure_floor=measure_floor,
-                patient=timing.patient,
-            )
+        trial = measure_case(
+            session.measure,
+            session.folder,
+            case,
+            timing.options,
+            known_no_loss=known.get((case.profile.name, case.functions)),
+            measure_floor=measure_floor,
+            patient=timing.patient,
         )
-    return trials
+        known[case.profile.name, case.functions] = trial.no_loss_pps
 
 
-def _measure_floor(session: Session, wiring: Wiring, case: Case, rate: float, seconds: float) -> None:
+def _measure_floor(session: Session, place: Place, case: Case, rate: float, seconds: float) -> None:
     floor = replace(floor_case(case), seconds=seconds, rate=Rate(pps=rate))
-    wiring.through(session, 0)
+    place.lead(session, 0)
     kept(session.folder, floor, run_trial(session.measure, session.folder, floor, rate, None), rate, None)
 
 
-def case_name(profile: Profile, functions: int) -> str:
-    """floor-64, one-function-imix, ..."""
-    counts = {0: "floor", 1: "one-function", 2: "two-functions"}
-    return f"{counts.get(functions, f'{functions}-functions')}-{profile.name}"
+@dataclass(frozen=True)
+class LatencyMethod(Method[Latency]):
+    """`tailrace measure latency`."""
+
+    floor: bool = False
+    hops: bool = False
+
+    name = "latency"
+
+    def steps(self, tests: Sequence[Latency], place: Place) -> list[Step]:
+        steps: list[Step] = []
+        for test in tests:
+            timing = Timing(test.duration, min(test.duration, 10.0), SEARCH)
+            for profile in profiles_of(test):
+                name = name_of(profile, place, [step.name for step in steps])
+                cases = [
+                    Case(
+                        f"{name}-at-{rate}" if len(test.rate) > 1 else name,
+                        profile,
+                        place.functions,
+                        rate,
+                        test.duration,
+                    )
+                    # The highest first: if it loses frames, the no-loss rate is lowered, for the others too.
+                    for rate in sorted(test.rate, key=lambda rate: -(rate.fraction or 0.0))
+                ]
+                searches = [case for case in cases if case.rate.fraction is not None]
+                seconds = sum(timing.of(case, with_floor=self.floor and case.functions > 0) for case in cases)
+                seconds -= timing.search * max(len(searches) - 1, 0)
+                work = partial(self._measure, place=place, cases=cases, timing=timing)
+                steps.append(Step(name, seconds, work))
+        return steps
+
+    def _measure(self, session: Session, place: Place, cases: list[Case], timing: Timing) -> None:
+        measure(session, place, cases, timing, with_floor=self.floor)
+
+    def begin(self, session: Session) -> None:
+        if self.hops and session.node is not None:
+            session.hops = HopMeter(session.node.fabric.control)
+
+    def end(self, session: Session) -> None:
+        if session.hops is not None:
+            with suppress(Failure):  # a switch that has gone has no trace either
+                session.hops.close()

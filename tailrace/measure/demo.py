@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
-from tailrace.measure.chain import Timing, Wiring, case_name, measure
+from tailrace.measure.chain import Timing, measure
 from tailrace.measure.latency import Case
+from tailrace.measure.method import Place, Step, case_name, run_steps
 from tailrace.measure.profile import profile
 from tailrace.measure.search import SearchOptions
 from tailrace.measure.session import Session
@@ -53,7 +55,11 @@ def cases(timing: Timing = TIMING) -> list[Case]:
 
 def seconds(timing: Timing = TIMING) -> float:
     """How long the measuring is expected to take."""
-    return sum(timing.of(case, with_floor=case.functions > 0) for case in cases(timing))
+    return sum(_seconds(case, timing) for case in cases(timing))
+
+
+def _seconds(case: Case, timing: Timing) -> float:
+    return timing.of(case, with_floor=case.functions > 0)
 
 
 def run_demo(session: Session, timing: Timing = TIMING) -> None:
@@ -62,4 +68,9 @@ def run_demo(session: Session, timing: Timing = TIMING) -> None:
         return
     began = time.monotonic()
     timing = replace(timing, patient=lambda: time.monotonic() - began < PATIENCE)
-    measure(session, Wiring(session.node.plan.chains[0]), cases(timing), timing, with_floor=True)
+    place = Place(session.node.plan.chains[0])
+
+    def work(session: Session, case: Case) -> None:
+        measure(session, place, [case], timing, with_floor=True)
+
+    run_steps(session, [Step(case.name, _seconds(case, timing), partial(work, case=case)) for case in cases(timing)])

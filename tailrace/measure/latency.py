@@ -11,15 +11,12 @@ from typing import Any, Protocol
 
 from tailrace.errors import Failure
 from tailrace.measure.profile import Profile
-from tailrace.measure.search import Outcome, SearchOptions, search
+from tailrace.measure.search import SearchOptions, no_loss_rate
 from tailrace.measure.tester import Stopped
+from tailrace.measure.trials import Measurer, Trials, is_whole, kept_up, whole
 from tailrace.results import ResultError, Trial
 from tailrace.spec import Rate
 
-#: Of the frames offered, how many the tester may have failed to send for a rate to count as kept. On a shared core a
-#: scheduler's tick costs it some; also a device that takes frames late makes some. They are shown as unsent, and are
-#: never lost.
-UNSENT_TOLERANCE = 0.02
 #: Seconds to wait for the last frames: of a search's trial, and of a measured one.
 SEARCH_WAIT = 0.06
 TRIAL_WAIT = 0.5
@@ -30,12 +27,6 @@ RETRY_FACTOR = 0.75
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the seconds of it that are done since the last word."""
-
-
-class Measurer(Protocol):
-    """What runs a trial: the tester, or in tests a simulated one."""
-
-    def __call__(self, streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]: ...
 
 
 class Keeper(Protocol):
@@ -69,36 +60,10 @@ class Case:
     seconds: float
 
 
-def is_whole(result: dict[str, Any]) -> bool:
-    """Whether every frame that was sent came back, once and in order, and nothing else came."""
-    faults = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
-    return not any(stream[fault] for stream in result["streams"] for fault in faults)
-
-
-def kept_up(result: dict[str, Any], rate: float, seconds: float) -> bool:
-    """Whether the tester sent what it was asked to, but for `UNSENT_TOLERANCE`; a rate of 0 is as much as it can."""
-    if rate == 0:
-        return all(stream["sent"] for stream in result["streams"])
-    least = (1 - UNSENT_TOLERANCE) * rate * seconds - 1
-    return all(stream["sent"] >= least for stream in result["streams"])
-
-
-def outcome(result: dict[str, Any], rate: float, seconds: float) -> Outcome:
-    """The trial as the search sees it."""
-    # By the trial's whole time: a tester that was held up receives what had gathered in no time at all.
-    forwarded = min((stream["received"] - stream["duplicate"]) / seconds for stream in result["streams"])
-    kept = kept_up(result, rate, seconds)
-    return Outcome(is_whole(result) and kept, forwarded, kept)
-
-
 def find_no_loss_rate(measure: Measurer, case: Case, options: SearchOptions) -> float:
     """The no-loss rate in each direction, in frames a second."""
-
-    def attempt(rate: float, seconds: float) -> Outcome:
-        label = f"{case.name}: looking for the no-loss rate"
-        return outcome(measure(case.profile.streams(rate), seconds, SEARCH_WAIT, label), rate, seconds)
-
-    return search(attempt, options)
+    label = f"{case.name}: looking for the no-loss rate"
+    return no_loss_rate(Trials(measure, case.profile, label, SEARCH_WAIT, short_repeats=0), whole, options)
 
 
 def measure_case(
@@ -107,10 +72,11 @@ def measure_case(
     case: Case,
     options: SearchOptions,
     *,
+    known_no_loss: float | None = None,
     measure_floor: Callable[[float], None] = lambda _: None,
     patient: Callable[[], bool] = lambda: True,
 ) -> Trial:
-    """Searches where the rate is a fraction, measures, and keeps the trial.
+    """Searches where the rate is a fraction (unless the no-loss rate is known), measures, and keeps the trial.
 
     `measure_floor` is called with the trial's rate right after it, to measure the floor at that very rate.
     A measured trial below the searched rate that loses frames, or in which the tester cannot keep the rate, is repeated
@@ -118,7 +84,7 @@ def measure_case(
     """
     no_loss: float | None = None
     if case.rate.fraction is not None:
-        no_loss = find_no_loss_rate(measure, case, options)
+        no_loss = known_no_loss or find_no_loss_rate(measure, case, options)
         rate = no_loss * case.rate.fraction
     else:
         rate = case.rate.pps or 0.0

@@ -48,6 +48,7 @@ class Request:
     spec_text: str
     spec_name: str
     fabric: str | None = "tailrace"
+    repeat: int = 1
 
 
 @dataclass
@@ -137,6 +138,7 @@ def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str])
             fabric=request.fabric,
             oversubscribed=oversubscribed,
             notes=notes,
+            repeat=request.repeat,
         )
     except OSError as error:
         raise Mistake(

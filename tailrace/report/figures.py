@@ -139,7 +139,11 @@ def in_order(run: Run) -> list[Trial]:
 def verdict(run: Run) -> str:
     """One sentence on loss, duplication and order over the whole run."""
     if not run.trials:
-        return "Nothing was measured."
+        return (
+            "What was found is in the table; frames lost on the way of a search are part of it."
+            if run.findings
+            else ("Nothing was measured.")
+        )
     sent = sum(trial.total("sent") for trial in run.trials)
     faults = {
         "lost": sum(trial.total("lost") for trial in run.trials),

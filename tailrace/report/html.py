@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tailrace.report import curves, figures, hops
+from tailrace.report import curves, figures, findings, hops
 from tailrace.results.histogram import Histogram
 from tailrace.results.model import ResultError, Run
 from tailrace.results.run import load_histogram, load_run, write_atomically
@@ -78,6 +78,7 @@ def render(run: Run, histograms: Mapping[str, Histogram], *, spec: str, remarks:
         groups=groups,
         reading=figures.READING,
         warnings=[*figures.warnings(run), *(figures.plain(text) for text in remarks or [])],
+        sections=list(findings.sections(run)),
         hops=list(hops.tables(run)),
         hop_titles=hops.TITLES,
         verdict=figures.verdict(run),

@@ -22,6 +22,7 @@ from tailrace.report.figures import (
     verdict,
     warnings,
 )
+from tailrace.report.findings import Section, sections
 from tailrace.report.hops import TITLES, tables
 from tailrace.report.hops import Table as HopTable
 from tailrace.results.model import Run, Trial
@@ -37,9 +38,12 @@ def print_run(run: Run, console: Console | None = None) -> None:
         console.print(Text(f"Not valid: {plain(run.reason or '')}", style="bold red"))
     heading = f"{plain(run.name)}, {run.started:%Y-%m-%d %H:%M:%S} UTC"
     console.print(Text(f"{heading}, fabric {plain(run.fabric)}" if run.fabric else heading, style="bold"))
-    console.print(table(run, console))
-    for text in READING:
-        console.print(Text(text, style="dim"))
+    for section in sections(run):
+        _print_section(section, console)
+    if run.trials and run.repeat == 1:
+        console.print(table(run, console))
+        for text in READING:
+            console.print(Text(text, style="dim"))
     for hops in tables(run):
         _print_hops(hops, console)
     for text in told:
@@ -78,6 +82,18 @@ def _table(trials: Sequence[Trial], columns: Sequence[Column]) -> Table:
         cells = [_cell(column, trial) for column in columns]
         made.add_row(*cells, style=None if trial.valid else "red", end_section=last)
     return made
+
+
+def _print_section(section: Section, console: Console) -> None:
+    console.print(Text(section.heading, style="bold"))
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, title in enumerate(section.titles):
+        made.add_column(title, justify="left" if number == 0 else "right")
+    for row in section.rows:
+        made.add_row(*(Text(cell) for cell in row))
+    console.print(made)
+    for text in section.remarks:
+        console.print(Text(text, style="dim"))
 
 
 def _print_hops(hops: HopTable, console: Console) -> None:

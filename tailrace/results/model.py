@@ -13,30 +13,17 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_validator
+
+from tailrace.results.findings import BurstFinding, LossFinding, ThroughputFinding
+from tailrace.results.record import Amount as Amount
+from tailrace.results.record import Count as Count
+from tailrace.results.record import Measurement as Measurement
+from tailrace.results.record import Record as Record
+from tailrace.results.record import ResultError as ResultError
 
 FORMAT = 1
 """The version of results.json that this Tailrace writes, and the newest that it reads."""
-
-Count = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0)]
-
-
-class ResultError(Exception):
-    """Results that cannot be read, or that contradict themselves. The message is one line for the user."""
-
-
-class Record(BaseModel):
-    """What all models share: frozen, no unknown keys, no NaN or infinity."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        validate_by_name=True,
-        validate_by_alias=True,
-        serialize_by_alias=True,
-    )
 
 
 class Latency(Record):
@@ -120,6 +107,11 @@ class Traffic(Record):
     offered: Count = Field(description="Frames that the trial meant to send.")
     sent: Count = Field(description="Frames that the device under test took.")
     unsent: Count = Field(description="Frames that the tester could not send; never counted as lost.")
+    refused: Count = Field(
+        default=0,
+        description="Of the unsent, those that the device under test did not take in time (back pressure); the others "
+        "are the tester's own failing.",
+    )
     received: Count = Field(description="Frames received, all copies, without foreign ones.")
     lost: Count = Field(description="Frames sent and never received within the wait.")
     duplicate: Count = Field(description="Copies of a frame after its first.")
@@ -169,12 +161,9 @@ class Share(Record):
     max: float = Field(description="Difference of the largest latencies, in µs.")
 
 
-class Trial(Record):
+class Trial(Measurement):
     """One profile through one chain, at one rate."""
 
-    name: str = Field(min_length=1, description="Name of the trial, unique in the run.")
-    profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
-    functions: Count = Field(description="Functions in the chain; 0 is the tester's own floor.")
     offered_pps: Amount = Field(
         description="Intended rate of each direction in frames a second; 0 is as fast as possible."
     )
@@ -187,8 +176,6 @@ class Trial(Record):
     )
     duration_s: Amount = Field(description="How long the trial sent, in seconds.")
     started: AwareDatetime = Field(description="When the trial started sending.")
-    valid: bool = Field(description="False if the figures must not be relied upon.")
-    reason: str | None = Field(description="Why the trial is not valid; null if it is.")
     directions: tuple[Direction, ...] = Field(min_length=1, description="Every direction that carried traffic.")
     headline: Count = Field(
         description="Index of the worse direction: the greater loss ratio, then the larger p99, then the larger max."
@@ -201,8 +188,6 @@ class Trial(Record):
     def _check(self) -> Trial:
         if self.headline >= len(self.directions):
             raise ValueError(f"headline is {self.headline}, but there are {len(self.directions)} directions")
-        if self.valid != (self.reason is None):
-            raise ValueError("a reason is given exactly where valid is false")
         return self
 
     @property
@@ -213,6 +198,10 @@ class Trial(Record):
     def total(self, field: str) -> int:
         """The sum of a count (such as "lost") over all directions."""
         return sum(int(getattr(direction, field)) for direction in self.directions)
+
+
+Finding = Annotated[ThroughputFinding | LossFinding | BurstFinding, Field(discriminator="method")]
+"""What a method found beside, or instead of, measured trials; to add a method's, a model in findings.py."""
 
 
 class Run(Record):
@@ -233,15 +222,18 @@ class Run(Record):
     host: dict[str, JsonValue] = Field(description="The host's facts.")
     oversubscribed: bool = Field(description="True if polling threads outnumbered the cores.")
     notes: tuple[str, ...] = Field(description="What a reader must know to judge the figures, one sentence each.")
+    repeat: int = Field(default=1, ge=1, description="How often everything was to be measured (--repeat).")
     trials: tuple[Trial, ...] = Field(description="The trials in the order in which they were measured.")
+    findings: tuple[Finding, ...] = Field(default=(), description="What methods found, in order.")
 
     @model_validator(mode="after")
     def _check(self) -> Run:
         if self.valid != (self.reason is None):
             raise ValueError("a reason is given exactly where valid is false")
-        names = [trial.name for trial in self.trials]
-        if len(set(names)) != len(names):
-            raise ValueError("two trials have the same name")
+        for what, group in (("trials", self.trials), ("findings", self.findings)):
+            names = [each.name for each in group]
+            if len(set(names)) != len(names):
+                raise ValueError(f"two {what} have the same name")
         return self
 
     def to_json(self) -> str:

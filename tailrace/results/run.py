@@ -23,7 +23,8 @@ from typing import Any, Self
 from pydantic import JsonValue
 
 from tailrace.results.histogram import Histogram, log_text, read_log
-from tailrace.results.model import HistogramReference, Latency, ResultError, Run, Trial, parse_run
+from tailrace.results.model import Finding, HistogramReference, Latency, ResultError, Run, Trial, parse_run
+from tailrace.results.record import name_in_round
 from tailrace.results.trial import file_name, from_trial_result, share_of
 
 RESULTS = "results.json"
@@ -37,6 +38,7 @@ class RunFolder:
         self.path = path
         self.run = run
         self._fault: str | None = None
+        self._round = 1
 
     @classmethod
     def create(
@@ -51,6 +53,7 @@ class RunFolder:
         fabric: str | None = None,
         oversubscribed: bool = False,
         notes: Sequence[str] = (),
+        repeat: int = 1,
     ) -> RunFolder:
         """Return a new folder <runs>/<date>-<time>-<name> (UTC) with the spec's text and the host's facts in it.
 
@@ -75,6 +78,7 @@ class RunFolder:
             host=dict(host),
             oversubscribed=oversubscribed,
             notes=tuple(notes),
+            repeat=repeat,
             trials=(),
         )
         folder = cls(path, run)
@@ -85,6 +89,20 @@ class RunFolder:
     def logs(self) -> Path:
         """Where the daemons' own words go."""
         return self.path / "logs"
+
+    def begin_round(self, number: int) -> None:
+        """What is added from here on is of this round: its name says so, where it is not the first."""
+        self._round = number
+
+    def add_finding(self, finding: Finding) -> None:
+        """Keep what a method found, under a name of its round. One that is not valid makes the run invalid too."""
+        name = name_in_round(finding.name, self._round)
+        if any(other.name == name for other in self.run.findings):
+            raise ResultError(f"there is a finding {name} in {self.run.id} already")
+        finding = finding.model_copy(update={"name": name, "round": self._round})
+        if finding.reason is not None:
+            self._fault = self._fault or f"{name}: {finding.reason}"
+        self._update(findings=(*self.run.findings, finding))
 
     def add_trial(
         self,
@@ -104,6 +122,7 @@ class RunFolder:
         A trial that is not valid makes the run invalid too. Raises ResultError if the result cannot be understood or
         the name is taken, OSError if it cannot be written; what was kept before stays.
         """
+        name = name_in_round(name, self._round)
         if any(trial.name == name for trial in self.run.trials):
             raise ResultError(f"there is a trial {name} in {self.run.id} already")
         measured = from_trial_result(
@@ -117,7 +136,7 @@ class RunFolder:
             log=self._new_log(name),
             hops=result.get("hops"),
         )
-        trial = measured.trial
+        trial = measured.trial.model_copy(update={"round": self._round})
         floor = self._floor(profile) if functions else None
         if floor is not None:
             trial = trial.model_copy(update={"share_us": share_of(trial, floor)})
@@ -142,7 +161,7 @@ class RunFolder:
 
     def finish(self) -> Run:
         """Write the end of the run and return it: valid unless something said otherwise or nothing was measured."""
-        if not self.run.trials:
+        if not self.run.trials and not self.run.findings:
             self._fault = self._fault or "nothing was measured"
         self._update(finished=datetime.now(UTC), valid=self._fault is None, reason=self._fault)
         return self.run

@@ -63,6 +63,7 @@ class _Stream(_Tester):
     offered: Count
     sent: Count
     unsent: Count
+    refused: Count = 0
     received: Count
     lost: Count
     duplicate: Count
@@ -186,7 +187,8 @@ def _direction(
     summed = {
         field: sum(getattr(stream, field) for stream in streams)
         for field in (
-            "offered", "sent", "unsent", "received", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign",
+            "offered", "sent", "unsent", "refused", "received",
+            "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign",
         )
     }  # fmt: skip
     described: list[Traffic] = []
@@ -241,6 +243,7 @@ def _traffic(stream: _Stream, histogram: hdr.Histogram, duration: float, log: st
         offered=stream.offered,
         sent=stream.sent,
         unsent=stream.unsent,
+        refused=stream.refused,
         received=stream.received,
         lost=stream.lost,
         duplicate=stream.duplicate,

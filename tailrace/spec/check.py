@@ -5,8 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from tailrace.spec import units
 from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
+from tailrace.spec.port import PortRate
 from tailrace.spec.position import Document, Location, Position, SpecError
+from tailrace.spec.tests import IMIX_MEAN, SMALLEST_FRAME, Test
 
 
 def cross_check(document: Document, spec: Spec) -> list[SpecError]:
@@ -263,6 +266,37 @@ class _Check:
     def tests(self) -> None:
         if self.spec.tests and self.spec.tester_chain() is None:
             self.at_key(("tests", 0), "nothing to measure: no chain runs from tester.a to tester.b; expected one")
+        for index, test in enumerate(self.spec.tests):
+            if test in self.spec.tests[:index]:
+                first = self.document.value(("tests", self.spec.tests.index(test)))
+                self.at(
+                    ("tests", index),
+                    f"the same test is on line {first.line}; expected each test once (`--repeat` measures it again)",
+                )
+            self._test_rates(index, test)
+
+    def _test_rates(self, index: int, test: Test) -> None:
+        """Rates that are given outright must fit the tester's ports, where these have a rate."""
+        settings = test.settings
+        asked = getattr(settings, "rate", None) or []
+        rates = [rate.pps for rate in asked if rate.pps] if isinstance(asked, list) else [float(asked)]
+        sizes = [IMIX_MEAN if frames == "imix" else float(frames) for frames in settings.frames]
+        size = max(sizes) if settings.pcap is None else float(SMALLEST_FRAME)
+        for end in TESTER_ENDS:
+            limit = self.spec.ports[end].rate if end in self.spec.ports else PortRate()
+            for pps in rates:
+                shown = units.show_packet_rate(round(pps))
+                if limit.packets is not None and pps > limit.packets:
+                    most, key = units.show_packet_rate(limit.packets), "packets"
+                elif limit.max is not None and pps * size * 8 > limit.max:
+                    most, key = units.show_bit_rate(limit.max), "max"
+                else:
+                    continue
+                self.at(
+                    ("tests", index, test.kind, "rate"),
+                    f"{shown} of {size:g} B frames is more than {end} may carry; expected at most {most} "
+                    f"(ports.{end}.rate.{key})",
+                )
 
 
 def function_of(check: _Check, port: str) -> str | None:

@@ -71,6 +71,12 @@ Rate = Annotated[
     PlainSerializer(str),
     text_schema(units.RATE_PATTERN, "90%"),
 ]
+Ratio = Annotated[
+    float,
+    BeforeValidator(lambda value: units.parse_ratio(value)),
+    PlainSerializer(units.show_ratio),
+    text_schema(units.RATIO_PATTERN, "0.5%"),
+]
 BitRate = Annotated[
     int,
     BeforeValidator(lambda value: units.parse_bit_rate(value)),

@@ -18,7 +18,6 @@ from tailrace.spec.model import (
     Fabric,
     Function,
     Hop,
-    Latency,
     Match,
     Member,
     Mirror,
@@ -30,6 +29,7 @@ from tailrace.spec.model import (
     Trace,
 )
 from tailrace.spec.position import Document, Location, SpecError, parse_document, read_document
+from tailrace.spec.tests import METHODS
 
 #: The model that a location in the spec belongs to; `None` stands for any name or index.
 _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
@@ -49,7 +49,7 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     (("mirrors", None), Mirror),
     (("trace",), Trace),
     (("tests", None), Test),
-    (("tests", None, "latency"), Latency),
+    *((("tests", None, name), model) for name, model in METHODS.items()),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
-from tailrace.spec.fields import Duration, Model, Name, OneOrMany, PortName, Rate, ShortSchema, Size, short
+from tailrace.spec.fields import Duration, Model, Name, OneOrMany, PortName, ShortSchema, Size, short
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
     DEVICE_SCHEMA,
@@ -29,6 +29,7 @@ from tailrace.spec.port import (
     Socket,
     is_interface_name,
 )
+from tailrace.spec.tests import Test
 
 __all__ = [
     "INTERFACE_NAME",
@@ -39,7 +40,6 @@ __all__ = [
     "Fabric",
     "Function",
     "Hop",
-    "Latency",
     "Match",
     "Member",
     "Mirror",
@@ -52,9 +52,6 @@ __all__ = [
     "is_interface_name",
 ]
 
-SMALLEST_FRAME = 64
-LARGEST_FRAME = 1518
-MOST_FLOWS = 1_000_000
 MOST_REPLICAS = 64
 MOST_WORKERS = 64
 TESTER_ENDS = ("tester.a", "tester.b")
@@ -62,9 +59,6 @@ TESTER_ENDS = ("tester.a", "tester.b")
 RESERVED_NAMES = {"switch": "the switch", "tester": "the tester, whose ends are tester.a and tester.b"}
 LEAST_MEMORY = 128 << 20
 MOST_MEMORY = 1 << 40
-#: 7:4:1 of 64, 570 and 1518 B: a mean of 353.8 B.
-IMIX_FRAMES = (64, 570, 1518)
-IMIX_WEIGHTS = (7, 4, 1)
 
 
 class Fabric(Model):
@@ -254,69 +248,6 @@ class Trace(Model):
     every: int = Field(1024, ge=1, le=1 << 30, description="one frame of so many is followed")
 
 
-def _check_frame(value: Any) -> Any:
-    expected = f"expected a frame size from {SMALLEST_FRAME} to {LARGEST_FRAME} (with FCS), or imix"
-    if value == "imix":
-        return value
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{units.shown(value)} is no frame size; {expected}")
-    if not SMALLEST_FRAME <= value <= LARGEST_FRAME:
-        raise ValueError(f"{value} is out of range; {expected}")
-    return value
-
-
-_FRAME_SCHEMA = {"anyOf": [{"type": "integer", "minimum": SMALLEST_FRAME, "maximum": LARGEST_FRAME}, {"const": "imix"}]}
-Frame = Annotated[int | Literal["imix"], BeforeValidator(_check_frame), WithJsonSchema(_FRAME_SCHEMA)]
-
-
-class Latency(Model):
-    """One-way latency of the chain between tester.a and tester.b, both directions at once, every frame timed."""
-
-    frames: Annotated[
-        list[Frame],
-        short((int, str), lambda value: [value]),
-        WithJsonSchema({"anyOf": [_FRAME_SCHEMA, {"type": "array", "minItems": 1, "items": _FRAME_SCHEMA}]}),
-    ] = Field([64, 256, "imix", 1518], validate_default=False, description="profiles; each is measured on its own")
-    pcap: str | None = Field(None, min_length=1, description="a capture file to send instead of `frames`")
-    rate: Rate = Field(
-        units.Rate(fraction=0.9),
-        validate_default=False,
-        description="in each direction: packets a second, or a part of the no-loss rate, which is then searched for",
-    )
-    duration: Duration = Field(60.0, validate_default=False, description="of the measured trial of each profile")
-    flows: int = Field(1, ge=1, le=MOST_FLOWS, description="UDP flows in each direction")
-
-    @field_validator("frames")
-    @classmethod
-    def _frames_differ(cls, value: list[Any]) -> list[Any]:
-        if not value:
-            raise ValueError("no profile to measure; expected at least one frame size, or imix")
-        for index, frame in enumerate(value):
-            if frame in value[:index]:
-                raise ValueError(f"{frame} is listed twice; expected each profile once")
-        return value
-
-    @field_validator("duration")
-    @classmethod
-    def _duration_in_range(cls, value: float) -> float:
-        if not 0.1 <= value <= 14 * 24 * 3600:
-            raise ValueError(f"{units.show_duration(value)} is out of range; expected from 100ms to 336h")
-        return value
-
-    @model_validator(mode="after")
-    def _one_traffic(self) -> Latency:
-        if self.pcap is not None and "frames" in self.model_fields_set:
-            raise ValueError("frames and pcap both say what to send; expected one of them")
-        return self
-
-
-class Test(Model):
-    """Something to measure."""
-
-    __test__ = False  # not one of pytest's
-    latency: Latency
-
-
 ShortFabric = Annotated[
     Fabric, short(str, lambda value: {"kind": value}), ShortSchema({"enum": ["tailrace"], "description": "the kind"})
 ]
@@ -331,7 +262,9 @@ ShortChain = Annotated[
     ShortSchema({"type": "array", "minItems": 2, "items": _HOP_SCHEMA, "description": "the path"}),
 ]
 ShortTest = Annotated[
-    Test, short(str, lambda value: {value: {}}), ShortSchema({"enum": ["latency"], "description": "with its defaults"})
+    Test,
+    short(str, lambda value: {value: {}}),
+    ShortSchema({"enum": list(Test.model_fields), "description": "with its defaults"}),
 ]
 ShortTrace = Annotated[
     Trace, short(int, lambda value: {"every": value}), ShortSchema({"type": "integer", "minimum": 1})

@@ -18,6 +18,7 @@ SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?(us|µs|ms|s|min|h)$"
 RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(%|pps|kpps|Mpps|Gpps)$"
+RATIO_PATTERN = r"^[0-9]+(\.[0-9]+)?%$"
 BIT_RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(bps|kbps|Mbps|Gbps)$"
 PACKET_RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(pps|kpps|Mpps|Gpps)$"
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(KiB|MiB|GiB)$"
@@ -106,6 +107,18 @@ def parse_rate(value: Any) -> Rate:
     if number * RATES[unit] > MOST_PPS:
         raise ValueError(f"{value} is more than any line carries; expected at most 1Gpps")
     return Rate(pps=number * RATES[unit])
+
+
+def parse_ratio(value: Any) -> float:
+    """A part of a whole, written in per cent: 0.5% is 0.005; from nothing to all of it."""
+    number, _ = _split(value, "a ratio", "0.5%", {"%": 0.01})
+    if number > 100:
+        raise ValueError(f"{value} is more than everything; expected at most 100%")
+    return number / 100
+
+
+def show_ratio(value: float) -> str:
+    return f"{value * 100:.10g}%"
 
 
 def parse_bit_rate(value: Any) -> int:

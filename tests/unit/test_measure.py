@@ -1,77 +1,23 @@
-"""The search and the order of a measurement, against simulated devices: no process, no packet."""
+"""The order of a latency measurement, against simulated devices: no process, no packet."""
 
-# ruff: noqa: ARG001, ARG005 (a simulated device takes what a real one takes)
+# ruff: noqa: ARG001 (a simulated device takes what a real one takes)
 
 from __future__ import annotations
 
-import random
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tailrace.errors import Failure, Mistake
-from tailrace.measure.latency import Case, is_whole, kept_up, measure_case, outcome
+from tailrace.errors import Mistake
+from tailrace.measure.latency import Case, measure_case
 from tailrace.measure.profile import capture, parse_frames, profile
-from tailrace.measure.search import Outcome, SearchOptions, search
+from tailrace.measure.search import SearchOptions
 from tailrace.measure.tester import Stopped, absolute_uri
+from tailrace.measure.trials import is_whole, judge, kept_up
 from tailrace.spec import Rate
-
-# Tests may share their cores with a polling switch.
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
-
-
-def device(limit: float, most: float | None = None, noise: float = 0.0, seed: int = 1) -> Any:
-    """A device that loses nothing up to `limit`, forwards at most `most`, and now and then stumbles."""
-    chance = random.Random(seed)
-
-    def measure(rate: float, seconds: float) -> Outcome:
-        forwarded = min(rate or 1e12, most if most is not None else limit * 1.1)
-        return Outcome(rate != 0 and rate <= limit and chance.random() >= noise, forwarded)
-
-    return measure
-
-
-@given(st.floats(min_value=2e3, max_value=1e8), st.floats(min_value=1.0, max_value=3.0))
-def test_the_rate_found_is_clean_and_near_the_limit(limit: float, beyond: float) -> None:
-    found = search(device(limit, limit * beyond), SearchOptions(most_trials=40, precision=0.02))
-    assert found <= limit
-    assert found >= limit * 0.9 or found >= limit - 1000
-
-
-@given(st.floats(min_value=1e4, max_value=1e8), st.integers(0, 1000))
-def test_a_device_that_stumbles_is_still_measured_within_the_trials(limit: float, seed: int) -> None:
-    spent = []
-    measure = device(limit, noise=0.1, seed=seed)
-
-    def counted(rate: float, seconds: float) -> Outcome:
-        spent.append(rate)
-        return measure(rate, seconds)
-
-    options = SearchOptions(most_trials=14)
-    found = search(counted, options)
-    assert 0 < found <= limit
-    assert len(spent) <= options.most_trials + 20
-
-
-def test_a_device_that_loses_at_any_rate_is_told() -> None:
-    with pytest.raises(Failure, match="lost even at 1000"):
-        search(lambda rate, seconds: Outcome(False, 1e6), SearchOptions())
-
-
-def test_a_tester_that_cannot_keep_any_rate_is_told() -> None:
-    with pytest.raises(Failure, match="something else uses its core"):
-        search(lambda rate, seconds: Outcome(False, 1e6, kept_up=False), SearchOptions())
-
-
-def test_a_device_that_forwards_nothing_is_told() -> None:
-    with pytest.raises(Failure, match="lost even at"):
-        search(lambda rate, seconds: Outcome(False, 0.0), SearchOptions())
 
 
 def result(rate: float, seconds: float, *, lost: int = 0, unsent: float = 0.0, most: float = 1e7) -> dict[str, Any]:
@@ -99,11 +45,10 @@ def test_what_counts_as_whole_and_kept() -> None:
         faulty = result(1e6, 1.0)
         faulty["streams"][1][fault] = 1
         assert not is_whole(faulty), fault
-        assert not outcome(faulty, 1e6, 1.0).clean
     assert kept_up(result(1e6, 1.0, unsent=0.01), 1e6, 1.0)
     assert not kept_up(result(1e6, 1.0, unsent=0.1), 1e6, 1.0)
     assert not kept_up(result(1e5, 1.0), 1e6, 1.0)
-    assert outcome(result(0, 2.0, most=3e6), 0, 2.0).forwarded == pytest.approx(3e6)
+    assert judge(result(0, 2.0, most=3e6), 0, 2.0).forwarded_pps == pytest.approx(3e6)
 
 
 @dataclass

@@ -132,6 +132,52 @@ WRONG = {
     ),
     "nothing for a rate": (CHAIN + "tests:\n  - latency: {rate: }\n", "s.yaml:3:20: nothing is not a rate", "1Mpps"),
     "frame too small": (CHAIN + "tests:\n  - latency: {frames: [64, 13]}\n", "s.yaml:3:28: 13 is out of", "64 to 1518"),
+    "a frame above the MTU": (CHAIN + "tests: [{loss: {frames: 1519}}]\n", "s.yaml:2:25: 1519 is out of", "64 to 1518"),
+    "a frame below 64": (CHAIN + "tests: [{throughput: {frames: 63}}]\n", "s.yaml:2:31: 63 is out of", "64 to 1518"),
+    "two methods in a test": (
+        CHAIN + "tests:\n  - {latency: {}, loss: {}}\n",
+        "s.yaml:3:5: a test is of one method",
+        "exactly one of latency, throughput, loss, burst",
+    ),
+    "no method in a test": (CHAIN + "tests: [{}]\n", "s.yaml:2:9: a test is of one method", "expected exactly one"),
+    "an unknown method": (CHAIN + "tests: [speed]\n", "s.yaml:2:9: unknown key 'speed'", "expected one of latency"),
+    "a test twice": (
+        CHAIN + "tests:\n  - loss: {frames: 64}\n  - loss: {frames: [64]}\n",
+        "s.yaml:4:5: the same test is on line 3",
+        "expected each test once",
+    ),
+    "two kinds of traffic": (
+        CHAIN + "tests: [{loss: {frames: 64, pcap: x}}]\n",
+        "s.yaml:2:16: frames and pcap both say what to send",
+        "expected one of them",
+    ),
+    "a search longer than its end": (
+        CHAIN + "tests: [{throughput: {trial: 2s, duration: 1s}}]\n",
+        "s.yaml:2:22: the search's trials (2s) are longer",
+        "expected trial to be at most duration",
+    ),
+    "a burst of several sizes": (
+        CHAIN + "tests: [{burst: {frames: imix}}]\n",
+        "s.yaml:2:17: a burst has frames of one size",
+        "expected sizes",
+    ),
+    "a step that is too wide": (CHAIN + "tests: [{loss: {step: 20%}}]\n", "s.yaml:2:23: 20% is out", "0.1% to 10%"),
+    "a ratio without its unit": (
+        CHAIN + "tests: [{throughput: {loss: 0.5}}]\n",
+        "s.yaml:2:29: 0.5 has no unit",
+        "0.5%",
+    ),
+    "a rate listed twice": (CHAIN + "tests: [{latency: {rate: [5%, 5%]}}]\n", "s.yaml:2:26: 5% is listed", "each once"),
+    "more packets than the port may carry": (
+        "ports: {tester.b: {rate: {packets: 1Mpps}}}\n" + CHAIN + "tests: [{latency: {rate: [500kpps, 2Mpps]}}]\n",
+        "s.yaml:3:26: 2Mpps of 1518 B frames is more than tester.b may carry",
+        "expected at most 1Mpps (ports.tester.b.rate.packets)",
+    ),
+    "more bits than the port may carry": (
+        "ports: {tester.a: {rate: 1Gbps}}\n" + CHAIN + "tests: [{loss: {frames: [64, 512], rate: 1Mpps}}]\n",
+        "s.yaml:3:42: 1Mpps of 512 B frames is more than tester.a may carry",
+        "expected at most 1Gbps (ports.tester.a.rate.max)",
+    ),
     "unknown kind": (
         "functions: {a: bones}\n" + CHAIN,
         "s.yaml:1:16: 'bones' is unknown in functions.a",

@@ -1,0 +1,195 @@
+"""`tailrace measure METHOD`: one command for each method of tailrace/measure, with what they have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.commands import MeasureOptions, measure
+from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
+from tailrace.cli.output import run_command
+from tailrace.errors import Mistake
+from tailrace.measure.burst import BurstMethod
+from tailrace.measure.chain import LatencyMethod
+from tailrace.measure.loss import LossMethod
+from tailrace.measure.throughput import ThroughputMethod
+
+app = typer.Typer(
+    help="Measure a chain, or any device under test between two ports.", no_args_is_help=True, rich_markup_mode=None
+)
+
+SpecArgument = Annotated[
+    Path | None, typer.Argument(metavar="[SPEC]", help="A spec with a test of this method, or its defaults are taken.")
+]
+BetweenOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option(metavar="PORT PORT", help="Two ports of a device under test, instead of a spec."),
+]
+FramesOption = Annotated[
+    str | None, typer.Option("--frames", metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")
+]
+PcapOption = Annotated[str | None, typer.Option("--pcap", metavar="FILE", help="Send a capture file's frames instead.")]
+DurationOption = Annotated[str | None, typer.Option("--duration", metavar="TIME", help="Of each measured trial: 10s.")]
+FlowsOption = Annotated[int | None, typer.Option("--flows", min=1, max=1_000_000, help="UDP flows each way.")]
+RepeatOption = Annotated[
+    int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Measure all of it so often, and show the spread.")
+]
+
+
+def text(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+@app.command()
+def latency(
+    spec: SpecArgument = None,
+    between: BetweenOption = None,
+    frames: FramesOption = None,
+    pcap: PcapOption = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE,...", help="Each way: 1Mpps, or 90% of the no-loss rate, to be found; or several."),
+    ] = None,
+    duration: DurationOption = None,
+    flows: FlowsOption = None,
+    floor: Annotated[
+        bool, typer.Option("--floor", help="Also measure without the functions at the same rate, for their own share.")
+    ] = False,
+    hops: Annotated[
+        bool, typer.Option("--hops", help="Take latency apart by hop and function, and each of the slowest frames.")
+    ] = False,
+    repeat: RepeatOption = 1,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure one-way latency, loss, duplication and order, both ways at once, every frame.
+
+    \b
+    A chain of a spec, brought up for it (or as `tailrace up` has left it):
+      sudo tailrace measure latency examples/chain.yaml
+      sudo tailrace measure latency examples/chain.yaml --frames 64 --rate 500kpps --duration 60s
+      sudo tailrace measure latency examples/chain.yaml --rate 10%,50%,90%,100% --repeat 5
+
+    \b
+    Anything else, between two ports (vhost:SOCKET, vhost-server:SOCKET, if:NAME, pci:ADDRESS):
+      sudo tailrace measure latency --between vhost:A.sock vhost:B.sock --frames 64,imix --rate 1Mpps --duration 10s
+
+    Options given here go before those in the spec. The run folder holds results.json, report.html and histograms.
+    """
+
+    def call() -> int:
+        if between is not None and floor:
+            raise Mistake("--floor needs a chain to leave the functions out of; expected a SPEC with it")
+        if between is not None and hops:
+            raise Mistake("--hops needs the switch's own records; expected a SPEC with it")
+        changes = {"frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "flows": text(flows)}
+        return measure(LatencyMethod(floor, hops), spec, between, MeasureOptions(changes, repeat, runs, huge, as_json))
+
+    raise typer.Exit(run_command(call))
+
+
+@app.command()
+def throughput(
+    spec: SpecArgument = None,
+    between: BetweenOption = None,
+    frames: FramesOption = None,
+    pcap: PcapOption = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="SEARCH", help="mlrsearch (RFC 9971), tst009 or rfc2544.")
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(metavar="RATIO,...", help="What may be lost: 0% is the no-drop rate; 0%,0.5%.")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(metavar="RATIO", help="How close the bounds must be: 0.5%.")] = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="The highest to try: what the port carries.")] = None,
+    trial: Annotated[str | None, typer.Option(metavar="TIME", help="Of the search's first trials: 1s.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Of the trials that decide: 60s.")] = None,
+    wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a trial: 2s.")] = None,
+    settle: Annotated[str | None, typer.Option(metavar="TIME", help="Pause before the next trial: 5s.")] = None,
+    flows: FlowsOption = None,
+    repeat: RepeatOption = 1,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the highest rate with no loss (NDR), and with a little (PDR), by frame size.
+
+    \b
+    sudo tailrace measure throughput examples/throughput.yaml
+    sudo tailrace measure throughput examples/chain.yaml --search rfc2544 --loss 0% --settle 5s
+    sudo tailrace measure throughput examples/chain.yaml --frames 64 --trial 500ms --duration 5s --wait 100ms --repeat 5
+
+    Frames that could not be sent are never lost. A trial in which the tester fell short is repeated, and counts for the
+    rate that was really sent. Every trial is in the run folder.
+    """
+    changes = {
+        "frames": frames, "pcap": pcap, "search": search, "loss": loss, "precision": precision, "rate": rate,
+        "trial": trial, "duration": duration, "wait": wait, "settle": settle, "flows": text(flows),
+    }  # fmt: skip
+    options = MeasureOptions(changes, repeat, runs, huge, as_json)
+    raise typer.Exit(run_command(lambda: measure(ThroughputMethod(), spec, between, options)))
+
+
+@app.command()
+def loss(
+    spec: SpecArgument = None,
+    between: BetweenOption = None,
+    frames: FramesOption = None,
+    pcap: PcapOption = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="The full rate: what the port carries.")] = None,
+    step: Annotated[str | None, typer.Option(metavar="RATIO", help="Of the full rate between two points: 10%.")] = None,
+    duration: DurationOption = None,
+    wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a trial: 2s.")] = None,
+    settle: Annotated[str | None, typer.Option(metavar="TIME", help="Pause before the next trial: 5s.")] = None,
+    flows: FlowsOption = None,
+    repeat: RepeatOption = 1,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the loss by offered rate, from the full rate down until two rates in a row lose nothing (RFC 2544, 26.3).
+
+    \b
+    sudo tailrace measure loss examples/throughput.yaml
+    sudo tailrace measure loss examples/chain.yaml --frames 64,1518 --rate 8Mpps --step 5% --duration 10s --wait 100ms
+    """
+    changes = {
+        "frames": frames, "pcap": pcap, "rate": rate, "step": step, "duration": duration, "wait": wait,
+        "settle": settle, "flows": text(flows),
+    }  # fmt: skip
+    options = MeasureOptions(changes, repeat, runs, huge, as_json)
+    raise typer.Exit(run_command(lambda: measure(LossMethod(), spec, between, options)))
+
+
+@app.command()
+def burst(
+    spec: SpecArgument = None,
+    between: BetweenOption = None,
+    frames: FramesOption = None,
+    times: Annotated[int | None, typer.Option(min=1, max=10_000, help="How often it is searched for.")] = None,
+    longest: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The longest to try, by sending time: 2s.")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(metavar="RATIO", help="How close the bounds must be: 1%.")] = None,
+    wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a burst: 2s.")] = None,
+    flows: FlowsOption = None,
+    repeat: RepeatOption = 1,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the longest burst of frames back to back of which none is lost, and the buffer time it tells of (RFC 9004).
+
+    \b
+    sudo tailrace measure burst examples/throughput.yaml
+    sudo tailrace measure burst examples/chain.yaml --frames 64 --times 10 --wait 100ms
+    """
+    changes = {
+        "frames": frames, "times": text(times), "longest": longest, "precision": precision, "wait": wait,
+        "flows": text(flows),
+    }  # fmt: skip
+    options = MeasureOptions(changes, repeat, runs, huge, as_json)
+    raise typer.Exit(run_command(lambda: measure(BurstMethod(), spec, between, options)))

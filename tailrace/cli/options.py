@@ -1,0 +1,18 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
+RunsOption = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where run folders are made.")]
+HugeOption = Annotated[
+    bool,
+    typer.Option(
+        "--huge/--no-huge", help="Memory of functions and tester: 2 MiB pages, reserved and given back, or not."
+    ),
+]
+DEFAULT_RUNS = Path("runs")

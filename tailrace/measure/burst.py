@@ -1,0 +1,125 @@
+"""Back-to-back frames (RFC 9004): the longest burst, sent as fast as possible, of which no frame is lost.
+
+It is searched for by binary search with loss verification, several times; the average is the benchmark, and with the
+throughput it tells how long the device's buffer lasts (section 6.4). A device that holds the sender back instead of
+dropping frames has no such buffer to be filled: the finding says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from tailrace.errors import Failure
+from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
+from tailrace.measure.profile import Profile
+from tailrace.measure.search import Bounds, Range, SearchOptions, Tried, bracket, no_loss_rate
+from tailrace.measure.session import Session
+from tailrace.measure.tester import Stopped
+from tailrace.measure.trials import Measurer, Trials
+from tailrace.results.findings import BurstFinding
+from tailrace.spec import Burst
+
+#: How often a burst must lose frames before that counts (TST 009, 12.3.3).
+REPEATS = 2
+#: How long the search for rate and throughput beforehand measures at each rate, in seconds.
+BEFOREHAND = SearchOptions(trial_seconds=0.5, precision=0.02, most_trials=20)
+
+
+@dataclass
+class Bursts:
+    """Bursts of one profile, and what they came to."""
+
+    measure: Measurer
+    profile: Profile
+    label: str
+    wait: float
+    rate: float
+    """How fast the tester can send, in frames a second."""
+    sent: int = 0
+    held_back: bool = False
+    """Whether the device ever did not take frames as fast as they came."""
+    lengths: list[int] = field(default_factory=list)
+
+    def try_length(self, frames: float) -> Tried:
+        """Whether a burst of so many frames comes back whole."""
+        count = max(round(frames), 1)
+        tried = Tried(False, count, "loss")
+        for _ in range(REPEATS):
+            streams = [{**stream, "count": count} for stream in self.profile.streams(0.0)]
+            # Twice the time, for a device that takes them slowly.
+            result = self.measure(streams, max(2 * count / self.rate, 0.01), self.wait, self.label)
+            self.sent += 1
+            self.held_back |= any(stream.get("held", 0) for stream in result["streams"])
+            if not any(stream["lost"] for stream in result["streams"]):
+                least = min(stream["sent"] for stream in result["streams"])
+                tried = Tried(True, least, "refused")
+                break
+        return tried
+
+    def search(self, longest: int, precision: float) -> Bounds:
+        """One repetition; its length goes to `lengths`."""
+        start = self.lengths[-1] if self.lengths else min(1024, longest)
+        where = Range(max(start, 1), 1, longest, precision, step=1)
+        bounds = bracket(self.try_length, where)
+        self.lengths.append(int(bounds.low))
+        return bounds
+
+
+def limit_of(bursts: Bursts, bounds: Sequence[Bounds]) -> Literal["loss", "refused", "longest"]:
+    if any(each.limit == "loss" for each in bounds):
+        return "loss"
+    return "refused" if bursts.held_back else "longest"
+
+
+@dataclass(frozen=True)
+class BurstMethod(Method[Burst]):
+    """`tailrace measure burst`."""
+
+    name = "burst"
+
+    def steps(self, tests: Sequence[Burst], place: Place) -> list[Step]:
+        steps: list[Step] = []
+        for test in tests:
+            for profile in profiles_of(test):
+                name = name_of(profile, place, [step.name for step in steps])
+                seconds = 10 + test.times * 5 * (test.wait + (test.settle or 0.0) + 0.05)
+                steps.append(Step(name, seconds, partial(_measure, name=name, profile=profile, test=test, place=place)))
+        return steps
+
+
+def _measure(session: Session, name: str, profile: Profile, test: Burst, place: Place) -> None:
+    place.lead(session, place.functions)
+    trials = Trials(session.measure, profile, f"{name}: throughput beforehand")
+    throughput = no_loss_rate(trials, lambda trial: trial.loss_ratio == 0, BEFOREHAND)
+    rate = max(trial.sent_pps for trial in trials.made)
+    longest = max(round(test.longest * rate), 2)
+    bursts = Bursts(session.measure, profile, f"{name}: bursts", test.wait, rate)
+    bounds: list[Bounds] = []
+    reason: str | None = None
+    try:
+        while len(bounds) < test.times:
+            bounds.append(bursts.search(longest, test.precision))
+    except (Stopped, Failure) as error:
+        reason = str(error) or "stopped"
+        raise
+    finally:
+        if bursts.lengths:
+            session.folder.add_finding(
+                BurstFinding(
+                    name=name,
+                    profile=profile.name,
+                    functions=place.functions,
+                    valid=reason is None,
+                    reason=reason,
+                    frames=tuple(bursts.lengths),
+                    longest=longest,
+                    step=max(1, round(test.precision * min(bursts.lengths))),
+                    rate_pps=rate,
+                    throughput_pps=min(throughput, rate),
+                    limit=limit_of(bursts, bounds),
+                    trials=bursts.sent,
+                )
+            )

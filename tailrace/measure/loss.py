@@ -1,0 +1,84 @@
+"""Frame loss rate by offered rate (RFC 2544, section 26.3): from the full rate down in steps, until two rates in a row
+lose nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tailrace.errors import Failure
+from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
+from tailrace.measure.profile import Profile
+from tailrace.measure.session import Session
+from tailrace.measure.tester import Stopped
+from tailrace.measure.trials import Trials
+from tailrace.results.findings import LossFinding
+from tailrace.spec import Loss
+
+#: So many rates in a row without loss end the curve.
+CLEAN_END = 2
+#: How long to send as fast as possible, where no full rate is given, in seconds.
+FULL_RATE_SECONDS = 0.5
+
+
+def full_rate(trials: Trials, test: Loss) -> float:
+    """The rate that is 100 %: as given, or what the tester can send. The trial for that is no point."""
+    if test.rate is not None:
+        return float(test.rate)
+    rate = trials.run(0.0, min(FULL_RATE_SECONDS, test.duration)).sent_pps
+    trials.made.clear()
+    return rate
+
+
+def loss_curve(trials: Trials, test: Loss, full: float) -> None:
+    """Measures the points; they are in `trials.made`."""
+    clean = 0
+    for index in range(round(1 / test.step)):
+        part = 1 - index * test.step
+        clean = clean + 1 if trials.run(full * part, test.duration).lost == 0 else 0
+        if clean == CLEAN_END:
+            return
+
+
+@dataclass(frozen=True)
+class LossMethod(Method[Loss]):
+    """`tailrace measure loss`."""
+
+    name = "loss"
+
+    def steps(self, tests: Sequence[Loss], place: Place) -> list[Step]:
+        steps: list[Step] = []
+        for test in tests:
+            for profile in profiles_of(test):
+                name = name_of(profile, place, [step.name for step in steps])
+                seconds = (test.duration + test.wait + (test.settle or 0.0)) * min(6, 1 / test.step)
+                steps.append(Step(name, seconds, partial(_measure, name=name, profile=profile, test=test, place=place)))
+        return steps
+
+
+def _measure(session: Session, name: str, profile: Profile, test: Loss, place: Place) -> None:
+    place.lead(session, place.functions)
+    trials = Trials(session.measure, profile, f"{name}: loss", test.wait, test.settle or 0.0, most=100_000)
+    reason: str | None = None
+    full = 0.0
+    try:
+        full = full_rate(trials, test)
+        loss_curve(trials, test, full)
+    except (Stopped, Failure) as error:
+        reason = str(error) or "stopped"
+        raise
+    finally:
+        if full and trials.made:
+            session.folder.add_finding(
+                LossFinding(
+                    name=name,
+                    profile=profile.name,
+                    functions=place.functions,
+                    valid=reason is None,
+                    reason=reason,
+                    full_pps=full,
+                    trials=tuple(trials.made),
+                )
+            )

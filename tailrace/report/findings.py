@@ -1,0 +1,275 @@
+"""What methods found, as tables and charts: the same rows in the terminal and in the HTML report.
+
+Where a run was repeated, a row is of all its rounds: the median, and ± half the way from the lowest to the highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tailrace.report.figures import MISSING, chain_name, count, in_order, mega, microseconds, plain, profile_name
+from tailrace.report.lines import Chart, Line
+from tailrace.results.findings import BurstFinding, Goal, LossFinding, ThroughputFinding
+from tailrace.results.model import Run, Trial
+from tailrace.results.record import Measurement
+from tailrace.results.spread import by_case, spread
+
+LIMITS = {
+    "loss": "loss",
+    "refused": "back pressure",
+    "tester": "the tester",
+    "rate": "no more was tried",
+    "trials": "the trials ran out",
+    "longest": "no longer one was tried",
+}
+SEARCHES = {"mlrsearch": "MLRsearch", "tst009": "TST 009", "rfc2544": "RFC 2544"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One method's table, what to know to read it, and its charts."""
+
+    heading: str
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+
+
+def sections(run: Run) -> Iterator[Section]:
+    """The sections of a run: what it found, by method, and its trials by case if it was repeated."""
+    throughput = [each for each in run.findings if isinstance(each, ThroughputFinding)]
+    if throughput:
+        yield _throughput(throughput)
+    curves = [each for each in run.findings if isinstance(each, LossFinding)]
+    if curves:
+        yield _loss(curves)
+    bursts = [each for each in run.findings if isinstance(each, BurstFinding)]
+    if bursts:
+        yield _burst(bursts)
+    if run.repeat > 1 and run.trials:
+        yield _repeated(in_order(run))
+
+
+def figure(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """A figure of several rounds: its median, and the spread if there is one to tell."""
+    found = spread(values)
+    if found is None:
+        return MISSING
+    text = show(found.median)
+    if found.count > 1 and found.relative is not None:
+        text += f" ± {found.relative:.1%}"
+    return text
+
+
+def percent(ratio: float) -> str:
+    """0.5 %, 0.0012 %; 0 where nothing was lost."""
+    return f"{ratio * 100:.3g} %" if ratio else "0"
+
+
+def _named(measured: Measurement) -> tuple[str, str]:
+    return profile_name(measured.profile) + ("" if measured.valid else " !"), chain_name(measured.functions)
+
+
+def _remark(rounds: int) -> tuple[str, ...]:
+    if rounds < 2:
+        return ("One round, so there is no spread; --repeat 5 gives one.",)
+    return (f"{rounds} rounds: medians, ± half the way from the lowest to the highest.",)
+
+
+def goal_name(loss_ratio: float) -> str:
+    """The no-drop rate, or a partial one by its loss."""
+    return "NDR" if loss_ratio == 0 else f"PDR {percent(loss_ratio)}"
+
+
+def _throughput(found: list[ThroughputFinding]) -> Section:
+    rows: list[tuple[str, ...]] = []
+    lines: dict[str, list[tuple[str, float]]] = {}
+    for rounds in by_case(found):
+        first = rounds[0]
+        for index, asked in enumerate(first.goals):
+            goals: list[Goal] = [each.goals[index] for each in rounds if index < len(each.goals)]
+            trials = [trial for each in rounds for trial in each.trials]
+            upper = [goal.upper_pps / 1e6 for goal in goals if goal.upper_pps is not None]
+            rate = [goal.pps / 1e6 for goal in goals]
+            median = spread(rate)
+            rows.append(
+                (
+                    *_named(first),
+                    goal_name(asked.loss_ratio),
+                    figure(rate, mega),
+                    figure(upper, mega),
+                    figure([goal.gbps_l1 for goal in goals], mega) if asked.gbps_l1 else MISSING,
+                    ", ".join(dict.fromkeys(LIMITS[goal.limit] for goal in goals)),
+                    SEARCHES[first.search],
+                    count(len(trials)),
+                    count(sum(trial.fell_short == "tester" for trial in trials)),
+                )
+            )
+            label = f"{chain_name(first.functions)}, {goal_name(asked.loss_ratio)}"
+            lines.setdefault(label, []).append((profile_name(first.profile), median.median if median else 0.0))
+        if not first.goals:
+            rows.append((*_named(first), *[MISSING] * 5, SEARCHES[first.search], count(len(first.trials)), MISSING))
+    chart = Chart(
+        "Throughput by frame size",
+        "frame size",
+        "Mpps, each direction",
+        tuple(Line(label, tuple(points)) for label, points in lines.items()),
+    )
+    return Section(
+        "Throughput",
+        ("frames", "VNFs", "rate", "Mpps", "fails at", "Gbps, layer 1", "limit", "search", "trials", "tester short"),
+        tuple(rows),
+        (
+            "The highest rate of each direction that passed, as it was really sent, and the lowest that did not. NDR: "
+            "nothing lost; PDR: at most the part that is named. Frames that could not be sent are never lost.",
+            "Limit: loss; back pressure: the device took no more frames and lost none. Tester short: trials in which "
+            "the tester itself sent less; they were repeated and do not count against the device.",
+            *_remark(max(each.round for each in found)),
+            *_disorder(found),
+        ),
+        (chart,) if len(rows) > 1 else (),
+    )
+
+
+def _disorder(found: list[ThroughputFinding]) -> Iterator[str]:
+    for each in found:
+        copies = sum(trial.duplicate for trial in each.trials)
+        disorder = sum(trial.out_of_sequence for trial in each.trials)
+        foreign = sum(trial.foreign for trial in each.trials)
+        if copies or disorder or foreign:
+            yield (
+                f"{plain(each.name)}: in the search's trials {count(copies)} frames were duplicated, {count(disorder)} "
+                f"out of sequence, {count(foreign)} not the tester's; that does not decide a search, loss does."
+            )
+
+
+def _loss(found: list[LossFinding]) -> Section:
+    rows: list[tuple[str, ...]] = []
+    lines = []
+    for rounds in by_case(found):
+        first = rounds[0]
+        points: list[tuple[float, float]] = []
+        for index, trial in enumerate(first.trials):
+            same = [each.trials[index] for each in rounds if index < len(each.trials)]
+            ratio = spread([one.loss_ratio for one in same])
+            rows.append(
+                (
+                    *_named(first),
+                    f"{trial.offered_pps / first.full_pps:.0%}",
+                    figure([one.offered_pps / 1e6 for one in same], mega),
+                    figure([one.sent_pps / 1e6 for one in same], mega),
+                    figure([one.loss_ratio for one in same], percent),
+                    count(sum(one.lost for one in same)),
+                    count(sum(one.unsent for one in same)),
+                    ", ".join(dict.fromkeys(_short(one.fell_short) for one in same if one.fell_short)) or MISSING,
+                )
+            )
+            points.append((trial.sent_pps / 1e6, 100 * (ratio.median if ratio else 0.0)))
+        lines.append(Line(f"{profile_name(first.profile)}, {chain_name(first.functions)}", tuple(reversed(points))))
+    return Section(
+        "Loss by offered rate",
+        ("frames", "VNFs", "of full rate", "offered Mpps", "sent Mpps", "loss", "lost", "unsent", "fell short"),
+        tuple(rows),
+        (
+            "RFC 2544, section 26.3: from the full rate down until two rates in a row lose nothing. Loss is of the "
+            "frames sent, in the worse direction; lost and unsent are of both.",
+            *_remark(max(each.round for each in found)),
+        ),
+        (Chart("Loss by rate", "Mpps sent, each direction", "loss in %", tuple(lines)),),
+    )
+
+
+def _short(why: str) -> str:
+    return "back pressure" if why == "refused" else "the tester"
+
+
+def _burst(found: list[BurstFinding]) -> Section:
+    rows: list[tuple[str, ...]] = []
+    for rounds in by_case(found):
+        first = rounds[0]
+        buffered = all(each.limit == "loss" for each in rounds)
+        rows.append(
+            (
+                *_named(first),
+                figure([each.average for each in rounds], lambda number: count(round(number))),
+                count(min(min(each.frames, default=0) for each in rounds)),
+                count(max(max(each.frames, default=0) for each in rounds)),
+                figure([each.deviation for each in rounds], lambda number: count(round(number))),
+                count(sum(len(each.frames) for each in rounds)),
+                count(first.step),
+                figure([each.rate_pps / 1e6 for each in rounds], mega),
+                figure([each.corrected_buffer_s * 1e6 for each in rounds], microseconds) if buffered else MISSING,
+                ", ".join(dict.fromkeys(LIMITS[each.limit] for each in rounds)),
+            )
+        )
+    return Section(
+        "Longest burst without loss",
+        (
+            "frames",
+            "VNFs",
+            "average",
+            "min",
+            "max",
+            "std. dev.",
+            "found",
+            "step",
+            "sent at Mpps",
+            "buffer µs",
+            "limit",
+        ),
+        tuple(rows),
+        (
+            "RFC 9004: bursts of frames back to back, as fast as the tester sends; lengths in frames, of the worse "
+            "direction. Buffer: the corrected buffer time of section 6.4. Where the limit is not loss, the device did "
+            "not drop what came too fast, and the length says nothing of its buffer.",
+            *_remark(max(each.round for each in found)),
+        ),
+    )
+
+
+def _repeated(trials: list[Trial]) -> Section:
+    rows: list[tuple[str, ...]] = []
+    for rounds in by_case(trials):
+        first = rounds[0]
+        heard = [each.worse.latency_us for each in rounds if each.worse.latency_us is not None]
+        rows.append(
+            (
+                *_named(first),
+                str(len(rounds)),
+                figure([each.offered_pps / 1e6 for each in rounds], mega),
+                figure([each.worse.mpps for each in rounds], mega),
+                *(
+                    count(sum(each.total(fault) for each in rounds))
+                    for fault in ("lost", "duplicate", "out_of_sequence")
+                ),
+                *(
+                    figure([getattr(latency, name) for latency in heard], microseconds)
+                    for name in ("average", "p50", "p99", "p99_9", "max")
+                ),
+            )
+        )
+    return Section(
+        "All rounds together",
+        (
+            "frames",
+            "VNFs",
+            "rounds",
+            "offered Mpps",
+            "received Mpps",
+            "lost",
+            "duplicate",
+            "out of seq.",
+            "avg µs",
+            "p50 µs",
+            "p99 µs",
+            "p99.9 µs",
+            "max µs",
+        ),
+        tuple(rows),
+        (
+            "Medians of the rounds, ± half the way from the lowest to the highest; lost, duplicate and out of sequence "
+            "are summed. A median of maxima is not the maximum: each round's is in the table of trials.",
+        ),
+    )

@@ -1,0 +1,109 @@
+"""What methods find beside measured trials: throughput, a curve of loss, the longest burst.
+
+Each finding keeps every trial that it rests on, those that went wrong too, so that a reader can judge it.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean, stdev
+from typing import Literal
+
+from pydantic import Field
+
+from tailrace.results.record import Amount, Count, Measurement, Record
+
+Ratio = Amount
+
+
+class SearchTrial(Record):
+    """One trial on the way to a finding. Counts are of both directions, rates and ratios of the worse one."""
+
+    offered_pps: Amount = Field(
+        description="Intended rate of each direction in frames a second; 0 is as fast as possible."
+    )
+    duration_s: Amount = Field(description="How long it was to send, in seconds.")
+    sent: Count = Field(description="Frames that the device under test took.")
+    unsent: Count = Field(description="Frames that could not be sent; never counted as lost.")
+    refused: Count = Field(description="Of the unsent, those that the device did not take in time (back pressure).")
+    lost: Count = Field(description="Frames sent and never received within the wait.")
+    duplicate: Count = Field(description="Copies of a frame after its first.")
+    out_of_sequence: Count = Field(description="Frames reordered by RFC 4737, section 3.")
+    beyond_window: Count = Field(description="Frames too late for the analyser to tell a duplicate from a first copy.")
+    foreign: Count = Field(description="Frames received that the trial did not send.")
+    sent_pps: Amount = Field(description="Rate really sent, in frames a second: what the trial is evidence for.")
+    forwarded_pps: Amount = Field(description="Rate received without duplicates, in frames a second.")
+    loss_ratio: Ratio = Field(le=1, description="Lost by sent.")
+    fell_short: Literal["tester", "refused"] | None = Field(
+        description="Why less was sent than intended: tester: it could not keep the rate, which does not count against "
+        "the device; refused: the device did not take the frames; null: it was sent."
+    )
+
+
+class Goal(Record):
+    """The highest rate with at most one loss ratio."""
+
+    loss_ratio: Ratio = Field(le=1, description="The most that may be lost: 0 for the no-drop rate (NDR).")
+    pps: Amount = Field(
+        description="The highest rate of each direction that passed, as really sent, in frames a second; 0 if none did."
+    )
+    upper_pps: Amount | None = Field(description="The lowest rate that failed; null if none did.")
+    gbps_l1: Amount = Field(description="The rate in Gbit/s at layer 1: frame with FCS, 20 bytes of preamble and gap.")
+    gbps_l2: Amount = Field(description="The rate in Gbit/s at layer 2: frame with FCS.")
+    limit: Literal["loss", "refused", "tester", "rate", "trials"] = Field(
+        description="What kept it from being higher: loss; refused: the device took no more; tester: the tester could "
+        "send no more; rate: no more was asked for; trials: their number ran out."
+    )
+
+
+class ThroughputFinding(Measurement):
+    """The throughput of one profile (RFC 2544, section 26.1; ETSI GS NFV-TST 009, 12.3; RFC 9971)."""
+
+    method: Literal["throughput"] = Field(default="throughput", description="What kind of finding it is.")
+    search: Literal["mlrsearch", "tst009", "rfc2544"] = Field(description="How it was searched for.")
+    precision: Ratio = Field(description="How close the bounds were to be, as a ratio.")
+    goals: tuple[Goal, ...] = Field(description="One for each loss ratio that was asked for.")
+    trials: tuple[SearchTrial, ...] = Field(description="Every trial, in order.")
+
+
+class LossFinding(Measurement):
+    """Frame loss rate by offered rate (RFC 2544, section 26.3)."""
+
+    method: Literal["loss"] = Field(default="loss", description="What kind of finding it is.")
+    full_pps: Amount = Field(description="The rate that is 100 %, in frames a second.")
+    trials: tuple[SearchTrial, ...] = Field(description="Every point, from the full rate down.")
+
+
+class BurstFinding(Measurement):
+    """The longest burst without loss (RFC 9004), found several times."""
+
+    method: Literal["burst"] = Field(default="burst", description="What kind of finding it is.")
+    frames: tuple[Count, ...] = Field(description="The longest burst of each direction in frames, of each repetition.")
+    longest: Count = Field(description="The longest that was tried.")
+    step: Count = Field(description="The smallest step between two lengths in frames.")
+    rate_pps: Amount = Field(description="How fast a burst was sent, in frames a second: the most that could be.")
+    throughput_pps: Amount = Field(description="The rate without loss, in frames a second, found beforehand.")
+    limit: Literal["loss", "refused", "longest"] = Field(
+        description="loss: longer bursts lost frames; longest: none did, up to the longest tried; refused: the "
+        "device held the sender back, so that its buffer cannot be filled, and the length says nothing of it."
+    )
+    trials: Count = Field(description="How many bursts were sent.")
+
+    @property
+    def average(self) -> float:
+        """The benchmark, in frames (section 6.3)."""
+        return fmean(self.frames) if self.frames else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation in frames."""
+        return stdev(self.frames) if len(self.frames) > 1 else 0.0
+
+    @property
+    def implied_buffer_s(self) -> float:
+        """Implied DUT buffer time in seconds (section 6.4)."""
+        return self.average / self.rate_pps if self.rate_pps else 0.0
+
+    @property
+    def corrected_buffer_s(self) -> float:
+        """Corrected DUT buffer time in seconds (section 6.4): less what left the buffer while the burst came in."""
+        return self.implied_buffer_s * max(0.0, 1 - self.throughput_pps / self.rate_pps) if self.rate_pps else 0.0

@@ -1,0 +1,54 @@
+"""What every model of results.json is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
+
+
+class ResultError(Exception):
+    """Results that cannot be read, or that contradict themselves. The message is one line for the user."""
+
+
+class Record(BaseModel):
+    """What all models share: frozen, no unknown keys, no NaN or infinity."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+    )
+
+
+def name_in_round(case: str, number: int) -> str:
+    """What a case is called when it is measured for the n-th time: one-function-64, one-function-64-round-2."""
+    return case if number == 1 else f"{case}-round-{number}"
+
+
+class Measurement(Record):
+    """What trials and findings have in common."""
+
+    name: str = Field(min_length=1, description="Its name, unique in the run.")
+    profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
+    functions: Count = Field(description="Functions in the chain; 0 is the tester's own floor.")
+    round: int = Field(default=1, ge=1, description="Which time it was measured, where --repeat asked for several.")
+    valid: bool = Field(description="False if the figures must not be relied upon.")
+    reason: str | None = Field(description="Why it is not valid; null if it is.")
+
+    @model_validator(mode="after")
+    def _reasoned(self) -> Self:
+        if self.valid != (self.reason is None):
+            raise ValueError("a reason is given exactly where valid is false")
+        return self
+
+    @property
+    def case(self) -> str:
+        """The name without the round: what it is a repetition of."""
+        return self.name.removesuffix(f"-round-{self.round}") if self.round > 1 else self.name

@@ -1,0 +1,251 @@
+"""What can be measured, as a spec words it: one model for each method, and `Test`, which is one of them.
+
+A method is `tailrace measure NAME SPEC`, a test of it `- NAME: {...}` under `tests:`. To add one: a model here and a
+field of `Test`; the method itself is in tailrace/measure (`method.py` says how).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from tailrace.spec import units
+from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Rate, Ratio, short
+
+SMALLEST_FRAME = 64
+LARGEST_FRAME = 1518
+MOST_FLOWS = 1_000_000
+#: 7:4:1 of 64, 570 and 1518 B: a mean of 353.8 B.
+IMIX_FRAMES = (64, 570, 1518)
+IMIX_WEIGHTS = (7, 4, 1)
+IMIX_MEAN = sum(size * weight for size, weight in zip(IMIX_FRAMES, IMIX_WEIGHTS, strict=True)) / sum(IMIX_WEIGHTS)
+#: RFC 2544, section 9.1, for Ethernet.
+RFC_2544_FRAMES = (64, 128, 256, 512, 1024, 1280, 1518)
+
+
+def _check_frame(value: Any) -> Any:
+    expected = f"expected a frame size from {SMALLEST_FRAME} to {LARGEST_FRAME} (with FCS), or imix"
+    if value == "imix":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{units.shown(value)} is no frame size; {expected}")
+    if not SMALLEST_FRAME <= value <= LARGEST_FRAME:
+        raise ValueError(f"{value} is out of range; {expected}")
+    return value
+
+
+def _differ(value: list[Any]) -> list[Any]:
+    if not value:
+        raise ValueError("nothing to measure; expected at least one")
+    for index, each in enumerate(value):
+        if each in value[:index]:
+            raise ValueError(f"{each} is listed twice; expected each once")
+    return value
+
+
+def _in_range(least: float, most: float) -> AfterValidator:
+    def check(value: float) -> float:
+        if not least <= value <= most:
+            raise ValueError(
+                f"{units.show_duration(value)} is out of range; "
+                f"expected from {units.show_duration(least)} to {units.show_duration(most)}"
+            )
+        return value
+
+    return AfterValidator(check)
+
+
+_FRAME_SCHEMA = {"anyOf": [{"type": "integer", "minimum": SMALLEST_FRAME, "maximum": LARGEST_FRAME}, {"const": "imix"}]}
+Frame = Annotated[int | Literal["imix"], BeforeValidator(_check_frame), WithJsonSchema(_FRAME_SCHEMA)]
+Frames = Annotated[
+    list[Frame],
+    short((int, str), lambda value: [value]),
+    AfterValidator(_differ),
+    WithJsonSchema({"anyOf": [_FRAME_SCHEMA, {"type": "array", "minItems": 1, "items": _FRAME_SCHEMA}]}),
+]
+_listed = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+Rates = Annotated[list[Rate], _listed, AfterValidator(_differ), OneOrMany()]
+Ratios = Annotated[list[Ratio], _listed, AfterValidator(_differ), OneOrMany()]
+TrialDuration = Annotated[Duration, _in_range(0.1, 14 * 24 * 3600)]
+SearchDuration = Annotated[Duration, _in_range(0.01, 3600)]
+
+
+class Traffic(Model):
+    """What is sent, in both directions at once: what all tests have in common."""
+
+    frames: Frames = Field([64, 256, "imix", 1518], validate_default=False, description="each is measured on its own")
+    pcap: str | None = Field(None, min_length=1, description="a capture file to send instead of `frames`")
+    flows: int = Field(1, ge=1, le=MOST_FLOWS, description="UDP flows in each direction")
+
+    @model_validator(mode="after")
+    def _one_traffic(self) -> Traffic:
+        if self.pcap is not None and "frames" in self.model_fields_set:
+            raise ValueError("frames and pcap both say what to send; expected one of them")
+        return self
+
+
+class Latency(Traffic):
+    """One-way latency of the chain between tester.a and tester.b, both directions at once, every frame timed."""
+
+    rate: Rates = Field(
+        [units.Rate(fraction=0.9)],
+        validate_default=False,
+        description="in each direction: packets a second, or a part of the no-loss rate, which is then searched for; "
+        "several are measured one after the other",
+    )
+    duration: TrialDuration = Field(60.0, validate_default=False, description="of each measured trial")
+
+
+class _Searching(Traffic):
+    frames: Frames = Field(list(RFC_2544_FRAMES), validate_default=False, description="each is measured on its own")
+    wait: Duration = Field(
+        2.0, validate_default=False, description="for the last frames of a trial (RFC 2544, section 23)"
+    )
+    settle: Duration | None = Field(
+        None, description="pause before the next trial: 5s in RFC 2544, section 23; none unless given"
+    )
+
+    @field_validator("wait", "settle")
+    @classmethod
+    def _pauses_in_range(cls, value: float | None) -> float | None:
+        if value is not None and value > 60:
+            raise ValueError(f"{units.show_duration(value)} is too long; expected at most 60s")
+        return value
+
+
+class Throughput(_Searching):
+    """The highest rate that is forwarded with at most a stated loss (none: the throughput of RFC 2544)."""
+
+    search: Literal["mlrsearch", "tst009", "rfc2544"] = Field(
+        "mlrsearch",
+        description="mlrsearch: Multiple Loss Ratio search (RFC 9971); tst009: binary search with loss verification "
+        "(ETSI GS NFV-TST 009, 12.3.3); rfc2544: binary search, where the first lossy trial counts",
+    )
+    loss: Ratios = Field(
+        [0.0, 0.005],
+        validate_default=False,
+        description="the loss ratios to find a rate for: 0% is the no-drop rate (NDR), 0.5% a partial one (PDR)",
+    )
+    precision: Ratio = Field(
+        0.005,
+        validate_default=False,
+        description="how close the highest rate that passed and the lowest that failed are",
+    )
+    trial: SearchDuration = Field(1.0, validate_default=False, description="of the search's first trials")
+    duration: TrialDuration = Field(
+        60.0, validate_default=False, description="of the trials that decide (RFC 2544, section 24: at least 60s)"
+    )
+    repeats: int = Field(
+        2, ge=1, le=100, description="of tst009: how often a rate must lose frames before that counts, max(r)"
+    )
+    rate: PacketRate | None = Field(
+        None,
+        description="the highest to try, in packets a second: what the port carries; else what the tester can send",
+    )
+    trials: int = Field(
+        100, ge=10, le=10_000, description="the most trials for each profile; then the bounds so far stand"
+    )
+
+    @field_validator("precision")
+    @classmethod
+    def _precision_in_range(cls, value: float) -> float:
+        if not 1e-4 <= value <= 0.5:
+            raise ValueError(f"{units.show_ratio(value)} is out of range; expected a precision from 0.01% to 50%")
+        return value
+
+    @field_validator("loss")
+    @classmethod
+    def _some_must_arrive(cls, value: list[float]) -> list[float]:
+        for each in value:
+            if each >= 1:
+                raise ValueError("100% would have nothing arrive; expected a loss ratio below 100%")
+        return value
+
+    @model_validator(mode="after")
+    def _trials_in_order(self) -> Throughput:
+        if self.trial > self.duration:
+            raise ValueError(
+                f"the search's trials ({units.show_duration(self.trial)}) are longer than those that decide "
+                f"({units.show_duration(self.duration)}); expected trial to be at most duration"
+            )
+        return self
+
+
+class Loss(_Searching):
+    """Frame loss rate by offered rate: from the full rate down, until two in a row lose nothing (RFC 2544, 26.3)."""
+
+    rate: PacketRate | None = Field(
+        None, description="the full rate, in packets a second: what the port carries; else what the tester can send"
+    )
+    step: Ratio = Field(0.1, validate_default=False, description="of the full rate between two points, at most 10%")
+    duration: TrialDuration = Field(60.0, validate_default=False, description="of each trial")
+
+    @field_validator("step")
+    @classmethod
+    def _step_in_range(cls, value: float) -> float:
+        if not 0.001 <= value <= 0.1:
+            raise ValueError(
+                f"{units.show_ratio(value)} is out of range; expected a step from 0.1% to 10% (RFC 2544, section 26.3)"
+            )
+        return value
+
+
+class Burst(_Searching):
+    """The longest burst of frames back to back of which none is lost (RFC 9004)."""
+
+    times: int = Field(50, ge=1, le=10_000, description="how often it is searched for; the average is the benchmark")
+    longest: SearchDuration = Field(
+        2.0, validate_default=False, description="the longest burst to try, by the time that sending it takes"
+    )
+    precision: Ratio = Field(0.01, validate_default=False, description="how close the longest that passed must be")
+
+    @field_validator("precision")
+    @classmethod
+    def _precision_in_range(cls, value: float) -> float:
+        if not 1e-4 <= value <= 0.5:
+            raise ValueError(f"{units.show_ratio(value)} is out of range; expected a precision from 0.01% to 50%")
+        return value
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Burst:
+        if self.pcap is not None or "imix" in self.frames:
+            raise ValueError(
+                "a burst has frames of one size (RFC 9004, section 3); expected sizes, without imix or pcap"
+            )
+        return self
+
+
+class Test(Model):
+    """Something to measure: exactly one of these."""
+
+    __test__ = False  # not one of pytest's
+    latency: Latency | None = None
+    throughput: Throughput | None = None
+    loss: Loss | None = None
+    burst: Burst | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Test:
+        if len(self.model_fields_set) != 1 or getattr(self, next(iter(self.model_fields_set))) is None:
+            names = ", ".join(type(self).model_fields)
+            raise ValueError(f"a test is of one method; expected exactly one of {names}, with `{{}}` for its defaults")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The method's name."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def settings(self) -> Traffic:
+        """What the test says, by the method's own model."""
+        found: Traffic = getattr(self, self.kind)
+        return found
+
+
+#: The model of each method's tests, by its name.
+METHODS: dict[str, type[Traffic]] = {
+    name: next(each for each in get_args(field.annotation) if each is not type(None))
+    for name, field in Test.model_fields.items()
+}

@@ -1,0 +1,204 @@
+"""Methods as a whole, against a simulated device and a run folder: what is kept, in rounds, also when cut short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_device import SimulatedDevice
+
+from tailrace.cli.commands import override
+from tailrace.errors import Failure, Mistake
+from tailrace.measure.burst import BurstMethod
+from tailrace.measure.chain import LatencyMethod
+from tailrace.measure.loss import LossMethod
+from tailrace.measure.method import Method, Place, run_steps
+from tailrace.measure.tester import Stopped
+from tailrace.measure.throughput import ThroughputMethod
+from tailrace.report.findings import sections
+from tailrace.report.html import write_report
+from tailrace.results import Run, RunFolder, load_run
+from tailrace.spec import Burst, Latency, Loss, Throughput
+from tailrace.spec.tests import Traffic
+
+FAST = {"wait": "1ms", "trial": "100ms", "duration": "1s"}
+
+
+@dataclass
+class Bench:
+    """What a method has of a session."""
+
+    measure: Any
+    folder: RunFolder
+    node: None = None
+    hops: None = None
+    stages: list[str] = field(default_factory=list)
+
+    def stage(self, label: str, seconds: float) -> None:
+        assert seconds > 0
+        self.stages.append(label)
+
+
+def run(folder: Path, method: Method[Any], test: Traffic, device: Any, repeat: int = 1) -> Run:
+    with RunFolder.create(folder, "run", spec="", host={}, command=[], versions={}, repeat=repeat) as made:
+        run_steps(Bench(device, made), method.steps([test], Place()), repeat)  # type: ignore[arg-type]
+    assert load_run(made.path) == made.run
+    report = write_report(made.path).read_text()
+    for section in sections(made.run):
+        assert f"<h2>{section.heading}</h2>" in report
+        assert report.count("<svg") == sum(len(each.charts) for each in sections(made.run))
+    return made.run
+
+
+def test_throughput_is_found_by_size_and_every_trial_kept(tmp_path: Path) -> None:
+    device = SimulatedDevice(1e6)
+    test = Throughput.model_validate({**FAST, "frames": [64, 1518]})
+    found = run(tmp_path, ThroughputMethod(), test, device)
+    assert [each.name for each in found.findings] == ["through-64", "through-1518"]
+    assert sum(len(each.trials) for each in found.findings) == len(device.trials)
+    first = found.findings[0]
+    assert [goal.loss_ratio for goal in first.goals] == [0.0, 0.005]
+    ndr = first.goals[0]
+    assert ndr.pps == pytest.approx(1e6, rel=0.01)
+    assert ndr.gbps_l1 == pytest.approx(ndr.pps * 84 * 8 / 1e9)
+    assert found.valid
+
+
+def test_a_measurement_is_repeated_in_rounds_and_has_a_spread(tmp_path: Path) -> None:
+    limits = iter([1.00e6, 1.10e6, 1.04e6])
+    device = SimulatedDevice(0.0)
+
+    def measure(streams: list[dict[str, Any]], *rest: Any) -> dict[str, Any]:
+        return device(streams, *rest)
+
+    class Slower(ThroughputMethod):
+        def steps(self, tests: Any, place: Place) -> Any:
+            (step,) = super().steps(tests, place)
+
+            def work(session: Any) -> None:
+                device.capacity = next(limits)
+                step.work(session)
+
+            return [type(step)(step.name, step.seconds, work)]
+
+    test = Throughput.model_validate({**FAST, "frames": 64, "loss": "0%", "search": "tst009"})
+    found = run(tmp_path, Slower(), test, measure, repeat=3)
+    assert [each.name for each in found.findings] == ["through-64", "through-64-round-2", "through-64-round-3"]
+    assert {each.case for each in found.findings} == {"through-64"}
+    (section,) = sections(found)
+    assert len(section.rows) == 1
+    rate, _, spread = section.rows[0][3].partition(" ± ")
+    assert float(rate) == pytest.approx(1.04, abs=0.01)
+    assert float(spread.rstrip("%")) == pytest.approx(4.8, abs=0.5)
+
+
+def test_the_curve_of_loss_ends_after_two_rates_without(tmp_path: Path) -> None:
+    test = Loss.model_validate({"frames": 64, "rate": "1Mpps", "step": "10%", "duration": "1s", "wait": "1ms"})
+    (curve,) = run(tmp_path, LossMethod(), test, SimulatedDevice(7.5e5)).findings
+    assert [round(trial.offered_pps) for trial in curve.trials] == [1_000_000, 900_000, 800_000, 700_000, 600_000]
+    assert [trial.loss_ratio for trial in curve.trials[:3]] == pytest.approx([0.25, 1 / 6, 0.0625])
+    assert [trial.lost for trial in curve.trials[3:]] == [0, 0]
+
+
+def test_the_full_rate_of_a_curve_is_what_the_tester_can_send(tmp_path: Path) -> None:
+    test = Loss.model_validate({"frames": 64, "duration": "1s", "wait": "1ms"})
+    (curve,) = run(tmp_path, LossMethod(), test, SimulatedDevice(3e6, sender=4e6)).findings
+    assert curve.full_pps == 4e6
+    assert curve.trials[0].loss_ratio == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("buffer", [100, 2048, 50_000])
+def test_the_longest_burst_tells_of_the_buffer(tmp_path: Path, buffer: int) -> None:
+    # While n frames come in at 10 Mpps, n / 10 leave at 1 Mpps: the longest burst is the buffer / 0.9.
+    device = SimulatedDevice(1e6, buffer=buffer, sender=1e7)
+    test = Burst.model_validate({"frames": 64, "times": 3, "longest": "1s", "wait": "1ms", "precision": "0.1%"})
+    (burst,) = run(tmp_path, BurstMethod(), test, device).findings
+    assert len(burst.frames) == 3
+    assert burst.limit == "loss"
+    assert burst.average == pytest.approx(buffer / 0.9, rel=0.003, abs=2)
+    assert burst.deviation <= 2 + 0.001 * burst.average
+    # RFC 9004, section 6.4: the corrected time is that of the buffer's frames at the rate they came in.
+    assert burst.corrected_buffer_s == pytest.approx(buffer / 1e7, rel=0.05)
+
+
+def test_a_device_that_holds_the_sender_back_has_no_longest_burst(tmp_path: Path) -> None:
+    test = Burst.model_validate({"frames": 64, "times": 2, "longest": "100ms", "wait": "1ms"})
+    (burst,) = run(tmp_path, BurstMethod(), test, SimulatedDevice(1e6, holds_back=True)).findings
+    assert burst.limit == "refused"
+    (section,) = sections(Run.model_validate({**BARE, "findings": [burst.model_dump()]}))
+    assert "back pressure" in section.rows[0]
+
+
+BARE: dict[str, Any] = {
+    "id": "x", "name": "x", "started": "2026-11-22T00:00:00Z", "finished": None, "valid": True, "reason": None,
+    "command": [], "versions": {}, "host": {}, "oversubscribed": False, "notes": [], "trials": [],
+}  # fmt: skip
+
+
+def test_latency_at_parts_of_the_throughput_searches_once_for_each_profile(tmp_path: Path) -> None:
+    device = SimulatedDevice(1e6)
+    test = Latency.model_validate({"frames": 64, "rate": ["10%", "50%", "90%", "100%"], "duration": "1s"})
+    trials = run(tmp_path, LatencyMethod(), test, device).trials
+    assert [trial.name for trial in trials] == [f"through-64-at-{part}%" for part in (100, 90, 50, 10)]
+    (no_loss,) = {trial.no_loss_pps for trial in trials}
+    assert no_loss is not None
+    assert [trial.offered_pps for trial in trials] == pytest.approx([no_loss * part for part in (1, 0.9, 0.5, 0.1)])
+    assert sum(seconds == 1.0 for _, seconds in device.trials) == 4
+
+
+def test_what_was_measured_before_an_end_is_kept(tmp_path: Path) -> None:
+    device = SimulatedDevice(1e6)
+
+    def until_interrupted(*asked: Any) -> dict[str, Any]:
+        if len(device.trials) == 5:
+            raise Stopped(KeyboardInterrupt("interrupted by Ctrl-C"), None)
+        return device(*asked)
+
+    test = Throughput.model_validate({**FAST, "frames": [64, 128]})
+    made = RunFolder.create(tmp_path, "run", spec="", host={}, command=[], versions={})
+    with pytest.raises(Stopped):
+        run_steps(Bench(until_interrupted, made), ThroughputMethod().steps([test], Place()))  # type: ignore[arg-type]
+    (finding,) = made.finish().findings
+    assert not finding.valid
+    assert finding.reason == "interrupted by Ctrl-C"
+    assert len(finding.trials) == 5
+    assert not made.run.valid
+    assert [row[3] for section in sections(made.run) for row in section.rows] == ["-"]
+
+
+def test_a_tester_that_can_send_nothing_is_a_failure(tmp_path: Path) -> None:
+    test = Throughput.model_validate({**FAST, "frames": 64})
+    with pytest.raises(Failure, match="no frame could be sent"):
+        run(tmp_path, ThroughputMethod(), test, SimulatedDevice(0.0, holds_back=True))
+
+
+def test_the_command_line_goes_before_the_spec() -> None:
+    test = Throughput.model_validate({"frames": [64], "duration": "5s", "trial": "1s"})
+    changed = override(test, {"frames": "128,imix", "loss": "0%,1%", "rate": "1Mpps", "flows": "7", "wait": None})
+    assert changed == Throughput.model_validate(
+        {"frames": [128, "imix"], "duration": "5s", "trial": "1s", "loss": ["0%", "1%"], "rate": "1Mpps", "flows": 7}
+    )
+    assert override(Latency(), {"rate": "10%,90%"}) == Latency.model_validate({"rate": ["10%", "90%"]})
+    pcap = override(Latency.model_validate({"frames": [64]}), {"pcap": "x.pcap"})
+    assert pcap.pcap == "x.pcap"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"frames": "63"}, "--frames 63: '63' is no profile"),
+        ({"frames": "64", "pcap": "x"}, "--frames and --pcap both"),
+        ({"loss": "50"}, "--loss: 50 has no unit"),
+        ({"loss": "0%,0%"}, "--loss: 0.0 is listed twice"),
+        ({"rate": "90%"}, "--rate: '90%' is not a packet rate"),
+        ({"search": "linear"}, "--search: 'linear'"),
+        ({"trial": "2min"}, "expected trial to be at most duration"),
+        ({"flows": "x"}, "--flows: 'x'"),
+    ],
+)
+def test_mistakes_of_the_command_line_name_the_option(changes: dict[str, str], expected: str) -> None:
+    with pytest.raises(Mistake) as caught:
+        override(Throughput(), changes)
+    assert expected in str(caught.value)
