@@ -88,6 +88,20 @@ static void without_a_rate_every_frame_is_due_until_the_end(void **state)
 	assert_int_equal(pace.unsent, 0);
 }
 
+static void a_burst_is_over_when_its_frames_are_sent(void **state)
+{
+	struct pace pace = pace_plan(0, 1, 1e-3, HZ);
+
+	pace.total = 100;
+	for (uint64_t elapsed = 0; elapsed < 3; elapsed++)
+		assert_int_equal(send(&pace, elapsed, 32), 32);
+	assert_false(pace_finished(&pace, 3));
+	assert_int_equal(send(&pace, 3, 32), 4);
+	assert_int_equal(send(&pace, 4, 32), 0);
+	assert_true(pace_finished(&pace, 4));
+	assert_int_equal(pace.unsent, 0);
+}
+
 static void a_40_hour_run_is_paced_to_the_frame(void **state)
 {
 	const double seconds = 40 * 3600, rate = 1e7;
@@ -122,6 +136,7 @@ int main(void)
 		cmocka_unit_test(a_sender_held_up_gives_up_what_is_overdue_and_catches_up_the_rest_in_bursts),
 		cmocka_unit_test(a_full_ring_makes_frames_unsent_and_ends_in_time),
 		cmocka_unit_test(without_a_rate_every_frame_is_due_until_the_end),
+		cmocka_unit_test(a_burst_is_over_when_its_frames_are_sent),
 		cmocka_unit_test(a_40_hour_run_is_paced_to_the_frame),
 		cmocka_unit_test(cycles_become_nanoseconds),
 	};

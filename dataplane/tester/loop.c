@@ -167,10 +167,13 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 static inline void transmit(struct loop *loop, struct trial *trial, uint16_t number)
 {
 	struct stream *stream = &trial->streams[number];
+	uint64_t unsent = stream->pace.unsent;
 	uint32_t allowed = pace_allow(&stream->pace, rte_rdtsc() - trial->started, FRAME_BURST);
 	uint16_t nb_made = stream->nb_held, nb_frames, nb_sent;
 	uint64_t bytes = 0, now;
 
+	if (unlikely(stream->pace.unsent > unsent) && stream->nb_held > 0)
+		stream->refused += stream->pace.unsent - unsent;
 	if (allowed == 0)
 		return;
 	for (; nb_made < allowed; nb_made++) {
@@ -193,6 +196,7 @@ static inline void transmit(struct loop *loop, struct trial *trial, uint16_t num
 
 	stream->nb_held = nb_made - nb_sent;
 	if (unlikely(stream->nb_held > 0)) {
+		stream->held += nb_sent < nb_frames;
 		for (uint16_t i = nb_sent; i < nb_frames; i++)
 			bytes -= stream->burst[i]->data_len + RTE_ETHER_CRC_LEN;
 		for (uint16_t i = 0; i < stream->nb_held; i++)

@@ -168,10 +168,11 @@ static int take_name(const struct parameters *parameters, const struct trial *tr
 static int take_stream(const struct parameters *parameters, struct tester *tester, struct trial *trial,
 		       struct stream *stream)
 {
-	static const char *const known[] = {"name", "from", "to", "rate", "flows", "frames", "weights", "pcap", NULL};
+	static const char *const known[] = {"name",  "from",   "to",	  "rate", "count",
+					    "flows", "frames", "weights", "pcap", NULL};
 	struct frames_plan plan = {.first_sequence = trial->first_sequence};
 	char why[sizeof(parameters->error->message)];
-	json_int_t flows;
+	json_int_t flows, count;
 	double rate;
 	int rc;
 
@@ -181,6 +182,7 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 	    take_port(parameters, "from", &tester->loop, &stream->from) != 0 ||
 	    take_port(parameters, "to", &tester->loop, &stream->to) != 0 ||
 	    take_number(parameters, "rate", 0, FASTEST, NAN, &rate) != 0 ||
+	    take_integer(parameters, "count", 1, INT64_MAX, INT64_MAX, &count) != 0 ||
 	    take_integer(parameters, "flows", 1, FRAME_FLOWS, 1, &flows) != 0)
 		return -EINVAL;
 	plan.flows = (uint32_t)flows;
@@ -203,6 +205,7 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 	}
 	stream->next = trial->first_sequence;
 	stream->pace = pace_plan(rate, trial->duration, TRIAL_PATIENCE, tester->loop.rate.hz);
+	stream->pace.total = RTE_MIN(stream->pace.total, (uint64_t)count);
 	return 0;
 }
 
@@ -397,6 +400,8 @@ static json_t *describe_stream(const struct tester *tester, const struct trial *
 		{"offered", sent + unsent},
 		{"sent", sent},
 		{"unsent", unsent},
+		{"refused", stream->refused},
+		{"held", stream->held},
 		{"received", stream->received - sequence->before_first},
 		{"lost", sent - sequence->unique},
 		{"duplicate", sequence->duplicate},

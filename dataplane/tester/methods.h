@@ -3,7 +3,9 @@
  * What the tester answers on its control socket: version, port.list, trial.start, .status, .stop and .result; and of
  * single frames, as [stream, sequence, sent, received] with times by the TSC: trial.worst, the slowest 100, also while
  * the trial runs; trial.samples, those whose sequence is a multiple of trial.start's `sample`, after it.  With `key`,
- * trial.start signs with a key that others know too.
+ * trial.start signs with a key that others know too.  A stream's `count` ends it after so many frames: a burst, where
+ * its rate is 0.  Of its `unsent` frames, `refused` became so while its port took none; `held` counts the bursts that
+ * the port did not take whole.
  * All of it runs in the control thread.
  */
 #ifndef TAILRACE_TESTER_METHODS_H

@@ -5,7 +5,8 @@
  * failing (or a transmit ring that stayed full), never the network's loss.  So a sender that was held up catches
  * up by at most that much.  offered = sent + unsent.
  *
- * Without a rate (as fast as possible) every frame is due at once, and none is unsent.
+ * Without a rate (as fast as possible) every frame is due at once, and none is unsent; `total` may be set lower
+ * afterwards, for a burst of so many frames.
  * Pure arithmetic: it reads no clock, and one thread owns it.
  */
 #ifndef TAILRACE_TESTER_PACE_H
@@ -43,7 +44,7 @@ static inline uint64_t pace_due(const struct pace *pace, uint64_t elapsed)
 	uint64_t due;
 
 	if (pace->step == 0)
-		return elapsed < pace->duration ? UINT64_MAX : pace->sent;
+		return elapsed < pace->duration ? pace->total : pace->sent;
 	due = (uint64_t)(((unsigned __int128)elapsed * pace->step) >> 64) + 1;
 	return due < pace->total ? due : pace->total;
 }
@@ -69,7 +70,7 @@ static inline uint32_t pace_allow(struct pace *pace, uint64_t elapsed, uint32_t 
 /* Whether every frame has been sent or given up. */
 static inline bool pace_finished(const struct pace *pace, uint64_t elapsed)
 {
-	return pace->step == 0 ? elapsed >= pace->duration : pace->sent + pace->unsent >= pace->total;
+	return pace->sent + pace->unsent >= pace->total || (pace->step == 0 && elapsed >= pace->duration);
 }
 
 #endif

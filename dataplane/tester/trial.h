@@ -42,6 +42,8 @@ struct stream {
 	uint64_t next;			     /* sequence of the next frame */
 	struct rte_mbuf *burst[FRAME_BURST]; /* frames made that the port has not taken yet */
 	uint16_t nb_held;
+	uint64_t refused;		/* of the unsent, those that became so while the port took none */
+	uint64_t held;			/* bursts that the port did not take whole */
 	uint64_t sent_bytes;		/* frame sizes, FCS included; so below */
 	uint64_t first_sent, last_sent; /* TSC; 0: never */
 
