@@ -17,6 +17,7 @@ from tailrace.host.facts import tool_versions
 from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
+from tailrace.measure.fit import carries, check_fit
 from tailrace.measure.method import Method, Place, Step, run_steps
 from tailrace.measure.profile import parse_frames
 from tailrace.measure.progress import Bar, reporter
@@ -90,7 +91,9 @@ def _measure_between(method: Method[Any], between: tuple[str, str], options: Mea
         raise Mistake(f"{uris[0]} is named twice; expected two ports")
     model = METHODS[method.name]
     brief = {"duration": "10s"} if "duration" in model.model_fields else {}
-    steps = method.steps([override(model.model_validate(brief), options.changes)], Place())
+    test = override(model.model_validate(brief), options.changes)
+    check_fit(test, [carries(uri) for uri in uris])
+    steps = method.steps([test], Place())
     where = place_tester(allowed_cpus())
     text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
     request = _request(f"{method.name}-between", options, text, f"{between[0]} {between[1]}", None)
