@@ -78,7 +78,7 @@ def measure(session: Session, place: Place, cases: Iterable[Case], timing: Timin
             measure_floor=measure_floor,
             patient=timing.patient,
         )
-        known[case.profile.name, case.functions] = trial.no_loss_pps
+        known.setdefault((case.profile.name, case.functions), trial.no_loss_pps)
 
 
 def _measure_floor(session: Session, place: Place, case: Case, rate: float, seconds: float) -> None:

@@ -13,8 +13,9 @@ from tailrace.errors import Failure
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions, no_loss_rate
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Measurer, Trials, is_whole, kept_up, whole
+from tailrace.measure.trials import Measurer, Trials, judge, whole
 from tailrace.results import ResultError, Trial
+from tailrace.results.findings import SearchTrial
 from tailrace.spec import Rate
 
 #: Seconds to wait for the last frames: of a search's trial, and of a measured one.
@@ -79,8 +80,9 @@ def measure_case(
     """Searches where the rate is a fraction (unless the no-loss rate is known), measures, and keeps the trial.
 
     `measure_floor` is called with the trial's rate right after it, to measure the floor at that very rate.
-    A measured trial below the searched rate that loses frames, or in which the tester cannot keep the rate, is repeated
-    lower as long as `patient` says that there is time, and a note says so.
+    A measured trial below the searched rate that loses frames, or in which the device does not take them, is repeated
+    lower as long as `patient` says that there is time, and a note says so; one in which the tester itself fell short is
+    repeated once at its rate before that.
     """
     no_loss: float | None = None
     if case.rate.fraction is not None:
@@ -88,27 +90,40 @@ def measure_case(
         rate = no_loss * case.rate.fraction
     else:
         rate = case.rate.pps or 0.0
+    excused = False
     for attempt in range(RETRIES + 1):
         result = run_trial(measure, keep, case, rate, no_loss)
-        good = is_whole(result) and kept_up(result, rate, case.seconds)
+        trial = judge(result, rate, case.seconds)
+        good = whole(trial) and trial.fell_short is None
         if no_loss is None or good or attempt == RETRIES or not patient():
             break
-        lost = sum(stream["lost"] for stream in result["streams"])
-        bad = sum(stream["duplicate"] + stream["out_of_sequence"] for stream in result["streams"])
-        foreign = sum(stream["foreign"] for stream in result["streams"])
-        sent, unsent = (sum(stream[key] for stream in result["streams"]) for key in ("sent", "unsent"))
-        keep.note(
-            f"{case.name}: a trial at {rate / 1e6:.4g} Mpps lost {lost} of {sent} frames sent "
-            f"({bad} duplicated or out of sequence, {foreign} foreign, {unsent} unsent), "
-            f"so the rate was lowered by {1 - RETRY_FACTOR:.0%} and the trial repeated"
-        )
-        no_loss *= RETRY_FACTOR
-        rate = no_loss * (case.rate.fraction or 1.0)
+        # The first time the tester itself fell short does not count against the device.
+        excused = whole(trial) and trial.fell_short == "tester" and not excused
+        keep.note(f"{case.name}: {_why_again(trial)}, so the trial was repeated" + ("" if excused else _LOWER))
+        if not excused:
+            no_loss *= RETRY_FACTOR
+            rate = no_loss * (case.rate.fraction or 1.0)
     try:
         measure_floor(rate)
     finally:  # the trial stands, whatever becomes of its floor; kept after it, so that it gets its share
-        trial = kept(keep, case, result, rate, no_loss)
-    return trial
+        made = kept(keep, case, result, rate, no_loss)
+    return made
+
+
+_LOWER = f" at a rate lower by {1 - RETRY_FACTOR:.0%}"
+
+
+def _why_again(trial: SearchTrial) -> str:
+    """What was wrong with a trial, for people."""
+    if whole(trial):
+        who = "the device did not take" if trial.fell_short == "refused" else "the tester itself could not send"
+        offered = trial.sent + trial.unsent
+        return f"at {trial.offered_pps / 1e6:.4g} Mpps {who} {trial.unsent} of {offered} frames, and none was lost"
+    return (
+        f"a trial at {trial.offered_pps / 1e6:.4g} Mpps lost {trial.lost} of {trial.sent} frames sent "
+        f"({trial.duplicate + trial.out_of_sequence} duplicated or out of sequence, {trial.foreign} foreign, "
+        f"{trial.unsent} unsent)"
+    )
 
 
 def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, no_loss: float | None) -> dict[str, Any]:

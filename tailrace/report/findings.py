@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tailrace.report.figures import MISSING, chain_name, count, in_order, mega, microseconds, plain, profile_name
+from tailrace.report.figures import (
+    FAULTS,
+    MISSING,
+    chain_name,
+    count,
+    in_order,
+    mega,
+    microseconds,
+    plain,
+    profile_name,
+)
 from tailrace.report.lines import Chart, Line
 from tailrace.results.findings import BurstFinding, Goal, LossFinding, ThroughputFinding
 from tailrace.results.model import Run, Trial
@@ -49,17 +59,19 @@ def sections(run: Run) -> Iterator[Section]:
     if bursts:
         yield _burst(bursts)
     if run.repeat > 1 and run.trials:
-        yield _repeated(in_order(run))
+        yield from _repeated(in_order(run))
 
 
-def figure(values: Sequence[float], show: Callable[[float], str]) -> str:
-    """A figure of several rounds: its median, and the spread if there is one to tell."""
+def figure(values: Sequence[float], show: Callable[[float], str], *, absolute: bool = False) -> str:
+    """A figure of several rounds: its median, and its spread; `absolute` for what may be near 0: its range."""
     found = spread(values)
     if found is None:
         return MISSING
     text = show(found.median)
+    if absolute:
+        return text if found.low == found.high else f"{text} ({show(found.low)}–{show(found.high)})".replace(" %", "%")
     if found.count > 1 and found.relative is not None:
-        text += f" ± {found.relative:.1%}"
+        text += f" ±{found.relative:.1%}"
     return text
 
 
@@ -151,23 +163,24 @@ def _loss(found: list[LossFinding]) -> Section:
     for rounds in by_case(found):
         first = rounds[0]
         points: list[tuple[float, float]] = []
-        for index, trial in enumerate(first.trials):
-            same = [each.trials[index] for each in rounds if index < len(each.trials)]
+        for part in sorted({part for each in rounds for part in each.points}, reverse=True):
+            same = [each.points[part] for each in rounds if part in each.points]
             ratio = spread([one.loss_ratio for one in same])
+            sent = spread([one.sent_pps / 1e6 for one in same])
             rows.append(
                 (
                     *_named(first),
-                    f"{trial.offered_pps / first.full_pps:.0%}",
-                    figure([one.offered_pps / 1e6 for one in same], mega),
+                    f"{part * 100:.4g}%",
+                    mega(same[0].offered_pps / 1e6),
                     figure([one.sent_pps / 1e6 for one in same], mega),
-                    figure([one.loss_ratio for one in same], percent),
+                    figure([one.loss_ratio for one in same], percent, absolute=True),
                     count(sum(one.lost for one in same)),
                     count(sum(one.unsent for one in same)),
                     ", ".join(dict.fromkeys(_short(one.fell_short) for one in same if one.fell_short)) or MISSING,
                 )
             )
-            points.append((trial.sent_pps / 1e6, 100 * (ratio.median if ratio else 0.0)))
-        lines.append(Line(f"{profile_name(first.profile)}, {chain_name(first.functions)}", tuple(reversed(points))))
+            points.append((sent.median if sent else 0.0, 100 * (ratio.median if ratio else 0.0)))
+        lines.append(Line(f"{profile_name(first.profile)}, {chain_name(first.functions)}", tuple(sorted(points))))
     return Section(
         "Loss by offered rate",
         ("frames", "VNFs", "of full rate", "offered Mpps", "sent Mpps", "loss", "lost", "unsent", "fell short"),
@@ -229,47 +242,43 @@ def _burst(found: list[BurstFinding]) -> Section:
     )
 
 
-def _repeated(trials: list[Trial]) -> Section:
-    rows: list[tuple[str, ...]] = []
+def _repeated(trials: list[Trial]) -> Iterator[Section]:
+    traffic: list[tuple[str, ...]] = []
+    latency: list[tuple[str, ...]] = []
     for rounds in by_case(trials):
         first = rounds[0]
+        offered = figure([each.offered_pps / 1e6 for each in rounds], mega)
         heard = [each.worse.latency_us for each in rounds if each.worse.latency_us is not None]
-        rows.append(
+        traffic.append(
             (
                 *_named(first),
-                str(len(rounds)),
-                figure([each.offered_pps / 1e6 for each in rounds], mega),
+                offered,
                 figure([each.worse.mpps for each in rounds], mega),
+                *(count(sum(each.total(fault) for each in rounds)) for fault in FAULTS),
+                str(len(rounds)),
+            )
+        )
+        latency.append(
+            (
+                *_named(first),
+                offered,
                 *(
-                    count(sum(each.total(fault) for each in rounds))
-                    for fault in ("lost", "duplicate", "out_of_sequence")
-                ),
-                *(
-                    figure([getattr(latency, name) for latency in heard], microseconds)
+                    figure([getattr(each, name) for each in heard], microseconds)
                     for name in ("average", "p50", "p99", "p99_9", "max")
                 ),
             )
         )
-    return Section(
-        "All rounds together",
-        (
-            "frames",
-            "VNFs",
-            "rounds",
-            "offered Mpps",
-            "received Mpps",
-            "lost",
-            "duplicate",
-            "out of seq.",
-            "avg µs",
-            "p50 µs",
-            "p99 µs",
-            "p99.9 µs",
-            "max µs",
-        ),
-        tuple(rows),
+    yield Section(
+        "All rounds together: traffic",
+        ("frames", "VNFs", "offered Mpps", "received Mpps", "lost", "duplicate", "out of seq.", "rounds"),
+        tuple(traffic),
+    )
+    yield Section(
+        "All rounds together: latency",
+        ("frames", "VNFs", "offered Mpps", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "max µs"),
+        tuple(latency),
         (
             "Medians of the rounds, ± half the way from the lowest to the highest; lost, duplicate and out of sequence "
-            "are summed. A median of maxima is not the maximum: each round's is in the table of trials.",
+            "are summed. A median of maxima is not the maximum: results.json and report.html have each round.",
         ),
     )

@@ -88,7 +88,7 @@ def _print_section(section: Section, console: Console) -> None:
     console.print(Text(section.heading, style="bold"))
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for number, title in enumerate(section.titles):
-        made.add_column(title, justify="left" if number == 0 else "right")
+        made.add_column(title, justify="left" if number == 0 else "right", overflow="fold")
     for row in section.rows:
         made.add_row(*(Text(cell) for cell in row))
     console.print(made)

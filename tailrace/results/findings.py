@@ -70,7 +70,14 @@ class LossFinding(Measurement):
 
     method: Literal["loss"] = Field(default="loss", description="What kind of finding it is.")
     full_pps: Amount = Field(description="The rate that is 100 %, in frames a second.")
-    trials: tuple[SearchTrial, ...] = Field(description="Every point, from the full rate down.")
+    trials: tuple[SearchTrial, ...] = Field(
+        description="From the full rate down; where the tester fell short, the same rate follows again."
+    )
+
+    @property
+    def points(self) -> dict[float, SearchTrial]:
+        """The last trial at each rate, by the rate's part of the full one."""
+        return {round(trial.offered_pps / self.full_pps, 6): trial for trial in self.trials}
 
 
 class BurstFinding(Measurement):

@@ -230,10 +230,10 @@ class Run(Record):
     def _check(self) -> Run:
         if self.valid != (self.reason is None):
             raise ValueError("a reason is given exactly where valid is false")
-        for what, group in (("trials", self.trials), ("findings", self.findings)):
-            names = [each.name for each in group]
-            if len(set(names)) != len(names):
-                raise ValueError(f"two {what} have the same name")
+        if len({trial.name for trial in self.trials}) != len(self.trials):
+            raise ValueError("two trials have the same name")
+        if len({(each.method, each.name) for each in self.findings}) != len(self.findings):
+            raise ValueError("two findings of a method have the same name")
         return self
 
     def to_json(self) -> str:

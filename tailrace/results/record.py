@@ -35,7 +35,7 @@ def name_in_round(case: str, number: int) -> str:
 class Measurement(Record):
     """What trials and findings have in common."""
 
-    name: str = Field(min_length=1, description="Its name, unique in the run.")
+    name: str = Field(min_length=1, description="Its name, unique in the run (of findings, for each method).")
     profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
     functions: Count = Field(description="Functions in the chain; 0 is the tester's own floor.")
     round: int = Field(default=1, ge=1, description="Which time it was measured, where --repeat asked for several.")

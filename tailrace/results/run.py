@@ -97,8 +97,8 @@ class RunFolder:
     def add_finding(self, finding: Finding) -> None:
         """Keep what a method found, under a name of its round. One that is not valid makes the run invalid too."""
         name = name_in_round(finding.name, self._round)
-        if any(other.name == name for other in self.run.findings):
-            raise ResultError(f"there is a finding {name} in {self.run.id} already")
+        if any((other.method, other.name) == (finding.method, name) for other in self.run.findings):
+            raise ResultError(f"there is a finding {name} of {finding.method} in {self.run.id} already")
         finding = finding.model_copy(update={"name": name, "round": self._round})
         if finding.reason is not None:
             self._fault = self._fault or f"{name}: {finding.reason}"

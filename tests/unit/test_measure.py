@@ -120,6 +120,31 @@ def test_a_trial_that_does_not_bear_out_its_search_is_repeated_lower_and_noted()
     assert all("repeated" in note for note in kept.notes)
 
 
+def test_a_trial_in_which_the_tester_fell_short_is_repeated_at_its_rate_first() -> None:
+    rates: list[float] = []
+
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        rate = streams[0]["rate"]
+        if seconds < 1:
+            return result(rate, seconds, lost=0 if rate <= 1e6 else 1, most=1.1e6)
+        rates.append(rate)
+        return result(rate, seconds, unsent=0.1 if len(rates) in wrong else 0.0)
+
+    kept, wrong = Kept(), {1}
+    measure_case(measure, kept, case(Rate(fraction=0.9)), SearchOptions())
+    assert len(rates) == 2
+    assert rates[0] == rates[1] == kept.trials[0]["offered_pps"]
+    (note,) = kept.notes
+    assert "the tester itself could not send" in note
+    assert note.endswith("so the trial was repeated")
+
+    rates.clear()
+    kept, wrong = Kept(), {1, 2}
+    measure_case(measure, kept, case(Rate(fraction=0.9)), SearchOptions())
+    assert rates == pytest.approx([rates[0], rates[0], rates[0] * 0.75])
+    assert "lower by 25%" in kept.notes[1]
+
+
 def test_without_patience_the_loss_stands() -> None:
     def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
         return result(streams[0]["rate"], seconds, lost=0 if seconds < 1 else 3, most=2e6)

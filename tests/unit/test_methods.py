@@ -13,12 +13,14 @@ from tailrace.cli.commands import override
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.burst import BurstMethod
 from tailrace.measure.chain import LatencyMethod
+from tailrace.measure.fit import Carries, carries, check_fit
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod
 from tailrace.report.findings import sections
 from tailrace.report.html import write_report
+from tailrace.report.lines import Chart, Line, ticks
 from tailrace.results import Run, RunFolder, load_run
 from tailrace.spec import Burst, Latency, Loss, Throughput
 from tailrace.spec.tests import Traffic
@@ -89,7 +91,7 @@ def test_a_measurement_is_repeated_in_rounds_and_has_a_spread(tmp_path: Path) ->
     assert {each.case for each in found.findings} == {"through-64"}
     (section,) = sections(found)
     assert len(section.rows) == 1
-    rate, _, spread = section.rows[0][3].partition(" ± ")
+    rate, _, spread = section.rows[0][3].partition(" ±")
     assert float(rate) == pytest.approx(1.04, abs=0.01)
     assert float(spread.rstrip("%")) == pytest.approx(4.8, abs=0.5)
 
@@ -202,3 +204,49 @@ def test_mistakes_of_the_command_line_name_the_option(changes: dict[str, str], e
     with pytest.raises(Mistake) as caught:
         override(Throughput(), changes)
     assert expected in str(caught.value)
+
+
+def test_what_does_not_fit_a_port_is_refused_beforehand(tmp_path: Path) -> None:
+    for name, mtu, speed, real in (
+        ("small", 1000, 10_000, False),
+        ("real", 1500, 1000, True),
+        ("down", 1500, -1, True),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mtu").write_text(f"{mtu}\n")
+        (tmp_path / name / "speed").write_text(f"{speed}\n")
+        if real:
+            (tmp_path / name / "device").touch()
+    small, real, down = (carries(f"if:{name}", tmp_path) for name in ("small", "real", "down"))
+    assert (small.longest, small.bits, real.bits, down.bits) == (1018, None, 10**9, None)
+    assert carries("vhost:/x.sock", tmp_path) == Carries("vhost:/x.sock")
+    fits = Loss.model_validate({"frames": [64, 1018], "rate": "100kpps"})
+    check_fit(fits, [small, real, down])
+    # 64 B and 20 B of preamble and gap: 1488095.2 frames a second at 1 Gbit/s (RFC 2544, appendix B).
+    check_fit(Loss.model_validate({"frames": 64, "rate": "1488095pps"}), [real])
+    check_fit(Latency.model_validate({"frames": 64, "rate": ["10%", "1Mpps"]}), [real])
+    with pytest.raises(
+        Mistake, match=r"--frames: 1019 is too long for if:small.*at most that, or `ip link set small mtu"
+    ):
+        check_fit(Loss.model_validate({"frames": 1019}), [real, small])
+    with pytest.raises(Mistake, match="--frames: imix is too long for if:small"):
+        check_fit(Loss.model_validate({"frames": "imix"}), [small])
+    with pytest.raises(Mistake, match=r"--rate: 1488096pps of 64 B.*at 1Gbps; expected at most 1488095pps"):
+        check_fit(Loss.model_validate({"frames": 64, "rate": "1488096pps"}), [real])
+    with pytest.raises(Mistake, match="--rate: 1Mpps of imix frames"):
+        check_fit(Latency.model_validate({"frames": [64, "imix"], "rate": ["10%", "1Mpps"]}), [real])
+
+
+def test_ticks_reach_the_most_and_are_round() -> None:
+    assert ticks(0.93) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ticks(0) == [0.0, 1.0]
+    for most in (0.0031, 7.0, 99.0, 12345.0):
+        made = ticks(most)
+        assert most <= made[-1] < most * 1.5
+        assert 4 <= len(made) <= 8
+
+
+def test_a_chart_escapes_what_it_shows() -> None:
+    chart = Chart("<t>", "x", "y", (Line("<b>&", (("<g>", 1.0), ("h", 2.0))),))
+    assert "<b>" not in chart.svg and "<g>" not in chart.svg and "<t>" not in chart.svg
+    assert chart.svg.count("<circle") == 2

@@ -1,0 +1,136 @@
+"""`tailrace measure throughput`, `loss`, `burst` and latency by load with the real switch, tester and function: what is
+kept and how it hangs together; no figures to reach."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_node import ONE, Command, needs_a_node, pages, wait_until
+
+from tailrace.control import connect_when_ready
+
+pytestmark = needs_a_node
+
+QUICK = ("--wait", "50ms", "--frames", "64")
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    before = pages()
+    command = Command(tailrace, tmp_path)
+    yield command
+    command("down")
+    wait_until(lambda: not command.leftovers())
+    assert pages() <= before
+
+
+def measured(command: Command, *arguments: str | Path) -> dict[str, Any]:
+    done = command("measure", *arguments, "--runs", command.runs, "--json")
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["valid"]
+    assert (Path(document["folder"]) / "report.html").exists()
+    return document
+
+
+def check_trials(trials: list[dict[str, Any]]) -> None:
+    assert trials
+    for trial in trials:
+        assert trial["sent"] > 0
+        assert trial["refused"] <= trial["unsent"]
+        assert 0 <= trial["lost"] <= trial["sent"]
+        assert (trial["lost"] == 0) == (trial["loss_ratio"] == 0)
+        if trial["offered_pps"]:
+            assert trial["sent_pps"] <= trial["offered_pps"]
+
+
+@pytest.mark.parametrize("search", ["mlrsearch", "tst009", "rfc2544"])
+def test_throughput_of_a_real_chain(command: Command, search: str) -> None:
+    options = ("--search", search, "--trial", "100ms", "--duration", "500ms", "--precision", "5%")
+    document = measured(command, "throughput", command.spec(ONE), *options, *QUICK)
+    (finding,) = document["findings"]
+    assert (finding["name"], finding["functions"], finding["search"]) == ("one-function-64", 1, search)
+    check_trials(finding["trials"])
+    ndr, pdr = finding["goals"]
+    assert (ndr["loss_ratio"], pdr["loss_ratio"]) == (0, 0.005)
+    for goal in (ndr, pdr):
+        best = [
+            trial["sent_pps"]
+            for trial in finding["trials"]
+            if trial["duration_s"] == 0.5 and trial["loss_ratio"] <= goal["loss_ratio"]
+        ]
+        assert goal["pps"] == 0 or goal["pps"] in best
+        assert goal["limit"] in ("loss", "refused", "tester", "rate", "trials")
+
+
+def test_a_curve_and_bursts_of_a_real_chain_in_two_rounds(command: Command) -> None:
+    spec = command.spec(ONE)
+    document = measured(command, "loss", spec, "--duration", "300ms", "--rate", "40kpps", "--repeat", "2", *QUICK)
+    assert [finding["name"] for finding in document["findings"]] == ["one-function-64", "one-function-64-round-2"]
+    for finding in document["findings"]:
+        check_trials(finding["trials"])
+        assert finding["trials"][0]["offered_pps"] == 40_000
+    document = measured(command, "burst", spec, "--times", "2", "--longest", "20ms", "--precision", "20%", *QUICK)
+    (finding,) = document["findings"]
+    assert len(finding["frames"]) == 2
+    assert all(1 <= length <= finding["longest"] for length in finding["frames"])
+    assert finding["throughput_pps"] <= finding["rate_pps"]
+
+
+def test_latency_by_load_in_two_rounds(command: Command) -> None:
+    options = ("--rate", "10%,90%", "--duration", "300ms", "--frames", "64", "--repeat", "2")
+    document = measured(command, "latency", command.spec(ONE), *options)
+    names = [trial["name"] for trial in document["trials"]]
+    first = ["one-function-64-at-90%", "one-function-64-at-10%"]
+    assert names == [*first, *(f"{name}-round-2" for name in first)]
+    for high, low in (document["trials"][:2], document["trials"][2:]):
+        assert low["no_loss_pps"] == high["no_loss_pps"]
+        assert low["offered_pps"] == pytest.approx(high["offered_pps"] / 9)
+    shown = command("measure", "latency", command.spec(ONE), *options, "--runs", command.runs).stdout
+    assert "All rounds together: latency" in shown
+    assert "±" in shown
+
+
+def test_ctrl_c_keeps_the_trials_so_far(command: Command) -> None:
+    options = ("--search", "tst009", "--trial", "50ms", "--duration", "60s", "--precision", "20%", "--loss", "0%")
+    running = command.begin("measure", "throughput", command.spec(ONE), *options, *QUICK, "--runs", command.runs)
+    tester = wait_until(lambda: command.process("tester"), 60)
+    control = connect_when_ready(command.state / "tester.control", lambda: bool(tester["alive"]), 20)
+    # The trials that look are over when one takes longer than they do.
+    wait_until(lambda: control.call("trial.status")["elapsed"] > 0.5, 60)
+    control.close()
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130, told
+    assert "interrupted by Ctrl-C" in told
+    results = command.results()
+    (finding,) = results["findings"]
+    assert not results["valid"]
+    assert not finding["valid"]
+    check_trials(finding["trials"])
+    assert finding["goals"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("throughput",), "expected a SPEC, or --between"),
+        (("throughput", "--between", "if:lo", "if:lo"), "named twice"),
+        (("throughput", "s.yaml", "--search", "linear"), "--search: 'linear'"),
+        (("throughput", "s.yaml", "--trial", "2min"), "expected trial to be at most duration"),
+        (("loss", "s.yaml", "--step", "20%"), "--step: 20% is out of range"),
+        (("loss", "s.yaml", "--frames", "1519"), "'1519' is no profile"),
+        (("burst", "s.yaml", "--frames", "imix"), "a burst has frames of one size"),
+        (("latency", "s.yaml", "--rate", "10%,10%"), "listed twice"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(command: Command, arguments: tuple[str, ...], expected: str) -> None:
+    command.spec(ONE, "s.yaml")
+    refused = command("measure", *arguments, status=2)
+    assert expected in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not command.runs.exists()
