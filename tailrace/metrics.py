@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from tailrace.errors import Mistake
-from tailrace.watch import Snapshot, Watcher
+from tailrace.snapshot import Sampler, Snapshot
 
 #: How often a worker found a burst of so many packets or more, below the next size.
 BURST = re.compile(r"^burst_([0-9]+)$")
@@ -35,13 +35,13 @@ _HELP = {
 class PageCollector(Collector):
     """What a scrape gets."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
         self._lock = threading.Lock()  # each scrape has a thread of its own
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
-            snapshot = self._watcher.snapshot()
+            snapshot = self._sampler.snapshot()
         yield GaugeMetricFamily("tailrace_up", "Whether a switch runs", value=float(snapshot is not None))
         if snapshot is not None:
             yield from metrics(snapshot)
@@ -161,10 +161,10 @@ def _worker(families: _Families, name: str, counters: dict[str, int]) -> None:
         )
 
 
-def serve(watcher: Watcher, host: str, port: int) -> WSGIServer:
+def serve(sampler: Sampler, host: str, port: int) -> WSGIServer:
     """Answers scrapes at http://HOST:PORT/metrics from threads of its own; port 0 is any free one. Raises Mistake."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PageCollector(watcher))
+    registry.register(PageCollector(sampler))
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import bench, commands, host, measure, observe, operate, watch
+from tailrace.cli import bench, commands, counters, host, measure, observe, operate
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import error_line, run_command
 
@@ -151,8 +151,8 @@ def top(
     The keys: q ends it, s changes the order. It is read from the switch's page of counters, which costs the switch
     nothing, and goes on when the switch is started anew. With --json, one document a line for each picture.
     """
-    options = watch.TopOptions(as_json, once, sort, every, only)
-    raise typer.Exit(run_command(lambda: watch.top(options)))
+    options = counters.TopOptions(as_json, once, sort, every, only)
+    raise typer.Exit(run_command(lambda: counters.top(options)))
 
 
 @app.command()
@@ -169,7 +169,7 @@ def metrics(
 
     The counters are read when they are scraped. It answers while no switch is up, too: tailrace_up is 0 then.
     """
-    raise typer.Exit(run_command(lambda: watch.metrics(listen)))
+    raise typer.Exit(run_command(lambda: counters.metrics(listen)))
 
 
 @app.command()

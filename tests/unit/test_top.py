@@ -19,8 +19,8 @@ from tailrace.errors import Mistake
 from tailrace.host.process import identify
 from tailrace.host.state import FilePath, Process, hold
 from tailrace.metrics import metrics, serve
+from tailrace.snapshot import Facts, Sampler, Snapshot, rates
 from tailrace.top import Rows, draw, only, rows, short
-from tailrace.watch import Facts, Snapshot, Watcher, rates
 
 HZ = 2_000_000_000
 FACTS = Facts(
@@ -205,8 +205,8 @@ def page_with(path: Path, packets: int) -> None:
 
 def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    watcher = Watcher(folder)
-    assert watcher.snapshot() is None
+    sampler = Sampler(folder)
+    assert sampler.snapshot() is None
     for packets in (5, 9):
         child = subprocess.Popen(["sleep", "60"])
         try:
@@ -217,25 +217,25 @@ def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_pat
                 state.save()
                 state.page.parent.mkdir(exist_ok=True)
                 page_with(state.page, packets)
-            found = watcher.snapshot()
+            found = sampler.snapshot()
             assert found is not None
             assert found.of("queue") == {"p/0": {"received_packets": packets}}
             assert found.facts.version is None, "nobody answers at the control socket"
         finally:
             child.kill()
             child.wait()
-        assert watcher.snapshot() is None
+        assert sampler.snapshot() is None
 
 
 def test_scrapes_without_a_switch(tmp_path: Path) -> None:
-    server = serve(Watcher(tmp_path / "none"), "127.0.0.1", 0)
+    server = serve(Sampler(tmp_path / "none"), "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         (family,) = text_string_to_metric_families(text)
         assert (family.name, family.samples[0].value) == ("tailrace_up", 0)
         with pytest.raises(Mistake, match="cannot listen there"):
-            serve(Watcher(tmp_path / "none"), "127.0.0.1", server.server_port)
+            serve(Sampler(tmp_path / "none"), "127.0.0.1", server.server_port)
     finally:
         server.shutdown()
         server.server_close()

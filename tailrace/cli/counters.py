@@ -21,9 +21,9 @@ from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
 from tailrace.host.state import default_folder
 from tailrace.metrics import serve
+from tailrace.snapshot import Sampler, Snapshot
 from tailrace.spec.units import parse_duration
 from tailrace.top import SORTS, Rows, draw, only, rows
-from tailrace.watch import Snapshot, Watcher
 
 
 @dataclass(frozen=True)
@@ -44,28 +44,28 @@ def top(options: TopOptions) -> int:
         every = parse_duration(options.every)
     except ValueError as error:
         raise Mistake(f"--every: {error}") from None
-    watcher = Watcher(default_folder())
+    sampler = Sampler(default_folder())
     try:
         if options.once:
-            return _once(watcher, options, every)
+            return _once(sampler, options, every)
         if options.as_json or not sys.stdout.isatty():
-            return _lines(watcher, options, every)
-        return _live(watcher, options, every)
+            return _lines(sampler, options, every)
+        return _live(sampler, options, every)
     finally:
-        watcher.close()
+        sampler.close()
 
 
-def _two(watcher: Watcher, every: float) -> tuple[Snapshot, Snapshot]:
-    before = watcher.snapshot()
+def _two(sampler: Sampler, every: float) -> tuple[Snapshot, Snapshot]:
+    before = sampler.snapshot()
     time.sleep(every)
-    now = watcher.snapshot()
+    now = sampler.snapshot()
     if before is None or now is None:
         raise Failure("no switch is up; start one with `tailrace up SPEC`")
     return before, now
 
 
-def _once(watcher: Watcher, options: TopOptions, every: float) -> int:
-    found = only(rows(*_two(watcher, every), options.sort), options.only)
+def _once(sampler: Sampler, options: TopOptions, every: float) -> int:
+    found = only(rows(*_two(sampler, every), options.sort), options.only)
     if options.as_json:
         print_line(json.dumps(found.as_data(), indent=1))
     else:
@@ -73,12 +73,12 @@ def _once(watcher: Watcher, options: TopOptions, every: float) -> int:
     return 0
 
 
-def _lines(watcher: Watcher, options: TopOptions, every: float) -> int:
+def _lines(sampler: Sampler, options: TopOptions, every: float) -> int:
     """One picture after another, for who reads a pipe."""
-    before = watcher.snapshot()
+    before = sampler.snapshot()
     while True:
         time.sleep(every)
-        now = watcher.snapshot()
+        now = sampler.snapshot()
         if before is not None and now is not None:
             found = only(rows(before, now, options.sort), options.only)
             if options.as_json:
@@ -89,10 +89,10 @@ def _lines(watcher: Watcher, options: TopOptions, every: float) -> int:
         before = now
 
 
-def _live(watcher: Watcher, options: TopOptions, every: float) -> int:
+def _live(sampler: Sampler, options: TopOptions, every: float) -> int:
     console = Console()
     sort = options.sort
-    before = watcher.snapshot()
+    before = sampler.snapshot()
     found: Rows | None = None
 
     def picture() -> RenderableType:
@@ -107,7 +107,7 @@ def _live(watcher: Watcher, options: TopOptions, every: float) -> int:
                 return 0
             if pressed in ("s", "S"):
                 sort = SORTS[(SORTS.index(sort) + 1) % len(SORTS)]
-            now = watcher.snapshot()
+            now = sampler.snapshot()
             if before is not None and now is not None and now.time - before.time > every / 2:
                 found = only(rows(before, now, sort), options.only)
                 before = now
@@ -149,7 +149,7 @@ def metrics(listen: str) -> int:
     if not host or not port.isdigit() or int(port) > 65535:
         raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752")
     # What is asked for with a scrape is asked of the switch then, never between.
-    server = serve(Watcher(default_folder(), facts_every=0.0), host.strip("[]"), int(port))
+    server = serve(Sampler(default_folder(), facts_every=0.0), host.strip("[]"), int(port))
     print_line(f"Metrics at http://{host}:{server.server_port}/metrics")
     sys.stdout.flush()
     try:

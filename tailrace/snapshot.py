@@ -1,7 +1,7 @@
 """The counter page over time: snapshots, and rates between two of them. Reading it costs the switch nothing.
 
 A snapshot is what all slots held within some microseconds; the slot's generation tells a counter that was begun anew
-from one that went on. `Watcher` follows the switch of one state folder through its ends and new beginnings.
+from one that went on. `Sampler` follows the switch of one state folder through its ends and new beginnings.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def rates(before: Snapshot, now: Snapshot) -> dict[Key, dict[str, float]]:
     return found
 
 
-class Watcher:
+class Sampler:
     """Takes snapshots of the switch of a state folder, for as long as there is one."""
 
     def __init__(self, folder: Path, facts_every: float = 2.0) -> None:
