@@ -10,6 +10,14 @@ void histogram_clear(struct histogram *histogram)
 	histogram->tally = TALLY_EMPTY;
 }
 
+void histogram_merge(struct histogram *into, const struct histogram *from)
+{
+	tally_merge(&into->tally, &from->tally);
+	into->overflow += from->overflow;
+	for (uint32_t i = 0; i < HISTOGRAM_SIZE; i++)
+		into->counts[i] += from->counts[i];
+}
+
 static uint32_t shift_at(uint32_t index)
 {
 	uint32_t doubling = index >> HISTOGRAM_STEP_BITS;

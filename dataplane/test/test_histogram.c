@@ -122,6 +122,25 @@ static void merged_tallies_are_the_tally_of_all(void **state)
 	assert_memory_equal(&odd, &all, sizeof(all));
 }
 
+/* 40 hours at 10 Mpps, each frame as late as can be told: the sum is beyond 64 bits. */
+static void a_long_run_does_not_wrap(void **state)
+{
+	struct histogram *histogram = malloc(sizeof(*histogram)), *total = malloc(sizeof(*total));
+	const uint64_t frames = UINT64_C(1440000000000);
+
+	histogram_clear(histogram);
+	histogram_clear(total);
+	histogram_count(histogram, HISTOGRAM_HIGHEST, frames);
+	tally_add(&histogram->tally, HISTOGRAM_HIGHEST, frames);
+	histogram_merge(total, histogram);
+	histogram_merge(total, histogram);
+	assert_int_equal(total->tally.count, 2 * frames);
+	assert_int_equal(total->counts[HISTOGRAM_SIZE - 1], 2 * frames);
+	assert_true(total->tally.sum / (2 * frames) == HISTOGRAM_HIGHEST && total->tally.sum % (2 * frames) == 0);
+	free(histogram);
+	free(total);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -132,6 +151,7 @@ int main(void)
 		cmocka_unit_test_setup(a_value_above_the_range_is_counted_and_its_maximum_true, clear),
 		cmocka_unit_test_setup(an_empty_histogram_has_no_values, clear),
 		cmocka_unit_test(merged_tallies_are_the_tally_of_all),
+		cmocka_unit_test(a_long_run_does_not_wrap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

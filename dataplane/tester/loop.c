@@ -41,7 +41,7 @@ static inline void credit(struct trial *trial, struct stream *stream, const stru
 	stream->last_received = now;
 	stream->received += latency->count;
 	stream->received_bytes += bytes;
-	tally_merge(&stream->latency.tally, latency);
+	tally_merge(&stream->counting->tally, latency);
 	tally_merge(&stream->intervals[trial->nb_intervals - 1].latency, latency);
 	atomic_store_explicit(&stream->received_so_far, stream->received, memory_order_relaxed);
 }
@@ -57,12 +57,12 @@ struct arrivals {
  * Take what came in and have the signatures fetched.  They lie in another core's cache, some hundred nanoseconds
  * away, so transmit() comes before analyse().
  */
-static inline void receive(struct loop_port *port, struct arrivals *arrivals)
+static inline void receive(const struct trial *trial, struct loop_port *port, struct arrivals *arrivals)
 {
 	arrivals->nb_frames = rte_eth_rx_burst(port->device.port, 0, arrivals->burst, RECEIVE_BURST);
 	if (arrivals->nb_frames == 0)
 		return;
-	arrivals->time = rte_rdtsc();
+	arrivals->time = trial_now(trial);
 	port->last_heard = arrivals->time;
 	for (uint16_t i = 0; i < arrivals->nb_frames; i++) {
 		const struct rte_mbuf *mbuf = arrivals->burst[i];
@@ -110,9 +110,9 @@ static inline void record(const struct loop *loop, struct trial *trial, struct s
 	uint64_t cycles = (now - same->time) & SIGNATURE_MASK, ns = clock_ns(&loop->rate, cycles);
 
 	remember(trial, same, cycles, now);
-	histogram_count(&stream->latency, ns, same->nb_frames);
+	histogram_count(stream->counting, ns, same->nb_frames);
 	tally_add(latency, ns, same->nb_frames);
-	sequence_record(&stream->sequence, same->first, same->nb_frames);
+	records_count(&trial->records, same->stream, &stream->sequence, same->first, same->nb_frames);
 }
 
 static inline void analyse(const struct loop *loop, struct trial *trial, uint16_t port, struct arrivals *arrivals)
@@ -168,7 +168,7 @@ static inline void transmit(struct loop *loop, struct trial *trial, uint16_t num
 {
 	struct stream *stream = &trial->streams[number];
 	uint64_t unsent = stream->pace.unsent;
-	uint32_t allowed = pace_allow(&stream->pace, rte_rdtsc() - trial->started, FRAME_BURST);
+	uint32_t allowed = pace_allow(&stream->pace, trial_now(trial) - trial->started, FRAME_BURST);
 	uint16_t nb_made = stream->nb_held, nb_frames, nb_sent;
 	uint64_t bytes = 0, now;
 
@@ -184,7 +184,7 @@ static inline void transmit(struct loop *loop, struct trial *trial, uint16_t num
 	nb_frames = RTE_MIN(nb_made, allowed);
 
 	/* Frames that the port did not take last time are signed anew: they have not been sent. */
-	now = rte_rdtsc();
+	now = trial_now(trial);
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct rte_mbuf *mbuf = stream->burst[i];
 
@@ -281,7 +281,7 @@ static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
 		uint64_t now;
 
 		for (uint16_t port = 0; port < loop->nb_ports; port++)
-			receive(&loop->ports[port], &arrivals[port]);
+			receive(trial, &loop->ports[port], &arrivals[port]);
 		if (sending)
 			for (uint16_t i = 0; i < trial->nb_streams; i++)
 				transmit(loop, trial, i);
@@ -289,7 +289,7 @@ static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
 			if (arrivals[port].nb_frames > 0)
 				analyse(loop, trial, port, &arrivals[port]);
 
-		now = rte_rdtsc();
+		now = trial_now(trial);
 		atomic_store_explicit(&trial->elapsed, now - trial->started, memory_order_relaxed);
 		if (unlikely(now >= trial->interval_end))
 			trial_next_interval(trial, now);
@@ -301,6 +301,8 @@ static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
 				trial->ended = now;
 				sending = false;
 				atomic_store_explicit(&trial->state, TRIAL_WAITING, memory_order_relaxed);
+			} else if (trial->records.cycles != 0) {
+				trial_look_at_records(trial, now);
 			}
 		} else if (now - trial->ended >= wait || atomic_load_explicit(&loop->quit, memory_order_relaxed)) {
 			return TRIAL_DONE;
@@ -321,16 +323,22 @@ static void run_trial(struct loop *loop, struct trial *trial)
 {
 	enum trial_state state;
 	struct timespec wall;
+	uint64_t now;
 
 	drain_leftovers(loop);
 	clock_gettime(CLOCK_REALTIME, &wall);
 	trial->started_at = (double)wall.tv_sec + (double)wall.tv_nsec / 1e9;
-	trial->started = rte_rdtsc();
-	trial_begin_intervals(trial, &loop->rate, trial->started);
+	if (trial->age > 0)
+		trial_pretend_age(trial, &loop->rate);
+	now = trial_now(trial);
+	trial->started = now - clock_cycles(&loop->rate, trial->age);
+	trial_begin_intervals(trial, &loop->rate, now);
+	trial_begin_records(trial, now);
 	for (uint16_t i = 0; i < loop->nb_ports; i++)
-		loop->ports[i].last_heard = trial->started;
+		loop->ports[i].last_heard = now;
 
 	state = send_and_receive(loop, trial);
+	trial_end_records(trial);
 
 	for (uint16_t i = 0; i < trial->nb_streams; i++) {
 		struct stream *stream = &trial->streams[i];

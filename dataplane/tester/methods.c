@@ -18,6 +18,7 @@ enum {
 };
 
 #define SHORTEST_INTERVAL 1e-3
+#define SHORTEST_RECORD	  1e-2
 #define FASTEST		  1e9 /* frames a second; above any port, below any TSC */
 
 /* An object of parameters, read key by key; `where` ("streams[0].") tells which in messages. */
@@ -212,11 +213,12 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 /* Make the trial that the parameters describe; NULL with the error filled in. */
 static struct trial *take_trial(struct tester *tester, json_t *params, struct control_error *error)
 {
-	static const char *const known[] = {"duration", "wait",	  "interval", "first_sequence",
-					    "key",	"sample", "streams",  NULL};
+	static const char *const known[] = {"duration", "wait",	  "interval", "record", "first_sequence",
+					    "key",	"sample", "streams",  "age",	"clock_wraps_in",
+					    NULL};
 	struct parameters parameters = {.object = params, .error = error};
 	json_t *streams = json_object_get(params, "streams"), *item;
-	double duration, wait, interval;
+	double duration, wait, interval, record, age, wraps_in;
 	json_int_t first_sequence, key, sample;
 	struct trial *trial;
 	size_t i;
@@ -227,8 +229,15 @@ static struct trial *take_trial(struct tester *tester, json_t *params, struct co
 	    take_number(&parameters, "interval", SHORTEST_INTERVAL, LONGEST_TRIAL, 0.1, &interval) != 0 ||
 	    take_integer(&parameters, "first_sequence", 0, (json_int_t)SIGNATURE_MASK, 0, &first_sequence) != 0 ||
 	    take_integer(&parameters, "key", 0, UINT32_MAX, -1, &key) != 0 ||
-	    take_integer(&parameters, "sample", 0, (json_int_t)SIGNATURE_MASK, 0, &sample) != 0)
+	    take_integer(&parameters, "sample", 0, (json_int_t)SIGNATURE_MASK, 0, &sample) != 0 ||
+	    take_number(&parameters, "record", 0, LONGEST_TRIAL, 0, &record) != 0 ||
+	    take_number(&parameters, "age", 0, duration, 0, &age) != 0 ||
+	    take_number(&parameters, "clock_wraps_in", 0, LONGEST_WAIT, 0, &wraps_in) != 0)
 		return NULL;
+	if (record > 0 && record < SHORTEST_RECORD) {
+		wrong(&parameters, "record", "at least 0.01 seconds, or 0");
+		return NULL;
+	}
 	if ((sample & (sample - 1)) != 0) {
 		wrong(&parameters, "sample", "a power of two, or 0");
 		return NULL;
@@ -244,12 +253,21 @@ static struct trial *take_trial(struct tester *tester, json_t *params, struct co
 	trial->duration = duration;
 	trial->wait = wait;
 	trial->interval = interval;
+	trial->record = record;
+	trial->age = age;
+	if (wraps_in > 0)
+		trial->clock_ahead = -(rte_rdtsc() + clock_cycles(&tester->loop.rate, wraps_in)) & SIGNATURE_MASK;
 	trial->first_sequence = (uint64_t)first_sequence;
 	trial->samples.every = (uint64_t)sample;
 	trial->key = (uint32_t)key;
 	if (json_object_get(params, "key") == NULL &&
 	    getrandom(&trial->key, sizeof(trial->key), 0) != sizeof(trial->key)) {
 		control_fail(error, CONTROL_FAILED, "no random key for the signatures: %s", strerror(errno));
+		goto fail;
+	}
+	if (record > 0 && trial_open_records(trial, &tester->loop.rate) != 0) {
+		control_fail(error, CONTROL_FAILED, "no memory for the records of %zu streams",
+			     json_array_size(streams));
 		goto fail;
 	}
 	json_array_foreach (streams, i, item) {
@@ -343,6 +361,12 @@ static json_int_t least(const struct tally *tally)
 	return tally->count > 0 ? (json_int_t)tally->min : 0;
 }
 
+/* A sum that no integer of JSON holds is rounded to 16 digits. */
+static json_t *describe_sum(unsigned __int128 sum)
+{
+	return sum <= INT64_MAX ? json_integer((json_int_t)sum) : json_real((double)sum);
+}
+
 static json_t *describe_latency(const struct histogram *latency)
 {
 	json_t *counts = json_array();
@@ -351,9 +375,9 @@ static json_t *describe_latency(const struct histogram *latency)
 		if (latency->counts[i] > 0)
 			json_array_append_new(counts,
 					      json_pack("[I, I]", (json_int_t)i, (json_int_t)latency->counts[i]));
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "count", (json_int_t)latency->tally.count, "min_ns",
+	return json_pack("{s:I, s:I, s:I, s:o, s:I, s:o}", "count", (json_int_t)latency->tally.count, "min_ns",
 			 least(&latency->tally), "max_ns", (json_int_t)latency->tally.max, "sum_ns",
-			 (json_int_t)latency->tally.sum, "overflow", (json_int_t)latency->overflow, "counts", counts);
+			 describe_sum(latency->tally.sum), "overflow", (json_int_t)latency->overflow, "counts", counts);
 }
 
 static json_t *describe_intervals(const struct trial *trial, const struct stream *stream, const struct clock_rate *rate)
@@ -365,55 +389,49 @@ static json_t *describe_intervals(const struct trial *trial, const struct stream
 		double start = clock_seconds(rate, i * trial->interval_cycles);
 
 		json_array_append_new(intervals,
-				      json_pack("{s:f, s:I, s:I, s:I, s:I, s:I}", "start", start, "sent",
+				      json_pack("{s:f, s:I, s:I, s:I, s:I, s:o}", "start", start, "sent",
 						(json_int_t)interval->sent, "received",
 						(json_int_t)interval->latency.count, "max_ns",
 						(json_int_t)interval->latency.max, "min_ns", least(&interval->latency),
-						"sum_ns", (json_int_t)interval->latency.sum));
+						"sum_ns", describe_sum(interval->latency.sum)));
 	}
 	return intervals;
 }
 
-/* Frames that were none of ours are told once, with the first stream that ends at their port. */
-static uint64_t foreign_of(const struct trial *trial, uint16_t number)
+static void add_counts(json_t *result, const struct trial_counts *all)
 {
-	const struct stream *stream = &trial->streams[number];
+	const struct {
+		const char *key;
+		uint64_t value;
+	} counts[] = {
+		{"offered", all->offered},
+		{"sent", all->sent},
+		{"unsent", all->offered - all->sent},
+		{"refused", all->refused},
+		{"held", all->held},
+		{"received", all->received},
+		{"lost", all->lost},
+		{"duplicate", all->duplicate},
+		{"out_of_sequence", all->out_of_sequence},
+		{"beyond_window", all->beyond_window},
+		{"foreign", all->foreign},
+		{"sent_bytes", all->sent_bytes},
+		{"received_bytes", all->received_bytes},
+	};
 
-	for (uint16_t i = 0; i < number; i++)
-		if (trial->streams[i].to == stream->to)
-			return 0;
-	return trial->foreign[stream->to];
+	for (size_t i = 0; i < RTE_DIM(counts); i++)
+		json_object_set_new(result, counts[i].key, json_integer((json_int_t)counts[i].value));
 }
 
 static json_t *describe_stream(const struct tester *tester, const struct trial *trial, uint16_t number)
 {
 	const struct stream *stream = &trial->streams[number];
-	const struct sequence *sequence = &stream->sequence;
 	const struct clock_rate *rate = &tester->loop.rate;
-	uint64_t sent = stream->pace.sent, unsent = stream->pace.unsent;
+	const struct trial_counts counts = trial_counts(trial, number);
 	json_t *result = json_pack("{s:s, s:s, s:s}", "name", stream->name, "from",
 				   tester->loop.ports[stream->from].name, "to", tester->loop.ports[stream->to].name);
-	const struct {
-		const char *key;
-		uint64_t value;
-	} counts[] = {
-		{"offered", sent + unsent},
-		{"sent", sent},
-		{"unsent", unsent},
-		{"refused", stream->refused},
-		{"held", stream->held},
-		{"received", stream->received - sequence->before_first},
-		{"lost", sent - sequence->unique},
-		{"duplicate", sequence->duplicate},
-		{"out_of_sequence", sequence->out_of_sequence},
-		{"beyond_window", sequence->beyond_window},
-		{"foreign", foreign_of(trial, number) + sequence->before_first},
-		{"sent_bytes", stream->sent_bytes},
-		{"received_bytes", stream->received_bytes},
-	};
 
-	for (size_t i = 0; i < RTE_DIM(counts); i++)
-		json_object_set_new(result, counts[i].key, json_integer((json_int_t)counts[i].value));
+	add_counts(result, &counts);
 	json_object_set_new(result, "sent_seconds",
 			    json_real(clock_seconds(rate, stream->last_sent - stream->first_sent)));
 	json_object_set_new(result, "received_seconds",
@@ -421,6 +439,50 @@ static json_t *describe_stream(const struct tester *tester, const struct trial *
 	json_object_set_new(result, "latency", describe_latency(&stream->latency));
 	json_object_set_new(result, "intervals", describe_intervals(trial, stream, rate));
 	return result;
+}
+
+static json_t *describe_record(const struct tester *tester, const struct trial *trial, uint64_t number)
+{
+	const struct record *record = &trial->records.slots[number % RECORDS];
+	const struct clock_rate *rate = &tester->loop.rate;
+	json_t *streams = json_array();
+
+	for (uint16_t i = 0; i < trial->nb_streams; i++) {
+		json_t *stream = json_pack("{s:s, s:I, s:o}", "name", trial->streams[i].name, "in_flight",
+					   (json_int_t)record->streams[i].in_flight, "latency",
+					   describe_latency(&record->streams[i].latency));
+
+		add_counts(stream, &record->streams[i].counts);
+		json_array_append_new(streams, stream);
+	}
+	return json_pack("{s:I, s:f, s:f, s:f, s:f, s:o}", "number", (json_int_t)number, "start",
+			 clock_seconds(rate, record->start), "end", clock_seconds(rate, record->end), "real_time",
+			 record->real_time, "monotonic", record->monotonic, "streams", streams);
+}
+
+/* Interval records that are closed and not yet given back; those below `kept` are, with this call. */
+static json_t *trial_records(void *context, json_t *params, struct control_error *error)
+{
+	struct tester *tester = context;
+	json_t *list;
+	json_int_t kept = 0;
+	uint64_t from, to;
+	bool busy;
+
+	if (control_unpack(params, error, "{s?I}", "kept", &kept) != 0)
+		return NULL;
+	if (tester->trial == NULL || tester->trial->records.cycles == 0)
+		return control_fail(error, CONTROL_FAILED, "there is no trial with records; begin one with `record`");
+	if (kept < 0)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "kept: expected an integer from 0");
+	busy = loop_busy(&tester->loop); /* asked before: what has ended by then has closed its last record */
+	trial_release_records(tester->trial, (uint64_t)kept);
+	from = atomic_load_explicit(&tester->trial->records.kept, memory_order_relaxed);
+	to = tester->trial->records.merged;
+	list = json_array();
+	for (; from < to; from++)
+		json_array_append_new(list, describe_record(tester, tester->trial, from));
+	return json_pack("{s:b, s:o}", "ended", !busy, "records", list);
 }
 
 /* Frames as [stream, sequence, sent, received], times by the TSC. */
@@ -481,6 +543,7 @@ static json_t *trial_result(void *context, json_t *params, struct control_error 
 		return control_fail(error, CONTROL_FAILED,
 				    "the trial is still running; ask trial.status until it is "
 				    "done, or use trial.stop");
+	trial_merge_records(trial);
 	streams = json_array();
 	for (uint16_t i = 0; i < trial->nb_streams; i++)
 		json_array_append_new(streams, describe_stream(tester, trial, i));
@@ -519,6 +582,6 @@ static json_t *version(void *context, json_t *params, struct control_error *erro
 const struct control_method tester_methods[] = {
 	{"version", version},		{"port.list", port_list},	  {"trial.start", trial_start},
 	{"trial.status", trial_status}, {"trial.stop", trial_stop},	  {"trial.result", trial_result},
-	{"trial.worst", trial_worst},	{"trial.samples", trial_samples},
+	{"trial.worst", trial_worst},	{"trial.samples", trial_samples}, {"trial.records", trial_records},
 };
 const size_t nb_tester_methods = RTE_DIM(tester_methods);

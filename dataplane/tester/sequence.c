@@ -50,6 +50,16 @@ static void forget(struct sequence *sequence, uint64_t from, uint64_t to)
 	}
 }
 
+void sequence_skip(struct sequence *sequence, uint64_t count)
+{
+	uint64_t recent = count <= sequence->mask ? count : sequence->mask + 1;
+
+	sequence->next += count - recent;
+	sequence->unique += count - recent;
+	while (recent-- > 0)
+		sequence_record_one(sequence, sequence->next & SEQUENCE_MASK);
+}
+
 void sequence_record_one(struct sequence *sequence, uint64_t number)
 {
 	uint64_t ahead = (number - sequence->next) & SEQUENCE_MASK, behind;

@@ -43,6 +43,9 @@ struct sequence {
 int sequence_open(struct sequence *sequence, uint64_t first, uint64_t window);
 void sequence_close(struct sequence *sequence);
 
+/* Record that the next `count` frames have arrived in order, however many they are. */
+void sequence_skip(struct sequence *sequence, uint64_t count);
+
 /* One frame, with any number. */
 void sequence_record_one(struct sequence *sequence, uint64_t number);
 

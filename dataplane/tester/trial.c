@@ -4,11 +4,17 @@
 
 #include "trial.h"
 
-static void *map_resident(size_t size)
+void *trial_map(size_t size)
 {
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
 	return memory != MAP_FAILED ? memory : NULL;
+}
+
+void trial_unmap(void *memory, size_t size)
+{
+	if (memory != NULL)
+		munmap(memory, size);
 }
 
 struct trial *trial_make(uint16_t nb_streams)
@@ -17,18 +23,19 @@ struct trial *trial_make(uint16_t nb_streams)
 
 	if (trial == NULL)
 		return NULL;
-	trial->streams = map_resident(nb_streams * sizeof(*trial->streams));
+	trial->streams = trial_map(nb_streams * sizeof(*trial->streams));
 	if (trial->streams == NULL)
 		goto fail;
 	trial->nb_streams = nb_streams;
-	trial->samples.frames = map_resident(SAMPLES * sizeof(*trial->samples.frames));
+	trial->samples.frames = trial_map(SAMPLES * sizeof(*trial->samples.frames));
 	if (trial->samples.frames == NULL)
 		goto fail;
 	for (uint16_t i = 0; i < nb_streams; i++) {
 		struct stream *stream = &trial->streams[i];
 
 		histogram_clear(&stream->latency);
-		stream->intervals = map_resident(TRIAL_INTERVALS * sizeof(*stream->intervals));
+		stream->counting = &stream->latency;
+		stream->intervals = trial_map(TRIAL_INTERVALS * sizeof(*stream->intervals));
 		if (stream->intervals == NULL)
 			goto fail;
 	}
@@ -47,14 +54,64 @@ void trial_free(struct trial *trial)
 
 		frames_close(&stream->frames);
 		sequence_close(&stream->sequence);
-		if (stream->intervals != NULL)
-			munmap(stream->intervals, TRIAL_INTERVALS * sizeof(*stream->intervals));
+		trial_unmap(stream->intervals, TRIAL_INTERVALS * sizeof(*stream->intervals));
 	}
-	if (trial->samples.frames != NULL)
-		munmap(trial->samples.frames, SAMPLES * sizeof(*trial->samples.frames));
-	if (trial->streams != NULL)
-		munmap(trial->streams, trial->nb_streams * sizeof(*trial->streams));
+	trial_close_records(trial);
+	trial_unmap(trial->samples.frames, SAMPLES * sizeof(*trial->samples.frames));
+	trial_unmap(trial->streams, trial->nb_streams * sizeof(*trial->streams));
 	free(trial);
+}
+
+void trial_pretend_age(struct trial *trial, const struct clock_rate *rate)
+{
+	for (uint16_t i = 0; i < trial->nb_streams; i++) {
+		struct stream *stream = &trial->streams[i];
+		uint64_t nb_frames = pace_due(&stream->pace, clock_cycles(rate, trial->age));
+		uint64_t bytes = nb_frames * (stream->frames.kinds[0].length + RTE_ETHER_CRC_LEN);
+
+		if (stream->pace.step == 0)
+			continue;
+		stream->first_sent = stream->first_received = trial_now(trial) - clock_cycles(rate, trial->age);
+		stream->pace.sent = nb_frames;
+		stream->next += nb_frames;
+		stream->sent_bytes = stream->received_bytes = bytes;
+		stream->received = nb_frames;
+		histogram_count(&stream->latency, 1000, nb_frames);
+		tally_add(&stream->latency.tally, 1000, nb_frames);
+		sequence_skip(&stream->sequence, nb_frames);
+	}
+}
+
+/* Frames that were none of ours are told once, with the first stream that ends at their port. */
+static uint64_t foreign_of(const struct trial *trial, uint16_t number)
+{
+	const struct stream *stream = &trial->streams[number];
+
+	for (uint16_t i = 0; i < number; i++)
+		if (trial->streams[i].to == stream->to)
+			return 0;
+	return trial->foreign[stream->to];
+}
+
+struct trial_counts trial_counts(const struct trial *trial, uint16_t number)
+{
+	const struct stream *stream = &trial->streams[number];
+	const struct sequence *sequence = &stream->sequence;
+
+	return (struct trial_counts){
+		.offered = stream->pace.sent + stream->pace.unsent,
+		.sent = stream->pace.sent,
+		.refused = stream->refused,
+		.held = stream->held,
+		.received = stream->received - sequence->before_first,
+		.lost = stream->pace.sent - sequence->unique,
+		.duplicate = sequence->duplicate,
+		.out_of_sequence = sequence->out_of_sequence,
+		.beyond_window = sequence->beyond_window,
+		.foreign = foreign_of(trial, number) + sequence->before_first,
+		.sent_bytes = stream->sent_bytes,
+		.received_bytes = stream->received_bytes,
+	};
 }
 
 void trial_begin_intervals(struct trial *trial, const struct clock_rate *rate, uint64_t now)

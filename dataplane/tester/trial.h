@@ -11,10 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <rte_cycles.h>
+
 #include "clock.h"
 #include "common/histogram.h"
 #include "frames.h"
 #include "pace.h"
+#include "records.h"
 #include "sequence.h"
 #include "sightings.h"
 
@@ -49,8 +52,9 @@ struct stream {
 
 	/* receiving */
 	struct sequence sequence;
-	struct histogram latency;
-	uint64_t received; /* all copies */
+	struct histogram latency;   /* of the whole trial, but for records that are not merged into it yet */
+	struct histogram *counting; /* where frames are counted: `latency`, or that of the present record */
+	uint64_t received;	    /* all copies */
 	uint64_t received_bytes;
 	uint64_t first_received, last_received;
 
@@ -64,6 +68,9 @@ enum trial_state { TRIAL_RUNNING, TRIAL_WAITING, TRIAL_DONE, TRIAL_FAILED };
 struct trial {
 	/* what is asked */
 	double duration, wait, interval; /* seconds */
+	double record;			 /* seconds of an interval record; 0: none */
+	double age;			 /* for tests: seconds that the trial seems to have run already */
+	uint64_t clock_ahead;		 /* for tests: cycles that its clock is ahead of the TSC */
 	uint64_t first_sequence;
 	uint32_t key; /* of the signatures */
 	uint16_t nb_streams;
@@ -80,11 +87,18 @@ struct trial {
 	char reason[TRIAL_REASON];	 /* why it failed */
 	struct worst worst;
 	struct samples samples;
+	struct records records;
 
 	_Atomic int state;
 	_Atomic uint64_t elapsed; /* cycles since the start */
 	_Atomic bool stop;	  /* asked for */
 };
+
+/* The trial's clock. */
+static inline uint64_t trial_now(const struct trial *trial)
+{
+	return rte_rdtsc() + trial->clock_ahead;
+}
 
 /*
  * A trial of `nb_streams` empty streams, its memory resident so that no page fault is measured; NULL without
@@ -93,10 +107,41 @@ struct trial {
 struct trial *trial_make(uint16_t nb_streams);
 void trial_free(struct trial *trial);
 
+/*
+ * Make every count, number and time what it would be had the trial run for `age` seconds already, all of its frames
+ * back in order after 1 µs.  For tests, which cannot wait for days: what follows is the end of a long run.
+ */
+void trial_pretend_age(struct trial *trial, const struct clock_rate *rate);
+
+/* By the polling thread while the trial runs, then by the control thread. */
+struct trial_counts trial_counts(const struct trial *trial, uint16_t stream);
+
 /* Begin the first interval at `now`. */
 void trial_begin_intervals(struct trial *trial, const struct clock_rate *rate, uint64_t now);
 
 /* Begin the interval that `now` lies in; called when now >= interval_end. */
 void trial_next_interval(struct trial *trial, uint64_t now);
+
+/* Resident memory, zeroed, or NULL. */
+void *trial_map(size_t size);
+void trial_unmap(void *memory, size_t size);
+
+/* Room for interval records.  Returns 0 or -ENOMEM. */
+int trial_open_records(struct trial *trial, const struct clock_rate *rate);
+void trial_close_records(struct trial *trial);
+
+/*
+ * By the polling thread: begin the first; go on to the next, and close the one before, where it is time; close the very
+ * last, which ends with the sending and counts what came in the wait after it.
+ */
+void trial_begin_records(struct trial *trial, uint64_t now);
+void trial_look_at_records(struct trial *trial, uint64_t now);
+void trial_end_records(struct trial *trial);
+
+/* Merge the records that have been closed into their streams' totals; by the control thread. */
+void trial_merge_records(struct trial *trial);
+
+/* Give back all records below `number`, which have been kept; by the control thread. */
+void trial_release_records(struct trial *trial, uint64_t number);
 
 #endif
