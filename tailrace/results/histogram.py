@@ -173,21 +173,45 @@ def share(chain: Latency, floor: Latency, name: str) -> Share:
 def log_text(start: float, seconds: float, histograms: Mapping[str, Histogram]) -> str:
     """An HDR V2 histogram log with one line for each of `histograms` by tag, all of the same `seconds` from `start`.
 
-    `start` is in seconds since the epoch. Values are in ns; the maximum beside each line is in ms, as viewers expect,
-    with six decimals and so exact. The lines are written here because hdrhistogram's HistogramLogWriter knows no tags,
-    rounds the maximum down to a whole unit, and fails on the start time; the histograms are encoded by the library.
+    `start` is in seconds since the epoch.
+    """
+    return log_head(start) + "".join(log_line(tag, 0.0, seconds, histogram) for tag, histogram in histograms.items())
+
+
+def log_head(start: float, *comments: str) -> str:
+    """The first lines of an HDR V2 histogram log whose times count from `start` (seconds since the epoch).
+
+    The lines are written here because hdrhistogram's HistogramLogWriter knows no tags, rounds the maximum down to a
+    whole unit, and fails on the start time; the histograms are encoded by the library.
     """
     lines = [
         "#[Latency in ns, one way]",
         "#[Histogram log format version 1.3]",
         f"#[BaseTime: {start:.3f} (seconds since epoch)]",
         f"#[StartTime: {start:.3f} (seconds since epoch), {timestamp(start).isoformat()}]",
+        *comments,
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
     ]
-    for tag, histogram in histograms.items():
-        payload = histogram.to_hdr().encode().decode("ascii")
-        lines.append(f"Tag={tag},0.000,{seconds:.3f},{histogram.max_ns / 1e6:.6f},{payload}")
     return "\n".join(lines) + "\n"
+
+
+def log_line(tag: str, start: float, seconds: float, histogram: Histogram) -> str:
+    """One line of a log: `seconds` from `start` (after the log's) on, under a tag.
+
+    Values are in ns; the maximum beside them is in ms, as viewers expect, with six decimals and so exact.
+    """
+    payload = histogram.to_hdr().encode().decode("ascii")
+    return f"Tag={tag},{start:.3f},{seconds:.3f},{histogram.max_ns / 1e6:.6f},{payload}\n"
+
+
+def decode(payload: str | bytes) -> Histogram:
+    """The histogram in a line of a log; extremes and sum are those of its buckets. Raises ResultError."""
+    try:
+        return _from_hdr(HdrHistogram.decode(payload))
+    except ResultError:
+        raise
+    except Exception as error:  # the library raises bare and private exceptions alike
+        raise ResultError(f"not an HDR histogram: {error}") from error
 
 
 def read_log(path: Path) -> dict[str, Histogram]:

@@ -52,6 +52,16 @@ class Interval(Record):
     min_us: Amount | None = Field(description="Smallest latency in µs; null if nothing was received.")
     avg_us: Amount | None = Field(description="Mean latency in µs; null if nothing was received.")
     max_us: Amount | None = Field(description="Largest latency in µs; null if nothing was received.")
+    length_s: Amount | None = Field(
+        default=None, description="How long it was, in seconds; null where all but the last are equally long."
+    )
+    lost: int | None = Field(
+        default=None,
+        description="Frames sent by its end and not received, less those before; negative where more came late than "
+        "were lost. Null outside a soak, like the two below.",
+    )
+    duplicate: Count | None = Field(default=None, description="Copies of a frame after its first.")
+    out_of_sequence: Count | None = Field(default=None, description="Frames reordered by RFC 4737, section 3.")
 
 
 class HistogramReference(Record):
@@ -161,6 +171,49 @@ class Share(Record):
     max: float = Field(description="Difference of the largest latencies, in µs.")
 
 
+class Gap(Record):
+    """A time in which a soak did not measure, because it was broken off and gone on with later."""
+
+    start_s: Amount = Field(description="End of the last interval before it, in seconds after the start of the soak.")
+    end_s: Amount = Field(description="When measuring went on.")
+    reason: str = Field(description="Why the soak was broken off.")
+
+
+class ClockStep(Record):
+    """The machine's clock was set while a soak ran. Its own times are the TSC's, so no figure is touched."""
+
+    at_s: Amount = Field(description="End of the interval in which it was, in seconds after the start of the soak.")
+    step_s: float = Field(description="By how much, in seconds.")
+
+
+class Alone(Record):
+    """What the tester measured of itself, over two of its ports joined with each other, before it soaked a device."""
+
+    seconds: Amount = Field(description="For how long.")
+    ports: str = Field(min_length=1, description="What joined the ports, such as vhost-user.")
+    offered_pps: Amount = Field(description="Rate of each direction in frames a second.")
+    sent: Count = Field(description="Frames sent, of both directions.")
+    unsent: Count = Field(description="Frames that it could not send.")
+    lost: Count = Field(description="Frames lost, which would be the tester's own.")
+    duplicate: Count = Field(description="Copies of a frame after its first.")
+    out_of_sequence: Count = Field(description="Frames reordered.")
+    latency_us: Latency = Field(description="Latency of the worse direction in µs: nothing measured can be below it.")
+
+
+class Soak(Record):
+    """What a soak has beyond other trials."""
+
+    asked_s: Amount = Field(description="How long it was to measure, in seconds, gaps not counted.")
+    interval_s: Amount = Field(description="Length of an interval in seconds.")
+    intervals: Count = Field(description="Intervals in the log.")
+    alone: Alone | None = Field(default=None, description="The tester by itself; null where its ports take a cable.")
+    parts: Count = Field(description="Stretches without a break: one more than there are gaps.")
+    gaps: tuple[Gap, ...] = Field(default=(), description="Breaks, in order of time.")
+    clock_steps: tuple[ClockStep, ...] = Field(default=(), description="When the machine's clock was set.")
+    damaged: Count = Field(default=0, description="Intervals of the log that were damaged on disk, and are left out.")
+    log: str = Field(description="The interval log: every interval with its whole distribution; in the run folder.")
+
+
 class Trial(Measurement):
     """One profile through one chain, at one rate."""
 
@@ -183,6 +236,7 @@ class Trial(Measurement):
     share_us: Share | None = Field(
         default=None, description="The functions' own share of the headline's latency; null without a floor."
     )
+    soak: Soak | None = Field(default=None, description="Gaps and the log of a soak; null for other trials.")
 
     @model_validator(mode="after")
     def _check(self) -> Trial:

@@ -85,6 +85,23 @@ class RunFolder:
         folder._update()
         return folder
 
+    @classmethod
+    def reopen(cls, path: Path, *, without: str) -> RunFolder:
+        """Return the folder of a run that is gone on with; its trial `without`, if there is one, is made again.
+
+        Raises ResultError, OSError.
+        """
+        run = load_run(path)
+        trials = tuple(trial for trial in run.trials if trial.name != without)
+        again = [trial for trial in run.trials if trial.name == without]
+        logs = {way.histogram.file for trial in again for way in trial.directions if way.histogram}
+        folder = cls(path, run.model_copy(update={"finished": None, "trials": trials}))
+        folder._fault = next((f"{trial.name}: {trial.reason}" for trial in trials if trial.reason is not None), None)
+        folder._update()
+        for log in logs:
+            (path / log).unlink(missing_ok=True)
+        return folder
+
     @property
     def logs(self) -> Path:
         """Where the daemons' own words go."""

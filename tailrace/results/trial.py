@@ -7,7 +7,7 @@ reason, and a result that cannot be understood at all is a ResultError.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -23,6 +23,7 @@ from tailrace.results.model import (
     Latency,
     ResultError,
     Share,
+    Soak,
     Traffic,
     Trial,
     timestamp,
@@ -54,6 +55,11 @@ class _Interval(_Tester):
     min_ns: Count
     max_ns: Count
     sum_ns: Count
+    # What only a soak's have.
+    length: Annotated[float, Field(ge=0)] | None = None
+    lost: int | None = None
+    duplicate: Count | None = None
+    out_of_sequence: Count | None = None
 
 
 class _Stream(_Tester):
@@ -80,6 +86,7 @@ class _Result(_Tester):
     duration: Annotated[float, Field(ge=0)]
     stopped: bool
     started_at: Annotated[float, Field(ge=0)]
+    soak: Soak | None = None
     streams: Annotated[tuple[_Stream, ...], Field(min_length=1)]
 
 
@@ -140,6 +147,7 @@ def from_trial_result(
         reason="; ".join(faults) or None,
         directions=tuple(directions),
         headline=worse(directions),
+        soak=parsed.soak,
     )
     return Measured(trial, histograms)
 
@@ -294,9 +302,19 @@ def _intervals(streams: list[_Stream]) -> tuple[Interval, ...]:
                 min_us=min(interval.min_ns for interval in heard) / 1e3 if heard else None,
                 avg_us=sum(interval.sum_ns for interval in heard) / received / 1e3 if heard else None,
                 max_us=max(interval.max_ns for interval in heard) / 1e3 if heard else None,
+                length_s=group[0].length,
+                lost=_sum(interval.lost for interval in group),
+                duplicate=_sum(interval.duplicate for interval in group),
+                out_of_sequence=_sum(interval.out_of_sequence for interval in group),
             )
         )
     return tuple(intervals)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of those that are known; None if none is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _contradiction(stream: _Stream) -> str | None:

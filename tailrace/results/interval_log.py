@@ -1,0 +1,207 @@
+"""The interval log of a soak: one append-only file that a crash, a power cut or a full disk cannot spoil.
+
+It is an HDR V2 histogram log, so that standard viewers open it, also while it grows. Each interval has a line for each
+direction that received frames, and then a comment that commits them, with the counts and the CRC-32 of the block:
+
+    #[Soak {...}]           what was asked (`Header`)
+    #[Part CRC {...}]       the tester begins, or begins again after a gap
+    Tag=a-to-b,...          the distribution of an interval
+    #[Interval CRC {...}]
+    #[End CRC {...}]        the part has ended in order, and why
+
+A block is written with one call and is on disk before the next one is measured. What follows the last whole block is
+what a crash has torn: it is dropped, and told.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tailrace.results.histogram import Histogram, decode, log_head, log_line
+from tailrace.results.intervals import FORMAT, End, Entry, Header, Interval, Part, Way
+from tailrace.results.model import ResultError
+
+SUFFIX = ".intervals.hlog"
+
+
+class IntervalLog:
+    """The log being written, by one thread of one process, which has it locked (flock(2)) as long."""
+
+    def __init__(self, path: Path, header: Header, descriptor: int, size: int) -> None:
+        self.path = path
+        self.header = header
+        self._descriptor = descriptor
+        self._size = size
+
+    @classmethod
+    def create(cls, path: Path, header: Header) -> IntervalLog:
+        """A new log. Raises OSError."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        log = cls(path, header, descriptor, 0)
+        log._write(log_head(header.started_at, f"#[Soak {_json(asdict(header))}]"))
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return log
+
+    @classmethod
+    def reopen(cls, reader: LogReader) -> tuple[IntervalLog, int]:
+        """The log that `reader` has read to its end, to be gone on with, and the bytes of a torn end that were dropped.
+
+        Raises ResultError if another process is at it, OSError.
+        """
+        descriptor = os.open(reader.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ResultError(f"{reader.path}: a process is measuring into it; see `tailrace watch`") from None
+        torn = os.fstat(descriptor).st_size - reader.offset
+        if torn:
+            os.ftruncate(descriptor, reader.offset)
+            os.fsync(descriptor)
+        return cls(reader.path, reader.header, descriptor, reader.offset), torn
+
+    def begin(self, part: Part) -> None:
+        """A part begins. Raises OSError, as the others do, with the log as it was before."""
+        self._write(_block("Part", asdict(part)))
+
+    def add(self, interval: Interval) -> None:
+        """Put an interval, with its histograms, on disk."""
+        lines = "".join(
+            log_line(way.name, interval.start_s, interval.end_s - interval.start_s, histogram)
+            for way, histogram in zip(interval.ways, interval.histograms, strict=True)
+            if histogram.counts
+        )
+        document = {name: value for name, value in vars(interval).items() if name not in ("ways", "histograms")}
+        self._write(_block("Interval", {**document, "ways": [asdict(way) for way in interval.ways]}, lines))
+
+    def end(self, reason: str | None) -> None:
+        """The part has ended in order."""
+        self._write(_block("End", {"reason": reason}))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _write(self, text: str) -> None:
+        data = memoryview(text.encode())
+        done = 0
+        try:
+            while done < len(data):
+                done += os.pwrite(self._descriptor, data[done:], self._size + done)
+            os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += done
+
+
+class LogReader:
+    """Reads a log; asked again, what has been added since. It holds one block at a time."""
+
+    def __init__(self, path: Path, *, histograms: bool = False) -> None:
+        """Raises ResultError if there is no log, or one of another kind or of a newer format."""
+        self.path = path
+        self.offset = 0
+        """Where the first block begins that is not there whole."""
+        self.damaged = 0
+        """Blocks before it that were not what had been written; they are left out."""
+        self._histograms = histograms
+        self.header = self._read_header()
+
+    def entries(self) -> Iterator[Entry]:
+        """What is there whole and has not been given yet, in order. Raises ResultError if the log cannot be read."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                place, suspects = self.offset, 0
+                lines: list[bytes] = []
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    place += len(line)
+                    if not line.startswith(b"#["):
+                        lines.append(line)
+                        continue
+                    entry = self._parse(lines, line)
+                    lines = []
+                    if entry is None:
+                        suspects += 1  # torn, unless something whole follows
+                        continue
+                    self.offset = place
+                    self.damaged += suspects
+                    suspects = 0
+                    yield entry
+        except OSError as error:
+            raise ResultError(f"{self.path}: {error.strerror}") from error
+
+    def _read_header(self) -> Header:
+        document: dict[str, Any] | None = None
+        try:
+            with self.path.open("rb") as file:
+                for line in file:
+                    self.offset += len(line)
+                    if line.startswith(b"#[Soak ") and line.endswith(b"]\n"):
+                        document = json.loads(line[7:-2])
+                    if not line.startswith(b"#"):
+                        break
+            if document is None:
+                raise ResultError(f"{self.path}: this is not the log of a soak")
+            if document.get("format", 0) > FORMAT:
+                raise ResultError(
+                    f"{self.path}: written in format {document['format']}, but this Tailrace reads up to format "
+                    f"{FORMAT}; upgrade Tailrace"
+                )
+            return Header(**{**document, "streams": tuple(document["streams"])})
+        except OSError as error:
+            raise ResultError(f"{self.path}: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise ResultError(f"{self.path}: its first lines are damaged: {error}") from error
+
+    def _parse(self, lines: list[bytes], comment: bytes) -> Entry | None:
+        """The entry that a comment commits; None if it is not what was written."""
+        try:
+            kind, check, text = comment[2:-2].split(b" ", 2)
+            if int(check, 16) != zlib.crc32(b"".join([*lines, text])):
+                return None
+            document = json.loads(text)
+            if kind == b"Part":
+                return Part(**document)
+            if kind == b"End":
+                return End(**document)
+            ways = tuple(Way(**way) for way in document.pop("ways"))
+            histograms = self._decode(lines, ways) if self._histograms else ()
+            return Interval(**document, ways=ways, histograms=histograms)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def _decode(self, lines: list[bytes], ways: tuple[Way, ...]) -> tuple[Histogram, ...]:
+        """The histograms of an interval, with their exact extremes and sums."""
+        payloads = {}
+        for line in lines:
+            tag, _, _, _, payload = line.decode("ascii").rstrip("\n").split(",", 4)
+            payloads[tag.removeprefix("Tag=")] = payload
+        found = []
+        for way in ways:
+            counts = decode(payloads[way.name]).counts if way.name in payloads else ()
+            found.append(Histogram(counts, way.min_ns, way.max_ns, way.sum_ns))
+        return tuple(found)
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _block(kind: str, document: dict[str, Any], before: str = "") -> str:
+    text = _json(document)
+    return f"{before}#[{kind} {zlib.crc32((before + text).encode()):08x} {text}]\n"

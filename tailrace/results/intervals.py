@@ -1,0 +1,136 @@
+"""The intervals of a soak, as they are kept: what was asked, each stretch without a break, each interval of it.
+
+How they lie in a file is `tailrace.results.interval_log`; what they come to is `tailrace.results.soak`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.results.histogram import HIGHEST_NS, Histogram, index_of
+
+FORMAT = 1
+
+#: What the counts of a direction in an interval and its line's own words take at most, in bytes.
+_WORDS = 700
+#: As a rule a distribution has some hundreds of buckets: bytes of a direction in an interval.
+_USUAL = 1_200
+_HEAD = 4096
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a soak was asked to be."""
+
+    name: str
+    profile: str
+    functions: int
+    duration_s: float
+    interval_s: float
+    offered_pps: float
+    """In each direction, frames a second."""
+    no_loss_pps: float | None
+    rate_fraction: float | None
+    streams: tuple[dict[str, Any], ...]
+    """As the tester was told."""
+    started_at: float
+    """Seconds since 1970."""
+    alone: dict[str, Any] | None = None
+    """What the tester measured of itself before (`tailrace.results.model.Alone`)."""
+    format: int = FORMAT
+
+    def intervals(self, seconds: float) -> int:
+        """How many there are in so much time."""
+        return math.ceil(seconds / self.interval_s)
+
+    def most_bytes(self, intervals: int) -> int:
+        """The most that a log of so many intervals can take.
+
+        A histogram has at most `index_of(HIGHEST_NS)` buckets. A bucket takes a byte for each 7 bits of its count and
+        of a sign (HdrHistogram's ZigZag LEB128), which for a given number of frames is the most if all counts are
+        alike. Deflate makes nothing longer by more than a thousandth, and base64 makes 4 bytes of 3.
+        """
+        frames = max(self.offered_pps, 1.0) * self.interval_s
+        buckets = min(index_of(HIGHEST_NS) + 1, frames)
+        each = 1 + max(math.log(2 * frames / buckets, 128), 0)
+        way = math.ceil((104 + buckets * each * 1.001) * 4 / 3) + _WORDS
+        return _HEAD + intervals * len(self.streams) * way
+
+    def usual_bytes(self, intervals: int) -> int:
+        """About what a log of so many intervals takes."""
+        return _HEAD + intervals * len(self.streams) * _USUAL
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch that one tester measured without a break."""
+
+    number: int
+    """From 1."""
+    offset_s: float
+    """Its start, in seconds after the start of the soak."""
+    started_at: float
+    """Seconds since 1970, by the machine's clock."""
+    boot: str
+    """The machine's boot id."""
+    boot_time: float
+    """Seconds of CLOCK_BOOTTIME, which nobody sets."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """What happened to the frames of one direction in an interval."""
+
+    name: str
+    offered: int
+    sent: int
+    refused: int
+    """Of those offered and not sent, what the device under test did not take in time."""
+    received: int
+    lost: int
+    """Negative where more frames came late, and took their loss back, than were lost."""
+    duplicate: int
+    out_of_sequence: int
+    beyond_window: int
+    foreign: int
+    sent_bytes: int
+    received_bytes: int
+    in_flight: int
+    """Of those sent, how many were under way at its end and have come since: the next interval receives them."""
+    min_ns: int
+    max_ns: int
+    sum_ns: int
+    p50_ns: int
+    p99_ns: int
+    """Latencies of the frames received; all 0 if there were none."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """One interval; times in seconds after the start of the soak."""
+
+    part: int
+    number: int
+    """In its part, from 0."""
+    start_s: float
+    end_s: float
+    real_time: float
+    """Seconds since 1970 at its end, by the machine's clock."""
+    clock_step_s: float
+    """How far that clock was set since the interval before; 0 if it just ran."""
+    ways: tuple[Way, ...]
+    histograms: tuple[Histogram, ...] = field(default=(), repr=False)
+    """Of each way; none where the reader did not ask for them."""
+
+
+@dataclass(frozen=True)
+class End:
+    """A part that has ended in order."""
+
+    reason: str | None
+    """None: its time was up."""
+
+
+Entry = Part | Interval | End
