@@ -12,6 +12,7 @@ from typing import Literal
 
 from MLRsearch import AbstractMeasurer, Config, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
+from tailrace.errors import Failure
 from tailrace.measure.search import Bounds
 from tailrace.measure.trials import OutOfTrials, Trials
 from tailrace.results.findings import SearchTrial
@@ -64,6 +65,8 @@ def multiple_loss_ratios(trials: Trials, test: Throughput, lowest: float, highes
     began = len(trials.made)
     try:
         found = MultipleLossRatioSearch(config).search(_Measurer(trials), debug=lambda _: None)
+    except RuntimeError as error:
+        raise Failure(f"{trials.label}: MLRsearch gave up: {error}") from None
     except OutOfTrials:
         return [_by_hand(trials.made[began:], loss, test.duration) for loss in test.loss]
     bounds = []

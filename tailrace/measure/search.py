@@ -63,6 +63,8 @@ class Bounds:
         """Takes in what came of a rate; one that was not sent to within `tolerance` is as far up as there is to go."""
         if tried.passed:
             self.low = max(self.low, min(tried.rate, rate))
+            if self.low >= self.high:  # what was known from shorter trials is overruled
+                self.high, self.limit = math.inf, "rate"
         if rate < self.high and not (tried.passed and tried.rate * (1 + tolerance) >= rate):
             self.high, self.limit = rate, tried.limit
 

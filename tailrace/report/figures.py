@@ -167,9 +167,14 @@ def warnings(run: Run) -> list[str]:
         if trial.reason is not None:
             told.append(f"{trial_name(trial)} (trial {trial.name}) is not valid: {trial.reason}.")
         told += [f"{trial_name(trial)}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
-    short = [f"{trial_name(trial)} {_unsent(trial)}" for trial in in_order(run) if trial.total("unsent")]
-    if short:
-        told.append(f"The tester could not send all that was offered, so the rate was lower: {'; '.join(short)}.")
+    for words, refused in (("The tester could not send", False), ("The device did not take", True)):
+        short = [
+            f"{trial_name(trial)} {_unsent(trial)}"
+            for trial in in_order(run)
+            if trial.total("unsent") and (2 * trial.total("refused") >= trial.total("unsent")) == refused
+        ]
+        if short:
+            told.append(f"{words} all that was offered, so the rate was lower: {'; '.join(short)}.")
     return [plain(text) for text in (*told, *run.notes)]
 
 

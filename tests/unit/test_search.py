@@ -152,6 +152,13 @@ def test_a_given_rate_is_not_exceeded(capacity: float) -> None:
         assert bounds.limit == "rate"
 
 
+def test_a_pass_overrules_a_failure_that_was_known_beforehand() -> None:
+    known = Bounds(0.0, 900.0, "tester")
+    bounds = bracket(lambda rate: Tried(rate <= 1000, rate, "loss"), Range(950, 10, 5000), known)
+    assert 990 <= bounds.low <= 1000 < bounds.high
+    assert bounds.limit == "loss"
+
+
 def test_whole_numbers_are_bracketed_to_the_next_one() -> None:
     bounds = bracket(lambda length: Tried(round(length) <= 7, round(length), "loss"), Range(1, 1, 1000, 0.01, step=1))
     assert bounds.low == 7
