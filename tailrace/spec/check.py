@@ -276,13 +276,17 @@ class _Check:
             self._test_rates(index, test)
 
     def _test_rates(self, index: int, test: Test) -> None:
-        """Rates that are given outright must fit the tester's ports, where these have a rate."""
+        """Rates that are given outright must fit the ports of the chain that is measured, where these have a rate."""
         settings = test.settings
         asked = getattr(settings, "rate", None) or []
         rates = [rate.pps for rate in asked if rate.pps] if isinstance(asked, list) else [float(asked)]
         sizes = [IMIX_MEAN if frames == "imix" else float(frames) for frames in settings.frames]
         size = max(sizes) if settings.pcap is None else float(SMALLEST_FRAME)
-        for end in TESTER_ENDS:
+        found = self.spec.tester_chain()
+        through = [name for name in (found[1].through if found else []) if name in self.spec.functions]
+        # Replicas share what comes.
+        alone = [name for name in through if len(self.spec.functions[name].replicas) == 1]
+        for end in [*TESTER_ENDS, *(f"{name}.{side}" for name in alone for side in (0, 1))]:
             limit = self.spec.ports[end].rate if end in self.spec.ports else PortRate()
             for pps in rates:
                 shown = units.show_packet_rate(round(pps))

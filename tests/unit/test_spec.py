@@ -173,6 +173,12 @@ WRONG = {
         "s.yaml:3:26: 2Mpps of 1518 B frames is more than tester.b may carry",
         "expected at most 1Mpps (ports.tester.b.rate.packets)",
     ),
+    "more packets than a function's port may carry": (
+        "functions: {f: skeleton}\nports: {f.1: {rate: {packets: 1Mpps}}}\n"
+        "chains: {v: [tester.a, f, tester.b]}\ntests: [{loss: {rate: 2Mpps}}]\n",
+        "s.yaml:4:23: 2Mpps of 1518 B frames is more than f.1 may carry",
+        "expected at most 1Mpps (ports.f.1.rate.packets)",
+    ),
     "more bits than the port may carry": (
         "ports: {tester.a: {rate: 1Gbps}}\n" + CHAIN + "tests: [{loss: {frames: [64, 512], rate: 1Mpps}}]\n",
         "s.yaml:3:42: 1Mpps of 512 B frames is more than tester.a may carry",
