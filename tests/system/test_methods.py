@@ -48,9 +48,9 @@ def check_trials(trials: list[dict[str, Any]]) -> None:
             assert trial["sent_pps"] <= trial["offered_pps"]
 
 
-@pytest.mark.parametrize("search", ["mlrsearch", "tst009", "rfc2544"])
+@pytest.mark.parametrize("search", ["mlrsearch", "tst009"])
 def test_throughput_of_a_real_chain(command: Command, search: str) -> None:
-    options = ("--search", search, "--trial", "100ms", "--duration", "500ms", "--precision", "5%")
+    options = ("--search", search, "--trial", "50ms", "--duration", "300ms", "--precision", "20%")
     document = measured(command, "throughput", command.spec(ONE), *options, *QUICK)
     (finding,) = document["findings"]
     assert (finding["name"], finding["functions"], finding["search"]) == ("one-function-64", 1, search)
@@ -61,7 +61,7 @@ def test_throughput_of_a_real_chain(command: Command, search: str) -> None:
         best = [
             trial["sent_pps"]
             for trial in finding["trials"]
-            if trial["duration_s"] == 0.5 and trial["loss_ratio"] <= goal["loss_ratio"]
+            if trial["duration_s"] == 0.3 and trial["loss_ratio"] <= goal["loss_ratio"]
         ]
         assert goal["pps"] == 0 or goal["pps"] in best
         assert goal["limit"] in ("loss", "refused", "tester", "rate", "trials")
@@ -69,12 +69,12 @@ def test_throughput_of_a_real_chain(command: Command, search: str) -> None:
 
 def test_a_curve_and_bursts_of_a_real_chain_in_two_rounds(command: Command) -> None:
     spec = command.spec(ONE)
-    document = measured(command, "loss", spec, "--duration", "300ms", "--rate", "40kpps", "--repeat", "2", *QUICK)
+    document = measured(command, "loss", spec, "--duration", "200ms", "--rate", "40kpps", "--repeat", "2", *QUICK)
     assert [finding["name"] for finding in document["findings"]] == ["one-function-64", "one-function-64-round-2"]
     for finding in document["findings"]:
         check_trials(finding["trials"])
         assert finding["trials"][0]["offered_pps"] == 40_000
-    document = measured(command, "burst", spec, "--times", "2", "--longest", "20ms", "--precision", "20%", *QUICK)
+    document = measured(command, "burst", spec, "--times", "2", "--longest", "2ms", "--precision", "20%", *QUICK)
     (finding,) = document["findings"]
     assert len(finding["frames"]) == 2
     assert all(1 <= length <= finding["longest"] for length in finding["frames"])
@@ -82,17 +82,15 @@ def test_a_curve_and_bursts_of_a_real_chain_in_two_rounds(command: Command) -> N
 
 
 def test_latency_by_load_in_two_rounds(command: Command) -> None:
-    options = ("--rate", "10%,90%", "--duration", "300ms", "--frames", "64", "--repeat", "2")
-    document = measured(command, "latency", command.spec(ONE), *options)
-    names = [trial["name"] for trial in document["trials"]]
-    first = ["one-function-64-at-90%", "one-function-64-at-10%"]
-    assert names == [*first, *(f"{name}-round-2" for name in first)]
-    for high, low in (document["trials"][:2], document["trials"][2:]):
-        assert low["no_loss_pps"] == high["no_loss_pps"]
-        assert low["offered_pps"] == pytest.approx(high["offered_pps"] / 9)
-    shown = command("measure", "latency", command.spec(ONE), *options, "--runs", command.runs).stdout
-    assert "All rounds together: latency" in shown
-    assert "±" in shown
+    options = ("--rate", "20kpps,5kpps", "--duration", "300ms", "--frames", "64", "--repeat", "2")
+    done = command("measure", "latency", command.spec(ONE), *options, "--runs", command.runs)
+    assert "All rounds together: latency" in done.stdout
+    assert "±" in done.stdout
+    results = command.results()
+    first = ["one-function-64-at-20kpps", "one-function-64-at-5kpps"]
+    assert [trial["name"] for trial in results["trials"]] == [*first, *(f"{name}-round-2" for name in first)]
+    assert [trial["offered_pps"] for trial in results["trials"]] == [20_000, 5_000] * 2
+    assert [trial["round"] for trial in results["trials"]] == [1, 1, 2, 2]
 
 
 def test_ctrl_c_keeps_the_trials_so_far(command: Command) -> None:
