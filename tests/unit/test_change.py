@@ -78,7 +78,9 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
         if fails == "attach":
             raise Failure("fw did not attach")
 
-    return SimpleNamespace(state=state, fabric=fabric, plan=None, start_function=start_function, wait_for=wait_for)
+    placement = SimpleNamespace(functions={"fw": SimpleNamespace(priority=None)})
+    plan = SimpleNamespace(placement=placement)
+    return SimpleNamespace(state=state, fabric=fabric, plan=plan, start_function=start_function, wait_for=wait_for)
 
 
 def names(state: State) -> list[str]:
