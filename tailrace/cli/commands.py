@@ -76,7 +76,7 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
     plan = make_plan(spec, huge=options.huge)
     steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))
     text = path.read_text(encoding="utf-8-sig")
-    request = _request(f"{method.name}-{path.stem}", options, text, str(path.absolute()), "tailrace")
+    request = _request(method.name, path.stem, options, text, str(path.absolute()), "tailrace")
     _headline(plan, options.as_json)
     return _run(
         lambda bar: run_on_node(request, plan, _work(method, steps, options.repeat), bar),
@@ -96,7 +96,7 @@ def _measure_between(method: Method[Any], between: tuple[str, str], options: Mea
     steps = method.steps([test], Place())
     where = place_tester(allowed_cpus())
     text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
-    request = _request(f"{method.name}-between", options, text, f"{between[0]} {between[1]}", None)
+    request = _request(method.name, "between", options, text, f"{between[0]} {between[1]}", None)
     ports = list(zip(("a", "b"), uris, strict=True))
     work = _work(method, steps, options.repeat)
     return _run(
@@ -144,8 +144,11 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
         raise Mistake(f"--{key}: {what}" if key else what) from None
 
 
-def _request(name: str, options: MeasureOptions, text: str, spec: str, fabric: str | None) -> Request:
-    return Request(name, options.runs, default_folder(), tuple(_command()), text, spec, fabric, repeat=options.repeat)
+def _request(method: str, of: str, options: MeasureOptions, text: str, spec: str, fabric: str | None) -> Request:
+    command = tuple(_command())
+    return Request(
+        f"{method}-{of}", options.runs, default_folder(), command, text, spec, fabric, options.repeat, method
+    )
 
 
 def _command() -> list[str]:

@@ -120,6 +120,7 @@ def _system() -> dict[str, Any]:
     text = _read("/etc/os-release") or ""
     release = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {
+        "name": platform.node() or None,
         "distribution": release.get("PRETTY_NAME", "unknown").strip('"'),
         "product": _read("/sys/class/dmi/id/product_name"),
         "vendor": _read("/sys/class/dmi/id/sys_vendor"),

@@ -49,6 +49,8 @@ class Request:
     spec_name: str
     fabric: str | None = "tailrace"
     repeat: int = 1
+    method: str | None = None
+    """What is measured, such as latency; the name unless given."""
 
 
 @dataclass
@@ -126,6 +128,11 @@ def _cause(error: BaseException) -> TailraceError:
     raise error
 
 
+def short_name(spec: str) -> str:
+    """A spec's name as results know it: a file's without folders and .yaml; anything else as it is."""
+    return Path(spec).stem if Path(spec).suffix in (".yaml", ".yml") else spec
+
+
 def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str]) -> RunFolder:
     try:
         return RunFolder.create(
@@ -135,6 +142,8 @@ def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str])
             host=host_facts(),
             command=request.command,
             versions=tool_versions(),
+            method=request.method,
+            spec_name=short_name(request.spec_name),
             fabric=request.fabric,
             oversubscribed=oversubscribed,
             notes=notes,

@@ -15,15 +15,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_validator
 
+from tailrace.errors import Mistake
 from tailrace.results.findings import BurstFinding, LossFinding, ThroughputFinding
+from tailrace.results.migrate import migrate
 from tailrace.results.record import Amount as Amount
 from tailrace.results.record import Count as Count
 from tailrace.results.record import Measurement as Measurement
 from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
 
-FORMAT = 1
-"""The version of results.json that this Tailrace writes, and the newest that it reads."""
+FORMAT = 2
+"""The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
+
+
+class Unreadable(ResultError, Mistake):
+    """What the user named is no run, or none that this Tailrace can read."""
 
 
 class Latency(Record):
@@ -261,9 +267,13 @@ Finding = Annotated[ThroughputFinding | LossFinding | BurstFinding, Field(discri
 class Run(Record):
     """results.json."""
 
-    format: int = Field(default=FORMAT, ge=1, le=FORMAT, description="Version of this format.")
+    format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT, description="Version of this format.")
     id: str = Field(min_length=1, description="Name of the run folder.")
-    name: str = Field(min_length=1, description="What was run, such as demo.")
+    name: str = Field(min_length=1, description="What was run, such as demo or latency-chain.")
+    method: str = Field(min_length=1, description="How was measured, such as latency or throughput.")
+    spec: str | None = Field(
+        description="Name of the spec: its file's without .yaml, or the two ports of a device; null if it had none."
+    )
     fabric: str | None = Field(
         default=None, description="What carried packets between the functions, such as tailrace."
     )
@@ -298,25 +308,26 @@ class Run(Record):
 def parse_run(text: str | bytes, source: str = "results.json") -> Run:
     """Return the run in the text of a results.json.
 
-    Raises ResultError, naming `source`, if the text is no JSON, breaks the schema, or is of a newer format.
+    Of an older format it is migrated. Raises Unreadable, naming `source`, if the text is no JSON (a file that was cut
+    short), breaks the schema, or is of a newer format.
     """
     try:
         document: Any = json.loads(text)
-    except ValueError as error:
-        raise ResultError(f"{source}: not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"{source}: not JSON ({error}); was the file cut short?") from error
     version = document.get("format") if isinstance(document, dict) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ResultError(f"{source}: no format version; is this a Tailrace results.json?")
+        raise Unreadable(f"{source}: no format version; is this a Tailrace results.json?")
     if version > FORMAT:
-        raise ResultError(
+        raise Unreadable(
             f"{source}: written in format {version}, but this Tailrace reads up to format {FORMAT}; upgrade Tailrace"
         )
     try:
-        return Run.model_validate(document)
+        return Run.model_validate(migrate(document, version, FORMAT))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise ResultError(f"{source}: {where}: {first['msg']}") from error
+        raise Unreadable(f"{source}: {where}: {first['msg']}") from error
 
 
 def timestamp(seconds: float) -> datetime:

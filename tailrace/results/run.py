@@ -23,11 +23,12 @@ from typing import Any, Self
 from pydantic import JsonValue
 
 from tailrace.results.histogram import Histogram, log_text, read_log
-from tailrace.results.model import Finding, HistogramReference, Latency, ResultError, Run, Trial, parse_run
+from tailrace.results.model import Finding, HistogramReference, Latency, ResultError, Run, Trial, Unreadable, parse_run
 from tailrace.results.record import name_in_round
 from tailrace.results.trial import file_name, from_trial_result, share_of
 
 RESULTS = "results.json"
+SPEC = "spec.yaml"
 UNFINISHED = "the run has not finished"
 
 
@@ -50,6 +51,8 @@ class RunFolder:
         host: Mapping[str, JsonValue],
         command: Sequence[str],
         versions: Mapping[str, str],
+        method: str | None = None,
+        spec_name: str | None = None,
         fabric: str | None = None,
         oversubscribed: bool = False,
         notes: Sequence[str] = (),
@@ -57,17 +60,20 @@ class RunFolder:
     ) -> RunFolder:
         """Return a new folder <runs>/<date>-<time>-<name> (UTC) with the spec's text and the host's facts in it.
 
-        Never touches a folder that is there: a number is appended to the name. Raises OSError.
+        `method` is what was measured (the name unless given). Never touches a folder that is there: a number is
+        appended to the name. Raises OSError.
         """
         started = datetime.now(UTC)
         path = _new_folder(runs, f"{started:%Y-%m-%d-%H%M%S}-{file_name(name)}")
         (path / "histograms").mkdir()
         (path / "logs").mkdir()
-        write_atomically(path / "spec.yaml", spec)
+        write_atomically(path / SPEC, spec)
         write_atomically(path / "host.json", json.dumps(host, indent=1, ensure_ascii=False) + "\n")
         run = Run(
             id=path.name,
             name=name,
+            method=method or name,
+            spec=spec_name,
             fabric=fabric,
             started=started,
             finished=None,
@@ -219,13 +225,13 @@ class RunFolder:
 def load_run(folder: Path) -> Run:
     """Return the run in `folder` (or in a results.json given outright).
 
-    Raises ResultError if there is none, or it cannot be read or is of a newer format.
+    Raises Unreadable if there is none, or it cannot be read or is of a newer format.
     """
     path = folder / RESULTS if folder.is_dir() else folder
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ResultError(f"{path}: {error.strerror or error}; is this a run folder?") from error
+        raise Unreadable(f"{path}: {error.strerror or error}; is this a run folder?") from error
     return parse_run(text, str(path))
 
 

@@ -134,7 +134,8 @@ def test_a_device_that_holds_the_sender_back_has_no_longest_burst(tmp_path: Path
 
 
 BARE: dict[str, Any] = {
-    "id": "x", "name": "x", "started": "2026-11-22T00:00:00Z", "finished": None, "valid": True, "reason": None,
+    "id": "x", "name": "x", "method": "burst", "spec": None, "started": "2026-11-22T00:00:00Z", "finished": None,
+    "valid": True, "reason": None,
     "command": [], "versions": {}, "host": {}, "oversubscribed": False, "notes": [], "trials": [],
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tester_results import both_ways, contract_index, latency, result, samples_of, stream
 
-from tailrace.results import ResultError, RunFolder, load_run, parse_run
+from tailrace.results import FORMAT, ResultError, RunFolder, Unreadable, load_run, parse_run
 from tailrace.results.histogram import HIGHEST_NS, Histogram, bounds, from_tester, index_of, log_text, merge, read_log
 from tailrace.results.run import load_histogram, write_atomically
 from tailrace.results.schema import schema_text
@@ -455,17 +455,38 @@ def test_notes_are_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 2}', "format 2, but this Tailrace reads up to format 1; upgrade"),
+        ('{"format": 3}', "format 3, but this Tailrace reads up to format 2; upgrade"),
         ('{"format": "1"}', "no format version"),
         ('{"format": true}', "no format version"),
         ("[1]", "no format version"),
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "x.json: id: Field required"),
+        ('{"format": 2}', "x.json: id: Field required"),
     ],
 )
 def test_results_that_cannot_be_read_say_why(text: str, message: str) -> None:
-    with pytest.raises(ResultError, match=message):
+    with pytest.raises(Unreadable, match=message) as caught:
         parse_run(text, "x.json")
+    assert caught.value.exit_status == 2
+
+
+def test_results_that_were_cut_short_are_refused_wherever_they_end(tmp_path: Path) -> None:
+    text = (create(tmp_path).path / "results.json").read_text().rstrip()
+    for end in range(len(text)):
+        with pytest.raises(Unreadable):
+            parse_run(text[:end])
+
+
+def test_every_older_format_has_a_step_and_a_file_that_is_read() -> None:
+    for version in range(1, FORMAT):
+        text = (REPOSITORY / f"tests/unit/data/results-format-{version}.json").read_text()
+        assert json.loads(text)["format"] == version
+        run = parse_run(text)
+        assert run.format == FORMAT
+        assert (run.method, run.spec) == ("latency", "chain")
+        assert [trial.name for trial in run.trials] == ["64-0", "64-1"]
+        assert parse_run(run.to_json()) == run
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,29 @@
+"""Older results.json brought to the format that this Tailrace writes, one format at a time.
+
+A step takes the document of one format and returns that of the next; it may only reckon from what the document says.
+What cannot be known becomes null, never a guess. Who changes the format adds a step here, and keeps a file of the old
+format in tests/unit/data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def _say_method_and_spec(document: Document) -> Document:
+    """1 to 2: what was measured and of which spec was only in the run's name, such as latency-chain."""
+    method, _, spec = str(document.get("name", "")).partition("-")
+    return {**document, "method": method or "unknown", "spec": spec or None}
+
+
+STEPS: dict[int, Callable[[Document], Document]] = {1: _say_method_and_spec}
+
+
+def migrate(document: Document, version: int, target: int) -> Document:
+    """The `document` of format `version` in the format `target`, which is not older; the argument is left alone."""
+    for step in range(version, target):
+        document = {**STEPS[step](document), "format": step + 1}
+    return document
