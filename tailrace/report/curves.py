@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tailrace.report.figures import chain_name, in_order, profile_name
-from tailrace.results.histogram import Histogram
-from tailrace.results.model import Direction, Run, Trial
+from tailrace.report.figures import chain_name, profile_name
+from tailrace.report.marked import Marked, MarkedTrial, by_profile
+from tailrace.results.histogram import Histogram, bounds
+from tailrace.results.model import Direction
 
 PER_DECADE = 24
-"""Points of a percentile curve between 90 % and 99 %, and so on."""
+"""Points of a percentile curve between 90 % and 99 %, and so on; bins of a frequency curve from 1 to 10 µs."""
 
 LONGEST = 2_000
 """Most points of a curve over time."""
 
 LEAST_US = 0.001
 """What a latency of 0 is drawn as: a logarithmic axis has no 0."""
+
+Point = float | None
 
 
 def grid(most: int) -> list[float]:
@@ -26,79 +29,114 @@ def grid(most: int) -> list[float]:
     return [10 ** (step / PER_DECADE) for step in range(steps + 1)]
 
 
-def by_percentile(histogram: Histogram, axis: Sequence[float]) -> list[float | None]:
+def by_percentile(histogram: Histogram, axis: Sequence[float]) -> list[Point]:
     """Latency in µs at each x of `axis`; the first x at or beyond the number of frames is the maximum, then None."""
     count = histogram.count
     inside = [x for x in axis if x < count]
     # The share 1 - 1/x of n frames is n - n/x of them; nearest-rank rounds up.
     ranks = [max(1, count - math.floor(count / x + 1e-9)) for x in inside]
-    values: list[float | None] = [max(ns / 1e3, LEAST_US) for ns in histogram.values_at_ranks(ranks)]
+    values: list[Point] = [max(ns / 1e3, LEAST_US) for ns in histogram.values_at_ranks(ranks)]
     if histogram.counts and len(inside) < len(axis):
         values.append(max(histogram.max_ns / 1e3, LEAST_US))
     return values + [None] * (len(axis) - len(values))
 
 
-def over_time(direction: Direction) -> tuple[list[float], list[float | None]]:
-    """Starts of intervals in seconds, and the largest latency in each in µs; None where nothing was received.
+def frequencies(histogram: Histogram) -> dict[int, float]:
+    """The share of frames in each bin, by the bin's number: bin k is from 10^(k/24) to 10^((k+1)/24) µs.
 
-    Neighbouring intervals become one, and keep their maximum, where there are more than LONGEST.
+    A bucket of the histogram that two bins have a part in is divided between them by length.
+    """
+    count = histogram.count
+    shares: dict[int, float] = {}
+    for bucket, number in histogram.counts:
+        low, high = bounds(bucket)
+        ends = [_bin_of(max(ns / 1e3, LEAST_US)) for ns in (low, high + 1)]
+        first, last = math.floor(ends[0]), max(math.ceil(ends[1]) - 1, math.floor(ends[0]))
+        for each in range(first, last + 1):
+            part = min(ends[1], each + 1) - max(ends[0], each)
+            whole = ends[1] - ends[0]
+            shares[each] = shares.get(each, 0.0) + number / count * (part / whole if whole else 1.0)
+    return shares
+
+
+def _bin_of(us: float) -> float:
+    return PER_DECADE * math.log10(us)
+
+
+def over_time(direction: Direction) -> dict[str, list[Any]]:
+    """Starts of intervals (x) in seconds, and the smallest, mean and largest latency in each in µs; None where nothing
+    was received.
+
+    Neighbouring intervals become one where there are more than LONGEST; its mean is that of all its frames.
     """
     width = max(1, math.ceil(len(direction.intervals) / LONGEST))
-    groups = [direction.intervals[start : start + width] for start in range(0, len(direction.intervals), width)]
-    starts = [group[0].start_s for group in groups]
-    maxima = [
-        max((max(interval.max_us, LEAST_US) for interval in group if interval.max_us is not None), default=None)
-        for group in groups
-    ]
-    return starts, maxima
+    found: dict[str, list[Any]] = {"x": [], "min": [], "avg": [], "max": []}
+    for start in range(0, len(direction.intervals), width):
+        group = direction.intervals[start : start + width]
+        heard = [each for each in group if each.received]
+        received = sum(each.received for each in heard)
+        found["x"].append(group[0].start_s)
+        found["min"].append(_us(min((each.min_us or 0.0 for each in heard), default=None)))
+        mean = sum((each.avg_us or 0.0) * each.received for each in heard) / received if heard else None
+        found["avg"].append(_us(mean))
+        found["max"].append(_us(max((each.max_us or 0.0 for each in heard), default=None)))
+    return found
 
 
-def charts(run: Run, histograms: Mapping[str, Histogram]) -> list[dict[str, Any]]:
-    """One entry for each profile of `run`: its title, the percentile chart's and the time chart's series.
+def _us(value: Point) -> Point:
+    return None if value is None else max(value, LEAST_US)
 
-    `histograms` holds the distribution of each trial's headline by the trial's name; a trial without is left out of the
-    percentile chart. Each series has the number of functions, by which it is coloured.
+
+def charts(runs: Sequence[Marked]) -> list[dict[str, Any]]:
+    """One entry for each profile of `runs`: its title, and the series of its three charts.
+
+    A trial whose distribution is missing is left out of the first two. Each series has a label, and the numbers of its
+    colour and of its dashes.
     """
-    profiles: dict[str, list[Trial]] = {}
-    for trial in in_order(run):
-        profiles.setdefault(trial.profile, []).append(trial)
-    made = []
-    for profile, trials in profiles.items():
-        known = [trial for trial in trials if trial.name in histograms]
-        axis = grid(max((histograms[trial.name].count for trial in known), default=1))
-        chains = [trial.functions for trial in trials]
-        labels = {
-            trial.name: f"{chain_name(trial.functions)}, {trial.worse.name}"
-            + (f", {trial.name}" if chains.count(trial.functions) > 1 else "")
-            for trial in trials
-        }
-        made.append(
-            {
-                "title": profile_name(profile),
-                "axis": [_short(x) for x in axis],
-                "percentiles": [
-                    {
-                        "label": labels[trial.name],
-                        "functions": trial.functions,
-                        "y": [_short(y) for y in by_percentile(histograms[trial.name], axis)],
-                    }
-                    for trial in known
-                ],
-                "maxima": [
-                    {
-                        "label": labels[trial.name],
-                        "functions": trial.functions,
-                        "x": starts,
-                        "y": [_short(y) for y in maxima],
-                    }
-                    for trial in trials
-                    for starts, maxima in [over_time(trial.worse)]
-                    if starts
-                ],
-            }
-        )
-    return made
+    return [_profile(profile, found) for profile, found in by_profile(runs)]
 
 
-def _short(number: float | None) -> float | None:
+def _profile(profile: str, found: Sequence[MarkedTrial]) -> dict[str, Any]:
+    known = [(one, one.of.stored.histograms[one.trial.name]) for one in found if _has(one)]
+    axis = grid(max((histogram.count for _, histogram in known), default=1))
+    shares = [frequencies(histogram) for _, histogram in known]
+    bins = sorted(set().union(*shares))
+    numbers = list(range(bins[0] - 1, bins[-1] + 2)) if bins else []
+    return {
+        "title": profile_name(profile),
+        "axis": [_short(x) for x in axis],
+        "percentiles": [
+            {**_series(one, found), "y": [_short(y) for y in by_percentile(histogram, axis)]}
+            for one, histogram in known
+        ],
+        "bins": [_short(10 ** (number / PER_DECADE)) for number in numbers],
+        "frequencies": [
+            {**_series(one, found), "y": [_short(share.get(number, 0.0)) for number in numbers]}
+            for (one, _), share in zip(known, shares, strict=True)
+        ],
+        "times": [
+            {**_series(one, found), **{name: [_short(y) for y in line] for name, line in lines.items()}}
+            for one in found
+            if (lines := over_time(one.trial.worse))["x"]
+        ],
+    }
+
+
+def _has(one: MarkedTrial) -> bool:
+    return one.trial.name in one.of.stored.histograms
+
+
+def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
+    trial = one.trial
+    alike = [other for other in found if other.of is one.of and other.trial.functions == trial.functions]
+    label = f"{chain_name(trial.functions)}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 else "")
+    # One run: colours by chain, and the floor dashed. Several: colours by run, dashes by chain.
+    return {
+        "label": one.of.label(label),
+        "colour": one.of.colour(trial.functions),
+        "dash": (1, 0, 2, 3)[trial.functions % 4] if one.of.number else int(trial.functions == 0),
+    }
+
+
+def _short(number: Point) -> Point:
     return None if number is None else float(f"{number:.6g}")

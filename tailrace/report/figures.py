@@ -136,6 +136,11 @@ def in_order(run: Run) -> list[Trial]:
     return sorted(run.trials, key=place)
 
 
+def faultless(run: Run) -> bool:
+    """Whether no frame of the run was lost, duplicated or out of sequence."""
+    return not any(trial.total(name) for trial in run.trials for name in FAULTS)
+
+
 def verdict(run: Run) -> str:
     """One sentence on loss, duplication and order over the whole run."""
     if not run.trials:

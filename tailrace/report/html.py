@@ -1,6 +1,6 @@
-"""report.html: one file that needs no network, holds no untrusted markup and prints.
+"""report.html: one file that needs no network, holds no untrusted markup and prints; of one run or of several.
 
-Whatever the run folder holds is untrusted. The template escapes it, data for the charts is JSON with <, > and &
+Whatever a run folder holds is untrusted. The template escapes it, data for the charts is JSON with <, > and &
 escaped, and a content security policy lets only the page's own two scripts run, by their hashes.
 """
 
@@ -9,52 +9,44 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tailrace.report import curves, figures, findings, hops
-from tailrace.results.histogram import Histogram
-from tailrace.results.model import ResultError, Run
-from tailrace.results.run import load_histogram, load_run, write_atomically
+from tailrace.report import bars, curves, figures, findings, hops
+from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
+from tailrace.results.diff import differing, differing_hosts, facts
+from tailrace.results.run import write_atomically
+from tailrace.results.stored import StoredRun, read_run
+
+__all__ = ["MOST_RUNS", "REPORT", "render", "write_comparison", "write_report"]
 
 REPORT = "report.html"
 _HERE = Path(__file__).parent
 
 
-def write_report(folder: Path) -> Path:
-    """Make report.html in the run `folder` from what lies there, and return its path.
+def write_report(folder: Path, path: Path | None = None) -> Path:
+    """Make the report of the run in `folder` from what lies there, at `path` or as its report.html; returns where.
 
-    A histogram that is missing or damaged costs its curve, and the report says so. Raises ResultError if there is no
+    A histogram that is missing or damaged costs its curve, and the report says so. Raises Unreadable if there is no
     results.json that can be read, OSError if the report cannot be written.
     """
-    run = load_run(folder)
-    histograms: dict[str, Histogram] = {}
-    missing: list[str] = []
-    for trial in run.trials:
-        way = trial.worse
-        if way.histogram is None or way.latency_us is None:
-            continue
-        try:
-            histograms[trial.name] = load_histogram(folder, way.histogram, way.latency_us)
-        except ResultError as error:
-            missing.append(f"No curve for {figures.trial_name(trial)}: {error}")
-    spec = folder / "spec.yaml"
-    try:
-        text = spec.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        text = ""
-        missing.append(f"No spec: {error}")
-    path = folder / REPORT
-    write_atomically(path, render(run, histograms, spec=text, remarks=missing))
+    stored = read_run(folder)
+    path = path or stored.folder / REPORT
+    write_atomically(path, render([stored]))
     return path
 
 
-def render(run: Run, histograms: Mapping[str, Histogram], *, spec: str, remarks: list[str] | None = None) -> str:
-    """The report of `run` as HTML. `histograms` is by trial, of its headline; `remarks` are further warnings."""
+def write_comparison(folders: Sequence[Path], path: Path) -> Path:
+    """Make one report of the runs in `folders` side by side at `path`, and return it. Raises as write_report does."""
+    write_atomically(path, render([read_run(folder) for folder in folders]))
+    return path
+
+
+def render(stored: Sequence[StoredRun]) -> str:
+    """The report of 1 to MOST_RUNS runs as HTML."""
     environment = Environment(
         loader=PackageLoader("tailrace.report"),
         autoescape=True,
@@ -64,30 +56,36 @@ def render(run: Run, histograms: Mapping[str, Histogram], *, spec: str, remarks:
     )
     uplot = (_HERE / "vendor/uPlot.iife.min.js").read_text(encoding="utf-8")
     own = (_HERE / "templates/report.js").read_text(encoding="utf-8")
+    marked = mark(stored)
+    runs = [each.run for each in stored]
     columns = [*figures.NAMING, *figures.TRAFFIC, *figures.LATENCY]
-    groups: list[tuple[str, int]] = []
-    for column in columns:
-        if groups and groups[-1][0] == column.group:
-            groups[-1] = (column.group, groups[-1][1] + 1)
-        else:
-            groups.append((column.group, 1))
     return environment.get_template("report.html.j2").render(
-        run=run,
-        trials=figures.in_order(run),
+        runs=marked,
+        several=len(marked) > 1,
+        trials=trials(marked),
         columns=columns,
-        groups=groups,
+        groups=_groups(columns),
         reading=figures.READING,
-        warnings=[*figures.warnings(run), *(figures.plain(text) for text in remarks or [])],
-        sections=list(findings.sections(run)),
-        hops=list(hops.tables(run)),
+        warnings=[each.label(text) for each in marked for text in _warnings(each)],
+        sections=[(each, section) for each in marked for section in findings.sections(each.stored.run)],
+        throughput=bars.throughput(marked),
+        maps=list(bars.heat_maps(marked)),
+        budgets=bars.budgets(marked),
+        hops=[(each, table) for each in marked for table in hops.tables(each.stored.run)],
         hop_titles=hops.TITLES,
-        verdict=figures.verdict(run),
-        faultless=not any(trial.total(name) for trial in run.trials for name in figures.FAULTS),
         figures=figures,
-        host=list(facts(run.host)),
-        command=figures.plain(shlex.join(run.command)),
-        spec=spec,
-        data=curves.charts(run, histograms),
+        differing=[
+            (title, rows)
+            for title, rows in (
+                ("host", differing_hosts(runs)),
+                ("version", differing([run.versions for run in runs])),
+            )
+            if rows
+        ],
+        hosts=_hosts(marked),
+        specs=_specs(marked),
+        join=shlex.join,
+        data=curves.charts(marked),
         style=_source("templates/report.css"),
         uplot_style=_source("vendor/uPlot.min.css"),
         scripts=[Markup(uplot), Markup(own)],
@@ -95,23 +93,43 @@ def render(run: Run, histograms: Mapping[str, Histogram], *, spec: str, remarks:
     )
 
 
-def facts(value: Any, name: str = "") -> list[tuple[str, str]]:
-    """The leaves of a tree of host facts as pairs of name and text: {"cpu": {"cores": 2}} is ("cpu: cores", "2")."""
-    if isinstance(value, Mapping):
-        return [pair for key, part in value.items() for pair in facts(part, f"{name}: {key}" if name else str(key))]
-    if isinstance(value, list | tuple):
-        if any(isinstance(part, Mapping | list | tuple) for part in value):
-            return [pair for number, part in enumerate(value) for pair in facts(part, f"{name} {number}")]
-        return [(name, ", ".join(_leaf(part) for part in value) or "none")]
-    return [(name, _leaf(value))]
+def _groups(columns: Sequence[figures.Column]) -> list[tuple[str, int]]:
+    """The headings above neighbouring columns, and how many each spans."""
+    groups: list[tuple[str, int]] = []
+    for column in columns:
+        if groups and groups[-1][0] == column.group:
+            groups[-1] = (column.group, groups[-1][1] + 1)
+        else:
+            groups.append((column.group, 1))
+    return groups
 
 
-def _leaf(value: object) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+def _warnings(marked: Marked) -> list[str]:
+    run = marked.stored.run
+    names = {trial.name: figures.trial_name(trial) for trial in run.trials}
+    missing = [
+        f"No curve for {names[name]}: {why}" if name in names else f"No {name}: {why}"
+        for name, why in marked.stored.missing
+    ]
+    return [*figures.warnings(run), *map(figures.plain, missing)]
+
+
+def _hosts(runs: Sequence[Marked]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The facts of each host and its versions under the runs that were measured there."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for each in runs:
+        run = each.stored.run
+        told = [*facts(run.host), *((f"version: {name}", text) for name, text in run.versions.items())]
+        found.setdefault(tuple(told), []).append(each.letter)
+    return [(", ".join(letters), list(told)) for told, letters in found.items()]
+
+
+def _specs(runs: Sequence[Marked]) -> list[tuple[str, str]]:
+    """Each spec's text once, under the runs that had it."""
+    found: dict[str, list[str]] = {}
+    for each in runs:
+        found.setdefault(each.stored.spec, []).append(each.letter)
+    return [(", ".join(letters), text) for text, letters in found.items() if text]
 
 
 def _source(name: str) -> Markup:

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.report.figures import (
-    FAULTS,
     LATENCY,
     NAMING,
     READING,
     TRAFFIC,
     Column,
+    faultless,
     in_order,
     plain,
     verdict,
@@ -48,7 +48,7 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_hops(hops, console)
     for text in told:
         console.print(Text(text, style="yellow"))
-    clean = run.valid and not any(trial.total(field) for trial in run.trials for field in FAULTS)
+    clean = run.valid and faultless(run)
     console.print(Text(verdict(run), style="green" if clean else "red"))
 
 

@@ -5,46 +5,28 @@ from __future__ import annotations
 import html
 import json
 import math
+import os
 import re
-import shutil
-import subprocess
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
+from browser import CHROMIUM, Browser, browser
 from rich.console import Console
+from run_folders import add, run_folder
 from tester_results import both_ways, latency, result, samples_of, stream
 
 from tailrace.report import curves, figures
-from tailrace.report.html import facts, write_report
+from tailrace.report.html import write_comparison, write_report
 from tailrace.report.table import print_run
 from tailrace.results import ResultError, Run, RunFolder
+from tailrace.results.diff import facts
 from tailrace.results.histogram import Histogram, from_tester
-from tailrace.results.model import Interval
+from tailrace.results.hops import Joined
+from tailrace.results.model import HopPart, Hops, Interval, SlowFrame
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\x1b[31m\u202e&amp;'\""
-
-
-def run_folder(runs: Path, *, profiles: tuple[str, ...] = ("64", "imix"), chains: int = 3, **changes: Any) -> RunFolder:
-    arguments: dict[str, Any] = {
-        "spec": "fabric: tailrace\n",
-        "host": {"cpu": {"model": "Some CPU", "cores": 2}, "flags": ["constant_tsc"], "isolated": None},
-        "command": ["tailrace", "demo", "--runs", "my runs"],
-        "versions": {"tailrace": "0.1.0"},
-        "fabric": "tailrace",
-    }
-    with RunFolder.create(runs, "demo", **{**arguments, **changes}) as folder:
-        for profile in profiles:
-            for functions in range(chains):
-                document = both_ways(3_000, seed=functions, base_ns=3_000 * (1 + functions))
-                add(folder, document, profile, functions)
-    return folder
-
-
-def add(folder: RunFolder, document: dict[str, Any], profile: str = "64", functions: int = 0, **changes: Any) -> None:
-    arguments = {"name": f"{profile}-{functions}", "offered_pps": 1.5e6, **changes}
-    folder.add_trial(document, profile=profile, functions=functions, **arguments)
 
 
 def printed(run: Run, width: int) -> str:
@@ -206,10 +188,27 @@ def test_thinning_keeps_every_maximum_and_every_gap(tmp_path: Path) -> None:
     number = 3 * curves.LONGEST
     long = [interval(index, None if 30 <= index < 36 else 5) for index in range(number)]
     long[4_001] = interval(4_001, 777)
-    starts, maxima = curves.over_time(way.model_copy(update={"intervals": tuple(long)}))
-    assert len(starts) == curves.LONGEST
-    assert maxima[4_001 // 3] == 777
-    assert [index for index, value in enumerate(maxima) if value is None] == [10, 11]
+    found = curves.over_time(way.model_copy(update={"intervals": tuple(long)}))
+    assert len(found["x"]) == curves.LONGEST
+    assert found["max"][4_001 // 3] == 777
+    assert found["min"][4_001 // 3] == 5
+    assert found["avg"][4_001 // 3] == pytest.approx((777 + 5 + 5) / 3, rel=1e-5)
+    for name in ("min", "avg", "max"):
+        assert [index for index, value in enumerate(found[name]) if value is None] == [10, 11]
+
+
+def test_the_frequency_curve_holds_every_frame_once_and_in_its_place() -> None:
+    samples = samples_of(10_000, 5)
+    shares = curves.frequencies(from_tester(latency(samples)))
+    assert sum(shares.values()) == pytest.approx(1)
+    for number, share in shares.items():
+        low, high = (1e3 * 10 ** ((number + more) / curves.PER_DECADE) for more in (0, 1))
+        # A bucket at an edge is divided between its two bins: at most 1 % beyond on either side.
+        inside = sum(low * 1.01 <= value < high * 0.99 for value in samples) / 10_000
+        around = sum(low * 0.99 <= value < high * 1.01 for value in samples) / 10_000
+        assert inside - 1e-9 <= share <= around + 1e-9
+    assert curves.frequencies(Histogram()) == {}
+    assert sum(curves.frequencies(from_tester(latency([0, 0, 1]))).values()) == pytest.approx(1)
 
 
 # The page
@@ -259,7 +258,7 @@ def test_the_page_holds_the_figures_of_the_run(tmp_path: Path) -> None:
     assert worst.latency_us is not None
     drawn = [value for value in data[0]["percentiles"][2]["y"] if value is not None]
     assert drawn[-1] == pytest.approx(worst.latency_us.max, rel=1e-5)
-    assert max(data[0]["maxima"][2]["y"]) == pytest.approx(worst.latency_us.max, rel=1e-5)
+    assert max(data[0]["times"][2]["max"]) == pytest.approx(worst.latency_us.max, rel=1e-5)
 
 
 def hostile_folder(runs: Path) -> RunFolder:
@@ -309,7 +308,7 @@ def test_a_lost_histogram_costs_its_curve_and_is_said(tmp_path: Path) -> None:
     assert "No spec" in text
     data = json.loads(re.findall(r'id="data">(.*?)</script>', text, re.S)[0])
     assert len(data[0]["percentiles"]) == 1
-    assert len(data[0]["maxima"]) == 2
+    assert len(data[0]["times"]) == 2
 
 
 def test_a_run_that_measured_nothing_still_has_a_report(tmp_path: Path) -> None:
@@ -338,40 +337,98 @@ def test_facts_are_flattened() -> None:
 
 # A real browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed (apt-get install chromium)")
+    with browser(tmp_path_factory.mktemp("profile")) as made:
+        yield made
 
 
-def browse(page: Path, profile: Path, width: int) -> tuple[str, list[str]]:
-    """The document after its scripts ran, and what the console said."""
-    assert CHROMIUM is not None
-    done = subprocess.run(
-        [
-            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={profile}", "--enable-logging=stderr", f"--window-size={width},2000", "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+def traced_folder(runs: Path) -> RunFolder:
+    """A run whose latency was taken apart by hop, in both directions."""
+    folder = run_folder(runs, profiles=(), chains=0)
+    with RunFolder(folder.path, folder.run.model_copy(update={"finished": None})) as folder:
+        add(folder, {**both_ways(500), "hops": {name: joined() for name in ("a-to-b", "b-to-a")}}, functions=2)
+    return folder
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
-@pytest.mark.parametrize("kind", ["ordinary", "hostile", "empty"])
-def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, kind: str) -> None:
-    if kind == "hostile":
-        folder, charts = hostile_folder(tmp_path), 6
-    elif kind == "empty":
-        # No frame came back at all: a time axis without a point, and no distribution.
-        with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
-            add(folder, result(stream([], lost=5)))
-        charts = 1
-    else:
-        folder, charts = run_folder(tmp_path), 4
-    document, console = browse(write_report(folder.path), tmp_path / "profile", 1280)
-    assert console == []
-    assert f'data-charts="{charts}"' in document
-    assert document.count("<canvas") == charts
-    title = re.search(r"<title>(.*?)</title>", document, re.S)
-    assert title is not None
-    assert "owned" not in title[1]
+def joined() -> Joined:
+    histograms = tuple(from_tester(latency([ns] * 100)) for ns in (900, 300, 5_000, 310, 14_000, 290, 1_200))
+    ways = ("ring", "switch", "function", "switch", "function", "switch", "ring")
+    names = (
+        "a to the switch",
+        "a to first.0",
+        "first",
+        "first.1 to second.0",
+        "second",
+        "second.1 to b",
+        "the switch to b",
+    )
+    total = sum(histogram.sum_ns for histogram in histograms)
+    parts = [
+        HopPart(kind=kind, name=name, share=each.sum_ns / total, latency_us=found, histogram=None)
+        for kind, name, each in zip(ways, names, histograms, strict=True)
+        if (found := each.latency())
+    ]
+    slow = SlowFrame(sequence=7, latency_us=22, parts=names, parts_us=(0.9, 0.3, 5, 0.31, 14, 0.29, 1.2))
+    hops = Hops(
+        frames=100, left_out=0, average_us=total / 100e3, parts=tuple(parts), slowest=(slow,), slowest_untraced=0
+    )
+    return Joined(hops, histograms)
+
+
+def several(runs: Path) -> Path:
+    folders = [
+        run_folder(runs, profiles=("64", "imix"), no_loss=6e6),
+        run_folder(runs, profiles=("64", "1518"), fabric="ovs-dpdk", no_loss=2e6),
+        hostile_folder(runs),
+        traced_folder(runs),
+    ]
+    return write_comparison([folder.path for folder in folders], runs / "several.html")
+
+
+def nothing_received(runs: Path) -> Path:
+    """A time axis without a point, and no distribution."""
+    with RunFolder.create(runs, "x", spec="", host={}, command=[], versions={}) as folder:
+        add(folder, result(stream([], lost=5)))
+    return write_report(folder.path)
+
+
+def soaked(runs: Path) -> Path:
+    """A trial of 40 hours with a value every 10 s."""
+    with RunFolder.create(runs, "soak", spec="", host={}, command=[], versions={}) as folder:
+        add(folder, result(stream(samples_of(14_400 * 2, 1), intervals=14_400, seconds=144_000.0), seconds=144_000.0))
+    return write_report(folder.path)
+
+
+PAGES: dict[str, tuple[Callable[[Path], Path], int]] = {
+    "ordinary": (lambda runs: write_report(run_folder(runs, no_loss=3e6).path), 6),
+    "hostile": (lambda runs: write_report(hostile_folder(runs).path), 9),
+    "nothing-received": (nothing_received, 1),
+    "nothing-measured": (lambda runs: write_report(run_folder(runs, profiles=()).path), 0),
+    "traced": (lambda runs: write_report(traced_folder(runs).path), 3),
+    "several": (several, 12),
+    "soak": (soaked, 3),
+}
+
+
+@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, chromium: Browser, kind: str, width: int) -> None:
+    make, charts = PAGES[kind]
+    page = make(tmp_path)
+    chromium.complaints.clear()
+    chromium.open(page, width, dark=width == 400)
+    assert chromium.evaluate("document.documentElement.dataset.charts") == str(charts)
+    assert chromium.evaluate("document.querySelectorAll('canvas').length") == charts
+    assert "owned" not in chromium.evaluate("document.title").partition(",")[0]
+    # Nothing sticks out sideways: what is wide scrolls by itself.
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.stat().st_size < 5_000_000
+    if folder := os.environ.get("TAILRACE_PICTURES"):  # to be looked at
+        chromium.picture(Path(folder) / f"{kind}-{width}.png")
+    if width == 1280:
+        chromium.print(Path(os.environ.get("TAILRACE_PICTURES", tmp_path)) / f"{kind}.pdf")
+    assert chromium.complaints == []

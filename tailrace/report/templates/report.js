@@ -55,15 +55,17 @@
       values: (u, splits) => splits.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 3 })),
     });
 
-  const lines = (series, points) =>
-    series.map((one) => ({
-      label: one.label,
-      stroke: () => colour("--s" + (one.functions % 8)),
-      dash: one.functions === 0 ? [6, 4] : undefined,
-      width: one.functions === 0 ? 1.5 : 2,
-      points: { show: points, size: 4 },
-      value: (u, value) => micro(value),
-    }));
+  const DASHES = [undefined, [6, 4], [2, 3], [10, 3, 2, 3]];
+
+  const line = (one, more) => ({
+    label: one.label,
+    stroke: () => colour("--s" + one.colour),
+    dash: DASHES[one.dash],
+    width: one.dash === 1 ? 1.5 : 2,
+    points: { show: false },
+    value: (u, value) => micro(value),
+    ...more,
+  });
 
   const box = (place, title) => {
     const made = document.createElement("div");
@@ -100,31 +102,92 @@
           axis({ size: 30, splits: (u, index, low, high) => wanted(u, low, high), values: (u, splits) => splits.map(percent) }),
           latencyAxis(),
         ],
-        series: [{ label: "percentile", value: (u, value) => (value == null ? "–" : percent(value)) }, ...lines(profile.percentiles, false)],
+        series: [{ label: "percentile", value: (u, value) => (value == null ? "–" : percent(value)) }, ...profile.percentiles.map((one) => line(one))],
       },
       [profile.axis, ...profile.percentiles.map((one) => one.y)],
     );
   };
 
+  // A share of 0 has no place on a logarithmic axis: it is drawn below the chart's edge.
+  const NONE = 1e-15;
+
+  const share = (value) => {
+    if (value == null || value <= NONE) return "–";
+    const percent = 100 * value;
+    return (percent < 0.001 ? percent.toExponential(1) : +percent.toPrecision(3)) + " %";
+  };
+
+  const frequencyChart = (place, profile) => {
+    const least = Math.min(...profile.frequencies.flatMap((one) => one.y.filter((y) => y > 0)));
+    draw(
+      place,
+      {
+        scales: {
+          x: { time: false, distr: 3, range: (u, low, high) => (low == null ? [1, 10] : [low, high]) },
+          y: { distr: 3, range: () => [10 ** Math.floor(Math.log10(least)), 1] },
+        },
+        axes: [
+          axis({ size: 30, splits: latencies, values: (u, splits) => splits.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 3 })) }),
+          axis({ size: 66, splits: (u, index, low, high) => powers(low, high, [1]).filter((value, at, all) => all.length < 7 || at % 2 === 0), values: (u, splits) => splits.map(share) }),
+        ],
+        series: [
+          { label: "from", value: (u, value) => micro(value) },
+          ...profile.frequencies.map((one) => line(one, { value: (u, value) => share(value), paths: uPlot.paths.stepped({ align: 1 }) })),
+        ],
+      },
+      [profile.bins, ...profile.frequencies.map((one) => one.y.map((y) => y || NONE))],
+    );
+  };
+
+  // Three lines for each trial. The legend has one entry, which shows all three and turns them on and off together.
+  const COMPANIONS = [["avg", { width: 1 }], ["min", { width: 1, dash: [1, 3] }]];
+
+  const SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30];
+  const INCREMENTS = [...SECONDS, ...[1, 2, 5, 10, 15, 30].map((n) => n * 60), ...[1, 2, 4, 6, 12, 24, 48, 96].map((n) => n * 3600)];
+
+  const clock = (seconds, step) =>
+    step >= 3600 ? seconds / 3600 + " h" : step >= 60 ? seconds / 60 + " min" : +seconds.toFixed(6) + " s";
+
   const timeChart = (place, profile) => {
     // join() keeps a null (nothing received: a gap) apart from a time that another trial has and this one has not.
-    const data = uPlot.join(profile.maxima.map((one) => [one.x, one.y]));
+    const data = uPlot.join(profile.times.flatMap((one) => ["max", "avg", "min"].map((name) => [one.x, one[name]])));
+    const points = { show: data[0].length <= 120, size: 4 };
+    const all = (u, at, index) => {
+      if (index == null) return "–";
+      const [most, mean, least] = [0, 1, 2].map((more) => micro(data[at + more][index]).replace(" µs", ""));
+      return `${least} / ${mean} / ${most} µs`;
+    };
+    const each = 1 + COMPANIONS.length;
     draw(
       place,
       {
         scales: { x: { time: false }, y: { distr: 3, range: latencyRange } },
-        axes: [axis({ size: 30, values: (u, splits) => splits.map((value) => +value.toFixed(6) + " s") }), latencyAxis()],
+        axes: [
+          axis({ size: 30, incrs: INCREMENTS, values: (u, splits, at, space, step) => splits.map((value) => clock(value, step)) }),
+          latencyAxis(),
+        ],
         series: [
           { label: "time", value: (u, value) => (value == null ? "–" : +value.toFixed(3) + " s") },
-          ...lines(profile.maxima, data[0].length <= 120),
+          ...profile.times.flatMap((one) => [
+            line(one, { points, value: (u, value, at, index) => all(u, at, index) }),
+            ...COMPANIONS.map(([name, more]) => line(one, { label: `${one.label}, ${name}`, class: "u-companion", ...more })),
+          ]),
         ],
+        hooks: {
+          setSeries: [
+            (u, at, options) => {
+              if (at == null || options.show == null || (at - 1) % each !== 0) return;
+              for (let more = 1; more < each; more++) u.setSeries(at + more, { show: options.show });
+            },
+          ],
+        },
       },
       data,
     );
   };
 
   const render = () => {
-    for (const [id, make] of [["percentiles", percentileChart], ["maxima", timeChart]]) {
+    for (const [id, make] of [["percentiles", percentileChart], ["frequencies", frequencyChart], ["times", timeChart]]) {
       const place = document.getElementById(id);
       if (!place) continue;
       place.replaceChildren();

@@ -1,0 +1,179 @@
+"""Charts that need no script: bars of throughput, heat maps, and the budget of a way as a stack.
+
+Everything here is lengths in percent and the number of a colour (0 to 7) for the style sheet, and text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tailrace.report import figures
+from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
+from tailrace.results.model import HopPart, Trial
+from tailrace.results.trial import LAYER_1_OVERHEAD
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar."""
+
+    percent: float
+    colour: int
+    title: str = ""
+    text: str = ""
+    """What stands in it, where there is room."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar with its name before and its value behind."""
+
+    label: str
+    value: str
+    segments: tuple[Segment, ...]
+    first: bool = False
+    """Begins a group."""
+
+
+@dataclass(frozen=True)
+class BarChart:
+    title: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A field of a heat map: `heat` from 0 to 100."""
+
+    text: str
+    heat: float
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
+
+
+def throughput(runs: Sequence[Marked]) -> list[BarChart]:
+    """The rates without loss by frame size and length of chain: in Mpps, and in Gbps at layer 1; none if none was
+    looked for."""
+    measured = [(profile, [one for one in found if one.trial.no_loss_pps]) for profile, found in by_profile(runs)]
+    charts = []
+    for title, of in (("Mpps", _mpps), ("Gbps at layer 1", _gbps)):
+        most = max((of(one.trial) for _, found in measured for one in found), default=0.0)
+        if not most:
+            continue
+        bars = [
+            Bar(
+                one.of.label(figures.trial_name(one.trial)),
+                figures.mega(of(one.trial)),
+                (Segment(100 * of(one.trial) / most, one.of.colour(one.trial.functions)),),
+                first=number == 0,
+            )
+            for _, found in measured
+            for number, one in enumerate(sorted(found, key=lambda one: one.trial.functions))
+        ]
+        charts.append(BarChart(title, tuple(bars)))
+    return charts
+
+
+def _mpps(trial: Trial) -> float:
+    return (trial.no_loss_pps or 0.0) / 1e6
+
+
+def _gbps(trial: Trial) -> float:
+    mean = trial.worse.mean_frame
+    return (trial.no_loss_pps or 0.0) * (mean + LAYER_1_OVERHEAD) * 8 / 1e9 if mean else 0.0
+
+
+def budgets(runs: Sequence[Marked]) -> BarChart | None:
+    """The mean latency of each direction whose hops were traced, as a stack of the parts of its way; all to one scale.
+
+    The parts of a stack add up to its length. None if no hops were traced.
+    """
+    found = [(one, way, way.hops) for one in trials(runs) for way in one.trial.directions if way.hops is not None]
+    most = max((hops.average_us for _, _, hops in found), default=0.0)
+    if not most:
+        return None
+    bars = []
+    for one, way, hops in found:
+        functions = [part.name for part in hops.parts if part.kind == "function"]
+        segments = tuple(
+            Segment(
+                100 * hops.average_us * part.share / most,
+                _colour(part, functions),
+                f"{figures.plain(part.name)}: {figures.microseconds(part.latency_us.average)} µs, {part.share:.1%}",
+                figures.plain(part.name) if part.kind == "function" else "",
+            )
+            for part in hops.parts
+        )
+        label = one.of.label(f"{figures.trial_name(one.trial)}, {figures.plain(way.name)}")
+        bars.append(Bar(label, f"{figures.microseconds(hops.average_us)} µs", segments))
+    return BarChart("Mean latency by element, µs", tuple(bars))
+
+
+def _colour(part: HopPart, functions: Sequence[str]) -> int:
+    """Grey for waiting in a ring, one colour for the switch, others for the functions."""
+    if part.kind == "ring":
+        return 0
+    return 2 if part.kind == "switch" else (1, 3, 4, 5, 6, 7)[functions.index(part.name) % 6]
+
+
+def heat_maps(runs: Sequence[Marked]) -> Iterator[HeatMap]:
+    """Rate without loss, median and 99th percentile of every length of chain (and run) by profile.
+
+    Only what has at least two rows and two columns is worth a map.
+    """
+    for title, of, show in (
+        ("Rate without loss, Mpps", lambda trial: _mpps(trial) or None, figures.mega),
+        ("Latency p50, µs", _latency("p50"), figures.microseconds),
+        ("Latency p99, µs", _latency("p99"), figures.microseconds),
+    ):
+        made = _heat_map(runs, title, of, show)
+        if len(made.rows) > 1 and len(made.columns) > 1:
+            yield made
+
+
+def _latency(field: str) -> Callable[[Trial], float | None]:
+    return lambda trial: getattr(trial.worse.latency_us, field) if trial.worse.latency_us else None
+
+
+def _heat_map(
+    runs: Sequence[Marked], title: str, of: Callable[[Trial], float | None], show: Callable[[float], str]
+) -> HeatMap:
+    values: dict[tuple[int, int, str], float] = {}
+    labels: dict[tuple[int, int], MarkedTrial] = {}
+    columns: dict[str, None] = {}
+    for profile, found in by_profile(runs):
+        for one in found:
+            value = of(one.trial)
+            row = (one.trial.functions, one.of.number)
+            # A floor that was measured for one chain at its rate is no row of its own.
+            if value is None or (*row, profile) in values:
+                continue
+            values[(*row, profile)] = value
+            labels[row] = one
+            columns[profile] = None
+    heat = _heat(list(values.values()))
+    rows = tuple(
+        (
+            labels[row].of.label(figures.chain_name(row[0])),
+            tuple(
+                Cell(show(value), heat(value)) if (value := values.get((*row, profile))) is not None else None
+                for profile in columns
+            ),
+        )
+        for row in sorted(labels)
+    )
+    return HeatMap(title, tuple(figures.profile_name(profile) for profile in columns), rows)
+
+
+def _heat(values: Sequence[float]) -> Callable[[float], float]:
+    """From the smallest value (0) to the largest (100) by the logarithm: factors look alike wherever they are."""
+    logs = [math.log(max(value, 1e-9)) for value in values]
+    low, high = min(logs, default=0.0), max(logs, default=0.0)
+    return lambda value: 100 * (math.log(max(value, 1e-9)) - low) / (high - low) if high > low else 0.0

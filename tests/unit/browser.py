@@ -1,0 +1,117 @@
+"""A real browser for pages that we make: Chromium without a window, driven by its DevTools protocol over two pipes.
+
+It has no network to speak of: pages are files. What a page complains of (exceptions, console, refused resources) is
+collected from its first line on.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", "--hide-scrollbars",
+)  # fmt: skip
+
+
+class Browser:
+    """One tab. The protocol is JSON, a NUL after each message (https://chromedevtools.github.io/devtools-protocol/)."""
+
+    def __init__(self, to: Any, out: Any) -> None:
+        self._to, self._out = to, out
+        self._last = 0
+        self._session: str | None = None
+        self.complaints: list[str] = []
+        self._loaded = False
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> Any:
+        """The result of a method; what happens meanwhile is noted."""
+        self._last += 1
+        message = {"id": self._last, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        self._to.write(json.dumps(message).encode() + b"\0")
+        self._to.flush()
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._last:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _read(self) -> dict[str, Any]:
+        data = bytearray()
+        while (byte := self._out.read(1)) != b"\0":
+            assert byte, "the browser has ended"
+            data += byte
+        message: dict[str, Any] = json.loads(data)
+        params = message.get("params", {})
+        match message.get("method"):
+            case "Runtime.exceptionThrown":
+                details = params["exceptionDetails"]
+                self.complaints.append(details.get("exception", {}).get("description", details["text"]))
+            case "Runtime.consoleAPICalled":
+                self.complaints.append(" ".join(str(each.get("value")) for each in params["args"]))
+            case "Log.entryAdded":
+                self.complaints.append(params["entry"]["text"])
+            case "Page.loadEventFired":
+                self._loaded = True
+        return message
+
+    def open(self, page: Path, width: int, *, height: int = 900, dark: bool = False) -> None:
+        """Loads a page in a view of `width` pixels, and returns when its scripts have run."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        self._loaded = False
+        self.call("Page.navigate", url=page.as_uri())
+        while not self._loaded:
+            self._read()
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        return answer["result"].get("value")
+
+    def picture(self, path: Path) -> None:
+        """The whole page as a PNG."""
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def print(self, path: Path) -> None:
+        """The page on paper, as a PDF."""
+        answer = self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=False)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Browser]:
+    """A browser with a profile of its own, ended with the block."""
+    assert CHROMIUM is not None
+    (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
+    # The protocol is spoken on descriptors 3 and 4.
+    process = subprocess.Popen(
+        ["bash", "-c", f'exec "$@" 3<&{their_in} 4>&{their_out}', "chromium", CHROMIUM, *OPTIONS,
+         f"--user-data-dir={profile}", "about:blank"],
+        pass_fds=(their_in, their_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(their_in)
+    os.close(their_out)
+    with open(our_out, "wb") as to, open(our_in, "rb") as out:  # noqa: PTH123
+        try:
+            yield Browser(to, out)
+        finally:
+            process.terminate()
+            process.wait(20)
