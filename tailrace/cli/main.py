@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import bench, commands, counters, host, measure, observe, operate
+from tailrace.cli import bench, commands, counters, host, measure, observe, operate, results
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import error_line, run_command
 
@@ -275,6 +275,9 @@ def trace(
     """
     options = observe.TraceOptions(tuple(match or ()), count, duration, control, as_json)
     raise typer.Exit(run_command(lambda: observe.trace(options)))
+
+
+results.register(app)
 
 
 @app.command()

@@ -1,0 +1,247 @@
+"""`tailrace runs`, `report`, `diff`, `export`, `import`: what was measured is found, shown, compared and carried."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.options import DEFAULT_RUNS
+from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.errors import Mistake
+from tailrace.report.difference import print_difference
+from tailrace.report.figures import plain
+from tailrace.report.html import MOST_RUNS, write_comparison, write_report
+from tailrace.results.archive import MOST_BYTES, SUFFIX, export_run, import_run
+from tailrace.results.diff import diff as differ
+from tailrace.results.index import Entry, find_runs
+from tailrace.results.run import load_run
+from tailrace.results.stored import read_run
+from tailrace.results.table import csv_text
+from tailrace.spec.units import parse_duration, parse_size
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+RunsOption = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="The folder of runs.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name in the folder of runs.")]
+COMPARISON = Path("comparison.html")
+
+
+def runs(
+    spec: Annotated[str | None, typer.Option(metavar="NAME", help="Of this spec (chain, or its file).")] = None,
+    host: Annotated[str | None, typer.Option(metavar="NAME", help="On this host.")] = None,
+    fabric: Annotated[str | None, typer.Option(metavar="NAME", help="On this fabric.")] = None,
+    method: Annotated[str | None, typer.Option(metavar="NAME", help="Measured so: latency, throughput, ….")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Not older: 2026-11-21 (UTC), '2026-11-21 14:00', 12h, 7d.")
+    ] = None,
+    folder: RunsOption = DEFAULT_RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """List the runs in a folder, the newest first: when, what, of which spec, where, and whether they are valid.
+
+    \b
+    tailrace runs
+    tailrace runs --spec examples/chain.yaml --since 7d
+    tailrace runs --host 'lab-*' --fabric tailrace --json | jq -r '.[].folder'
+
+    Names may hold the wildcards * and ?. The index that this is read from (.index.sqlite in the folder) is made from
+    the run folders, and made anew when it is lost.
+    """
+    raise typer.Exit(run_command(lambda: _runs(spec, host, fabric, method, since, folder, as_json=as_json)))
+
+
+def report(
+    run: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names in the folder of runs.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write.")] = None,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print all figures as comma-separated values instead, on standard output.")
+    ] = False,
+    folder: RunsOption = DEFAULT_RUNS,
+) -> None:
+    """Make the HTML report of a run anew, or one of several runs side by side; or print their figures as CSV.
+
+    \b
+    tailrace report runs/2026-11-21-143005-demo
+    tailrace report runs/*-latency-chain -o before-and-after.html
+    tailrace report runs/* --csv > figures.csv
+
+    The page is one file that needs no network, and prints well. Of one run it is report.html in the run folder, of
+    several comparison.html here, unless -o says otherwise.
+    """
+    raise typer.Exit(run_command(lambda: _report(run, output, folder, as_csv=as_csv)))
+
+
+def diff(a: RunArgument, b: RunArgument, folder: RunsOption = DEFAULT_RUNS, as_json: JsonOption = False) -> None:
+    """Show what changed from run A to run B: spec, host, versions, and the figures of trials of the same name.
+
+    \b
+    tailrace diff runs/2026-11-20-101500-latency-chain runs/2026-11-21-143005-latency-chain
+
+    The two were measured at two times: what changed in a floor, which no function had a part in, is not the
+    functions' doing.
+    """
+    raise typer.Exit(run_command(lambda: _diff(a, b, folder, as_json=as_json)))
+
+
+def export(
+    run: RunArgument,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Unless RUN.zip here.")] = None,
+    folder: RunsOption = DEFAULT_RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a whole run into one file, to be carried elsewhere.
+
+    \b
+    tailrace export runs/2026-11-21-143005-demo
+    scp 2026-11-21-143005-demo.zip lab:
+    ssh lab tailrace import 2026-11-21-143005-demo.zip
+    """
+    raise typer.Exit(run_command(lambda: _export(run, output, folder, as_json=as_json)))
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `tailrace export` made.")],
+    folder: RunsOption = DEFAULT_RUNS,
+    most: Annotated[str | None, typer.Option(metavar="SIZE", help="Take no more than this, unpacked: 4GiB.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a run that was exported elsewhere into the folder of runs.
+
+    \b
+    tailrace import 2026-11-21-143005-demo.zip
+    tailrace report runs/2026-11-21-143005-demo
+
+    Nothing in the file is trusted: paths that lead elsewhere, links, what is larger than it says, damaged, or
+    missing are refused, and then nothing is left behind.
+    """
+    raise typer.Exit(run_command(lambda: _import(file, folder, most, as_json=as_json)))
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `tailrace`."""
+    for name, command in (("runs", runs), ("report", report), ("diff", diff), ("export", export), ("import", import_)):
+        app.command(name)(command)
+
+
+def find_folder(run: str, runs: Path) -> Path:
+    """The run folder that is meant by a path, or by a name in the folder `runs`. Raises Mistake if there is none."""
+    given, named = Path(run), runs / run
+    for path in (given, named):
+        if path.exists():
+            return path
+    raise Mistake(f"there is no run {given}, nor {named}; `tailrace runs` lists what there is")
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """A time in UTC from a date, a date and time, or a duration before `now` (12h, 7d). Raises Mistake."""
+    try:
+        if text.endswith("d") and text[:-1].isdecimal():
+            return now - timedelta(days=int(text[:-1]))
+        if text[:4].isdecimal() and text[4:5] == "-":
+            given = datetime.fromisoformat(text)
+            return given if given.tzinfo else given.replace(tzinfo=UTC)
+        return now - timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError):
+        raise Mistake(
+            f"--since {text}: no time; expected a date such as 2026-11-21, or so long ago, such as 12h or 7d"
+        ) from None
+
+
+def _runs(
+    spec: str | None,
+    host: str | None,
+    fabric: str | None,
+    method: str | None,
+    since: str | None,
+    folder: Path,
+    *,
+    as_json: bool,
+) -> int:
+    if spec is not None and Path(spec).suffix in (".yaml", ".yml"):
+        spec = Path(spec).stem
+    begin = parse_since(since, datetime.now(UTC)) if since is not None else None
+    found = find_runs(folder, spec=spec, host=host, fabric=fabric, method=method, since=begin)
+    if as_json:
+        print_json([{**asdict(each), "folder": str(folder / each.folder)} for each in found])
+    elif not found:
+        print_line(f"No such run in {folder}.")
+    else:
+        Console().print(_table(found))
+        for each in found:
+            if each.unreadable is not None:
+                print_line(f"cannot be read: {plain(each.unreadable)}")
+    return 0
+
+
+def _table(found: list[Entry]) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for title in ("run", "method", "spec", "fabric", "host", "trials", ""):
+        table.add_column(title, justify="right" if title == "trials" else "left", overflow="fold")
+    for each in found:
+        if each.unreadable is not None:
+            table.add_row(Text(plain(each.folder)), *([""] * 5), Text("cannot be read", style="red"))
+            continue
+        names = (each.folder, each.method, each.spec, each.fabric, each.host)
+        state = Text("not valid", style="red") if each.reason is not None else Text("")
+        table.add_row(*(Text(plain(name or "-")) for name in names), str(each.trials), state)
+    return table
+
+
+def _report(names: list[str], output: Path | None, folder: Path, *, as_csv: bool) -> int:
+    folders = [find_folder(name, folder) for name in names]
+    if as_csv:
+        text = csv_text(load_run(each) for each in folders)
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            output.write_text(text, encoding="utf-8", newline="")
+        return 0
+    if len(folders) > MOST_RUNS:
+        raise Mistake(f"{len(folders)} runs side by side are too many to read; expected at most {MOST_RUNS}")
+    several = len(folders) > 1
+    written = write_comparison(folders, output or COMPARISON) if several else write_report(folders[0], output)
+    print_line(f"Report: {written}")
+    return 0
+
+
+def _diff(a: str, b: str, folder: Path, *, as_json: bool) -> int:
+    found = differ(*(read_run(find_folder(name, folder), distributions=False) for name in (a, b)))
+    if as_json:
+        print_json(found.as_data())
+    else:
+        print_difference(found, Console(highlight=False))
+    return 0
+
+
+def _export(run: str, output: Path | None, folder: Path, *, as_json: bool) -> int:
+    source = find_folder(run, folder)
+    target = output or Path(load_run(source).id + SUFFIX)
+    exported = export_run(source, target)
+    size = target.stat().st_size
+    if as_json:
+        print_json({"file": str(target), "run": exported.id, "bytes": size})
+    else:
+        state = "" if exported.finished else "; the run has not finished"
+        print_line(f"{target}: {size / 1024:,.0f} KiB{state}")
+    return 0
+
+
+def _import(file: Path, folder: Path, most: str | None, *, as_json: bool) -> int:
+    try:
+        limit = parse_size(most) if most is not None else MOST_BYTES
+    except ValueError as error:
+        raise Mistake(f"--most: {error}") from None
+    imported = import_run(file, folder, most_bytes=limit)
+    if as_json:
+        print_json({"folder": str(imported)})
+    else:
+        print_line(f"Run folder: {imported}")
+    return 0

@@ -1,0 +1,82 @@
+"""The terminal's view of what changed from one run to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.report.figures import MISSING, count, mega, microseconds, plain
+from tailrace.results.diff import Compared, Difference, Differing
+
+SHOWN = {"Mpps": mega, "µs": microseconds}
+
+
+def value_text(value: float | int, unit: str) -> str:
+    """A figure as tables show it."""
+    return SHOWN[unit](value) if unit in SHOWN else count(int(value))
+
+
+def ratio_text(figure: Compared) -> str:
+    """B ÷ A with two decimals; = where nothing changed, and a dash where A is 0."""
+    if figure.a == figure.b:
+        return "="
+    return MISSING if figure.ratio is None else f"{figure.ratio:.2f}"
+
+
+def print_difference(found: Difference, console: Console) -> None:
+    """Print what differs, and that nothing does where it is so."""
+    console.print(Text(f"A: {plain(found.a)}\nB: {plain(found.b)}", style="bold"))
+    for title, rows in (("How it was run", found.setting), ("Host", found.host), ("Versions", found.versions)):
+        if rows:
+            console.print(_pairs(title, rows))
+    if found.spec:
+        console.print(Text("Spec", style="bold"))
+        for line in found.spec:
+            colour = {"+": "green", "-": "red", "@": "dim"}.get(line[:1], "")
+            console.print(Text(plain(line), style=colour), soft_wrap=True)
+        console.print()
+    parts = {"setting": found.setting, "host": found.host, "versions": found.versions, "spec": found.spec}
+    same = [name for name, rows in parts.items() if not rows]
+    if same:
+        console.print(Text(f"The same: {', '.join(same)}."))
+    if found.figures:
+        console.print(_figures(found.figures))
+        reading = "Rates and latency are those of each trial's worse direction; counts are of all."
+        console.print(Text(reading, style="dim"))
+    for letter, names in (("A", found.only_a), ("B", found.only_b)):
+        if names:
+            console.print(Text(f"Only {letter} has: {', '.join(map(plain, names))}."), soft_wrap=True)
+
+
+def _pairs(title: str, rows: Sequence[Differing]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for column in (title, "A", "B"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(text if text is not None else MISSING)) for text in (row.name, *row.values)))
+    return table
+
+
+def _figures(figures: Sequence[Compared]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, column in enumerate(("trial", "figure", "A", "B", "B ÷ A")):
+        table.add_column(column, justify="left" if number < 2 else "right", no_wrap=number > 0)
+    before = ""
+    for number, figure in enumerate(figures):
+        last = number + 1 == len(figures) or figures[number + 1].trial != figure.trial
+        name = plain(figure.trial) if figure.trial != before else ""
+        before = figure.trial
+        unit = "" if figure.unit == "frames" else f", {figure.unit}"
+        table.add_row(
+            Text(name),
+            f"{figure.figure}{unit}",
+            value_text(figure.a, figure.unit),
+            value_text(figure.b, figure.unit),
+            ratio_text(figure),
+            end_section=last,
+        )
+    return table

@@ -1,0 +1,70 @@
+"""All figures of runs as one table of comma-separated values (RFC 4180): a line for each direction of each trial.
+
+Names that come from a spec or a host may be anybody's. A cell of text that a spreadsheet would take for a formula has
+an apostrophe in front.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import Any
+
+from tailrace.results.index import host_name
+from tailrace.results.model import Direction, Run, Trial
+
+_RUN = ("run", "started", "method", "spec", "host", "fabric", "run_valid")
+_TRIAL = (
+    "trial", "profile", "functions", "offered_pps", "no_loss_pps", "rate_fraction", "duration_s", "trial_valid",
+    "reason",
+)  # fmt: skip
+_COUNTS = (
+    "offered", "sent", "unsent", "received", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign",
+    "mean_frame", "mpps", "gbps_l1", "gbps_l2",
+)  # fmt: skip
+_LATENCY = ("min", "average", "p50", "p90", "p99", "p99_9", "p99_99", "max")
+_SHARE = ("average", "p50", "p99", "max")
+COLUMNS = (
+    *_RUN,
+    *_TRIAL,
+    "direction",
+    "worse",
+    *_COUNTS,
+    *(f"latency_{name.replace('p99_', 'p99.')}_us" for name in _LATENCY),
+    *(f"share_{name}_us" for name in _SHARE),
+)
+"""Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share."""
+
+
+def csv_text(runs: Iterable[Run]) -> str:
+    """The table of `runs` with a heading line; empty cells where a run does not say."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for run in runs:
+        for trial in run.trials:
+            writer.writerows(_row(run, trial, way) for way in trial.directions)
+    return text.getvalue()
+
+
+def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
+    share = trial.share_us if way is trial.worse else None
+    cells = [
+        run.id, run.started.isoformat(), run.method, run.spec, host_name(run.host), run.fabric, run.valid,
+        trial.name, trial.profile, trial.functions, trial.offered_pps, trial.no_loss_pps, trial.rate_fraction,
+        trial.duration_s, trial.valid, trial.reason,
+        way.name, way is trial.worse,
+        *(getattr(way, name) for name in _COUNTS),
+        *(getattr(way.latency_us, name) if way.latency_us else None for name in _LATENCY),
+        *(getattr(share, name) if share else None for name in _SHARE),
+    ]  # fmt: skip
+    return [_cell(cell) for cell in cells]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{value}"
+    return value

@@ -1,0 +1,95 @@
+"""`tailrace runs`, `report`, `diff`, `export`, `import` as a user runs them: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from run_folders import run_folder
+
+from tailrace.cli.results import find_folder, parse_since
+from tailrace.errors import Mistake
+
+
+def tailrace(folder: Path, *arguments: str, status: int = 0) -> str:
+    """The command's standard output; of one that fails, its only line on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace.cli.main", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stderr
+    if status == 0:
+        assert done.stderr == ""
+        return done.stdout
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+def test_a_run_is_found_shown_compared_and_carried(tmp_path: Path) -> None:
+    made = run_folder(tmp_path / "runs", profiles=("64",), chains=2)
+    name = made.path.name
+    assert name in tailrace(tmp_path, "runs")
+    (entry,) = json.loads(tailrace(tmp_path, "runs", "--spec", "*", "--json") or "[]") or [None]
+    assert entry is None  # it was made without a spec's name
+    (entry,) = json.loads(tailrace(tmp_path, "runs", "--fabric", "tailrace", "--since", "1h", "--json"))
+    assert entry["folder"] == f"runs/{name}"
+    assert "report.html" in tailrace(tmp_path, "report", f"runs/{name}")
+    table = list(csv.DictReader(tailrace(tmp_path, "report", name, "--csv").splitlines()))
+    assert [row["trial"] for row in table] == ["64-0", "64-0", "64-1", "64-1"]
+    assert "KiB" in tailrace(tmp_path, "export", name)
+    assert "runs/" in tailrace(tmp_path, "import", f"{name}.zip", "--runs", "elsewhere/runs")
+    assert "The same: setting, host, versions, spec." in tailrace(tmp_path, "diff", name, f"elsewhere/runs/{name}")
+    tailrace(tmp_path, "report", name, f"elsewhere/runs/{name}", "-o", "both.html")
+    assert "2 runs side by side" in (tmp_path / "both.html").read_text()
+
+
+def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
+    made = run_folder(tmp_path / "runs", profiles=("64",), chains=1)
+    whole = (made.path / "results.json").read_text()
+    for name, text in (("short", whole[:-200]), ("newer", whole.replace('"format": ', '"format": 9', 1))):
+        shutil.copytree(made.path, tmp_path / "runs" / name)
+        (tmp_path / "runs" / name / "results.json").write_text(text)
+    (tmp_path / "notes.txt").write_text("hello\n")
+    (tmp_path / "short.zip").write_bytes(b"PK\x03\x04")
+    for arguments, words in (
+        (("report", "short"), "was the file cut short?"),
+        (("diff", made.path.name, "newer"), "upgrade Tailrace"),
+        (("report", "notes.txt"), "not JSON"),
+        (("export", "missing"), "there is no run missing"),
+        (("export", "."), "is this a run folder?"),
+        (("import", "short.zip"), "expected a file made by `tailrace export`"),
+        (("import", "missing.zip"), "No such file"),
+        (("import", "short.zip", "--most", "much"), "--most"),
+        (("runs", "--since", "yesterday"), "expected a date"),
+        (("runs", "--runs", "nowhere"), "no such folder"),
+    ):
+        assert words in tailrace(tmp_path, *arguments, status=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "day", "hour"),
+    [("2026-11-20", 20, 0), ("2026-11-20 13:00", 20, 13), ("36h", 20, 0), ("2d", 19, 12), ("60min", 21, 11)],
+)
+def test_since(text: str, day: int, hour: int) -> None:
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert parse_since(text, now) == datetime(2026, 11, day, hour, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["", "now", "2026-13-01", "2026-", "5", "d", "99999999999d", "-1h"])
+def test_no_since(text: str) -> None:
+    with pytest.raises(Mistake, match="expected a date"):
+        parse_since(text, datetime.now(UTC))
+
+
+def test_a_run_is_a_path_or_a_name(tmp_path: Path) -> None:
+    made = run_folder(tmp_path / "runs", profiles=())
+    assert find_folder(str(made.path), tmp_path) == made.path
+    assert find_folder(made.path.name, tmp_path / "runs") == made.path
+    with pytest.raises(Mistake, match="there is no run x, nor "):
+        find_folder("x", tmp_path / "runs")

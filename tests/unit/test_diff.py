@@ -1,0 +1,155 @@
+"""What changed between two runs, in the terminal, as JSON, on a page with both, and all figures as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from run_folders import add, run_folder
+from tester_results import both_ways, result, stream
+
+from tailrace.report.difference import print_difference
+from tailrace.report.html import write_comparison
+from tailrace.results import RunFolder, load_run
+from tailrace.results.diff import FIGURES, Difference, diff
+from tailrace.results.stored import read_run
+from tailrace.results.table import COLUMNS, csv_text
+
+
+def difference(a: RunFolder, b: RunFolder) -> Difference:
+    return diff(*(read_run(each.path, distributions=False) for each in (a, b)))
+
+
+def shown(found: Difference, width: int = 100) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    print_difference(found, console)
+    return console.export_text()
+
+
+def test_a_run_does_not_differ_from_itself(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    found = difference(folder, folder)
+    assert (found.setting, found.host, found.versions, found.spec, found.only_a, found.only_b) == ((),) * 6
+    assert {figure.ratio for figure in found.figures} <= {1.0, None}
+    text = shown(found)
+    assert "The same: setting, host, versions, spec." in text
+    assert len(found.figures) == len(folder.run.trials) * (len(FIGURES) - 1)  # nothing was searched for
+
+
+def test_everything_that_changed_is_found(tmp_path: Path) -> None:
+    a = run_folder(tmp_path, profiles=("64",), chains=2)
+    b = run_folder(
+        tmp_path,
+        profiles=("64", "256"),
+        chains=1,
+        spec="fabric: tailrace\nfunctions: {}\n",
+        host={"cpu": {"model": "Other CPU", "cores": 2, "mhz_now": "1"}, "system": {"load": [1.0]}},
+        versions={"tailrace": "0.2.0", "dpdk": "22.11"},
+        fabric="ovs-dpdk",
+        oversubscribed=True,
+    )
+    found = difference(a, b)
+    assert {row.name: row.values for row in found.versions} == {
+        "tailrace": ("0.1.0", "0.2.0"),
+        "dpdk": (None, "22.11"),
+    }
+    host = {row.name: row.values for row in found.host}
+    assert host["cpu: model"] == ("Some CPU", "Other CPU")
+    assert not {"cpu: mhz_now", "system: load", "cpu: cores"} & host.keys()
+    assert {row.name for row in found.setting} == {"fabric", "oversubscribed"}
+    assert found.spec[-1] == "+functions: {}"
+    assert (found.only_a, found.only_b) == (("64-1",), ("256-0",))
+    assert {figure.trial for figure in found.figures} == {"64-0"}
+    text = shown(found)
+    for word in ("Other CPU", "0.2.0", "+functions: {}", "Only A has: 64-1.", "Only B has: 256-0."):
+        assert word in text
+    assert json.loads(json.dumps(found.as_data()))["versions"]["dpdk"] == {"a": None, "b": "22.11"}
+
+
+def test_ratios_are_b_by_a(tmp_path: Path) -> None:
+    folders = []
+    for factor in (1, 3):
+        with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
+            add(folder, result(stream([1_000 * factor] * 50, lost=factor - 1)), no_loss_pps=1e6 / factor)
+        folders.append(folder)
+    found = {figure.figure: figure for figure in difference(*folders).figures}
+    assert found["latency p50"].ratio == pytest.approx(3, rel=0.01)
+    assert found["no-loss rate"].ratio == pytest.approx(1 / 3)
+    assert (found["lost"].a, found["lost"].b, found["lost"].ratio) == (0, 2, None)
+    lines = shown(difference(*folders)).splitlines()
+    assert next(line for line in lines if "p50" in line).split()[-3:] == ["1.00", "3.00", "3.00"]
+    assert next(line for line in lines if " lost " in line).split()[-3:] == ["0", "2", "-"]
+
+
+def test_a_hostile_run_does_not_move_the_cursor(tmp_path: Path) -> None:
+    evil = "\x1b[2J\r\u202e[red]"
+    a = run_folder(tmp_path, profiles=("64",), chains=1)
+    b = run_folder(tmp_path, profiles=("64",), chains=1, spec=evil, host={evil: evil}, versions={evil: evil})
+    with b:
+        add(b, both_ways(50), name=evil)
+    assert not set("\x1b\r\u202e") & set(shown(difference(a, b)))
+
+
+def test_runs_side_by_side_keep_their_figures_and_say_what_differs(tmp_path: Path) -> None:
+    a = run_folder(tmp_path, profiles=("64", "256"), chains=2)
+    b = run_folder(tmp_path, profiles=("64",), chains=2, versions={"tailrace": "0.2.0"}, spec="fabric: ovs-dpdk\n")
+    page = write_comparison([a.path, b.path], tmp_path / "both.html").read_text()
+    assert "2 runs side by side" in page
+    assert "<td>0.2.0</td>" in page
+    for folder in (a, b):
+        assert folder.run.id in page
+    assert page.count("The spec of ") == 2
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert [profile["title"] for profile in data] == ["64 B", "256 B"]
+    labels = [one["label"].partition(":")[0] for one in data[0]["percentiles"]]
+    assert labels == ["A", "B", "A", "B"]
+    assert {one["colour"] for one in data[0]["percentiles"]} == {1, 2}
+
+
+# CSV
+
+
+def rows(*folders: RunFolder) -> list[dict[str, str]]:
+    text = csv_text(load_run(folder.path) for folder in folders)
+    assert text.endswith("\r\n")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_csv_has_a_line_for_each_direction_with_every_figure(tmp_path: Path) -> None:
+    a, b = run_folder(tmp_path), run_folder(tmp_path, profiles=("64",), chains=1)
+    found = rows(a, b)
+    assert len(found) == 2 * (len(a.run.trials) + len(b.run.trials))
+    assert tuple(found[0]) == COLUMNS
+    trial = a.run.trials[1]
+    lines = [row for row in found if row["run"] == a.run.id and row["trial"] == trial.name]
+    for line, way in zip(lines, trial.directions, strict=True):
+        assert way.latency_us is not None
+        assert line["direction"] == way.name
+        assert int(line["received"]) == way.received
+        assert float(line["latency_p99.9_us"]) == way.latency_us.p99_9
+        assert float(line["mpps"]) == way.mpps
+        assert (line["worse"], bool(line["share_p50_us"])) == (("yes", True) if way is trial.worse else ("no", False))
+
+
+def test_csv_of_a_direction_that_received_nothing_has_empty_cells(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
+        add(folder, result(stream([], lost=3)))
+    (row,) = rows(folder)
+    assert (row["latency_p50_us"], row["lost"], row["trial_valid"], row["fabric"]) == ("", "3", "yes", "")
+
+
+def test_a_spreadsheet_is_not_made_to_reckon(tmp_path: Path) -> None:
+    def hostile(text: str) -> dict[str, Any]:
+        return stream([100] * 5) | {"name": text, "from": text}
+
+    with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}, fabric="=cmd|'/c calc'!A1") as made:
+        add(made, result(hostile("@SUM(1+1)*cmd")), name='=1+1,"x"\n')
+    (row,) = rows(made)
+    assert row["fabric"] == "'=cmd|'/c calc'!A1"
+    assert row["trial"] == '\'=1+1,"x"\n'
+    assert row["direction"].startswith("'@SUM")
