@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.prompt import Confirm
 
-from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.cli.output import print_json, print_line, run_command, wide_console
 from tailrace.errors import Failure, Mistake
 from tailrace.host import show, tuner
 from tailrace.host.capability import find_capabilities
+from tailrace.host.copy import copy_machine
 from tailrace.host.journal import hold_journal, read_journal, state_folder
 from tailrace.host.knobs import FAMILIES
 from tailrace.host.machine import Machine, read_machine
@@ -43,6 +43,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 HERE = Path("/")
 LATENCY = "latency"
+MODES = ("latency", "throughput")
 
 
 @app.command()
@@ -52,6 +53,9 @@ def inspect(
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw the topology, with the roles of the cores.")
     ] = None,
     profile: ProfileOption = LATENCY,
+    copy: Annotated[
+        Path | None, typer.Option("--copy", metavar="FOLDER", help="Copy what is read, to look at it with --root.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what the machine is: topology, clocks, kernel, and every capability with its reason and how to enable it.
@@ -59,17 +63,20 @@ def inspect(
     \b
     tailrace host inspect
     tailrace host inspect --svg machine.svg --profile latency
+    tailrace host inspect --copy my-server && tailrace host plan --root my-server
     """
 
     def work() -> int:
         machine = read_machine(Tree(root))
         found = find_capabilities(machine)
+        if copy is not None:
+            print(f"{copy_machine(copy, Tree(root))} files are copied to {copy}", file=sys.stderr)
         if svg is not None:
             write_picture(svg, machine, make_tuning_plan(machine, load_profile(profile)).roles)
         if as_json:
             print_json(show.machine_document(machine, found))
         else:
-            Console().print(show.machine_tree(machine, found), soft_wrap=True)
+            wide_console().print(show.machine_tree(machine, found), soft_wrap=True)
         return 0
 
     raise typer.Exit(run_command(work))
@@ -148,23 +155,39 @@ def apply(
                 return 0
         with hold_journal(state_folder()) as journal:
             outcome = tuner.apply(made, machine, journal, boot=not run_time)
-        if as_json:
-            print_json(
-                {
-                    "profile": made.profile.name,
-                    "changed": [step.setting.place for step in outcome.changed],
-                    "refused": {step.setting.place: why for step, why in outcome.refused},
-                    "reboot": outcome.reboot,
-                }
-            )
-            return 0
-        print_line(f"Changed {len(outcome.changed)} places.")
-        if outcome.refused:
-            print_line(
-                f"The kernel kept {len(outcome.refused)} as they are, such as interrupts that it manages itself."
-            )
-        if outcome.reboot:
-            print_line("Reboot for the kernel arguments to take effect.")
+        _print_outcome(made, outcome, as_json=as_json)
+        return 0
+
+    raise typer.Exit(run_command(work))
+
+
+@app.command("switch-mode")
+def switch_mode(
+    mode: Annotated[str, typer.Argument(metavar="latency|throughput", help="The profile to go to.")],
+    root: RootOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Go between latency and throughput at run time. Functions run on, and the cores keep their roles.
+
+    \b
+    sudo tailrace host switch-mode throughput
+    sudo tailrace host switch-mode latency
+
+    Only what needs no reboot is changed: what the former mode had set and the new one leaves alone is put back, the
+    rest is set. Kernel arguments stay as they are.
+    """
+
+    def work() -> int:
+        if mode not in MODES:
+            raise Mistake(f"{mode}: no such mode; expected {' or '.join(MODES)}")
+        folder = state_folder()
+        applied = read_journal(folder).applied
+        keeps = load_profile(applied.roles or applied.profile) if applied else None
+        machine = _machine(root)
+        made = make_tuning_plan(machine, load_profile(mode), applied.nic if applied else None, roles_of=keeps)
+        with hold_journal(folder) as journal:
+            outcome = tuner.apply(made, machine, journal, boot=False)
+        _print_outcome(made, outcome, as_json=as_json)
         return 0
 
     raise typer.Exit(run_command(work))
@@ -194,7 +217,7 @@ def verify(
             print_json(document)
         else:
             if len(found) > document["counts"][tuner.State.RIGHT.value]:
-                Console().print(show.check_table(found), soft_wrap=True)
+                wide_console().print(show.check_table(found), soft_wrap=True)
             print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))
         return 1 if document["drifted"] else 0
 
@@ -266,26 +289,62 @@ def undo(root: RootOption = HERE, yes: YesOption = False, as_json: JsonOption = 
     raise typer.Exit(run_command(work))
 
 
-def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPlan]:
+def _machine(root: Path) -> Machine:
     machine = read_machine(Tree(root))
     if not machine.cpus:
         raise Mistake(f"{root}: no CPU is to be seen in sys/devices/system/cpu; expected a machine's files")
+    return machine
+
+
+def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPlan]:
+    machine = _machine(root)
     return machine, make_tuning_plan(machine, load_profile(profile), nic)
 
 
 def _check(root: Path, profile: str | None, nic: str | None) -> list[tuner.Checked]:
     journal = read_journal(state_folder())
-    chosen = profile or journal.profile
-    if chosen is None:
+    if profile is None and journal.applied is None:
         raise Mistake("no profile is applied; apply one, or name it with --profile")
-    machine, made = _plan(root, chosen, nic)
+    applied, keeps = journal.applied, None
+    if applied is not None and profile is None:
+        profile, nic = applied.profile, nic or applied.nic
+        keeps = load_profile(applied.roles) if applied.roles else None
+    machine = _machine(root)
+    made = make_tuning_plan(machine, load_profile(profile or LATENCY), nic, roles_of=keeps)
     return tuner.verify(made, machine, journal)
+
+
+def _print_outcome(made: TuningPlan, outcome: tuner.Outcome, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "profile": made.profile.name,
+                "changed": [step.setting.place for step in outcome.changed],
+                "put_back": list(outcome.put_back),
+                "refused": {step.setting.place: why for step, why in outcome.refused},
+                "missing": made.missing(),
+                "warnings": list(made.warnings),
+                "reboot": outcome.reboot,
+            }
+        )
+        return
+    print_line(f"Changed {len(outcome.changed)} places.")
+    if outcome.put_back:
+        print_line(f"Put {len(outcome.put_back)} back that the profile leaves alone.")
+    if outcome.refused:
+        print_line(f"The kernel kept {len(outcome.refused)} as they are, such as interrupts that it manages itself.")
+    if missing := made.missing():
+        print_line(f"Not on this machine: {', '.join(f'{name} (needs {needs})' for name, needs in missing.items())}.")
+    if outcome.reboot:
+        print_line("Reboot for the kernel arguments to take effect.")
 
 
 def _print_plan(made: TuningPlan) -> None:
     for line in show.plan_lines(made):
         print_line(line)
-    Console().print(show.plan_table(made))
+    wide_console().print(show.plan_table(made))
+    for warning in made.warnings:
+        print_line(f"Note: {warning}.")
     costs = made.costs()
     if costs:
         print_line("What it costs:")

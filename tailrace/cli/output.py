@@ -33,6 +33,12 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
+def wide_console() -> Console:
+    """For tables and trees: as wide as the terminal, and as their longest line where there is none, so that a file or
+    another program gets all of it."""
+    return Console() if sys.stdout.isatty() else Console(width=10_000)
+
+
 def print_line(text: str) -> None:
     """A line for people, unwrapped and unstyled."""
     sys.stdout.write(text + "\n")
@@ -92,14 +98,14 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
     if as_json:
         document = finished.run.model_dump(mode="json")
         print_json({**document, "folder": str(finished.folder)})
-    elif finished.run.trials or finished.run.findings:
+    elif finished.run.trials or finished.run.findings or finished.run.host_trials:
         console = Console()
         print_run(finished.run, console)
         console.print(Text(f"Run folder: {finished.folder}"), soft_wrap=True)
         if finished.report is not None:
             console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)
     if finished.error is not None:
-        count = len(finished.run.trials) + len(finished.run.findings)
+        count = len(finished.run.trials) + len(finished.run.findings) + len(finished.run.host_trials)
         kept = f"{count} result{'' if count == 1 else 's'}" if count else "no result"
         error_line(f"the run is not valid: {finished.error}; what was measured ({kept}) is in {finished.folder}")
         return finished.error.exit_status

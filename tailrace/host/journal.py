@@ -1,7 +1,8 @@
 """What was there before it was changed, on disk before each change, so that it can be put back after any end.
 
 One line of JSON for each entry, appended and synced before the change it is about. The first entry of a place is
-the one that counts: it holds what stood there before Tailrace. The journal is removed when all is as it was.
+the one that counts: it holds what stood there before Tailrace. A line that the power cut in two is about a change that
+was not made yet; it is cut off before anything is added. The journal is removed when all is as it was.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ ENVIRONMENT = "TAILRACE_HOST_STATE"
 DEFAULT = Path("/var/lib/tailrace/host")
 BOOT_FILE = "boot"
 """The place of an entry that is about the boot loader's file; its texts are the file's content."""
+_APPLIED = "applied"
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,24 @@ class Entry:
     wanted: str
     boot: str
     """The boot in which it was made: what is not a file of the boot loader does not outlive it."""
-    profile: str
     refused: bool = False
     """The kernel did not take it."""
 
     @property
     def setting(self) -> Setting:
         return Setting(self.place, self.wanted, Form(self.form))
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was asked for last, so that it can be verified without being named again."""
+
+    profile: str
+    """The profile's name, or its file's path."""
+    nic: str | None = None
+    """The network card whose node was asked for."""
+    roles: str | None = None
+    """The profile whose roles the cores keep, where it is another."""
 
 
 def state_folder() -> Path:
@@ -59,19 +72,36 @@ class Journal:
     """The journal, held by one process at a time (`hold_journal`)."""
 
     def __init__(self, path: Path) -> None:
+        """Raises Failure if a line cannot be understood, other than a last one that was cut off."""
         self.path = path
+        self.applied: Applied | None = None
+        """What was applied last; None if nothing is."""
         self._entries: dict[str, Entry] = {}
         """The first entry of each place, with the newest `wanted`."""
+        self._whole = 0
+        """Bytes of the file up to the end of its last whole line."""
         if path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    self._take(Entry(**json.loads(line)))
-                except (ValueError, TypeError):
-                    break  # the last line of a crash in the middle of writing it: its change was not made yet
+            self._read(path.read_bytes())
+
+    def _read(self, content: bytes) -> None:
+        self._whole = content.rfind(b"\n") + 1
+        for number, line in enumerate(content[: self._whole].splitlines(), 1):
+            try:
+                document = json.loads(line)
+                if _APPLIED in document:
+                    self.applied = Applied(**document[_APPLIED])
+                else:
+                    self._take(Entry(**document))
+            except (ValueError, TypeError):
+                raise Failure(
+                    f"{self.path}: line {number} is damaged; put back what the lines before it say by hand, "
+                    "then remove the file"
+                ) from None
 
     def _take(self, entry: Entry) -> None:
         first = self._entries.get(entry.place)
-        if first is not None and first.boot == entry.boot:
+        # The boot loader's file outlives a boot, nothing else does.
+        if first is not None and (first.boot == entry.boot or entry.setting.scheme == BOOT_FILE):
             entry = replace(entry, was=first.was)
         self._entries[entry.place] = entry
 
@@ -80,27 +110,44 @@ class Journal:
         """In the order in which the places were first changed."""
         return list(self._entries.values())
 
-    @property
-    def profile(self) -> str | None:
-        """The profile that was applied last; None if none is."""
-        return self.entries[-1].profile if self._entries else None
-
-    def note(self, entry: Entry) -> None:
-        """Writes an entry; returns when it is on disk. Raises Failure, and then nothing may be changed."""
+    def note(self, *entries: Entry, applied: Applied | None = None) -> None:
+        """Writes entries; returns when they are on disk. Raises Failure, and then nothing may be changed."""
+        documents = [asdict(entry) for entry in entries] + ([{_APPLIED: asdict(applied)}] if applied else [])
+        if not documents:
+            return
+        new = not self.path.exists()
+        text = "".join(json.dumps(document) + "\n" for document in documents).encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                file.write(json.dumps(asdict(entry)) + "\n")
+            with self.path.open("ab") as file:
+                file.truncate(self._whole)
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+            if new:
+                sync_folder(self.path.parent)
         except OSError as error:
             raise Failure(f"{self.path}: {error.strerror}; nothing is changed without a record of it") from None
-        self._take(entry)
+        self._whole += len(text)
+        for entry in entries:
+            self._take(entry)
+        self.applied = applied or self.applied
 
     def clear(self) -> None:
         """All is as it was."""
-        self.path.unlink(missing_ok=True)
-        self._entries = {}
+        if self.path.exists():
+            self.path.unlink()
+            sync_folder(self.path.parent)
+        self._entries, self.applied, self._whole = {}, None, 0
+
+
+def sync_folder(folder: Path) -> None:
+    """Returns when the names in a folder are on disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -120,5 +167,8 @@ def hold_journal(folder: Path) -> Iterator[Journal]:
 
 
 def read_journal(folder: Path) -> Journal:
-    """The journal as it is now, to look at."""
-    return Journal(folder / "journal")
+    """The journal as it is now, to look at. Raises Failure."""
+    try:
+        return Journal(folder / "journal")
+    except OSError as error:
+        raise Failure(f"{folder}/journal: {error.strerror}") from None

@@ -116,6 +116,27 @@ class Accelerator:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """What the kernel tells the time with."""
+
+    source: str
+    sources: tuple[str, ...]
+    """Those it could use."""
+    tsc_khz: int | None
+    """The time-stamp counter's rate, where the kernel tells."""
+
+
+@dataclass(frozen=True)
+class Power:
+    """Who decides on frequency and idle states; empty or None where nobody does."""
+
+    frequency: str | None
+    governor: str | None
+    idle: str | None
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """The running kernel."""
 
@@ -153,6 +174,8 @@ class Machine:
     caches: tuple[Cache, ...]
     nics: tuple[Nic, ...]
     accelerators: tuple[Accelerator, ...]
+    clock: Clock
+    power: Power
     kernel: Kernel
     disturbers: tuple[str, ...]
     """Those of DISTURBERS that run."""
@@ -187,6 +210,8 @@ def read_machine(tree: Tree) -> Machine:
         caches=_caches(tree),
         nics=_nics(tree),
         accelerators=_accelerators(tree),
+        clock=_clock(tree),
+        power=_power(tree),
         kernel=_kernel(tree),
         disturbers=_disturbers(tree),
         tree=tree,
@@ -291,10 +316,24 @@ def _accelerators(tree: Tree) -> tuple[Accelerator, ...]:
     return tuple(found)
 
 
+def _clock(tree: Tree) -> Clock:
+    path = "/sys/devices/system/clocksource/clocksource0"
+    source, sources = (tree.text(f"{path}/{which}_clocksource") for which in ("current", "available"))
+    khz = tree.number(f"{CPUS}/cpu0/tsc_freq_khz")
+    return Clock(source or "unknown", tuple((sources or "").split()), khz)
+
+
+def _power(tree: Tree) -> Power:
+    driver, governor = (tree.text(f"{CPUS}/cpu0/cpufreq/scaling_{name}") for name in ("driver", "governor"))
+    idle = tree.text(f"{CPUS}/cpuidle/current_driver")
+    states = tuple(tree.text(f"{path}/name") or "?" for path, _ in tree.find(f"{CPUS}/cpu0/cpuidle", "state*"))
+    return Power(driver, governor, None if idle == "none" else idle, states)
+
+
 def _kernel(tree: Tree) -> Kernel:
     release = tree.text("/proc/sys/kernel/osrelease") or "unknown"
     version = tree.text("/proc/sys/kernel/version") or tree.text("/proc/version") or ""
-    lines = (tree.text(f"/boot/config-{release}") or "").splitlines()
+    lines = (tree.text(f"/boot/config-{release}") or tree.gzipped("/proc/config.gz") or "").splitlines()
     config = dict(line.removeprefix("CONFIG_").split("=", 1) for line in lines if line.startswith("CONFIG_"))
     realtime = tree.text("/sys/kernel/realtime") == "1" or "PREEMPT_RT" in version
     return Kernel(release, version, tuple((tree.text("/proc/cmdline") or "").split()), config, realtime)

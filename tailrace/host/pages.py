@@ -31,6 +31,7 @@ def _knob(knob: Knob) -> str:
         ("why", knob.why),
         ("cost", knob.cost),
         ("takes", knob.takes),
+        ("needs", knob.needs),
         ("set", when),
         ("verified", knob.verified),
         ("source", knob.source),

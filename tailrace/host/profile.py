@@ -35,6 +35,8 @@ class Profile:
     """Values by knob; a knob that is not in it is left alone."""
     line: tuple[str, ...] = field(default=())
     """The profiles it inherits, nearest first."""
+    reference: str = ""
+    """What `load_profile` finds it by again, wherever the command runs."""
 
 
 def profile_names() -> list[str]:
@@ -74,6 +76,7 @@ def load_profile(name: str, _seen: tuple[str, ...] = ()) -> Profile:
         {**(base.roles if base else {}), **_roles(path, data.get("roles") or {})},
         {knob: value for knob, value in knobs.items() if value is not None},
         (base.name, *base.line) if base else (),
+        str(path.absolute()) if own else name,
     )
 
 

@@ -5,7 +5,9 @@ A place is a text, so that a journal can keep it:
     file:PATH               a file of /sys or /proc
     argument:NAME           a kernel argument, in effect after a reboot (boot.py)
     thread:COMM             the CPUs that the kernel threads of this name may use
+    controller:NAME         whether first-level groups have a cgroup controller (groups.py)
     partition:FOLDER        a cpuset partition of isolated CPUs (groups.py)
+    domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
     cache:FOLDER            a share of the last-level cache (groups.py)
     nic:NAME/WHAT           queues and coalescing of a network card (nics.py)
 """

@@ -41,6 +41,8 @@ def machine_document(machine: Machine, found: Sequence[Found]) -> dict[str, Any]
         "caches": [asdict(cache) for cache in machine.caches],
         "nics": [asdict(nic) for nic in machine.nics],
         "accelerators": [asdict(each) for each in machine.accelerators],
+        "clock": asdict(machine.clock),
+        "power": asdict(machine.power),
         "kernel": kernel,
         "disturbers": {name: DISTURBERS[name] for name in machine.disturbers},
         "capabilities": [
@@ -81,7 +83,12 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
         for device in machine.accelerators:
             if (device.node or 0) == node.number:
                 branch.add(f"{device.name} at {device.address}")
+    clock = machine.clock
+    top.add(f"clock {clock.source} of {', '.join(clock.sources)}; TSC {_hertz(clock.tsc_khz)}")
+    for line in _power(machine):
+        top.add(line)
     kernel = top.add(f"kernel {machine.kernel.release}{', real-time' if machine.kernel.realtime else ''}")
+    kernel.add(Text(machine.kernel.version, style="dim"))
     kernel.add(Text(" ".join(machine.kernel.arguments) or "no arguments", style="dim"))
     for name in machine.disturbers:
         kernel.add(Text(f"{name} runs: {DISTURBERS[name]}", style="yellow"))
@@ -113,6 +120,19 @@ def _caches(machine: Machine, cpus: Sequence[int]) -> list[str]:
         f"L{level} {kind.lower()}: {count} × {_size(kib)}, {shared} CPU{'s' if shared > 1 else ''} each"
         for (level, kind, kib, shared), count in sorted(kinds.items())
     ]
+
+
+def _power(machine: Machine) -> list[str]:
+    power = machine.power
+    frequency = (
+        f"frequency by {power.frequency}, governor {power.governor}" if power.frequency else "no frequency driver"
+    )
+    idle = f"idle states by {power.idle}: {', '.join(power.states)}" if power.idle else "no idle driver"
+    return [f"{frequency}; {idle}"]
+
+
+def _hertz(khz: int | None) -> str:
+    return f"{khz / 1e6:.3f} GHz" if khz else "of a rate that the kernel does not tell"
 
 
 def _size(kib: int) -> str:
@@ -158,6 +178,8 @@ def plan_document(plan: TuningPlan) -> dict[str, Any]:
             for tuned in plan.tuned
         ],
         "arguments": [f"{name}={value}" if value else name for name, value in plan.arguments()],
+        "missing": plan.missing(),
+        "warnings": list(plan.warnings),
         "costs": plan.costs(),
     }
 
@@ -176,7 +198,7 @@ def plan_table(plan: TuningPlan) -> Table:
         table.add_column(heading)
     for tuned in plan.tuned:
         if not tuned.steps:
-            table.add_row(tuned.knob.name, "not here", "", "", Text(tuned.knob.why, style="dim"), style="dim")
+            table.add_row(tuned.knob.name, "not here", "", "", f"needs {tuned.knob.needs}", style="dim")
             continue
         waits = "reboot" if tuned.knob.when == "boot" else ""
         done = all(step.done for step in tuned.steps)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +34,18 @@ class Tree:
 
     def text(self, path: str) -> str | None:
         """The file's content without white space at its ends; None if there is none or it cannot be read."""
+        # Thousands of files are read of a large machine, so no Path is made for each.
         try:
-            return self.at(path).read_text(errors="replace").strip()
+            with open(f"{self.root}/{path}", errors="replace") as file:  # noqa: PTH123
+                return file.read().strip()
         except OSError:
+            return None
+
+    def gzipped(self, path: str) -> str | None:
+        """The content of a compressed file; None if there is none or it cannot be read."""
+        try:
+            return gzip.decompress(self.at(path).read_bytes()).decode(errors="replace")
+        except (OSError, EOFError, zlib.error):
             return None
 
     def number(self, path: str) -> int | None:
@@ -58,7 +69,7 @@ class Tree:
     def names(self, folder: str) -> list[str]:
         """What is in a folder, in natural order; empty if it is not there."""
         try:
-            return sorted((entry.name for entry in self.at(folder).iterdir()), key=natural)
+            return sorted(os.listdir(self.at(folder)), key=natural)  # noqa: PTH208 - names alone are wanted
         except OSError:
             return []
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import enum
 import errno
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.boot import BootLoader
-from tailrace.host.journal import BOOT_FILE, Entry, Journal, boot_id
+from tailrace.host.journal import BOOT_FILE, Applied, Entry, Journal, boot_id
 from tailrace.host.machine import DISTURBERS, Machine
+from tailrace.host.process import undisturbed
 from tailrace.host.setting import Form, Setting, plain
 from tailrace.host.tuning import Step, TuningPlan
 from tailrace.host.values import Values
@@ -47,6 +50,8 @@ class Outcome:
     changed: Sequence[Step]
     refused: Sequence[tuple[Step, str]]
     """Places that the kernel refused for a good reason, with its words."""
+    put_back: Sequence[str]
+    """Places that an earlier profile had set and this one leaves alone."""
     reboot: bool
     """Whether something takes effect at the next boot only."""
 
@@ -61,42 +66,120 @@ def check_tunable(machine: Machine) -> None:
         )
 
 
-def apply(plan: TuningPlan, machine: Machine, journal: Journal, *, boot: bool = True) -> Outcome:
-    """Makes every change that is missing. Raises Failure after undoing what this call did.
+def check_writable(steps: Sequence[Step], machine: Machine) -> None:
+    """Raises Failure if a file that is to be written cannot be: before anything is changed."""
+    for step in steps:
+        path = machine.tree.at(step.setting.target)
+        if step.setting.scheme != "file" or step.setting.optional or os.access(path, os.W_OK):
+            continue
+        read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+        error = OSError(errno.EROFS if read_only else errno.EACCES, "")
+        raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name}); nothing is changed")
 
-    Boot-time knobs go into the boot loader's file unless `boot` is false.
+
+def apply(plan: TuningPlan, machine: Machine, journal: Journal, *, boot: bool = True) -> Outcome:
+    """Makes the host what the plan says: first puts back what an earlier profile set and this one leaves alone, then
+    makes every change that is missing.
+
+    Boot-time knobs go into the boot loader's file unless `boot` is false; then that file stays as it is. Raises Mistake
+    or Failure, and then the host is as it was before the call.
     """
     check_tunable(machine)
     values, mark = Values(machine.tree), boot_id(machine.tree)
-    before = {entry.place for entry in journal.entries}
-    changed: list[Step] = []
-    refused: list[tuple[Step, str]] = []
-
-    def entry(setting: Setting, was: str | None) -> Entry:
-        return Entry(setting.place, setting.form.value, was, setting.wanted, mark, plan.profile.name)
-
+    if boot and plan.arguments():
+        values.boot.path()
+    todo = [step for step in plan.steps("run") if not step.done and step.now is not None]
+    check_writable(todo, machine)
+    wanted = {step.setting.place for step in plan.steps("run")}
+    gone = [
+        entry
+        for entry in reversed(journal.entries)
+        if entry.boot == mark and entry.setting.scheme != BOOT_FILE and entry.place not in wanted
+    ]
+    before = {entry.place: entry for entry in journal.entries}, journal.applied
+    work = _Work(values, journal, mark)
     try:
-        for step in plan.steps("run"):
-            if step.done or step.now is None:
-                continue
-            noted = entry(step.setting, plain(step.setting.form, step.now))
-            journal.note(noted)
-            try:
-                values.write(step.setting, step.setting.wanted)
-            except OSError as error:
-                if not _kept(step.setting, error):
-                    raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name})") from None
-                journal.note(replace(noted, refused=True))
-                refused.append((step, error.strerror or str(error)))
-                continue
-            changed.append(step)
+        journal.note(*(work.entry(step.setting, step.now) for step in todo), applied=plan.asked)
+        for entry in gone:
+            work.put_back(entry)
+        for step in todo:
+            work.set(step)
         if boot:
-            _stage(plan, values.boot, lambda was, text: journal.note(entry(Setting(f"{BOOT_FILE}:", text), was)))
+            work.stage(plan)
     except BaseException:
-        undo(machine, journal, keep=before)
+        with undisturbed():
+            if before[0]:
+                work.roll_back(*before)
+            else:
+                undo(machine, journal)
         raise
+    journal.note(*(replace(work.entry(step.setting, step.now), refused=True) for step, _ in work.refused))
     waits = boot and any(not step.done for step in plan.steps("boot"))
-    return Outcome(changed, refused, waits)
+    return Outcome(work.changed, work.refused, [entry.place for entry in gone], waits)
+
+
+class _Work:
+    """The changes of one call, which it can take back."""
+
+    def __init__(self, values: Values, journal: Journal, mark: str) -> None:
+        self.changed: list[Step] = []
+        self.refused: list[tuple[Step, str]] = []
+        self._values, self._journal, self._mark = values, journal, mark
+        self._back: list[Callable[[], object]] = []
+        """What takes each change back, in the order of the changes."""
+
+    def entry(self, setting: Setting, was: str | None) -> Entry:
+        return Entry(
+            setting.place,
+            setting.form.value,
+            None if was is None else plain(setting.form, was),
+            setting.wanted,
+            self._mark,
+        )
+
+    def put_back(self, entry: Entry) -> None:
+        """What an earlier profile changed. Raises OSError."""
+        now = self._values.read(entry.setting)
+        if now is None or entry.was is None:
+            return
+        setting = Setting(entry.place, entry.was, Form(entry.form))
+        if not setting.satisfied(now):
+            self._back.append(partial(self._values.write, setting, plain(setting.form, now)))
+            self._values.write(setting, entry.was)
+
+    def set(self, step: Step) -> None:
+        """One place. Raises Failure unless the kernel refuses for a good reason."""
+        assert step.now is not None
+        self._back.append(partial(self._values.write, step.setting, plain(step.setting.form, step.now)))
+        try:
+            self._values.write(step.setting, step.setting.wanted)
+        except OSError as error:
+            self._back.pop()
+            if not _kept(step.setting, error):
+                raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name})") from None
+            self.refused.append((step, error.strerror or str(error)))
+            return
+        self.changed.append(step)
+
+    def stage(self, plan: TuningPlan) -> None:
+        """The boot loader's file. Raises Failure."""
+        loader, arguments = self._values.boot, plan.arguments()
+        was = loader.staged() if loader.kind() else None
+        if not arguments and was is None:
+            return
+        text = loader.text(arguments) if arguments else None
+        if text is not None and was is not None and text.strip() == was.strip():
+            return
+        self._journal.note(Entry(f"{BOOT_FILE}:", Form.TEXT.value, was, text or "", self._mark))
+        self._back.append(partial(loader.stage, f"{was}\n" if was else None))
+        loader.stage(text)
+
+    def roll_back(self, entries: Mapping[str, Entry], applied: Applied | None) -> None:
+        """Takes back what was done; the journal says again what it said before."""
+        for back in reversed(self._back):
+            with suppress(OSError, Failure):
+                back()
+        self._journal.note(*entries.values(), applied=applied)
 
 
 def _kept(setting: Setting, error: OSError) -> bool:
@@ -115,34 +198,19 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _stage(plan: TuningPlan, loader: BootLoader, note: Callable[[str | None, str], None]) -> None:
-    arguments = plan.arguments()
-    was = loader.staged() if loader.kind() else None
-    if not arguments and was is None:
-        return
-    text = loader.text(arguments) if arguments else None
-    if text is not None and was is not None and text.strip() == was.strip():
-        return
-    note(was, text or "")
-    loader.stage(text)
-
-
-def undo(machine: Machine, journal: Journal, keep: Collection[str] = ()) -> list[str]:
+def undo(machine: Machine, journal: Journal) -> list[str]:
     """Puts everything back, last change first. Returns what could not be put back; the journal stays for that.
 
-    Places in `keep` were changed before and are left. Doing it again is harmless. What was set in an earlier boot has
-    gone with it.
+    Doing it again is harmless. What was set in an earlier boot has gone with it.
     """
     values, mark = Values(machine.tree), boot_id(machine.tree)
     problems = []
     for entry in reversed(journal.entries):
-        if entry.place in keep:
-            continue
         try:
             _restore(values, entry, mark)
         except (OSError, Failure) as error:
             problems.append(f"{entry.setting.target or values.boot.path()}: {error}")
-    if not problems and not keep:
+    if not problems:
         journal.clear()
     return problems
 

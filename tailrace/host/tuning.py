@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.host.cpus import show_list
+from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
@@ -51,6 +52,10 @@ class TuningPlan:
     profile: Profile
     roles: Roles
     tuned: Sequence[Tuned]
+    asked: Applied
+    """What it was made from."""
+    warnings: Sequence[str] = ()
+    """What the machine's shape makes worse than it could be, and what to do."""
 
     def steps(self, when: str | None = None) -> Iterator[Step]:
         """Every place, in order; those of `boot` or `run` knobs only if asked."""
@@ -62,6 +67,10 @@ class TuningPlan:
     def arguments(self) -> list[tuple[str, str]]:
         """The kernel arguments that are wanted, in order."""
         return [(step.setting.target, step.setting.wanted) for step in self.steps("boot")]
+
+    def missing(self) -> dict[str, str]:
+        """Knobs of the profile that can set nothing on this machine, each with what it needs."""
+        return {tuned.knob.name: tuned.knob.needs for tuned in self.tuned if not tuned.steps}
 
     def costs(self) -> list[str]:
         """What the profile costs, each cost once, with the knobs that cost it."""
@@ -76,9 +85,14 @@ class TuningPlan:
         return lost + [f"{cost} ({', '.join(names)})" for cost, names in by.items()]
 
 
-def make_tuning_plan(machine: Machine, profile: Profile, nic: str | None = None) -> TuningPlan:
-    """What the profile wants of this machine. Raises Mistake if its roles need more cores than there are."""
-    roles = deal_roles(machine, profile.roles, nic)
+def make_tuning_plan(
+    machine: Machine, profile: Profile, nic: str | None = None, *, roles_of: Profile | None = None
+) -> TuningPlan:
+    """What the profile wants of this machine, with its own roles or those of another profile.
+
+    Raises Mistake if its roles need more cores than there are.
+    """
+    roles = deal_roles(machine, (roles_of or profile).roles, nic)
     context, values = Context(machine, roles), Values(machine.tree)
     tuned = []
     for family in FAMILIES:
@@ -88,4 +102,19 @@ def make_tuning_plan(machine: Machine, profile: Profile, nic: str | None = None)
             value = profile.knobs[knob.name]
             steps = [Step(knob, setting, values.read(setting)) for setting in knob.settings(context, value)]
             tuned.append(Tuned(family, knob, value, steps))
-    return TuningPlan(profile, roles, tuned)
+    return TuningPlan(
+        profile,
+        roles,
+        tuned,
+        Applied(profile.reference, nic, roles_of.reference if roles_of else None),
+        _warnings(machine, roles),
+    )
+
+
+def _warnings(machine: Machine, roles: Roles) -> list[str]:
+    far = [nic for nic in machine.nics if nic.node is not None and nic.node != roles.node and not nic.virtual_function]
+    return [
+        f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}: its frames cross over; "
+        f"use another card, or give the cores of its node with --nic {nic.name}"
+        for nic in far
+    ]

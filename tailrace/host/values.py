@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tailrace.host.boot import BootLoader
 from tailrace.host.cpus import parse_list, show_list
-from tailrace.host.groups import CacheShares, Partitions
+from tailrace.host.groups import CacheShares, Controllers, Domains, Partitions
 from tailrace.host.nics import Nics
 from tailrace.host.setting import Setting
 from tailrace.host.tree import Tree
@@ -41,9 +41,13 @@ class KernelThreads:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self._named: dict[str, list[int]] | None = None
+        """The ids of kernel threads by name, as they were when the first was asked for."""
 
     def read(self, target: str) -> str | None:
-        for pid in self._pids(target):
+        if self._named is None:
+            self._named = self._look()
+        for pid in self._named.get(target, []):
             status = self._tree.text(f"/proc/{pid}/status") or ""
             for line in status.splitlines():
                 if line.startswith("Cpus_allowed_list:"):
@@ -51,18 +55,17 @@ class KernelThreads:
         return None
 
     def write(self, target: str, value: str) -> None:
-        for pid in self._pids(target):
+        for pid in self._look().get(target, []):
             if not self._tree.live:
                 raise OSError(1, "a copied machine's threads cannot be moved")
             os.sched_setaffinity(pid, parse_list(value))
 
-    def _pids(self, name: str) -> list[int]:
-        # Kernel threads have no command line.
-        return [
-            pid
-            for path, pid in self._tree.find("/proc", "*")
-            if self._tree.text(f"{path}/comm") == name and not self._tree.text(f"{path}/cmdline")
-        ]
+    def _look(self) -> dict[str, list[int]]:
+        named: dict[str, list[int]] = {}
+        for path, pid in self._tree.find("/proc", "*"):
+            if not self._tree.text(f"{path}/cmdline"):  # kernel threads have no command line
+                named.setdefault(self._tree.text(f"{path}/comm") or "", []).append(pid)
+        return named
 
 
 class Values:
@@ -74,7 +77,9 @@ class Values:
             "file": Files(tree),
             "thread": KernelThreads(tree),
             "argument": self.boot,
+            "controller": Controllers(tree),
             "partition": Partitions(tree),
+            "domains": Domains(tree),
             "cache": CacheShares(tree),
             "nic": Nics(tree),
         }

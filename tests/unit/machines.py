@@ -37,12 +37,14 @@ def machine(
     vendor: str = "GenuineIntel",
     flags: str = INTEL_FLAGS,
     interrupts: int = 3,
+    cpuinfo: str | None = None,
 ) -> Tree:
     """A machine with so many cores on each of its nodes; a core's second thread is numbered after all first ones."""
     count = nodes * cores * threads
     every = show_list(range(count))
     files = {
-        "/proc/cpuinfo": f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: Xeon of tests\nflags\t\t: {flags}\n",
+        "/proc/cpuinfo": cpuinfo
+        or f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: Xeon of tests\nflags\t\t: {flags}\n",
         "/proc/cmdline": "BOOT_IMAGE=/vmlinuz quiet",
         "/proc/sys/kernel/osrelease": "6.1.0-rt",
         "/proc/sys/kernel/version": "#1 SMP PREEMPT_RT",

@@ -42,6 +42,8 @@ class Knob:
     """The places that it sets on a machine; none where the machine does not have it."""
     known: Callable[[Any], bool] = lambda value: isinstance(value, bool)
     """Whether a value is one of those it takes."""
+    needs: str = "any Linux"
+    """What a machine must have for it to set anything."""
 
     @property
     def verified(self) -> str:

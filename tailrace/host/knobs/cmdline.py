@@ -95,6 +95,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _isolated("isolcpus", "domain,managed_irq,"),
+            needs="a CPU that is isolated",
         ),
         Knob(
             "nohz_full",
@@ -105,6 +106,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _nohz_full,
+            needs="a kernel with CONFIG_NO_HZ_FULL, and a CPU that is isolated",
         ),
         Knob(
             "rcu_nocbs",
@@ -115,6 +117,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _isolated("rcu_nocbs"),
+            needs="a CPU that is isolated",
         ),
         Knob(
             "irqaffinity",
@@ -156,6 +159,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _x86(("tsc", "reliable")),
+            needs="an x86 processor",
         ),
         Knob(
             "rcu_normal_after_boot",
@@ -187,6 +191,7 @@ class CommandLine(Family):
             "ignore_ce or off",
             lambda context, value: [_argument("mce", str(value))] if context.machine.architecture == "x86_64" else [],
             one_of("ignore_ce", "off"),
+            needs="an x86 processor",
         ),
         Knob(
             "audit_off",
@@ -208,6 +213,7 @@ class CommandLine(Family):
             "active, passive or disable",
             _p_state,
             one_of("active", "passive", "disable"),
+            needs="an Intel or AMD processor",
         ),
         Knob(
             "shallow_idle",
@@ -218,6 +224,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _c_states,
+            needs="an x86 processor",
         ),
         Knob(
             "idle_poll",
@@ -228,6 +235,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _x86(("idle", "poll")),
+            needs="an x86 processor",
         ),
         Knob(
             "huge_pages_1gib",
@@ -239,6 +247,7 @@ class CommandLine(Family):
             "how many, on all nodes together",
             _huge_pages,
             lambda value: is_number(value) and value >= 0,
+            needs="a processor with pages of 1 GiB (pdpe1gb)",
         ),
         Knob(
             "iommu",
@@ -249,6 +258,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _iommu,
+            needs="an x86 processor",
         ),
         Knob(
             "kvm_clock",
@@ -259,6 +269,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _x86(("kvm.kvmclock_periodic_sync", "0")),
+            needs="an x86 processor",
         ),
         Knob(
             "kvm_nx_huge_pages",
@@ -269,6 +280,7 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _x86(("kvm.nx_huge_pages", "0")),
+            needs="an x86 processor",
         ),
         Knob(
             "kvm_pause_exits",
@@ -279,5 +291,6 @@ class CommandLine(Family):
             "boot",
             "true or false",
             _ple_gap,
+            needs="an Intel processor",
         ),
     )

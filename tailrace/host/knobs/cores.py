@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.host.cpus import show_list
-from tailrace.host.groups import CACHE, PARTITION
+from tailrace.host.groups import CACHE, CGROUP, CPUSETS, DOMAIN, PARTITION
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
 from tailrace.host.machine import CPUS
 from tailrace.host.setting import Form, Setting
@@ -15,9 +15,19 @@ RESCTRL = "/sys/fs/resctrl"
 
 def _partition(context: Context, value: Value) -> list[Setting]:
     cpus = show_list(context.roles.isolated)
-    if not value or not cpus or not context.machine.tree.exists("/sys/fs/cgroup/cgroup.subtree_control"):
+    if not value or not cpus or not context.machine.tree.exists(f"{CGROUP}/cgroup.subtree_control"):
         return []
-    return [Setting(f"partition:{PARTITION}", cpus, Form.CPU_LIST, optional=True)]
+    return [
+        Setting("controller:cpuset", "on"),
+        Setting(f"partition:{PARTITION}", cpus, Form.CPU_LIST, optional=True),
+    ]
+
+
+def _domains(context: Context, value: Value) -> list[Setting]:
+    isolated, system = context.roles.isolated, show_list(context.roles.system)
+    if not value or not isolated or not context.machine.tree.exists(f"{CPUSETS}/cpuset.sched_load_balance"):
+        return []
+    return [Setting(f"domains:{DOMAIN}", system, Form.CPU_LIST)]
 
 
 def _siblings(context: Context, value: Value) -> list[Setting]:
@@ -52,13 +62,26 @@ class Cores(Family):
     knobs = (
         Knob(
             "cpuset_partition",
-            "takes the isolated CPUs out of the scheduler's domains at run time",
+            "takes the isolated CPUs out of the scheduler's domains at run time, by a cgroup of version 2",
             "no load balancing onto them; from Linux 6.8 no unbound workqueues either",
-            "the CPUs are lost to everything that is not put there",
+            "what is not put into /sys/fs/cgroup/tailrace-isolated can no longer run there, Tailrace's own functions "
+            "included, and what is can run nowhere else: no profile sets it; isolcpus does it at boot without that",
             "Linux, Documentation/admin-guide/cgroup-v2.rst",
             "run",
             "true or false",
             _partition,
+            needs="a cgroup hierarchy of version 2 at /sys/fs/cgroup, and a CPU that is isolated",
+        ),
+        Knob(
+            "scheduler_domains",
+            "takes the isolated CPUs out of the scheduler's domains at run time, where cpusets are of version 1",
+            "no load balancing onto them; what is pinned there still runs there",
+            "threads that are there stay until they end or are moved",
+            "Linux, Documentation/admin-guide/cgroup-v1/cpusets.rst, cpuset.sched_load_balance",
+            "run",
+            "true or false",
+            _domains,
+            needs="a cpuset hierarchy of version 1 at /sys/fs/cgroup/cpuset, and a CPU that is isolated",
         ),
         Knob(
             "siblings_offline",
@@ -69,6 +92,7 @@ class Cores(Family):
             "run",
             "true or false",
             _siblings,
+            needs="isolated cores with two threads",
         ),
         Knob(
             "cache_share",
@@ -80,5 +104,6 @@ class Cores(Family):
             "percent of the ways, 1 to 90",
             _cache,
             lambda value: is_number(value) and 1 <= value <= 90,
+            needs="a processor that can share out its cache (CAT), and `mount -t resctrl resctrl /sys/fs/resctrl`",
         ),
     )

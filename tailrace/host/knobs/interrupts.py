@@ -64,6 +64,7 @@ class Interrupts(Family):
             "run",
             "true or false",
             _lines,
+            needs="interrupts in /proc/irq",
         ),
         Knob(
             "irq_default_affinity",
@@ -74,6 +75,7 @@ class Interrupts(Family):
             "run",
             "true or false",
             _default,
+            needs="interrupts in /proc/irq",
         ),
     )
 
@@ -92,6 +94,7 @@ class KernelWork(Family):
             "run",
             "true or false",
             _workqueues,
+            needs="workqueues in /sys/devices/virtual/workqueue",
         ),
         Knob(
             "kernel_threads",
@@ -102,5 +105,6 @@ class KernelWork(Family):
             "run",
             "true or false",
             _threads,
+            needs="kernel threads that may be moved",
         ),
     )

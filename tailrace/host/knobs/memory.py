@@ -37,6 +37,7 @@ class PageMerging(Family):
             "always, madvise or never",
             _file(f"{TRANSPARENT}/enabled", Form.CHOICE),
             one_of("always", "madvise", "never"),
+            needs="a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
         ),
         Knob(
             "transparent_defrag",
@@ -48,6 +49,7 @@ class PageMerging(Family):
             "always, defer, defer+madvise, madvise or never",
             _file(f"{TRANSPARENT}/defrag", Form.CHOICE),
             one_of("always", "defer", "defer+madvise", "madvise", "never"),
+            needs="a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
         ),
         Knob(
             "page_merging",
@@ -59,6 +61,7 @@ class PageMerging(Family):
             "0: stop; 1: run; 2: stop and part what was merged",
             _file("/sys/kernel/mm/ksm/run", Form.NUMBER),
             lambda value: is_number(value) and 0 <= value <= 2,
+            needs="a kernel with CONFIG_KSM",
         ),
     )
 
@@ -78,5 +81,6 @@ class HugePages(Family):
             "how many",
             _pages,
             lambda value: is_number(value) and value >= 0,
+            needs="a kernel with CONFIG_HUGETLBFS",
         ),
     )

@@ -49,6 +49,7 @@ class Network(Family):
             "run",
             "true or false",
             _receive_steering,
+            needs="a physical network card that Linux drives",
         ),
         Knob(
             "card_queues",
@@ -60,6 +61,7 @@ class Network(Family):
             "how many",
             _cards("queues"),
             lambda value: is_number(value) and value >= 1,
+            needs="a physical network card that Linux drives",
         ),
         Knob(
             "adaptive_coalescing_off",
@@ -70,6 +72,7 @@ class Network(Family):
             "run",
             "true or false",
             _cards("adaptive-rx"),
+            needs="a physical network card that Linux drives",
         ),
         Knob(
             "coalescing_us",
@@ -81,5 +84,6 @@ class Network(Family):
             "µs",
             _cards("rx-usecs"),
             lambda value: is_number(value) and value >= 0,
+            needs="a physical network card that Linux drives",
         ),
     )

@@ -59,6 +59,7 @@ class Frequency(Family):
             "a governor's name, such as performance",
             _each("cpufreq/scaling_governor", Form.TEXT),
             _is_word,
+            needs="a frequency driver, which a virtual machine has not",
         ),
         Knob(
             "energy_preference",
@@ -70,6 +71,7 @@ class Frequency(Family):
             "performance, balance_performance, ...",
             _each("cpufreq/energy_performance_preference", Form.TEXT),
             _is_word,
+            needs="intel_pstate or amd_pstate in active mode",
         ),
         Knob(
             "energy_bias",
@@ -81,6 +83,7 @@ class Frequency(Family):
             "0 to 15",
             _each("power/energy_perf_bias", Form.NUMBER),
             lambda value: is_number(value) and 0 <= value <= 15,
+            needs="an Intel processor with EPB",
         ),
         Knob(
             "least_frequency",
@@ -91,6 +94,7 @@ class Frequency(Family):
             "run",
             "true or false",
             _least_frequency,
+            needs="a frequency driver, which a virtual machine has not",
         ),
     )
 
@@ -110,5 +114,6 @@ class IdleStates(Family):
             "µs, 0 for no limit, or n/a for none at all",
             _each("power/pm_qos_resume_latency_us", Form.TEXT),
             _is_latency,
+            needs="a CPU that is isolated",
         ),
     )

@@ -22,8 +22,8 @@ def _watchdog_cpus(context: Context, value: bool) -> list[Setting]:
     return file_setting(context, "/proc/sys/kernel/watchdog_cpumask", show_list(cpus), Form.CPU_LIST)
 
 
-def _number(name: str, what: str, why: str, cost: str, source: str, takes: str = "a whole number") -> Knob:
-    return Knob(name, what, why, cost, source, "run", takes, _sysctl(name), is_number)
+def _number(name: str, what: str, why: str, cost: str, source: str, takes: str, needs: str = Knob.needs) -> Knob:
+    return Knob(name, what, why, cost, source, "run", takes, _sysctl(name), is_number, needs)
 
 
 class Timers(Family):
@@ -63,6 +63,7 @@ class Watchdogs(Family):
             "a CPU stuck with interrupts off is not reported",
             f"{SYSCTL}/kernel.rst; TuneD",
             "0 or 1",
+            "a kernel with CONFIG_HARDLOCKUP_DETECTOR, and a performance counter",
         ),
         Knob(
             "watchdog_cpus",
@@ -73,6 +74,7 @@ class Watchdogs(Family):
             "run",
             "true or false",
             _watchdog_cpus,
+            needs="a kernel with CONFIG_LOCKUP_DETECTOR",
         ),
         _number(
             "kernel.hung_task_timeout_secs",
@@ -81,6 +83,7 @@ class Watchdogs(Family):
             "hung tasks are not reported",
             f"{SYSCTL}/kernel.rst; TuneD",
             "seconds; 0: never",
+            "a kernel with CONFIG_DETECT_HUNG_TASK",
         ),
     )
 
@@ -105,5 +108,6 @@ class Scheduler(Family):
             "memory stays where it was first used: place it well",
             f"{SYSCTL}/kernel.rst; TuneD",
             "0 or 1",
+            "a kernel with CONFIG_NUMA_BALANCING",
         ),
     )

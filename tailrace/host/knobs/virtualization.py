@@ -29,6 +29,7 @@ class Kvm(Family):
             "ns; 0: not at all",
             _parameter("halt_poll_ns"),
             lambda value: is_number(value) and value >= 0,
+            needs="the module kvm, loaded",
         ),
         Knob(
             "kvm_timer_advance",
@@ -40,5 +41,6 @@ class Kvm(Family):
             "ns; -1: adaptive",
             _parameter("lapic_timer_advance_ns"),
             lambda value: is_number(value) and value >= -1,
+            needs="the module kvm, loaded",
         ),
     )
