@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import bench, commands, counters, host, measure, observe, operate, results
+from tailrace.cli import bench, commands, counters, host, measure, measure_host, observe, operate, results
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import error_line, run_command
 
@@ -22,7 +22,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+measure.app.command("host")(measure_host.measure)
 app.add_typer(measure.app, name="measure")
+app.add_typer(measure_host.compare_app, name="compare")
 app.add_typer(bench.app, name="bench")
 app.add_typer(host.app, name="host")
 

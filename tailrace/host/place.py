@@ -9,7 +9,7 @@ the first line of the output: absolute latencies on such a machine are those of 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,9 @@ FUNCTION_PRIORITY = 10
 POLLER_NICE = -20
 
 
+_CPUS = "/sys/devices/system/cpu"
+
+
 @dataclass(frozen=True)
 class Cpu:
     """One logical CPU and where it sits."""
@@ -30,6 +33,8 @@ class Cpu:
     node: int = 0
     core: int = 0
     """The first CPU of the physical core, so that siblings are told from cores."""
+    isolated: bool = False
+    """Kept free by the kernel (isolcpus) for whoever asks for it by number."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +87,50 @@ class Placement:
 
 
 def allowed_cpus() -> list[Cpu]:
-    """The CPUs this process may use, with their place in the machine."""
-    return [_describe(number) for number in sorted(os.sched_getaffinity(0))]
+    """The CPUs this process may use, with their place in the machine.
+
+    The kernel leaves isolated CPUs out of every process's affinity, and lets whoever asks for them have them; a process
+    that was given less than the others (taskset, a container) is not given more here.
+    """
+    own = os.sched_getaffinity(0)
+    isolated = isolated_cpus()
+    if own >= set(_read_list(f"{_CPUS}/online")) - isolated:
+        own |= {cpu for cpu in isolated if _may_use(cpu)}
+    return [_describe(number, isolated) for number in sorted(own)]
 
 
-def _describe(number: int) -> Cpu:
-    base = Path(f"/sys/devices/system/cpu/cpu{number}")
+def isolated_cpus() -> set[int]:
+    """Those that the kernel keeps free (isolcpus, or an isolated cpuset partition)."""
+    return set(_read_list(f"{_CPUS}/isolated"))
+
+
+def _read_list(path: str) -> list[int]:
+    try:
+        return parse_cpu_list(Path(path).read_text().strip() or "-")
+    except (OSError, ValueError):
+        return []
+
+
+def _may_use(cpu: int) -> bool:
+    """Whether this process's cpuset lets it run there."""
+    own = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except OSError:
+        return False
+    os.sched_setaffinity(0, own)
+    return True
+
+
+def _describe(number: int, isolated: Set[int]) -> Cpu:
+    base = Path(f"{_CPUS}/cpu{number}")
     node = next((int(path.name[4:]) for path in base.glob("node[0-9]*")), 0)
     try:
         siblings = (base / "topology/thread_siblings_list").read_text()
         core = min(parse_cpu_list(siblings))
     except (OSError, ValueError):
         core = number
-    return Cpu(number, node, core)
+    return Cpu(number, node, core, number in isolated)
 
 
 def parse_cpu_list(text: str) -> list[int]:
@@ -207,15 +243,24 @@ def place_tester(cpus: Sequence[Cpu]) -> Place:
 
 
 def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:
-    """All on the best node, first threads of cores before their siblings, in the order of their numbers.
+    """All on the best node, first threads of cores before their siblings, in the order of their numbers; isolated ones
+    last, where pollers are taken from.
 
-    Only CPUs of the node with the most of them count: memory and rings are shared, and another node is far.
+    Only CPUs of the node with the most of them count, isolated ones first: memory and rings are shared, and another
+    node is far.
     """
     nodes: dict[int, list[Cpu]] = {}
     for cpu in cpus:
         nodes.setdefault(cpu.node, []).append(cpu)
-    best = max(nodes.values(), key=lambda members: (len({cpu.core for cpu in members}), -members[0].node))
+    best = max(
+        nodes.values(),
+        key=lambda members: (
+            len({cpu.core for cpu in members if cpu.isolated}),
+            len({cpu.core for cpu in members}),
+            -members[0].node,
+        ),
+    )
     firsts: dict[int, Cpu] = {}
     for cpu in sorted(best, key=lambda cpu: cpu.number):
         firsts.setdefault(cpu.core, cpu)
-    return sorted(firsts.values(), key=lambda cpu: cpu.number)
+    return sorted(firsts.values(), key=lambda cpu: (cpu.isolated, cpu.number))

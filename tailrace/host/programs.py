@@ -21,6 +21,8 @@ _PACKAGES = {
     "bwrap": "bubblewrap",
     "ip": "iproute2",
     "ethtool": "ethtool",
+    "cyclictest": "rt-tests",
+    "oslat": "rt-tests",
 }
 
 

@@ -266,6 +266,12 @@ def run_between(
             return _finish(folder, _attempt(everything, None))
 
 
+def run_on_host(request: Request, work: Callable[[RunFolder], None]) -> Finished:
+    """Runs a measurement of the host alone: nothing of Tailrace's is started."""
+    folder = _new_folder(request, oversubscribed=False, notes=())
+    return _finish(folder, _attempt(lambda: work(folder), None))
+
+
 @contextmanager
 def _held(request: Request) -> Iterator[State]:
     with hold(request.state) as state:

@@ -104,18 +104,17 @@ def _profile(profile: str, found: Sequence[MarkedTrial]) -> dict[str, Any]:
     numbers = list(range(bins[0] - 1, bins[-1] + 2)) if bins else []
     return {
         "title": profile_name(profile),
-        "axis": [_short(x) for x in axis],
+        "axis": [short(x) for x in axis],
         "percentiles": [
-            {**_series(one, found), "y": [_short(y) for y in by_percentile(histogram, axis)]}
-            for one, histogram in known
+            {**_series(one, found), "y": [short(y) for y in by_percentile(histogram, axis)]} for one, histogram in known
         ],
-        "bins": [_short(10 ** (number / PER_DECADE)) for number in numbers],
+        "bins": [short(10 ** (number / PER_DECADE)) for number in numbers],
         "frequencies": [
-            {**_series(one, found), "y": [_short(share.get(number, 0.0)) for number in numbers]}
+            {**_series(one, found), "y": [short(share.get(number, 0.0)) for number in numbers]}
             for (one, _), share in zip(known, shares, strict=True)
         ],
         "times": [
-            {**_series(one, found), **{name: [_short(y) for y in line] for name, line in lines.items()}}
+            {**_series(one, found), **{name: [short(y) for y in line] for name, line in lines.items()}}
             for one in found
             if (lines := over_time(one.trial.worse))["x"]
         ],
@@ -138,5 +137,6 @@ def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
     }
 
 
-def _short(number: Point) -> Point:
+def short(number: Point) -> Point:
+    """A number with six significant digits, so that a report stays small."""
     return None if number is None else float(f"{number:.6g}")

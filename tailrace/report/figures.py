@@ -143,6 +143,10 @@ def faultless(run: Run) -> bool:
 
 def verdict(run: Run) -> str:
     """One sentence on loss, duplication and order over the whole run."""
+    if not run.trials and run.host_trials:
+        worst = max((trial.latency_us.max for trial in run.host_trials if trial.latency_us), default=0.0)
+        values = sum(trial.samples for trial in run.host_trials)
+        return f"Of {count(values)} values the largest is {microseconds(worst)} µs."
     if not run.trials:
         return (
             "What was found is in the table; frames lost on the way of a search are part of it."

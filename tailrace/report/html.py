@@ -15,7 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tailrace.report import bars, curves, figures, findings, hops
+from tailrace.report import bars, curves, figures, findings, hops, host
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
 from tailrace.results.diff import differing, differing_hosts, facts
 from tailrace.results.run import write_atomically
@@ -85,7 +85,8 @@ def render(stored: Sequence[StoredRun]) -> str:
         hosts=_hosts(marked),
         specs=_specs(marked),
         join=shlex.join,
-        data=curves.charts(marked),
+        measured_hosts=[(each, host.section(each.stored.run)) for each in marked if each.stored.run.host_trials],
+        data=[*curves.charts(marked), *host.charts(marked)],
         style=_source("templates/report.css"),
         uplot_style=_source("vendor/uPlot.min.css"),
         scripts=[Markup(uplot), Markup(own)],

@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.report import host
 from tailrace.report.figures import (
     LATENCY,
     NAMING,
@@ -38,6 +39,8 @@ def print_run(run: Run, console: Console | None = None) -> None:
         console.print(Text(f"Not valid: {plain(run.reason or '')}", style="bold red"))
     heading = f"{plain(run.name)}, {run.started:%Y-%m-%d %H:%M:%S} UTC"
     console.print(Text(f"{heading}, fabric {plain(run.fabric)}" if run.fabric else heading, style="bold"))
+    if run.host_trials:
+        _print_host(run, console)
     for section in sections(run):
         _print_section(section, console)
     if run.trials and run.repeat == 1:
@@ -108,6 +111,21 @@ def _print_hops(hops: HopTable, console: Console) -> None:
             made.add_row(*(Text(cell) for cell in row))
         console.print(made)
     console.print(Text(hops.remark, style="dim"))
+
+
+def _print_host(run: Run, console: Console) -> None:
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, title in enumerate(host.titles(run)):
+        made.add_column(title, justify="left" if number < 3 else "right")
+    for row in host.rows(run):
+        made.add_row(*(Text(cell) for cell in row))
+    console.print(made)
+    for each in host.compared(run):
+        what = f"{each.test}, load {each.load}, CPU {each.cpu} ({each.role}), {each.figure}"
+        ratios = ", ".join(f"{ratio:.2f}" for ratio in each.ratios)
+        console.print(Text(f"{what}: {each.other} ÷ {each.first} = {each.median:.2f}× (median of {ratios})"))
+    for text in host.remarks(run):
+        console.print(Text(text, style="dim"))
 
 
 def _cell(column: Column, trial: Trial) -> Text:

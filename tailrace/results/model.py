@@ -17,9 +17,12 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_val
 
 from tailrace.errors import Mistake
 from tailrace.results.findings import BurstFinding, LossFinding, ThroughputFinding
+from tailrace.results.host import HostTrial
 from tailrace.results.migrate import migrate
 from tailrace.results.record import Amount as Amount
 from tailrace.results.record import Count as Count
+from tailrace.results.record import HistogramReference as HistogramReference
+from tailrace.results.record import Latency as Latency
 from tailrace.results.record import Measurement as Measurement
 from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
@@ -30,23 +33,6 @@ FORMAT = 2
 
 class Unreadable(ResultError, Mistake):
     """What the user named is no run, or none that this Tailrace can read."""
-
-
-class Latency(Record):
-    """One-way latency in µs, over every frame received (all copies), on the tester's own clock."""
-
-    min: Amount = Field(description="Smallest latency, exact, in µs.")
-    average: Amount = Field(description="Arithmetic mean over every frame, exact, in µs.")
-    p50: Amount = Field(description="Median, in µs; like every percentile here at most 1 % above the exact quantile.")
-    p90: Amount = Field(description="90th percentile, in µs.")
-    p99: Amount = Field(description="99th percentile, in µs.")
-    p99_9: Amount = Field(
-        validation_alias="p99.9", serialization_alias="p99.9", description="99.9th percentile, in µs."
-    )
-    p99_99: Amount = Field(
-        validation_alias="p99.99", serialization_alias="p99.99", description="99.99th percentile, in µs."
-    )
-    max: Amount = Field(description="Largest latency, exact, in µs.")
 
 
 class Interval(Record):
@@ -68,13 +54,6 @@ class Interval(Record):
     )
     duplicate: Count | None = Field(default=None, description="Copies of a frame after its first.")
     out_of_sequence: Count | None = Field(default=None, description="Frames reordered by RFC 4737, section 3.")
-
-
-class HistogramReference(Record):
-    """Where the whole latency distribution lies: a line of an HDR V2 histogram log in the run folder."""
-
-    file: str = Field(description="Path of the log, relative to the run folder.")
-    tag: str = Field(description="The tag of the line in the log.")
 
 
 class HopPart(Record):
@@ -289,6 +268,9 @@ class Run(Record):
     repeat: int = Field(default=1, ge=1, description="How often everything was to be measured (--repeat).")
     trials: tuple[Trial, ...] = Field(description="The trials in the order in which they were measured.")
     findings: tuple[Finding, ...] = Field(default=(), description="What methods found, in order.")
+    host_trials: tuple[HostTrial, ...] = Field(
+        default=(), description="What `measure host` found of each CPU; empty where traffic was measured."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Run:

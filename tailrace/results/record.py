@@ -27,6 +27,30 @@ class Record(BaseModel):
     )
 
 
+class Latency(Record):
+    """One-way latency in µs, over every frame received (all copies), on the tester's own clock."""
+
+    min: Amount = Field(description="Smallest latency, exact, in µs.")
+    average: Amount = Field(description="Arithmetic mean over every frame, exact, in µs.")
+    p50: Amount = Field(description="Median, in µs; like every percentile here at most 1 % above the exact quantile.")
+    p90: Amount = Field(description="90th percentile, in µs.")
+    p99: Amount = Field(description="99th percentile, in µs.")
+    p99_9: Amount = Field(
+        validation_alias="p99.9", serialization_alias="p99.9", description="99.9th percentile, in µs."
+    )
+    p99_99: Amount = Field(
+        validation_alias="p99.99", serialization_alias="p99.99", description="99.99th percentile, in µs."
+    )
+    max: Amount = Field(description="Largest latency, exact, in µs.")
+
+
+class HistogramReference(Record):
+    """Where the whole latency distribution lies: a line of an HDR V2 histogram log in the run folder."""
+
+    file: str = Field(description="Path of the log, relative to the run folder.")
+    tag: str = Field(description="The tag of the line in the log.")
+
+
 def name_in_round(case: str, number: int) -> str:
     """What a case is called when it is measured for the n-th time: one-function-64, one-function-64-round-2."""
     return case if number == 1 else f"{case}-round-{number}"

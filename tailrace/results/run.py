@@ -23,6 +23,7 @@ from typing import Any, Self
 from pydantic import JsonValue
 
 from tailrace.results.histogram import Histogram, log_text, read_log
+from tailrace.results.host import HostTrial
 from tailrace.results.model import Finding, HistogramReference, Latency, ResultError, Run, Trial, Unreadable, parse_run
 from tailrace.results.record import name_in_round
 from tailrace.results.trial import file_name, from_trial_result, share_of
@@ -172,6 +173,19 @@ class RunFolder:
         self._update(trials=(*self.run.trials, trial))
         return trial
 
+    def keep_host_trial(self, trial: HostTrial, histogram: Histogram) -> None:
+        """Keep what was measured of a CPU so far; it takes the place of an earlier trial of its name.
+
+        Raises OSError if it cannot be written; what was kept before stays.
+        """
+        log = f"histograms/{file_name(trial.name)}.hlog"
+        if histogram.counts:
+            text = log_text(trial.started.timestamp(), trial.duration_s, {trial.name: histogram})
+            write_atomically(self.path / log, text)
+            trial = trial.model_copy(update={"histogram": HistogramReference(file=log, tag=trial.name)})
+        trials = {each.name: each for each in self.run.host_trials} | {trial.name: trial}
+        self._update(host_trials=tuple(trials.values()))
+
     def note(self, text: str) -> None:
         """Add a sentence that a reader must know to judge the figures; one that is there already is not repeated."""
         if text not in self.run.notes:
@@ -184,7 +198,8 @@ class RunFolder:
 
     def finish(self) -> Run:
         """Write the end of the run and return it: valid unless something said otherwise or nothing was measured."""
-        if not self.run.trials and not self.run.findings:
+        host = any(trial.samples for trial in self.run.host_trials)
+        if not self.run.trials and not self.run.findings and not host:
             self._fault = self._fault or "nothing was measured"
         self._update(finished=datetime.now(UTC), valid=self._fault is None, reason=self._fault)
         return self.run

@@ -22,7 +22,7 @@ class StoredRun:
     spec: str
     """The spec's text; empty where it is missing."""
     histograms: dict[str, Histogram] = field(default_factory=dict)
-    """The distribution of each trial's headline, by the trial's name."""
+    """The distribution of each trial's headline, and of each host trial, by the trial's name."""
     missing: tuple[tuple[str, str], ...] = ()
     """What could not be read: a trial's name (or "spec"), and why."""
 
@@ -45,6 +45,13 @@ def read_run(folder: Path, *, distributions: bool = True) -> StoredRun:
             histograms[trial.name] = load_histogram(folder, way.histogram, way.latency_us)
         except ResultError as error:
             missing.append((trial.name, str(error)))
+    for host_trial in run.host_trials if distributions else ():
+        if host_trial.histogram is None or host_trial.latency_us is None:
+            continue
+        try:
+            histograms[host_trial.name] = load_histogram(folder, host_trial.histogram, host_trial.latency_us)
+        except ResultError as error:
+            missing.append((f"curve for {host_trial.name}", str(error)))
     try:
         spec = (folder / SPEC).read_text(encoding="utf-8", errors="replace")
     except OSError as error:

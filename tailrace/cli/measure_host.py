@@ -1,0 +1,243 @@
+"""`tailrace measure host` and `tailrace compare host`: how late the host's CPUs wake up, as it is or by profile."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
+from tailrace.cli.output import print_line, run_command, show_finished
+from tailrace.errors import Failure, Mistake
+from tailrace.host import tuner
+from tailrace.host.cpus import parse_list, show_list
+from tailrace.host.journal import hold_journal, read_journal, state_folder
+from tailrace.host.machine import Machine, read_machine
+from tailrace.host.process import undisturbed
+from tailrace.host.profile import Profile, load_profile
+from tailrace.host.roles import ROLES, Roles, deal_roles
+from tailrace.host.state import default_folder
+from tailrace.host.tree import Tree
+from tailrace.host.tuning import make_tuning_plan
+from tailrace.measure.host.loads import LOADS
+from tailrace.measure.host.run import HostPlan, measure_host, usable
+from tailrace.measure.host.tools import Cyclictest, Oslat, Tool
+from tailrace.measure.host.tracers import TRACERS, available_tracers
+from tailrace.measure.progress import Reporter, Silent, reporter
+from tailrace.measure.session import Request, run_on_host
+from tailrace.results import RunFolder
+from tailrace.spec.units import parse_duration
+
+PROGRAMS: dict[str, Tool] = {"cyclictest": Cyclictest(), "oslat": Oslat()}
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """What the command line says; None is "as it suits the machine"."""
+
+    duration: str
+    tools: str | None
+    loads: str
+    cpus: str | None
+    runs: Path
+    as_json: bool
+
+
+compare_app = typer.Typer(
+    help="Measure alternatives in turn, and say by how much they differ.", no_args_is_help=True, rich_markup_mode=None
+)
+
+ToolsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tools", metavar="LIST", help="cyclictest, oslat, timerlat, osnoise, hwlat; all that there are unless given."
+    ),
+]
+LoadsOption = Annotated[
+    str, typer.Option("--load", metavar="LIST", help="none, cpu, memory: what else runs meanwhile.")
+]
+CpusOption = Annotated[
+    str | None,
+    typer.Option("--cpus", metavar="LIST", help="The CPUs to measure: 1,4-7; those of every role unless given."),
+]
+TimeOption = Annotated[str, typer.Option("--duration", metavar="TIME", help="Of the whole run: 60s, 12h.")]
+ALL_LOADS = "none,cpu,memory"
+
+
+def measure(
+    duration: TimeOption = "60s",
+    tools: ToolsOption = None,
+    loads: LoadsOption = ALL_LOADS,
+    cpus: CpusOption = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how late the CPUs of each role wake up, and how long they are taken away, idle and under load.
+
+    \b
+    sudo tailrace measure host
+    sudo tailrace measure host --duration 12h --load memory --cpus 2-7
+
+    cyclictest and oslat anywhere; timerlat, osnoise and hwlat where the kernel has these tracers. Tools and loads take
+    turns in slices of at most a minute, each with its own record, so a run of hours shows when something happened.
+    """
+    options = HostOptions(duration, tools, loads, cpus, runs, as_json)
+    raise typer.Exit(run_command(lambda: _measure(options)))
+
+
+@compare_app.callback()
+def compare_() -> None:
+    """Measure alternatives in turn, and say by how much they differ."""
+
+
+@compare_app.command("host")
+def compare(
+    profiles: Annotated[
+        str,
+        typer.Option("--profiles", metavar="LIST", help="Tuning profiles that take turns; the first is the measure."),
+    ] = "vanilla,latency",
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="How often each profile has its turn, at least.")] = 5,
+    duration: TimeOption = "100s",
+    tools: ToolsOption = "cyclictest",
+    loads: LoadsOption = "cpu",
+    cpus: CpusOption = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare tuning profiles: each in turn (A B A B), only what needs no reboot, and all put back at the end.
+
+    \b
+    sudo tailrace compare host --profiles vanilla,latency
+    sudo tailrace compare host --profiles vanilla,throughput,latency --tools cyclictest,oslat --duration 1h
+    """
+    options = HostOptions(duration, tools, loads, cpus, runs, as_json)
+    raise typer.Exit(run_command(lambda: _compare(profiles, pairs, options)))
+
+
+def _measure(options: HostOptions) -> int:
+    """The host as it is."""
+    machine = _check_able()
+    applied = read_journal(state_folder()).applied
+    profile = load_profile((applied.roles or applied.profile) if applied else "latency")
+    roles = deal_roles(machine, profile.roles, applied.nic if applied else None)
+    plan = _plan(options, roles)
+    return _run("host", options, plan, lambda folder, report: measure_host(plan, folder, report))
+
+
+def _compare(profiles: str, pairs: int, options: HostOptions) -> int:
+    """Profiles in turn, at run time; the host is as it was afterwards."""
+    names = [name.strip() for name in profiles.split(",")]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise Mistake(f"--profiles {profiles}: expected two or more different profiles, such as vanilla,latency")
+    loaded = {name: load_profile(name) for name in names}
+    machine = _check_able()
+    tuner.check_tunable(machine)
+    roles = deal_roles(machine, loaded[names[-1]].roles)
+    plan = _plan(options, roles, names, pairs)
+    with hold_journal(state_folder()) as journal:
+        if journal.entries:
+            raise Mistake("the host is tuned already; run `tailrace host undo` first, so that there is a beginning")
+
+        def switch(name: str | None) -> None:
+            # The facts are read anew, because the profile before has changed them.
+            now = read_machine(Tree())
+            made = make_tuning_plan(now, loaded[name or ""], roles_of=loaded[names[-1]])
+            tuner.apply(made, now, journal, boot=False)
+
+        def work(folder: RunFolder, report: Reporter) -> None:
+            for note in _left_out(names, machine, loaded):
+                folder.note(note)
+            try:
+                measure_host(plan, folder, report, switch)
+            finally:
+                with undisturbed():
+                    problems = tuner.undo(read_machine(Tree()), journal)
+            if problems:
+                raise Failure(f"not all was put back: {'; '.join(problems)}; run `tailrace host undo`")
+
+        return _run("compare-host", options, plan, work)
+
+
+def _left_out(names: Sequence[str], machine: Machine, loaded: Mapping[str, Profile]) -> list[str]:
+    """What of the profiles a comparison without a reboot cannot show."""
+    said = []
+    for name in names:
+        made = make_tuning_plan(machine, loaded[name])
+        waiting = [step.setting.target for step in made.steps("boot") if not step.done]
+        if waiting:
+            said.append(f"Profile {name} without its kernel arguments, which need a reboot: {', '.join(waiting)}.")
+        nothing = [each.knob.name for each in made.tuned if each.knob.when == "run" and not each.steps]
+        if nothing:
+            said.append(f"Profile {name}: knobs that this machine does not have: {', '.join(nothing)}.")
+    return said
+
+
+def _check_able() -> Machine:
+    if os.geteuid() != 0:
+        raise Mistake("measuring the host needs root, for real-time priorities and tracers; start it with sudo")
+    return read_machine(Tree())
+
+
+def _plan(options: HostOptions, roles: Roles, profiles: Sequence[str | None] = (None,), pairs: int = 1) -> HostPlan:
+    role = {cpu: name for name in ROLES for cpu in roles.cpus[name]}
+    try:
+        wanted = list(parse_list(options.cpus)) if options.cpus else sorted(role)
+        seconds = parse_duration(options.duration)
+    except ValueError as error:
+        raise Mistake(f"--duration or --cpus: {error}") from None
+    cpus = usable(wanted)
+    missing = sorted(set(wanted) - set(cpus))
+    if missing and options.cpus:
+        raise Mistake(f"--cpus {options.cpus}: CPU {missing[0]} is none that this process may use")
+    control = tuple(usable(roles.system))
+    if not control or not cpus:
+        raise Mistake("no CPU of the system's may be used; expected at least one for what does not measure")
+    loads = _words("--load", options.loads, LOADS)
+    return HostPlan(
+        _tools(options.tools), loads, {cpu: role[cpu] for cpu in cpus}, control, seconds, tuple(profiles), pairs
+    )
+
+
+def _tools(wanted: str | None) -> list[Tool]:
+    here = {**PROGRAMS, **{name: TRACERS[name] for name in available_tracers()}}
+    if wanted is None:
+        return list(here.values())
+    names = _words("--tools", wanted, (*PROGRAMS, *TRACERS))
+    missing = [name for name in names if name not in here]
+    if missing:
+        raise Mistake(
+            f"--tools {wanted}: {missing[0]} needs a kernel with CONFIG_{missing[0].upper()}_TRACER, and tracefs "
+            f"mounted at /sys/kernel/tracing; Debian's linux-image-rt-amd64 has it; here there are {', '.join(here)}"
+        )
+    return [here[name] for name in names]
+
+
+def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    wrong = [word for word in words if word not in known]
+    if wrong:
+        raise Mistake(f"{option} {text}: {wrong[0]!r} is unknown; expected {', '.join(known)}")
+    return list(dict.fromkeys(words))
+
+
+def _run(name: str, options: HostOptions, plan: HostPlan, work: Callable[[RunFolder, Reporter], None]) -> int:
+    tools, loads = (", ".join(each) for each in ([tool.name for tool in plan.tools], plan.loads))
+    text = (
+        f"# tailrace {name}: {tools}; loads {loads}; CPUs {show_list(plan.cpus)}\n"
+        f"# {plan.rounds} rounds of slices of {plan.slice_seconds} s\n"
+    )
+    request = Request(name, options.runs, default_folder(), ("tailrace", *sys.argv[1:]), text, name, None)
+    if not options.as_json:
+        print_line(f"Measuring for {plan.total_seconds:.0f} s: {tools}; loads {loads}; CPUs {show_list(plan.cpus)}.")
+    bar = reporter(plan.total_seconds, wanted=not options.as_json)
+    if bar is None:
+        finished = run_on_host(request, lambda folder: work(folder, Silent()))
+    else:
+        with bar:
+            finished = run_on_host(request, lambda folder: work(folder, bar))
+    return show_finished(finished, as_json=options.as_json)

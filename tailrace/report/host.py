@@ -1,0 +1,178 @@
+"""What `measure host` found, for the terminal and the HTML report: the same rows in both, and the charts' numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from tailrace.report.curves import LEAST_US, PER_DECADE, Point, by_percentile, frequencies, grid, short
+from tailrace.report.figures import MISSING, count, microseconds, plain
+from tailrace.report.marked import Marked
+from tailrace.results.host import HostTrial
+from tailrace.results.model import Run
+
+TITLES = ("tool", "load", "CPU", "values", "min µs", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "p99.99 µs", "max µs")
+_FIELDS = ("min", "average", "p50", "p99", "p99_9", "p99_99", "max")
+MEANINGS = {
+    "cyclictest": "cyclictest: how much later than asked a thread of real-time priority wakes up, in whole µs.",
+    "oslat": "oslat: how long a thread that never sleeps is kept from running, for each round of its loop.",
+    "timerlat-irq": "timerlat-irq: from a timer's moment to its interrupt, by the kernel's own account.",
+    "timerlat-thread": "timerlat-thread: from a timer's moment to its thread, by the kernel's own account.",
+    "osnoise": "osnoise: each time that a thread that never sleeps was kept from running, by the kernel's own account.",
+    "hwlat": "hwlat: time taken with interrupts off, so below the kernel: firmware or hypervisor.",
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure of two profiles: the later one's divided by the first one's, round by round."""
+
+    test: str
+    load: str
+    cpu: int
+    role: str
+    figure: str
+    first: str
+    other: str
+    ratios: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.ratios)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a report shows of one run's host trials."""
+
+    titles: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    compared: Sequence[Compared]
+    remarks: Sequence[str]
+
+
+def titles(run: Run) -> tuple[str, ...]:
+    """The headings of the table."""
+    return ("profile", *TITLES) if _profiles(run) else TITLES
+
+
+def rows(run: Run) -> list[tuple[str, ...]]:
+    """One row for each tool, load, profile and CPU."""
+    with_profile = bool(_profiles(run))
+    return [
+        ((plain(trial.host_profile or "as found"),) if with_profile else ()) + _row(trial) for trial in _sorted(run)
+    ]
+
+
+def remarks(run: Run) -> list[str]:
+    """How to read it, and what is missing from it."""
+    tests = dict.fromkeys(trial.test for trial in run.host_trials)
+    said = [MEANINGS[test] for test in tests if test in MEANINGS]
+    missed = sum(trial.missed for trial in run.host_trials)
+    if missed:
+        said.append(f"{count(missed)} values had no room in the kernel's buffer and are in no figure.")
+    return said
+
+
+def compared(run: Run) -> list[Compared]:
+    """p99.99 and maximum of each later profile against the first, for what both have."""
+    profiles = _profiles(run)
+    found = []
+    for first in (trial for trial in _sorted(run) if trial.host_profile in profiles[:1]):
+        for other in run.host_trials:
+            same = (other.test, other.load, other.cpu) == (first.test, first.load, first.cpu)
+            if not same or other.host_profile in (first.host_profile, None) or first.host_profile is None:
+                continue
+            for figure in ("p99_99_us", "max_us"):
+                pairs = zip(first.intervals, other.intervals, strict=False)
+                values = ((getattr(one, figure), getattr(two, figure)) for one, two in pairs)
+                ratios = tuple(two / one for one, two in values if one and two is not None)
+                if ratios:
+                    found.append(
+                        Compared(
+                            first.test, first.load, first.cpu, first.role, figure.removesuffix("_us").replace("_", "."),
+                            first.host_profile, other.host_profile or "", ratios,
+                        )
+                    )  # fmt: skip
+    return found
+
+
+def section(run: Run) -> Section:
+    """All that a report shows of a run's host trials, but the charts."""
+    return Section(titles(run), rows(run), compared(run), remarks(run))
+
+
+def charts(runs: Sequence[Marked]) -> list[dict[str, Any]]:
+    """One entry for each tool and load, as `curves.charts` makes them; a line for each CPU and profile."""
+    groups: dict[tuple[str, str], list[tuple[Marked, HostTrial]]] = {}
+    for each in runs:
+        for trial in _sorted(each.stored.run):
+            groups.setdefault((trial.test, trial.load), []).append((each, trial))
+    return [_chart(f"{plain(test)}, load {kind}", found) for (test, kind), found in groups.items()]
+
+
+def _chart(title: str, found: Sequence[tuple[Marked, HostTrial]]) -> dict[str, Any]:
+    lines = [
+        (
+            {"label": of.label(_label(trial)), "colour": 1 + number % 7, "dash": 0},
+            trial,
+            of.stored.histograms[trial.name],
+        )
+        for number, (of, trial) in enumerate(found)
+        if trial.name in of.stored.histograms
+    ]
+    axis = grid(max((histogram.count for _, _, histogram in lines), default=1))
+    shares = [frequencies(histogram) for _, _, histogram in lines]
+    bins = sorted(set().union(*shares))
+    numbers = list(range(bins[0] - 1, bins[-1] + 2)) if bins else []
+    return {
+        "title": title,
+        "axis": [short(x) for x in axis],
+        "percentiles": [
+            {**line, "y": [short(y) for y in by_percentile(histogram, axis)]} for line, _, histogram in lines
+        ],
+        "bins": [short(10 ** (number / PER_DECADE)) for number in numbers],
+        "frequencies": [
+            {**line, "y": [short(share.get(number, 0.0)) for number in numbers]}
+            for (line, _, _), share in zip(lines, shares, strict=True)
+        ],
+        "times": [
+            {
+                **line,
+                "x": [short(each.start_s) for each in trial.intervals],
+                **{
+                    name: [_drawn(getattr(each, f"{name}_us")) for each in trial.intervals]
+                    for name in ("min", "avg", "max")
+                },
+            }
+            for line, trial, _ in lines
+        ],
+    }
+
+
+def _drawn(us: Point) -> Point:
+    return None if us is None else short(max(us, LEAST_US))
+
+
+def _label(trial: HostTrial) -> str:
+    profile = f", {plain(trial.host_profile)}" if trial.host_profile else ""
+    return f"CPU {trial.cpu} ({plain(trial.role)}){profile}"
+
+
+def _profiles(run: Run) -> list[str]:
+    return [name for name in dict.fromkeys(trial.host_profile for trial in run.host_trials) if name is not None]
+
+
+def _sorted(run: Run) -> list[HostTrial]:
+    """By tool and load in the order of measuring, then CPU; profiles beside each other."""
+    tests = list(dict.fromkeys(trial.test for trial in run.host_trials))
+    loads = ("none", "cpu", "memory")
+    return sorted(run.host_trials, key=lambda each: (tests.index(each.test), loads.index(each.load), each.cpu))
+
+
+def _row(trial: HostTrial) -> tuple[str, ...]:
+    latency = trial.latency_us
+    figures = (MISSING if latency is None else microseconds(getattr(latency, name)) for name in _FIELDS)
+    return (plain(trial.test), trial.load, f"{trial.cpu} {plain(trial.role)}", count(trial.samples), *figures)

@@ -1,0 +1,40 @@
+"""What `measure host` found: for each tool, load, tuning profile and CPU a distribution, and a record of each slice."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from tailrace.results.record import Amount, Count, HistogramReference, Latency, Record
+
+
+class HostInterval(Record):
+    """What one slice of a host trial measured."""
+
+    start_s: Amount = Field(description="Start of the slice, in seconds after the start of the run.")
+    samples: Count = Field(description="Values measured in the slice.")
+    min_us: Amount | None = Field(description="Smallest value of the slice in µs; null if it has none.")
+    avg_us: Amount | None = Field(description="Mean value of the slice in µs; null if it has none.")
+    p99_99_us: Amount | None = Field(description="99.99th percentile of the slice in µs; null if it has no value.")
+    max_us: Amount | None = Field(description="Largest value of the slice in µs; null if it has none.")
+
+
+class HostTrial(Record):
+    """How late one CPU wakes up, or how long it is taken from a program, measured by one tool under one load."""
+
+    name: str = Field(min_length=1, description="Name of the trial, unique in the run.")
+    test: str = Field(
+        min_length=1, description="The tool: cyclictest, oslat, timerlat-irq, timerlat-thread, osnoise, hwlat."
+    )
+    load: Literal["none", "cpu", "memory"] = Field(description="What else ran meanwhile.")
+    host_profile: str | None = Field(description="The tuning profile in effect; null for the host as it was found.")
+    cpu: Count = Field(description="The logical CPU.")
+    role: str = Field(min_length=1, description="The CPU's role: system, switch, vnf or tester.")
+    started: AwareDatetime = Field(description="When the first slice started.")
+    duration_s: Amount = Field(description="How long was measured, in seconds: the sum of the slices.")
+    samples: Count = Field(description="Values measured.")
+    missed: Count = Field(description="Values that the kernel's buffer had no room for; they are in no figure.")
+    latency_us: Latency | None = Field(description="The values in µs; null if there are none.")
+    histogram: HistogramReference | None = Field(description="The whole distribution; null if there is no value.")
+    intervals: tuple[HostInterval, ...] = Field(description="The slices in order of time.")

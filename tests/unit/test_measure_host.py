@@ -1,0 +1,148 @@
+"""What tools say, made into histograms; and the run that lets tools, loads and profiles take turns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import Mistake
+from tailrace.measure.host import run as host_run
+from tailrace.measure.host.run import HostPlan, measure_host
+from tailrace.measure.host.tools import Progress, Setting, Slice, from_values, parse_cyclictest, parse_oslat
+from tailrace.measure.host.tracers import TRACERS
+from tailrace.measure.progress import Silent
+from tailrace.report import host as report
+from tailrace.report.html import write_report
+from tailrace.results import RunFolder, load_run
+from tailrace.results.histogram import Histogram
+
+
+def test_what_cyclictest_could_not_hold_counts_as_its_maximum() -> None:
+    thread = {"histogram": {"3": 10, "7": 2}, "cycles": 13, "min": 3, "max": 2_000_000, "cpu": 4}
+    found = parse_cyclictest({"thread": {"0": thread}})
+    histogram = found[4].histogram
+    assert (histogram.count, histogram.min_ns, histogram.max_ns) == (13, 3000, 2_000_000_000)
+
+
+def test_the_last_bucket_of_oslat_counts_as_its_maximum() -> None:
+    thread = {"histogram": {"1": 1000, "41": 1, "1024": 2}, "min": 1, "max": 631859, "cpu": 1}
+    histogram = parse_oslat({"thread": {"0": thread}})[1].histogram
+    assert (histogram.count, histogram.min_ns, histogram.max_ns) == (1003, 1000, 631_859_000)
+
+
+@pytest.mark.parametrize(
+    ("tracer", "line", "figure", "cpu", "ns"),
+    [
+        (
+            "timerlat",
+            "          <idle>-0       [002] d..h1   54.029328: #7  context    irq timer_latency       932 ns",
+            "timerlat-irq",
+            2,
+            932,
+        ),
+        (
+            "timerlat",
+            "        timerlat/2-868   [002] .....   54.029342: #7  context thread timer_latency     11700 ns",
+            "timerlat-thread",
+            2,
+            11700,
+        ),
+        (
+            "osnoise",
+            "  osnoise/1-960 [001] ..... 5789.8575: sample_threshold: start 5789.857 duration 3531 ns interference 1",
+            "osnoise",
+            1,
+            3531,
+        ),
+        (
+            "hwlat",
+            "  <...>-1729 [000] d...   714.756290: #3     inner/outer(us):   16/16    ts:1499801095.1 count:1",
+            "hwlat",
+            0,
+            16000,
+        ),
+    ],
+)
+def test_a_tracers_line_is_one_value(tracer: str, line: str, figure: str, cpu: int, ns: int) -> None:
+    values: dict[tuple[str, int], Counter[int]] = {(figure, cpu): Counter()}
+    TRACERS[tracer]._take(line, values)
+    TRACERS[tracer]._take("something else entirely", values)
+    assert values == {(figure, cpu): Counter({ns: 1})}
+
+
+def test_no_value_is_an_empty_histogram() -> None:
+    assert from_values({}) == Histogram()
+    assert from_values({5: 0}) == Histogram()
+
+
+class Fake:
+    """Measures a known value: so many µs by profile."""
+
+    name = "cyclictest"
+
+    def __init__(self, us: Mapping[str | None, int]) -> None:
+        self.us, self.now = us, None
+        self.order: list[str | None] = []
+
+    def switch(self, profile: str | None) -> None:
+        self.now = profile  # type: ignore[assignment]
+
+    def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+        self.order.append(self.now)
+        progress(seconds)
+        return {self.name: {cpu: Slice(from_values({self.us[self.now] * 1000: 100}), 1) for cpu in setting.cpus}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.setattr(host_run, "load", lambda *_: nullcontext())
+    monkeypatch.setattr(host_run, "_on", lambda _: nullcontext((0, 1)))
+    return RunFolder.create(tmp_path, "host", spec="# host\n", host={}, command=["tailrace"], versions={})
+
+
+def test_profiles_take_turns_and_nothing_is_lost_between_slices(folder: RunFolder) -> None:
+    fake = Fake({"vanilla": 40, "latency": 10})
+    plan = HostPlan([fake], ["none", "cpu"], {1: "switch"}, (0,), 12, ("vanilla", "latency"), least_rounds=3)
+    measure_host(plan, folder, Silent(), fake.switch)
+    run = folder.finish()
+    assert fake.order == ["vanilla", "vanilla", "latency", "latency"] * 3
+    assert run.valid and len(run.host_trials) == 4
+    for trial in run.host_trials:
+        assert (trial.samples, trial.missed, len(trial.intervals), trial.duration_s) == (300, 3, 3, 3.0)
+    ratios = report.compared(run)
+    assert {(each.figure, each.median) for each in ratios} == {("p99.99", 0.25), ("max", 0.25)}
+    assert load_run(folder.path).host_trials == run.host_trials
+    text = write_report(folder.path).read_text()
+    assert "latency ÷ vanilla" in text and "No curve" not in text
+
+
+def test_hours_are_cut_into_slices_of_a_minute_at_most() -> None:
+    plan = HostPlan([Fake({None: 1})], ["none", "cpu", "memory"], {1: "switch"}, (0,), 12 * 3600)
+    assert plan.slice_seconds <= host_run.LONGEST_SLICE
+    assert plan.rounds * plan.slices * plan.slice_seconds == pytest.approx(12 * 3600, rel=0.01)
+
+
+def test_too_short_a_time_is_refused() -> None:
+    with pytest.raises(Mistake, match="too short for 6 slices"):
+        HostPlan([Fake({None: 1})], ["none", "cpu", "memory"], {1: "switch"}, (0,), 2, ("a", "b"))
+
+
+def test_a_run_that_is_cut_short_keeps_what_it_has(folder: RunFolder) -> None:
+    fake = Fake({None: 5})
+
+    class Ending(Fake):
+        def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+            if self.order:
+                raise KeyboardInterrupt
+            return fake.measure(setting, seconds, progress) if not self.order.append(None) else {}
+
+    plan = HostPlan([Ending({None: 5})], ["none"], {1: "switch"}, (0,), 4, least_rounds=2)
+    with pytest.raises(KeyboardInterrupt), folder:
+        measure_host(plan, folder, Silent())
+    run = load_run(folder.path)
+    assert not run.valid and run.reason == "interrupted"
+    assert [trial.samples for trial in run.host_trials] == [100]
