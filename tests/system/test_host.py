@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from running_node import ONE, Command, wait_until
 
 pytestmark = pytest.mark.requires_root
 
@@ -18,8 +19,13 @@ class Host:
         self._environment = {**os.environ, "TAILRACE_HOST_STATE": str(folder / "host")}
 
     def __call__(self, *words: str, status: int = 0) -> str:
+        """What `tailrace host` prints."""
+        return self.run("host", *words, status=status)
+
+    def run(self, *words: str, status: int = 0) -> str:
+        """What any command prints."""
         done = subprocess.run(
-            [self._tailrace, "host", *words],
+            [self._tailrace, *words],
             capture_output=True,
             text=True,
             timeout=60,
@@ -73,6 +79,8 @@ def test_inspecting_needs_no_root_and_shows_every_capability(tailrace: Path, tmp
         (("plan", "--nic", "nic9"), "no network card 'nic9'"),
         (("plan", "--root", "/proc/self/fdinfo"), "no CPU is to be seen"),
         (("verify",), "no profile is applied"),
+        (("switch-mode", "fast"), "expected latency or throughput"),
+        (("inspect", "--copy", "/proc"), "is there already"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(tailrace: Path, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -87,3 +95,50 @@ def test_a_mistake_is_one_line_and_status_2(tailrace: Path, tmp_path: Path, word
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.requires_program("cyclictest", "oslat", "stress-ng")
+def test_measuring_and_comparing_the_host_leave_it_as_it_was(tailrace: Path, tmp_path: Path) -> None:
+    host = Host(tailrace, tmp_path)
+    before = host.places()
+    measured = json.loads(
+        host.run(
+            "measure", "host", "--duration", "4s", "--load", "none,memory", "--runs", str(tmp_path / "a"), "--json"
+        )
+    )
+    assert measured["valid"]
+    found = {(trial["test"], trial["load"]) for trial in measured["host_trials"] if trial["samples"]}
+    assert found >= {("cyclictest", "none"), ("cyclictest", "memory"), ("oslat", "none"), ("oslat", "memory")}
+    assert (Path(measured["folder"]) / "report.html").exists()
+    compared = json.loads(
+        host.run("compare", "host", "--pairs", "2", "--duration", "4s", "--runs", str(tmp_path / "b"), "--json")
+    )
+    assert {trial["host_profile"] for trial in compared["host_trials"]} == {"vanilla", "latency"}
+    assert all(len(trial["intervals"]) == 2 for trial in compared["host_trials"])
+    assert host.places() == before
+    assert not (tmp_path / "host/journal").exists()
+
+
+@pytest.mark.requires_hugepages
+@pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "tailrace-tester", "bwrap")
+def test_the_mode_is_switched_and_functions_run_on(tailrace: Path, tmp_path: Path) -> None:
+    host, command = Host(tailrace, tmp_path), Command(tailrace, tmp_path)
+    before = host.places()
+    spec = command.spec(ONE)
+    try:
+        command("up", spec)
+        processes = {each["name"]: each["pid"] for each in command.status()["processes"] if each["alive"]}
+        measuring = command.begin("measure", "latency", spec, "--duration", "8s", "--runs", command.runs, "--json")
+        wait_until(command.trial_is_running)
+        for mode in ("latency", "throughput", "latency"):
+            assert json.loads(host("switch-mode", mode, "--json"))["profile"] == mode
+        assert json.loads(host("verify", "--json"))["counts"]["drifted"] == 0
+        out, error = measuring.communicate(timeout=60)
+        assert measuring.returncode == 0, error
+        (trial,) = json.loads(out)["trials"]
+        assert all(way["received"] and not way["duplicate"] for way in trial["directions"])
+        assert {each["name"]: each["pid"] for each in command.status()["processes"] if each["alive"]} == processes
+    finally:
+        host("undo", "--yes")
+        command("down")
+    assert host.places() == before

@@ -1,0 +1,81 @@
+"""Tuning on kernels that are rebooted: plan, boot with the generated line, apply, verify, measure, undo, boot again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tuned
+from machine import Machine
+
+pytestmark = pytest.mark.requires_program("qemu-system-x86_64", "cyclictest")
+
+PLAN = ("host", "plan", "--json")
+VERIFY = ("host", "verify", "--json")
+MEASURE = ("measure", "host", "--duration", "4s", "--load", "none", "--runs", "/tmp/runs", "--json")
+
+
+def file(machine: Machine, path: str) -> str:
+    return machine.run(f"cat {path}").strip()
+
+
+def steady(plan: dict[str, Any]) -> dict[str, str]:
+    """What run-time knobs set, without interrupts and threads that come and go."""
+    return {place: now for place, now in tuned.places(plan, "run").items() if "/irq/" not in place}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tools"),
+    [
+        pytest.param("rt", "timerlat,cyclictest", id="real-time"),
+        pytest.param("cloud", "cyclictest", id="stock", marks=pytest.mark.whole),
+    ],
+)
+def test_tuned_over_two_reboots_and_back(tmp_path: Path, accelerator: str, kernel: str, tools: str) -> None:
+    with tuned.machine(tmp_path, "before", kernel, accelerator, "") as machine:
+        tuned.restore(machine, "")
+        untuned_line = tuned.line(machine)
+        planned, applied = tuned.tailrace(machine, PLAN, ("host", "apply", "--yes", "--json"))
+        plan = planned.document()
+        assert plan["roles"]["cpus"] == {"system": "0,2-3", "switch": "1", "vnf": "", "tester": ""}
+        assert applied.document()["reboot"]
+        line, kept = tuned.line(machine), tuned.shut_down(machine)
+    assert all(argument in line.split() for argument in plan["arguments"])
+
+    with tuned.machine(tmp_path, "tuned", kernel, accelerator, line) as machine:
+        tuned.restore(machine, kept)
+        assert file(machine, "/sys/devices/system/cpu/isolated") == "1"
+        fresh, again, verified, measured, undone, after = tuned.tailrace(
+            machine,
+            PLAN,
+            ("host", "apply", "--yes", "--json"),
+            VERIFY,
+            (*MEASURE, "--tools", tools),
+            ("host", "undo", "--yes", "--json"),
+            PLAN,
+        )
+        assert not again.document()["reboot"], "the kernel did not take the arguments"
+        counts = verified.document()["counts"]
+        wrong = [each for each in verified.document()["places"] if each["state"] not in ("right", "cannot be set here")]
+        assert verified.status == 0 and not wrong, (counts, wrong)
+        trials = measured.document()["host_trials"]
+        figures = {trial["test"] for trial in trials if trial["samples"]}
+        assert figures == set(tools.replace("timerlat", "timerlat-irq,timerlat-thread").split(",")), measured.error
+        assert {trial["cpu"] for trial in trials} == {0, 1, 2, 3}
+        assert undone.document()["problems"] == []
+        assert steady(after.document()) == steady(fresh.document())
+        line, kept = tuned.line(machine), tuned.shut_down(machine)
+    assert line == untuned_line
+
+    with tuned.machine(tmp_path, "after", kernel, accelerator, line) as machine:
+        tuned.restore(machine, kept)
+        assert file(machine, "/sys/devices/system/cpu/isolated") == ""
+        assert machine.run("ls /var/lib/tailrace/host /etc/default/grub.d").split() == [
+            "/etc/default/grub.d:",
+            "/var/lib/tailrace/host:",
+            "lock",
+        ]
+        (back,) = tuned.tailrace(machine, PLAN)
+        assert tuned.places(back.document(), "boot") == tuned.places(plan, "boot")
+        assert steady(back.document()) == steady(plan)
