@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <sys/un.h>
+
+#include "steer/rate.h"
+#include "switch/model_read.h"
+
+static bool read_socket(struct reader *reader, const struct place *up, json_t *object, struct port_model *port)
+{
+	static const char *const known[] = {"mode", "group", NULL};
+	const struct place at = {.up = up, .key = "socket"};
+	json_t *socket;
+	const char *mode = NULL;
+	char *end;
+
+	port->socket_mode = -1;
+	if (!field_object(&reader->fields, up, object, "socket", &socket))
+		return false;
+	if (socket == NULL)
+		return true;
+	if (!field_keys(&reader->fields, &at, socket, known) ||
+	    !field_text(&reader->fields, &at, socket, "mode", false, &mode) ||
+	    !field_text(&reader->fields, &at, socket, "group", false, &port->group))
+		return false;
+	if (mode != NULL) {
+		port->socket_mode = strtol(mode, &end, 8);
+		if (*mode < '0' || *mode > '7' || *end != '\0' || port->socket_mode > 0777)
+			return wrong(&reader->fields, &(struct place){.up = &at, .key = "mode"},
+				     "'%s': expected file permissions in octal, such as \"0660\"", mode);
+	}
+	return true;
+}
+
+/* What may pass in a second; a missing one leaves the numbers alone. */
+static bool read_most(struct reader *reader, const struct place *at, json_t *rate, uint64_t *bits, uint64_t *packets)
+{
+	json_int_t max = 0, most = 0;
+
+	if (!field_number(&reader->fields, at, rate, "max", 1000, 1000000000000000, &max) ||
+	    !field_number(&reader->fields, at, rate, "packets", 1, 1000000000000, &most))
+		return false;
+	*bits = max;
+	*packets = most;
+	return true;
+}
+
+static bool read_rate(struct reader *reader, const struct place *up, json_t *object, struct port_model *port)
+{
+	static const char *const known[] = {"max", "packets", "share", "to", NULL}, *const known_to[] = {
+											    "max", "packets", NULL};
+	const struct place at = {.up = up, .key = "rate"}, at_to = {.up = &at, .key = "to"};
+	json_int_t share = 1;
+	json_t *rate, *to = NULL;
+
+	port->share = 1;
+	if (!field_object(&reader->fields, up, object, "rate", &rate))
+		return false;
+	if (rate == NULL)
+		return true;
+	if (!field_keys(&reader->fields, &at, rate, known) ||
+	    !read_most(reader, &at, rate, &port->most_bits, &port->most_packets) ||
+	    !field_number(&reader->fields, &at, rate, "share", 1, SHARE_WEIGHT_MOST, &share) ||
+	    !field_object(&reader->fields, &at, rate, "to", &to))
+		return false;
+	port->share = share;
+	return to == NULL || (field_keys(&reader->fields, &at_to, to, known_to) &&
+			      read_most(reader, &at_to, to, &port->to_bits, &port->to_packets));
+}
+
+static bool read_guest(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
+{
+	static const char *const known[] = {"kind", "path", "mode", "queues", "socket", "offloads", "rate", NULL};
+	static const char *const modes[] = {"server", "client", NULL};
+	const size_t longest = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+	unsigned mode = 0;
+
+	port->offloads = true;
+	if (!field_keys(&reader->fields, at, object, known) ||
+	    !field_text(&reader->fields, at, object, "path", true, &port->path) ||
+	    !field_word(&reader->fields, at, object, "mode", false, modes, &mode) ||
+	    !field_boolean(&reader->fields, at, object, "offloads", &port->offloads) ||
+	    !read_socket(reader, at, object, port))
+		return false;
+	port->client = mode == 1;
+	if (port->path[0] == '\0')
+		return wrong(&reader->fields, &(struct place){.up = at, .key = "path"}, "the path is empty");
+	if (strlen(port->path) > longest)
+		return wrong(&reader->fields, &(struct place){.up = at, .key = "path"},
+			     "the path is longer than %zu bytes", longest);
+	return true;
+}
+
+static bool read_device(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
+{
+	static const char *const known[] = {"kind", "device", "queues", "rate", NULL};
+
+	port->socket_mode = -1;
+	return field_keys(&reader->fields, at, object, known) &&
+	       field_text(&reader->fields, at, object, "device", true, &port->device);
+}
+
+static bool read_port(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
+{
+	static const char *const kinds[] = {[PORT_GUEST] = "guest", [PORT_DEVICE] = "device", NULL};
+	unsigned kind = 0;
+	json_int_t queues = 1;
+
+	if (!json_is_object(object))
+		return wrong(&reader->fields, at, "expected an object");
+	if (!model_good_name(reader, at, port->name) ||
+	    !field_word(&reader->fields, at, object, "kind", true, kinds, &kind) ||
+	    !field_number(&reader->fields, at, object, "queues", 1, PORT_QUEUES, &queues))
+		return false;
+	port->kind = kind;
+	port->queues = queues;
+	return (kind == PORT_GUEST ? read_guest(reader, at, object, port) : read_device(reader, at, object, port)) &&
+	       read_rate(reader, at, object, port);
+}
+
+bool model_read_ports(struct reader *reader)
+{
+	const struct place at = {.key = "ports"};
+	struct model *model = reader->model;
+	struct names taken = {0};
+	json_t *section, *object;
+	const char *name;
+	bool good = true;
+
+	if (!model_section(reader, "ports", MODEL_PORTS, &section, &model->nb_ports))
+		return false;
+	model->ports = model_take(model, model->nb_ports, sizeof(model->ports[0]));
+	model->nb_ports = 0;
+	json_object_foreach (section, name, object) {
+		struct port_model *port = &model->ports[model->nb_ports];
+		const struct place here = {.up = &at, .key = name};
+		const struct port_model *other;
+		const char *thing;
+
+		port->name = name;
+		port->index = model->nb_ports++;
+		good = read_port(reader, &here, object, port);
+		if (!good)
+			break;
+		thing = port->kind == PORT_GUEST ? port->path : port->device;
+		other = names_find(&taken, thing);
+		if (other != NULL) {
+			good = wrong(&reader->fields, &here, "%s belongs to port '%s'", thing, other->name);
+			break;
+		}
+		names_add(&taken, thing, port);
+		names_add(&model->ports_by_name, name, port);
+	}
+	names_clear(&taken);
+	return good;
+}
