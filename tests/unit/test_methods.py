@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tailrace.cli.commands import override
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.burst import BurstMethod
 from tailrace.measure.chain import LatencyMethod
+from tailrace.measure.demo import run_demo
 from tailrace.measure.fit import Carries, carries, check_fit
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
@@ -34,7 +36,7 @@ class Bench:
 
     measure: Any
     folder: RunFolder
-    node: None = None
+    node: Any = None
     hops: None = None
     stages: list[str] = field(default_factory=list)
 
@@ -149,6 +151,23 @@ def test_latency_at_parts_of_the_throughput_searches_once_for_each_profile(tmp_p
     assert no_loss is not None
     assert [trial.offered_pps for trial in trials] == pytest.approx([no_loss * part for part in (1, 0.9, 0.5, 0.1)])
     assert sum(seconds == 1.0 for _, seconds in device.trials) == 4
+
+
+def test_the_demo_measures_every_chain_with_its_floor(tmp_path: Path) -> None:
+    led: list[list[str]] = []
+    chain = SimpleNamespace(name="demo", functions=["first", "second"], through=["first", "second"])
+    node = SimpleNamespace(plan=SimpleNamespace(chains=[chain]), lead=lambda _, through: led.append(through))
+    with RunFolder.create(tmp_path, "demo", spec="", host={}, command=[], versions={}) as made:
+        bench = Bench(SimulatedDevice(1e6), made, node)
+        run_demo(bench)  # type: ignore[arg-type]
+    trials = {trial.name: trial for trial in made.run.trials}
+    assert len(trials) == len(bench.stages) + 8 == 20
+    shares = {name: trial.share_us.floor for name, trial in trials.items() if trial.share_us}
+    assert shares["one-function-64"] == "floor-for-one-function-64"
+    assert len(shares) == 8
+    # The floor of a chain is measured right after it, at its rate.
+    assert led[:3] == [[], ["first"], []]
+    assert trials["floor-for-one-function-64"].offered_pps == trials["one-function-64"].offered_pps
 
 
 def test_what_was_measured_before_an_end_is_kept(tmp_path: Path) -> None:
