@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace.cli import bench, commands, counters, host, measure, measure_host, observe, operate, results
+from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import error_line, run_command
 
@@ -22,11 +23,24 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-measure.app.command("host")(measure_host.measure)
-app.add_typer(measure.app, name="measure")
-app.add_typer(measure_host.compare_app, name="compare")
-app.add_typer(bench.app, name="bench")
-app.add_typer(host.app, name="host")
+if TYPE_CHECKING:
+    from tailrace.cli import bench, commands, counters, host, measure, measure_host, observe, operate, results
+else:
+    bench, commands, counters = map(load_when_used, ("bench", "commands", "counters"))
+    host, measure, measure_host = map(load_when_used, ("host", "measure", "measure_host"))
+    observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
+
+#: Commands of commands. Where one is asked for, the others are not loaded: `tailrace host` has a second for its answer.
+GROUPS: dict[str, Callable[[], typer.Typer]] = {
+    "measure": lambda: measure.app,
+    "compare": lambda: measure_host.compare_app,
+    "bench": lambda: bench.app,
+    "host": lambda: host.app,
+}
+_asked = next(iter(sys.argv[1:]), "")
+for _name, _group in GROUPS.items():
+    if _asked == _name or _asked not in GROUPS:
+        app.add_typer(_group(), name=_name)
 
 SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.")]
 KeepHugeOption = Annotated[
@@ -279,7 +293,8 @@ def trace(
     raise typer.Exit(run_command(lambda: observe.trace(options)))
 
 
-results.register(app)
+if _asked not in GROUPS:
+    results.register(app)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tailrace.cli import measure_host
 from tailrace.cli.commands import MeasureOptions, measure
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import run_command
@@ -193,3 +194,6 @@ def burst(
     }  # fmt: skip
     options = MeasureOptions(changes, repeat, runs, huge, as_json)
     raise typer.Exit(run_command(lambda: measure(BurstMethod(), spec, between, options)))
+
+
+app.command("host")(measure_host.measure)

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from tailrace.errors import Interrupted, TailraceError
-from tailrace.measure.session import Finished
-from tailrace.report.table import print_run
+
+if TYPE_CHECKING:
+    from tailrace.measure.session import Finished
 
 DEBUG = "TAILRACE_DEBUG"
 
@@ -95,6 +96,8 @@ def run_command(call: Callable[[], int]) -> int:
 
 def show_finished(finished: Finished, *, as_json: bool) -> int:
     """Shows a run's results and says where they are; returns the exit status."""
+    from tailrace.report.table import print_run  # not loaded by commands that measure nothing
+
     if as_json:
         document = finished.run.model_dump(mode="json")
         print_json({**document, "folder": str(finished.folder)})
