@@ -1,14 +1,14 @@
 """Multiple Loss Ratio search (RFC 9971) with FD.io's library, our tester as its measurer.
 
 A goal is as RFC 9971 gives it for TST 009: a load passes if at least half of the time measured at it did, in trials of
-the final duration. The library counts what it is told: frames that were not sent are left out of what was offered, so
-they are never loss. Where less was sent than intended, the load passed only for what was sent.
+the final duration. Frames that were not sent are never loss. A load that could not be offered is none to build on,
+whoever's failing it was, so the library is told how much of it was missing and looks lower; what was sent without loss
+is evidence for that rate all the same.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 from MLRsearch import AbstractMeasurer, Config, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 
@@ -39,6 +39,7 @@ class _Measurer(AbstractMeasurer):  # type: ignore[misc]  # the library is not t
             offered_count=offered,
             # A single frame of millions is a loss too.
             loss_count=math.ceil(trial.loss_ratio * offered),
+            intended_count=round(intended_load * intended_duration) if trial.fell_short else None,
         )
 
 
@@ -86,19 +87,14 @@ def multiple_loss_ratios(trials: Trials, test: Throughput, lowest: float, highes
 
 def _bounds(made: list[SearchTrial], loss: float, low: float, high: float, seconds: float) -> Bounds:
     """The library's bounds as we tell them: by what was really sent, and with what the limit was."""
-    best = max(
-        (
-            trial
-            for trial in made
-            if trial.offered_pps <= low * (1 + _SAME) and trial.duration_s >= seconds and trial.loss_ratio <= loss
-        ),
-        key=lambda trial: trial.sent_pps,
-        default=None,
-    )
-    if best is None:
-        return Bounds(0.0, high, "loss")
-    limit: Literal["loss", "refused", "tester", "rate"] = "loss" if high < math.inf else "rate"
-    return Bounds(best.sent_pps, high, best.fell_short or limit)
+    passed = [trial for trial in made if trial.duration_s >= seconds and trial.loss_ratio <= loss]
+    sent = [trial.sent_pps for trial in passed if trial.fell_short or trial.offered_pps <= low * (1 + _SAME)]
+    if high == math.inf:
+        return Bounds(max(sent, default=0.0), high, "rate")
+    at_high = [trial for trial in made if abs(trial.offered_pps - high) <= high * _SAME]
+    lossy = any(trial.loss_ratio > loss for trial in at_high)
+    short = next((trial.fell_short for trial in at_high if trial.fell_short), None)
+    return Bounds(min(max(sent, default=0.0), high), high, "loss" if lossy or short is None else short)
 
 
 def _by_hand(made: list[SearchTrial], loss: float, seconds: float) -> Bounds:

@@ -50,8 +50,9 @@ class Section:
 def sections(run: Run) -> Iterator[Section]:
     """The sections of a run: what it found, by method, and its trials by case if it was repeated."""
     throughput = [each for each in run.findings if isinstance(each, ThroughputFinding)]
-    if throughput:
-        yield _throughput(throughput)
+    for search, title in SEARCHES.items():
+        if found := [each for each in throughput if each.search == search]:
+            yield _throughput(found, title)
     curves = [each for each in run.findings if isinstance(each, LossFinding)]
     if curves:
         yield _loss(curves)
@@ -95,7 +96,7 @@ def goal_name(loss_ratio: float) -> str:
     return "NDR" if loss_ratio == 0 else f"PDR {percent(loss_ratio)}"
 
 
-def _throughput(found: list[ThroughputFinding]) -> Section:
+def _throughput(found: list[ThroughputFinding], search: str) -> Section:
     rows: list[tuple[str, ...]] = []
     lines: dict[str, list[tuple[str, float]]] = {}
     for rounds in by_case(found):
@@ -114,7 +115,6 @@ def _throughput(found: list[ThroughputFinding]) -> Section:
                     figure(upper, mega),
                     figure([goal.gbps_l1 for goal in goals], mega) if asked.gbps_l1 else MISSING,
                     ", ".join(dict.fromkeys(LIMITS[goal.limit] for goal in goals)),
-                    SEARCHES[first.search],
                     count(len(trials)),
                     count(sum(trial.fell_short == "tester" for trial in trials)),
                 )
@@ -122,7 +122,7 @@ def _throughput(found: list[ThroughputFinding]) -> Section:
             label = f"{chain_name(first.functions)}, {goal_name(asked.loss_ratio)}"
             lines.setdefault(label, []).append((profile_name(first.profile), median.median if median else 0.0))
         if not first.goals:
-            rows.append((*_named(first), *[MISSING] * 5, SEARCHES[first.search], count(len(first.trials)), MISSING))
+            rows.append((*_named(first), *[MISSING] * 5, count(len(first.trials)), MISSING))
     chart = Chart(
         "Throughput by frame size",
         "frame size",
@@ -130,8 +130,8 @@ def _throughput(found: list[ThroughputFinding]) -> Section:
         tuple(Line(label, tuple(points)) for label, points in lines.items()),
     )
     return Section(
-        "Throughput",
-        ("frames", "VNFs", "rate", "Mpps", "fails at", "Gbps, layer 1", "limit", "search", "trials", "tester short"),
+        f"Throughput by {search}",
+        ("frames", "VNFs", "rate", "Mpps", "fails at", "Gbps, layer 1", "limit", "trials", "tester short"),
         tuple(rows),
         (
             "The highest rate of each direction that passed, as it was really sent, and the lowest that did not. NDR: "

@@ -63,7 +63,7 @@ def test_throughput_of_a_real_chain(command: Command, search: str) -> None:
             for trial in finding["trials"]
             if trial["duration_s"] == 0.3 and trial["loss_ratio"] <= goal["loss_ratio"]
         ]
-        assert goal["pps"] == 0 or goal["pps"] in best
+        assert goal["pps"] in (0, goal["upper_pps"], *best)
         assert goal["limit"] in ("loss", "refused", "tester", "rate", "trials")
 
 
@@ -74,7 +74,7 @@ def test_a_curve_and_bursts_of_a_real_chain_in_two_rounds(command: Command) -> N
     for finding in document["findings"]:
         check_trials(finding["trials"])
         assert finding["trials"][0]["offered_pps"] == 40_000
-    document = measured(command, "burst", spec, "--times", "2", "--longest", "2ms", "--precision", "20%", *QUICK)
+    document = measured(command, "burst", spec, "--times", "2", "--longest", "10ms", "--precision", "20%", *QUICK)
     (finding,) = document["findings"]
     assert len(finding["frames"]) == 2
     assert all(1 <= length <= finding["longest"] for length in finding["frames"])
