@@ -11,7 +11,7 @@
 #include <rte_cycles.h>
 
 #include "common/log.h"
-#include "switch/shared_file.h"
+#include "common/shared_file.h"
 #include "switch/trace.h"
 
 enum { TRACE_SCHEMA = 64, TRACE_SCHEMA_MOST = 64 * 1024, TRACE_LINE = 64 };

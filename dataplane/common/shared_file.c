@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "switch/shared_file.h"
+#include "common/shared_file.h"
 
 /* Returns the name, or NULL with errno set. */
 static const char *unfinished(const char *path, char *room, size_t size)

@@ -3,8 +3,8 @@
  * A file that this process writes to by memory and others map.  It gets its name when it is ready, so that a reader
  * opens one that is whole or none.
  */
-#ifndef TAILRACE_SWITCH_SHARED_FILE_H
-#define TAILRACE_SWITCH_SHARED_FILE_H
+#ifndef TAILRACE_COMMON_SHARED_FILE_H
+#define TAILRACE_COMMON_SHARED_FILE_H
 
 #include <stddef.h>
 #include <sys/types.h>
