@@ -76,13 +76,14 @@ static void pause_core(const struct worker *worker, uint64_t now)
 		rte_pause();
 }
 
-/* The worker has found nothing since `idle_since`. */
-static void rest(struct worker *worker, struct program *program, uint64_t now, uint64_t idle_since)
+/* The worker has found nothing since `idle_since`.  Returns whether it rested. */
+static bool rest(struct worker *worker, struct program *program, uint64_t now, uint64_t idle_since)
 {
 	if (worker->idle == WORKER_POLL || now - idle_since < worker->idle_cycles)
-		return;
+		return false;
 	if (worker->idle == WORKER_PAUSE || !worker_sleep(worker, program))
 		pause_core(worker, now);
+	return true;
 }
 
 int worker_run(void *argument)
@@ -94,10 +95,12 @@ int worker_run(void *argument)
 	const struct program *last = NULL;
 
 	grace_worker_begin(worker->number);
+	gaps_begin(&worker->gaps);
 	worker->pthread = pthread_self();
 	atomic_store(&worker->thread, gettid());
 	while (!atomic_load_explicit(&worker->stop, memory_order_relaxed)) {
 		struct program *program = atomic_load_explicit(&worker->program, memory_order_acquire);
+		bool rested = false;
 		unsigned moved;
 
 		if (unlikely(program != last)) {
@@ -112,9 +115,11 @@ int worker_run(void *argument)
 		if (moved > 0)
 			idle_since = before;
 		else
-			rest(worker, program, before, idle_since);
+			rested = rest(worker, program, before, idle_since);
 		grace_worker_round(worker->number);
 		now = rte_rdtsc();
+		if (!rested)
+			gaps_check(&worker->gaps, before, now, moved);
 		if (moved > 0) {
 			counters->busy_cycles += now - before;
 			counters->busy_polls++;

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/gaps.h"
 #include "steer/source.h"
 
 /* As Open vSwitch counts: a round that moved frames is busy with all its cycles, one that found none is idle. */
@@ -68,6 +69,7 @@ struct worker {
 	int cpu;
 	struct sleeper *sleeper;
 	struct worker_counters *counters;
+	struct gap_log gaps;
 };
 
 /* The worker's thread.  `argument` is the struct worker.  Returns 0 when it has been stopped. */

@@ -47,10 +47,29 @@ static int open_worker(struct worker *worker, unsigned number, const struct work
 	return sleeper_open(worker);
 }
 
+static int open_gaps(struct workers *workers)
+{
+	char names[GRACE_WORKERS][PAGE_NAME];
+	const char *all[GRACE_WORKERS];
+	struct gap_log logs[GRACE_WORKERS];
+	int rc;
+
+	for (unsigned i = 0; i < workers->count; i++) {
+		snprintf(names[i], sizeof(names[i]), "worker-%u", i);
+		all[i] = names[i];
+	}
+	rc = gaps_open(logs, all, workers->count, rte_get_tsc_hz());
+	for (unsigned i = 0; i < workers->count && rc == 0; i++)
+		workers->list[i].gaps = logs[i];
+	return rc;
+}
+
 int workers_open(struct workers *workers, const struct workers_options *options, struct page *page)
 {
+	int rc;
+
 	for (unsigned i = 0; i < options->count; i++) {
-		int rc = open_worker(&workers->list[i], i, options, page);
+		rc = open_worker(&workers->list[i], i, options, page);
 
 		workers->count = i + 1;
 		if (rc != 0) {
@@ -58,7 +77,10 @@ int workers_open(struct workers *workers, const struct workers_options *options,
 			return rc;
 		}
 	}
-	return 0;
+	rc = open_gaps(workers);
+	if (rc != 0)
+		workers_close(workers);
+	return rc;
 }
 
 void workers_close(struct workers *workers)

@@ -275,10 +275,11 @@ static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
 {
 	const uint64_t wait = clock_cycles(&loop->rate, trial->wait), quiet = clock_cycles(&loop->rate, QUIET);
 	struct arrivals arrivals[LOOP_PORTS];
+	uint64_t before = trial_now(trial);
 	bool sending = true;
 
 	for (;;) {
-		uint64_t now;
+		uint64_t now, moved = 0;
 
 		for (uint16_t port = 0; port < loop->nb_ports; port++)
 			receive(trial, &loop->ports[port], &arrivals[port]);
@@ -286,10 +287,14 @@ static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
 			for (uint16_t i = 0; i < trial->nb_streams; i++)
 				transmit(loop, trial, i);
 		for (uint16_t port = 0; port < loop->nb_ports; port++)
-			if (arrivals[port].nb_frames > 0)
+			if (arrivals[port].nb_frames > 0) {
+				moved += arrivals[port].nb_frames;
 				analyse(loop, trial, port, &arrivals[port]);
+			}
 
 		now = trial_now(trial);
+		gaps_check(&loop->gaps, before - trial->clock_ahead, now - trial->clock_ahead, moved);
+		before = now;
 		atomic_store_explicit(&trial->elapsed, now - trial->started, memory_order_relaxed);
 		if (unlikely(now >= trial->interval_end))
 			trial_next_interval(trial, now);
@@ -353,8 +358,12 @@ static void run_trial(struct loop *loop, struct trial *trial)
 
 int loop_open(struct loop *loop)
 {
+	static const char *const name[] = {"tester"};
+
 	loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return loop->wake_fd < 0 ? -errno : 0;
+	if (loop->wake_fd < 0)
+		return -errno;
+	return gaps_open(&loop->gaps, name, 1, loop->rate.hz);
 }
 
 int loop_run(void *context)
@@ -362,6 +371,7 @@ int loop_run(void *context)
 	struct loop *loop = context;
 	unsigned ticks = 0;
 
+	gaps_begin(&loop->gaps);
 	while (!atomic_load_explicit(&loop->quit, memory_order_acquire)) {
 		struct trial *trial = atomic_load_explicit(&loop->trial, memory_order_acquire);
 		struct pollfd wake = {.fd = loop->wake_fd, .events = POLLIN};

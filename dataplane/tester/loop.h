@@ -18,6 +18,7 @@
 
 #include "clock.h"
 #include "common/device.h"
+#include "common/gaps.h"
 #include "trial.h"
 
 enum {
@@ -37,6 +38,7 @@ struct loop {
 	struct loop_port ports[LOOP_PORTS];
 	uint16_t nb_ports;
 	struct clock_rate rate;
+	struct gap_log gaps;
 	int wake_fd;		       /* eventfd */
 	_Atomic(struct trial *) trial; /* handed over, and NULL again once it has ended */
 	_Atomic bool quit;

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
 #include <rte_ethdev.h>
 #include <rte_interrupts.h>
 #include <rte_launch.h>
@@ -95,11 +96,26 @@ static bool quitting(struct forward *forward)
 	return atomic_load_explicit(&forward->quit, memory_order_acquire);
 }
 
+/* Returns when it ended, which is when the next one begins. */
+static inline uint64_t end_of_round(struct forward *forward, uint64_t began, uint32_t nb_moved)
+{
+	uint64_t now = rte_rdtsc();
+
+	gaps_check(&forward->gaps, began, now, nb_moved);
+	return now;
+}
+
 static void run_polling(struct forward *forward)
 {
-	while (!quitting(forward))
-		if (forward_once(forward) == 0)
+	uint64_t before = rte_rdtsc();
+
+	while (!quitting(forward)) {
+		uint32_t nb_moved = forward_once(forward);
+
+		if (nb_moved == 0)
 			rte_pause();
+		before = end_of_round(forward, before, nb_moved);
+	}
 }
 
 /* Add both ports' interrupts and the wake-up to this thread's epoll. */
@@ -138,18 +154,22 @@ static void disarm(struct forward *forward)
 static int run_interrupts(struct forward *forward)
 {
 	static const struct timespec full_sleep = {.tv_nsec = FULL_SLEEP};
+	uint64_t before = rte_rdtsc();
 	int rc = watch(forward);
 
 	if (rc != 0)
 		return rc;
 	while (!quitting(forward)) {
 		struct rte_epoll_event events[EVENTS];
+		uint32_t nb_moved = forward_once(forward);
 
-		if (forward_once(forward) > 0)
+		before = end_of_round(forward, before, nb_moved);
+		if (nb_moved > 0)
 			continue;
 		/* No interrupt tells of room in a full port, and who is to make room may be waiting for this core. */
 		if (unlikely(holds(forward))) {
 			clock_nanosleep(CLOCK_MONOTONIC, 0, &full_sleep, NULL);
+			before = rte_rdtsc();
 			continue;
 		}
 		arm(forward);
@@ -157,6 +177,7 @@ static int run_interrupts(struct forward *forward)
 		if (forward_once(forward) == 0) {
 			count(&forward->sleeps, 1);
 			rte_epoll_wait(RTE_EPOLL_PER_THREAD, events, EVENTS, -1);
+			before = rte_rdtsc(); /* asleep is no gap */
 		}
 		disarm(forward);
 	}
@@ -200,12 +221,14 @@ int forward_confine_priority(void)
 
 int forward_open(struct forward *forward)
 {
+	const char *const name[] = {forward->function->name};
+
 	forward->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (forward->wake_fd < 0) {
 		log_error("eventfd: %s", strerror(errno));
 		return -errno;
 	}
-	return 0;
+	return gaps_open(&forward->gaps, name, 1, rte_get_tsc_hz());
 }
 
 int forward_run(void *context)
@@ -213,6 +236,7 @@ int forward_run(void *context)
 	struct forward *forward = context;
 	int rc = 0;
 
+	gaps_begin(&forward->gaps);
 	if (forward->interrupts)
 		rc = run_interrupts(forward);
 	else

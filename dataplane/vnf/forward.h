@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "common/device.h"
+#include "common/gaps.h"
 #include "function.h"
 
 struct forward_counters { /* of the frames that came in at one port; the forwarding thread writes */
@@ -39,6 +40,7 @@ struct forward {
 	struct forward_counters counters[2];
 	struct forward_held held[2];
 	_Atomic uint64_t sleeps;
+	struct gap_log gaps;
 	int wake_fd; /* eventfd: ends a sleep */
 	_Atomic bool quit;
 };

@@ -1,0 +1,136 @@
+"""A reader of the gaps that polling loops note of themselves (dataplane/common/gaps.h)."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.errors import Failure
+
+_FILE = "/memfd:tailrace-gaps"
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_HEADER = struct.Struct("<8sIIQQ")
+_LIMIT_AT = 16
+_LOOPS_AT = 64
+_LOOP = struct.Struct("<48siII")
+_LOOP_SIZE = 64
+_WORD = struct.Struct("<Q")
+_RECORD = struct.Struct("<QQQ")
+_HEAD_BEFORE = 64
+#: Records that the loop may be writing over while they are read.
+_MARGIN = 64
+
+
+class Gap(NamedTuple):
+    """A round of a polling loop that took longer than the limit; times in TSC cycles."""
+
+    begin: int
+    end: int
+    frames: int
+    """Frames that it moved: a long round may be an honest one."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One polling loop of a process."""
+
+    name: str
+    thread: int
+    """Linux's thread id, as this process sees it; 0 before the loop's first round."""
+    records: int
+    length: int
+
+
+class Gaps:
+    """The gaps of one process's loops, mapped. The process is not trusted: what it wrote is checked."""
+
+    def __init__(self, pid: int) -> None:
+        path = _find(pid)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                # One that could be cut short under us would end this process.
+                if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+                    raise Failure(f"process {pid} has no gaps that this version reads")
+                self._map = mmap.mmap(descriptor, 0)
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError):
+            raise Failure(f"the gaps of process {pid} cannot be read; run as root") from None
+        try:
+            self.loops = tuple(self._read_loops(pid))
+        except (struct.error, ValueError):
+            raise Failure(f"process {pid} has no gaps that this version reads") from None
+
+    def _read_loops(self, pid: int) -> Iterator[Loop]:
+        magic, version, count, _, self.tsc_hz = _HEADER.unpack_from(self._map)
+        if magic != b"TAILGAPS" or version != 1 or count > 1024 or not self.tsc_hz:
+            raise ValueError
+        threads = _threads(pid)
+        for number in range(count):
+            name, thread, records, length = _LOOP.unpack_from(self._map, _LOOPS_AT + number * _LOOP_SIZE)
+            if not length or records < _HEAD_BEFORE or records + length * _RECORD.size > len(self._map):
+                raise ValueError
+            text = name.split(b"\0", 1)[0].decode(errors="replace")
+            yield Loop(text, threads.get(thread, 0), records, length)
+
+    @property
+    def limit(self) -> int:
+        """Rounds longer than so many cycles are noted."""
+        return int(_WORD.unpack_from(self._map, _LIMIT_AT)[0])
+
+    @limit.setter
+    def limit(self, cycles: int) -> None:
+        _WORD.pack_into(self._map, _LIMIT_AT, cycles)
+
+    def count(self, loop: Loop) -> int:
+        """How many have been noted since the loop began."""
+        return int(_WORD.unpack_from(self._map, loop.records - _HEAD_BEFORE)[0])
+
+    def between(self, loop: Loop, begin: int, end: int) -> list[Gap]:
+        """Those that lie in or reach into the time from `begin` to `end` and are still there, in their order."""
+        head = self.count(loop)
+        oldest = max(0, head - loop.length + _MARGIN)
+        found: list[Gap] = []
+        for place in range(head - 1, oldest - 1, -1):
+            gap = Gap(*_RECORD.unpack_from(self._map, loop.records + place % loop.length * _RECORD.size))
+            if gap.end < begin:
+                break
+            if gap.begin < end and gap.begin < gap.end:
+                found.append(gap)
+        return found[::-1]
+
+    def close(self) -> None:
+        self._map.close()
+
+
+def _find(pid: int) -> Path:
+    try:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                if str(entry.readlink()).startswith(_FILE):
+                    return entry
+            except OSError:
+                continue
+    except OSError as error:
+        raise Failure(f"the gaps of process {pid} cannot be found ({error.strerror}); run as root") from None
+    raise Failure(f"process {pid} notes no gaps")
+
+
+def _threads(pid: int) -> dict[int, int]:
+    """Thread ids as the process itself sees them, and as we do: a sandbox has numbers of its own."""
+    found: dict[int, int] = {}
+    for entry in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            status = (entry / "status").read_text()
+        except OSError:
+            continue
+        inner = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), entry.name)
+        found[int(inner)] = int(entry.name)
+    return found

@@ -1,0 +1,86 @@
+"""Gaps as a process notes them: read, bounded, and not believed when they cannot be."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tailrace.errors import Failure
+from tailrace.gaps import Gap, Gaps
+
+HZ = 2_500_000_000
+LENGTH = 256
+
+
+class Process:
+    """This process as one with a polling loop."""
+
+    def __init__(self, length: int = LENGTH, seals: int = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW) -> None:
+        self.file = os.memfd_create("tailrace-gaps", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.records = 64 + 64 + 64
+        os.ftruncate(self.file, self.records + 24 * LENGTH)
+        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, seals)
+        os.pwrite(self.file, struct.pack("<8sIIQQ", b"TAILGAPS", 1, 1, 5 * HZ // 10**6, HZ), 0)
+        thread = threading.get_native_id()
+        os.pwrite(self.file, struct.pack("<48siII", b"worker-0", thread, self.records, length), 64)
+        self.count = 0
+
+    def note(self, begin: int, end: int, frames: int = 0) -> None:
+        os.pwrite(self.file, struct.pack("<QQQ", begin, end, frames), self.records + self.count % LENGTH * 24)
+        self.count += 1
+        os.pwrite(self.file, struct.pack("<Q", self.count), self.records - 64)
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    process = Process()
+    yield process
+    os.close(process.file)
+
+
+def test_gaps_are_found_by_their_time(process: Process) -> None:
+    for number in range(10):
+        process.note(1000 * number, 1000 * number + 500, number)
+    gaps = Gaps(os.getpid())
+    (loop,) = gaps.loops
+    assert (loop.name, loop.thread, gaps.tsc_hz) == ("worker-0", threading.get_native_id(), HZ)
+    assert gaps.count(loop) == 10
+    assert gaps.between(loop, 3500, 5001) == [Gap(3000, 3500, 3), Gap(4000, 4500, 4), Gap(5000, 5500, 5)]
+    assert gaps.between(loop, 3600, 3900) == []
+    gaps.close()
+
+
+def test_those_that_may_be_overwritten_are_left_out(process: Process) -> None:
+    for number in range(1000):
+        process.note(1000 * number, 1000 * number + 500)
+    gaps = Gaps(os.getpid())
+    found = gaps.between(gaps.loops[0], 0, 10**9)
+    assert found[-1].begin == 999_000
+    assert len(found) == LENGTH - 64
+    gaps.close()
+
+
+def test_a_reader_sets_the_limit(process: Process) -> None:
+    gaps = Gaps(os.getpid())
+    assert gaps.limit == 12_500
+    gaps.limit = 777
+    assert struct.unpack("<Q", os.pread(process.file, 8, 16)) == (777,)
+    gaps.close()
+
+
+@pytest.mark.parametrize("wrong", [{"length": LENGTH + 1}, {"length": 0}, {"seals": fcntl.F_SEAL_GROW}])
+def test_what_a_process_wrote_is_not_believed(wrong: dict[str, int]) -> None:
+    process = Process(**wrong)
+    with pytest.raises(Failure, match="no gaps that this version reads"):
+        Gaps(os.getpid())
+    os.close(process.file)
+
+
+def test_a_process_that_notes_none() -> None:
+    with pytest.raises(Failure, match="notes no gaps"):
+        Gaps(os.getpid())
