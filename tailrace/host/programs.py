@@ -13,6 +13,7 @@ _FOLDERS = {
     "tailrace-switch": "switch",
     "tailrace-vnf": "vnf",
     "tailrace-tester": "tester",
+    "tailrace-recorder": "recorder",
     "tailrace-core-to-core": "bench",
     "tailrace-floor": "bench",
     "tailrace-tap-guest": "bench",

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From moments to intervals: what each CPU did, where each watched thread was, and what a series counts.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "cmocka_all.h"
+#include "recorder/clock.h"
+#include "recorder/timeline.h"
+
+enum { POLLER = 42 };
+
+static const struct task idle = {0, 120, "swapper/3"}, poller = {POLLER, 120, "poller"}, hog = {7, 49, "hog"};
+
+/* A recorder's file of CPUs 3 and 5, mapped anew as a reader does. */
+struct recording {
+	char path[64];
+	struct timeline timeline;
+	uint8_t *memory;
+	size_t size;
+	json_t *schema;
+};
+
+static int begin(void **state)
+{
+	static const int cpus[] = {3, 5};
+	static const struct source sources[] = {{"this", "here", ""}, {"that", NULL, "nowhere"}};
+	struct recording *recording = calloc(1, sizeof(*recording));
+	int fd;
+
+	snprintf(recording->path, sizeof(recording->path), "/tmp/tailrace-test-recorder-%d", getpid());
+	recording->timeline.file = record_open(recording->path, cpus, 2, sources, 2);
+	recording->timeline.threads[0].thread = POLLER;
+	recording->timeline.nb_threads = 1;
+	fd = open(recording->path, O_RDONLY);
+	recording->size = (size_t)lseek(fd, 0, SEEK_END);
+	recording->memory = mmap(NULL, recording->size, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	recording->schema = json_loads((const char *)recording->memory + 64, JSON_DISABLE_EOF_CHECK, NULL);
+	*state = recording;
+	return recording->timeline.file == NULL || recording->schema == NULL;
+}
+
+static int end(void **state)
+{
+	struct recording *recording = *state;
+
+	record_close(recording->timeline.file);
+	munmap(recording->memory, recording->size);
+	json_decref(recording->schema);
+	free(recording);
+	return 0;
+}
+
+static uint64_t word(const struct recording *recording, const json_t *of, const char *key)
+{
+	uint64_t value;
+
+	memcpy(&value, recording->memory + json_integer_value(json_object_get(of, key)), sizeof(value));
+	return value;
+}
+
+/* Whether record `number` of a ring is this; its series is looked up. */
+static void expect(const struct recording *recording, const json_t *ring, unsigned number, const char *kind,
+		   const char *name, uint32_t id, uint64_t began, uint64_t ended, uint32_t extra)
+{
+	const json_t *all = json_object_get(recording->schema, "series");
+	uint64_t times[2];
+	uint32_t rest[2], thread;
+	uint16_t kind_cpu[2];
+	const uint8_t *at, *series;
+
+	assert_true(word(recording, ring, "head") > number);
+	at = recording->memory + json_integer_value(json_object_get(ring, "records")) + 24 * number;
+	memcpy(times, at, sizeof(times));
+	memcpy(rest, at + 16, sizeof(rest));
+	series = recording->memory + json_integer_value(json_object_get(all, "offset")) + 72 * rest[0];
+	memcpy(kind_cpu, series, sizeof(kind_cpu));
+	memcpy(&thread, series + 4, sizeof(thread));
+	assert_int_equal(times[0], began);
+	assert_int_equal(times[1], ended);
+	assert_int_equal(rest[1], extra);
+	assert_int_equal(thread, id);
+	assert_string_equal(json_string_value(json_array_get(json_object_get(recording->schema, "kinds"), kind_cpu[0])),
+			    kind);
+	assert_string_equal((const char *)series + 8, name);
+}
+
+static const json_t *ring_of(const struct recording *recording, size_t index)
+{
+	return json_array_get(json_object_get(recording->schema, "cpus"), index);
+}
+
+static void the_file_describes_itself(void **state)
+{
+	struct recording *recording = *state;
+	const json_t *sources = json_object_get(recording->schema, "sources");
+
+	assert_memory_equal(recording->memory, "TAILNOTE", 8);
+	assert_int_equal(json_integer_value(json_object_get(ring_of(recording, 1), "cpu")), 5);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(sources, 0), "from")), "here");
+	assert_true(json_is_null(json_object_get(json_array_get(sources, 1), "from")));
+	assert_string_equal(json_string_value(json_object_get(json_array_get(sources, 1), "why")), "nowhere");
+}
+
+static void a_task_that_takes_the_cpu_is_an_interval_and_so_is_the_pollers_wait(void **state)
+{
+	struct recording *recording = *state;
+	const json_t *ring = ring_of(recording, 0);
+
+	timeline_switch(&recording->timeline, 0, 100, &poller, 0, &hog);
+	timeline_switch(&recording->timeline, 0, 300, &hog, 1, &poller);
+	assert_int_equal(word(recording, ring, "head"), 2);
+	expect(recording, ring, 0, "task", "hog", 7, 100, 300, 49);
+	expect(recording, ring, 1, "ready", "", POLLER, 100, 300, 0);
+}
+
+static void why_a_thread_is_off_its_cpu(void **state)
+{
+	static const struct {
+		uint64_t state;
+		const char *kind;
+	} whys[] = {{0, "ready"}, {0x100, "ready"}, {1, "asleep"}, {2, "blocked"}, {4, "stopped"}, {8, "stopped"}};
+	struct recording *recording = *state;
+	unsigned number = 0;
+
+	for (size_t i = 0; i < sizeof(whys) / sizeof(whys[0]); i++) {
+		uint64_t at = 1000 * (i + 1);
+
+		timeline_switch(&recording->timeline, 0, at, &poller, whys[i].state, &idle);
+		timeline_switch(&recording->timeline, 0, at + 10, &idle, 0, &poller);
+		number += i > 0; /* the poller's own time on the CPU, from the second one on */
+		expect(recording, ring_of(recording, 0), number++, whys[i].kind, "", POLLER, at, at + 10, 0);
+	}
+}
+
+static void interrupts_nest_and_one_without_a_beginning_is_left_out(void **state)
+{
+	struct recording *recording = *state;
+	struct timeline *timeline = &recording->timeline;
+	const json_t *ring = ring_of(recording, 1);
+
+	timeline_leave(timeline, 1, NESTING_VECTOR, 50, 0, "local_timer");
+	timeline_enter(timeline, 1, NESTING_SOFTIRQ, 100);
+	timeline_enter(timeline, 1, NESTING_LINE, 110);
+	timeline_leave(timeline, 1, NESTING_LINE, 120, 38, "eth0");
+	timeline_leave(timeline, 1, NESTING_SOFTIRQ, 130, 3, "NET_RX");
+	assert_int_equal(word(recording, ring, "head"), 2);
+	expect(recording, ring, 0, "interrupt", "eth0", 38, 110, 120, 0);
+	expect(recording, ring, 1, "softirq", "NET_RX", 3, 100, 130, 0);
+}
+
+static void what_was_under_way_when_events_were_lost_is_not_guessed(void **state)
+{
+	struct recording *recording = *state;
+	struct timeline *timeline = &recording->timeline;
+
+	timeline_enter(timeline, 0, NESTING_VECTOR, 100);
+	timeline_switch(timeline, 0, 110, &poller, 0, &hog);
+	timeline_lost(timeline, 0);
+	timeline_leave(timeline, 0, NESTING_VECTOR, 200, 0, "reschedule");
+	timeline_switch(timeline, 0, 210, &hog, 1, &poller);
+	assert_int_equal(word(recording, ring_of(recording, 0), "head"), 0);
+}
+
+static void points_are_of_watched_threads_only_and_rare_ones_are_notes(void **state)
+{
+	struct recording *recording = *state;
+	struct timeline *timeline = &recording->timeline;
+
+	timeline_point(timeline, 0, RECORD_FAULT, 100, 7, 0);
+	timeline_point(timeline, 0, RECORD_FAULT, 110, POLLER, 0);
+	timeline_point(timeline, 1, RECORD_MIGRATION, 120, POLLER, 5);
+	assert_int_equal(word(recording, ring_of(recording, 0), "head"), 1);
+	expect(recording, ring_of(recording, 0), 0, "fault", "", POLLER, 110, 110, 0);
+	expect(recording, json_object_get(recording->schema, "notes"), 0, "migration", "", POLLER, 120, 120, 5);
+}
+
+static void a_series_counts_what_the_ring_forgets(void **state)
+{
+	struct recording *recording = *state;
+	const json_t *all = json_object_get(recording->schema, "series");
+	uint64_t totals[3];
+
+	for (uint64_t i = 0; i < RECORD_LENGTH + 10; i++)
+		record_add(recording->timeline.file, 0, RECORD_SOFTIRQ, 1, "TIMER", 100 * i, 100 * i + i % 50, 0);
+	assert_int_equal(word(recording, all, "used"), 1);
+	memcpy(totals, recording->memory + json_integer_value(json_object_get(all, "offset")) + 48, sizeof(totals));
+	assert_int_equal(totals[0], RECORD_LENGTH + 10);
+	assert_int_equal(totals[2], 49);
+}
+
+static void more_series_than_there_is_room_for_go_into_the_last(void **state)
+{
+	struct recording *recording = *state;
+	const json_t *all = json_object_get(recording->schema, "series");
+
+	for (uint32_t i = 0; i < RECORD_SERIES + 100; i++)
+		record_add(recording->timeline.file, 0, RECORD_TASK, i, "task", i, i + 1, 0);
+	assert_int_equal(word(recording, all, "used"), RECORD_SERIES);
+	expect(recording, ring_of(recording, 0), RECORD_SERIES + 50, "task", "(others)", RECORD_SERIES - 1,
+	       RECORD_SERIES + 50, RECORD_SERIES + 51, 0);
+}
+
+static void a_time_between_two_readings_lies_on_a_straight_line(void **state)
+{
+	const struct clock_reading before = {.tsc = 1000000, .ns = 500000}, after = {.tsc = 3500000, .ns = 1500000};
+
+	assert_int_equal(clock_tsc(&before, &after, 500000), 1000000);
+	assert_int_equal(clock_tsc(&before, &after, 1000000), 2250000);
+	assert_int_equal(clock_tsc(&before, &after, 1500000), 3500000);
+	assert_int_equal(clock_tsc(&before, &after, 400000), 750000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(the_file_describes_itself, begin, end),
+		cmocka_unit_test_setup_teardown(a_task_that_takes_the_cpu_is_an_interval_and_so_is_the_pollers_wait,
+						begin, end),
+		cmocka_unit_test_setup_teardown(why_a_thread_is_off_its_cpu, begin, end),
+		cmocka_unit_test_setup_teardown(interrupts_nest_and_one_without_a_beginning_is_left_out, begin, end),
+		cmocka_unit_test_setup_teardown(what_was_under_way_when_events_were_lost_is_not_guessed, begin, end),
+		cmocka_unit_test_setup_teardown(points_are_of_watched_threads_only_and_rare_ones_are_notes, begin, end),
+		cmocka_unit_test_setup_teardown(a_series_counts_what_the_ring_forgets, begin, end),
+		cmocka_unit_test_setup_teardown(more_series_than_there_is_room_for_go_into_the_last, begin, end),
+		cmocka_unit_test(a_time_between_two_readings_lies_on_a_straight_line),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
