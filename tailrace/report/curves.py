@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from tailrace.report.figures import chain_name, profile_name
+from tailrace.report.figures import FAULTS, chain_name, profile_name
 from tailrace.report.marked import Marked, MarkedTrial, by_profile
 from tailrace.results.histogram import Histogram, bounds
-from tailrace.results.model import Direction
+from tailrace.results.model import Direction, Interval
 
 PER_DECADE = 24
 """Points of a percentile curve between 90 % and 99 %, and so on; bins of a frequency curve from 1 to 10 µs."""
@@ -65,22 +66,48 @@ def _bin_of(us: float) -> float:
 
 def over_time(direction: Direction) -> dict[str, list[Any]]:
     """Starts of intervals (x) in seconds, and the smallest, mean and largest latency in each in µs; None where nothing
-    was received.
+    was received, and at the start of a gap.
 
-    Neighbouring intervals become one where there are more than LONGEST; its mean is that of all its frames.
+    Neighbouring intervals become one where there are more than LONGEST, but never over a gap; extremes are kept, and
+    the mean is that of all frames. "faults" has [x, frames lost, repeated, out of order] where there were any, "gaps"
+    [from, to] where nothing was measured; both only of a soak.
     """
     width = max(1, math.ceil(len(direction.intervals) / LONGEST))
-    found: dict[str, list[Any]] = {"x": [], "min": [], "avg": [], "max": []}
-    for start in range(0, len(direction.intervals), width):
-        group = direction.intervals[start : start + width]
-        heard = [each for each in group if each.received]
-        received = sum(each.received for each in heard)
-        found["x"].append(group[0].start_s)
-        found["min"].append(_us(min((each.min_us or 0.0 for each in heard), default=None)))
-        mean = sum((each.avg_us or 0.0) * each.received for each in heard) / received if heard else None
-        found["avg"].append(_us(mean))
-        found["max"].append(_us(max((each.max_us or 0.0 for each in heard), default=None)))
+    found: dict[str, list[Any]] = {"x": [], "min": [], "avg": [], "max": [], "faults": [], "gaps": []}
+    end = None
+    for stretch in _stretches(direction.intervals):
+        if end is not None:
+            found["gaps"].append([short(end), short(stretch[0].start_s)])
+            _point(found, end, [])
+        for start in range(0, len(stretch), width):
+            group = stretch[start : start + width]
+            _point(found, group[0].start_s, group)
+            counts = [sum(max(getattr(each, name) or 0, 0) for each in group) for name in FAULTS]
+            if any(counts):
+                found["faults"].append([short(group[0].start_s), *counts])
+        end = stretch[-1].start_s + (stretch[-1].length_s or 0.0)
     return found
+
+
+def _stretches(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
+    """The intervals between gaps, which only those have whose length is known."""
+    edges = [
+        number
+        for number, (one, after) in enumerate(pairwise(intervals), 1)
+        if one.length_s is not None and after.start_s > one.start_s + 1.5 * one.length_s
+    ]
+    return [intervals[first:last] for first, last in pairwise([0, *edges, len(intervals)]) if first < last]
+
+
+def _point(found: dict[str, list[Any]], x: float, group: Sequence[Interval]) -> None:
+    """Add what a group of neighbours comes to, at x."""
+    heard = [each for each in group if each.received]
+    received = sum(each.received for each in heard)
+    mean = sum((each.avg_us or 0.0) * each.received for each in heard) / received if heard else None
+    found["x"].append(x)
+    found["min"].append(_us(min((each.min_us or 0.0 for each in heard), default=None)))
+    found["avg"].append(_us(mean))
+    found["max"].append(_us(max((each.max_us or 0.0 for each in heard), default=None)))
 
 
 def _us(value: Point) -> Point:
@@ -114,7 +141,11 @@ def _profile(profile: str, found: Sequence[MarkedTrial]) -> dict[str, Any]:
             for (one, _), share in zip(known, shares, strict=True)
         ],
         "times": [
-            {**_series(one, found), **{name: [short(y) for y in line] for name, line in lines.items()}}
+            {
+                **_series(one, found),
+                **lines,
+                **{name: [short(y) for y in lines[name]] for name in ("min", "avg", "max")},
+            }
             for one in found
             if (lines := over_time(one.trial.worse))["x"]
         ],

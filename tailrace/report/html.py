@@ -15,7 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tailrace.report import bars, curves, figures, findings, hops, host
+from tailrace.report import bars, curves, figures, findings, hops, host, soak
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
 from tailrace.results.diff import differing, differing_hosts, facts
 from tailrace.results.run import write_atomically
@@ -67,7 +67,11 @@ def render(stored: Sequence[StoredRun]) -> str:
         groups=_groups(columns),
         reading=figures.READING,
         warnings=[each.label(text) for each in marked for text in _warnings(each)],
-        sections=[(each, section) for each in marked for section in findings.sections(each.stored.run)],
+        sections=[
+            (each, section)
+            for each in marked
+            for section in (*findings.sections(each.stored.run), *soak.sections(each.stored.run))
+        ],
         throughput=bars.throughput(marked),
         maps=list(bars.heat_maps(marked)),
         budgets=bars.budgets(marked),

@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.report import host
+from tailrace.report import host, soak
 from tailrace.report.figures import (
     LATENCY,
     NAMING,
@@ -47,6 +47,8 @@ def print_run(run: Run, console: Console | None = None) -> None:
         console.print(table(run, console))
         for text in READING:
             console.print(Text(text, style="dim"))
+    for section in soak.sections(run):
+        _print_section(section, console)
     for hops in tables(run):
         _print_hops(hops, console)
     for text in told:

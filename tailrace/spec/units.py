@@ -163,6 +163,15 @@ def show_duration(seconds: float) -> str:
     return f"{seconds / 1e-6:.10g}us"
 
 
+def show_span(seconds: float) -> str:
+    """A length of time to be read, to the second or the minute: 40 h 0 min, 12 min 5 s, 8 s."""
+    whole = round(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
 def show_size(size: int) -> str:
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size % factor == 0:

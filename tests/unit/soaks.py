@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.results.interval_log import SUFFIX, IntervalLog
-from tailrace.results.intervals import Header, Interval, Part, Way
+from tailrace.results.intervals import End, Header, Interval, Part, Way
 from tailrace.results.soak import Totals
 
 START = 1_795_000_000.0
@@ -76,3 +76,39 @@ def write(folder: Path, count: int = 5, *, made: Header | None = None, end: bool
         log.end(None)
     log.close()
     return path, totals
+
+
+#: Intervals of the made-up soak of 40 hours in which something happens.
+SPIKES = {17: 812_345, 4_321: 1_234_567, 14_399: 999_001}
+LOSSES = {100: 3, 9_000: 12_345, 9_001: 7}
+GAP_AFTER, GAP_S = 6_000, 7_200.0
+
+
+def forty_hours(count: int = 14_400) -> tuple[Totals, list[Interval]]:
+    """A soak of 40 hours in intervals of 10 s: broken off once, with slow frames and losses at known places."""
+    chance = random.Random(40)
+    usual = [histogram(chance, samples=400) for _ in range(64)]
+    totals = Totals(header(10.0 * count, pps=40.0))
+    parts = (part(1), part(2, 10.0 * GAP_AFTER + GAP_S, boot="another-boot"))
+    found: list[Interval] = []
+    for number in range(count):
+        of = parts[number >= GAP_AFTER]
+        if number in (0, GAP_AFTER):
+            totals.add(of)
+        start = of.offset_s + 10.0 * (number - (GAP_AFTER if of.number == 2 else 0))
+        pair = []
+        for _ in WAYS:
+            one = chance.choice(usual)
+            if number in SPIKES:
+                slow = SPIKES[number]
+                one = Histogram((*one.counts, (index_of(slow), 1)), one.min_ns, slow, one.sum_ns + slow)
+            pair.append(one)
+        ways = tuple(
+            way(name, one, lost=LOSSES.get(number, 0), sent=one.count + LOSSES.get(number, 0),
+                offered=one.count + LOSSES.get(number, 0)) for name, one in zip(WAYS, pair, strict=True)
+        )  # fmt: skip
+        interval = Interval(of.number, number, start, start + 10.0, START + start, 0.0, ways, tuple(pair))
+        totals.add(interval)
+        found.append(replace(interval, histograms=()))
+    totals.add(End(None))
+    return totals, found

@@ -148,6 +148,44 @@
   const clock = (seconds, step) =>
     step >= 3600 ? seconds / 3600 + " h" : step >= 60 ? seconds / 60 + " min" : +seconds.toFixed(6) + " s";
 
+  // 12 s, 5:07 min, 40:00:00 h: as a legend shows it.
+  const moment = (value) => {
+    if (value < 60) return +value.toFixed(3) + " s";
+    const [hours, minutes, seconds] = [Math.floor(value / 3600), Math.floor(value / 60) % 60, Math.floor(value % 60)];
+    const two = (number) => String(number).padStart(2, "0");
+    return hours ? `${hours}:${two(minutes)}:${two(seconds)} h` : `${minutes}:${two(seconds)} min`;
+  };
+
+  // Of soaks: grey where nothing was measured, a red mark at the top where frames were lost, repeated or out of order.
+  const gapsBelow = (profile) => (u) => {
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.fillStyle = colour("--line");
+    for (const [from, to] of profile.times.flatMap((one) => one.gaps)) {
+      const left = Math.max(u.valToPos(from, "x", true), bbox.left);
+      const right = Math.min(u.valToPos(to, "x", true), bbox.left + bbox.width);
+      if (right > left) ctx.fillRect(left, bbox.top, Math.max(right - left, devicePixelRatio), bbox.height);
+    }
+    ctx.restore();
+  };
+
+  const faultsAbove = (profile) => (u) => {
+    const { ctx, bbox } = u;
+    const size = 4 * devicePixelRatio;
+    ctx.save();
+    ctx.fillStyle = colour("--bad-ink");
+    for (const [at] of profile.times.flatMap((one) => one.faults)) {
+      const x = u.valToPos(at, "x", true);
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x - size, bbox.top);
+      ctx.lineTo(x + size, bbox.top);
+      ctx.lineTo(x, bbox.top + 2 * size);
+      ctx.fill();
+    }
+    ctx.restore();
+  };
+
   const timeChart = (place, profile) => {
     // join() keeps a null (nothing received: a gap) apart from a time that another trial has and this one has not.
     const data = uPlot.join(profile.times.flatMap((one) => ["max", "avg", "min"].map((name) => [one.x, one[name]])));
@@ -167,13 +205,15 @@
           latencyAxis(),
         ],
         series: [
-          { label: "time", value: (u, value) => (value == null ? "–" : +value.toFixed(3) + " s") },
+          { label: "time", value: (u, value) => (value == null ? "–" : moment(value)) },
           ...profile.times.flatMap((one) => [
             line(one, { points, value: (u, value, at, index) => all(u, at, index) }),
             ...COMPANIONS.map(([name, more]) => line(one, { label: `${one.label}, ${name}`, class: "u-companion", ...more })),
           ]),
         ],
         hooks: {
+          drawClear: [gapsBelow(profile)],
+          draw: [faultsAbove(profile)],
           setSeries: [
             (u, at, options) => {
               if (at == null || options.show == null || (at - 1) % each !== 0) return;
@@ -224,4 +264,5 @@
     redraw();
   });
   document.documentElement.dataset.charts = String(drawn.length);
+  document.documentElement.dataset.drawnAfter = String(Math.round(performance.now())); // ms since the page was asked for
 })();
