@@ -25,10 +25,12 @@ app = typer.Typer(
 )
 if TYPE_CHECKING:
     from tailrace.cli import bench, commands, counters, host, measure, measure_host, observe, operate, results
+    from tailrace.cli import watch as the_watch
 else:
     bench, commands, counters = map(load_when_used, ("bench", "commands", "counters"))
     host, measure, measure_host = map(load_when_used, ("host", "measure", "measure_host"))
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
+    the_watch = load_when_used("watch")
 
 #: Commands of commands. Where one is asked for, the others are not loaded: `tailrace host` has a second for its answer.
 GROUPS: dict[str, Callable[[], typer.Typer]] = {
@@ -169,6 +171,28 @@ def top(
     """
     options = counters.TopOptions(as_json, once, sort, every, only)
     raise typer.Exit(run_command(lambda: counters.top(options)))
+
+
+@app.command()
+def watch(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="A run folder; unless given, the soak written to last.")
+    ] = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    every: Annotated[str, typer.Option(metavar="TIME", help="Between two looks: 2s.")] = "2s",
+    as_json: JsonOption = False,
+) -> None:
+    """Watch a soak live: how far it is, loss and order so far, latency now and ever, gaps.
+
+    \b
+    tailrace watch
+    tailrace watch runs/2026-11-21-143005-soak-chain --once --json | jq .worst
+
+    It reads what is on disk and costs the soak nothing; Ctrl-C ends the watching, not the soak. It ends by itself when
+    the soak does. With --json, one document a line.
+    """
+    raise typer.Exit(run_command(lambda: the_watch.watch(run, the_watch.WatchOptions(runs, once, every, as_json))))
 
 
 @app.command()

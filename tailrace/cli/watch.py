@@ -1,0 +1,78 @@
+"""`tailrace watch`: which soak, how often, and on what; what is shown is made elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from tailrace.cli.output import print_line
+from tailrace.errors import Mistake
+from tailrace.results import ResultError
+from tailrace.spec.units import parse_duration
+from tailrace.watch import View, draw, newest
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """What the command line says about `tailrace watch`."""
+
+    runs: Path
+    once: bool
+    every: str
+    as_json: bool
+
+
+def watch(folder: Path | None, options: WatchOptions) -> int:
+    try:
+        every = parse_duration(options.every)
+    except ValueError as error:
+        raise Mistake(f"--every: {error}") from None
+    try:
+        view = View.open(folder if folder is not None else newest(options.runs))
+        view.look()
+        if options.as_json:
+            return _documents(view, every, once=options.once)
+        if options.once or not sys.stdout.isatty():
+            return _pictures(view, every, once=options.once)
+        return _live(view, every)
+    except ResultError as error:
+        raise Mistake(str(error)) from None
+
+
+def _documents(view: View, every: float, *, once: bool) -> int:
+    """One JSON document a line."""
+    while True:
+        print_line(json.dumps(view.as_data()))
+        sys.stdout.flush()
+        if once or view.state != "running":
+            return 0
+        _wait(view, every)
+
+
+def _pictures(view: View, every: float, *, once: bool) -> int:
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    while True:
+        console.print(draw(view, console.width))
+        if once or view.state != "running":
+            return 0
+        _wait(view, every)
+
+
+def _live(view: View, every: float) -> int:
+    console = Console()
+    with Live(draw(view, console.width), console=console, auto_refresh=False) as live:
+        while view.state == "running":
+            _wait(view, every)
+            live.update(draw(view, console.width), refresh=True)
+    return 0
+
+
+def _wait(view: View, every: float) -> None:
+    time.sleep(every)
+    view.look()

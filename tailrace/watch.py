@@ -1,0 +1,221 @@
+"""`tailrace watch`: a measurement that is under way, seen from its run folder. It only reads; the tester never waits.
+
+A soak is followed by its interval log, which is on disk interval by interval. What is drawn is made of a `View`,
+purely; how often, and on what, is `tailrace.cli.watch`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.report.figures import MISSING, chain_name, count, mega, microseconds, plain, profile_name
+from tailrace.results import ResultError
+from tailrace.results.interval_log import SUFFIX, LogReader
+from tailrace.results.intervals import Interval, Way
+from tailrace.results.model import timestamp
+from tailrace.results.soak import Totals, find_log, slowest_ns
+from tailrace.spec.units import show_span
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+#: Of the newest intervals, how many maxima are remembered for the line of blocks.
+_REMEMBERED = 600
+
+
+@dataclass
+class View:
+    """A soak as it stands, read on at every look."""
+
+    folder: Path
+    reader: LogReader
+    totals: Totals
+    maxima: deque[tuple[int, bool]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """Of the newest intervals: the slowest frame in ns, and whether anything was lost, repeated or out of order."""
+    looked: float = 0.0
+
+    @classmethod
+    def open(cls, folder: Path) -> View:
+        """The soak in a run folder. Raises ResultError if there is none."""
+        reader = LogReader(find_log(folder))
+        return cls(folder, reader, Totals(reader.header))
+
+    def look(self) -> None:
+        """Takes in what has been added. Raises ResultError if the log has gone."""
+        for entry in self.reader.entries():
+            self.totals.add(entry)
+            if isinstance(entry, Interval):
+                self.maxima.append((slowest_ns(entry), any(faults(way) for way in entry.ways)))
+        self.looked = time.time()
+
+    @property
+    def state(self) -> Literal["running", "done", "broken off", "cut off"]:
+        """done: its time is up; broken off: it ended in order before that; cut off: it was killed or crashed."""
+        if self.totals.ended is not None:
+            return "done" if self.totals.ended.reason is None else "broken off"
+        return "running" if is_written(self.reader.path) else "cut off"
+
+    @property
+    def left_s(self) -> float:
+        return max(self.totals.header.duration_s - self.totals.measured_s, 0.0)
+
+    def as_data(self) -> dict[str, Any]:
+        """For --json: times in seconds, latencies in µs."""
+        totals, header = self.totals, self.totals.header
+        return {
+            "folder": str(self.folder),
+            "name": header.name,
+            "state": self.state,
+            "asked_s": header.duration_s,
+            "measured_s": totals.measured_s,
+            "intervals": totals.intervals,
+            "offered_pps": header.offered_pps,
+            "directions": {
+                name: {**total.counts, "min_us": total.min_ns / 1e3, "max_us": total.max_ns / 1e3}
+                for name, total in totals.ways.items()
+            },
+            "last": _interval_data(totals.last),
+            "worst": _interval_data(totals.worst),
+            "gaps": [gap.model_dump() for gap in totals.gaps],
+            "clock_steps": [step.model_dump() for step in totals.clock_steps],
+        }
+
+
+def faults(way: Way) -> bool:
+    """Whether a direction of an interval has lost, repeated or reordered a frame."""
+    return way.lost > 0 or way.duplicate > 0 or way.out_of_sequence > 0
+
+
+def newest(runs: Path) -> Path:
+    """The run folder whose soak was written to last. Raises ResultError if there is none."""
+    logs = sorted(runs.glob(f"*/histograms/*{SUFFIX}"), key=lambda log: log.stat().st_mtime)
+    if not logs:
+        raise ResultError(f"{runs}: no soak in it; begin one with `tailrace measure soak SPEC`, or name its run folder")
+    return logs[-1].parent.parent
+
+
+def is_written(path: Path) -> bool:
+    """Whether a process has the log open to go on with it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _interval_data(interval: Interval | None) -> dict[str, Any] | None:
+    if interval is None:
+        return None
+    data = {name: value for name, value in vars(interval).items() if name not in ("ways", "histograms")}
+    return {**data, "ways": [vars(way) for way in interval.ways]}
+
+
+# --- drawing -------------------------------------------------------------------------------------------------------
+
+
+def blocks(values: list[tuple[int, bool]], width: int) -> Text:
+    """Maxima as a line of blocks on a logarithmic scale; neighbours that share a block show their largest."""
+    step = max(1, math.ceil(len(values) / max(width, 1)))
+    groups = [values[at : at + step] for at in range(0, len(values), step)]
+    heights = [max(value for value, _ in group) for group in groups]
+    low, high = (math.log(max(edge, 1)) for edge in (min(heights, default=1), max(heights, default=1)))
+    line = Text(no_wrap=True)
+    for group, value in zip(groups, heights, strict=True):
+        share = (math.log(max(value, 1)) - low) / (high - low) if high > low else 0.0
+        bad = any(fault for _, fault in group)
+        line.append(_BLOCKS[round(share * (len(_BLOCKS) - 1))], style="red" if bad else "cyan")
+    return line
+
+
+def draw(view: View, width: int = 80) -> RenderableType:
+    """The whole picture; a dozen lines."""
+    totals, header = view.totals, view.totals.header
+    rate = f"{mega(header.offered_pps / 1e6)} Mpps each way"
+    what = f"{profile_name(header.profile)}, {chain_name(header.functions)}, {rate}"
+    head = Text.assemble(("tailrace watch", "bold"), f"  {plain(view.folder.name)}: {what}")
+    parts: list[RenderableType] = [head, _progress(view)]
+    if totals.ended is not None and totals.ended.reason:
+        parts.append(Text(f"broken off: {plain(totals.ended.reason)}", style="yellow"))
+    if totals.last is None:
+        parts.append(Text(f"the first interval of {header.interval_s:g} s is being measured", style="dim"))
+        return Group(*parts)
+    parts.append(_ways(totals))
+    shown = list(view.maxima)[-10 * width :]
+    parts.append(Text(f"slowest frame of each of the last {len(shown):,} intervals (red: loss, copies or disorder)"))
+    parts.append(blocks(shown, width))
+    if totals.worst is not None:
+        parts.append(Text(f"worst: {microseconds(slowest_ns(totals.worst) / 1e3)} µs {_when(totals.worst)}"))
+    events = [
+        f"gap: {show_span(gap.end_s - gap.start_s)} from {show_span(gap.start_s)} on ({plain(gap.reason)})"
+        for gap in totals.gaps[-3:]
+    ]
+    events += [
+        f"the clock was set by {step.step_s:+.3f} s at {show_span(step.at_s)}" for step in totals.clock_steps[-3:]
+    ]
+    return Group(*parts, *(Text(event, style="yellow") for event in events))
+
+
+def _progress(view: View) -> RenderableType:
+    header = view.totals.header
+    state = view.state
+    text = f" {show_span(view.totals.measured_s)} of {show_span(header.duration_s)}, "
+    if state == "running":
+        text += f"until {timestamp(view.looked + view.left_s):%Y-%m-%d %H:%M} UTC"
+    else:
+        text += state
+    table = Table.grid(expand=False)
+    bar = ProgressBar(total=header.duration_s, completed=min(view.totals.measured_s, header.duration_s), width=24)
+    table.add_row(bar, Text(text, style="default" if state in ("running", "done") else "yellow"))
+    return table
+
+
+def _when(interval: Interval) -> str:
+    return f"at {show_span(interval.start_s)} ({timestamp(interval.real_time):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def _ways(totals: Totals) -> Table:
+    """A column for each direction: counts of billions need the room."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    last = totals.last
+    now = {way.name: way for way in last.ways} if last else {}
+    rows: dict[str, list[Text | str]] = {}
+    for name, total in totals.ways.items():
+        table.add_column(plain(name), justify="right", no_wrap=True)
+        counts, way = total.counts, now[name]
+        heard = counts["received"]
+        seconds = last.end_s - last.start_s if last else 0.0
+        rows.setdefault("frames sent", []).append(count(counts["sent"]))
+        rows.setdefault("unsent", []).append(count(counts["offered"] - counts["sent"]))
+        for fault, title in (("lost", "lost"), ("duplicate", "duplicate"), ("out_of_sequence", "out of sequence")):
+            number = counts[fault]
+            rows.setdefault(title, []).append(Text(count(number), style="bold red" if number else "default"))
+        ever = (total.min_ns, total.sum_ns / heard if heard else 0.0, total.max_ns)
+        rows.setdefault("µs so far: min avg max", []).append(_three(ever, known=heard > 0))
+        latest = (way.p50_ns, way.p99_ns, way.max_ns)
+        rows.setdefault("µs now: p50 p99 max", []).append(_three(latest, known=way.received > 0))
+        rows.setdefault("Mpps now", []).append(mega(way.received / seconds / 1e6) if seconds else MISSING)
+    for title, cells in rows.items():
+        table.add_row(title, *cells)
+    return table
+
+
+def _three(values: tuple[float, ...], *, known: bool) -> str:
+    """Three latencies, which are given in ns."""
+    return "   ".join(f"{microseconds(ns / 1e3) if known else MISSING:>6}" for ns in values)

@@ -1,0 +1,112 @@
+"""`tailrace watch`: what it makes of a log that grows, that has ended, and that nobody writes any more."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from soaks import header, intervals, part
+
+from tailrace.results import ResultError
+from tailrace.results.interval_log import SUFFIX, IntervalLog
+from tailrace.watch import View, blocks, draw, newest
+
+
+@pytest.fixture(autouse=True)
+def no_slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda _: None)
+
+
+def begin(folder: Path, name: str = "run") -> IntervalLog:
+    place = folder / name / "histograms"
+    place.mkdir(parents=True)
+    log = IntervalLog.create(place / f"soak-64{SUFFIX}", header(3600.0))
+    log.begin(part())
+    return log
+
+
+def drawn(view: View, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    console.print(draw(view, width))
+    return console.export_text()
+
+
+def test_a_soak_is_followed_while_it_runs(tmp_path: Path) -> None:
+    log = begin(tmp_path)
+    view = View.open(newest(tmp_path))
+    view.look()
+    assert "the first interval of 10 s is being measured" in drawn(view)
+    made = list(intervals(20))
+    for interval in made[:12]:
+        log.add(interval)
+    view.look()
+    assert view.state == "running"
+    assert view.totals.intervals == 12
+    text = drawn(view)
+    assert "2 min 0 s of 1 h 0 min, until" in text
+    assert "frames sent" in text and "720" in text
+    for interval in made[12:]:
+        log.add(interval)
+    view.look()
+    assert view.as_data()["directions"]["a-to-b"]["sent"] == 20 * 60
+    json.dumps(view.as_data())
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "said"),
+    [
+        (None, "done", "done"),
+        ("the function first was killed", "broken off", "broken off: the function first was killed"),
+        ("cut", "cut off", "cut off"),
+    ],
+)
+def test_it_says_how_a_soak_ended(tmp_path: Path, reason: str | None, state: str, said: str) -> None:
+    log = begin(tmp_path)
+    for interval in intervals(3):
+        log.add(interval)
+    if state != "cut off":
+        log.end(reason)
+    log.close()
+    view = View.open(tmp_path / "run")
+    view.look()
+    assert view.state == state
+    assert said in drawn(view)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_nothing_is_cut_off_however_long_it_ran(tmp_path: Path, width: int) -> None:
+    log = begin(tmp_path)
+    (interval,) = intervals(1)
+    many = 1_440_000_000_000
+    ways = tuple(replace(way, sent=many, offered=many, received=many, lost=3, max_ns=9**9) for way in interval.ways)
+    log.add(replace(interval, ways=ways, clock_step_s=-3600.0))
+    log.begin(part(2, 500.0))
+    log.close()
+    view = View.open(tmp_path / "run")
+    view.look()
+    text = drawn(view, width)
+    assert "1,440,000,000,000" in text and "…" not in text
+    assert "gap: 8 min 10 s from 10 s on (the soak was killed or crashed)" in text
+    assert "the clock was set by -3600.000 s at 10 s" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_no_extreme_is_lost_in_the_line_of_blocks() -> None:
+    values = [(1000, False)] * 500 + [(10**6, True)] + [(1000, False)] * 500
+    line = blocks(values, 80)
+    assert len(line) <= 80
+    assert str(line).count("█") == 1 and str(line).count("▁") == len(line) - 1
+    assert [span.style for span in line.spans].count("red") == 1
+
+
+def test_where_there_is_no_soak_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="no soak in it; begin one"):
+        newest(tmp_path)
+    with pytest.raises(ResultError, match="expected the run folder"):
+        View.open(tmp_path)
