@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tailrace.cli.output import print_json, print_line, show_finished
+from tailrace.cli.output import note, print_json, print_line, show_finished
 from tailrace.errors import Mistake
 from tailrace.host.facts import tool_versions
 from tailrace.host.place import allowed_cpus, place_tester
@@ -38,6 +38,8 @@ class MeasureOptions:
     runs: Path
     huge: bool
     as_json: bool
+    resume: Path | None = None
+    """The run folder of a run that is gone on with."""
 
 
 def version(*, as_json: bool) -> int:
@@ -147,7 +149,16 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
 def _request(method: str, of: str, options: MeasureOptions, text: str, spec: str, fabric: str | None) -> Request:
     command = tuple(_command())
     return Request(
-        f"{method}-{of}", options.runs, default_folder(), command, text, spec, fabric, options.repeat, method
+        f"{method}-{of}",
+        options.runs,
+        default_folder(),
+        command,
+        text,
+        spec,
+        fabric,
+        options.repeat,
+        method,
+        options.resume,
     )
 
 
@@ -158,8 +169,8 @@ def _command() -> list[str]:
 def _headline(plan: Plan, as_json: bool) -> None:
     """The first line of output: how pollers and cores stand to each other."""
     print(plan.placement.headline, file=sys.stderr if as_json else sys.stdout, flush=True)
-    for note in plan.notes:
-        print(f"note: {note}", file=sys.stderr, flush=True)
+    for each in plan.notes:
+        note(each)
 
 
 def _run(start: Callable[[Bar | None], Finished], seconds: float, *, as_json: bool) -> int:

@@ -10,11 +10,12 @@ import typer
 from tailrace.cli import measure_host
 from tailrace.cli.commands import MeasureOptions, measure
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
-from tailrace.cli.output import run_command
+from tailrace.cli.output import note, run_command
 from tailrace.errors import Mistake
 from tailrace.measure.burst import BurstMethod
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.loss import LossMethod
+from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
 
 app = typer.Typer(
@@ -194,6 +195,57 @@ def burst(
     }  # fmt: skip
     options = MeasureOptions(changes, repeat, runs, huge, as_json)
     raise typer.Exit(run_command(lambda: measure(BurstMethod(), spec, between, options)))
+
+
+@app.command()
+def soak(
+    spec: SpecArgument = None,
+    between: BetweenOption = None,
+    frames: Annotated[str | None, typer.Option(metavar="FRAME", help="A frame size with FCS, or imix.")] = None,
+    pcap: PcapOption = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Each way: 1Mpps, or 50% of the no-loss rate, to be found.")
+    ] = None,
+    duration: Annotated[str | None, typer.Option("--duration", metavar="TIME", help="How long: 40h.")] = None,
+    interval: Annotated[str | None, typer.Option(metavar="TIME", help="Of each record: 10s.")] = None,
+    alone: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long the tester is soaked by itself first: 60s.")
+    ] = None,
+    flows: FlowsOption = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with a soak that was broken off: its run folder.")
+    ] = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Soak a chain for minutes to days: every interval with its own distribution, loss, duplication and order.
+
+    \b
+    sudo tailrace measure soak examples/soak.yaml
+    sudo tailrace measure soak examples/chain.yaml --frames 64 --rate 1Mpps --duration 40h
+    tailrace watch                                        # meanwhile, elsewhere
+    sudo tailrace measure soak --resume runs/2026-11-21-143005-soak-chain
+
+    The tester is soaked by itself first. What it takes on disk is said, and has to be there, before it begins. Each
+    interval is on disk before the next one ends: after a crash, a reboot or a full disk, --resume measures the rest,
+    and the gap is shown.
+    """
+
+    def call() -> int:
+        changes = {
+            "frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "interval": interval, "alone": alone,
+            "flows": text(flows),
+        }  # fmt: skip
+        options = MeasureOptions(changes, 1, runs, huge, as_json, resume)
+        method = SoakMethod(runs, note, resume)
+        if resume is None:
+            return measure(method, spec, between, options)
+        if spec is not None or any(changes.values()):
+            raise Mistake("--resume goes on as the soak was begun; expected neither a SPEC nor other settings with it")
+        return measure(method, None if between else resume / "spec.yaml", between, options)
+
+    raise typer.Exit(run_command(call))
 
 
 app.command("host")(measure_host.measure)

@@ -30,6 +30,11 @@ def error_line(message: str) -> None:
     sys.stderr.write(f"tailrace: {text}\n")
 
 
+def note(message: str) -> None:
+    """A line for whoever watches, on standard error."""
+    print(f"note: {message}", file=sys.stderr, flush=True)
+
+
 def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace.errors import Mistake
 from tailrace.results.trial import LAYER_1_OVERHEAD
 from tailrace.spec import units
-from tailrace.spec.tests import IMIX_MEAN, LARGEST_FRAME, Traffic
+from tailrace.spec.tests import IMIX_MEAN, LARGEST_FRAME, Traffic, packet_rates
 
 #: An Ethernet header and the FCS, which the MTU leaves out (IEEE 802.3).
 _AROUND = 14 + 4
@@ -40,8 +40,7 @@ def carries(uri: str, net: Path = Path("/sys/class/net")) -> Carries:
 def check_fit(test: Traffic, ports: Iterable[Carries]) -> None:
     """Raises Mistake, naming the option, where a frame is too long or a rate too high for a port."""
     profiles = test.frames if test.pcap is None else []
-    asked = getattr(test, "rate", None) or []
-    rates = [rate.pps for rate in asked if rate.pps] if isinstance(asked, list) else [float(asked)]
+    rates = packet_rates(test)
     for port in ports:
         for frames in profiles:
             longest = LARGEST_FRAME if frames == "imix" else frames

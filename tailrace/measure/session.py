@@ -51,6 +51,8 @@ class Request:
     repeat: int = 1
     method: str | None = None
     """What is measured, such as latency; the name unless given."""
+    resume: Path | None = None
+    """The folder of a run that is gone on with."""
 
 
 @dataclass
@@ -106,10 +108,14 @@ class Session:
             if self.hops:
                 result["hops"] = self.hops.end(self.tester.control, result)
         except Stopped as stopped:
-            with undisturbed():
-                raise Stopped(_cause(_first_fault(self.node, stopped)), stopped.result) from stopped
+            raise Stopped(self.explained(stopped), stopped.result) from stopped
         self.stage_seconds = before + seconds + wait
         return result
+
+    def explained(self, stopped: Stopped) -> TailraceError:
+        """Why a trial was cut short, traced back to the process that broke."""
+        with undisturbed():
+            return _cause(_first_fault(self.node, stopped))
 
 
 def _cause(error: BaseException) -> TailraceError:
@@ -135,6 +141,8 @@ def short_name(spec: str) -> str:
 
 def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str]) -> RunFolder:
     try:
+        if request.resume is not None:
+            return RunFolder.reopen(request.resume)
         return RunFolder.create(
             request.runs,
             request.name,

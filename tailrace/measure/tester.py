@@ -40,24 +40,29 @@ class Tester:
     launcher: Launcher
     process: Process
     control: Control
+    ports: tuple[tuple[str, str], ...]
+    """Names and URIs."""
+    place: Place
+    huge: bool
 
     @classmethod
     def start(
-        cls, launcher: Launcher, ports: Sequence[tuple[str, str]], place: Place, *, memory_mib: int, huge: bool
-    ) -> Tester:
+        cls, launcher: Launcher, ports: Sequence[tuple[str, str]], place: Place, *, memory_mib: int, huge: bool,
+        name: str = TESTER,
+    ) -> Tester:  # fmt: skip
         """Starts the tester with ports (name, URI); returns when its links are up. Raises Failure or Mistake."""
-        path = launcher.state.folder / "tester.control"
+        path = launcher.state.folder / f"{name}.control"
         launcher.state.add(FilePath(str(path)))
         argv = [str(own_program(TESTER_PROGRAM)), "--control", str(path), "--core", str(place.core)]
-        for name, uri in ports:
-            argv += ["--port", f"{name}={uri}"]
+        for port, uri in ports:
+            argv += ["--port", f"{port}={uri}"]
         argv += ["--memory", str(memory_mib), "--huge" if huge else "--no-huge"]
-        process = launcher.start(TESTER, argv, Limits(cpus=place.cpus, nice=place.nice, umask=UMASK_GUEST))
+        process = launcher.start(name, argv, Limits(cpus=place.cpus, nice=place.nice, umask=UMASK_GUEST))
         try:
             control = connect_when_ready(path, process.id.alive, _READY_SECONDS)
         except ControlLost as error:
-            raise launcher.failure(TESTER, f"the tester {error}") from None
-        tester = cls(launcher, process, control)
+            raise launcher.failure(name, f"the tester {error}") from None
+        tester = cls(launcher, process, control, tuple(ports), place, huge)
         tester._wait_for_links()
         return tester
 

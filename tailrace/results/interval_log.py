@@ -86,9 +86,9 @@ class IntervalLog:
         document = {name: value for name, value in vars(interval).items() if name not in ("ways", "histograms")}
         self._write(_block("Interval", {**document, "ways": [asdict(way) for way in interval.ways]}, lines))
 
-    def end(self, reason: str | None) -> None:
+    def end(self, end: End) -> None:
         """The part has ended in order."""
-        self._write(_block("End", {"reason": reason}))
+        self._write(_block("End", asdict(end)))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -131,6 +131,8 @@ class End:
 
     reason: str | None
     """None: its time was up."""
+    whole: bool = True
+    """Whether its last interval is the last that the tester measured."""
 
 
 Entry = Part | Interval | End

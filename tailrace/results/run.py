@@ -93,14 +93,14 @@ class RunFolder:
         return folder
 
     @classmethod
-    def reopen(cls, path: Path, *, without: str) -> RunFolder:
-        """Return the folder of a run that is gone on with; its trial `without`, if there is one, is made again.
+    def reopen(cls, path: Path) -> RunFolder:
+        """Return the folder of a run that is gone on with; a soak in it will be added anew, with what there was.
 
         Raises ResultError, OSError.
         """
         run = load_run(path)
-        trials = tuple(trial for trial in run.trials if trial.name != without)
-        again = [trial for trial in run.trials if trial.name == without]
+        trials = tuple(trial for trial in run.trials if trial.soak is None)
+        again = [trial for trial in run.trials if trial.soak is not None]
         logs = {way.histogram.file for trial in again for way in trial.directions if way.histogram}
         folder = cls(path, run.model_copy(update={"finished": None, "trials": trials}))
         folder._fault = next((f"{trial.name}: {trial.reason}" for trial in trials if trial.reason is not None), None)

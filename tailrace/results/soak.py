@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +83,15 @@ class Totals:
         else:
             self._add(entry)
 
-    def cut_off(self) -> None:
-        """The last part will not go on: what was under way at its last interval's end is left out of account."""
-        if self.ended is None and self.last is not None:
-            for way in self.last.ways:
-                counts = self.ways[way.name].counts
-                counts["offered"] -= way.in_flight
-                counts["sent"] -= way.in_flight
+    def settle(self) -> None:
+        """The last part will not go on: if it was cut off, what was under way then is left out of account."""
+        if self.last is None or (self.ended is not None and self.ended.whole):
+            return
+        for way in self.last.ways:
+            counts = self.ways[way.name].counts
+            counts["offered"] -= way.in_flight
+            counts["sent"] -= way.in_flight
+        self.last = replace(self.last, ways=tuple(replace(way, in_flight=0) for way in self.last.ways))
 
     def _begin(self, part: Part) -> None:
         if self.part is not None and len(self.gaps) < MOST_EVENTS:
@@ -100,7 +102,7 @@ class Totals:
             else:
                 reason = "the soak was killed or crashed"
             self.gaps.append(Gap(start_s=self.end_s, end_s=max(part.offset_s, self.end_s), reason=reason))
-            self.cut_off()
+            self.settle()
         self.first = self.first or part
         self.part, self.ended = part, None
         self.parts += 1
@@ -168,6 +170,7 @@ def as_trial(totals: Totals, entries: Iterable[Interval], *, stopped: bool) -> d
     header = totals.header
     if totals.last is None:
         raise ResultError(f"{header.name}: the soak ended before its first interval of {header.interval_s:g} s did")
+    totals.settle()
     intervals: dict[str, list[dict[str, Any]]] = {name: [] for name in totals.ways}
     for group in _groups(entries, max(1, -(-totals.intervals // MOST_INTERVALS))):
         for number, name in enumerate(totals.ways):

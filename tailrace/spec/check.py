@@ -9,7 +9,7 @@ from tailrace.spec import units
 from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
 from tailrace.spec.port import PortRate
 from tailrace.spec.position import Document, Location, Position, SpecError
-from tailrace.spec.tests import IMIX_MEAN, SMALLEST_FRAME, Test
+from tailrace.spec.tests import IMIX_MEAN, SMALLEST_FRAME, Test, packet_rates
 
 
 def cross_check(document: Document, spec: Spec) -> list[SpecError]:
@@ -278,8 +278,7 @@ class _Check:
     def _test_rates(self, index: int, test: Test) -> None:
         """Rates that are given outright must fit the ports of the chain that is measured, where these have a rate."""
         settings = test.settings
-        asked = getattr(settings, "rate", None) or []
-        rates = [rate.pps for rate in asked if rate.pps] if isinstance(asked, list) else [float(asked)]
+        rates = packet_rates(settings)
         sizes = [IMIX_MEAN if frames == "imix" else float(frames) for frames in settings.frames]
         size = max(sizes) if settings.pcap is None else float(SMALLEST_FRAME)
         found = self.spec.tester_chain()

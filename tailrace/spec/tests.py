@@ -216,6 +216,37 @@ class Burst(_Searching):
         return self
 
 
+class Soak(Traffic):
+    """Minutes to days at a steady rate, kept interval by interval (RFC 8204, section 4.2)."""
+
+    frames: Frames = Field(["imix"], validate_default=False, description="one frame size, or imix")
+    rate: Rate = Field(
+        units.Rate(fraction=0.5),
+        validate_default=False,
+        description="in each direction: packets a second, or a part of the no-loss rate, which is then searched for",
+    )
+    duration: TrialDuration = Field(
+        24 * 3600.0, validate_default=False, description="how long to measure: at least 6h (RFC 8204), ideally 24h"
+    )
+    interval: Annotated[Duration, _in_range(0.01, 300)] = Field(
+        10.0, validate_default=False, description="of each record; at most 5min (RFC 8204)"
+    )
+    alone: Annotated[Duration, _in_range(0.1, 24 * 3600)] = Field(
+        60.0, validate_default=False, description="how long the tester is soaked by itself first"
+    )
+
+    @model_validator(mode="after")
+    def _one_kind_in_intervals(self) -> Soak:
+        if self.pcap is None and len(self.frames) != 1:
+            raise ValueError(f"{len(self.frames)} kinds of frames; a soak sends one: a frame size, imix or a pcap")
+        if self.interval > self.duration:
+            raise ValueError(
+                f"an interval of {units.show_duration(self.interval)} is longer than the soak of "
+                f"{units.show_duration(self.duration)}; expected interval to be at most duration"
+            )
+        return self
+
+
 class Test(Model):
     """Something to measure: exactly one of these."""
 
@@ -224,6 +255,7 @@ class Test(Model):
     throughput: Throughput | None = None
     loss: Loss | None = None
     burst: Burst | None = None
+    soak: Soak | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Test:
@@ -249,3 +281,12 @@ METHODS: dict[str, type[Traffic]] = {
     name: next(each for each in get_args(field.annotation) if each is not type(None))
     for name, field in Test.model_fields.items()
 }
+
+
+def packet_rates(test: Model) -> list[float]:
+    """The rates that a test gives outright, in packets a second; none where it gives parts of a rate to be found."""
+    asked = getattr(test, "rate", None)
+    found = [
+        each.pps if isinstance(each, units.Rate) else each for each in (asked if isinstance(asked, list) else [asked])
+    ]
+    return [float(each) for each in found if each]

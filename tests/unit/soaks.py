@@ -73,7 +73,7 @@ def write(folder: Path, count: int = 5, *, made: Header | None = None, end: bool
         log.add(interval)
         totals.add(interval)
     if end:
-        log.end(None)
+        log.end(End(None))
     log.close()
     return path, totals
 

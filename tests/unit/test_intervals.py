@@ -146,7 +146,7 @@ def test_a_log_stays_below_its_bound(tmp_path: Path, pps: float) -> None:
             for each in interval.ways
         )
         log.add(replace(interval, ways=ways, histograms=(worst, worst)))
-    log.end(None)
+    log.end(End(None))
     log.close()
     size = (tmp_path / "x").stat().st_size
     assert size <= made.most_bytes(10)
@@ -209,7 +209,7 @@ def test_a_run_is_gone_on_with(tmp_path: Path) -> None:
     folder.add_trial(trial_result(path, totals_of(path), stopped=True), **names)  # type: ignore[arg-type]
     folder.finish()
     assert not folder.run.valid
-    again = RunFolder.reopen(folder.path, without="soak-64")
+    again = RunFolder.reopen(folder.path)
     assert not again.run.trials and again.run.finished is None
     again.add_trial(trial_result(path, totals_of(path), stopped=False), **names)  # type: ignore[arg-type]
     again.finish()

@@ -13,6 +13,7 @@ from soaks import header, intervals, part
 
 from tailrace.results import ResultError
 from tailrace.results.interval_log import SUFFIX, IntervalLog
+from tailrace.results.intervals import End
 from tailrace.watch import View, blocks, draw, newest
 
 
@@ -71,7 +72,7 @@ def test_it_says_how_a_soak_ended(tmp_path: Path, reason: str | None, state: str
     for interval in intervals(3):
         log.add(interval)
     if state != "cut off":
-        log.end(reason)
+        log.end(End(reason))
     log.close()
     view = View.open(tmp_path / "run")
     view.look()

@@ -1,0 +1,203 @@
+"""`tailrace measure soak`: minutes to days at a steady rate, kept interval by interval while they pass.
+
+The method is RFC 8204's (section 4.2, long duration), with the tester soaked alone first: over two of its ports joined
+with each other, so that its own floor, and the slowest it ever was by itself, are known. How an interval gets into the
+log is `soaking.py`; what the log is, and why a crash cannot spoil it, `tailrace.results.interval_log`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from tailrace.errors import Mistake
+from tailrace.measure.alone import soak_alone
+from tailrace.measure.chain import SEARCH, Timing
+from tailrace.measure.latency import TRIAL_WAIT, Case, find_no_loss_rate
+from tailrace.measure.method import Method, Place, Step, profiles_of
+from tailrace.measure.profile import Profile
+from tailrace.measure.session import Session
+from tailrace.measure.soaking import SHORTEST, Soaking
+from tailrace.measure.tester import Stopped
+from tailrace.results import ResultError
+from tailrace.results.interval_log import SUFFIX, IntervalLog, LogReader
+from tailrace.results.intervals import Header
+from tailrace.results.soak import Totals, find_log, read_totals, trial_result
+from tailrace.spec.tests import Soak
+from tailrace.spec.units import show_span
+
+#: Bytes of an interval of a direction in results.json, and of the report beside it.
+_RESULT, _REPORT = 400, 4 << 20
+_RESERVE = "reserve"
+#: What the size of a log is reckoned with before the rate is known, in frames a second.
+FASTEST_PPS = 1e8
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a soak takes on disk, and what there is."""
+
+    intervals: int
+    most: int
+    usual: int
+    free: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.intervals:,} intervals; on disk at most {_mib(self.most)}, as a rule about {_mib(self.usual)}; "
+            f"{_mib(self.free)} are free"
+        )
+
+
+def space_for(header: Header, folder: Path, seconds: float) -> Space:
+    """What `seconds` more of a soak take in `folder`. Raises Mistake if there is not so much."""
+    intervals = header.intervals(seconds)
+    after = intervals * len(header.streams) * _RESULT + _REPORT
+    while not folder.exists():
+        folder = folder.parent
+    space = Space(
+        intervals,
+        header.most_bytes(intervals) + after,
+        header.usual_bytes(intervals) + after,
+        shutil.disk_usage(folder).free,
+    )
+    if space.free < space.most:
+        raise Mistake(
+            f"{folder}: {space.intervals:,} intervals may take {_mib(space.most)}, and {_mib(space.free)} are free; "
+            "make room, choose another place with --runs FOLDER, or a longer --interval"
+        )
+    return space
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"
+
+
+@dataclass(frozen=True)
+class SoakMethod(Method[Soak]):
+    """`tailrace measure soak`."""
+
+    runs: Path = Path("runs")
+    tell: Callable[[str], None] = lambda _: None
+    """Told, in a sentence, what whoever watches should know."""
+    resume: Path | None = None
+    """The run folder of a soak that was broken off, to be gone on with."""
+
+    name = "soak"
+
+    def steps(self, tests: Sequence[Soak], place: Place) -> list[Step]:
+        if self.resume is not None:
+            return [self._again(self.resume, place)]
+        if len(tests) != 1:
+            raise Mistake(f"{len(tests)} soaks are to be run; expected one at a time")
+        test = tests[0]
+        (profile,) = profiles_of(test)
+        name = f"soak-{profile.name}"
+        pps = test.rate.pps or FASTEST_PPS
+        header = Header(
+            name, profile.name, place.functions, test.duration, test.interval, pps, None, test.rate.fraction,
+            tuple(profile.streams(pps)), time.time(),
+        )  # fmt: skip
+        self.tell(str(space_for(header, self.runs, test.duration)))
+        seconds = test.alone + test.duration + 2 * TRIAL_WAIT
+        if test.rate.fraction is not None:
+            seconds += Timing(0.0, 0.0, SEARCH).search
+        return [Step(name, seconds, partial(self._begin, test=test, profile=profile, place=place, header=header))]
+
+    def _again(self, folder: Path, place: Place) -> Step:
+        try:
+            totals, reader = read_totals(find_log(folder))
+        except ResultError as error:
+            raise Mistake(str(error)) from None
+        left = reader.header.duration_s - totals.measured_s
+        if left < SHORTEST:
+            raise Mistake(
+                f"{folder}: the soak in it has had its {show_span(reader.header.duration_s)}; begin a new one"
+            )
+        self.tell(
+            f"{show_span(totals.measured_s)} are measured; for the rest: {space_for(reader.header, folder, left)}"
+        )
+        return Step(reader.header.name, left, partial(self._go_on, reader=reader, totals=totals, place=place))
+
+    def _begin(self, session: Session, *, test: Soak, profile: Profile, place: Place, header: Header) -> None:
+        place.lead(session, place.functions)
+        no_loss, pps = None, test.rate.pps
+        if pps is None:
+            case = Case(header.name, profile, place.functions, test.rate, test.duration)
+            no_loss = find_no_loss_rate(session.measure, case, SEARCH)
+            pps = no_loss * (test.rate.fraction or 1.0)
+        alone = soak_alone(session, profile, pps, test.alone)
+        header = replace(
+            header,
+            offered_pps=pps,
+            no_loss_pps=no_loss,
+            streams=tuple(profile.streams(pps)),
+            started_at=time.time(),
+            alone=alone.model_dump(mode="json") if alone else None,
+        )
+        log = IntervalLog.create(session.folder.path / "histograms" / f"{header.name}{SUFFIX}", header)
+        self._measure(session, log, Totals(header))
+
+    def _go_on(self, session: Session, *, reader: LogReader, totals: Totals, place: Place) -> None:
+        place.lead(session, place.functions)
+        log, torn = IntervalLog.reopen(reader)
+        if torn:
+            session.folder.note(f"the end of the interval log was torn: {torn:,} bytes of it were dropped")
+        self._measure(session, log, totals)
+
+    def _measure(self, session: Session, log: IntervalLog, totals: Totals) -> None:
+        header = log.header
+        before, done = session.stage_seconds, totals.measured_s
+        soaking = Soaking(
+            session.tester,
+            log,
+            totals,
+            check=session.check,
+            progress=lambda seconds: session.report.advance(f"{header.name}: soaking", before + seconds - done),
+            tell=self.tell,
+        )
+        room = header.intervals(header.duration_s) * len(header.streams) * _RESULT + _REPORT
+        try:
+            with reserved(session.folder.path, room):
+                soaking.run()
+        except Stopped as stopped:
+            error = session.explained(stopped)
+            soaking.last_words(str(error))  # a full disk has room again for what it had none
+            session.folder.invalidate(str(error))
+            with suppress(ResultError):  # nothing was measured yet
+                _keep(session, log.path, totals, stopped=True)
+            raise Stopped(error, None) from stopped
+        finally:
+            log.close()
+        _keep(session, log.path, totals, stopped=False)
+
+
+def _keep(session: Session, path: Path, totals: Totals, *, stopped: bool) -> None:
+    header = totals.header
+    session.folder.add_trial(
+        trial_result(path, totals, stopped=stopped),
+        name=header.name,
+        profile=header.profile,
+        functions=header.functions,
+        offered_pps=header.offered_pps,
+        no_loss_pps=header.no_loss_pps,
+        rate_fraction=header.rate_fraction,
+    )
+
+
+@contextmanager
+def reserved(folder: Path, size: int) -> Iterator[None]:
+    """Keeps so much room on the disk for the results, which are written when the log may have filled it."""
+    path = folder / _RESERVE
+    with path.open("wb") as file, suppress(OSError):  # where a file system cannot, the check beforehand has to do
+        os.posix_fallocate(file.fileno(), 0, size)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

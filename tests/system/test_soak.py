@@ -1,0 +1,202 @@
+"""`tailrace measure soak` and `tailrace watch` with the real switch and tester: killed, gone on with, a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_node import REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
+
+from tailrace.results import ResultError
+from tailrace.watch import View, newest
+
+pytestmark = needs_a_node
+
+FLOOR = REPOSITORY / "examples/floor.yaml"
+TRAFFIC = ("--frames", "64", "--rate", "10kpps", "--interval", "100ms", "--alone", "500ms")
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    before = pages()
+    command = Command(tailrace, tmp_path)
+    yield command
+    command("down")
+    wait_until(lambda: not command.leftovers())
+    assert pages() <= before
+
+
+def begin(command: Command, *options: str | Path, runs: Path | None = None) -> subprocess.Popen[str]:
+    return command.begin("measure", "soak", FLOOR, *TRAFFIC, "--runs", runs or command.runs, *options)
+
+
+def watched(command: Command) -> dict[str, Any]:
+    """What `tailrace watch` says."""
+    document: dict[str, Any] = json.loads(command("watch", "--once", "--json", "--runs", command.runs).stdout)
+    return document
+
+
+def intervals(command: Command, least: int, runs: Path | None = None) -> None:
+    """Waits until so many intervals are on disk."""
+
+    def enough() -> bool:
+        try:
+            view = View.open(newest(runs or command.runs))
+            view.look()
+        except ResultError:
+            return False
+        return view.totals.intervals >= least
+
+    wait_until(enough, 60)
+
+
+def the_trial(command: Command, runs: Path | None = None) -> dict[str, Any]:
+    (folder,) = (runs or command.runs).iterdir()
+    (trial,) = json.loads((folder / "results.json").read_text())["trials"]
+    found: dict[str, Any] = trial
+    return found
+
+
+def check(trial: dict[str, Any], least: int) -> None:
+    soak = trial["soak"]
+    assert soak["intervals"] >= least
+    assert soak["alone"]["latency_us"]["min"] > 0 and soak["alone"]["lost"] == 0
+    for way in trial["directions"]:
+        assert way["lost"] == way["duplicate"] == way["out_of_sequence"] == 0
+        assert way["received"] == way["sent"] > 0
+        assert sum(each["received"] for each in way["intervals"]) == way["received"]
+        assert max(each["max_us"] or 0 for each in way["intervals"]) == way["latency_us"]["max"]
+        assert len(way["intervals"]) == soak["intervals"]
+
+
+def test_a_soak_is_measured_watched_and_reported(command: Command) -> None:
+    running = begin(command, "--duration", "12s")
+    intervals(command, 5)
+    seen = watched(command)
+    assert seen["state"] == "running"
+    assert seen["directions"]["a-to-b"]["received"] > 0
+    shown = command("watch", "--once", "--runs", command.runs).stdout
+    assert "a-to-b" in shown and "until" in shown
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == 0, error
+    assert "120 intervals; on disk at most" in error
+    trial = the_trial(command)
+    assert trial["valid"]
+    assert trial["duration_s"] == pytest.approx(12.0, abs=0.1)
+    check(trial, 60)
+    assert trial["soak"]["gaps"] == []
+    (folder,) = command.runs.iterdir()
+    assert (folder / "report.html").exists() and not (folder / "reserve").exists()
+    ended = watched(command)
+    assert ended["state"] == "done"
+    assert ended["intervals"] == trial["soak"]["intervals"]
+
+
+def test_a_soak_that_was_killed_is_gone_on_with(command: Command) -> None:
+    running = begin(command, "--duration", "6s")
+    intervals(command, 10)
+    kill_all(command)
+    running.wait(10)
+    assert watched(command)["state"] == "cut off"
+    (folder,) = command.runs.iterdir()
+    assert not json.loads((folder / "results.json").read_text())["valid"]
+    (log,) = (folder / "histograms").glob("*.intervals.hlog")
+    with log.open("ab") as file:
+        file.write(b"Tag=a-to-b,1.0")  # what a power cut leaves of an interval
+
+    command("down")
+    refused = command("measure", "soak", FLOOR, "--resume", folder, status=2)
+    assert "expected neither a SPEC nor other settings" in refused.stderr
+    resumed = command("measure", "soak", "--resume", folder, "--runs", command.runs)
+    assert "are measured; for the rest" in resumed.stderr
+    results = json.loads((folder / "results.json").read_text())
+    assert results["valid"], results["reason"]
+    assert any("torn: 14 bytes" in note for note in results["notes"])
+    trial = the_trial(command)
+    check(trial, 30)
+    (gap,) = trial["soak"]["gaps"]
+    assert gap["reason"] == "the soak was killed or crashed"
+    assert gap["end_s"] > gap["start_s"]
+    assert trial["duration_s"] == pytest.approx(6.0, abs=0.2)
+    again = command("measure", "soak", "--resume", folder, status=2)
+    assert "has had its 6 s" in again.stderr
+
+
+def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:
+    running = begin(command, "--duration", "1h")
+    intervals(command, 10)
+    running.send_signal(signal.SIGINT)
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "interrupted by Ctrl-C" in error and "what was measured" in error
+    trial = the_trial(command)
+    assert not trial["valid"]
+    check(trial, 10)
+    assert watched(command)["state"] == "broken off"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_a_disk_that_fills_keeps_what_was_measured(command: Command, small_disk: Path) -> None:
+    refused = command("measure", "soak", FLOOR, *TRAFFIC, "--duration", "40h", "--runs", small_disk / "x", status=2)
+    assert "make room, choose another place with --runs FOLDER, or a longer --interval" in refused.stderr
+    assert not list(small_disk.iterdir())
+
+    runs = small_disk / "runs"
+    running = begin(command, "--duration", "20s", runs=runs)
+    intervals(command, 10, runs)
+    filler = small_disk / "filler"
+    with filler.open("wb") as file:
+        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        os.posix_fallocate(file.fileno(), 0, free - 8192)
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == 1, error
+    assert "No space left on device" in error and "--resume RUN" in error
+    trial = the_trial(command, runs)
+    kept = trial["soak"]["intervals"]
+    check(trial, 10)
+    (folder,) = runs.iterdir()
+    assert (folder / "report.html").exists()
+
+    filler.unlink()
+    command("measure", "soak", "--resume", folder)
+    trial = the_trial(command, runs)
+    check(trial, kept + 1)
+    assert "No space left" in trial["soak"]["gaps"][0]["reason"]
+    assert trial["valid"]
+
+
+def memory(process: int) -> dict[str, int]:
+    lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) for words in lines if words[0] in ("VmRSS:", "VmData:")}
+
+
+def test_neither_the_command_nor_the_tester_grows(command: Command) -> None:
+    running = begin(command, "--duration", "1h", "--interval", "20ms")
+    intervals(command, 100)
+    tester = command.process("tester")
+    assert tester is not None
+    early = {pid: memory(pid) for pid in (running.pid, tester["pid"])}
+    intervals(command, 500)
+    late = {pid: memory(pid) for pid in early}
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    for pid, before in early.items():
+        assert late[pid]["VmRSS"] <= before["VmRSS"] + 1024, (before, late[pid])
+        assert late[pid]["VmData"] <= before["VmData"] + 1024, (before, late[pid])
