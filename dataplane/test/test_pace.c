@@ -128,9 +128,26 @@ static void cycles_become_nanoseconds(void **state)
 	}
 }
 
+/* Frames due after 40 hours are those that the rate says, to within one: nothing adds up on the way. */
+static void a_rate_does_not_drift_in_forty_hours(void **state)
+{
+	const double rates[] = {1, 333333.3, 1e7, 14880952.4};
+	const uint64_t clocks[] = {HZ, UINT64_C(2599999123), UINT64_C(3700000007)};
+	const double seconds = 144000;
+
+	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
+		for (size_t k = 0; k < sizeof(clocks) / sizeof(clocks[0]); k++) {
+			struct pace pace = pace_plan(rates[i], seconds + 1, 1e-3, clocks[k]);
+			double due = (double)pace_due(&pace, clocks[k] * (uint64_t)seconds);
+
+			assert_true(due - rates[i] * seconds <= 1.01 && due - rates[i] * seconds >= -0.01);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_rate_does_not_drift_in_forty_hours),
 		cmocka_unit_test(the_first_frame_is_due_at_once_and_the_next_a_period_later),
 		cmocka_unit_test(rate_times_duration_frames_are_offered),
 		cmocka_unit_test(a_sender_held_up_gives_up_what_is_overdue_and_catches_up_the_rest_in_bursts),
