@@ -7,6 +7,7 @@ Sources: update-grub(8); kernel-install(8).
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -26,8 +27,9 @@ _INSTALL = """\
 {mark}
 [ "$1" = add ] || exit 0
 token=${{KERNEL_INSTALL_ENTRY_TOKEN:-$KERNEL_INSTALL_MACHINE_ID}}
-entry="$KERNEL_INSTALL_BOOT_ROOT/loader/entries/$token-$2.conf"
-[ ! -f "$entry" ] || sed -i 's|^options .*|& {arguments}|' "$entry"
+for entry in "$KERNEL_INSTALL_BOOT_ROOT/loader/entries/$token-$2"*.conf; do
+	[ ! -f "$entry" ] || sed -i 's|^options .*|& {arguments}|' "$entry"
+done
 """
 
 
@@ -41,9 +43,10 @@ class BootLoader:
         """`grub` or `kernel-install`; None if it is neither."""
         if self._tree.exists("/etc/default/grub"):
             return "grub"
-        if self._tree.exists("/etc/kernel/install.d") or self._tree.exists("/usr/lib/kernel/install.d"):
-            return "kernel-install"
-        return None
+        # kernel-install itself is on most machines; it is the boot loader's where there are entries for one.
+        plugins = any(self._tree.exists(f"{folder}/kernel/install.d") for folder in ("/etc", "/usr/lib"))
+        entries = any(self._tree.exists(f"{boot}/loader/entries") for boot in ("/efi", "/boot", "/boot/efi"))
+        return "kernel-install" if plugins and entries else None
 
     def read(self, target: str) -> str | None:
         """The argument's value that the running kernel was given, the last one; empty if it has none."""
@@ -86,7 +89,10 @@ class BootLoader:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 temporary = path.with_name(f".{path.name}.new")
-                temporary.write_text(text)
+                with temporary.open("w") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())  # half a file must not be what the next boot finds
                 temporary.chmod(0o755 if self.kind() == "kernel-install" else 0o644)
                 temporary.replace(path)
         except OSError as error:
@@ -95,10 +101,22 @@ class BootLoader:
             self._refresh()
 
     def _refresh(self) -> None:
-        commands = {"grub": ["update-grub"], "kernel-install": ["kernel-install", "add-all"]}
-        command = commands[self.kind() or "grub"]
-        if shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
-            raise Failure(f"{command[0]} is missing; run what makes your boot loader read {self.path()}")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode != 0:
-            raise Failure(f"{shlex.join(command)}: {done.stderr.strip().splitlines()[-1:] or 'failed'}")
+        for command in self.commands():
+            if shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+                raise Failure(f"{command[0]} is missing; run what makes your boot loader read {self.path()}")
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            if done.returncode != 0:
+                words = done.stderr.strip().splitlines()
+                raise Failure(f"{shlex.join(command)}: {words[-1] if words else 'failed'}")
+
+    def commands(self) -> list[list[str]]:
+        """What has the boot loader take our file in: one command, or one for each kernel that is installed."""
+        if self.kind() == "grub":
+            return [["update-grub"]]
+        found = []
+        for version in self._tree.names("/lib/modules"):
+            images = (f"/lib/modules/{version}/vmlinuz", f"/boot/vmlinuz-{version}")
+            image = next((each for each in images if self._tree.exists(each)), None)
+            if image is not None:
+                found.append(["kernel-install", "add", version, image])
+        return found

@@ -139,6 +139,8 @@ def arm(folder: Path) -> None:
     (folder / "etc/default/grub").unlink()
     files = {
         "/etc/kernel/install.d/README": "",
+        "/boot/efi/loader/entries/machine-6.1.0.conf": "options root=/dev/sda1",
+        "/lib/modules/6.1.0/vmlinuz": "",
         "/sys/firmware/acpi/tables/IORT": "",
         "/dev/kvm": "",
         "/sys/devices/system/clocksource/clocksource0/current_clocksource": "arch_sys_counter",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from hosts import HOSTS, pack
 
 from tailrace.host import show, tuner
+from tailrace.host.boot import BootLoader
 from tailrace.host.capability import find_capabilities
 from tailrace.host.copy import copy_machine
 from tailrace.host.journal import hold_journal, read_journal
@@ -74,6 +76,9 @@ def test_the_arm_server(tmp_path: Path) -> None:
     names = [name for name, _ in plan.arguments()]
     assert not {"tsc", "iommu", "mce", "processor.max_cstate", "idle"} & set(names)
     assert plan.missing()["tsc_reliable"] == "an x86 processor"
+    loader = BootLoader(machine.tree)
+    assert loader.kind() == "kernel-install"
+    assert loader.commands() == [["kernel-install", "add", "6.1.0", "/lib/modules/6.1.0/vmlinuz"]]
 
 
 def test_the_small_virtual_machine(tmp_path: Path) -> None:
@@ -98,8 +103,7 @@ def test_every_profile_is_applied_verified_and_undone(
         assert show.plan_document(plan) == show.plan_document(make_tuning_plan(machine, load_profile(profile)))
         with hold_journal(state) as journal:
             # The boot loader of a machine that has none is not known.
-            known = (root / "etc/default/grub").exists() or (root / "etc/kernel/install.d").exists()
-            tuner.apply(plan, machine, journal, boot=known)
+            tuner.apply(plan, machine, journal, boot=BootLoader(machine.tree).kind() is not None)
         again = make_tuning_plan(machine, load_profile(profile))
         found = tuner.verify(again, machine, read_journal(state))
         drifted = [each.step.setting.place for each in found if each.state is State.DRIFTED]
@@ -133,3 +137,14 @@ def test_a_copy_shows_the_same_machine(name: str, tmp_path: Path) -> None:
     plans = [show.plan_document(make_tuning_plan(each, load_profile("latency"))) for each in (machine, copied)]
     assert plans[0] == plans[1]
     assert "texts" in pack(tmp_path / "second")
+
+
+def test_the_plugin_of_kernel_install_adds_the_arguments_to_the_entry(tmp_path: Path) -> None:
+    machine = made("arm", tmp_path)
+    loader = BootLoader(machine.tree)
+    plugin = tmp_path / "plugin"
+    plugin.write_text(loader.text([("nohz_full", "1-63"), ("nosoftlockup", "")]))
+    environment = {"KERNEL_INSTALL_MACHINE_ID": "machine", "KERNEL_INSTALL_BOOT_ROOT": f"{tmp_path}/boot/efi"}
+    subprocess.run(["sh", plugin, "add", "6.1.0"], env=environment, check=True)
+    entry = tmp_path / "boot/efi/loader/entries/machine-6.1.0.conf"
+    assert entry.read_text() == "options root=/dev/sda1 nohz_full=1-63 nosoftlockup\n"
