@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -14,6 +15,7 @@ from tailrace.results.host import HostTrial
 from tailrace.results.model import Run
 
 TITLES = ("tool", "load", "CPU", "values", "min µs", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "p99.99 µs", "max µs")
+GROUP_TITLES = ("", "CPU", "values", "min", "avg", "p50", "p99", "p99.9", "p99.99", "max")
 _FIELDS = ("min", "average", "p50", "p99", "p99_9", "p99_99", "max")
 MEANINGS = {
     "cyclictest": "cyclictest: how much later than asked a thread of real-time priority wakes up, in whole µs.",
@@ -64,6 +66,17 @@ def rows(run: Run) -> list[tuple[str, ...]]:
     return [
         ((plain(trial.host_profile or "as found"),) if with_profile else ()) + _row(trial) for trial in _sorted(run)
     ]
+
+
+def groups(run: Run) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+    """For a terminal, which is narrow: what a table is of, and its rows, by GROUP_TITLES."""
+    named = bool(_profiles(run))
+    for (test, kind), trials in groupby(_sorted(run), lambda each: (each.test, each.load)):
+        found = [(trial, _row(trial)) for trial in trials]
+        yield (
+            f"{plain(test)}, load {kind}, in µs",
+            [((plain(trial.host_profile or "as found") if named else ""), *row[2:]) for trial, row in found],
+        )
 
 
 def remarks(run: Run) -> list[str]:

@@ -116,12 +116,14 @@ def _print_hops(hops: HopTable, console: Console) -> None:
 
 
 def _print_host(run: Run, console: Console) -> None:
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for number, title in enumerate(host.titles(run)):
-        made.add_column(title, justify="left" if number < 3 else "right")
-    for row in host.rows(run):
-        made.add_row(*(Text(cell) for cell in row))
-    console.print(made)
+    for heading, rows in host.groups(run):
+        console.print(Text(heading, style="bold"))
+        made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+        for number, title in enumerate(host.GROUP_TITLES):
+            made.add_column(title, justify="left" if number < 2 else "right", no_wrap=True)
+        for row in rows:
+            made.add_row(*(Text(cell) for cell in row))
+        console.print(made)
     for each in host.compared(run):
         what = f"{each.test}, load {each.load}, CPU {each.cpu} ({each.role}), {each.figure}"
         ratios = ", ".join(f"{ratio:.2f}" for ratio in each.ratios)
