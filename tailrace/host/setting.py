@@ -6,6 +6,7 @@ A place is a text, so that a journal can keep it:
     argument:NAME           a kernel argument, in effect after a reboot (boot.py)
     thread:COMM             the CPUs that the kernel threads of this name may use
     controller:NAME         whether first-level groups have a cgroup controller (groups.py)
+    priority:COMM           the real-time priority of the kernel threads of this name
     partition:FOLDER        a cpuset partition of isolated CPUs (groups.py)
     domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
     cache:FOLDER            a share of the last-level cache (groups.py)

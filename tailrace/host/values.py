@@ -37,35 +37,70 @@ class Files:
 
 
 class KernelThreads:
-    """`thread:`: the CPUs that the kernel threads of a name may use. In a copied tree they are read only."""
+    """The ids of a machine's kernel threads by name."""
 
     def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+        self.tree = tree
         self._named: dict[str, list[int]] | None = None
-        """The ids of kernel threads by name, as they were when the first was asked for."""
 
-    def read(self, target: str) -> str | None:
+    def then(self, name: str) -> list[int]:
+        """As they were when the first was asked for: all of /proc is looked at once."""
         if self._named is None:
             self._named = self._look()
-        for pid in self._named.get(target, []):
-            status = self._tree.text(f"/proc/{pid}/status") or ""
+        return self._named.get(name, [])
+
+    def now(self, name: str) -> list[int]:
+        """As they are. Raises OSError in a copied tree, whose threads cannot be changed."""
+        if not self.tree.live:
+            raise OSError(1, "a copied machine's threads cannot be changed")
+        self._named = self._look()
+        return self._named.get(name, [])
+
+    def _look(self) -> dict[str, list[int]]:
+        named: dict[str, list[int]] = {}
+        for path, pid in self.tree.find("/proc", "*"):
+            if not self.tree.text(f"{path}/cmdline"):  # kernel threads have no command line
+                named.setdefault(self.tree.text(f"{path}/comm") or "", []).append(pid)
+        return named
+
+
+class Affinities:
+    """`thread:`: the CPUs that the kernel threads of a name may use."""
+
+    def __init__(self, threads: KernelThreads) -> None:
+        self._threads = threads
+
+    def read(self, target: str) -> str | None:
+        for pid in self._threads.then(target):
+            status = self._threads.tree.text(f"/proc/{pid}/status") or ""
             for line in status.splitlines():
                 if line.startswith("Cpus_allowed_list:"):
                     return show_list(parse_list(line.partition(":")[2]))
         return None
 
     def write(self, target: str, value: str) -> None:
-        for pid in self._look().get(target, []):
-            if not self._tree.live:
-                raise OSError(1, "a copied machine's threads cannot be moved")
+        for pid in self._threads.now(target):
             os.sched_setaffinity(pid, parse_list(value))
 
-    def _look(self) -> dict[str, list[int]]:
-        named: dict[str, list[int]] = {}
-        for path, pid in self._tree.find("/proc", "*"):
-            if not self._tree.text(f"{path}/cmdline"):  # kernel threads have no command line
-                named.setdefault(self._tree.text(f"{path}/comm") or "", []).append(pid)
-        return named
+
+class Priorities:
+    """`priority:`: the real-time priority (SCHED_FIFO) of the kernel threads of a name; 0 at ordinary priority."""
+
+    def __init__(self, threads: KernelThreads) -> None:
+        self._threads = threads
+
+    def read(self, target: str) -> str | None:
+        for pid in self._threads.then(target):
+            stat = self._threads.tree.text(f"/proc/{pid}/stat") or ""
+            fields = stat[stat.rfind(")") + 2 :].split()
+            if len(fields) > 37:
+                return fields[37]  # proc(5): field 40, rt_priority
+        return None
+
+    def write(self, target: str, value: str) -> None:
+        policy = os.SCHED_FIFO if int(value) else os.SCHED_OTHER
+        for pid in self._threads.now(target):
+            os.sched_setscheduler(pid, policy, os.sched_param(int(value)))
 
 
 class Values:
@@ -73,9 +108,11 @@ class Values:
 
     def __init__(self, tree: Tree) -> None:
         self.boot = BootLoader(tree)
+        threads = KernelThreads(tree)
         self._schemes: dict[str, Places] = {
             "file": Files(tree),
-            "thread": KernelThreads(tree),
+            "thread": Affinities(threads),
+            "priority": Priorities(threads),
             "argument": self.boot,
             "controller": Controllers(tree),
             "partition": Partitions(tree),

@@ -62,6 +62,25 @@ def test_apply_verify_and_undo_leave_everything_as_it_was(tailrace: Path, tmp_pa
     assert not (tmp_path / "host/journal").exists()
 
 
+def test_priorities_of_kernel_threads_are_set_and_put_back(tailrace: Path, tmp_path: Path) -> None:
+    host, own = Host(tailrace, tmp_path), tmp_path / "own.yaml"
+    own.write_text("inherits: vanilla\nknobs: {softirq_priority: 2}\n")
+    before = json.loads(host("plan", "--profile", str(own), "--json"))["knobs"][0]["places"]
+    assert {place["now"] for place in before} == {"0"}
+    try:
+        host("apply", "--profile", str(own), "--run-time", "--yes")
+        assert json.loads(host("verify", "--json"))["counts"] == {
+            "right": len(before),
+            "drifted": 0,
+            "cannot be set here": 0,
+            "waits for a reboot": 0,
+            "wrong": 0,
+        }
+    finally:
+        host("undo", "--yes")
+    assert json.loads(host("plan", "--profile", str(own), "--json"))["knobs"][0]["places"] == before
+
+
 def test_inspecting_needs_no_root_and_shows_every_capability(tailrace: Path, tmp_path: Path) -> None:
     host = Host(tailrace, tmp_path)
     found = json.loads(host("inspect", "--json", "--svg", str(tmp_path / "machine.svg")))

@@ -11,6 +11,7 @@ from tailrace.host.knobs.interrupts import Interrupts, KernelWork
 from tailrace.host.knobs.memory import HugePages, PageMerging
 from tailrace.host.knobs.network import Network
 from tailrace.host.knobs.power import Frequency, IdleStates
+from tailrace.host.knobs.rcu import Rcu
 from tailrace.host.knobs.sysctls import Scheduler, Timers, Watchdogs
 from tailrace.host.knobs.virtualization import Kvm
 
@@ -18,6 +19,7 @@ FAMILIES: tuple[type[Family], ...] = (
     CommandLine,
     Interrupts,
     KernelWork,
+    Rcu,
     Timers,
     Watchdogs,
     Scheduler,
