@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from tailrace.report import figures
 from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
+from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import HopPart, Trial
+from tailrace.results.spread import by_case
 from tailrace.results.trial import LAYER_1_OVERHEAD
 
 
@@ -61,6 +64,8 @@ class HeatMap:
 def throughput(runs: Sequence[Marked]) -> list[BarChart]:
     """The rates without loss by frame size and length of chain: in Mpps, and in Gbps at layer 1; none if none was
     looked for."""
+    if any(isinstance(each, ThroughputFinding) for one in runs for each in one.stored.run.findings):
+        return _found(runs)
     measured = [(profile, [one for one in found if one.trial.no_loss_pps]) for profile, found in by_profile(runs)]
     charts = []
     for title, of in (("Mpps", _mpps), ("Gbps at layer 1", _gbps)):
@@ -78,6 +83,30 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
             for number, one in enumerate(sorted(found, key=lambda one: one.trial.functions))
         ]
         charts.append(BarChart(title, tuple(bars)))
+    return charts
+
+
+def _found(runs: Sequence[Marked]) -> list[BarChart]:
+    """The same from what searches found: the rate with the least loss of each, the median of all rounds."""
+    rows: list[tuple[Marked, ThroughputFinding, tuple[float, float]]] = []
+    for one in runs:
+        found = [each for each in one.stored.run.findings if isinstance(each, ThroughputFinding) and each.goals]
+        for rounds in by_case(found):
+            goals = [min(each.goals, key=lambda goal: goal.loss_ratio) for each in rounds]
+            rates = (median(goal.pps / 1e6 for goal in goals), median(goal.gbps_l1 for goal in goals))
+            rows.append((one, rounds[0], rates))
+    rows.sort(key=lambda row: (figures.profile_place(row[1].profile), row[1].functions, row[0].number))
+    charts = []
+    for index, title in enumerate(("Mpps", "Gbps at layer 1")):
+        most = max((rates[index] for _, _, rates in rows), default=0.0)
+        bars, before = [], None
+        for one, found_first, rates in rows if most else ():
+            name = f"{figures.profile_name(found_first.profile)}, {figures.chain_name(found_first.functions)}"
+            segment = Segment(100 * rates[index] / most, one.colour(found_first.functions))
+            first, before = before != found_first.profile, found_first.profile
+            bars.append(Bar(one.label(name), figures.mega(rates[index]), (segment,), first))
+        if bars:
+            charts.append(BarChart(title, tuple(bars)))
     return charts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tailrace.report.figures import in_order, plain
+from tailrace.report.figures import in_order, plain, profile_place
 from tailrace.results.model import Trial
 from tailrace.results.stored import StoredRun
 
@@ -57,11 +57,7 @@ def trials(runs: Sequence[Marked]) -> list[MarkedTrial]:
     if len(runs) == 1:
         return each
 
-    def place(one: MarkedTrial) -> tuple[bool, int, str, int]:
-        profile = one.trial.profile
-        return (not profile.isdecimal(), int(profile) if profile.isdecimal() else 0, profile, one.trial.functions)
-
-    return sorted(each, key=place)
+    return sorted(each, key=lambda one: (profile_place(one.trial.profile), one.trial.functions))
 
 
 def by_profile(runs: Sequence[Marked]) -> Iterator[tuple[str, list[MarkedTrial]]]:

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tailrace.errors import Failure, Mistake
-from tailrace.results.model import FORMAT, Run
+from tailrace.results.model import FORMAT, HistogramReference, Run
 from tailrace.results.run import RESULTS, load_run
 
 CONTENTS = "export.json"
@@ -127,13 +127,18 @@ def _files_of(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _needed(run: Run) -> set[str]:
     """The files that results.json refers to."""
-    found = set()
-    for trial in run.trials:
-        for way in trial.directions:
-            references = [each.histogram for each in (way, *way.streams)]
-            references += [part.histogram for part in (way.hops.parts if way.hops else ())]
-            found |= {reference.file for reference in references if reference}
-    return found
+    return set(_referred(run))
+
+
+def _referred(value: object) -> Iterator[str]:
+    if isinstance(value, HistogramReference):
+        yield value.file
+    elif isinstance(value, BaseModel):
+        for _, inner in value:
+            yield from _referred(inner)
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _referred(inner)
 
 
 def _write(file: BinaryIO, name: str, files: dict[str, Path]) -> None:

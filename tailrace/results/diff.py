@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import Latency, Run, Trial
 from tailrace.results.stored import StoredRun
 
@@ -125,6 +126,7 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         for figure in FIGURES
         if (one := figure.of(ours[name])) is not None and (other := figure.of(theirs[name])) is not None
     ]
+    figures += _rates(a.run, b.run)
     return Difference(
         a=a.run.id,
         b=b.run.id,
@@ -136,6 +138,24 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         only_a=tuple(name for name in ours if name not in theirs),
         only_b=tuple(name for name in theirs if name not in ours),
     )
+
+
+def _rates(a: Run, b: Run) -> list[Compared]:
+    """The throughput that both have found, for the same part of loss."""
+    ours, theirs = (
+        {
+            (each.name, goal.loss_ratio): goal.pps / 1e6
+            for each in run.findings
+            if isinstance(each, ThroughputFinding)
+            for goal in each.goals
+        }
+        for run in (a, b)
+    )
+    return [
+        Compared(name, f"throughput, {100 * loss:g} % lost", "Mpps", rate, theirs[name, loss])
+        for (name, loss), rate in ours.items()
+        if (name, loss) in theirs
+    ]
 
 
 def spec_lines(a: StoredRun, b: StoredRun) -> list[str]:

@@ -178,6 +178,6 @@ def _entry_of(folder: str, run: Run) -> Entry:
         run.spec,
         host_name(run.host),
         run.fabric,
-        len(run.trials),
+        len(run.trials) + len(run.host_trials),
         run.reason,
     )
