@@ -121,6 +121,12 @@ READING = (
 )
 
 
+def profile_place(profile: str) -> tuple[bool, int, str]:
+    """The place of a profile among others: frame sizes by size, then the others by name."""
+    fixed = profile.isdecimal()
+    return (not fixed, int(profile) if fixed else 0, profile)
+
+
 def in_order(run: Run) -> list[Trial]:
     """The trials as a table shows them: by frame size, then other profiles by name, then length of chain.
 
@@ -128,10 +134,8 @@ def in_order(run: Run) -> list[Trial]:
     """
     chains = {trial.share_us.floor: trial.functions for trial in run.trials if trial.share_us}
 
-    def place(trial: Trial) -> tuple[bool, int, str, int, int]:
-        fixed = trial.profile.isdecimal()
-        size = int(trial.profile) if fixed else 0
-        return (not fixed, size, trial.profile, chains.get(trial.name, trial.functions), trial.functions)
+    def place(trial: Trial) -> tuple[tuple[bool, int, str], int, int]:
+        return (profile_place(trial.profile), chains.get(trial.name, trial.functions), trial.functions)
 
     return sorted(run.trials, key=place)
 

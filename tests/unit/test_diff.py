@@ -13,10 +13,13 @@ from rich.console import Console
 from run_folders import add, run_folder
 from tester_results import both_ways, result, stream
 
+from tailrace.report.bars import throughput
 from tailrace.report.difference import print_difference
 from tailrace.report.html import write_comparison
+from tailrace.report.marked import mark
 from tailrace.results import RunFolder, load_run
 from tailrace.results.diff import FIGURES, Difference, diff
+from tailrace.results.findings import Goal, ThroughputFinding
 from tailrace.results.stored import read_run
 from tailrace.results.table import COLUMNS, csv_text
 
@@ -153,3 +156,31 @@ def test_a_spreadsheet_is_not_made_to_reckon(tmp_path: Path) -> None:
     assert row["fabric"] == "'=cmd|'/c calc'!A1"
     assert row["trial"] == '\'=1+1,"x"\n'
     assert row["direction"].startswith("'@SUM")
+
+
+# Throughput that was searched for
+
+
+def searched(runs: Path, *rates: float) -> RunFolder:
+    with RunFolder.create(runs, "x", spec="", host={}, command=[], versions={}) as folder:
+        for number, rate in enumerate(rates, 1):
+            goal = Goal(loss_ratio=0, pps=rate, upper_pps=None, gbps_l1=rate / 1e6, gbps_l2=rate / 1e6, limit="loss")
+            folder.begin_round(number)
+            folder.add_finding(
+                ThroughputFinding(
+                    name="one-function-64", profile="64", functions=1, valid=True, reason=None, search="mlrsearch",
+                    precision=0.01, goals=(goal,), trials=(),
+                )
+            )  # fmt: skip
+    return folder
+
+
+def test_the_throughput_that_was_found_is_compared_and_charted_as_the_median_of_its_rounds(tmp_path: Path) -> None:
+    a, b = searched(tmp_path, 1e6), searched(tmp_path, 4e6, 2e6, 3e6)
+    (figure,) = difference(a, b).figures
+    assert (figure.figure, figure.a, figure.b, figure.ratio) == ("throughput, 0 % lost", 1.0, 4.0, 4.0)
+    charts = throughput(mark([read_run(each.path) for each in (a, b)]))
+    assert [chart.title for chart in charts] == ["Mpps", "Gbps at layer 1"]
+    bars = charts[0].bars
+    assert [(bar.label, bar.value) for bar in bars] == [("A: 64 B, 1 VNF", "1.000"), ("B: 64 B, 1 VNF", "3.000")]
+    assert [bar.segments[0].percent for bar in bars] == pytest.approx([100 / 3, 100])
