@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <string.h>
 
 #include "histogram.h"
@@ -37,15 +36,12 @@ uint64_t histogram_highest_at(uint32_t index)
 	return histogram_lowest_at(index) + (UINT64_C(1) << shift_at(index)) - 1;
 }
 
-uint64_t histogram_percentile(const struct histogram *histogram, double percentile)
+uint64_t histogram_at_rank(const struct histogram *histogram, uint64_t rank)
 {
-	uint64_t rank = (uint64_t)ceil(percentile / 100 * (double)histogram->tally.count);
 	uint64_t passed = 0;
 
-	if (histogram->tally.count == 0)
+	if (rank == 0 || rank > histogram->tally.count)
 		return 0;
-	if (rank == 0)
-		rank = 1;
 	for (uint32_t index = 0; index < HISTOGRAM_SIZE - 1; index++) {
 		uint64_t highest = histogram_highest_at(index);
 

@@ -86,9 +86,10 @@ uint64_t histogram_lowest_at(uint32_t index);
 uint64_t histogram_highest_at(uint32_t index);
 
 /*
- * The value that `percentile` (0 to 100) per cent of the values do not exceed, rounded up within its count but
- * never above the true maximum; 0 of an empty histogram.
+ * The rank-th smallest value, from 1 to tally.count, rounded up within its count but never above the true maximum; so
+ * at most 0.8 % too large, and never too small.  0 if there is no such rank.
+ * A percentile is one by its rank (nearest rank, RFC 2330, section 11.3), worked out in whole numbers.
  */
-uint64_t histogram_percentile(const struct histogram *histogram, double percentile);
+uint64_t histogram_at_rank(const struct histogram *histogram, uint64_t rank);
 
 #endif
