@@ -80,7 +80,11 @@ static int read_all(struct capture *capture, pcap_t *file, const char *path, uin
 			capture->longest = (uint16_t)length;
 	}
 	if (rc == PCAP_ERROR) {
-		snprintf(error, size, "%s: after frame %u: %s", path, capture->nb_frames, pcap_geterr(file));
+		snprintf(error, size,
+			 "%s: after frame %u: %s; the file is damaged or was cut off: use a whole one, or what is good "
+			 "of "
+			 "it (editcap -r IN OUT 1-%u)",
+			 path, capture->nb_frames, pcap_geterr(file), capture->nb_frames);
 		return -1;
 	}
 	if (capture->nb_frames == 0) {

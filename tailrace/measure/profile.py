@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tailrace.errors import Mistake
 from tailrace.spec.tests import IMIX_FRAMES, IMIX_WEIGHTS, LARGEST_FRAME, SMALLEST_FRAME
@@ -15,6 +16,9 @@ _ETHERNET = 1
 _PCAP_HEADER = 24
 #: Time stamps in µs, in ns, and a variant of the first that libpcap reads too.
 _PCAP_MAGIC = (0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34)
+_RECORD_HEADER, _SMALLEST_BLOCK = 16, 12
+#: pcapng: the types of blocks that hold a frame.
+_FRAME_BLOCKS = (2, 3, 6)
 #: pcapng: the type of the first block, the mark of its byte order, and the type of an interface's block.
 _SECTION, _BYTE_ORDER, _INTERFACE = b"\x0a\x0d\x0d\x0a", 0x1A2B3C4D, 1
 
@@ -44,10 +48,11 @@ def profile(frames: int | str, flows: int = 1) -> Profile:
 
 
 def capture(path: Path) -> Profile:
-    """The frames of a capture file. Raises Mistake if it cannot be read, or holds no Ethernet frames."""
+    """The frames of a capture file. Raises Mistake if it cannot be read, holds no Ethernet frames, or was cut off."""
     try:
         with path.open("rb") as file:
             start = file.read(4096)
+            whole = _whole_frames(file, start)
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}; expected a capture file (pcap)") from None
     link = _link_type(start)
@@ -55,7 +60,37 @@ def capture(path: Path) -> Profile:
         raise Mistake(f"{path}: this is no capture file; expected a pcap or pcapng file, as `tcpdump -w` writes it")
     if link != _ETHERNET:
         raise Mistake(f"{path}: a capture of link type {link}; expected one of Ethernet frames (link type 1)")
+    if whole is not None:
+        raise Mistake(
+            f"{path}: the file ends within frame {whole + 1}: it was cut off, or is still being written; expected a "
+            f"whole one, or what is good of it (`editcap -r {path} OUT 1-{whole}`)"
+        )
     return Profile("pcap", {"pcap": str(path.absolute())})
+
+
+def _whole_frames(file: BinaryIO, start: bytes) -> int | None:
+    """How many whole frames a capture file has before it is cut off; None if it is not, or is no capture file."""
+    size = file.seek(0, os.SEEK_END)
+    pcap = next(
+        (o for o in ("<", ">") if len(start) >= _PCAP_HEADER and struct.unpack_from(f"{o}I", start)[0] in _PCAP_MAGIC),
+        None,
+    )
+    order = pcap or next((o for o in ("<", ">") if start[8:12] == struct.pack(f"{o}I", _BYTE_ORDER)), None)
+    if order is None or (pcap is None and start[:4] != _SECTION):
+        return None
+    at, frames = (_PCAP_HEADER, 0) if pcap else (0, 0)
+    while at < size:
+        file.seek(at)
+        head = file.read(_RECORD_HEADER)
+        if pcap:
+            length = _RECORD_HEADER + struct.unpack_from(f"{order}I", head, 8)[0] if len(head) == _RECORD_HEADER else 0
+        else:
+            length = struct.unpack_from(f"{order}I", head, 4)[0] if len(head) >= 8 else 0
+        if length < (_RECORD_HEADER if pcap else _SMALLEST_BLOCK) or at + length > size:
+            return frames
+        frames += pcap is not None or struct.unpack_from(f"{order}I", head)[0] in _FRAME_BLOCKS
+        at += length
+    return None
 
 
 def _link_type(start: bytes) -> int | None:

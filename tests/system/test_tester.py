@@ -309,6 +309,12 @@ def write_capture(path: Path, frames: list[bytes], link_type: int = 1, cut: int 
     return str(path)
 
 
+def cut_off(path: str, missing: int) -> str:
+    """The file without its last bytes."""
+    os.truncate(path, Path(path).stat().st_size - missing)
+    return path
+
+
 @needs_testpmd
 def test_a_capture_is_replayed(tester: RunningTester, tmp_path: Path) -> None:
     lengths = [42, 60, 61, 100, 590, 1514]
@@ -326,6 +332,9 @@ def test_a_bad_capture_is_refused_with_the_reason(tester: RunningTester, tmp_pat
         write_capture(tmp_path / "cut.pcap", [bytes(1000)], cut=900): "cut to 100 of 1000 bytes",
         write_capture(tmp_path / "raw.pcap", [bytes(100)], link_type=101): "link type RAW",
         write_capture(tmp_path / "none.pcap", []): "no frame",
+        cut_off(write_capture(tmp_path / "short.pcap", [bytes(100)] * 3), 50): "after frame 2: .*cut off",
+        cut_off(write_capture(tmp_path / "shorter.pcap", [bytes(100)]), 100 + 8): "after frame 0: .*cut off",
+        cut_off(write_capture(tmp_path / "shortest.pcap", []), 4): "truncated",
         str(tmp_path / "missing.pcap"): "No such file",
     }
     for path, reason in bad.items():

@@ -205,6 +205,26 @@ def test_a_capture_file_is_known_by_its_beginning(tmp_path: Path, order: str) ->
             capture(path)
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("form", ["pcap", "pcapng"])
+def test_a_capture_that_was_cut_off_is_refused_with_the_place(tmp_path: Path, form: str, order: str) -> None:
+    path = tmp_path / "t.pcap"
+    if form == "pcap":
+        start = struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+        frame = struct.pack(f"{order}IIII", 0, 0, 60, 60) + bytes(60)
+    else:
+        start = struct.pack(f"{order}IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+        start += struct.pack(f"{order}IIHHII", 1, 20, 1, 0, 0, 20)
+        frame = struct.pack(f"{order}IIIIIII", 6, 92, 0, 0, 0, 60, 60) + bytes(60) + struct.pack(f"{order}I", 92)
+    whole = start + 3 * frame
+    path.write_bytes(whole)
+    assert capture(path).name == "pcap"
+    for missing in (1, 50, len(frame) - 1):
+        path.write_bytes(whole[:-missing])
+        with pytest.raises(Mistake, match=r"ends within frame 3: it was cut off.*editcap -r .*t.pcap OUT 1-2`"):
+            capture(path)
+
+
 NO_PORTS = [
     "", "vhost", "vhost:", "tcp:1", "/a.sock", "vhost:/nowhere.sock",
     "if:no-such", "if:a,b", "if:a/b", "pci:zz", "pci:1", "pci:ffff:ff:1f.7", "pci:../0000:00:00.0",
