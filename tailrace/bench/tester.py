@@ -1,7 +1,8 @@
-"""What checking every frame costs: the tester beside plain testpmd, on the same ports and core, as fast as each can.
+"""What checking every frame costs: the tester beside plain testpmd, on the same ports and core, as fast as each can;
+and what many flows cost the tester, beside one.
 
-Both play both guests of one hop, saturated, both ways; pairs alternate them (A B A B). testpmd only passes on what
-comes. The tester makes, signs, receives, checks and times every frame. Both are counted by the same switch's
+All play both guests of one hop, saturated, both ways; pairs alternate them (A B C A B C). testpmd only passes on what
+comes. The tester makes, signs, receives, checks and times every frame. All are counted by the same switch's
 counters, over the same kind of window; what the tester counts itself stands beside.
 """
 
@@ -29,14 +30,18 @@ from tailrace.measure.tester import TESTER_PROGRAM
 from tailrace.plan import TESTER_BUFFERS_MIB
 
 TESTER = "tester"
+TESTER_FLOWS = "tester-flows"
+"""The tester with as many flows as were asked for, where TESTER has one."""
 TESTPMD = "testpmd"
 FLOWS = (1, 1_000_000)
 START_SECONDS = 5.0
 """What starting and ending one side takes besides the measured time, for the progress bar."""
 SPARE_SECONDS = 60.0
 """So much longer than the window the tester would send if it were not told to end."""
-RATIOS = (Ratio("mpps", "mpps", TESTER, TESTPMD),)
+RATIO = Ratio("mpps", "mpps", TESTER, TESTPMD)
 """1 would mean that proof costs nothing."""
+FLOWS_RATIO = Ratio("flows_mpps", "mpps", TESTER_FLOWS, TESTER)
+"""1 would mean that flows cost nothing."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,14 @@ class TesterPlan(Plan):
     @property
     def sides(self) -> Sequence[Side]:
         seconds = self.seconds + SETTLE_SECONDS + START_SECONDS
-        return [Side(TESTER, seconds, partial(_tester, self)), Side(TESTPMD, seconds, partial(_testpmd, self))]
+        sides = [Side(TESTER, seconds, partial(_tester, self, 1)), Side(TESTPMD, seconds, partial(_testpmd, self))]
+        if self.flows > 1:
+            sides.insert(0, Side(TESTER_FLOWS, seconds, partial(_tester, self, self.flows)))
+        return sides
+
+    @property
+    def ratios(self) -> Sequence[Ratio]:
+        return [RATIO, FLOWS_RATIO] if self.flows > 1 else [RATIO]
 
     @property
     def total_seconds(self) -> float:
@@ -67,7 +79,7 @@ def run(plan: TesterPlan, folder: Path, report: Reporter) -> Comparison:
         "tester",
         plan,
         plan.sides,
-        RATIOS,
+        plan.ratios,
         folder=folder,
         report=report,
         pages=max(testpmd.MEMORY_MIB, TESTER_BUFFERS_MIB) // hugepages.PAGE_MIB + 8,
@@ -76,13 +88,13 @@ def run(plan: TesterPlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _tester(plan: TesterPlan, setting: Setting, step: Step) -> Figures:
+def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> Figures:
     """One trial around the window, as fast as possible, with the tester listening where testpmd would."""
     with (
-        running(setting, TAILRACE, what=f"the tester, {plan.frame} B") as (switch, sockets),
+        running(setting, TAILRACE, what=f"the tester, {plan.frame} B, {flows} flow(s)") as (switch, sockets),
         tester_at(setting, sockets) as tester,
     ):
-        streams = profile(plan.frame, plan.flows).streams(0.0)
+        streams = profile(plan.frame, flows).streams(0.0)
         tester.begin(streams, SETTLE_SECONDS + plan.seconds + SPARE_SECONDS, wait=WAIT_SECONDS)
         window = watch_window(
             plan.seconds, switch, lambda: check_alive([tester.process]), lambda done: step(START_SECONDS / 2 + done)

@@ -281,7 +281,7 @@ def idle(
 @app.command()
 def tester(
     frame: FrameOption = 64,
-    flows: Annotated[int, typer.Option(metavar="N", help="UDP flows that the tester sends each way.")] = 1,
+    flows: Annotated[int, typer.Option(metavar="N", help="Also the tester with so many UDP flows each way.")] = 1,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
     cores: CoresOption = None,
@@ -291,19 +291,20 @@ def tester(
 
     \b
     sudo tailrace bench tester --frame 64
-    sudo tailrace bench tester --frame 1518 --flows 10000 --pairs 9
+    sudo tailrace bench tester --frame 64 --flows 1000000 --pairs 9
 
     In turn (A B A B), the tester and DPDK's testpmd play both guests of one hop on one core, as fast as each can,
     both directions; the switch polls on another. testpmd passes on what comes and looks at nothing. The tester makes
     and signs every frame, and checks and times every one that it receives. The ratio is the tester's frames a second
-    ÷ testpmd's, both counted by the switch; 1 would mean that proof costs nothing.
+    ÷ testpmd's, both counted by the switch; 1 would mean that proof costs nothing. With --flows, the tester is measured
+    with so many flows too, and compared with itself with one.
 
     The tester's own count stands beside, with what it lost: on a busy machine its core may be taken away for so long
     that the switch gives up waiting and drops. Its losses must be those that the switch counted, or there is no figure.
 
     It needs root, and reserves up to 272 MiB of huge pages, which it gives back.
     """
-    each_way = f"{flows} flows each way" if flows > 1 else "1 flow each way"
+    each_way = f"1 and {flows} flows each way" if flows > 1 else "1 flow each way"
     _finish(
         lambda: bench_tester.TesterPlan(frame, pairs, seconds, _parse_cores(cores), flows),
         bench_tester.run,
@@ -313,7 +314,8 @@ def tester(
             columns=[Column("own_mpps", "own count", 3), Column("own_lost", "lost", 0), MPPS],
             notes=[
                 "Mpps: frames received, both directions together, as the switch counted them for both.",
-                "own count: by the tester, whole trial; lost: sent and never received. ratio: tester ÷ testpmd.",
+                "own count: by the tester, whole trial; lost: sent and never received. ratio: tester ÷ testpmd"
+                + (", and many flows ÷ one." if flows > 1 else "."),
             ],
         ),
         as_json=as_json,

@@ -43,8 +43,17 @@ def test_a_direction_that_brought_nothing_is_a_fault(values: dict[str, Any]) -> 
 
 
 def test_the_ratio_is_the_testers_rate_by_testpmds() -> None:
-    (ratio,) = tester.RATIOS
+    (ratio,) = tester.TesterPlan().ratios
     assert ratio.of({"tester": {"mpps": 7.0}, "testpmd": {"mpps": 10.0}}) == pytest.approx(0.7)
+
+
+def test_many_flows_are_a_side_of_their_own_beside_one() -> None:
+    plan = tester.TesterPlan(flows=1000)
+    assert [side.name for side in plan.sides] == ["tester-flows", "tester", "testpmd"]
+    by_testpmd, by_one = plan.ratios
+    pair = {"tester-flows": {"mpps": 3.0}, "tester": {"mpps": 4.0}, "testpmd": {"mpps": 5.0}}
+    assert (by_testpmd.of(pair), by_one.of(pair)) == (pytest.approx(0.8), pytest.approx(0.75))
+    assert [side.name for side in tester.TesterPlan().sides] == ["tester", "testpmd"]
 
 
 @pytest.mark.parametrize(
