@@ -143,6 +143,7 @@ class Node:
                 memory_bytes=planned.memory_bytes,
                 buffers_mib=FUNCTION_BUFFERS_MIB,
                 huge=plan.huge,
+                settings=planned.settings,
             ),
         )
         note = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"

@@ -222,7 +222,7 @@ class _Maker:
         for name in used:
             function = self.spec.functions[name]
             sides = [self.spec.ports.get(f"{name}.{side}", Port()).queues for side in (0, 1)]
-            for number, state in function.replicas.items():
+            for index, (number, state) in enumerate(function.replicas.items()):
                 replica = replica_name(name, number)
                 found.append(
                     PlannedFunction(
@@ -233,6 +233,7 @@ class _Maker:
                         function.memory,
                         (sides[0], sides[1]),
                         state,
+                        function.settings(index),
                     )
                 )
         return found

@@ -60,6 +60,8 @@ class PlannedFunction:
     memory_bytes: int
     queues: tuple[int, int] = (1, 1)
     state: Literal["active", "draining"] = "active"
+    settings: tuple[str, ...] = ()
+    """What its program is told, as NAME=VALUE."""
 
     @property
     def started(self) -> bool:
@@ -69,7 +71,7 @@ class PlannedFunction:
     @property
     def process(self) -> tuple[Any, ...]:
         """What a running process cannot change."""
-        return (self.kind, self.memory_bytes, self.queues)
+        return (self.kind, self.memory_bytes, self.queues, self.settings)
 
 
 @dataclass(frozen=True)

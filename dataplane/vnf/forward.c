@@ -21,8 +21,9 @@
 #include "forward.h"
 
 enum {
-	EVENTS = 3,		/* two ports and the wake-up */
-	FULL_SLEEP = 50 * 1000, /* ns between two tries at a full port, on a shared core */
+	EVENTS = 3, /* two ports and the wake-up */
+	SHORT_SLEEP = 50 *
+		      1000, /* ns between two tries at a full port, or two looks at frames kept, on a shared core */
 };
 
 /* One writer, so a plain sum; atomic for those who read it meanwhile. */
@@ -44,14 +45,16 @@ static uint16_t send_held(struct forward *forward, uint16_t in)
 	return nb_sent;
 }
 
-/* Forward what one burst from each port brings; returns how many frames came, or went of those held. */
+/* Forward what one burst from each port brings; returns how many frames moved, in or out. */
 static inline uint32_t forward_once(struct forward *forward)
 {
+	const struct function *function = forward->function;
+	const struct function_keeping *keeping = function->keeping;
 	uint32_t nb_moved = 0;
 
 	for (uint16_t in = 0; in < 2; in++) {
 		struct forward_held *held = &forward->held[in];
-		uint16_t nb_frames;
+		uint16_t nb_frames = 0;
 
 		/* A full receiver is waited for, and what comes meanwhile stays in its sender's ring: so back pressure
 		 * reaches the chain's beginning, and only the switch, which knows the port's name, drops. */
@@ -59,24 +62,29 @@ static inline uint32_t forward_once(struct forward *forward)
 			nb_moved += send_held(forward, in);
 			continue;
 		}
-		nb_frames = rte_eth_rx_burst(forward->ports[in].port, 0, held->frames, FORWARD_BURST);
-		if (nb_frames == 0)
+		if (likely(keeping == NULL || !keeping->full(in)))
+			nb_frames = rte_eth_rx_burst(forward->ports[in].port, 0, held->frames, FORWARD_BURST);
+		if (nb_frames == 0 && likely(keeping == NULL))
 			continue;
 		nb_moved += nb_frames;
 		count(&forward->counters[in].received, nb_frames);
 		held->first = 0;
-		held->nb_frames = forward->function->process(held->frames, nb_frames, in);
-		if (unlikely(held->nb_frames < nb_frames))
+		held->nb_frames = function->process(held->frames, nb_frames, in);
+		if (unlikely(held->nb_frames < nb_frames && keeping == NULL))
 			count(&forward->counters[in].drop_function, nb_frames - held->nb_frames);
 		if (likely(held->nb_frames > 0))
-			send_held(forward, in);
+			nb_moved += send_held(forward, in);
 	}
 	return nb_moved;
 }
 
+/* Whether there are frames that no interrupt tells of when they can go on. */
 static inline bool holds(const struct forward *forward)
 {
-	return forward->held[0].nb_frames > 0 || forward->held[1].nb_frames > 0;
+	const struct function_keeping *keeping = forward->function->keeping;
+
+	return forward->held[0].nb_frames > 0 || forward->held[1].nb_frames > 0 ||
+	       (unlikely(keeping != NULL) && keeping->pending());
 }
 
 /* At the end, what nobody has taken is dropped and counted. */
@@ -153,7 +161,7 @@ static void disarm(struct forward *forward)
 
 static int run_interrupts(struct forward *forward)
 {
-	static const struct timespec full_sleep = {.tv_nsec = FULL_SLEEP};
+	static const struct timespec short_sleep = {.tv_nsec = SHORT_SLEEP};
 	uint64_t before = rte_rdtsc();
 	int rc = watch(forward);
 
@@ -168,7 +176,7 @@ static int run_interrupts(struct forward *forward)
 			continue;
 		/* No interrupt tells of room in a full port, and who is to make room may be waiting for this core. */
 		if (unlikely(holds(forward))) {
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &full_sleep, NULL);
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &short_sleep, NULL);
 			before = rte_rdtsc();
 			continue;
 		}

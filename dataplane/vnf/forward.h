@@ -22,14 +22,14 @@
 struct forward_counters { /* of the frames that came in at one port; the forwarding thread writes */
 	_Atomic uint64_t received;
 	_Atomic uint64_t sent;		/* at the other port */
-	_Atomic uint64_t drop_function; /* freed by the function */
+	_Atomic uint64_t drop_function; /* freed by a function that keeps none; the others count it themselves */
 	_Atomic uint64_t drop_full;	/* still held at the end: the other port did not take them */
 };
 
 enum { FORWARD_BURST = 32 };
 
 struct forward_held { /* frames from one port that the other one has not taken yet */
-	struct rte_mbuf *frames[FORWARD_BURST];
+	struct rte_mbuf *frames[FUNCTION_ROOM];
 	uint16_t first, nb_frames;
 };
 

@@ -5,6 +5,7 @@
 
 const struct function *const functions[] = {
 	&skeleton,
+	&impair,
 };
 const size_t nb_functions = sizeof(functions) / sizeof(functions[0]);
 

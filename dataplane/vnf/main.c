@@ -28,6 +28,7 @@ enum {
 	LEAST_MEMORY = 24,
 	CACHE = 128,
 	LINK_TICK = 500, /* ms between two looks at the links */
+	SETTINGS = 16,	 /* at most */
 };
 
 static const char usage[] =
@@ -44,6 +45,7 @@ static const char usage[] =
 	"                     priority (chrt -f 20 tailrace-vnf ...), which only the forwarding thread then keeps\n"
 	"  --core N           the CPU to run on (default: the last one)\n"
 	"  --memory MIB       memory for packet buffers (default: 32)\n"
+	"  --set NAME=VALUE   a setting of the function; may be repeated\n"
 	"  --huge             take it from 2 MiB pages (reserve them in /proc/sys/vm/nr_hugepages)\n"
 	"  --version, --help\n"
 	"\n"
@@ -74,13 +76,34 @@ static bool parse_mode(const char *mode)
 	return false;
 }
 
+/* Give a function the setting that NAME=VALUE is; ends the program if it is wrong. */
+static void take_setting(const struct function *function, const char *text)
+{
+	const char *equals = strchr(text, '='), *expected = "NAME=VALUE";
+	char name[32];
+
+	if (function->set == NULL) {
+		log_error("--set %s: %s has no settings", text, function->name);
+		exit(2);
+	}
+	if (equals != NULL && equals > text && (size_t)(equals - text) < sizeof(name)) {
+		snprintf(name, sizeof(name), "%.*s", (int)(equals - text), text);
+		expected = function->set(name, equals + 1);
+	}
+	if (expected != NULL) {
+		log_error("--set %s: expected %s", text, expected);
+		exit(2);
+	}
+}
+
 static struct options parse(int argc, char **argv)
 {
-	enum { PORT = 256, MODE, CORE, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
+	enum { PORT = 256, MODE, CORE, SET, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
 	static const struct option known[] = {
 		{"port", required_argument, NULL, PORT},
 		{"mode", required_argument, NULL, MODE},
 		{"core", required_argument, NULL, CORE},
+		{"set", required_argument, NULL, SET},
 		{"memory", required_argument, NULL, MEMORY},
 		{"huge", no_argument, NULL, HUGE_PAGES},
 		{"no-huge", no_argument, NULL, NO_HUGE_PAGES},
@@ -89,8 +112,9 @@ static struct options parse(int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	struct options options = {.eal = {.program = "tailrace-vnf", .core = -1, .memory_mib = DEFAULT_MEMORY}};
+	const char *settings[SETTINGS];
 	struct device_error error;
-	int option, nb_ports = 0;
+	int option, nb_ports = 0, nb_settings = 0;
 
 	opterr = 0;
 	while ((option = getopt_long(argc, argv, ":", known, NULL)) != -1) {
@@ -115,6 +139,13 @@ static struct options parse(int argc, char **argv)
 			break;
 		case MEMORY:
 			options.eal.memory_mib = (unsigned)option_number("memory", optarg, LEAST_MEMORY, 1 << 20);
+			break;
+		case SET:
+			if (nb_settings == SETTINGS) {
+				log_error("--set %s: more than %d settings", optarg, SETTINGS);
+				exit(2);
+			}
+			settings[nb_settings++] = optarg;
 			break;
 		case HUGE_PAGES:
 			options.eal.huge = true;
@@ -141,13 +172,16 @@ static struct options parse(int argc, char **argv)
 		log_error("no function '%s'; --help lists those there are", argv[optind]);
 		exit(2);
 	}
+	for (int i = 0; i < nb_settings; i++)
+		take_setting(options.function, settings[i]);
 	return options;
 }
 
 /* Open both ports with a common pool: all rings full at once, and what is under way.  Returns 0 or -1 after logging. */
 static int open_ports(struct forward *forward, const struct options *options)
 {
-	unsigned buffers = 4 * DEVICE_DESCRIPTORS + 2 * CACHE + 64;
+	const struct function_keeping *keeping = options->function->keeping;
+	unsigned buffers = 4 * DEVICE_DESCRIPTORS + 2 * CACHE + 64 + (keeping != NULL ? keeping->buffers : 0);
 	struct rte_mempool *pool = rte_pktmbuf_pool_create("frames", buffers, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
 							   SOCKET_ID_ANY);
 
@@ -155,6 +189,8 @@ static int open_ports(struct forward *forward, const struct options *options)
 		log_error("no memory for %u buffers; use a larger --memory", buffers);
 		return -1;
 	}
+	if (keeping != NULL && keeping->open(pool) != 0)
+		return -1;
 	for (int i = 0; i < 2; i++) {
 		struct device_options wanted = {.pool = pool, .interrupts = options->interrupts, .jumbo = true};
 		struct device_error error;
@@ -217,6 +253,10 @@ static int run(struct forward *forward, int stop_fd)
 		status = 1;
 
 	counters = describe_counters(forward);
+	if (forward->function->keeping != NULL) {
+		forward->function->keeping->describe(counters);
+		forward->function->keeping->close();
+	}
 	text = json_dumps(counters, JSON_COMPACT);
 	if (text != NULL)
 		puts(text);

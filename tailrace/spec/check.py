@@ -105,7 +105,7 @@ class _Check:
                         f"{port.path} is the socket of {paths[port.path]!r}; expected each path once",
                     )
                 paths.setdefault(port.path, name)
-            if function_of(self, name) == "skeleton" and (port.path is not None or port.mode == "client"):
+            if function_of(self, name) in ("skeleton", "impair") and (port.path is not None or port.mode == "client"):
                 self.at_key(
                     ("ports", name), f"{name!r} is a function's that Tailrace starts; expected queues, offloads or rate"
                 )

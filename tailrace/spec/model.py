@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from tailrace.spec import units
 from tailrace.spec.fields import Duration, Model, Name, OneOrMany, PortName, ShortSchema, Size, short
+from tailrace.spec.impair import Impair
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
     DEVICE_SCHEMA,
@@ -40,6 +41,7 @@ __all__ = [
     "Fabric",
     "Function",
     "Hop",
+    "Impair",
     "Match",
     "Member",
     "Mirror",
@@ -148,9 +150,10 @@ Replicas = Annotated[
 class Function(Model):
     """A virtual network function. It lives in a sandboxed process of its own, each replica of it too."""
 
-    kind: Literal["skeleton", "guest"] = Field(
-        description="skeleton: forwards between its two ports and does nothing else; guest: two vhost-user ports, for "
-        "a machine or program that is started by somebody else"
+    kind: Literal["skeleton", "impair", "guest"] = Field(
+        description="skeleton: forwards between its two ports and does nothing else; impair: loses, repeats, delays "
+        "and reorders frames by a plan; guest: two vhost-user ports, for a machine or program that is started by "
+        "somebody else"
     )
     memory: Size = Field(
         256 << 20, validate_default=False, description="the most memory that the sandbox may use besides huge pages"
@@ -161,6 +164,22 @@ class Function(Model):
     pin: Literal["flow", "addresses"] = Field(
         "flow", description="what keeps packets with one replica: their flow (five-tuple), or their two IP addresses"
     )
+    impair: Impair | None = Field(None, description="of kind impair: what it does to frames")
+
+    @model_validator(mode="after")
+    def _impair_fits(self) -> Function:
+        if self.impair is None:
+            return self
+        if self.kind != "impair":
+            raise ValueError(f"impair says what a function of kind impair does, and this is {self.kind}; expected one")
+        delays = len(self.impair.delay)
+        if delays not in (1, len(self.replicas)):
+            raise ValueError(f"{delays} delays for {len(self.replicas)} replica(s); expected one for all, or one each")
+        return self
+
+    def settings(self, replica: int) -> tuple[str, ...]:
+        """What the program of the n-th replica (from 0) is told, as NAME=VALUE."""
+        return (self.impair or Impair()).settings(replica) if self.kind == "impair" else ()
 
     @field_validator("memory")
     @classmethod
@@ -254,7 +273,7 @@ ShortFabric = Annotated[
 ShortFunction = Annotated[
     Function,
     short(str, lambda value: {"kind": value}),
-    ShortSchema({"enum": ["skeleton", "guest"], "description": "the kind"}),
+    ShortSchema({"enum": ["skeleton", "impair", "guest"], "description": "the kind"}),
 ]
 ShortChain = Annotated[
     Chain,

@@ -44,6 +44,8 @@ class Sandboxed:
     buffers_mib: int
     """What DPDK gets for packet buffers and rings, in huge pages where `huge`."""
     huge: bool
+    settings: tuple[str, ...] = ()
+    """Of the function, as NAME=VALUE."""
 
 
 def libraries(program: Path) -> list[Path]:
@@ -108,6 +110,8 @@ def function_command(program: str, function: Sandboxed, sockets: Sequence[str]) 
         argv += ["--port", f"vhost:{socket}"]
     argv += ["--mode", function.place.mode, "--core", str(function.place.core)]
     argv += ["--memory", str(function.buffers_mib)]
+    for setting in function.settings:
+        argv += ["--set", setting]
     return argv + (["--huge"] if function.huge else [])
 
 
