@@ -178,6 +178,103 @@ static void runs_count_as_their_frames(void **state)
 	sequence_close(&in_runs);
 }
 
+/* ------- extents ------- */
+
+static void extents_are_those_of_the_rfc(void **state)
+{
+	/* RFC 4737, section 7: 7 overtakes 4, 5 and 6, and 8 to 10 follow: extents of 4, 5 and 6. */
+	const uint64_t numbers[] = {1, 2, 3, 7, 8, 9, 10, 4, 5, 6};
+	struct sequence sequence;
+
+	assert_int_equal(sequence_open(&sequence, 1, 64), 0);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		sequence_record(&sequence, numbers[i], 1);
+	assert_int_equal(sequence.out_of_sequence, 3);
+	assert_int_equal(sequence.extents.tally.count, 3);
+	assert_int_equal(sequence.extents.tally.min, 4);
+	assert_int_equal(sequence.extents.tally.max, 6);
+	assert_int_equal(sequence.extents.tally.sum, 4 + 5 + 6);
+	sequence_close(&sequence);
+}
+
+/* By the definition: i - j, with j the first arrival of a greater number, among first copies. */
+static void extents_agree_with_the_definition(void **state)
+{
+	enum { ARRIVALS = 3000 };
+	static uint64_t arrived[ARRIVALS];
+	static bool seen[2 * ARRIVALS];
+	const uint64_t first = WRAP - 1000;
+
+	for (long seed = 0; seed < 10; seed++) {
+		uint64_t next = 0, count = 0, sum = 0, most = 0, late = 0;
+		struct sequence sequence;
+
+		srand48(seed);
+		memset(seen, 0, sizeof(seen));
+		assert_int_equal(sequence_open(&sequence, first, 4096), 0);
+		for (int i = 0; i < ARRIVALS; i++) {
+			uint64_t number = next + (uint64_t)(drand48() < 0.2 ? drand48() * 4 : 0);
+
+			if (drand48() < 0.3 && next > 0)
+				number = (uint64_t)(drand48() * (double)next);
+			if (number >= 2 * ARRIVALS)
+				break;
+			sequence_record(&sequence, (first + number) % WRAP, 1);
+			if (seen[number])
+				continue;
+			seen[number] = true;
+			arrived[count++] = number;
+			if (number < next) {
+				uint64_t j = 0;
+
+				while (arrived[j] < number)
+					j++;
+				late++;
+				sum += count - 1 - j;
+				most = count - 1 - j > most ? count - 1 - j : most;
+			} else {
+				next = number + 1;
+			}
+		}
+		assert_true(late > 100);
+		assert_int_equal(sequence.out_of_sequence, late);
+		assert_int_equal(sequence.extents.tally.count, late);
+		assert_int_equal(sequence.extents.tally.sum, sum);
+		assert_int_equal(sequence.extents.tally.max, most);
+		assert_int_equal(sequence.extent_unknown, 0);
+		sequence_close(&sequence);
+	}
+}
+
+static void what_was_forgotten_is_said(void **state)
+{
+	struct sequence sequence;
+
+	/* Every other number is missing, so each that comes leaves a gap; the first gap is one too old. */
+	assert_int_equal(sequence_open(&sequence, 0, 1 << 20), 0);
+	for (uint64_t i = 0; i <= SEQUENCE_GAPS; i++)
+		sequence_record(&sequence, 2 * i + 1, 1);
+	sequence_record(&sequence, 0, 1);
+	assert_int_equal(sequence.out_of_sequence, 1);
+	assert_int_equal(sequence.extent_unknown, 1);
+	sequence_record(&sequence, 2, 1);
+	assert_int_equal(sequence.out_of_sequence, 2);
+	assert_int_equal(sequence.extent_unknown, 1);
+	assert_int_equal(sequence.extents.tally.count, 1);
+	assert_int_equal(sequence.extents.tally.max, SEQUENCE_GAPS + 1);
+	sequence_close(&sequence);
+
+	/* The latest frame beyond the window, of several. */
+	assert_int_equal(sequence_open(&sequence, 0, 64), 0);
+	sequence_record(&sequence, 999, 1);
+	sequence_record(&sequence, 900, 1);
+	sequence_record(&sequence, 10, 1);
+	sequence_record(&sequence, 500, 1);
+	assert_int_equal(sequence.beyond_window, 3);
+	assert_int_equal(sequence.latest, 990);
+	sequence_close(&sequence);
+}
+
 /* Every arrival of up to 6 frames out of 4, with any repetition: 4 + 4^2 + ... + 4^6 cases, against the text. */
 static void every_short_arrival(void **state)
 {
@@ -281,6 +378,9 @@ int main(void)
 		cmocka_unit_test(a_number_before_the_first_is_told_apart),
 		cmocka_unit_test(bad_windows_are_refused),
 		cmocka_unit_test(runs_count_as_their_frames),
+		cmocka_unit_test(extents_are_those_of_the_rfc),
+		cmocka_unit_test(extents_agree_with_the_definition),
+		cmocka_unit_test(what_was_forgotten_is_said),
 		cmocka_unit_test(every_short_arrival),
 		cmocka_unit_test(random_arrivals_agree_with_the_model),
 	};

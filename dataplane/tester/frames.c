@@ -203,7 +203,7 @@ static int open_made(struct frames *frames, const struct frames_plan *plan, stru
 		kind->pool = open_pool(pools, plan->port, kind->length, plan->reverse, false);
 		if (kind->pool == NULL)
 			return -ENOMEM;
-		kind->pool->flows = RTE_MAX(kind->pool->flows, plan->flows);
+		kind->pool->flows = RTE_MAX(kind->pool->flows, plan->first_flow + plan->flows);
 	}
 	return 0;
 }
@@ -213,7 +213,9 @@ int frames_open(struct frames *frames, const struct frames_plan *plan, struct fr
 {
 	int rc;
 
-	*frames = (struct frames){.flows = plan->flows, .flow = (uint32_t)(plan->first_sequence % plan->flows)};
+	*frames = (struct frames){.flows = plan->flows,
+				  .flow = (uint32_t)(plan->first_sequence % plan->flows),
+				  .first_flow = plan->first_flow};
 	if (plan->capture != NULL)
 		rc = open_capture(frames, plan, pools, error, size);
 	else

@@ -56,7 +56,8 @@ struct frame_pool {
 	uint16_t length; /* bytes without FCS; of a capture's pool, the room for one */
 	bool capture;
 	bool reverse;
-	uint32_t flows; /* the most that a stream has sent from it; of one flow, the buffers stay as they were filled */
+	uint32_t flows; /* above the highest that a stream has sent from it; at 1, the buffers stay as they were filled
+			 */
 	uint16_t users; /* streams that have it open */
 	uint16_t fresh_left;
 	struct rte_mbuf *fresh[FRAME_BURST]; /* the first fresh_left are taken from the mempool and not used yet */
@@ -73,7 +74,7 @@ struct frames {
 	struct frame_kind kinds[FRAME_KINDS];
 	uint8_t pattern[FRAME_PATTERN]; /* kinds in the order in which they are sent */
 	uint32_t pattern_length, position;
-	uint32_t flows, flow;
+	uint32_t flows, flow, first_flow;
 	uint16_t nb_kinds;
 	uint16_t flow_address, flow_port; /* offsets of the bytes that change with the flow */
 	struct capture *capture;	  /* or NULL */
@@ -91,7 +92,8 @@ struct frames_plan {
 	uint16_t port;		 /* that sends */
 	bool reverse;		 /* from the second port to the first */
 	uint32_t flows;		 /* 1 to FRAME_FLOWS */
-	uint64_t first_sequence; /* its flow is first_sequence mod flows */
+	uint32_t first_flow;	 /* flows are first_flow to first_flow + flows - 1 */
+	uint64_t first_sequence; /* its flow is first_flow + first_sequence mod flows */
 	uint16_t nb_sizes;	 /* 0 with a capture */
 	uint16_t sizes[FRAME_KINDS];
 	uint32_t weights[FRAME_KINDS]; /* frames of each size, relative; at least 1 */
@@ -188,7 +190,7 @@ static inline struct rte_mbuf *frames_next(struct frames *frames)
 	frame_set_length(mbuf, kind->length);
 	if (kind->pool->flows > 1)
 		frame_set_flow(rte_pktmbuf_mtod(mbuf, uint8_t *), kind->checksum_base, frames->flow_address,
-			       frames->flow_port, frames->flow);
+			       frames->flow_port, frames->first_flow + frames->flow);
 	if (++frames->flow == frames->flows)
 		frames->flow = 0;
 	if (++frames->position == frames->pattern_length)

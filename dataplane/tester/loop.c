@@ -99,8 +99,10 @@ static inline void remember(struct trial *trial, const struct sameness *same, ui
 
 	if (trial->samples.every != 0 && samples_next(&trial->samples, same->first) < same->first + same->nb_frames)
 		samples_add(&trial->samples, &frame, same->nb_frames);
-	for (uint32_t i = 0; i < same->nb_frames && unlikely(cycles > trial->worst.least); i++, frame.sequence++)
+	for (uint32_t i = 0; i < same->nb_frames && unlikely(cycles > trial->worst.least); i++) {
+		frame.sequence = (same->first + i) & SIGNATURE_MASK;
 		worst_add(&trial->worst, &frame);
+	}
 }
 
 /* Add the frames to their stream. */

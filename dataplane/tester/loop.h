@@ -39,6 +39,7 @@ struct loop {
 	uint16_t nb_ports;
 	struct clock_rate rate;
 	struct gap_log gaps;
+	struct clock_reading began;    /* when the rate was first taken */
 	int wake_fd;		       /* eventfd */
 	_Atomic(struct trial *) trial; /* handed over, and NULL again once it has ended */
 	_Atomic bool quit;

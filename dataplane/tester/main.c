@@ -25,6 +25,7 @@ enum {
 	DEFAULT_MEMORY = 128, /* MiB */
 	LEAST_MEMORY = 32,
 	RECEIVE_CACHE = 256,
+	CLOCK_LEAST = 100 * 1000 * 1000, /* ns over which the clock's rate is measured */
 	FRAME_BUFFERS = 2047, /* for each size: a transmit ring's worth, what is cached, and a burst or two */
 };
 
@@ -174,26 +175,41 @@ static void close_ports(struct loop *loop)
 		device_close(&loop->ports[i].device);
 }
 
+/* Measure the clock's rate over what the start has taken, and a while more if that was short. */
+static void take_rate(struct loop *loop, const struct clock_reading *began)
+{
+	struct clock_reading now = clock_read();
+
+	while (now.ns - began->ns < CLOCK_LEAST) {
+		usleep((useconds_t)((CLOCK_LEAST - (now.ns - began->ns)) / 1000 + 1));
+		now = clock_read();
+	}
+	loop->began = *began;
+	loop->rate = clock_rate(clock_measure(began, &now));
+}
+
 int main(int argc, char **argv)
 {
 	static struct tester tester = {.pools.buffers = FRAME_BUFFERS};
 	struct control *control = NULL;
+	struct clock_reading began;
 	struct options options;
 	int stop_fd, status = 1;
 
 	log_open("tailrace-tester", LOG_LEVEL_INFO);
 	options = parse(argc, argv, &tester.loop);
-	if (!clock_is_invariant()) {
+	if (!clock_is_invariant(clock_cpuid_of_this_cpu)) {
 		log_error("this CPU's time stamp counter is not invariant, so it cannot measure time; in a virtual "
 			  "machine, let the guest see 'invtsc'");
 		return 1;
 	}
+	began = clock_read();
 	for (uint16_t i = 0; i < LOOP_PORTS; i++)
 		tester.loop.ports[i].device.port = RTE_MAX_ETHPORTS;
 	stop_fd = stop_open();
 	if (stop_fd < 0 || eal_start(&options.eal) != 0)
 		return 1;
-	tester.loop.rate = clock_rate(rte_get_tsc_hz());
+	take_rate(&tester.loop, &began);
 	if (loop_open(&tester.loop) == 0 && open_ports(&tester.loop) == 0)
 		control = control_open(options.control, tester_methods, nb_tester_methods, &tester);
 	if (control != NULL) {

@@ -15,6 +15,8 @@ enum {
 	WEIGHT_LARGEST = 1000000,
 	LONGEST_TRIAL = 30 * 86400, /* seconds; so below */
 	LONGEST_WAIT = 3600,
+	WINDOW_LEAST = 64, /* frames */
+	WINDOW_MOST = 1 << 28,
 };
 
 #define SHORTEST_INTERVAL 1e-3
@@ -125,8 +127,8 @@ static int take_traffic(const struct parameters *parameters, struct frames_plan 
 
 	if (capture != NULL) {
 		if (json_object_get(parameters->object, "frames") || json_object_get(parameters->object, "weights") ||
-		    json_object_get(parameters->object, "flows"))
-			return wrong(parameters, "pcap", "either this or 'frames', 'weights' and 'flows'");
+		    json_object_get(parameters->object, "flows") || json_object_get(parameters->object, "flow"))
+			return wrong(parameters, "pcap", "either this or 'frames', 'weights', 'flows' and 'flow'");
 		plan->capture = json_string_value(capture);
 		return plan->capture != NULL ? 0 : wrong(parameters, "pcap", "the path of a capture file");
 	}
@@ -169,11 +171,11 @@ static int take_name(const struct parameters *parameters, const struct trial *tr
 static int take_stream(const struct parameters *parameters, struct tester *tester, struct trial *trial,
 		       struct stream *stream)
 {
-	static const char *const known[] = {"name",  "from",   "to",	  "rate", "count",
-					    "flows", "frames", "weights", "pcap", NULL};
+	static const char *const known[] = {"name", "from",   "to",	 "rate", "count", "flows",
+					    "flow", "frames", "weights", "pcap", NULL};
 	struct frames_plan plan = {.first_sequence = trial->first_sequence};
 	char why[sizeof(parameters->error->message)];
-	json_int_t flows, count;
+	json_int_t flows, flow, count;
 	double rate;
 	int rc;
 
@@ -184,9 +186,11 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 	    take_port(parameters, "to", &tester->loop, &stream->to) != 0 ||
 	    take_number(parameters, "rate", 0, FASTEST, NAN, &rate) != 0 ||
 	    take_integer(parameters, "count", 1, INT64_MAX, INT64_MAX, &count) != 0 ||
-	    take_integer(parameters, "flows", 1, FRAME_FLOWS, 1, &flows) != 0)
+	    take_integer(parameters, "flows", 1, FRAME_FLOWS, 1, &flows) != 0 ||
+	    take_integer(parameters, "flow", 0, FRAME_FLOWS - flows, 0, &flow) != 0)
 		return -EINVAL;
 	plan.flows = (uint32_t)flows;
+	plan.first_flow = (uint32_t)flow;
 	plan.port = stream->from;
 	plan.reverse = stream->from > stream->to;
 	plan.longest = RTE_MIN(tester->loop.ports[stream->from].device.longest,
@@ -200,8 +204,8 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 			     parameters->where, plan.capture ? "pcap: " : "", why);
 		return rc;
 	}
-	if (sequence_open(&stream->sequence, trial->first_sequence, SEQUENCE_WINDOW) != 0) {
-		control_fail(parameters->error, CONTROL_FAILED, "no memory for another stream");
+	if (sequence_open(&stream->sequence, trial->first_sequence, trial->window) != 0) {
+		control_fail(parameters->error, CONTROL_FAILED, "no memory for another stream; use a smaller 'window'");
 		return -ENOMEM;
 	}
 	stream->next = trial->first_sequence;
@@ -213,13 +217,12 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 /* Make the trial that the parameters describe; NULL with the error filled in. */
 static struct trial *take_trial(struct tester *tester, json_t *params, struct control_error *error)
 {
-	static const char *const known[] = {"duration", "wait",	  "interval", "record", "first_sequence",
-					    "key",	"sample", "streams",  "age",	"clock_wraps_in",
-					    NULL};
+	static const char *const known[] = {"duration", "wait",	  "interval", "record", "first_sequence", "window",
+					    "key",	"sample", "streams",  "age",	"clock_wraps_in", NULL};
 	struct parameters parameters = {.object = params, .error = error};
 	json_t *streams = json_object_get(params, "streams"), *item;
 	double duration, wait, interval, record, age, wraps_in;
-	json_int_t first_sequence, key, sample;
+	json_int_t first_sequence, window, key, sample;
 	struct trial *trial;
 	size_t i;
 
@@ -228,6 +231,7 @@ static struct trial *take_trial(struct tester *tester, json_t *params, struct co
 	    take_number(&parameters, "wait", 0, LONGEST_WAIT, 0.5, &wait) != 0 ||
 	    take_number(&parameters, "interval", SHORTEST_INTERVAL, LONGEST_TRIAL, 0.1, &interval) != 0 ||
 	    take_integer(&parameters, "first_sequence", 0, (json_int_t)SIGNATURE_MASK, 0, &first_sequence) != 0 ||
+	    take_integer(&parameters, "window", WINDOW_LEAST, WINDOW_MOST, SEQUENCE_WINDOW, &window) != 0 ||
 	    take_integer(&parameters, "key", 0, UINT32_MAX, -1, &key) != 0 ||
 	    take_integer(&parameters, "sample", 0, (json_int_t)SIGNATURE_MASK, 0, &sample) != 0 ||
 	    take_number(&parameters, "record", 0, LONGEST_TRIAL, 0, &record) != 0 ||
@@ -240,6 +244,10 @@ static struct trial *take_trial(struct tester *tester, json_t *params, struct co
 	}
 	if ((sample & (sample - 1)) != 0) {
 		wrong(&parameters, "sample", "a power of two, or 0");
+		return NULL;
+	}
+	if ((window & (window - 1)) != 0) {
+		wrong(&parameters, "window", "a power of two");
 		return NULL;
 	}
 	if (!json_is_array(streams) || json_array_size(streams) < 1 || json_array_size(streams) > TRIAL_STREAMS) {
@@ -258,6 +266,7 @@ static struct trial *take_trial(struct tester *tester, json_t *params, struct co
 	if (wraps_in > 0)
 		trial->clock_ahead = -(rte_rdtsc() + clock_cycles(&tester->loop.rate, wraps_in)) & SIGNATURE_MASK;
 	trial->first_sequence = (uint64_t)first_sequence;
+	trial->window = (uint64_t)window;
 	trial->samples.every = (uint64_t)sample;
 	trial->key = (uint32_t)key;
 	if (json_object_get(params, "key") == NULL &&
@@ -367,17 +376,43 @@ static json_t *describe_sum(unsigned __int128 sum)
 	return sum <= INT64_MAX ? json_integer((json_int_t)sum) : json_real((double)sum);
 }
 
-static json_t *describe_latency(const struct histogram *latency)
+static json_t *describe_counts(const struct histogram *histogram)
 {
 	json_t *counts = json_array();
 
 	for (uint32_t i = 0; i < HISTOGRAM_SIZE; i++)
-		if (latency->counts[i] > 0)
+		if (histogram->counts[i] > 0)
 			json_array_append_new(counts,
-					      json_pack("[I, I]", (json_int_t)i, (json_int_t)latency->counts[i]));
+					      json_pack("[I, I]", (json_int_t)i, (json_int_t)histogram->counts[i]));
+	return counts;
+}
+
+static json_t *describe_latency(const struct histogram *latency)
+{
 	return json_pack("{s:I, s:I, s:I, s:o, s:I, s:o}", "count", (json_int_t)latency->tally.count, "min_ns",
 			 least(&latency->tally), "max_ns", (json_int_t)latency->tally.max, "sum_ns",
-			 describe_sum(latency->tally.sum), "overflow", (json_int_t)latency->overflow, "counts", counts);
+			 describe_sum(latency->tally.sum), "overflow", (json_int_t)latency->overflow, "counts",
+			 describe_counts(latency));
+}
+
+/* The extents of reordered frames, in frames. */
+static json_t *describe_extents(const struct sequence *sequence)
+{
+	const struct histogram *extents = &sequence->extents;
+
+	return json_pack("{s:I, s:I, s:o, s:I, s:o}", "count", (json_int_t)extents->tally.count, "max",
+			 (json_int_t)extents->tally.max, "sum", describe_sum(extents->tally.sum), "unknown",
+			 (json_int_t)sequence->extent_unknown, "counts", describe_counts(extents));
+}
+
+/* How well the clock has kept its rate since the start. */
+static json_t *describe_clock(const struct loop *loop)
+{
+	struct clock_reading now = clock_read();
+	struct clock_check check = clock_compare(&loop->rate, &loop->began, &now);
+
+	return json_pack("{s:s, s:b, s:I, s:f, s:f}", "source", "tsc", "invariant", 1, "hz", (json_int_t)loop->rate.hz,
+			 "error_ppm", check.error * 1e6, "checked_seconds", check.seconds);
 }
 
 static json_t *describe_intervals(const struct trial *trial, const struct stream *stream, const struct clock_rate *rate)
@@ -437,6 +472,9 @@ static json_t *describe_stream(const struct tester *tester, const struct trial *
 	json_object_set_new(result, "received_seconds",
 			    json_real(clock_seconds(rate, stream->last_received - stream->first_received)));
 	json_object_set_new(result, "latency", describe_latency(&stream->latency));
+	json_object_set_new(result, "window", json_integer((json_int_t)(stream->sequence.mask + 1)));
+	json_object_set_new(result, "latest", json_integer((json_int_t)stream->sequence.latest));
+	json_object_set_new(result, "extents", describe_extents(&stream->sequence));
 	json_object_set_new(result, "intervals", describe_intervals(trial, stream, rate));
 	return result;
 }
@@ -547,7 +585,8 @@ static json_t *trial_result(void *context, json_t *params, struct control_error 
 	streams = json_array();
 	for (uint16_t i = 0; i < trial->nb_streams; i++)
 		json_array_append_new(streams, describe_stream(tester, trial, i));
-	return json_pack("{s:I, s:f, s:f, s:b, s:f, s:o}", "tsc_hz", (json_int_t)tester->loop.rate.hz, "duration",
+	return json_pack("{s:I, s:o, s:f, s:f, s:b, s:f, s:o}", "tsc_hz", (json_int_t)tester->loop.rate.hz, "clock",
+			 describe_clock(&tester->loop), "duration",
 			 clock_seconds(&tester->loop.rate, trial->ended - trial->started), "interval",
 			 clock_seconds(&tester->loop.rate, trial->interval_cycles), "stopped", trial->stopped,
 			 "started_at", trial->started_at, "streams", streams);

@@ -8,18 +8,29 @@
 
 #define WRAP (UINT64_C(1) << SEQUENCE_BITS)
 
+static const size_t gaps_size = SEQUENCE_GAPS * sizeof(struct sequence_gap);
+
+/* Mapped whole now: a page fault later would be measured as latency. */
+static void *map_resident(size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	return memory != MAP_FAILED ? memory : NULL;
+}
+
 int sequence_open(struct sequence *sequence, uint64_t first, uint64_t window)
 {
-	void *seen;
-
-	if (first >= WRAP || window < 64 || window > UINT64_C(1) << 32 || (window & (window - 1)) != 0)
+	if (first >= WRAP || window < 64 || window > SEQUENCE_WINDOW_MOST || (window & (window - 1)) != 0)
 		return -EINVAL;
-	/* Mapped whole now: a page fault later would be measured as latency. */
-	seen = mmap(NULL, window / 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (seen == MAP_FAILED)
-		return -ENOMEM;
 	/* One wrap up, so that a number below the first one is still not negative. */
-	*sequence = (struct sequence){.next = first + WRAP, .first = first + WRAP, .mask = window - 1, .seen = seen};
+	*sequence = (struct sequence){.next = first + WRAP, .first = first + WRAP, .mask = window - 1};
+	histogram_clear(&sequence->extents);
+	sequence->seen = map_resident(window / 8);
+	sequence->gaps = map_resident(gaps_size);
+	if (sequence->seen == NULL || sequence->gaps == NULL) {
+		sequence_close(sequence);
+		return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -27,7 +38,10 @@ void sequence_close(struct sequence *sequence)
 {
 	if (sequence->seen != NULL)
 		munmap(sequence->seen, (sequence->mask + 1) / 8);
+	if (sequence->gaps != NULL)
+		munmap(sequence->gaps, gaps_size);
 	sequence->seen = NULL;
+	sequence->gaps = NULL;
 }
 
 /* Forget the numbers in [from, to): their places in the bitmap held numbers one window below. */
@@ -60,6 +74,35 @@ void sequence_skip(struct sequence *sequence, uint64_t count)
 		sequence_record_one(sequence, sequence->next & SEQUENCE_MASK);
 }
 
+/* Note that the frame which arrives now leaves a gap before it that begins at `next`. */
+static void remember_gap(struct sequence *sequence)
+{
+	sequence->gaps[sequence->nb_gaps++ % SEQUENCE_GAPS] = (struct sequence_gap){.first = sequence->next,
+										    .unique = sequence->unique};
+}
+
+/* Record the extent of a reordered frame, the last one counted in `unique`. */
+static void record_extent(struct sequence *sequence, uint64_t number)
+{
+	uint64_t low = sequence->nb_gaps > SEQUENCE_GAPS ? sequence->nb_gaps - SEQUENCE_GAPS : 0;
+	uint64_t high = sequence->nb_gaps;
+
+	if (low == high || sequence->gaps[low % SEQUENCE_GAPS].first > number) {
+		sequence->extent_unknown++;
+		return;
+	}
+	/* Gaps lie in the order of their numbers: the frame is of the last one that begins at or below it. */
+	while (high - low > 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (sequence->gaps[middle % SEQUENCE_GAPS].first <= number)
+			low = middle;
+		else
+			high = middle;
+	}
+	histogram_record(&sequence->extents, sequence->unique - 1 - sequence->gaps[low % SEQUENCE_GAPS].unique);
+}
+
 void sequence_record_one(struct sequence *sequence, uint64_t number)
 {
 	uint64_t ahead = (number - sequence->next) & SEQUENCE_MASK, behind;
@@ -67,6 +110,8 @@ void sequence_record_one(struct sequence *sequence, uint64_t number)
 
 	if (ahead < WRAP / 2) {
 		number = sequence->next + ahead;
+		if (ahead > 0)
+			remember_gap(sequence);
 		forget(sequence, sequence->next, number);
 		sequence->seen[(number & sequence->mask) / 64] |= UINT64_C(1) << (number % 64);
 		sequence->next = number + 1;
@@ -81,6 +126,7 @@ void sequence_record_one(struct sequence *sequence, uint64_t number)
 	}
 	if (behind > sequence->mask + 1) {
 		sequence->beyond_window++;
+		sequence->latest = behind > sequence->latest ? behind : sequence->latest;
 		return;
 	}
 	number = sequence->next - behind;
@@ -93,4 +139,5 @@ void sequence_record_one(struct sequence *sequence, uint64_t number)
 	*word |= bit;
 	sequence->unique++;
 	sequence->out_of_sequence++;
+	record_extent(sequence, number);
 }

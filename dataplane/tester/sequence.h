@@ -9,18 +9,35 @@
  *
  * A bitmap remembers which of the last `window` numbers below `next` arrived.  A frame older than that cannot be
  * told from a duplicate: it is counted as beyond the window and as nothing else, so the loss it may have filled
- * stays visible.  One thread owns a sequence.
+ * stays visible; how far beyond the latest of them was is told too.
+ *
+ * The extent of a reordered frame (RFC 4737, section 4.2) is how many first copies have arrived since the one that
+ * overtook it first, that one counted: as many places of a buffer would put the frame back in order.  The one that
+ * overtook it first is the one that moved `next` past it and left a gap, so the last gaps are remembered, by where
+ * they begin and when; a frame of an older gap is counted, and its extent is not known.
+ *
+ * One thread owns a sequence.
  */
 #ifndef TAILRACE_TESTER_SEQUENCE_H
 #define TAILRACE_TESTER_SEQUENCE_H
 
 #include <stdint.h>
 
+#include "common/histogram.h"
+
 #define SEQUENCE_MASK ((UINT64_C(1) << SEQUENCE_BITS) - 1)
 
 enum {
 	SEQUENCE_BITS = 48,	    /* of a number in a frame */
 	SEQUENCE_WINDOW = 1u << 22, /* the default: 0.4 s at 10 Mpps, in 512 KiB */
+	SEQUENCE_GAPS = 1u << 14,   /* remembered, in 256 KiB; a power of two */
+};
+
+#define SEQUENCE_WINDOW_MOST (UINT64_C(1) << 32)
+
+struct sequence_gap {
+	uint64_t first;	 /* logical number of the first frame that was missing */
+	uint64_t unique; /* first copies that had arrived before the frame that left the gap */
 };
 
 struct sequence {
@@ -33,7 +50,13 @@ struct sequence {
 	uint64_t duplicate;
 	uint64_t out_of_sequence;
 	uint64_t beyond_window;
+	uint64_t latest;       /* how far below `next` the latest frame beyond the window was */
 	uint64_t before_first; /* numbers that this stream never had */
+
+	struct sequence_gap *gaps; /* the last of them, by their number modulo SEQUENCE_GAPS */
+	uint64_t nb_gaps;	   /* all there ever were */
+	uint64_t extent_unknown;
+	struct histogram extents; /* of out_of_sequence less extent_unknown frames, in frames */
 };
 
 /*

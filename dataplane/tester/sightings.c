@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/signature.h"
 #include "sightings.h"
 
 void worst_add(struct worst *worst, const struct sighting *frame)
@@ -70,6 +71,6 @@ void samples_add(struct samples *samples, const struct sighting *frame, uint32_t
 		if ((sequence & (samples->every - 1)) != 0)
 			continue;
 		samples->frames[samples->count] = *frame;
-		samples->frames[samples->count++].sequence = sequence;
+		samples->frames[samples->count++].sequence = sequence & SIGNATURE_MASK; /* it may wrap in the run */
 	}
 }

@@ -72,7 +72,8 @@ struct trial {
 	double age;			 /* for tests: seconds that the trial seems to have run already */
 	uint64_t clock_ahead;		 /* for tests: cycles that its clock is ahead of the TSC */
 	uint64_t first_sequence;
-	uint32_t key; /* of the signatures */
+	uint64_t window; /* of the analyser, in frames */
+	uint32_t key;	 /* of the signatures */
 	uint16_t nb_streams;
 	struct stream *streams;
 

@@ -60,11 +60,12 @@ class RunningTester:
         self.start(streams, duration, **params)
         return self.wait_end()
 
-    def wait_sent(self, least: int) -> None:
-        def sent() -> bool:
-            return all(each["sent"] >= least for each in self.call("trial.status")["streams"])
+    def sent(self) -> int:
+        """Frames that every stream has sent at the least."""
+        return min(each["sent"] for each in self.call("trial.status")["streams"])
 
-        wait_until(sent, f"{least} frames sent by each stream")
+    def wait_sent(self, least: int) -> None:
+        wait_until(lambda: self.sent() >= least, f"{least} frames sent by each stream")
 
     def end(self) -> int:
         """Stop it as an operator does. Returns the exit status; fails when a sanitizer had something to say."""
