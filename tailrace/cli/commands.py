@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,8 @@ from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
 from tailrace.measure.fit import carries, check_fit
-from tailrace.measure.method import Method, Place, Step, run_steps
-from tailrace.measure.profile import parse_frames
+from tailrace.measure.method import Method, Place, Step, profiles_of, run_steps
+from tailrace.measure.profile import parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
 from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
@@ -53,7 +53,8 @@ def version(*, as_json: bool) -> int:
 
 def demo(*, runs: Path, huge: bool, as_json: bool) -> int:
     plan = make_plan(the_demo.demo_spec(), huge=huge)
-    request = Request("demo", runs, default_folder(), tuple(_command()), the_demo.SPEC, "the demo")
+    floor = tuple(profile(frames) for frames in the_demo.PROFILES)
+    request = Request("demo", runs, default_folder(), tuple(_command()), the_demo.SPEC, "the demo", floor=floor)
     _headline(plan, as_json)
     return _run(lambda bar: run_on_node(request, plan, the_demo.run_demo, bar), the_demo.seconds(), as_json=as_json)
 
@@ -78,7 +79,7 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
     plan = make_plan(spec, huge=options.huge)
     steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))
     text = path.read_text(encoding="utf-8-sig")
-    request = _request(method.name, path.stem, options, text, str(path.absolute()), "tailrace")
+    request = _request(method.name, path.stem, options, text, str(path.absolute()), "tailrace", tests)
     _headline(plan, options.as_json)
     return _run(
         lambda bar: run_on_node(request, plan, _work(method, steps, options.repeat), bar),
@@ -98,7 +99,7 @@ def _measure_between(method: Method[Any], between: tuple[str, str], options: Mea
     steps = method.steps([test], Place())
     where = place_tester(allowed_cpus())
     text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
-    request = _request(method.name, "between", options, text, f"{between[0]} {between[1]}", None)
+    request = _request(method.name, "between", options, text, f"{between[0]} {between[1]}", None, [test])
     ports = list(zip(("a", "b"), uris, strict=True))
     work = _work(method, steps, options.repeat)
     return _run(
@@ -146,8 +147,11 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
         raise Mistake(f"--{key}: {what}" if key else what) from None
 
 
-def _request(method: str, of: str, options: MeasureOptions, text: str, spec: str, fabric: str | None) -> Request:
+def _request(
+    method: str, of: str, options: MeasureOptions, text: str, spec: str, fabric: str | None, tests: Sequence[Traffic]
+) -> Request:
     command = tuple(_command())
+    floor = tuple({each.name: each for test in tests for each in profiles_of(test)}.values())
     return Request(
         f"{method}-{of}",
         options.runs,
@@ -159,6 +163,7 @@ def _request(method: str, of: str, options: MeasureOptions, text: str, spec: str
         options.repeat,
         method,
         options.resume,
+        floor,
     )
 
 

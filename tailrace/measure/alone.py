@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.host.process import undisturbed
 from tailrace.host.state import FilePath
+from tailrace.measure.joined import Joined, joined_ports
 from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
@@ -25,27 +25,6 @@ from tailrace.results.model import Alone
 from tailrace.results.soak import alone_of
 
 _NAME = "tester-alone"
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Two ports of one tester that are each other's other end."""
-
-    kind: str
-    """What they are, in words."""
-    ports: tuple[tuple[str, str], ...]
-    """Names and URIs, in the order in which they must be opened."""
-
-
-def joined_ports(uri: str, socket: Path) -> Joined | None:
-    """Two ports of the kind of `uri`, joined by a socket; None where that takes a cable."""
-    scheme = uri.partition(":")[0]
-    if scheme in ("vhost", "vhost-server"):
-        # The back end is DPDK's own, which answers from a thread of its own while the front end is opened.
-        return Joined("vhost-user", (("a", f"vdev:net_vhost0,iface={socket}"), ("b", f"vhost:{socket}")))
-    if scheme == "memif":
-        return Joined("memif", (("a", f"memif:{socket},role=server"), ("b", f"memif:{socket}")))
-    return None
 
 
 @contextmanager

@@ -18,13 +18,16 @@ from typing import Any
 
 from tailrace.errors import Failure, Fault, Interrupted, Mistake, TailraceError
 from tailrace.host import hugepages
+from tailrace.host.clock import check_clock
 from tailrace.host.facts import host_facts, tool_versions
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import State, hold
+from tailrace.measure.floor import floor_seconds, measure_floor
 from tailrace.measure.hop_meter import LOOK, HopMeter
+from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
 from tailrace.node import Node, quietly, reserve_pages, why_ended
@@ -53,6 +56,8 @@ class Request:
     """What is measured, such as latency; the name unless given."""
     resume: Path | None = None
     """The folder of a run that is gone on with."""
+    floor: tuple[Profile, ...] = ()
+    """What the tester measures of itself before anything else."""
 
 
 @dataclass
@@ -194,6 +199,7 @@ def run_on_node(
 
     What is found before any process is started is raised; from then on every end is a finished run.
     """
+    check_clock()
     with _held(request) as state:
         if _is_up(state, plan):
             return _on_what_is_up(request, state, plan, work, report or Silent())
@@ -205,7 +211,7 @@ def run_on_node(
 
             def everything() -> None:
                 node.start()
-                _with_tester(node, folder, work, report or Silent())
+                _with_tester(node, request, folder, work, report or Silent())
 
             return _finish(folder, _attempt(everything, node))
 
@@ -217,7 +223,7 @@ def _on_what_is_up(
     node.attach()
     folder = _new_folder(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes)
     before = list(state.record.things)
-    error = _attempt(lambda: _with_tester(node, folder, work, report), node)
+    error = _attempt(lambda: _with_tester(node, request, folder, work, report), node)
     with undisturbed():
         for chain in (each for each in plan.chains if each.tested):
             quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
@@ -228,7 +234,26 @@ def _on_what_is_up(
     return _finish(folder, error)
 
 
-def _with_tester(node: Node, folder: RunFolder, work: Callable[[Session], None], report: Reporter) -> None:
+def _measure_floor(
+    launcher: Launcher,
+    request: Request,
+    ports: Sequence[tuple[str, str]],
+    place: Place,
+    folder: RunFolder,
+    report: Reporter,
+    *,
+    huge: bool,
+) -> None:
+    known = {floor.profile for floor in folder.run.floors}
+    profiles = [profile for profile in request.floor if profile.name not in known]
+    if profiles:
+        report.stage("the tester's own floor", floor_seconds(profiles))
+        measure_floor(launcher, ports[0][1], place, folder, profiles, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
+
+
+def _with_tester(
+    node: Node, request: Request, folder: RunFolder, work: Callable[[Session], None], report: Reporter
+) -> None:
     for note in node.notes:
         folder.note(note)
     place = node.plan.placement.tester
@@ -236,6 +261,7 @@ def _with_tester(node: Node, folder: RunFolder, work: Callable[[Session], None],
         raise Mistake("no chain runs from tester.a to tester.b, so there is nothing to measure; add one to the spec")
     keep_aside(node.plan.placement.switch)
     ports = [(name.removeprefix("tester."), f"vhost:{node.socket(name)}") for name in TESTER_ENDS]
+    _measure_floor(node.launcher, request, ports, place, folder, report, huge=node.plan.huge)
     tester = Tester.start(node.launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=node.plan.huge)
     node.wait_for(list(TESTER_ENDS))
     work(Session(tester, folder, _watch(node), node, report))
@@ -251,6 +277,7 @@ def run_between(
     report: Reporter | None = None,
 ) -> Finished:
     """Runs a measurement of a device that Tailrace does not manage: only the tester is started."""
+    check_clock()
     with _held(request) as state:
         if state.record.things:
             raise Mistake("something of Tailrace's is up; run `tailrace down` first")
@@ -263,6 +290,7 @@ def run_between(
 
             def everything() -> None:
                 keep_aside(place)
+                _measure_floor(launcher, request, ports, place, folder, report or Silent(), huge=huge)
                 tester = Tester.start(launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
 
                 def check() -> None:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tailrace.results.model import Direction, Latency, Run, Share, Trial
+from tailrace.results.model import FLOOR_TIMES, Direction, Latency, Run, Share, Trial
 
 MISSING = "-"
 
@@ -71,6 +71,11 @@ def _latency(field: str) -> Callable[[Trial], str]:
     return cell
 
 
+def _median(trial: Trial) -> str:
+    """The median, marked where it is near the tester's own."""
+    return (NEAR_FLOOR if trial.near_floor else "") + _latency("p50")(trial)
+
+
 def _share(field: str) -> Callable[[Trial], str]:
     def cell(trial: Trial) -> str:
         share: Share | None = trial.share_us
@@ -102,13 +107,16 @@ TRAFFIC = (
 LATENCY = (
     Column("latency", "min", "µs", _latency("min")),
     Column("latency", "avg", "µs", _latency("average")),
-    Column("latency", "p50", "µs", _latency("p50")),
+    Column("latency", "p50", "µs", _median),
     Column("latency", "p99", "µs", _latency("p99")),
     Column("latency", "p99.9", "µs", _latency("p99_9")),
     Column("latency", "max", "µs", _latency("max")),
     Column("VNFs' own share", "p50", "share", _share("p50")),
     Column("VNFs' own share", "p99", "share", _share("p99")),
 )
+
+NEAR_FLOOR = "~"
+"""Stands before a median that is near the tester's own."""
 
 FAULTS = ("lost", "duplicate", "out_of_sequence")
 """The counts that are 0 where a device under test has done its work."""
@@ -125,6 +133,28 @@ def profile_place(profile: str) -> tuple[bool, int, str]:
     """The place of a profile among others: frame sizes by size, then the others by name."""
     fixed = profile.isdecimal()
     return (not fixed, int(profile) if fixed else 0, profile)
+
+
+def measured_with(run: Run) -> list[str]:
+    """What the figures stand on: the tester's own floor, and its clock."""
+    told = []
+    if run.floors:
+        floors = ", ".join(f"{profile_name(each.profile)} {microseconds(each.latency_us.p50)}" for each in run.floors)
+        rate = mega(run.floors[0].offered_pps / 1e6)
+        text = (
+            f"The tester's own floor (to itself over {plain(run.floors[0].ports)}, {rate} Mpps), p50 in µs: {floors}."
+        )
+        if any(trial.near_floor for trial in run.trials):
+            text += f" {NEAR_FLOOR}: less than {FLOOR_TIMES} times that, so the tester's as much as anybody's."
+        told.append(text)
+    clocks = [trial.clock for trial in run.trials if trial.clock is not None]
+    if clocks:
+        worst = max(clocks, key=lambda clock: clock.error_ppm)
+        told.append(
+            f"Clock: invariant TSC of {worst.hz / 1e9:.6f} GHz, durations within {worst.error_ppm:.2g} ppm of "
+            f"CLOCK_MONOTONIC_RAW over {worst.checked_s:.3g} s."
+        )
+    return told
 
 
 def in_order(run: Run) -> list[Trial]:
@@ -197,12 +227,19 @@ def _unsent(trial: Trial) -> str:
     return "< 0.01 %" if ratio < 1e-4 else f"{ratio * 100:.2f} %"
 
 
+def _by_how_much(way: Direction) -> str:
+    """How far beyond the window the latest frame was, where the tester said it."""
+    if way.window is None or not way.latest:
+        return ""
+    return f" of {count(way.window)} (the latest was {count(way.latest)} behind)"
+
+
 def _faults(way: Direction) -> list[str]:
     told = []
     if way.beyond_window:
         told.append(
-            f"{count(way.beyond_window)} frames came too late for the analyser's window; loss and duplication are "
-            "uncertain by as many."
+            f"{count(way.beyond_window)} frames came too late for the analyser's window{_by_how_much(way)}; loss and "
+            "duplication are uncertain by as many."
         )
     if way.foreign:
         told.append(f"{count(way.foreign)} frames arrived that this trial had not sent.")

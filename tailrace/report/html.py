@@ -66,6 +66,7 @@ def render(stored: Sequence[StoredRun]) -> str:
         columns=columns,
         groups=_groups(columns),
         reading=figures.READING,
+        stands_on=[each.label(text) for each in marked for text in figures.measured_with(each.stored.run)],
         warnings=[each.label(text) for each in marked for text in _warnings(each)],
         sections=[
             (each, section)

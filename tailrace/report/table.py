@@ -19,6 +19,7 @@ from tailrace.report.figures import (
     Column,
     faultless,
     in_order,
+    measured_with,
     plain,
     verdict,
     warnings,
@@ -49,6 +50,8 @@ def print_run(run: Run, console: Console | None = None) -> None:
             console.print(Text(text, style="dim"))
     for section in soak.sections(run):
         _print_section(section, console)
+    for text in measured_with(run):
+        console.print(Text(text, style="dim"))
     for hops in tables(run):
         _print_hops(hops, console)
     for text in told:

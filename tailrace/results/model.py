@@ -91,6 +91,32 @@ class Hops(Record):
     )
 
 
+class Extents(Record):
+    """How far frames were reordered (RFC 4737, section 4.2), in frames.
+
+    The extent of one is how many others arrived from the one that overtook it first until it came: so many places of a
+    buffer put it back in order.
+    """
+
+    frames: Count = Field(description="Reordered frames whose extent is known.")
+    unknown: Count = Field(description="Reordered frames whose extent is not known: too many gaps came between.")
+    average: Amount = Field(description="Mean extent, exact.")
+    p50: Count = Field(description="Median; like every percentile at most 1 % above the exact one.")
+    p99: Count = Field(description="99th percentile.")
+    max: Count = Field(description="Largest extent, exact.")
+
+
+class Clock(Record):
+    """What latency was measured with: the processor's time stamp counter (TSC), held against the kernel's clock."""
+
+    source: Literal["tsc"] = Field(description="tsc: invariant, at one rate whatever the core's frequency and sleep.")
+    hz: Count = Field(description="Cycles a second.")
+    error_ppm: Amount = Field(
+        description="The most that a duration can be wrong by, in millionths of it, against CLOCK_MONOTONIC_RAW."
+    )
+    checked_s: Amount = Field(description="Over how many seconds the two were compared.")
+
+
 class Traffic(Record):
     """Counts, rates and latency of frames that went one way."""
 
@@ -114,6 +140,13 @@ class Traffic(Record):
     beyond_window: Count = Field(
         description="Frames so late that the analyser's window could not tell a duplicate from a first copy."
     )
+    window: Count | None = Field(
+        default=None, description="Frames that the analyser looked back over; null where it did not say."
+    )
+    latest: Count = Field(
+        default=0, description="How many frames behind the latest frame beyond the window was; 0 if there was none."
+    )
+    extents: Extents | None = Field(default=None, description="How far frames were reordered; null if none was.")
     foreign: Count = Field(description="Frames received that this trial did not send.")
     mean_frame: Amount = Field(description="Mean size of the received frames in bytes, with the FCS.")
     mpps: Amount = Field(description="Rate received, without duplicates, in millions of frames a second.")
@@ -140,6 +173,19 @@ class Direction(Traffic):
         default=(), description="The streams this direction is the sum of; empty where it is a single stream."
     )
     hops: Hops | None = Field(default=None, description="Latency by hop and function; null unless it was asked for.")
+
+
+FLOOR_TIMES = 3
+"""A median of fewer times the tester's own floor than this says as much of the tester as of what was measured."""
+
+
+class Floor(Record):
+    """What the tester measured of itself before the run, over two ports of the same kind joined with each other."""
+
+    profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
+    ports: str = Field(min_length=1, description="What joined the tester with itself, such as vhost-user.")
+    offered_pps: Amount = Field(description="Rate of each direction in frames a second.")
+    latency_us: Latency = Field(description="Latency of the worse direction in µs.")
 
 
 class Share(Record):
@@ -218,6 +264,16 @@ class Trial(Measurement):
     headline: Count = Field(
         description="Index of the worse direction: the greater loss ratio, then the larger p99, then the larger max."
     )
+    clock: Clock | None = Field(default=None, description="The clock of the latencies; null where it is not known.")
+    floor_ratio: Amount | None = Field(
+        default=None,
+        description="Median latency of the headline as a multiple of the tester's own for the profile; null if that "
+        "was not measured.",
+    )
+    near_floor: bool = Field(
+        default=False,
+        description="True if floor_ratio is below 3: the figure is the tester's as much as anybody's.",
+    )
     share_us: Share | None = Field(
         default=None, description="The functions' own share of the headline's latency; null without a floor."
     )
@@ -266,6 +322,9 @@ class Run(Record):
     oversubscribed: bool = Field(description="True if polling threads outnumbered the cores.")
     notes: tuple[str, ...] = Field(description="What a reader must know to judge the figures, one sentence each.")
     repeat: int = Field(default=1, ge=1, description="How often everything was to be measured (--repeat).")
+    floors: tuple[Floor, ...] = Field(
+        default=(), description="What the tester measured of itself beforehand, for each profile."
+    )
     trials: tuple[Trial, ...] = Field(description="The trials in the order in which they were measured.")
     findings: tuple[Finding, ...] = Field(default=(), description="What methods found, in order.")
     host_trials: tuple[HostTrial, ...] = Field(

@@ -26,7 +26,7 @@ from tailrace.results.histogram import Histogram, log_text, read_log
 from tailrace.results.host import HostTrial
 from tailrace.results.model import Finding, HistogramReference, Latency, ResultError, Run, Trial, Unreadable, parse_run
 from tailrace.results.record import name_in_round
-from tailrace.results.trial import file_name, from_trial_result, share_of
+from tailrace.results.trial import against_floor, file_name, floor_of, from_trial_result, share_of
 
 RESULTS = "results.json"
 SPEC = "spec.yaml"
@@ -164,6 +164,7 @@ class RunFolder:
         floor = self._floor(profile) if functions else None
         if floor is not None:
             trial = trial.model_copy(update={"share_us": share_of(trial, floor)})
+        trial = against_floor(trial, next((each for each in self.run.floors if each.profile == profile), None))
         for log in {way.histogram.file for way in trial.directions if way.histogram}:
             # The histograms first, so that whatever results.json refers to is there.
             text = log_text(trial.started.timestamp(), trial.duration_s, measured.histograms)
@@ -185,6 +186,14 @@ class RunFolder:
             trial = trial.model_copy(update={"histogram": HistogramReference(file=log, tag=trial.name)})
         trials = {each.name: each for each in self.run.host_trials} | {trial.name: trial}
         self._update(host_trials=tuple(trials.values()))
+
+    def add_floor(self, result: Mapping[str, Any], *, profile: str, ports: str, offered_pps: float) -> None:
+        """Keep what the tester measured of itself (a trial.result) for trials of the profile that follow."""
+        floor = floor_of(result, profile=profile, ports=ports, offered_pps=offered_pps)
+        if floor is None:
+            self.note(f"the tester's own floor of {profile} is not known: it lost frames to itself")
+        else:
+            self._update(floors=(*self.run.floors, floor))
 
     def note(self, text: str) -> None:
         """Add a sentence that a reader must know to judge the figures; one that is there already is not repeated."""

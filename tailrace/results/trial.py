@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tailrace.results import histogram as hdr
 from tailrace.results.hops import Joined
 from tailrace.results.model import (
+    FLOOR_TIMES,
+    Clock,
     Direction,
+    Extents,
+    Floor,
     HistogramReference,
     Hops,
     Interval,
@@ -48,6 +52,20 @@ class _Latency(_Tester):
     counts: tuple[tuple[Count, Count], ...]
 
 
+class _Extents(_Tester):
+    max: Count
+    sum: Count
+    unknown: Count
+    counts: tuple[tuple[Count, Count], ...]
+
+
+class _Clock(_Tester):
+    source: Literal["tsc"]
+    hz: Count
+    error_ppm: Annotated[float, Field(ge=0)]
+    checked_seconds: Annotated[float, Field(ge=0)]
+
+
 class _Interval(_Tester):
     start: Annotated[float, Field(ge=0)]
     sent: Count
@@ -75,6 +93,9 @@ class _Stream(_Tester):
     duplicate: Count
     out_of_sequence: Count
     beyond_window: Count
+    window: Count | None = None
+    latest: Count = 0
+    extents: _Extents | None = None
     foreign: Count
     received_bytes: Count
     received_seconds: Annotated[float, Field(ge=0)]
@@ -87,6 +108,7 @@ class _Result(_Tester):
     stopped: bool
     started_at: Annotated[float, Field(ge=0)]
     soak: Soak | None = None
+    clock: _Clock | None = None
     streams: Annotated[tuple[_Stream, ...], Field(min_length=1)]
 
 
@@ -148,6 +170,7 @@ def from_trial_result(
         directions=tuple(directions),
         headline=worse(directions),
         soak=parsed.soak,
+        clock=_clock(parsed.clock),
     )
     return Measured(trial, histograms)
 
@@ -175,6 +198,27 @@ def share_of(trial: Trial, floor: Trial) -> Share | None:
         if (direction.from_, direction.to) == (way.from_, way.to) and way.latency_us and direction.latency_us:
             return hdr.share(way.latency_us, direction.latency_us, floor.name)
     return None
+
+
+def floor_of(result: Mapping[str, Any], *, profile: str, ports: str, offered_pps: float) -> Floor | None:
+    """The tester's floor in its trial.result of itself; None if frames were lost, so that nobody may stand on it.
+
+    Raises ResultError if the result contradicts itself.
+    """
+    trial = from_trial_result(result, name=f"floor of {profile}", profile=profile, functions=0, offered_pps=offered_pps)
+    latency = trial.trial.worse.latency_us
+    if not trial.trial.valid or latency is None or trial.trial.total("lost"):
+        return None
+    return Floor(profile=profile, ports=ports, offered_pps=offered_pps, latency_us=latency)
+
+
+def against_floor(trial: Trial, floor: Floor | None) -> Trial:
+    """`trial` with how its median stands to the tester's own."""
+    latency = trial.worse.latency_us
+    if floor is None or latency is None or not floor.latency_us.p50:
+        return trial
+    ratio = latency.p50 / floor.latency_us.p50
+    return trial.model_copy(update={"floor_ratio": ratio, "near_floor": ratio < FLOOR_TIMES})
 
 
 def file_name(name: str) -> str:
@@ -210,6 +254,9 @@ def _direction(
         from_=streams[0].from_,
         to=streams[0].to,
         **summed,
+        window=min((stream.window for stream in streams if stream.window is not None), default=None),
+        latest=max(stream.latest for stream in streams),
+        extents=_extents(streams),
         mean_frame=sum(stream.received_bytes for stream in streams) / received if received else 0.0,
         mpps=sum(part.mpps for part in described),
         gbps_l1=sum(part.gbps_l1 for part in described),
@@ -230,6 +277,32 @@ def _hops(name: str, joined: Joined | None, log: str, histograms: dict[str, hdr.
         tag = _keep(f"{name}.part-{number}-{part.name}", histogram, histograms)
         parts.append(part.model_copy(update={"histogram": _reference(log, tag)}))
     return joined.hops.model_copy(update={"parts": tuple(parts)})
+
+
+def _clock(clock: _Clock | None) -> Clock | None:
+    if clock is None:
+        return None
+    return Clock(source=clock.source, hz=clock.hz, error_ppm=clock.error_ppm, checked_s=clock.checked_seconds)
+
+
+def _extents(streams: Sequence[_Stream]) -> Extents | None:
+    """How far the frames of all `streams` were reordered, or None if none was."""
+    told = [stream.extents for stream in streams if stream.extents is not None]
+    unknown = sum(each.unknown for each in told)
+    # Extents are counted as latencies are, in frames.
+    whole = hdr.merge(
+        hdr.Histogram(each.counts, hdr.bounds(each.counts[0][0])[0], each.max, each.sum) for each in told if each.counts
+    )
+    if not whole.counts:
+        return Extents(frames=0, unknown=unknown, average=0, p50=0, p99=0, max=0) if unknown else None
+    return Extents(
+        frames=whole.count,
+        unknown=unknown,
+        average=whole.sum_ns / whole.count,
+        p50=whole.quantile(hdr.QUANTILES["p50"]),
+        p99=whole.quantile(hdr.QUANTILES["p99"]),
+        max=whole.max_ns,
+    )
 
 
 def _traffic(stream: _Stream, histogram: hdr.Histogram, duration: float, log: str, tag: str | None) -> Traffic:
@@ -257,6 +330,9 @@ def _traffic(stream: _Stream, histogram: hdr.Histogram, duration: float, log: st
         duplicate=stream.duplicate,
         out_of_sequence=stream.out_of_sequence,
         beyond_window=stream.beyond_window,
+        window=stream.window,
+        latest=stream.latest,
+        extents=_extents([stream]),
         foreign=stream.foreign,
         mean_frame=mean,
         mpps=pps / 1e6,

@@ -57,9 +57,56 @@ def test_a_spec_is_measured_and_all_is_kept(command: Command) -> None:
         lost = sum(direction["lost"] + direction["duplicate"] for direction in trial["directions"])
         assert lost == 0
     assert results["trials"][1]["share_us"]["floor"] == "floor-for-one-function-64"
+    check_what_it_stands_on(results)
     assert list((folder / "histograms").glob("*.hlog"))
     assert {"switch.log", "first.log", "tester.log"} <= {path.name for path in (folder / "logs").iterdir()}
     assert not command.leftovers()
+
+
+def check_what_it_stands_on(results: dict[str, Any]) -> None:
+    """The tester's own floor of each profile, and its clock."""
+    floors = {each["profile"]: each["latency_us"]["p50"] for each in results["floors"]}
+    assert list(floors) == ["64", "imix"]
+    for trial in results["trials"]:
+        median = trial["directions"][trial["headline"]]["latency_us"]["p50"]
+        assert trial["floor_ratio"] == pytest.approx(median / floors[trial["profile"]])
+        assert trial["near_floor"] == (trial["floor_ratio"] < 3)
+        assert 0 < trial["clock"]["error_ppm"] < 1000
+        assert trial["clock"]["checked_s"] > 0.1
+
+
+def test_a_machine_without_an_invariant_counter_is_refused(command: Command) -> None:
+    """This machine but for one flag: another file lies over /proc/cpuinfo, in a mount namespace of its own."""
+    cpuinfo = command.folder / "cpuinfo"
+    cpuinfo.write_text(Path("/proc/cpuinfo").read_text().replace(" nonstop_tsc", ""))
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" /proc/cpuinfo && shift && exec "$@"', "sh", cpuinfo,
+         command.program, "measure", "latency", command.spec(ONE), "--runs", command.runs],
+        capture_output=True, text=True, timeout=60, check=False, env=command.environment,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "time stamp counter is not invariant" in done.stderr
+    assert "lacks nonstop_tsc" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not command.leftovers()
+    assert not command.runs.exists()
+
+
+def test_a_bad_line_is_found_to_be_as_bad_as_it_is(command: Command) -> None:
+    """The function that errs as planned, in a sandbox, by the words of a spec."""
+    spec = command.spec(
+        "functions: {wan: {kind: impair, impair: {seed: 7, drop: 10%, duplicate: 20%, reorder: 5%, delay: 1ms}}}\n"
+        "chains: {office: [tester.a, wan, tester.b]}\n"
+    )
+    options = ("--frames", "64", "--rate", "10kpps", "--duration", "2s", "--runs", command.runs)
+    command("measure", "latency", spec, *options)
+    (trial,) = command.results()["trials"]
+    for way in trial["directions"]:
+        assert way["lost"] == pytest.approx(0.10 * way["sent"], rel=0.2)
+        assert way["duplicate"] == pytest.approx(0.18 * way["sent"], rel=0.2)
+        assert way["out_of_sequence"] == pytest.approx(0.9 * 0.8 * 0.05 * way["sent"], rel=0.3)
+        assert 1 <= way["extents"]["max"] < 200
+        assert way["latency_us"]["min"] >= 1000
 
 
 def test_what_is_up_is_measured_and_left_up(command: Command) -> None:

@@ -1,0 +1,74 @@
+"""The tester's own floor: what it measures of itself, over ports of the kind that it measures others by.
+
+A process of its own has two ports that are joined with each other and with nothing else, so whatever it measures is
+its own sending, the port, and its own receiving. No figure of a device can be below it; one that is not well above it
+says as much of the tester as of the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.errors import Failure
+from tailrace.host.launch import Launcher
+from tailrace.host.place import Place
+from tailrace.host.process import undisturbed
+from tailrace.host.state import FilePath
+from tailrace.measure.joined import joined_ports
+from tailrace.measure.profile import Profile
+from tailrace.measure.tester import TESTER, Stopped, Tester
+from tailrace.results import RunFolder
+
+#: Frames a second each way: enough for a median of every profile, and no queue.
+RATE = 100_000.0
+SECONDS = 0.3
+WAIT = 0.05
+#: What starting and ending the tester takes, for the progress bar.
+START_SECONDS = 1.5
+
+
+def floor_seconds(profiles: Sequence[Profile]) -> float:
+    """Seconds that measuring the floor of these is expected to take."""
+    return START_SECONDS + len(profiles) * (SECONDS + WAIT) if profiles else 0.0
+
+
+def measure_floor(
+    launcher: Launcher, uri: str, place: Place, folder: RunFolder, profiles: Sequence[Profile], *, memory_mib: int,
+    huge: bool,
+) -> None:  # fmt: skip
+    """Measures the floor of each profile and keeps it in the run folder; a note says so where it cannot be."""
+    state = launcher.state
+    socket = state.folder / "floor.sock"
+    joined = joined_ports(uri, socket)
+    if joined is None:
+        scheme = uri.partition(":")[0]
+        folder.note(
+            f"the tester's own floor was not measured: two {scheme}: ports cannot be joined without a cable; join "
+            "them, and measure between them"
+        )
+        return
+    state.add(FilePath(str(socket)))
+    try:
+        tester = Tester.start(launcher, joined.ports, place, memory_mib=memory_mib, huge=huge)
+    except Failure as error:
+        # It would be taken for the one that measures, which has not been started yet.
+        for process in [each for each in state.processes() if each.name == TESTER]:
+            state.undo(process)
+        folder.note(f"the tester's own floor was not measured: {error}")
+        return
+    try:
+        for profile in profiles:
+            result = _trial(tester, profile)
+            folder.add_floor(result, profile=profile.name, ports=joined.kind, offered_pps=RATE)
+    finally:
+        with undisturbed():
+            tester.stop()
+            socket.unlink(missing_ok=True)
+
+
+def _trial(tester: Tester, profile: Profile) -> dict[str, Any]:
+    try:
+        return tester.trial(profile.streams(RATE), SECONDS, wait=WAIT, watch=lambda: None)
+    except Stopped as stopped:
+        raise stopped.cause from None

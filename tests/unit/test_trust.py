@@ -1,0 +1,126 @@
+"""What a result says of what it stands on: the tester's own floor, its clock, its window; how frames were reordered."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tester_results import both_ways, latency, result, samples_of, stream
+
+from tailrace.measure.floor import floor_seconds
+from tailrace.measure.joined import joined_ports
+from tailrace.measure.profile import profile
+from tailrace.report.html import write_report
+from tailrace.report.table import print_run
+from tailrace.results import RunFolder, load_run
+
+
+def folder_in(runs: Path) -> RunFolder:
+    return RunFolder.create(runs, "latency", spec="", host={}, command=["tailrace"], versions={})
+
+
+def measure(folder: RunFolder, median_ns: int, profile: str = "64", name: str = "one-function-64") -> Any:
+    made = result(stream([median_ns] * 100))
+    return folder.add_trial(made, name=name, profile=profile, functions=1, offered_pps=1e5)
+
+
+def floor(folder: RunFolder, median_ns: int, **changes: Any) -> None:
+    made = result(stream([median_ns] * 100, **changes))
+    folder.add_floor(made, profile="64", ports="vhost-user", offered_pps=1e5)
+
+
+def printed(folder: RunFolder) -> str:
+    console = Console(width=200, file=StringIO(), force_terminal=False)
+    print_run(folder.run, console)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(("median_ns", "near"), [(2_900, True), (3_100, False)])
+def test_what_is_near_the_testers_own_floor_is_marked_everywhere(tmp_path: Path, median_ns: int, near: bool) -> None:
+    with folder_in(tmp_path) as folder:
+        floor(folder, 1_000)
+        trial = measure(folder, median_ns)
+    assert trial.floor_ratio == pytest.approx(median_ns / 1_000, rel=0.01)
+    assert trial.near_floor == near
+    assert load_run(folder.path).trials[0].near_floor == near
+    text = printed(folder)
+    assert "own floor (to itself over vhost-user, 0.1000 Mpps), p50 in µs: 64 B 1.00." in text
+    assert (f"~{median_ns / 1000:.2f}" in text) == near
+    page = write_report(folder.path).read_text()
+    assert (f"~{median_ns / 1000:.2f}" in page) == near
+    assert "own floor" in page
+
+
+def test_only_a_floor_of_the_same_profile_counts(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        floor(folder, 1_000)
+        trial = measure(folder, 1_000, "imix", "one-function-imix")
+    assert trial.floor_ratio is None
+    assert not trial.near_floor
+
+
+def test_a_floor_that_lost_frames_is_none(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        floor(folder, 1_000, lost=1)
+        assert measure(folder, 1_000).floor_ratio is None
+    assert not folder.run.floors
+    assert "lost frames to itself" in folder.run.notes[0]
+
+
+def test_ports_of_a_kind_are_joined_and_those_that_need_a_cable_are_not(tmp_path: Path) -> None:
+    for uri in ("vhost:/run/a.sock", "vhost-server:/run/a.sock"):
+        joined = joined_ports(uri, tmp_path / "floor.sock")
+        assert joined is not None
+        assert joined.kind == "vhost-user"
+        assert [name for name, _ in joined.ports] == ["a", "b"]
+        assert all(str(tmp_path / "floor.sock") in each for _, each in joined.ports)
+    assert joined_ports("pci:0000:01:00.0", tmp_path / "floor.sock") is None
+    assert floor_seconds([]) == 0
+    assert floor_seconds([profile(64), profile("imix")]) > floor_seconds([profile(64)]) > 0
+
+
+def test_the_clock_is_told_with_its_error(tmp_path: Path) -> None:
+    clock = {"source": "tsc", "invariant": True, "hz": 2_600_000_000, "error_ppm": 0.42, "checked_seconds": 12.5}
+    with folder_in(tmp_path) as folder:
+        made = {**result(stream(samples_of(100, 1))), "clock": clock}
+        trial = folder.add_trial(made, name="x", profile="64", functions=1, offered_pps=1e5)
+    assert trial.clock is not None
+    assert (trial.clock.hz, trial.clock.error_ppm, trial.clock.checked_s) == (2_600_000_000, 0.42, 12.5)
+    assert "TSC of 2.600000 GHz, durations within 0.42 ppm of CLOCK_MONOTONIC_RAW over 12.5 s" in printed(folder)
+
+
+def test_how_far_frames_were_reordered_is_told_exactly(tmp_path: Path) -> None:
+    def reordered(values: list[int], unknown: int) -> dict[str, Any]:
+        counted = latency(values)
+        return {"max": counted["max_ns"], "sum": counted["sum_ns"], "unknown": unknown, "counts": counted["counts"]}
+
+    streams = [
+        stream(samples_of(100, 1), "a-to-b", out_of_sequence=4, extents=reordered([1, 2, 3], 1), window=4096),
+        stream(samples_of(100, 2), "b-to-a", out_of_sequence=0, extents=reordered([], 0), window=4096),
+    ]
+    with folder_in(tmp_path) as folder:
+        trial = folder.add_trial(result(*streams), name="x", profile="64", functions=1, offered_pps=1e5)
+    there, back = trial.directions
+    assert there.extents is not None
+    assert there.extents.model_dump() == {"frames": 3, "unknown": 1, "average": 2, "p50": 2, "p99": 3, "max": 3}
+    assert back.extents is None
+
+
+def test_a_window_that_overflowed_says_by_how_much(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        made = result(stream(samples_of(100, 1), beyond_window=2, received=102, window=4096, latest=5000))
+        made["streams"][0]["latency"] = latency(samples_of(102, 1))
+        folder.add_trial(made, name="x", profile="64", functions=1, offered_pps=1e5)
+    assert "2 frames came too late for the analyser's window of 4,096 (the latest was 5,000 behind)" in printed(folder)
+
+
+def test_results_without_any_of_it_are_read(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        trial = folder.add_trial(both_ways(100), name="x", profile="64", functions=1, offered_pps=1e5)
+    assert trial.clock is None
+    assert trial.directions[0].window is None
+    assert load_run(folder.path).floors == ()
