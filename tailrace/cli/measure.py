@@ -15,6 +15,7 @@ from tailrace.errors import Mistake
 from tailrace.measure.burst import BurstMethod
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.loss import LossMethod
+from tailrace.measure.reorder import ReorderMethod
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
 
@@ -195,6 +196,32 @@ def burst(
     }  # fmt: skip
     options = MeasureOptions(changes, repeat, runs, huge, as_json)
     raise typer.Exit(run_command(lambda: measure(BurstMethod(), spec, between, options)))
+
+
+@app.command()
+def reorder(
+    spec: SpecArgument = None,
+    frames: FramesOption = None,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Each way, all flows together: 20kpps.")] = None,
+    duration: DurationOption = None,
+    flows: Annotated[int | None, typer.Option("--flows", min=2, max=32, help="UDP flows each way.")] = None,
+    repeat: RepeatOption = 1,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Show that disturbed order is seen, and that pinned flows keep theirs, where replicas delay frames unequally.
+
+    \b
+    sudo tailrace measure reorder examples/reorder.yaml
+    sudo tailrace measure reorder examples/reorder.yaml --flows 32 --rate 50kpps --duration 30s
+
+    The same flows are sent twice: as one stream each way, where those through a faster replica overtake the others; and
+    each as a stream of its own, where none may be out of sequence (RFC 4737).
+    """
+    changes = {"frames": frames, "rate": rate, "duration": duration, "flows": text(flows)}
+    options = MeasureOptions(changes, repeat, runs, huge, as_json)
+    raise typer.Exit(run_command(lambda: measure(ReorderMethod(), spec, None, options)))
 
 
 @app.command()

@@ -20,7 +20,7 @@ from tailrace.report.figures import (
     profile_name,
 )
 from tailrace.report.lines import Chart, Line
-from tailrace.results.findings import BurstFinding, Goal, LossFinding, ThroughputFinding
+from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.model import Run, Trial
 from tailrace.results.record import Measurement
 from tailrace.results.spread import by_case, spread
@@ -59,6 +59,9 @@ def sections(run: Run) -> Iterator[Section]:
     bursts = [each for each in run.findings if isinstance(each, BurstFinding)]
     if bursts:
         yield _burst(bursts)
+    orders = [each for each in run.findings if isinstance(each, ReorderFinding)]
+    if orders:
+        yield _reorder(orders)
     if run.repeat > 1 and run.trials:
         yield from _repeated(in_order(run))
 
@@ -238,6 +241,48 @@ def _burst(found: list[BurstFinding]) -> Section:
             "direction. Buffer: the corrected buffer time of section 6.4. Where the limit is not loss, the device did "
             "not drop what came too fast, and the length says nothing of its buffer.",
             *_remark(max(each.round for each in found)),
+        ),
+    )
+
+
+def _reorder(found: list[ReorderFinding]) -> Section:
+    rows = []
+    for each in found:
+        for streams, order, slower in ((1, each.together, each.slower), (each.flows, each.apart, None)):
+            rows.append(
+                (
+                    *_named(each),
+                    f"{each.flows} as {streams}",
+                    count(order.received),
+                    MISSING if slower is None else count(slower),
+                    count(order.out_of_sequence),
+                    percent(order.ratio),
+                    MISSING if slower is None else percent(each.seen),
+                    f"{order.extent_average:.1f}" if order.out_of_sequence else MISSING,
+                    count(order.extent_max) if order.out_of_sequence else MISSING,
+                )
+            )
+    delays = ", ".join(f"{plain(name)} {microseconds(delay)}" for name, delay in found[0].delays_us.items())
+    return Section(
+        "Order",
+        (
+            "frames",
+            "VNFs",
+            "flows as streams",
+            "received",
+            "by slower replica",
+            "out of seq.",
+            "ratio",
+            "of the slower",
+            "extent, mean",
+            "max",
+        ),
+        tuple(rows),
+        (
+            f"Delay of the replicas in µs: {delays}. Flows sent as one stream are overtaken where they took a slower "
+            "replica: those frames must be out of sequence (RFC 4737, section 3). Sent as a stream each, every flow is "
+            "pinned to one replica: none may be.",
+            "Extent: how many frames arrived from the first that overtook one until it came (RFC 4737, section 4.2).",
         ),
     )
 

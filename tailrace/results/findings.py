@@ -114,3 +114,38 @@ class BurstFinding(Measurement):
     def corrected_buffer_s(self) -> float:
         """Corrected DUT buffer time in seconds (section 6.4): less what left the buffer while the burst came in."""
         return self.implied_buffer_s * max(0.0, 1 - self.throughput_pps / self.rate_pps) if self.rate_pps else 0.0
+
+
+class Order(Record):
+    """What a trial says of order, over both directions."""
+
+    sent: Count = Field(description="Frames that the device under test took.")
+    received: Count = Field(description="Frames received, without duplicates.")
+    out_of_sequence: Count = Field(description="Frames reordered by RFC 4737, section 3.")
+    beyond_window: Count = Field(description="Frames too late for the analyser to tell a duplicate from a first copy.")
+    extent_average: Amount = Field(description="Mean extent of the reordered frames (RFC 4737, section 4.2).")
+    extent_max: Count = Field(description="Largest extent, in frames.")
+    extent_unknown: Count = Field(description="Reordered frames whose extent is not known.")
+
+    @property
+    def ratio(self) -> float:
+        """The reordered ratio (RFC 4737, section 4.1): reordered by received without duplicates."""
+        return self.out_of_sequence / self.received if self.received else 0.0
+
+
+class ReorderFinding(Measurement):
+    """Whether disturbed order is seen, and pinned flows keep theirs."""
+
+    method: Literal["reorder"] = Field(default="reorder", description="What kind of finding it is.")
+    flows: Count = Field(description="Flows in each direction.")
+    delays_us: dict[str, Amount] = Field(description="How long each replica delays frames, in µs, by its name.")
+    slower: Count = Field(
+        description="Frames of the flows together that took a replica slower than the fastest, and so are overtaken."
+    )
+    together: Order = Field(description="All flows of a direction as one stream.")
+    apart: Order = Field(description="Each flow as a stream of its own.")
+
+    @property
+    def seen(self) -> float:
+        """Of the frames that took a slower replica, the part that was seen out of sequence."""
+        return self.together.out_of_sequence / self.slower if self.slower else 0.0

@@ -3,10 +3,10 @@
 from tailrace.spec.load import load_spec
 from tailrace.spec.model import Chain, Device, Fabric, Function, Hop, Spec, Test
 from tailrace.spec.position import SpecError
-from tailrace.spec.tests import Burst, Latency, Loss, Throughput
+from tailrace.spec.tests import Burst, Latency, Loss, Reorder, Throughput
 from tailrace.spec.units import Rate
 
 __all__ = [
-    "Burst", "Chain", "Device", "Fabric", "Function", "Hop", "Latency", "Loss", "Rate", "Spec", "SpecError", "Test",
-    "Throughput", "load_spec",
+    "Burst", "Chain", "Device", "Fabric", "Function", "Hop", "Latency", "Loss", "Rate", "Reorder", "Spec", "SpecError",
+    "Test", "Throughput", "load_spec",
 ]  # fmt: skip

@@ -16,6 +16,8 @@ from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Rate, R
 SMALLEST_FRAME = 64
 LARGEST_FRAME = 1518
 MOST_FLOWS = 1_000_000
+#: Streams of one trial each way.
+MOST_STREAMS = 32
 #: 7:4:1 of 64, 570 and 1518 B: a mean of 353.8 B.
 IMIX_FRAMES = (64, 570, 1518)
 IMIX_WEIGHTS = (7, 4, 1)
@@ -216,6 +218,25 @@ class Burst(_Searching):
         return self
 
 
+class Reorder(Traffic):
+    """Whether order that is disturbed is seen, and pinned flows keep theirs, where replicas delay frames unequally."""
+
+    frames: Frames = Field([64], validate_default=False, description="each is measured on its own")
+    flows: int = Field(
+        16, ge=2, le=MOST_STREAMS, description="UDP flows in each direction, as one stream and then as one stream each"
+    )
+    rate: PacketRate = Field(
+        20_000, validate_default=False, description="in each direction, all flows together, in packets a second"
+    )
+    duration: TrialDuration = Field(5.0, validate_default=False, description="of each of the two trials")
+
+    @model_validator(mode="after")
+    def _made_frames(self) -> Reorder:
+        if self.pcap is not None:
+            raise ValueError("a capture's flows are not known; expected frames")
+        return self
+
+
 class Soak(Traffic):
     """Minutes to days at a steady rate, kept interval by interval (RFC 8204, section 4.2)."""
 
@@ -256,6 +277,7 @@ class Test(Model):
     loss: Loss | None = None
     burst: Burst | None = None
     soak: Soak | None = None
+    reorder: Reorder | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Test:

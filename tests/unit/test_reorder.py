@@ -1,0 +1,77 @@
+"""The method that disturbs order on purpose: its streams, the replicas it needs, and what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.errors import Mistake
+from tailrace.host.place import Cpu
+from tailrace.measure.method import Place
+from tailrace.measure.profile import profile
+from tailrace.measure.reorder import Apart, ReorderMethod, delays_of, slower_of
+from tailrace.plan import make_plan
+from tailrace.planned import Plan
+from tailrace.results.findings import Order, ReorderFinding
+from tailrace.spec import Reorder, SpecError
+from tailrace.spec.load import parse_spec
+
+CHAIN = "chains: {office: [tester.a, wan, tester.b]}\n"
+
+
+def plan(function: str) -> Plan:
+    spec = parse_spec(f"functions: {{wan: {function}}}\n{CHAIN}", "s")
+    return make_plan(spec, huge=False, cpus=[Cpu(0), Cpu(1)], real_time="not asked")
+
+
+def test_flows_apart_are_the_flows_together() -> None:
+    together = profile("imix", 3)
+    streams = Apart(together.name, together.traffic, flows=3).streams(30_000.0)
+    assert [(each["name"], each["flow"]) for each in streams] == [
+        ("a-to-b-0", 0), ("a-to-b-1", 1), ("a-to-b-2", 2), ("b-to-a-0", 0), ("b-to-a-1", 1), ("b-to-a-2", 2),
+    ]  # fmt: skip
+    for each in streams:
+        assert each["flows"] == 1
+        assert each["rate"] == 10_000.0
+        assert (each["frames"], each["weights"]) == (together.traffic["frames"], together.traffic["weights"])
+
+
+def test_slower_replicas_are_those_behind_the_fastest_of_their_function() -> None:
+    found = plan("{kind: impair, replicas: 3, impair: {delay: [1ms, 2ms, 1ms]}}")
+    assert delays_of(found.functions) == {"wan": 1000, "wan-2": 2000, "wan-3": 1000}
+    assert [each.name for each in slower_of(found)] == ["wan-2"]
+
+
+@pytest.mark.parametrize("function", ["skeleton", "{kind: impair, replicas: 2, impair: {delay: 2ms}}"])
+def test_where_all_are_alike_nothing_would_be_seen(function: str) -> None:
+    assert slower_of(plan(function)) == []
+
+
+def test_it_needs_a_chain() -> None:
+    with pytest.raises(Mistake, match="expected a SPEC"):
+        ReorderMethod().steps([Reorder()], Place())
+    (chain,) = plan("{kind: impair, replicas: 2, impair: {delay: [0s, 2ms]}}").chains
+    (step,) = ReorderMethod().steps([Reorder()], Place(chain))
+    assert step.name == "one-function-64"
+    assert step.seconds > 2 * 5.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("{flows: 33}", "flows"), ("{flows: 1}", "flows"), ("{pcap: x.pcap}", "a capture's flows are not known")],
+)
+def test_what_is_wrong_is_said(words: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse_spec(f"functions: {{wan: impair}}\n{CHAIN}tests: [reorder: {words}]\n", "s")
+
+
+def test_ratios_are_those_of_the_rfc() -> None:
+    order = Order(
+        sent=1000, received=800, out_of_sequence=200, beyond_window=0, extent_average=3, extent_max=9, extent_unknown=0
+    )
+    finding = ReorderFinding(
+        name="x", profile="64", functions=1, valid=True, reason=None, flows=2, delays_us={"a": 0, "b": 9}, slower=250,
+        together=order, apart=order.model_copy(update={"out_of_sequence": 0}),
+    )  # fmt: skip
+    assert order.ratio == 0.25
+    assert finding.seen == 0.8
+    assert finding.apart.ratio == 0
