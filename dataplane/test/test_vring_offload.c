@@ -301,6 +301,57 @@ static void drops_headers_that_contradict_the_frame(void **state)
 	}
 }
 
+/*
+ * Steering decides by tags, addresses, protocol and ports.  A sum is the sender's to choose: written there by us, it
+ * would make another frame of the one that was decided on.
+ */
+static void writes_no_checksum_where_steering_looks(void **state)
+{
+	static const struct {
+		const char *what;
+		bool ipv6;
+		unsigned tags;
+		int at;		  /* where the sum would be, from where TCP begins */
+		uint8_t protocol; /* instead of TCP */
+		uint16_t type;	  /* instead of the innermost one */
+		bool taken;
+	} cases[] = {
+		{"TCP's own", false, 0, 16, 0, 0, true},
+		{"behind the ports", false, 1, 4, 0, 0, true},
+		{"the destination port", false, 0, 3, 0, 0, false},
+		{"the source port", true, 0, 0, 0, 0, false},
+		{"the last of the addresses", false, 0, -1, 0, 0, false},
+		{"the protocol", false, 0, -11, 0, 0, false},
+		{"an IPv6 address", true, 0, -10, 0, 0, false},
+		{"the next header of IPv6", true, 1, -34, 0, 0, false},
+		{"UDP's own", false, 0, 6, IPPROTO_UDP, 0, true},
+		{"UDP's ports", false, 0, 2, IPPROTO_UDP, 0, false},
+		{"GRE has no ports", false, 0, 2, IPPROTO_GRE, 0, true},
+		{"what an ICMP error quotes", false, 0, 10, IPPROTO_ICMP, 0, false},
+		{"the same in IPv6", true, 0, 10, IPPROTO_ICMPV6, 0, false},
+		{"an IPv6 fragment", true, 0, 10, IPPROTO_FRAGMENT, 0, false},
+		{"behind tags that are not all read", false, 2, 16, 0, RTE_ETHER_TYPE_VLAN, false},
+		{"no IP header where one is said to be", false, 0, 16, 0, RTE_ETHER_TYPE_IPV6, false},
+		{"no IP at all", false, 0, 16, 0, RTE_ETHER_TYPE_ARP, true},
+	};
+
+	for (unsigned i = 0; i < RTE_DIM(cases); i++) {
+		struct segment segment = long_segment(cases[i].ipv6, cases[i].tags, 100);
+		struct virtio_net_hdr offload = {
+			.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+			.csum_start = RTE_ETHER_HDR_LEN,
+			.csum_offset = segment.tcp + cases[i].at - RTE_ETHER_HDR_LEN,
+		};
+
+		if (cases[i].protocol != 0)
+			segment.bytes[segment.network + (cases[i].ipv6 ? 6 : 9)] = cases[i].protocol;
+		if (cases[i].type != 0)
+			put_word(segment.bytes + segment.network - 2, cases[i].type);
+		if (offload_check(&offload, ALL, segment.bytes, 128, segment.length) != cases[i].taken)
+			fail_msg("%s", cases[i].what);
+	}
+}
+
 static void drops_what_was_not_negotiated(void **state)
 {
 	static const uint8_t lacking[] = {OFFLOAD_CHECKSUM, OFFLOAD_CHECKSUM | OFFLOAD_TCP6,
@@ -348,6 +399,7 @@ int main(int argc, char **argv)
 		TEST(cuts_all_of_a_segment_or_nothing),
 		TEST(serves_each_receiver_of_one_packet_as_it_asked),
 		TEST(drops_headers_that_contradict_the_frame),
+		TEST(writes_no_checksum_where_steering_looks),
 		TEST(drops_what_was_not_negotiated),
 		TEST(knows_what_features_allow),
 #undef TEST

@@ -91,7 +91,7 @@ static __rte_always_inline bool vring_first(const struct virtqueue *vring, const
 static __rte_always_inline unsigned vring_gather_frames(const struct virtqueue *vring, const bool packed,
 							uint16_t ahead, unsigned count, struct vring_buffer *buffers)
 {
-	const uint32_t least = vring->header + VRING_FRAME_MIN, most = vring->header + VRING_FRAME_MAX;
+	const uint32_t least = vring->header + VRING_FRAME_MIN, most = VRING_RUN_FRAME;
 	unsigned i;
 
 	for (i = 0; i < count; i++) {

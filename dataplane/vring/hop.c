@@ -97,17 +97,22 @@ static enum vring_step give_offloaded(struct virtqueue *from, struct virtqueue *
 	return packet_give(to, room, &packet, frames, bytes);
 }
 
-/* Move one frame of any shape.  `*frames` counts what the receiver got for it: long segments may be cut. */
+/*
+ * Move one frame of any shape.  `*frames` counts what the receiver got for it: long segments may be cut.  `*work`
+ * counts what it cost, moved or not.
+ */
 static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, struct virtqueue *to,
-				struct vring_room *room, unsigned *frames, uint64_t *bytes)
+				struct vring_room *room, unsigned *frames, uint64_t *bytes, uint32_t *work)
 {
 	static const struct virtio_net_hdr nothing;
+	const uint32_t before = from->work + to->work;
 	struct vring_frame frame;
 	struct vring_chain chain;
 	enum vring_step step;
 
 	step = vring_take_frame(from, *from_ahead, &chain, &frame);
 	if (step == VRING_STEP_MOVED) {
+		vring_spend(from, frame.length);
 		if (from->offloads != 0) {
 			step = give_offloaded(from, to, room, &frame, frames, bytes);
 		} else {
@@ -123,6 +128,7 @@ static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, st
 		vring_complete_sent(from, from->packed, *from_ahead, chain.id);
 		*from_ahead += chain.places;
 	}
+	*work += from->work + to->work - before;
 	return step;
 }
 
@@ -132,6 +138,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	struct vring_room room = {0};
 	unsigned taken = 0, moved = 0;
 	uint64_t bytes = 0;
+	uint32_t work = 0;
 
 	if (ready == 0) {
 		vring_settle(from, to);
@@ -146,7 +153,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	room.end = vring_available_in(to, kind.to_packed, ready);
 	vring_prefetch(from, kind.from_packed, ready, from->in_order ? 1 : ready);
 	vring_prefetch(to, kind.to_packed, RTE_MIN(ready, room.end), RTE_MIN(ready, room.end));
-	while (ahead < ready && room.used < room.end) {
+	while (ahead < ready && room.used < room.end && work < VRING_WORK) {
 		enum vring_step step;
 
 		if (kind.runs) {
@@ -160,7 +167,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 			if (ahead >= ready || room.used >= room.end)
 				break;
 		}
-		step = move_one(from, &ahead, to, &room, &moved, &bytes);
+		step = move_one(from, &ahead, to, &room, &moved, &bytes, &work);
 		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
 			continue;
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)

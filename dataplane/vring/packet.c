@@ -226,10 +226,11 @@ unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *w
 {
 	struct vring_room room = {.used = to->pending, .end = vring_available(to, to->pending + n)};
 	unsigned done = 0, moved = 0;
+	const uint32_t work = to->work;
 	uint64_t bytes = 0;
 
 	vring_settle(to, NULL);
-	while (done < n && room.used < room.end) {
+	while (done < n && room.used < room.end && to->work - work < VRING_WORK) {
 		unsigned run = write_run(to, room.used, RTE_MIN(n - done, (unsigned)(room.end - room.used)), burst,
 					 which + done, &bytes);
 		enum vring_step step;
@@ -239,6 +240,7 @@ unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *w
 		room.used += run;
 		if (done == n || room.used >= room.end)
 			break;
+		vring_spend(to, burst->packets[which[done]].length);
 		step = packet_give(to, &room, &burst->packets[which[done]], &moved, &bytes);
 		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
 			continue;

@@ -130,7 +130,7 @@ static void resume_packed(struct virtqueue *vring, uint16_t base)
 	vring->known = 0;
 	advance(vring, (position & 0x7fff) % (vring->size + 1u));
 	/* Killed after it had shown completions and before it had recorded them: they are not ours to do again. */
-	for (unsigned passed = 0; recorded != 0 && passed < vring->size;) {
+	for (unsigned passed = 0, shown = 0; recorded != 0 && passed < vring->size && shown < VRING_DONE; shown++) {
 		const struct vring_packed_desc *desc = &vring->packed_desc[vring->index];
 		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
 		const uint16_t used = vring->wrap ? VRING_FLAG_AVAILABLE | VRING_FLAG_USED : 0;

@@ -35,6 +35,17 @@ enum {
 	VRING_FRAME_MIN = 14,		  /* an Ethernet header */
 	VRING_DONE = 512,		  /* completions that a packed ring keeps until they are published */
 	VRING_FRAME_MAX = 65535 + 14 + 8, /* the largest IPv4 packet, Ethernet header, two VLAN tags */
+	VRING_CHAIN = 256,		  /* places of a packed ring that a chain may take: its end has to be found */
+
+	/*
+	 * What one visit to a ring may cost (docs/threat-model.md).  Plain frames, one buffer each, move many at a time
+	 * and are bounded by their number and length.  All others move one by one, and a visit ends with the frame that
+	 * brings their cost to VRING_WORK: descriptors looked at, whosever, and cache lines of frames.
+	 */
+	VRING_RUN_FRAME = 16384, /* bytes of a plain frame, network header included */
+	VRING_WORK = 16384,
+	VRING_WORK_MOST = 3 * VRING_WORK +
+			  2048, /* with that last frame: 128 segments, each for a chain of VRING_CHAIN */
 };
 
 #define VRING_FAULTS(X)                                                                \
@@ -50,6 +61,7 @@ enum {
 	X(next_index, "a next index lies outside the descriptor table")                \
 	X(endless_chain, "a descriptor chain has no end")                              \
 	X(broken_chain, "a descriptor chain goes on where nothing was made available") \
+	X(long_chain, "a descriptor chain takes more than 256 places")                 \
 	X(indirect_table, "an indirect table is empty, ragged, too long or nested")    \
 	X(address, "a buffer lies outside the guest's memory")                         \
 	X(direction, "a buffer has the wrong direction for its queue")                 \
@@ -127,6 +139,7 @@ struct virtqueue {
 	uint16_t nb_done;   /* packed: entries of `done` */
 	bool asleep;	    /* when last asked it wanted to be */
 	uint8_t expected;   /* how far vring_expect() has come since frames were last written */
+	uint32_t work;	    /* counts on, and wraps: descriptors looked at and lines of frames, one frame at a time */
 	enum vring_fault fault;
 	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */
 	int *report;			/* where the fault is told to the control side, which outlives the snapshot */
@@ -327,6 +340,12 @@ static inline uint16_t vring_base(const struct virtqueue *vring)
  */
 bool vring_arm(struct virtqueue *vring);
 void vring_disarm(struct virtqueue *vring);
+
+/* A frame of so many bytes is moved by itself. */
+static inline void vring_spend(struct virtqueue *vring, uint32_t bytes)
+{
+	vring->work += bytes / RTE_CACHE_LINE_SIZE;
+}
 
 /* Take up to VRING_BURST frames from the guest and drop them, counting each in `*reason`.  Returns how many. */
 unsigned vring_discard(struct virtqueue *vring, uint64_t *reason);

@@ -81,6 +81,7 @@ static enum vring_walk walk_indirect(struct virtqueue *vring, const struct vring
 		struct vring_descriptor entry;
 		enum vring_walk walk;
 
+		vring->work++;
 		if (!indirect_entry(vring, table->address, next, &entry))
 			return fault(vring, VRING_FAULT_address);
 		if (entry.flags & VRING_DESC_F_INDIRECT)
@@ -113,6 +114,7 @@ static enum vring_walk walk_split(struct virtqueue *vring, uint16_t ahead, bool 
 		const struct vring_descriptor desc = vring_descriptor(false, &vring->desc[next]);
 		enum vring_walk walk;
 
+		vring->work++;
 		if (desc.flags & VRING_DESC_F_INDIRECT)
 			return walk_indirect(vring, &desc, write, frame);
 		walk = add_buffer(vring, &desc, write, frame);
@@ -127,7 +129,7 @@ static enum vring_walk walk_split(struct virtqueue *vring, uint16_t ahead, bool 
 
 /*
  * The whole chain is followed even when its frame cannot be carried, since where it ends is where the next one begins.
- * That is bounded too: by the ring, all of whose descriptors would have to be available.
+ * That is bounded too: no driver makes chains of more than VRING_CHAIN, and a ring that has one is stopped.
  */
 static enum vring_walk walk_packed(struct virtqueue *vring, uint16_t ahead, bool write, struct vring_frame *frame,
 				   struct vring_chain *chain)
@@ -138,9 +140,12 @@ static enum vring_walk walk_packed(struct virtqueue *vring, uint16_t ahead, bool
 		struct vring_descriptor desc;
 		bool wrap;
 
+		if (seen == VRING_CHAIN)
+			return fault(vring, VRING_FAULT_long_chain);
 		/* The guest makes the first descriptor of a chain available last. */
 		if (vring_available(vring, ahead + seen + 1) <= ahead + seen)
 			return fault(vring, VRING_FAULT_broken_chain);
+		vring->work++;
 		desc = vring_descriptor(true, vring_packed_place(vring, ahead + seen, &wrap));
 		*chain = (struct vring_chain){.id = desc.link, .places = seen + 1};
 		if (desc.flags & VRING_DESC_F_INDIRECT) {
