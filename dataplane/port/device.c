@@ -118,12 +118,41 @@ static bool sleeps_on_sockets(enum device_kind kind)
 }
 
 /*
- * A TAP's interrupts are those of its file, always on.  Other drivers' have to be armed, and then looked past: such a
- * queue is polled.
+ * A TAP's interrupts are those of its file, always on; others have to be armed.  DPDK's driver for memif has none, nor
+ * a socket that would tell: such a queue is polled.
  */
 static bool sleeps_on_interrupts(const char *uri)
 {
-	return strncmp(uri, "tap:", 4) == 0;
+	static const char *const those[] = {"tap:", "vhost:", "pci:", "vdev:net_virtio_user"};
+
+	for (unsigned i = 0; i < RTE_DIM(those); i++)
+		if (strncmp(uri, those[i], strlen(those[i])) == 0)
+			return true;
+	return false;
+}
+
+/* The descriptors of a queue's interrupts; one that cannot be armed is not waited for. */
+static void note_interrupts(struct device_queue *queue)
+{
+	queue->arms = queue->device.kind != DEVICE_TAP;
+	for (unsigned i = 0; i < queue->queues; i++) {
+		if (queue->arms && rte_eth_dev_rx_intr_enable(queue->port_id, i) != 0)
+			continue;
+		device_disarm(queue, i);
+		queue->waits_on[i] = rte_eth_dev_rx_intr_ctl_q_get_fd(queue->port_id, i);
+	}
+}
+
+void device_arm(const struct device_queue *queue, unsigned which)
+{
+	if (queue->arms && device_receives(queue) && queue->waits_on[which] >= 0)
+		rte_eth_dev_rx_intr_enable(queue->port_id, which);
+}
+
+void device_disarm(const struct device_queue *queue, unsigned which)
+{
+	if (queue->arms && device_receives(queue))
+		rte_eth_dev_rx_intr_disable(queue->port_id, which);
 }
 
 /* Another pool, for a driver that has kept buffers of the old one for good, as DPDK's of AF_XDP does when it is closed.
@@ -158,6 +187,11 @@ int device_queue_start(struct device_queue *queue, bool quietly, struct device_e
 	options.pool = queue->pool;
 	find_sockets(sockets);
 	rc = device_open(&queue->device, queue->uri, &options, error);
+	/* Not every driver that could have interrupts can have them on this machine. */
+	if (rc != 0 && options.interrupts && strncmp(queue->uri, "pci:", 4) == 0) {
+		options.interrupts = false;
+		rc = device_open(&queue->device, queue->uri, &options, error);
+	}
 	if (rc != 0)
 		return rc;
 	queue->port_id = queue->device.port;
@@ -165,8 +199,9 @@ int device_queue_start(struct device_queue *queue, bool quietly, struct device_e
 		queue->waits_on[i] = -1;
 	if (sleeps_on_sockets(queue->device.kind))
 		note_sockets(queue, sockets);
-	for (unsigned i = 0; options.interrupts && i < queue->queues; i++)
-		queue->waits_on[i] = rte_eth_dev_rx_intr_ctl_q_get_fd(queue->port_id, i);
+	queue->arms = false;
+	if (options.interrupts)
+		note_interrupts(queue);
 	queue->refused_before = 0;
 	atomic_store(&queue->taken_away, false);
 	return 0;

@@ -34,6 +34,7 @@ enum device_state {
 struct device_queue {
 	/* What workers read. */
 	uint16_t port_id;	  /* DPDK's number of the device */
+	bool arms;		  /* it interrupts only when it has been asked to: device_arm() */
 	atomic_int state;	  /* enum device_state */
 	struct rte_mempool *pool; /* buffers for frames that guests send out by it */
 	struct device device;
@@ -87,6 +88,13 @@ void device_queue_describe(const struct device_queue *queue, json_t *into);
 int device_wait_fd(const struct device_queue *queue, unsigned which);
 
 /* ------- for workers ------- */
+
+/*
+ * Ask for an interrupt when the queue has frames, where the driver has to be asked, or take that wish back.  A frame
+ * that came before device_arm() gives none, and has to be looked for afterwards.
+ */
+void device_arm(const struct device_queue *queue, unsigned which);
+void device_disarm(const struct device_queue *queue, unsigned which);
 
 static inline bool device_sends(const struct device_queue *queue)
 {

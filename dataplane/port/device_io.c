@@ -113,6 +113,8 @@ static void transmit(struct port *to, uint16_t which, struct rte_mbuf **mbufs, u
 	for (unsigned i = 0; i < count; i++)
 		lengths[i] = mbufs[i]->pkt_len;
 	sent = rte_eth_tx_burst(to->device.port_id, which, mbufs, count);
+	if (sent > 0)
+		queue->held_since = 0;
 	for (unsigned i = 0; i < sent; i++)
 		bytes += lengths[i];
 	queue->counters->sent_packets += sent;
@@ -144,6 +146,7 @@ unsigned device_forget(struct port *to, uint16_t which)
 
 	rte_pktmbuf_free_bulk(queue->held, count);
 	queue->nb_held = 0;
+	queue->held_since = 0;
 	return count;
 }
 

@@ -27,7 +27,8 @@ struct port_queue {
 
 	/* For whoever gives frames to it. */
 	rte_spinlock_t lock __rte_cache_aligned;
-	unsigned nb_held; /* frames that a device had no room for, sent before any other */
+	unsigned nb_held;    /* frames that a device had no room for, sent before any other */
+	uint64_t held_since; /* TSC; 0: it has taken some since this was asked */
 	struct rte_mbuf *held[DEVICE_HELD];
 } __rte_cache_aligned;
 

@@ -26,6 +26,27 @@ bool exit_flush(const struct exit *exit)
 	return flushed;
 }
 
+bool exit_settle(const struct exit *exit, const struct round *round)
+{
+	struct port_queue *queue = &exit->port->queues[exit->queue];
+	struct virtqueue *to;
+
+	if (exit->port->kind == PORT_GUEST) {
+		to = port_receiver(exit->port, exit->queue);
+		if (to != NULL)
+			vring_settle(to, NULL);
+		return true;
+	}
+	if (exit_flush(exit))
+		return true;
+	if (queue->held_since == 0)
+		queue->held_since = round->now;
+	if (round->now - queue->held_since <= round->patience)
+		return false;
+	exit_drop_rest(exit, device_forget(exit->port, exit->queue));
+	return true;
+}
+
 unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n)
 {
 	struct queue_counters *counters = exit_counters(exit);

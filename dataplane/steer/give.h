@@ -22,6 +22,13 @@ void exit_drop_rest(const struct exit *exit, unsigned n);
 bool exit_up(const struct exit *exit);
 
 /*
+ * No more frames come for now: tell the guest of the last ones, or send what the device had no room for.  Returns
+ * whether nothing is left to do: a device that stays full keeps its frames for the time that frames are kept waiting,
+ * and then they are dropped.
+ */
+bool exit_settle(const struct exit *exit, const struct round *round);
+
+/*
  * Send what a device had no room for before, or drop it if the device has lost its link.  In every round.  Returns
  * whether the exit may have more.
  */

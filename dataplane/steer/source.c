@@ -4,24 +4,53 @@
 #include "steer/steer.h"
 #include "steer/watch.h"
 
-/* Nobody gives frames to this queue any more; the guest may sleep, and not know of the last ones. */
-static void settle(const struct source *source)
-{
-	struct virtqueue *vring = source->from->kind == PORT_GUEST ? port_receiver(source->from, source->queue) : NULL;
+enum { SAMPLE_MOST = 4096 /* frames that are counted: in a packed ring each is looked at */ };
 
-	if (vring != NULL)
-		vring_settle(vring, NULL);
+/*
+ * Nobody gives frames to this queue any more.  The guest may sleep, and not know of the last ones; a device may not
+ * have had the room for them.
+ */
+static void settle(const struct source *source, const struct round *round)
+{
+	exit_settle(&(const struct exit){.port = source->from, .queue = source->queue}, round);
 }
 
 unsigned source_poll(struct source *source, const struct round *round)
 {
 	if (unlikely(source->orphan))
-		settle(source);
+		settle(source, round);
 	if (unlikely(source->kind == SOURCE_WATCHED))
 		return watched_poll(source, round);
 	if (source->kind == SOURCE_STEERED)
 		return steer_poll(source, round);
 	return direct_poll(source, round);
+}
+
+void source_begin(struct source *source)
+{
+	struct watch *watch = source->watch;
+
+	if (watch != NULL) {
+		watch->held.count = 0;
+		tap_owe(&watch->held, watch->taps, watch->nb_taps);
+		if (source->exit.watch != NULL)
+			tap_owe(&watch->held, source->exit.watch->taps, source->exit.watch->nb_taps);
+	}
+	if (source->kind == SOURCE_STEERED)
+		steer_begin(source);
+}
+
+bool source_owes(const struct source *source)
+{
+	const struct exit *exit = &source->exit;
+
+	if (source->watch != NULL && source->watch->held.count > 0)
+		return true;
+	if (source->orphan && source->from->queues[source->queue].nb_held > 0)
+		return true;
+	if (source->kind == SOURCE_STEERED)
+		return steer_owes(source);
+	return exit->port != NULL && exit->port->queues[exit->queue].nb_held > 0;
 }
 
 void source_sample(const struct source *source)
@@ -31,7 +60,7 @@ void source_sample(const struct source *source)
 
 	if (source->from->kind == PORT_GUEST) {
 		vring = port_sender(source->from, source->queue);
-		waiting = vring != NULL ? vring_available(vring, vring->size) : 0;
+		waiting = vring != NULL ? vring_available(vring, SAMPLE_MOST) : 0;
 	} else {
 		waiting = device_waiting(source->from, source->queue);
 	}

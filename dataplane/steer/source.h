@@ -53,6 +53,7 @@ struct round {
 };
 
 struct program {
+	uint64_t number; /* no other has it */
 	unsigned nb_sources;
 	struct source sources[];
 };
@@ -94,6 +95,15 @@ static inline struct queue_counters *exit_counters(const struct exit *exit)
  * (and counted).
  */
 unsigned source_poll(struct source *source, const struct round *round);
+
+/*
+ * The worker has a program that it did not run before: what the one before gave away last may still have to be told, or
+ * to be sent (exit_settle()).
+ */
+void source_begin(struct source *source);
+
+/* Has the source still to come back to what it gave away, when it moves nothing? */
+bool source_owes(const struct source *source);
 
 /* Note on the counter page how many frames wait at the source. */
 void source_sample(const struct source *source);

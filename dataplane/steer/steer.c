@@ -7,38 +7,13 @@
  * is just using is waited for for about a microsecond.  After that the burst stays where it is until the next round, if
  * it can; what a device has handed over cannot, and those frames are dropped and counted here.
  */
-#include <rte_ether.h>
 #include <rte_pause.h>
 
 #include "port/device_io.h"
 #include "steer/give.h"
-#include "steer/steering.h"
+#include "steer/passage.h"
 
 enum { BUSY_PAUSES = 64 };
-
-/* Reasons of the sender's port, counted when it is certain that the burst goes on. */
-struct reasons {
-	unsigned no_chain, no_match, no_replica, vlan, source_address, reserved_address, same_port, flood_limited;
-	uint64_t flaps;
-};
-
-/* One burst on its way. */
-struct passage {
-	struct source *source;
-	struct steering *steering;
-	struct burst *burst;
-	const struct round *round;
-	struct reasons reasons;
-	struct headers headers[VRING_BURST]; /* of a steering that looks at them */
-	uint16_t targets[VRING_BURST];	     /* of the packets that go to one outlet */
-
-	/* A bridge's. */
-	struct bridge_frame frames[VRING_BURST];
-	uint64_t tagged;  /* the packets that have a tag now */
-	uint64_t stacked; /* those that came with two */
-	uint16_t vlans[VRING_BURST];
-	uint16_t priorities[VRING_BURST]; /* the rest of the tag that they came with */
-};
 
 static struct queue_counters *sender_counters(const struct source *source)
 {
@@ -58,244 +33,6 @@ static void count_reasons(const struct source *source, const struct reasons *rea
 	counters->drop_same_port += reasons->same_port;
 	counters->drop_flood_limited += reasons->flood_limited;
 	counters->address_flaps += reasons->flaps;
-}
-
-/* ------- which target ------- */
-
-static void put(struct passage *passage, unsigned packet, uint32_t number)
-{
-	struct steering *steering = passage->steering;
-	const uint16_t outlet = steering->targets[number].outlet;
-
-	passage->targets[packet] = (uint16_t)number;
-	steering->outlets[outlet].packets |= UINT64_C(1) << packet;
-	steering->touched[outlet / 64] |= UINT64_C(1) << outlet % 64;
-}
-
-/*
- * Rules that look at ports know the later fragments of a datagram by its first.  What was decided for that one is
- * noted, and holds for those.
- */
-static uint32_t follow_fragment(const struct steering *steering, const struct headers *headers, uint32_t action,
-				uint64_t now)
-{
-	const uint64_t hash = pin_datagram(headers);
-	struct flow_bucket *bucket = flows_bucket(steering->fragments, hash);
-	const uint16_t tick = flows_tick(now);
-	uint64_t *place = flows_find(bucket, hash);
-	uint64_t note;
-
-	if (headers->fragment == FRAGMENT_LATER) {
-		uint64_t entry = place != NULL ? flow_read(place) : 0;
-
-		return place != NULL && flow_fresh(steering->fragments, entry, tick) ? flow_number(entry) : action;
-	}
-	if (action > FLOW_NUMBERS)
-		return action;
-	note = flow_numbered(flow_signature(hash), tick, action);
-	if (place != NULL)
-		flow_write(place, note);
-	else
-		flows_add(steering->fragments, bucket, note, tick, 0);
-	return action;
-}
-
-static void choose_actions(const struct passage *passage, uint32_t *actions)
-{
-	const struct steering *steering = passage->steering;
-	const struct headers *headers = passage->headers;
-	const unsigned count = passage->burst->count;
-
-	if (steering->classifier == NULL) {
-		for (unsigned i = 0; i < count; i++)
-			actions[i] = steering->otherwise;
-		return;
-	}
-	classify(steering->classifier, headers, count, actions);
-	for (unsigned i = 0; i < count; i++)
-		if (actions[i] == STEERING_DROP)
-			actions[i] = steering->otherwise;
-	if (steering->fragments == NULL)
-		return;
-	for (unsigned i = 0; i < count; i++)
-		if (unlikely(headers[i].fragment != FRAGMENT_NONE))
-			actions[i] = follow_fragment(steering, &headers[i], actions[i], passage->round->now);
-}
-
-/* All packets of the set are for the same group. */
-static void choose_replicas(struct passage *passage, uint64_t packets, const struct step *step)
-{
-	uint8_t which[VRING_BURST], replicas[VRING_BURST];
-	const struct steering *steering = passage->steering;
-	struct headers *headers = passage->headers;
-	unsigned count = 0;
-
-	for (; packets != 0; packets &= packets - 1) {
-		const unsigned i = __builtin_ctzll(packets);
-		const struct packet *packet = &passage->burst->packets[i];
-
-		if (unlikely(headers[i].embedded != 0))
-			parse_embedded(packet->head, packet->head_length, &headers[i]);
-		which[count++] = (uint8_t)i;
-	}
-	pin(step->group, headers, which, count, passage->round->now, replicas);
-	for (unsigned i = 0; i < count; i++) {
-		const uint32_t number = step->first + replicas[i];
-
-		if (unlikely(number >= steering->nb_targets || steering->targets[number].outlet == STEERING_NOWHERE)) {
-			passage->reasons.no_replica++;
-			FOLLOW(passage->source, passage->burst, which[i],
-			       "dropped: no replica takes it (drop_no_replica)");
-			continue;
-		}
-		FOLLOW(passage->source, passage->burst, which[i], "pinned to replica %s",
-		       step->group->memory->names[replicas[i]]);
-		put(passage, which[i], number);
-	}
-}
-
-static __rte_noinline void steer_by_rules(struct passage *passage)
-{
-	const struct steering *steering = passage->steering;
-	const unsigned count = passage->burst->count;
-	uint32_t actions[VRING_BURST];
-	uint64_t pinned = 0;
-
-	if (steering->looks)
-		for (unsigned i = 0; i < count; i++)
-			parse_frame(passage->burst->packets[i].head, passage->burst->packets[i].head_length,
-				    &passage->headers[i]);
-	choose_actions(passage, actions);
-	for (unsigned i = 0; i < count; i++) {
-		const struct step *step;
-
-		if (unlikely(actions[i] == STEERING_DROP)) {
-			passage->reasons.no_match++;
-			FOLLOW(passage->source, passage->burst, i, "dropped: no chain's match fits (drop_no_match)");
-			continue;
-		}
-		step = &steering->steps[actions[i]];
-		if (step->group != NULL) {
-			pinned |= UINT64_C(1) << i;
-		} else if (likely(steering->targets[step->first].outlet != STEERING_NOWHERE)) {
-			put(passage, i, step->first);
-		} else {
-			passage->reasons.no_chain++;
-		}
-	}
-	while (pinned != 0) {
-		const unsigned first = __builtin_ctzll(pinned);
-		uint64_t same = 0;
-
-		for (uint64_t rest = pinned; rest != 0; rest &= rest - 1)
-			if (actions[__builtin_ctzll(rest)] == actions[first])
-				same |= rest & -rest;
-		choose_replicas(passage, same, &steering->steps[actions[first]]);
-		pinned &= ~same;
-	}
-}
-
-/* ------- a bridge ------- */
-
-static void flood(struct passage *passage, unsigned packet, uint16_t vlan)
-{
-	const struct steering *steering = passage->steering;
-
-	for (unsigned port = 0; port < bridge_ports(steering->bridge); port++)
-		if (port != steering->bridge_port && bridge_carries(steering->bridge, port, vlan) &&
-		    steering->targets[port].outlet != STEERING_NOWHERE)
-			put(passage, packet, port);
-}
-
-static unsigned *drop_reason(struct reasons *reasons, enum bridge_outcome outcome)
-{
-	switch (outcome) {
-	case BRIDGE_DROP_SOURCE:
-		return &reasons->source_address;
-	case BRIDGE_DROP_VLAN:
-		return &reasons->vlan;
-	case BRIDGE_DROP_RESERVED:
-		return &reasons->reserved_address;
-	case BRIDGE_DROP_SAME_PORT:
-		return &reasons->same_port;
-	default:
-		return &reasons->flood_limited;
-	}
-}
-
-static __rte_noinline void steer_by_bridge(struct passage *passage)
-{
-	static const char *const texts[] = {
-#define TEXT(name, text) text,
-		BRIDGE_OUTCOMES(TEXT)
-#undef TEXT
-	};
-	const struct steering *steering = passage->steering;
-	const unsigned count = passage->burst->count;
-	struct bridge_decision decisions[VRING_BURST];
-	struct bridge_frame *frames = passage->frames;
-
-	for (unsigned i = 0; i < count; i++) {
-		const struct packet *packet = &passage->burst->packets[i];
-
-		frames[i] = (struct bridge_frame){packet->head, packet->head_length};
-	}
-	bridge_decide(steering->bridge, steering->bridge_port, frames, count, passage->round->now, decisions,
-		      &passage->reasons.flaps);
-	passage->tagged = 0;
-	passage->stacked = 0;
-	for (unsigned i = 0; i < count; i++) {
-		FOLLOW(passage->source, passage->burst, i, "bridge, VLAN %u: %s", decisions[i].vlan,
-		       texts[decisions[i].outcome]);
-		passage->vlans[i] = decisions[i].vlan;
-		passage->priorities[i] = 0;
-		passage->stacked |= (uint64_t)decisions[i].stacked << i;
-		if (decisions[i].tagged) {
-			passage->tagged |= UINT64_C(1) << i;
-			passage->priorities[i] = (uint16_t)(frames[i].bytes[14] << 8 & 0xf000);
-		}
-		if (decisions[i].outcome == BRIDGE_FLOOD)
-			flood(passage, i, decisions[i].vlan);
-		else if (decisions[i].outcome != BRIDGE_FORWARD)
-			(*drop_reason(&passage->reasons, decisions[i].outcome))++;
-		else if (steering->targets[decisions[i].port].outlet != STEERING_NOWHERE)
-			put(passage, i, decisions[i].port);
-	}
-}
-
-static void write_tag(struct packet *packet, uint16_t tag)
-{
-	packet->head[12] = RTE_ETHER_TYPE_VLAN >> 8;
-	packet->head[13] = RTE_ETHER_TYPE_VLAN & 0xff;
-	packet->head[14] = tag >> 8;
-	packet->head[15] = tag & 0xff;
-}
-
-/* Give each packet of the outlet the form that its port wants: with the VLAN's tag, or without one. */
-static void set_tags(struct passage *passage, const struct outlet *outlet)
-{
-	const struct steering *steering = passage->steering;
-
-	for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1) {
-		const unsigned i = __builtin_ctzll(rest);
-		const uint64_t bit = rest & -rest;
-		struct packet *packet = &passage->burst->packets[i];
-		const bool wanted = bridge_tags(steering->bridge, outlet->bridge_port, passage->vlans[i],
-						passage->stacked & bit);
-
-		if (!wanted && (passage->tagged & bit)) {
-			memmove(packet->head + 4, packet->head, 12);
-			packet_pop(packet, 4);
-			passage->tagged &= ~bit;
-		} else if (wanted) {
-			if (!(passage->tagged & bit)) {
-				packet_push(packet, 4);
-				memmove(packet->head, packet->head + 4, 12);
-				passage->tagged |= bit;
-			}
-			write_tag(packet, passage->priorities[i] | passage->vlans[i]);
-		}
-	}
 }
 
 /* ------- giving ------- */
@@ -351,7 +88,7 @@ static void give(struct passage *passage, const struct outlet *outlet)
 	unsigned n = 0;
 
 	if (passage->steering->bridge != NULL)
-		set_tags(passage, outlet);
+		passage_set_tags(passage, outlet);
 	for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
 		which[n++] = (uint8_t)__builtin_ctzll(rest);
 	given = exit_give(passage->source, exit, passage->burst, which, n, passage->round);
@@ -445,19 +182,51 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 	return taken;
 }
 
+/*
+ * Settle the outlets that were given frames before, and none now: no write comes by that would do it.  One that is
+ * busy, or a device that has no room yet, is looked at again in the next round.
+ */
+static void settle_outlets(struct steering *steering, const struct round *round)
+{
+	steering->owes = false;
+	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++) {
+		for (uint64_t rest = steering->owed[word] & ~steering->touched[word]; rest != 0; rest &= rest - 1) {
+			const struct exit *exit = &steering->outlets[word * 64 + __builtin_ctzll(rest)].exit;
+
+			if (!exit_take(exit))
+				continue;
+			if (likely(exit_settle(exit, round)))
+				steering->owed[word] &= ~(rest & -rest);
+			exit_release(exit);
+		}
+		steering->owes |= steering->owed[word] != 0;
+	}
+}
+
+static void settle(struct steering *steering, const struct round *round)
+{
+	if (unlikely(steering->owes))
+		settle_outlets(steering, round);
+}
+
 /* What was given has been shown: others may use the outlets. */
-static void finish(struct steering *steering, bool taken)
+static void finish(struct steering *steering, bool taken, const struct round *round)
 {
 	unsigned number;
 
-	if (likely(taken)) {
+	if (likely(taken))
 		release(steering, UINT32_MAX);
-		steering->unsettled = true;
-	}
 	FOR_OUTLETS(steering, number)
 	steering->outlets[number].packets = 0;
-	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++)
+	for (unsigned word = 0; unlikely(!taken) && word <= steering->nb_outlets / 64; word++)
 		steering->touched[word] = 0;
+	if (steering->owes)
+		settle_outlets(steering, round);
+	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++) {
+		steering->owed[word] |= steering->touched[word];
+		steering->owes |= steering->touched[word] != 0;
+		steering->touched[word] = 0;
+	}
 }
 
 static uint64_t bytes_of(const struct burst *burst)
@@ -477,6 +246,7 @@ static unsigned poll_guest(struct source *source, struct virtqueue *from, unsign
 
 	if (vring_read(from, &burst, limit) == 0) {
 		vring_read_done(from, &burst);
+		settle(source->steering, round);
 		return 0;
 	}
 	watch_read(source, &burst, round);
@@ -492,7 +262,7 @@ static unsigned poll_guest(struct source *source, struct virtqueue *from, unsign
 	watch_spend(source, bytes_of(&burst), burst.taken);
 	done = burst.taken;
 	vring_read_done(from, &burst);
-	finish(source->steering, taken);
+	finish(source->steering, taken, round);
 	return done;
 }
 
@@ -509,38 +279,29 @@ static unsigned poll_device(struct source *source, unsigned limit, const struct 
 	}
 	device_read_done(source->from, source->queue, &burst);
 	if (received > 0)
-		finish(source->steering, true);
+		finish(source->steering, true, round);
+	else
+		settle(source->steering, round);
 	return received;
 }
 
-/*
- * What was given to guests last may still have to be told to them: a receiver that nothing goes to now is told here,
- * since no write comes by.  Once after each time that frames came.
- */
-static void settle_outlets(struct steering *steering)
+void steer_begin(struct source *source)
 {
-	steering->unsettled = false;
+	struct steering *steering = source->steering;
+
 	for (unsigned i = 0; i < steering->nb_outlets; i++) {
 		const struct exit *exit = &steering->outlets[i].exit;
-		struct virtqueue *to;
 
-		if (exit->port->kind == PORT_DEVICE) {
-			if (exit->port->queues[exit->queue].nb_held > 0 && exit_take(exit)) {
-				exit_flush(exit);
-				exit_release(exit);
-			}
-			continue;
-		}
-		to = port_receiver(exit->port, exit->queue);
-		if (to == NULL || to->unsettled == 0)
-			continue;
-		if (!exit_take(exit)) {
-			steering->unsettled = true;
-			continue;
-		}
-		vring_settle(to, NULL);
-		exit_release(exit);
+		steering->owed[i / 64] |= UINT64_C(1) << i % 64;
+		if (exit->watch != NULL && source->watch != NULL)
+			tap_owe(&source->watch->held, exit->watch->taps, exit->watch->nb_taps);
 	}
+	steering->owes = steering->nb_outlets > 0;
+}
+
+bool steer_owes(const struct source *source)
+{
+	return source->steering->owes;
 }
 
 unsigned steer_poll(struct source *source, const struct round *round)
@@ -551,14 +312,14 @@ unsigned steer_poll(struct source *source, const struct round *round)
 	if (source->from->kind == PORT_GUEST)
 		from = port_sender(source->from, source->queue);
 	limit = watch_limit(source, round);
-	if (unlikely(limit == 0 || (from == NULL && source->from->kind == PORT_GUEST)))
+	if (unlikely(limit == 0 || (from == NULL && source->from->kind == PORT_GUEST))) {
+		settle(source->steering, round);
 		moved = 0;
-	else if (from != NULL)
+	} else if (from != NULL) {
 		moved = poll_guest(source, from, limit, round);
-	else
+	} else {
 		moved = poll_device(source, limit, round);
-	if (moved == 0 && unlikely(source->steering->unsettled))
-		settle_outlets(source->steering);
-	watch_done(source);
+	}
+	watch_done(source, round);
 	return moved;
 }

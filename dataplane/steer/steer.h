@@ -48,7 +48,9 @@ struct steering *steering_new(const struct steering_config *config);
 
 void steering_free(struct steering *steering);
 
-/* Move one burst: see source_poll(). */
+/* Of a steered source, what source_poll(), source_begin() and source_owes() are. */
 unsigned steer_poll(struct source *source, const struct round *round);
+void steer_begin(struct source *source);
+bool steer_owes(const struct source *source);
 
 #endif

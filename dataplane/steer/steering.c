@@ -73,12 +73,13 @@ static bool set_exits(struct steering *steering, const struct steering_config *c
 		}
 	unite(steering, collected);
 	steering->touched = calloc(steering->nb_outlets / 64 + 1, sizeof(steering->touched[0]));
+	steering->owed = calloc(steering->nb_outlets / 64 + 1, sizeof(steering->owed[0]));
 	for (unsigned i = 0; i < config->nb_exits; i++) {
 		steering->targets[i] = find_target(steering, &config->exits[i]);
 		if (config->bridge != NULL && steering->targets[i].outlet != STEERING_NOWHERE)
 			steering->outlets[steering->targets[i].outlet].bridge_port = i;
 	}
-	return steering->touched != NULL;
+	return steering->touched != NULL && steering->owed != NULL;
 }
 
 static bool set_steps(struct steering *steering, const struct steering_config *config)
@@ -107,7 +108,6 @@ struct steering *steering_new(const struct steering_config *config)
 		return NULL;
 	steering->bridge = config->bridge;
 	steering->bridge_port = config->bridge_port;
-	steering->unsettled = true; /* by the program before this one */
 	if (set_exits(steering, config) && set_steps(steering, config))
 		return steering;
 	steering_free(steering);
@@ -123,5 +123,6 @@ void steering_free(struct steering *steering)
 	free(steering->steps);
 	free(steering->targets);
 	free(steering->touched);
+	free(steering->owed);
 	free(steering);
 }

@@ -45,7 +45,8 @@ struct steering {
 	struct step *steps;
 	struct target *targets;
 	uint64_t *touched; /* a set of outlets; empty between bursts */
-	bool unsettled;	   /* a guest that was given frames may not know of the last ones */
+	uint64_t *owed;	   /* a set of those that have been given frames, and may have to be settled (exit_settle()) */
+	bool owes;	   /* the set is not empty */
 };
 
 #endif

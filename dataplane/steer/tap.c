@@ -28,16 +28,27 @@ static void copy_to_capture(struct capture *capture, const struct burst *burst, 
 	capture_ring_show(ring);
 }
 
+/* The port's place among those held, or a new one; NULL when there is none left. */
+static struct tap_exit *place_of(struct tap_held *held, const struct exit *exit)
+{
+	for (unsigned i = 0; i < held->count; i++)
+		if (held->exits[i].exit.port == exit->port && held->exits[i].exit.queue == exit->queue)
+			return &held->exits[i];
+	if (held->count == TAP_HELD)
+		return NULL;
+	held->exits[held->count] = (struct tap_exit){.exit = *exit};
+	return &held->exits[held->count++];
+}
+
 /* Take the port for the rest of the burst.  Returns false when another worker has it. */
 static bool hold(struct tap_held *held, const struct exit *exit)
 {
-	for (unsigned i = 0; i < held->count; i++)
-		if (held->exits[i]->port == exit->port && held->exits[i]->queue == exit->queue)
-			return true;
-	if (held->count == TAP_HELD || !exit_take(exit))
+	struct tap_exit *place = place_of(held, exit);
+
+	if (place == NULL)
 		return false;
-	held->exits[held->count++] = exit;
-	return true;
+	place->taken = place->taken || exit_take(exit);
+	return place->taken;
 }
 
 static void copy_to_port(const struct exit *exit, struct tap_held *held, struct burst *burst, const uint8_t *which,
@@ -70,9 +81,29 @@ void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, s
 			copy_to_port(&tap->mirror, held, burst, which, n);
 }
 
-void tap_release(struct tap_held *held)
+void tap_release(struct tap_held *held, const struct round *round)
 {
-	for (unsigned i = 0; i < held->count; i++)
-		exit_release(held->exits[i]);
-	held->count = 0;
+	for (unsigned i = 0; i < held->count;) {
+		const struct exit *exit = &held->exits[i].exit;
+		bool settled = false;
+
+		if (held->exits[i].taken) {
+			held->exits[i].taken = false;
+			exit_release(exit);
+		} else if (exit_take(exit)) {
+			settled = exit_settle(exit, round);
+			exit_release(exit);
+		}
+		if (settled)
+			held->exits[i] = held->exits[--held->count];
+		else
+			i++;
+	}
+}
+
+void tap_owe(struct tap_held *held, const struct tap *taps, unsigned nb_taps)
+{
+	for (const struct tap *tap = taps; tap < taps + nb_taps; tap++)
+		if (tap->capture == NULL)
+			place_of(held, &tap->mirror);
 }

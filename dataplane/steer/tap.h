@@ -14,7 +14,7 @@
 
 enum {
 	TAP_WORKERS = 64,
-	TAP_HELD = 16, /* ports that copies of one burst go to */
+	TAP_HELD = 16, /* ports that copies of a source's frames go to */
 };
 
 /* A capture, shared by all workers that see frames for it. */
@@ -31,17 +31,26 @@ struct tap {
 	struct exit mirror;	 /* where the copies leave; its hop counts them */
 };
 
-/* The ports that copies of the burst under way were written to: theirs to hold until the burst has been shown. */
+/*
+ * The ports that copies were written to, each once.  Those of the burst under way are held until it has been shown; the
+ * others may have to be settled (exit_settle()).
+ */
 struct tap_held {
 	unsigned count;
-	const struct exit *exits[TAP_HELD];
+	struct tap_exit {
+		struct exit exit;
+		bool taken; /* for the burst under way */
+	} exits[TAP_HELD];
 };
 
 /* Copy the packets which[0..n) of the burst to so many onlookers, as they are now. */
 void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, struct burst *burst,
 	      const uint8_t *which, unsigned n, const struct round *round);
 
-/* The burst has been shown. */
-void tap_release(struct tap_held *held);
+/* The burst, if there was one, has been shown: let go of its ports, and settle the others. */
+void tap_release(struct tap_held *held, const struct round *round);
+
+/* Copies may have been written to these ports under another program. */
+void tap_owe(struct tap_held *held, const struct tap *taps, unsigned nb_taps);
 
 #endif

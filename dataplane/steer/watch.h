@@ -12,7 +12,7 @@
  *     ... for each exit: exit_take(), exit_give() instead of exit_write() ...
  *     watch_spend(source, bytes, packets)            what has left the port
  *     vring_read_done(from, &burst)
- *     watch_done(source)
+ *     watch_done(source, round)
  *
  * The control side makes watches with a program and frees them with it.
  */
@@ -43,9 +43,9 @@ struct division {
 struct watch {
 	struct gate *gate; /* or NULL; so below */
 	struct hop_trace *hops;
-	unsigned number;      /* of the port */
-	struct tap_held held; /* the worker's, for one burst; so below */
-	struct followed followed;
+	unsigned number;	  /* of the port */
+	struct tap_held held;	  /* the worker's; so below */
+	struct followed followed; /* for one burst */
 	unsigned nb_taps;
 	struct tap taps[]; /* copies of all that comes in */
 };
@@ -104,11 +104,11 @@ static inline void watch_spend(const struct source *source, uint64_t bytes, unsi
 		watch_spend_now(source->watch, bytes, packets);
 }
 
-/* The burst has been shown. */
-static inline void watch_done(const struct source *source)
+/* The burst has been shown, or there was none. */
+static inline void watch_done(const struct source *source, const struct round *round)
 {
-	if (unlikely(source->watch != NULL))
-		tap_release(&source->watch->held);
+	if (unlikely(source->watch != NULL && source->watch->held.count > 0))
+		tap_release(&source->watch->held, round);
 }
 
 /* What became of frames that were to be given. */

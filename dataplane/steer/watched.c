@@ -168,6 +168,6 @@ unsigned watched_poll(struct source *source, const struct round *round)
 	moved = poll_taken(source, round);
 	if (source->exit.port != NULL)
 		exit_release(&source->exit);
-	watch_done(source);
+	watch_done(source, round);
 	return moved;
 }

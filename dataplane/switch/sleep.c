@@ -16,7 +16,7 @@ enum { EVENTS = 8 };
 struct sleeper {
 	int wake;	  /* eventfd: the control side has something */
 	int set;	  /* epoll: `wake` and what the sources wait on; -1: not made yet */
-	bool timed;	  /* a source is not in the set */
+	bool timed;	  /* a source is not in the set, or may hold frames back */
 	uint64_t made_at; /* the count of changes that the set was made at */
 	_Atomic uint64_t changes;
 };
@@ -78,22 +78,12 @@ static bool watch(struct sleeper *sleeper, int fd, uint32_t events)
 	return epoll_ctl(sleeper->set, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-static bool has_device(const struct program *program)
-{
-	for (unsigned i = 0; i < program->nb_sources; i++)
-		if (program->sources[i].from->kind == PORT_DEVICE)
-			return true;
-	return false;
-}
-
 /*
  * Make the set.  Kicks are reported by their edge, so nobody has to read them: a guest that fills its descriptor loses
  * its own kicks.
  */
 static bool make_set(struct sleeper *sleeper, const struct program *program)
 {
-	const bool to_devices = has_device(program);
-
 	if (sleeper->set >= 0)
 		close(sleeper->set);
 	sleeper->set = epoll_create1(EPOLL_CLOEXEC);
@@ -107,10 +97,10 @@ static bool make_set(struct sleeper *sleeper, const struct program *program)
 		if (absent(source))
 			continue;
 		/*
-		 * What looks at its frames may keep some back, for a rate or for a device's room, and nobody says when
-		 * they may go on.
+		 * For a rate frames wait where they are.  A guest's ring tells that it has some (vring_arm()); of a
+		 * device nobody hears.
 		 */
-		if ((source->kind != SOURCE_DIRECT && to_devices) || fd < 0 ||
+		if ((source->from->kind == PORT_DEVICE && source->watch != NULL) || fd < 0 ||
 		    (!watch(sleeper, fd, EPOLLIN | EPOLLET) && errno != EEXIST))
 			sleeper->timed = true;
 	}
@@ -120,14 +110,13 @@ static bool make_set(struct sleeper *sleeper, const struct program *program)
 /* Has the source nothing, and will it say when it has? */
 static bool arm(const struct source *source)
 {
-	const struct exit *exit = &source->exit;
 	struct virtqueue *vring;
 
-	if (exit->port != NULL && exit->port->queues[exit->queue].nb_held > 0)
-		return false; /* frames that a device has had no room for */
-	/* A device says when frames come, not that some are left, which a full receiver has kept it from giving. */
-	if (source->from->kind != PORT_GUEST)
+	if (source->from->kind != PORT_GUEST) {
+		device_arm(&source->from->device, source->queue);
+		/* It says when frames come, not that some are left, which a full receiver has kept it from giving. */
 		return source->from->queues[source->queue].blocked_since == 0;
+	}
 	vring = port_sender(source->from, source->queue);
 	return vring == NULL || vring_arm(vring);
 }
@@ -139,20 +128,35 @@ void worker_disarm(struct program *program)
 		struct virtqueue *vring = source->from->kind == PORT_GUEST ? port_sender(source->from, source->queue)
 									   : NULL;
 
+		if (source->from->kind == PORT_DEVICE)
+			device_disarm(&source->from->device, source->queue);
 		if (vring != NULL && vring->fault == VRING_FAULT_NONE)
 			vring_disarm(vring);
 	}
 }
 
-static void wait_for_events(struct worker *worker)
+/* What devices had received before they were asked to say so.  Returns whether there was something. */
+static bool look_again(struct worker *worker, struct program *program, const struct round *round)
 {
-	static const struct timespec period = {.tv_nsec = SLEEP_TIMED_US * 1000};
+	unsigned moved = 0;
+
+	for (unsigned i = 0; i < program->nb_sources; i++)
+		if (program->sources[i].from->kind == PORT_DEVICE && program->sources[i].from->device.arms)
+			moved += source_poll(&program->sources[i], round);
+	worker->counters->packets += moved;
+	return moved > 0;
+}
+
+static void wait_for_events(struct worker *worker, bool timed)
+{
+	static const struct timespec shortly = {.tv_nsec = SLEEP_TIMED_US * 1000},
+				     counted = {.tv_nsec = SLEEP_COUNTED_MS * 1000000};
 	struct sleeper *sleeper = worker->sleeper;
 	struct epoll_event events[EVENTS];
 	uint64_t before = rte_rdtsc(), count;
 	int ready;
 
-	ready = epoll_pwait2(sleeper->set, events, EVENTS, sleeper->timed ? &period : NULL, NULL);
+	ready = epoll_pwait2(sleeper->set, events, EVENTS, timed ? &shortly : &counted, NULL);
 	for (int i = 0; i < ready; i++)
 		if (events[i].data.fd == sleeper->wake)
 			eventfd_read(sleeper->wake, &count);
@@ -161,11 +165,12 @@ static void wait_for_events(struct worker *worker)
 	worker->counters->asleep_cycles += rte_rdtsc() - before;
 }
 
-bool worker_sleep(struct worker *worker, struct program *program)
+bool worker_sleep(struct worker *worker, struct program *program, const struct round *round)
 {
 	struct sleeper *sleeper = worker->sleeper;
 	const uint64_t changes = atomic_load(&sleeper->changes);
 	unsigned armed = 0;
+	bool timed;
 
 	/* The program was loaded before the count: it may be an older one. */
 	if (program != atomic_load(&worker->program))
@@ -177,13 +182,18 @@ bool worker_sleep(struct worker *worker, struct program *program)
 	}
 	while (armed < program->nb_sources && arm(&program->sources[armed]))
 		armed++;
-	if (armed < program->nb_sources || atomic_load(&worker->stop)) {
+	if (armed < program->nb_sources || look_again(worker, program, round) || atomic_load(&worker->stop)) {
 		worker_disarm(program);
 		return false;
 	}
+	/* What still has to be settled can give no sign either: a device that is full, a ring that another worker has.
+	 */
+	timed = sleeper->timed;
+	for (unsigned i = 0; i < program->nb_sources; i++)
+		timed |= source_owes(&program->sources[i]);
 	atomic_store(&worker->asleep, true);
 	grace_worker_rest(worker->number);
-	wait_for_events(worker);
+	wait_for_events(worker, timed);
 	grace_worker_resume(worker->number);
 	atomic_store(&worker->asleep, false);
 	worker_disarm(atomic_load(&worker->program));

@@ -7,6 +7,7 @@
  *  - A guest that makes frames available first writes its index and then reads whether we want a kick; we first state
  *    the wish and then read its index, with a full fence between (vring_arm()).  So one of the two sees the other: we
  *    do not sleep, or it kicks.  A kick before epoll_wait() is kept by the eventfd, and reported at once.
+ *  - A device's queue is asked for an interrupt, and then looked at once more.
  *  - Whoever changes programs or rings first makes the change, then counts it in `changes`, then writes the worker's
  * own eventfd, which stays readable until the worker has read it.  A worker that slept on what was there before wakes.
  *  - The set of descriptors was made at one count of changes and is made anew at any other, while the worker still
@@ -17,7 +18,10 @@
 
 #include "switch/worker.h"
 
-enum { SLEEP_TIMED_US = 500 };
+enum {
+	SLEEP_TIMED_US = 100,
+	SLEEP_COUNTED_MS = 250, /* a sleep is counted when it ends: so long it may be missing from the counters */
+};
 
 /* Returns 0 or a negative errno. */
 int sleeper_open(struct worker *worker);
@@ -32,7 +36,7 @@ void sleeper_wake(struct worker *worker);
  * Sleep, if none of the program's sources has anything; the program may have gone when this returns.
  * Returns false when there was something to do.
  */
-bool worker_sleep(struct worker *worker, struct program *program);
+bool worker_sleep(struct worker *worker, struct program *program, const struct round *round);
 
 /* The worker has another program: the guests of its sources need not kick. */
 void worker_disarm(struct program *program);

@@ -62,6 +62,14 @@ static unsigned run_timed_round(struct program *program, const struct round *rou
 	return moved;
 }
 
+/* A program that was not run before. */
+static void begin(struct program *program)
+{
+	worker_disarm(program);
+	for (unsigned i = 0; i < program->nb_sources; i++)
+		source_begin(&program->sources[i]);
+}
+
 static void sample(struct program *program)
 {
 	for (unsigned i = 0; i < program->nb_sources; i++)
@@ -77,12 +85,12 @@ static void pause_core(const struct worker *worker, uint64_t now)
 }
 
 /* The worker has found nothing since `idle_since`.  Returns whether it rested. */
-static bool rest(struct worker *worker, struct program *program, uint64_t now, uint64_t idle_since)
+static bool rest(struct worker *worker, struct program *program, const struct round *round, uint64_t idle_since)
 {
-	if (worker->idle == WORKER_POLL || now - idle_since < worker->idle_cycles)
+	if (worker->idle == WORKER_POLL || round->now - idle_since < worker->idle_cycles)
 		return false;
-	if (worker->idle == WORKER_PAUSE || !worker_sleep(worker, program))
-		pause_core(worker, now);
+	if (worker->idle == WORKER_PAUSE || !worker_sleep(worker, program, round))
+		pause_core(worker, round->now);
 	return true;
 }
 
@@ -92,7 +100,7 @@ int worker_run(void *argument)
 	struct worker_counters *counters = worker->counters;
 	struct round round = {.patience = worker->patience, .worker = worker->number};
 	uint64_t now, before = rte_rdtsc(), idle_since = before, rounds = 0;
-	const struct program *last = NULL;
+	uint64_t last = 0;
 
 	grace_worker_begin(worker->number);
 	gaps_begin(&worker->gaps);
@@ -103,9 +111,9 @@ int worker_run(void *argument)
 		bool rested = false;
 		unsigned moved;
 
-		if (unlikely(program != last)) {
-			last = program;
-			worker_disarm(program);
+		if (unlikely(program->number != last)) {
+			last = program->number;
+			begin(program);
 		}
 		round.now = before;
 		moved = unlikely(rounds % TIMED_ROUNDS == 0) ? run_timed_round(program, &round, counters)
@@ -115,7 +123,7 @@ int worker_run(void *argument)
 		if (moved > 0)
 			idle_since = before;
 		else
-			rested = rest(worker, program, before, idle_since);
+			rested = rest(worker, program, &round, idle_since);
 		grace_worker_round(worker->number);
 		now = rte_rdtsc();
 		if (!rested)

@@ -192,6 +192,7 @@ static struct program *what_stays(const struct program *before, const struct pro
 static void put(struct workers *workers, struct program **programs)
 {
 	for (unsigned i = 0; i < workers->count; i++) {
+		programs[i]->number = ++workers->programs;
 		programs[i] = atomic_exchange(&workers->list[i].program, programs[i]);
 		sleeper_wake(&workers->list[i]);
 	}

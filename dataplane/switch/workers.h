@@ -13,6 +13,7 @@
 struct workers {
 	unsigned count;
 	struct worker list[GRACE_WORKERS];
+	uint64_t programs; /* that have been given to them */
 	pthread_t watch;
 	bool watched;
 	atomic_bool stop;

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a program still owes when it moves nothing: frames that a device had no room for, and guests that have to be
+ * told of the last ones.  Nothing may be left lying, whoever sends what meanwhile.
+ */
+#include "test/cmocka_all.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_eth_ring.h>
+#include <rte_ethdev.h>
+#include <rte_ring.h>
+
+#include "steer/steering.h"
+#include "test/stations.h"
+
+enum { DEVICE_ROOM = 7, PATIENCE = 1000 };
+
+static struct rte_ring *wire; /* what the device sends ends up here, and has little room */
+static struct rte_mempool *pool;
+static uint16_t device_id;
+
+static int start_dpdk(void **state)
+{
+	char *arguments[] = {"settle", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
+			     "0",      "-m",	    "32",	"--log-level=critical"};
+	const struct rte_eth_conf conf = {0};
+	struct rte_ring *silence;
+	int port;
+
+	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
+		return -1;
+	wire = rte_ring_create("wire", DEVICE_ROOM + 1, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+	silence = rte_ring_create("silence", 2, SOCKET_ID_ANY, 0);
+	pool = rte_pktmbuf_pool_create("settle", 1023, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	port = rte_eth_from_rings("settle", &silence, 1, &wire, 1, 0);
+	if (wire == NULL || silence == NULL || pool == NULL || port < 0 ||
+	    rte_eth_dev_configure(port, 1, 1, &conf) != 0 || rte_eth_tx_queue_setup(port, 0, 64, 0, NULL) != 0 ||
+	    rte_eth_rx_queue_setup(port, 0, 64, 0, NULL, pool) != 0 || rte_eth_dev_start(port) != 0)
+		return -1;
+	device_id = port;
+	return 0;
+}
+
+/* Station 3's port is the device. */
+static int start_with_device(void **state)
+{
+	struct port *port;
+
+	start(state);
+	port = &((struct setting *)*state)->stations[3].port;
+	port->kind = PORT_DEVICE;
+	memset(&port->device, 0, sizeof(port->device));
+	port->device.port_id = device_id;
+	port->device.pool = pool;
+	port->device.queues = 1;
+	port->device.device.longest = 1518;
+	atomic_store(&port->device.state, DEVICE_UP);
+	((struct setting *)*state)->round.patience = PATIENCE;
+	return 0;
+}
+
+/* What has reached the wire. */
+static unsigned take_from_wire(void)
+{
+	struct rte_mbuf *mbuf;
+	unsigned count = 0;
+
+	while (rte_ring_dequeue(wire, (void **)&mbuf) == 0) {
+		rte_pktmbuf_free(mbuf);
+		count++;
+	}
+	return count;
+}
+
+static int end_with_device(void **state)
+{
+	struct setting *setting = *state;
+	struct port_queue *queue = &setting->stations[3].port.queues[0];
+
+	take_from_wire();
+	rte_pktmbuf_free_bulk(queue->held, queue->nb_held);
+	assert_int_equal(rte_mempool_avail_count(pool), 1023);
+	return end(state);
+}
+
+/* To station 1 by port 1, to the device by port 3. */
+struct steered {
+	struct exit exits[2];
+	struct step steps[2];
+	struct classifier *classifier;
+	struct source source;
+};
+
+static void steer_to_both(struct setting *setting, struct steered *steered)
+{
+	const struct rule rules[] = {to_port(1, 1, 0), to_port(3, 3, 1)};
+
+	*steered = (struct steered){.exits = {exit_to(setting, 1, NULL), exit_to(setting, 3, NULL)},
+				    .steps = {{NULL, 0}, {NULL, 1}},
+				    .classifier = classifier_of(rules, 2)};
+	steered->source = source_of(setting, 0,
+				    &(struct steering_config){.exits = steered->exits,
+							      .nb_exits = 2,
+							      .classifier = steered->classifier,
+							      .steps = steered->steps,
+							      .nb_steps = 2,
+							      .otherwise = STEERING_DROP});
+	source_begin(&steered->source);
+}
+
+static void forget(struct steered *steered)
+{
+	steering_free(steered->source.steering);
+	free(steered->classifier);
+}
+
+static void send_to_port(struct setting *setting, uint16_t port, unsigned count)
+{
+	struct frame frame;
+
+	frame_udp4(&frame, 1, 2, 1000, port);
+	for (unsigned i = 0; i < count; i++)
+		send_frame(&setting->stations[0], &frame);
+}
+
+static void frames_for_a_full_device_are_sent_when_it_has_room(void **state)
+{
+	struct setting *setting = *state;
+	struct steered steered;
+	unsigned sent = 0;
+
+	steer_to_both(setting, &steered);
+	send_to_port(setting, 3, RING);
+	assert_int_equal(source_poll(&steered.source, &setting->round), RING);
+	assert_true(source_owes(&steered.source));
+	/* It stays full for a while. */
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(source_poll(&steered.source, &setting->round), 0);
+	while (source_owes(&steered.source)) {
+		sent += take_from_wire();
+		assert_int_equal(source_poll(&steered.source, &setting->round), 0);
+	}
+	sent += take_from_wire();
+	assert_int_equal(sent, RING);
+	assert_int_equal(setting->stations[3].counters.sent_packets, RING);
+	forget(&steered);
+}
+
+static void frames_for_a_full_device_are_sent_while_others_go_elsewhere(void **state)
+{
+	struct setting *setting = *state;
+	struct steered steered;
+	unsigned sent = 0;
+
+	steer_to_both(setting, &steered);
+	send_to_port(setting, 3, RING);
+	assert_int_equal(source_poll(&steered.source, &setting->round), RING);
+	for (unsigned i = 0; i < 10; i++) {
+		sent += take_from_wire();
+		offer_buffers(&setting->stations[1], 1);
+		send_to_port(setting, 1, 1);
+		assert_int_equal(source_poll(&steered.source, &setting->round), 1);
+	}
+	assert_int_equal(sent + take_from_wire(), RING);
+	forget(&steered);
+}
+
+static void a_device_that_stays_full_keeps_frames_for_the_time_that_is_stated(void **state)
+{
+	struct setting *setting = *state;
+	struct steered steered;
+
+	steer_to_both(setting, &steered);
+	send_to_port(setting, 3, RING);
+	assert_int_equal(source_poll(&steered.source, &setting->round), RING);
+	source_poll(&steered.source, &setting->round);
+	setting->round.now += PATIENCE;
+	source_poll(&steered.source, &setting->round);
+	assert_true(source_owes(&steered.source));
+	assert_int_equal(setting->stations[3].counters.drop_receiver_full, 0);
+	setting->round.now++;
+	source_poll(&steered.source, &setting->round);
+	assert_false(source_owes(&steered.source));
+	assert_int_equal(setting->stations[3].counters.drop_receiver_full, RING - DEVICE_ROOM);
+	assert_int_equal(take_from_wire(), DEVICE_ROOM);
+	/* The next time begins from the start. */
+	send_to_port(setting, 3, RING);
+	assert_int_equal(source_poll(&steered.source, &setting->round), RING);
+	source_poll(&steered.source, &setting->round);
+	assert_true(source_owes(&steered.source));
+	forget(&steered);
+}
+
+static void a_device_that_another_worker_has_is_come_back_to(void **state)
+{
+	struct setting *setting = *state;
+	rte_spinlock_t *lock = &setting->stations[3].port.queues[0].lock;
+	struct steered steered;
+
+	steer_to_both(setting, &steered);
+	steered.source.steering->outlets[1].exit.locked = true;
+	send_to_port(setting, 3, RING);
+	assert_int_equal(source_poll(&steered.source, &setting->round), RING);
+	take_from_wire();
+	rte_spinlock_lock(lock);
+	source_poll(&steered.source, &setting->round);
+	assert_true(source_owes(&steered.source));
+	rte_spinlock_unlock(lock);
+	source_poll(&steered.source, &setting->round);
+	assert_int_equal(take_from_wire(), DEVICE_ROOM);
+	assert_true(rte_spinlock_trylock(lock));
+	forget(&steered);
+}
+
+static bool was_woken(int fd)
+{
+	eventfd_t count;
+
+	return eventfd_read(fd, &count) == 0;
+}
+
+static void a_guest_is_told_of_its_last_frame_while_others_go_elsewhere(void **state)
+{
+	struct setting *setting = *state;
+	struct virtqueue *ring = &setting->stations[1].receives.ring;
+	struct steered steered;
+
+	steer_to_both(setting, &steered);
+	ring->call_fd = eventfd(0, EFD_NONBLOCK);
+	ring->asleep = false; /* it was polling when last asked, and sleeps by now */
+	offer_buffers(&setting->stations[1], 1);
+	send_to_port(setting, 1, 1);
+	assert_int_equal(source_poll(&steered.source, &setting->round), 1);
+	assert_false(was_woken(ring->call_fd));
+	send_to_port(setting, 3, 1);
+	assert_int_equal(source_poll(&steered.source, &setting->round), 1);
+	assert_true(was_woken(ring->call_fd));
+	close(ring->call_fd);
+	forget(&steered);
+}
+
+/* Held under a program, and sent under the next, which gives it nothing. */
+static void a_new_program_settles_what_the_one_before_gave(void **state)
+{
+	struct setting *setting = *state;
+	struct steered before, after;
+	struct source orphan = {.from = &setting->stations[3].port, .orphan = true};
+	unsigned sent;
+
+	steer_to_both(setting, &before);
+	send_to_port(setting, 3, 2 * DEVICE_ROOM);
+	source_poll(&before.source, &setting->round);
+	steer_to_both(setting, &after);
+	assert_true(source_owes(&after.source));
+	sent = take_from_wire();
+	source_poll(&after.source, &setting->round);
+	assert_int_equal(sent + take_from_wire(), 2 * DEVICE_ROOM);
+	/* The same where nobody gives frames to the device any more: its own source sees to it. */
+	send_to_port(setting, 3, 2 * DEVICE_ROOM);
+	source_poll(&after.source, &setting->round);
+	assert_true(source_owes(&orphan));
+	sent = take_from_wire();
+	source_poll(&orphan, &setting->round);
+	assert_int_equal(sent + take_from_wire(), 2 * DEVICE_ROOM);
+	assert_false(source_owes(&orphan));
+	forget(&before);
+	forget(&after);
+}
+
+/* ------- mirrors ------- */
+
+static void copies_for_a_device_are_sent_when_it_has_room(void **state)
+{
+	for (unsigned steered = 0; steered < 2; steered++) {
+		struct setting *setting = *state;
+		struct watch *watch = calloc(1, sizeof(*watch) + sizeof(watch->taps[0]));
+		struct steered to;
+		struct source source;
+		unsigned sent = 0;
+
+		watch->nb_taps = 1;
+		watch->taps[0].mirror = exit_to(setting, 3, NULL);
+		steer_to_both(setting, &to);
+		source = to.source;
+		source.watch = watch;
+		if (!steered) {
+			source.kind = SOURCE_WATCHED;
+			source.exit = exit_to(setting, 1, NULL);
+		}
+		offer_buffers(&setting->stations[1], 2 * DEVICE_ROOM);
+		send_to_port(setting, 1, 2 * DEVICE_ROOM);
+		assert_int_equal(source_poll(&source, &setting->round), 2 * DEVICE_ROOM);
+		assert_true(source_owes(&source));
+		for (unsigned i = 0; i < 4; i++) {
+			sent += take_from_wire();
+			assert_int_equal(source_poll(&source, &setting->round), 0);
+		}
+		assert_int_equal(sent + take_from_wire(), 2 * DEVICE_ROOM);
+		assert_false(source_owes(&source));
+		forget(&to);
+		free(watch);
+		end_with_device(state);
+		start_with_device(state);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start_with_device, end_with_device)
+	const struct CMUnitTest tests[] = {
+		TEST(frames_for_a_full_device_are_sent_when_it_has_room),
+		TEST(frames_for_a_full_device_are_sent_while_others_go_elsewhere),
+		TEST(a_device_that_stays_full_keeps_frames_for_the_time_that_is_stated),
+		TEST(a_device_that_another_worker_has_is_come_back_to),
+		TEST(a_guest_is_told_of_its_last_frame_while_others_go_elsewhere),
+		TEST(a_new_program_settles_what_the_one_before_gave),
+		TEST(copies_for_a_device_are_sent_when_it_has_room),
+	};
+
+	return cmocka_run_group_tests(tests, start_dpdk, NULL);
+}
