@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -65,12 +66,14 @@ static bool write_file(const struct config *config, const char *previous, const 
 			close(fd);
 		return false;
 	}
+	/* On disk before it takes the other's place, or a loss of power might leave neither. */
 	written = fprintf(file,
 			  "{\"version\":%" PRIu64
 			  ",\"author\":{\"pid\":%d,\"uid\":%u,\"when\":\"%s\"},\n\"config\":%s,\n"
 			  "\"previous\":%s}\n",
 			  config->version, config->author.pid, config->author.uid, config->author.when, config->text,
-			  previous ? previous : "null") > 0;
+			  previous ? previous : "null") > 0 &&
+		  fflush(file) == 0 && fdatasync(fd) == 0;
 	return fclose(file) == 0 && written;
 }
 
@@ -116,15 +119,18 @@ void store_abandon(struct config *config)
 	config->text = NULL;
 }
 
+/* The folder: which of the two files has the name. */
 void store_settle(struct config *config)
 {
+	char folder[PATH_MAX];
 	int fd;
 
 	if (!config->unsettled)
 		return;
 	config->unsettled = false;
-	fd = open(config->path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fdatasync(fd) != 0)
+	snprintf(folder, sizeof(folder), "%s", config->path);
+	fd = open(dirname(folder), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fsync(fd) != 0)
 		log_warning("%s: %s; the configuration is not on disk", config->path, strerror(errno));
 	if (fd >= 0)
 		close(fd);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The file that keeps the configuration, so that a switch that is started again after any end is what it was.  It is
- * replaced whole, and is never half of one and half of another.  It goes to disk within a second: only after the
- * machine itself has failed, when nothing is left to be taken up, may it be older than that.
+ * replaced whole, and is never half of one and half of another: what takes its place is on disk before.  That it has
+ * taken its place is on disk within a second: only after the machine itself has failed, when nothing is left to be
+ * taken up, may the file be the one of a second before.
  */
 #ifndef TAILRACE_SWITCH_STORE_H
 #define TAILRACE_SWITCH_STORE_H
