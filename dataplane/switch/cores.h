@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cores that are not a worker's alone: a word about each, since everybody on them is slow.  Nothing is refused: tests
- * and small machines live with it.
+ * Cores that are not a worker's alone: everybody on them is slow, so they are refused unless sharing is asked for, as
+ * tests and small machines do.
  */
 #ifndef TAILRACE_SWITCH_CORES_H
 #define TAILRACE_SWITCH_CORES_H
 
+#include <stdbool.h>
+
 /*
- * Warn of cores that stand in the list more than once, or that another switch's worker polls on.  From here until this
- * process ends others are warned of these.
+ * Claim these cores until this process ends: other switches of the same network namespace find them taken.  Returns 0;
+ * or -EBUSY after logging which one stands in the list more than once, or is another switch's.  With `shared` that is
+ * said, and no error.
  */
-void cores_claim(const int *cores, unsigned nb_cores);
+int cores_claim(const int *cores, unsigned nb_cores, bool shared);
 
 #endif

@@ -28,6 +28,7 @@ static const char usage[] =
 	"  --page PATH          the file of counters, for readers to map\n"
 	"  --config PATH        the file that keeps the configuration, read at the start if it is there\n"
 	"  --cores A,B,...      CPUs of the polling workers, one each (the last one allowed)\n"
+	"  --share-cores        take cores that other switches' workers have too, or one for several workers\n"
 	"  --idle poll|pause|sleep\n"
 	"                       what a worker does without traffic: look again at once, rest a microsecond, or leave\n"
 	"                       the core until a guest has something (poll)\n"
@@ -45,7 +46,7 @@ static const char usage[] =
 struct options {
 	const char *control;
 	long memory;
-	bool pci;
+	bool pci, share_cores;
 	unsigned nb_cores;
 	int cores[EAL_WORKERS];
 	struct switch_options open;
@@ -91,6 +92,7 @@ static int parse(int argc, char **argv, struct options *options)
 		{"control", required_argument, NULL, 'c'},
 		{"page", required_argument, NULL, 'p'},
 		{"cores", required_argument, NULL, 'n'},
+		{"share-cores", no_argument, NULL, 's'},
 		{"idle", required_argument, NULL, 'i'},
 		{"config", required_argument, NULL, 'f'},
 		{"idle-after-us", required_argument, NULL, 'a'},
@@ -118,6 +120,9 @@ static int parse(int argc, char **argv, struct options *options)
 		case 'n':
 			if (!read_cores(optarg, options))
 				return 3;
+			break;
+		case 's':
+			options->share_cores = true;
 			break;
 		case 'f':
 			options->open.config = optarg;
@@ -216,7 +221,6 @@ int main(int argc, char **argv)
 		return 1;
 	for (unsigned i = 0; i < options.open.workers.count; i++)
 		options.cores[i] = eal_lcore_cpu(eal_worker_lcore(i));
-	cores_claim(options.cores, options.open.workers.count);
 	if (grace_open() != 0 || guest_survive_cuts() != 0) {
 		log_error("out of memory");
 		return 1;
@@ -225,6 +229,10 @@ int main(int argc, char **argv)
 	state.control = control_open(options.control, switch_methods, switch_nb_methods, &state);
 	if (state.control == NULL)
 		return 1;
+	if (cores_claim(options.cores, options.open.workers.count, options.share_cores) != 0) {
+		control_close(state.control);
+		return 1;
+	}
 	rc = switch_open(&state, &options.open);
 	if (rc == 0)
 		rc = privileges_drop(&options.privileges);

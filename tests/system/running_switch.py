@@ -23,10 +23,11 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = 10) -> Non
 
 class RunningSwitch:
     def __init__(self, program: Path, folder: Path, *options: str | Path, within: Sequence[str] = ()) -> None:
-        """`within`: a command that runs another one, as `ip netns exec NAME` does."""
+        """`within`: a command that runs another one, as `ip netns exec NAME` does. Tests may share cores."""
         self.folder = folder
         self.log = folder / "switch.log"
         self.command = [*within, program, "--control", folder / "control", "--page", folder / "page", *options]
+        self.command.append("--share-cores")
         self.start()
 
     def start(self) -> None:

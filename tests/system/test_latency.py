@@ -137,7 +137,8 @@ def test_a_device_that_is_not_ours_is_measured_between_two_sockets(command: Comm
     folder = command.folder
     control, page = folder / "c", folder / "p"
     switch = subprocess.Popen(
-        [binaries / "switch/tailrace-switch", "--control", control, "--page", page], stderr=subprocess.DEVNULL
+        [binaries / "switch/tailrace-switch", "--control", control, "--page", page, "--share-cores"],
+        stderr=subprocess.DEVNULL,
     )
     try:
         client = connect_when_ready(control, lambda: switch.poll() is None, 20)

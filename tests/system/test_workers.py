@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -155,10 +156,54 @@ def test_cores_that_cannot_be(binaries: Path, tmp_path: Path, cores: str, reason
     assert not (tmp_path / "control").exists()
 
 
-def test_a_core_that_another_switch_has_is_said_so(switch: RunningSwitch, binaries: Path, tmp_path: Path) -> None:
+def test_a_core_that_another_switch_has_is_refused(switch: RunningSwitch, binaries: Path, tmp_path: Path) -> None:
+    """Unless sharing is asked for, as this test's own switches do."""
     folder = tmp_path / "second"
     folder.mkdir()
-    second = RunningSwitch(binaries / "switch/tailrace-switch", folder, "--cores", "1", "--idle", "sleep")
-    assert "core 1 is taken by a worker of another switch" in second.log.read_text()
+    program = binaries / "switch/tailrace-switch"
+    said = f"core 1 is taken by a worker of another switch (process {switch.process.pid}), and each waits"
+    options = ["--control", folder / "control", "--page", folder / "page", "--cores", "1"]
+    refused = subprocess.run([program, *options], capture_output=True, text=True, timeout=30, check=False)
+    assert refused.returncode == 1
+    assert [line for line in refused.stderr.splitlines() if " error: " in line] == refused.stderr.splitlines()
+    assert said in refused.stderr
+    assert "--share-cores" in refused.stderr
+    assert not list(folder.iterdir())
+    second = RunningSwitch(program, folder, "--cores", "1", "--idle", "sleep")
+    assert said in second.log.read_text()
     assert second.end() == 0
     assert switch.call("version")["program"] == "tailrace-switch"
+
+
+def test_a_core_for_two_workers_is_refused(binaries: Path, tmp_path: Path) -> None:
+    options = ["--control", tmp_path / "control", "--page", tmp_path / "page", "--cores", "1,1"]
+    done = subprocess.run(
+        [binaries / "switch/tailrace-switch", *options], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    assert "workers 0 and 1 share core 1" in done.stderr
+    assert not (tmp_path / "control").exists()
+
+
+@pytest.mark.requires_root
+def test_others_cannot_say_that_a_core_is_taken(binaries: Path, tmp_path: Path) -> None:
+    """The name by which a switch says so is one that anybody can take."""
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import socket; s = socket.socket(socket.AF_UNIX); s.bind('\\0tailrace-worker-on-core-1'); s.listen(); "
+            "print('taken', flush=True); input()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        user=65534,
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == b"taken\n"
+    running = RunningSwitch(binaries / "switch/tailrace-switch", tmp_path, "--cores", "1", "--idle", "sleep")
+    running.command.remove("--share-cores")
+    assert running.end() == 0
+    running.start()
+    assert "somebody says that core 1 is taken" in running.log.read_text()
+    assert running.end() == 0
+    holder.communicate(b"\n")
