@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whoever may connect to the control socket may send anything.  The input is what a caller sends: lines, halves of
- * lines, rubbish.  It goes through the real server's reading, parsing and dispatching to the real methods, checking of
- * whole configurations included; what a checked configuration would open on this machine is not opened.
+ * Whoever may connect to the control socket may send anything.  The input is what two callers send: lines, halves of
+ * lines, rubbish, all methods of the switch.  It goes over a real socket through the server's accepting, reading,
+ * parsing and dispatching to the methods themselves, which change a whole switch: configurations are compiled and
+ * swapped in, captures and traces begun and ended.  Two things are not real: there are no workers' threads, and ports
+ * are not opened (a path may be any file of this machine).
+ *
+ * In the input stands, besides text: \1 the other caller goes on; \2 the server reads now what is half said; \3 the
+ * caller hangs up, and calls again.
  */
+#include <errno.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/control.c" /* a caller without a listener */
-#include "switch/model.h"
+#include <rte_eal.h>
+
+#include "common/control.c" /* its parts, without its loop */
+#include "common/grace.h"
+#include "switch/apply.h"
+#include "switch/balance.h"
+#include "switch/observe.h"
+#include "switch/pages.h"
+#include "switch/shared_file.h"
 #include "switch/switch.h"
 
-enum { LONGEST = 4096 };
+enum { LONGEST = 4096, CALLERS = 2, LINES = 4, FILE_MOST = 16 << 20 };
 
 /* A bit of everything, for a patch to change. */
 static const char start[] =
@@ -26,60 +42,228 @@ static const char start[] =
 	"}}}";
 
 static struct switch_state state;
-static struct control server;
+static json_t *start_document;
+static char folder[] = "/dev/shm/tailrace-fuzz-XXXXXX";
+static char socket_path[64], page_path[64], config_path[64];
 
-/* config.apply and config.rollback check as config.plan does, and would then open ports. */
-static const struct control_method methods[] = {
-	{"version", NULL},
-	{"config.get", config_get},
-	{"config.plan", config_plan},
-	{"config.apply", config_plan},
-};
-
-static json_t *answer_version(void *context, json_t *params, struct control_error *error)
+static void check(bool holds, const char *what)
 {
-	return json_object();
+	if (holds)
+		return;
+	fprintf(stderr, "%s\n", what);
+	abort();
+}
+
+/* ------- what is not opened (the linker puts these in the place of the real ones) ------- */
+
+int __wrap_guest_open(struct guest *guest, const struct guest_options *options, char *why, unsigned why_size);
+void __wrap_guest_close(struct guest *guest);
+int __wrap_device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
+			     unsigned why_size);
+void __wrap_device_queue_close(struct device_queue *queue);
+void __wrap_device_queue_describe(const struct device_queue *queue, json_t *into);
+void *__real_shared_file_make(const char *path, size_t size, mode_t mode);
+void *__wrap_shared_file_make(const char *path, size_t size, mode_t mode);
+
+/* Some cannot be opened, so that changes fail half-way. */
+static int open_port(const char *name, char *why, unsigned why_size)
+{
+	if (strchr(name, '!') == NULL)
+		return 0;
+	snprintf(why, why_size, "%s is in use", name);
+	return -EADDRINUSE;
+}
+
+int __wrap_guest_open(struct guest *guest, const struct guest_options *options, char *why, unsigned why_size)
+{
+	memset(guest, 0, sizeof(*guest));
+	guest->pairs = options->queues;
+	snprintf(guest->path, sizeof(guest->path), "%s", options->path);
+	return open_port(options->path, why, why_size);
+}
+
+void __wrap_guest_close(struct guest *guest)
+{
+}
+
+int __wrap_device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
+			     unsigned why_size)
+{
+	memset(queue, 0, sizeof(*queue));
+	queue->queues = options->queues;
+	return open_port(options->uri, why, why_size);
+}
+
+void __wrap_device_queue_close(struct device_queue *queue)
+{
+}
+
+void __wrap_device_queue_describe(const struct device_queue *queue, json_t *into)
+{
+	json_object_set_new(into, "kind", json_string("device"));
+}
+
+/* Rings of captures and traces may have a GiB. */
+void *__wrap_shared_file_make(const char *path, size_t size, mode_t mode)
+{
+	if (size <= FILE_MOST)
+		return __real_shared_file_make(path, size, mode);
+	errno = ENOSPC;
+	return NULL;
+}
+
+/* ------- the switch ------- */
+
+static void remove_folder(void)
+{
+	unlink(socket_path);
+	unlink(page_path);
+	unlink(config_path);
+	rmdir(folder);
+}
+
+static void apply_start(void)
+{
+	struct control_error error;
+
+	if (apply(&state, start_document, &error) != 0) {
+		fprintf(stderr, "%s\n", error.message);
+		abort();
+	}
+	json_decref(state.config.document);
+	json_decref(state.config.previous);
+	free(state.config.text);
+	state.config = (struct config){.document = json_incref(start_document), .path = config_path};
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	static struct control_method all[sizeof(methods) / sizeof(methods[0])];
-	struct control_error error;
+	char *arguments[] = {"fuzz", "--no-huge", "--no-pci", "--no-telemetry",	     "--no-shconf", "-l",
+			     "0",    "-m",	  "16",	      "--log-level=critical"};
+	const struct workers_options workers = {.count = 2, .idle_us = 200, .backpressure_us = 20000};
 
-	memcpy(all, methods, sizeof(methods));
-	all[0].call = answer_version;
-	server = (struct control){.listener = -1, .methods = all, .nb_methods = sizeof(all) / sizeof(all[0])};
-	server.context = &state;
-	state.workers.count = 2;
-	state.config.document = json_loads(start, 0, NULL);
-	if (state.config.document == NULL)
-		abort();
-	/* The start is a configuration that holds, or nothing interesting is ever reached. */
-	state.model = model_make(state.config.document, state.workers.count, &error);
-	if (state.model == NULL) {
-		fprintf(stderr, "%s\n", error.message);
-		abort();
-	}
+	check(rte_eal_init(RTE_DIM(arguments), arguments) >= 0, "DPDK does not start");
+	check(grace_open() == 0 && mkdtemp(folder) != NULL, "no folder");
+	snprintf(socket_path, sizeof(socket_path), "%s/control", folder);
+	snprintf(page_path, sizeof(page_path), "%s/page", folder);
+	snprintf(config_path, sizeof(config_path), "%s/config", folder);
+	atexit(remove_folder);
+	log_open("fuzz", LOG_LEVEL_ERROR);
+	state.control = control_open(socket_path, switch_methods, switch_nb_methods, &state);
+	state.page = page_create(page_path, page_kinds, PAGE_KINDS, PAGE_SLOTS);
+	state.running.observation = &state.observation;
+	check(state.control != NULL && state.page != NULL &&
+		      observation_open(&state.observation, state.page, page_path, workers.count) == 0 &&
+		      workers_open(&state.workers, &workers, state.page) == 0 && balance_open(&state) == 0,
+	      "the switch does not open");
+	start_document = json_loads(start, 0, NULL);
+	check(start_document != NULL, "the start is no JSON");
+	apply_start();
 	return 0;
+}
+
+/* End what an input has begun, so that each begins with the same. */
+static void begin_anew(void)
+{
+	struct capture_session *session;
+	struct control_error error;
+	json_t *params;
+
+	while ((session = TAILQ_FIRST(&state.observation.captures)) != NULL) {
+		params = json_pack("{s:i}", "capture", session->id);
+		json_decref(observe_capture_stop(&state, params, &error));
+		json_decref(params);
+	}
+	params = json_object();
+	json_decref(observe_trace_stop(&state, params, &error));
+	json_decref(params);
+	apply_start();
+}
+
+/* ------- the callers ------- */
+
+struct client {
+	int fd;
+	size_t used;
+	unsigned lines;
+	char said[LONGEST];
+};
+
+static void call_up(struct client *client)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	strcpy(address.sun_path, socket_path);
+	client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	client->used = 0;
+	client->lines = 0;
+	check(connect(client->fd, (struct sockaddr *)&address, sizeof(address)) == 0, "the server does not listen");
+	caller_accept(state.control);
+}
+
+static void serve(void)
+{
+	for (unsigned i = 0; i < CONTROL_CALLERS; i++)
+		if (state.control->callers[i].fd >= 0)
+			caller_read(state.control, &state.control->callers[i]);
+}
+
+static void deliver(struct client *client)
+{
+	static char answers[1 << 16];
+
+	/* One that the server has dropped is still there to speak to. */
+	if (client->used > 0 && send(client->fd, client->said, client->used, MSG_NOSIGNAL) < 0)
+		check(errno == EPIPE || errno == ECONNRESET, "the server does not read");
+	client->used = 0;
+	client->lines = 0;
+	serve();
+	while (read(client->fd, answers, sizeof(answers)) > 0)
+		;
+}
+
+static void hang_up(struct client *client)
+{
+	close(client->fd);
+	serve();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct caller caller;
-	char answers[65536];
-	int ends[2];
+	static struct client clients[CALLERS];
+	struct client *client = clients;
 
-	if (size > LONGEST || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)
+	if (size > LONGEST)
 		return 0;
-	caller = (struct caller){.fd = ends[0]};
-	if (write(ends[1], data, size) != (ssize_t)size)
-		abort();
-	shutdown(ends[1], SHUT_WR);
-	while (caller.fd >= 0) {
-		caller_read(&server, &caller);
-		while (read(ends[1], answers, sizeof(answers)) > 0)
-			;
+	for (unsigned i = 0; i < CALLERS; i++)
+		call_up(&clients[i]);
+	for (size_t i = 0; i < size; i++) {
+		switch (data[i]) {
+		case 1:
+			client = client == clients ? clients + 1 : clients;
+			break;
+		case 2:
+			deliver(client);
+			break;
+		case 3:
+			deliver(client);
+			hang_up(client);
+			call_up(client);
+			break;
+		default:
+			client->said[client->used++] = (char)data[i];
+			/* More answers than a socket holds would have to be waited for. */
+			client->lines += data[i] == '\n';
+			if (client->lines == LINES)
+				deliver(client);
+		}
 	}
-	close(ends[1]);
+	for (unsigned i = 0; i < CALLERS; i++) {
+		deliver(&clients[i]);
+		hang_up(&clients[i]);
+	}
+	for (unsigned i = 0; i < CONTROL_CALLERS; i++)
+		check(state.control->callers[i].fd < 0, "a caller that has hung up is kept");
+	begin_anew();
 	return 0;
 }
