@@ -197,7 +197,12 @@ def _chain(name: str, hops: dict[int, tuple[dict[str, int], dict[str, float]]], 
 def _worker(name: str, rate: dict[str, float], now: Snapshot) -> WorkerRow:
     facts = now.facts.workers.get(name, {})
     busy, idle = rate.get("busy_cycles", 0.0), rate.get("idle_cycles", 0.0)
+    asleep = rate.get("asleep_cycles", 0.0)
     time = busy + idle
+    if facts.get("idle") == "sleep" and facts.get("tsc_hz"):
+        # A sleep is counted when it ends: what is not counted by now is asleep, and what was counted late was before.
+        time = max(float(facts["tsc_hz"]), busy + idle - asleep)
+        asleep = time - (busy + idle - asleep)
     packets, polls = rate.get("packets", 0.0), rate.get("busy_polls", 0.0)
     spread = {match[1]: rate[field] for field in rate if (match := BURST.match(field))}
     bursts = sum(spread.values())
@@ -206,7 +211,7 @@ def _worker(name: str, rate: dict[str, float], now: Snapshot) -> WorkerRow:
         core=facts.get("core"),
         idle=str(facts.get("idle", "")),
         busy=busy / time if time else 0.0,
-        asleep=rate.get("asleep_cycles", 0.0) / time if time else 0.0,
+        asleep=asleep / time if time else 0.0,
         packets=packets,
         cycles_a_packet=busy / packets if packets else None,
         burst=packets / polls if polls else None,

@@ -138,6 +138,22 @@ def test_it_fits_80_columns_and_says_it_all() -> None:
         assert word in text, text
 
 
+@pytest.mark.parametrize(
+    ("counted", "busy", "asleep"),
+    [
+        ({}, 0.0, 1.0),  # asleep all the time: a sleep is counted when it ends
+        ({"busy_cycles": HZ // 10, "idle_cycles": HZ // 10}, 0.1, 0.8),  # awake for a fifth of it, and asleep again
+        ({"idle_cycles": 7 * HZ, "asleep_cycles": 7 * HZ}, 0.0, 1.0),  # woken, after a sleep of seven seconds
+    ],
+)
+def test_a_worker_that_sleeps_is_said_to(counted: dict[str, int], busy: float, asleep: float) -> None:
+    fields = ("busy_cycles", "idle_cycles", "asleep_cycles")
+    before = Snapshot(10.0, {("worker", "worker-0", 1): dict.fromkeys(fields, 0)}, FACTS)
+    now = Snapshot(11.0, {("worker", "worker-0", 1): dict.fromkeys(fields, 0) | counted}, FACTS)
+    (worker,) = rows(before, now).workers
+    assert (worker.busy, worker.asleep) == (pytest.approx(busy), pytest.approx(asleep))
+
+
 def test_a_small_window_keeps_the_workers() -> None:
     lines = drawn(rows(snapshot(10.0, 1), snapshot(11.0, 2)), height=12)
     assert len(lines) <= 12
