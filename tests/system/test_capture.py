@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_switch import wait_until
+from front_end import BASE, RECEIVES, SENDS
+from guest_pair import GuestPair
+from running_switch import RunningSwitch, wait_until
 from running_tester import both_ways, stream
 from scapy.layers.inet import IP
 from scapy.utils import rdpcap
@@ -178,3 +180,32 @@ def test_mistakes_are_one_line(
         assert expected in refused.stderr
         assert refused.stderr.count("\n") == 1
         assert not (tmp_path / "x.pcap").exists()
+
+
+def test_a_frame_that_waits_is_captured_once(binaries: Path, tmp_path: Path) -> None:
+    """A receiver has one buffer, and the frame needs two: the switch looks at it again and again, until there are."""
+    switch = RunningSwitch(
+        binaries / "switch/tailrace-switch", tmp_path, "--idle", "pause", "--backpressure-us", "10000000"
+    )
+    pair = GuestPair(switch, ("a", "b"))
+    sender, receiver = pair.guests
+    capture = switch.call("capture.start", port="a", direction="in")["capture"]
+
+    def captured() -> int:
+        return int(switch.call("capture.status", capture=capture)["frames"])
+
+    receiver.offer_buffers(1)
+    frame = bytes(range(256)) * 12
+    sender.memory[0x300000 : 0x300000 + 12 + len(frame)] = bytes(12) + frame
+    sender.write_desc(SENDS, 0, BASE + 0x300000, 12 + len(frame), 0)
+    sender.offer(SENDS, 0)
+    blocked = switch.counters("b")["blocked_polls"]
+    wait_until(lambda: switch.counters("b")["blocked_polls"] > blocked + 1000, "it has waited for many rounds")
+    assert captured() == 0
+    receiver.offer_buffers(1)
+    wait_until(lambda: receiver.used_index(RECEIVES) == 2, "the frame arrives")
+    wait_until(lambda: captured() > 0, "it is captured")
+    assert captured() == 1
+    switch.call("capture.stop", capture=capture)
+    pair.end()
+    assert switch.end() == 0

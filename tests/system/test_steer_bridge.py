@@ -127,6 +127,26 @@ def test_vlans_are_kept_apart_and_every_port_has_its_form_of_a_tag(switch: Runni
         assert guests.drops("trunk") == {"drop_vlan": 2}
 
 
+def test_a_second_tag_does_not_lead_into_another_vlan(switch: RunningSwitch) -> None:
+    """Whose first tag is that of a native VLAN would leave without it, and be in the VLAN of its second tag wherever it
+    arrives. So it keeps both; and one whose first tag has no VLAN in it goes nowhere."""
+
+    def stacked(first: int) -> bytes:
+        head = Ether(src=mac(1), dst=ALL) / Dot1Q(vlan=first) / Dot1Q(vlan=20, type=0x0900)
+        return bytes(head / Raw(b"." * 42))
+
+    ports: dict[str, dict[str, Any]] = {
+        "one": {"trunk": [10, 20], "native": 10},
+        "two": {"trunk": [10, 20], "native": 10},
+        "a20": {"access": 20},
+    }
+    with bridged(switch, ports) as guests:
+        assert guests.send("one", stacked(10)) == {"two": [stacked(10)]}
+        assert guests.send("one", stacked(0)) == {}
+        assert guests.drops("one") == {"drop_vlan": 1}
+        assert guests.send("one", to(ALL, 1, 10)) == {"two": [to(ALL, 1)]}  # with one tag it is as any other
+
+
 def test_frames_to_all_are_limited(switch: RunningSwitch) -> None:
     with bridged(switch, {"p1": {}, "p2": {}}, flood=20) as guests:
         frames = [to(ALL, 1, text=str(i)) for i in range(400)]

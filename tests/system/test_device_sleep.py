@@ -1,16 +1,13 @@
-"""Devices with several queues, and devices that wake a worker which sleeps: frames are spread by flow, each flow stays
-in order, and none is left lying.
-"""
+"""Devices that wake a worker which sleeps: none of their frames is left lying, and they need not be polled."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from front_end import RECEIVES, SENDS, FrontEnd
+from front_end import FrontEnd
 from private_network import End, Network
 from running_switch import RunningSwitch, wait_until
 from scapy.layers.inet import IP, UDP
@@ -19,9 +16,7 @@ from scapy.packet import Raw
 
 pytestmark = [pytest.mark.requires_root, pytest.mark.requires_program("ip", "tailrace-switch")]
 
-FLOWS, EACH = 64, 4
 RING = 256
-QUEUES = ("numrxqueues", "2", "numtxqueues", "2")
 
 
 @pytest.fixture
@@ -53,50 +48,6 @@ def guest(switch: RunningSwitch) -> Iterator[FrontEnd]:
 def flow(number: int, count: int) -> bytes:
     packet = IP(src=f"198.18.0.{number + 1}", dst="198.19.0.1") / UDP(sport=1000 + 7 * number, dport=80)
     return bytes(Ether(src="02:00:00:00:00:0a", dst="02:00:00:00:00:0b") / packet / Raw(bytes([number, count] * 12)))
-
-
-def take(guest: FrontEnd, count: int, seconds: float = 15) -> list[bytes]:
-    """So many frames, with buffers offered as they are used up."""
-    frames: list[bytes] = []
-    deadline = time.monotonic() + seconds
-    while len(frames) < count:
-        assert time.monotonic() < deadline, f"{len(frames)} of {count} frames arrived"
-        guest.offer_buffers(guest.room(RECEIVES))
-        frames += guest.received()
-    return frames
-
-
-def queue_counters(switch: RunningSwitch, port: str) -> list[dict[str, int]]:
-    return [slot.counters for slot in switch.page.slots() if slot.name.startswith(f"{port}/")]
-
-
-# DPDK's driver of AF_XDP sees one queue of a veth, however many it has: it asks for combined ones.
-@pytest.mark.parametrize("uri", ["if:left", "tap:left"])
-def test_flows_are_spread_over_the_queues_and_stay_in_order(
-    network: Network, switch: RunningSwitch, guest: FrontEnd, uri: str
-) -> None:
-    if uri != "tap:left":
-        network.run("ip", "link", "add", "left", *QUEUES, "type", "veth", "peer", "name", "right", *QUEUES)
-        for name in ("left", "right"):
-            network.run("ip", "link", "set", name, "up")
-    switch.add_device("wan", uri, queues=2)
-    switch.wait_state("wan", "up")
-    switch.join("guest", "wan")
-    end = End(network, "left" if uri == "tap:left" else "right")
-    guest.offer_buffers(RING)
-    for count in range(EACH):
-        for number in range(FLOWS):
-            end.send(flow(number, count))
-    arrived: dict[int, list[int]] = {}
-    for frame in take(guest, FLOWS * EACH):
-        arrived.setdefault(frame[42], []).append(frame[43])
-    assert arrived == {number: list(range(EACH)) for number in range(FLOWS)}
-    received = [each["received_packets"] for each in queue_counters(switch, "wan")]
-    assert sum(received) == FLOWS * EACH
-    assert min(received) > 0, received
-    for each in queue_counters(switch, "wan") + queue_counters(switch, "guest"):
-        assert not {name: count for name, count in each.items() if name.startswith("drop_") and count}
-    end.close()
 
 
 def worker(switch: RunningSwitch) -> dict[str, int]:
@@ -150,23 +101,3 @@ def test_virtio_user_wakes_its_worker(switch: RunningSwitch, guest: FrontEnd, bi
     switch.remove_port("link")
     far.end()
     assert other.end() == 0
-
-
-def test_what_a_rate_holds_back_at_a_device_is_not_slept_over(
-    network: Network, switch: RunningSwitch, guest: FrontEnd
-) -> None:
-    """The frames wait in the device's ring, and the kernel told of them when they came, once."""
-    network.pair("left", "right")
-    switch.add_device("wan", "if:left", rate={"packets": 500})
-    switch.wait_state("wan", "up")
-    switch.join("guest", "wan")
-    end = End(network, "right")
-    guest.offer_buffers(RING)
-    for number in range(200):
-        end.send(flow(number % FLOWS, 0))
-    assert len(take(guest, 200)) == 200
-    assert worker(switch)["sleeps"] > 10
-    guest.send(flow(0, 1))
-    os.eventfd_write(guest.kick[SENDS], 1)
-    assert end.wait_received(1) == [flow(0, 1)]
-    end.close()

@@ -1,0 +1,141 @@
+"""What one guest may cost the others, and how often: the bounds that docs/threat-model.md states, against the real
+switch under the sanitizers. How much work a visit to a ring may be is counted in dataplane/test/test_vring_work.c.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from front_end import (
+    ADD_MEM_REG,
+    BASE,
+    GET_FEATURES,
+    SET_LOG_BASE,
+    SET_MEM_TABLE,
+    SIZE,
+    USER,
+    FrontEnd,
+)
+from guest_pair import GuestPair
+from running_switch import RunningSwitch
+
+LONGEST_LOG = 1 << 26
+
+
+@pytest.fixture
+def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
+    running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path)
+    yield running
+    assert running.end() == 0
+
+
+@pytest.fixture
+def bad(switch: RunningSwitch) -> Iterator[GuestPair]:
+    """The chain whose first guest is the attacker; another chain that must not notice is beside it."""
+    beside = GuestPair(switch, ("beside", "other"))
+    pair = GuestPair(switch, ("bad", "peer"))
+    yield pair
+    beside.exchange()
+    beside.assert_untouched()
+    beside.end()
+    pair.end()
+
+
+def set_up_anew(guest: FrontEnd) -> None:
+    """What a driver does that resets its device: the rings are empty, and the memory is the same."""
+    guest.stop_rings()
+    guest.reset()
+    guest.start_rings()
+    guest.ask(GET_FEATURES)  # all of that has been acted on
+
+
+def region(size: int = SIZE) -> bytes:
+    return struct.pack("<QQQQ", BASE, size, USER, 0)
+
+
+def test_memory_that_was_cut_is_not_served_again(switch: RunningSwitch, bad: GuestPair) -> None:
+    """What lies in its place is the switch's own memory: not the guest's to have, and nothing that is sent arrives."""
+    guest, peer = bad.guests
+    bad.exchange()
+    os.ftruncate(guest.memory_fd, 0)
+    peer.send(b"c" * 60)
+    switch.wait_state("bad", "quarantined")
+    os.ftruncate(guest.memory_fd, SIZE)  # so that the test may touch it
+    received = switch.counters("bad")["received_packets"]
+    for _ in range(3):
+        set_up_anew(guest)
+        guest.send(b"again" * 12)
+        assert switch.port("bad")["state"] == "quarantined"
+        assert "memory file" in switch.port("bad")["reason"]
+    assert switch.counters("bad")["received_packets"] == received
+    # Another table, and a driver that starts on it, are a beginning.
+    guest.give_memory()
+    set_up_anew(guest)
+    set_up_anew(peer)
+    for name in bad.names:
+        switch.wait_state(name, "up")
+    bad.exchange()
+
+
+def test_a_guest_that_blocks_its_worker_again_is_barred_for_longer(switch: RunningSwitch, bad: GuestPair) -> None:
+    """Each time the others wait for 20 ms: so that they need not do so all the time, its rings stay stopped for a
+    second, then for two, and so on."""
+    guest, peer = bad.guests
+    waited = []
+    for _ in range(2):
+        for call in peer.call:
+            with suppress(BlockingIOError):
+                os.read(call, 8)
+            os.write(call, struct.pack("<Q", 2**64 - 2))
+            os.set_blocking(call, True)
+        peer.offer_buffers(1)
+        guest.send(b"e" * 60)
+        switch.wait_state("peer", "quarantined")
+        assert "blocks" in switch.port("peer")["reason"]
+        for call in peer.call:
+            os.set_blocking(call, False)
+            os.read(call, 8)
+        began = time.monotonic()
+        set_up_anew(peer)
+        assert switch.port("peer")["state"] == "quarantined"  # although nothing is wrong with it now
+        switch.wait_state("peer", "up")
+        waited.append(time.monotonic() - began)
+        bad.exchange(3)
+    assert waited[0] > 0.5
+    assert waited[1] > waited[0] + 0.5
+
+
+def test_memory_must_be_memory(switch: RunningSwitch, bad: GuestPair, tmp_path: Path) -> None:
+    """A page of a file on a disk, or in a file system that the guest serves itself, may never come."""
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True)
+    assert kind.stdout.strip() not in ("tmpfs", "hugetlbfs"), "the test needs a folder on a disk; give it --basetemp"
+    path = tmp_path / "memory"
+    with path.open("w+b") as file:
+        file.truncate(SIZE)
+        guest = bad.guests[0]
+        for request, payload in (
+            (SET_LOG_BASE, struct.pack("<QQ", 4096, 0)),
+            (ADD_MEM_REG, bytes(8) + struct.pack("<QQQQ", BASE + SIZE, SIZE, USER + SIZE, 0)),
+            (SET_MEM_TABLE, struct.pack("<II", 1, 0) + region()),
+        ):
+            assert not guest.acknowledged(request, payload, (file.fileno(),))
+    switch.wait_state("bad", "waiting")
+
+
+def test_the_log_of_a_migration_is_bounded(bad: GuestPair) -> None:
+    """A bit for each page of the most memory that a guest may have; more would be address space for nothing."""
+    guest = bad.guests[0]
+    log = os.memfd_create("log")
+    os.ftruncate(log, 1 << 40)
+    for size in (LONGEST_LOG + 1, 1 << 40):
+        assert not guest.acknowledged(SET_LOG_BASE, struct.pack("<QQ", size, 0), (log,))
+    assert guest.ask(SET_LOG_BASE, struct.pack("<QQ", LONGEST_LOG, 0), (log,))
+    os.close(log)
+    bad.exchange()
