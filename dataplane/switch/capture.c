@@ -9,8 +9,8 @@
 
 #include <rte_cycles.h>
 
-#include "switch/capture.h"
 #include "common/shared_file.h"
+#include "switch/capture.h"
 
 /* Make the ring at `path`.  Returns 0 or -1 with errno set. */
 static int open_ring(struct capture_ring *ring, const char *path, const struct capture_options *options)
