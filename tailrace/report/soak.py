@@ -13,7 +13,7 @@ from tailrace.spec.units import show_span
 SHOWN = 10
 """How many intervals of a kind are shown; results.json has all."""
 
-TITLES = ("interval at", "UTC", "min µs", "avg µs", "max µs", "lost", "dupl.", "out of seq.", "received")
+TITLES = ("at", "UTC", "avg µs", "max µs", "lost", "dupl.", "out of seq.", "received")
 
 
 def sections(run: Run) -> Iterator[Section]:
@@ -82,14 +82,20 @@ def _alone(alone: Alone) -> str:
 
 
 def _row(trial: Trial, interval: Interval) -> tuple[str, ...]:
-    latencies = (interval.min_us, interval.avg_us, interval.max_us)
+    latencies = (interval.avg_us, interval.max_us)
     return (
-        show_span(interval.start_s),
-        f"{trial.started + timedelta(seconds=interval.start_s):%Y-%m-%d %H:%M:%S}",
+        _clock(interval.start_s),
+        f"{trial.started + timedelta(seconds=interval.start_s):%m-%d %H:%M:%S}",
         *(MISSING if each is None else microseconds(each) for each in latencies),
         *(MISSING if each is None else count(each) for each in _counts(interval)),
         count(interval.received),
     )
+
+
+def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds: 41:59:50."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def _counts(interval: Interval) -> Sequence[int | None]:
