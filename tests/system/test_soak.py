@@ -76,7 +76,7 @@ def check(trial: dict[str, Any], least: int) -> None:
 
 
 def test_a_soak_is_measured_watched_and_reported(command: Command) -> None:
-    running = begin(command, "--duration", "12s")
+    running = begin(command, "--duration", "8s")
     intervals(command, 5)
     seen = watched(command)
     assert seen["state"] == "running"
@@ -85,11 +85,11 @@ def test_a_soak_is_measured_watched_and_reported(command: Command) -> None:
     assert "a-to-b" in shown and "until" in shown
     _, error = running.communicate(timeout=60)
     assert running.returncode == 0, error
-    assert "120 intervals; on disk at most" in error
+    assert "80 intervals; on disk at most" in error
     trial = the_trial(command)
     assert trial["valid"]
-    assert trial["duration_s"] == pytest.approx(12.0, abs=0.1)
-    check(trial, 60)
+    assert trial["duration_s"] == pytest.approx(8.0, abs=0.1)
+    check(trial, 40)
     assert trial["soak"]["gaps"] == []
     (folder,) = command.runs.iterdir()
     assert (folder / "report.html").exists() and not (folder / "reserve").exists()
@@ -99,7 +99,7 @@ def test_a_soak_is_measured_watched_and_reported(command: Command) -> None:
 
 
 def test_a_soak_that_was_killed_is_gone_on_with(command: Command) -> None:
-    running = begin(command, "--duration", "6s")
+    running = begin(command, "--duration", "4s")
     intervals(command, 10)
     kill_all(command)
     running.wait(10)
@@ -119,13 +119,13 @@ def test_a_soak_that_was_killed_is_gone_on_with(command: Command) -> None:
     assert results["valid"], results["reason"]
     assert any("torn: 14 bytes" in note for note in results["notes"])
     trial = the_trial(command)
-    check(trial, 30)
+    check(trial, 20)
     (gap,) = trial["soak"]["gaps"]
     assert gap["reason"] == "the soak was killed or crashed"
     assert gap["end_s"] > gap["start_s"]
-    assert trial["duration_s"] == pytest.approx(6.0, abs=0.2)
+    assert trial["duration_s"] == pytest.approx(4.0, abs=0.2)
     again = command("measure", "soak", "--resume", folder, status=2)
-    assert "has had its 6 s" in again.stderr
+    assert "has had its 4 s" in again.stderr
 
 
 def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:
@@ -159,7 +159,7 @@ def test_a_disk_that_fills_keeps_what_was_measured(command: Command, small_disk:
     assert not list(small_disk.iterdir())
 
     runs = small_disk / "runs"
-    running = begin(command, "--duration", "20s", runs=runs)
+    running = begin(command, "--duration", "8s", runs=runs)
     intervals(command, 10, runs)
     filler = small_disk / "filler"
     with filler.open("wb") as file:
@@ -193,7 +193,7 @@ def test_neither_the_command_nor_the_tester_grows(command: Command) -> None:
     tester = command.process("tester")
     assert tester is not None
     early = {pid: memory(pid) for pid in (running.pid, tester["pid"])}
-    intervals(command, 500)
+    intervals(command, 300)
     late = {pid: memory(pid) for pid in early}
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=60)
