@@ -18,6 +18,7 @@ from tailrace.measure.loss import LossMethod
 from tailrace.measure.reorder import ReorderMethod
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
+from tailrace.spec.units import parse_duration
 
 app = typer.Typer(
     help="Measure a chain, or any device under test between two ports.", no_args_is_help=True, rich_markup_mode=None
@@ -39,6 +40,13 @@ FlowsOption = Annotated[int | None, typer.Option("--flows", min=1, max=1_000_000
 RepeatOption = Annotated[
     int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Measure all of it so often, and show the spread.")
 ]
+
+
+def _duration(option: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise Mistake(f"{option}: {error}") from None
 
 
 def text(number: int | None) -> str | None:
@@ -63,6 +71,12 @@ def latency(
     hops: Annotated[
         bool, typer.Option("--hops", help="Take latency apart by hop and function, and each of the slowest frames.")
     ] = False,
+    causes: Annotated[
+        bool, typer.Option("--causes", help="Also record what happens on the CPUs, and say why the slowest were slow.")
+    ] = False,
+    gap_limit: Annotated[
+        str, typer.Option(metavar="TIME", help="With --causes: a polling loop's round longer than this is a gap.")
+    ] = "5us",
     repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
     huge: HugeOption = True,
@@ -86,10 +100,13 @@ def latency(
     def call() -> int:
         if between is not None and floor:
             raise Mistake("--floor needs a chain to leave the functions out of; expected a SPEC with it")
-        if between is not None and hops:
-            raise Mistake("--hops needs the switch's own records; expected a SPEC with it")
+        if between is not None and (hops or causes):
+            raise Mistake(
+                f"{'--causes' if causes else '--hops'} needs the switch's own records; expected a SPEC with it"
+            )
         changes = {"frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "flows": text(flows)}
-        return measure(LatencyMethod(floor, hops), spec, between, MeasureOptions(changes, repeat, runs, huge, as_json))
+        method = LatencyMethod(floor, hops, causes, _duration("--gap-limit", gap_limit))
+        return measure(method, spec, between, MeasureOptions(changes, repeat, runs, huge, as_json))
 
     raise typer.Exit(run_command(call))
 

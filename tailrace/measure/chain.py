@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tailrace.errors import Failure
+from tailrace.measure.cause_meter import GAP_LIMIT
 from tailrace.measure.hop_meter import HopMeter
 from tailrace.measure.latency import (
     SEARCH_WAIT,
@@ -25,7 +26,7 @@ from tailrace.measure.latency import (
 )
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.search import SearchOptions
-from tailrace.measure.session import Session
+from tailrace.measure.session import Session, start_causes
 from tailrace.spec import Latency, Rate
 
 #: Longer than the demo's: a rate that a longer trial is to bear out.
@@ -93,6 +94,9 @@ class LatencyMethod(Method[Latency]):
 
     floor: bool = False
     hops: bool = False
+    causes: bool = False
+    gap_limit: float = GAP_LIMIT
+    """With `causes`: a round of a polling loop longer than so many seconds is a gap."""
 
     name = "latency"
 
@@ -124,8 +128,9 @@ class LatencyMethod(Method[Latency]):
         measure(session, place, cases, timing, with_floor=self.floor)
 
     def begin(self, session: Session) -> None:
-        if self.hops and session.node is not None:
-            session.hops = HopMeter(session.node.fabric.control)
+        if (self.hops or self.causes) and session.node is not None:
+            causes = start_causes(session, self.gap_limit) if self.causes else None
+            session.hops = HopMeter(session.node.fabric.control, causes)
 
     def end(self, session: Session) -> None:
         if session.hops is not None:

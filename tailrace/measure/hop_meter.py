@@ -7,11 +7,13 @@ and figures with it are not to be set beside figures without.
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tailrace.control import Control
 from tailrace.hop_trace import HopTrace
+from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.hops import Sighting, Slowest, join, sample_every
 from tailrace.results.hops import Joined
 
@@ -26,8 +28,9 @@ _MANY = 10e6
 class HopMeter:
     """The hop trace of one switch, for one trial after the other."""
 
-    def __init__(self, switch: Control) -> None:
+    def __init__(self, switch: Control, causes: CauseMeter | None = None) -> None:
         self._switch = switch
+        self._causes = causes
         self._before = switch.call("config.get")["config"].get("trace")
         self._every = 0
         self._trace: HopTrace | None = None
@@ -46,12 +49,17 @@ class HopMeter:
             self._trace = HopTrace(Path(path))
         self._trace.restart()
         self._slowest = Slowest(self._trace)
+        if self._causes is not None:
+            self._causes.begin()
         return {"key": key, "sample": every}
 
     def look(self, tester: Control) -> None:
         """While the trial runs: looks up the slowest frames so far before the switch forgets them."""
         if self._slowest is not None:
-            self._slowest.look_up(_sightings(tester.call("trial.worst")["frames"]))
+            frames = _sightings(tester.call("trial.worst")["frames"])
+            self._slowest.look_up(frames)
+            if self._causes is not None:
+                self._causes.look(frames)
 
     def end(self, tester: Control, result: dict[str, Any]) -> dict[str, Joined]:
         """After the trial: what is known of each direction, by its name."""
@@ -59,6 +67,8 @@ class HopMeter:
             return {}
         self.look(tester)
         slowest = _sightings(tester.call("trial.worst")["frames"])
+        if self._causes is not None:
+            self._causes.last_look(slowest)
         samples = _sightings(tester.call("trial.samples")["frames"])
         records, _ = self._trace.sampled()
         found: dict[str, Joined] = {}
@@ -73,6 +83,11 @@ class HopMeter:
                 self._slowest.records,
                 self._trace.tsc_hz,
             )
+            if joined is not None and self._causes is not None:
+                causes = self._causes.explain(
+                    [each for each in slowest if each.stream in numbers], self._slowest.records
+                )
+                joined = replace(joined, hops=joined.hops.model_copy(update={"causes": causes}))
             if joined is not None:
                 found[name] = joined
         return found
@@ -80,6 +95,8 @@ class HopMeter:
     def close(self) -> None:
         """Leaves the switch's trace as it was."""
         self._close()
+        if self._causes is not None:
+            self._causes.close()
         self._switch.call("config.apply", patch={"trace": self._before})
 
     def _close(self) -> None:

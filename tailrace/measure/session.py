@@ -25,10 +25,12 @@ from tailrace.host.place import Place
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import State, hold
+from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.floor import floor_seconds, measure_floor
 from tailrace.measure.hop_meter import LOOK, HopMeter
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter, Silent
+from tailrace.measure.recorder import Recorder, place_recorder, pollers_of, worker_of
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
 from tailrace.node import Node, quietly, reserve_pages, why_ended
 from tailrace.plan import TESTER_BUFFERS_MIB, Plan
@@ -121,6 +123,20 @@ class Session:
         """Why a trial was cut short, traced back to the process that broke."""
         with undisturbed():
             return _cause(_first_fault(self.node, stopped))
+
+
+def start_causes(session: Session, limit: float) -> CauseMeter:
+    """Starts to record what can delay a frame on the session's node; gaps are rounds longer than `limit` seconds."""
+    node = session.node
+    if node is None:
+        raise Mistake("causes can only be told of a chain that Tailrace runs")
+    watched = pollers_of(node, session.tester)
+    pollers = [each.poller for each in watched]
+    recorder = Recorder.start(node.launcher, pollers, place_recorder(node.plan.placement))
+    for source in recorder.recording.sources:
+        if source.origin is None:
+            session.folder.note(f"{source.what} cannot be recorded here: {source.why}")
+    return CauseMeter(recorder, watched, worker_of(node), watched[0].gaps.tsc_hz, limit * 1e6)
 
 
 def _cause(error: BaseException) -> TailraceError:

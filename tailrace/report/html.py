@@ -15,7 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tailrace.report import bars, curves, figures, findings, hops, host, soak
+from tailrace.report import bars, causes, curves, figures, findings, hops, host, soak
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
 from tailrace.results.diff import differing, differing_hosts, facts
 from tailrace.results.run import write_atomically
@@ -78,6 +78,8 @@ def render(stored: Sequence[StoredRun]) -> str:
         budgets=bars.budgets(marked),
         hops=[(each, table) for each in marked for table in hops.tables(each.stored.run)],
         hop_titles=hops.TITLES,
+        causes=[(each, table) for each in marked for table in causes.tables(each.stored.run)],
+        cause_titles=(causes.FRAME_TITLES, causes.CAUSE_TITLES),
         figures=figures,
         differing=[
             (title, rows)

@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.report import host, soak
+from tailrace.report import causes, host, soak
 from tailrace.report.figures import (
     LATENCY,
     NAMING,
@@ -25,8 +25,9 @@ from tailrace.report.figures import (
     warnings,
 )
 from tailrace.report.findings import Section, sections
-from tailrace.report.hops import TITLES, tables
+from tailrace.report.hops import TITLES
 from tailrace.report.hops import Table as HopTable
+from tailrace.report.hops import tables as hop_tables
 from tailrace.results.model import Run, Trial
 
 
@@ -52,8 +53,10 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_section(section, console)
     for text in measured_with(run):
         console.print(Text(text, style="dim"))
-    for hops in tables(run):
+    for hops in hop_tables(run):
         _print_hops(hops, console)
+    for table_of_causes in causes.tables(run):
+        _print_causes(table_of_causes, console)
     for text in told:
         console.print(Text(text, style="yellow"))
     clean = run.valid and faultless(run)
@@ -107,14 +110,7 @@ def _print_section(section: Section, console: Console) -> None:
 def _print_hops(hops: HopTable, console: Console) -> None:
     console.print(Text(hops.heading, style="bold"))
     for titles, rows in ((TITLES, hops.rows), (hops.slow_titles, hops.slow_rows)):
-        if not rows:
-            continue
-        made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-        for number, title in enumerate(titles):
-            made.add_column(title, justify="left" if number == 0 else "right")
-        for row in rows:
-            made.add_row(*(Text(cell) for cell in row))
-        console.print(made)
+        _print_rows(titles, rows, console)
     console.print(Text(hops.remark, style="dim"))
 
 
@@ -133,6 +129,29 @@ def _print_host(run: Run, console: Console) -> None:
         console.print(Text(f"{what}: {each.other} ÷ {each.first} = {each.median:.2f}× (median of {ratios})"))
     for text in host.remarks(run):
         console.print(Text(text, style="dim"))
+
+
+def _print_causes(table: causes.Table, console: Console) -> None:
+    console.print(Text(f"Why the slowest were slow: {table.heading}", style="bold"))
+    for line in table.lines:
+        console.print(Text(line))
+    _print_rows(causes.CAUSE_TITLES, table.cause_rows, console, words=causes.KNOBS)
+    for remark in table.remarks:
+        console.print(Text(remark, style="dim"))
+
+
+def _print_rows(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], console: Console, *, words: int | None = None
+) -> None:
+    """A table of texts, figures to the right; column `words` holds words beside the first."""
+    if not rows:
+        return
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for number, title in enumerate(titles):
+        made.add_column(title, justify="left" if number in (0, words) else "right")
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    console.print(made)
 
 
 def _cell(column: Column, trial: Trial) -> Text:

@@ -1,0 +1,272 @@
+"""Finding out, while a trial runs, why its slowest frames are slow: what the recorder and the pollers noted around each
+of them is kept before it is overwritten, and explained after the trial (`causes.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from tailrace.errors import Failure
+from tailrace.hop_trace import Record
+from tailrace.measure.cause_words import knobs, words
+from tailrace.measure.causes import Account, Cause, Evidence, Holders, Poller, account
+from tailrace.measure.hops import Sighting, cut, function_name
+from tailrace.measure.recorder import Recorder, Watched
+from tailrace.recording import Event, Series
+from tailrace.results import model
+from tailrace.results.model import timestamp
+
+#: A round longer than so many seconds is a gap, unless another limit is asked for.
+GAP_LIMIT = 5e-6
+#: Seconds to wait after a trial for the recorder to come round.
+_LAST_LOOK = 0.5
+#: Causes below this many µs and this share of a frame's latency are not told one by one.
+_LEAST_US, _LEAST_SHARE = 0.5, 0.01
+#: A cause that took more than this of some frame is looked for in the whole trial.
+_NOTABLE_SHARE = 0.1
+
+
+@dataclass
+class CauseMeter:
+    """The causes of slow frames, for one trial after the other."""
+
+    recorder: Recorder
+    watched: Sequence[Watched]
+    worker_of: Callable[[str], str]
+    """The worker that polls a port of the switch."""
+    hz: int
+    limit_us: float = GAP_LIMIT * 1e6
+    _kept: dict[int, Evidence] = field(default_factory=dict)
+    _missed: set[int] = field(default_factory=set)
+    _before: dict[tuple[str, int, int, str], Series] = field(default_factory=dict)
+    _gaps_before: dict[str, int] = field(default_factory=dict)
+    _limits: dict[int, int] = field(default_factory=dict)
+    _began: int = 0
+
+    def __post_init__(self) -> None:
+        for number, each in enumerate(self.watched):
+            self._limits[number] = each.gaps.limit
+            each.gaps.limit = round(self.limit_us * 1e-6 * self.hz)
+
+    @property
+    def pollers(self) -> dict[str, Poller]:
+        return {each.poller.name: each.poller for each in self.watched}
+
+    @property
+    def threads(self) -> dict[int, str]:
+        """Our own polling threads, by their ids."""
+        return {each.poller.thread: each.poller.name for each in self.watched}
+
+    # --- while a trial runs ------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A trial begins."""
+        self._kept.clear()
+        self._missed.clear()
+        self._before = {_key(each): each for each in self.recorder.recording.series()}
+        self._gaps_before = {each.poller.name: each.gaps.count(each.loop) for each in self.watched}
+        self._began = self.recorder.recording.until
+
+    def look(self, frames: Sequence[Sighting]) -> None:
+        """Keeps what is known of these frames, the slowest so far; what is not recorded yet waits for the next look."""
+        until = self.recorder.recording.until
+        wanted = {frame.key for frame in frames}
+        self._kept = {key: evidence for key, evidence in self._kept.items() if key in wanted}
+        new = sorted(
+            (frame for frame in frames if frame.key not in self._kept and frame.received < until),
+            key=lambda frame: frame.sent,
+        )
+        # Frames that were held up together are looked up together.
+        while new:
+            together = [new.pop(0)]
+            end = together[0].received
+            while new and new[0].sent <= end:
+                together.append(new.pop(0))
+                end = max(end, together[-1].received)
+            begin = together[0].sent
+            events = self.recorder.recording.between(begin, end, self.hz // 1000)
+            gaps = {each.poller.thread: each.gaps.between(each.loop, begin, end) for each in self.watched}
+            for frame in together:
+                self._kept[frame.key] = Evidence(
+                    [event for event in events if event.end >= frame.sent and event.begin <= frame.received],
+                    {
+                        thread: [gap for gap in found if gap.end > frame.sent and gap.begin < frame.received]
+                        for thread, found in gaps.items()
+                    },
+                )
+
+    def last_look(self, frames: Sequence[Sighting]) -> None:
+        """After the trial: waits until all of it is recorded."""
+        last = max((frame.received for frame in frames), default=0)
+        deadline = time.monotonic() + _LAST_LOOK
+        while self.recorder.recording.until <= last and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self.look(frames)
+
+    # --- after it ----------------------------------------------------------------------------------------------------
+
+    def explain(self, slowest: Iterable[Sighting], records: Mapping[int, list[Record]]) -> model.Causes:
+        """The causes of these frames."""
+        recording = self.recorder.recording
+        notes = recording.notes(self._began)
+        explained: list[tuple[model.CausedFrame, Account]] = []
+        unexamined = 0
+        for sighting in sorted(slowest, key=lambda each: each.sent - each.received):
+            hops = sorted(records.get(sighting.key, ()), key=lambda record: record.arrived)
+            found = cut(sighting, hops)
+            if found is None:
+                continue
+            evidence = self._kept.get(sighting.key)
+            if evidence is None:
+                unexamined += 1
+                continue
+            way, cycles = found
+            times = list(accumulate(cycles, initial=sighting.sent))
+            told = account(way, times, self.holders(hops), evidence, self.hz)
+            explained.append((self._frame(sighting, told, evidence, notes), told))
+        return model.Causes(
+            frames=tuple(frame for frame, _ in explained),
+            unexamined=unexamined,
+            recurrences=self._recurrences([told for _, told in explained]),
+            gaps={
+                each.poller.name: each.gaps.count(each.loop) - self._gaps_before.get(each.poller.name, 0)
+                for each in self.watched
+            },
+            limit_us=self.limit_us,
+            clock_error_us=self._us(recording.clock_error),
+            lost=recording.lost,
+            recorded={each.what: each.origin for each in recording.sources if each.origin is not None},
+            missing={each.what: each.why or "" for each in recording.sources if each.origin is None},
+        )
+
+    def holders(self, hops: Sequence[Record]) -> list[Holders]:
+        """Who had the frame in each part of its way."""
+        pollers = self.pollers
+        tester = pollers.get("tester")
+        workers = [pollers.get(self.worker_of(hop.source)) for hop in hops]
+        found = [Holders(workers[0], tester)]
+        for number, hop in enumerate(hops):
+            found.append(Holders(workers[number]))
+            if number + 1 < len(hops):
+                name = function_name(hop.target, hops[number + 1].source)
+                function = pollers.get(name)
+                following = workers[number + 1]
+                found.append(Holders(function, following) if function is not None else Holders(None, following))
+        found.append(Holders(tester, workers[-1]))
+        return found
+
+    def _frame(
+        self, sighting: Sighting, told: Account, evidence: Evidence, notes: Sequence[Event]
+    ) -> model.CausedFrame:
+        latency = told.total
+        causes = tuple(
+            model.Cause(
+                kind=share.cause.kind,
+                text=words(share.cause, self.threads),
+                part=share.part.name,
+                thread=share.cause.poller,
+                cpu=share.cause.cpu,
+                us=self._us(share.cycles),
+                share=share.cycles / latency,
+                events=share.events,
+                knobs=knobs(share.cause, self.threads),
+            )
+            for share in told.shares
+            if self._us(share.cycles) >= _LEAST_US and share.cycles >= _LEAST_SHARE * latency
+        )
+        first = told.shares[0] if told.shares else None
+        known = first is not None and first.cycles >= told.unexplained
+        where = first.part if first is not None and known else told.unexplained_in
+        rest = latency - told.unexplained - told.usual
+        small = rest - sum(share.cycles for share in told.shares[: len(causes)])
+        return model.CausedFrame(
+            sequence=sighting.sequence,
+            latency_us=self._us(latency),
+            sent=timestamp(self.recorder.recording.wall(sighting.sent)),
+            sent_tsc=sighting.sent,
+            part=where.name if where is not None else None,
+            cpu=first.cause.cpu if first is not None and known else None,
+            causes=causes,
+            unexplained_us=self._us(told.unexplained),
+            usual_us=self._us(told.usual + small),
+            evidence=tuple(self._evidence(sighting, evidence, notes)),
+        )
+
+    def _evidence(self, sighting: Sighting, evidence: Evidence, notes: Sequence[Event]) -> Iterable[str]:
+        for each in self.watched:
+            gaps = evidence.gaps.get(each.poller.thread, ())
+            if gaps:
+                longest = max(gaps, key=lambda gap: gap.end - gap.begin)
+                yield (
+                    f"{each.poller.name} noted {len(gaps)} gap{'s' if len(gaps) > 1 else ''}, "
+                    f"the longest {self._us(longest.end - longest.begin):.1f} µs"
+                )
+        for note in notes:
+            if note.begin <= sighting.received and note.end >= sighting.sent:
+                text = self._note(note)
+                if text:
+                    yield text
+
+    def _note(self, note: Event) -> str:
+        around = f"within the {self._us(note.end - note.begin) / 1e3:.0f} ms around it"
+        if note.kind == "migration":
+            return f"{self.threads.get(note.id, note.id)} was moved to CPU {note.extra}"
+        if note.kind == "frequency":
+            return f"CPU {note.cpu} went to {note.extra / 1e6:.2f} GHz"
+        if note.kind == "steal":
+            return f"the hypervisor took {note.extra / 1e3:g} ms of CPU {note.cpu} {around}"
+        if note.kind == "smi":
+            return f"{note.extra} system management interrupts on CPU {note.cpu} {around}"
+        return f"{note.extra} interrupts on CPU {note.cpu} {around}" if note.kind == "counted" else ""
+
+    def _recurrences(self, accounts: Sequence[Account]) -> tuple[model.Recurrence, ...]:
+        """Causes of these frames over the whole trial, those that rank first most often in front."""
+        first: dict[tuple[str, int, int, str], tuple[Cause, int]] = {}
+        for told in accounts:
+            for number, share in enumerate(told.shares):
+                if number == 0 or share.cycles > _NOTABLE_SHARE * told.total:
+                    key = self._series_of(share.cause)
+                    first[key] = (share.cause, first.get(key, (share.cause, 0))[1] + (number == 0))
+        now = {_key(each): each for each in self.recorder.recording.series()}
+        found = []
+        for key, (cause, times) in first.items():
+            if key not in now:
+                continue
+            series, before = now[key], self._before.get(key)
+            found.append(
+                model.Recurrence(
+                    text=words(cause, self.threads),
+                    cpu=cause.cpu,
+                    first_of=times,
+                    count=series.count - (before.count if before else 0),
+                    total_us=self._us(series.cycles - (before.cycles if before else 0)),
+                    longest_us=self._us(series.longest),
+                    knobs=knobs(cause, self.threads),
+                )
+            )
+        return tuple(sorted(found, key=lambda each: (-each.first_of, -each.total_us)))
+
+    def _series_of(self, cause: Cause) -> tuple[str, int, int, str]:
+        if cause.kind in ("stopped", "blocked", "asleep", "fault"):
+            return (cause.kind, cause.cpu, self.pollers[cause.poller].thread, "")
+        return (cause.kind, cause.cpu, cause.id, cause.name)
+
+    def _us(self, cycles: int) -> float:
+        return cycles / self.hz * 1e6
+
+    def close(self) -> None:
+        """Ends the recorder; pollers have their own limits again."""
+        for number, each in enumerate(self.watched):
+            try:
+                each.gaps.limit = self._limits[number]
+                each.gaps.close()
+            except (Failure, ValueError):
+                continue  # two loops of one process share a mapping
+        self.recorder.close()
+
+
+def _key(series: Series) -> tuple[str, int, int, str]:
+    return (series.kind, series.cpu, series.id, series.name)

@@ -1,0 +1,254 @@
+"""Why a frame was slow: its way, part by part, held against what happened on the CPUs of those who had it.
+
+Pure: intervals in, shares out. All times are TSC cycles. For each moment of a part's time it is asked what kept the
+poller that had the frame from it; each moment goes to one cause at most, so overlapping events are not counted twice,
+and shares, the unexplained rest and the usual time add up to the frame's latency, exactly.
+
+The order in which a moment is given away:
+
+1. the poller was stopped by a signal, or waited in the kernel;
+2. its CPU was in an interrupt, or a softirq;
+3. its CPU ran another task;
+4. it was in a page fault;
+5. it was asleep: nothing had woken it yet, or its CPU was at something else, which is then told;
+6. it noted a gap, and nothing of the above is known: unexplained. Firmware or a hypervisor may be behind it; no more
+   than that can be said;
+7. otherwise it was at work: the usual time, waiting behind other frames included.
+
+A part may lie with two pollers: a frame waits in a ring until the switch comes, but it may also be the sender who was
+held up before it had shown the frame. What is known of the second one (1 to 4, within its own gaps) goes before 5: who
+sleeps may not have been woken because the other was held up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tailrace.gaps import Gap
+from tailrace.measure.hops import Part, Way
+from tailrace.recording import Event
+
+#: A round that moved frames may take so long for each of them, in seconds, before it is a gap.
+WORK_PER_FRAME = 0.5e-6
+#: From a page fault to waiting for the page it takes no longer, in seconds.
+_FAULT_TO_WAIT = 1e-3
+#: Causes in the order in which they take a moment: what is known of the first poller, then of the second, then ...
+_ORDER = ("stopped", "blocked", "fault-wait", "nmi", "interrupt", "softirq", "task", "fault")
+#: ... what happened while the first one slept, and at last the gaps that nothing explains.
+_WHILE_ASLEEP, _ASLEEP, _GAP = 2 * len(_ORDER), 3 * len(_ORDER), 3 * len(_ORDER) + 1
+
+
+@dataclass(frozen=True)
+class Poller:
+    """A polling thread."""
+
+    name: str
+    """`worker-0`, `tester`, or the function's name."""
+    thread: int
+    cpu: int
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What kept a poller from its work."""
+
+    kind: str
+    """stopped, blocked, nmi, interrupt, softirq, task, asleep, fault, or unexplained."""
+    name: str
+    """Whose interrupt, which task, ..."""
+    poller: str
+    cpu: int
+    id: int = 0
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one cause took of one part of a frame's way."""
+
+    cause: Cause
+    part: Part
+    cycles: int
+    events: int
+    """Events that it consists of."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where one frame's latency went: shares, unexplained and usual add up to it."""
+
+    shares: tuple[Share, ...]
+    """The greatest first."""
+    unexplained: int
+    unexplained_in: Part | None
+    """The part that most of the unexplained time is of."""
+    usual: int
+
+    @property
+    def total(self) -> int:
+        return sum(share.cycles for share in self.shares) + self.unexplained + self.usual
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known of a span of time."""
+
+    events: Sequence[Event] = ()
+    gaps: Mapping[int, Sequence[Gap]] = field(default_factory=dict)
+    """By thread."""
+
+
+@dataclass(frozen=True)
+class Holders:
+    """Who had the frame in one part of its way."""
+
+    first: Poller | None
+    second: Poller | None = None
+
+
+@dataclass(frozen=True)
+class _Span:
+    begin: int
+    end: int
+    rank: int
+    cause: Cause
+    event: int
+    """Which event it is of, to count them."""
+
+
+def real_gaps(gaps: Iterable[Gap], hz: int) -> list[Gap]:
+    """Those that are more than the work of the frames that they moved."""
+    return [gap for gap in gaps if gap.end - gap.begin > gap.frames * WORK_PER_FRAME * hz]
+
+
+def _spans_of(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
+    """All that is known to have kept a poller, in no order, with their ranks."""
+    spans: list[_Span] = []
+    gaps = real_gaps(evidence.gaps.get(poller.thread, ()), hz)
+    own = [event for event in evidence.events if event.id == poller.thread]
+    faults = [event.begin for event in own if event.kind == "fault"]
+    off = [event.begin for event in own if event.kind in ("ready", "asleep", "stopped")]
+    left = [*off, *(event.begin for event in own if event.kind == "blocked")]
+    itself = ("task", poller.thread)
+    asleep = sorted((event.begin, event.end) for event in own if event.kind == "asleep")
+
+    def add(begin: int, end: int, rank: int, kind: str, name: str, number: int, id_: int = 0) -> None:
+        if begin < end:
+            spans.append(_Span(begin, end, rank, Cause(kind, name, poller.name, poller.cpu, id_), number))
+
+    for number, event in enumerate(evidence.events):
+        begin, end, cpu, kind, id_, name, _ = event
+        if kind in ("stopped", "blocked", "asleep") and id_ == poller.thread:
+            # What is waited for in the kernel after a page fault is the page.
+            if kind == "blocked" and _fault_before(begin, faults, left, hz) is not None:
+                add(begin, end, _ORDER.index("fault-wait"), "fault", "", number)
+            else:
+                add(begin, end, _ASLEEP if kind == "asleep" else _ORDER.index(kind), kind, "", number)
+        elif cpu == poller.cpu and kind in ("nmi", "interrupt", "softirq", "task") and (kind, id_) != itself:
+            rank = _ORDER.index(kind)
+            for low, high, slept in _cut(begin, end, asleep):
+                add(low, high, rank + (_WHILE_ASLEEP if slept else 0), kind, name, number, id_)
+    for number, event in enumerate(own):
+        # A fault is over in no time, or lasts until the thread waits for the page, or ends with a gap, as below.
+        fault = _fault_before(event.begin, faults, left, hz) if event.kind == "blocked" else None
+        if fault is not None:
+            add(fault, event.begin, _ORDER.index("fault"), "fault", "", -1 - 2 * len(gaps) - number)
+    for number, gap in enumerate(gaps):
+        within = [at for at in faults if gap.begin <= at < gap.end]
+        if within:
+            until = min([gap.end, *(at for at in off if at > min(within))])
+            add(min(within), until, _ORDER.index("fault"), "fault", "", -1 - len(gaps) - number)
+        add(gap.begin, gap.end, _GAP, "unexplained", "", -1 - number)
+    return spans
+
+
+def _cut(begin: int, end: int, asleep: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, bool]]:
+    """The time from `begin` to `end` in pieces, each with whether it lies in one of the other times."""
+    for low, high in asleep:
+        if high <= begin or low >= end:
+            continue
+        if begin < low:
+            yield begin, low, False
+        yield max(begin, low), min(high, end), True
+        begin = min(high, end)
+    if begin < end:
+        yield begin, end, False
+
+
+def _fault_before(blocked: int, faults: Sequence[int], left: Sequence[int], hz: int) -> int | None:
+    """The page fault that a thread was in when it came to wait in the kernel, or None.
+
+    `left` are the times at which it left its CPU.
+    """
+    last = max((at for at in faults if at <= blocked and blocked - at < _FAULT_TO_WAIT * hz), default=None)
+    return None if last is None or any(last <= at < blocked for at in left) else last
+
+
+def _second(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
+    """The same for a poller who counts only within its gaps, after all that is known of the first one."""
+    found = []
+    for gap in real_gaps(evidence.gaps.get(poller.thread, ()), hz):
+        for span in _spans_of(poller, Evidence(evidence.events, {poller.thread: [gap]}), hz):
+            begin, end = max(span.begin, gap.begin), min(span.end, gap.end)
+            if begin < end and (span.rank < len(_ORDER) or span.rank == _GAP):
+                rank = span.rank + (len(_ORDER) if span.rank != _GAP else 0)
+                found.append(_Span(begin, end, rank, span.cause, span.event))
+    return found
+
+
+def _sweep(begin: int, end: int, spans: Iterable[_Span]) -> dict[Cause, tuple[int, set[int]]]:
+    """The time from `begin` to `end` given to one cause at each moment: cycles, and the events they are of."""
+    coming = sorted((span for span in spans if span.begin < end and span.end > begin), key=lambda span: -span.begin)
+    edges = sorted({begin, end, *(min(max(at, begin), end) for span in coming for at in (span.begin, span.end))})
+    given: dict[Cause, tuple[int, set[int]]] = {}
+    there: list[_Span] = []
+    for low, high in pairwise(edges):
+        there = [span for span in there if span.end > low]
+        while coming and coming[-1].begin <= low:
+            there.append(coming.pop())
+        if there:
+            best = min(there, key=lambda span: (span.rank, span.begin, span.event))
+            cycles, events = given.get(best.cause, (0, set()))
+            given[best.cause] = (cycles + high - low, events | {best.event})
+    return given
+
+
+def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence: Evidence, hz: int) -> Account:
+    """Where the latency of one frame went.
+
+    `times` are the ends of the parts of its `way`: one more than there are parts, never going back. `holders` says for
+    each part who had it.
+    """
+    shares: list[Share] = []
+    unexplained: dict[Part, int] = {}
+    usual = times[-1] - times[0]
+    known: dict[Holders, list[_Span]] = {}
+    for part, (begin, end), who in zip(way, pairwise(times), holders, strict=True):
+        if who not in known:
+            known[who] = []
+            if who.first is not None:
+                known[who] += _spans_of(who.first, evidence, hz)
+            if who.second is not None and who.second != who.first:
+                known[who] += _second(who.second, evidence, hz)
+        for cause, (cycles, events) in _sweep(begin, end, known[who]).items():
+            usual -= cycles
+            if cause.kind == "unexplained":
+                unexplained[part] = unexplained.get(part, 0) + cycles
+            else:
+                shares.append(Share(cause, part, cycles, len(events)))
+    merged: dict[Cause, Share] = {}
+    for share in sorted(shares, key=lambda each: -each.cycles):
+        before = merged.get(share.cause)
+        # A cause that lasts over several parts is one, told with the part that it took most of.
+        merged[share.cause] = (
+            share
+            if before is None
+            else Share(share.cause, before.part, before.cycles + share.cycles, before.events + share.events)
+        )
+    return Account(
+        shares=tuple(sorted(merged.values(), key=lambda each: -each.cycles)),
+        unexplained=sum(unexplained.values()),
+        unexplained_in=max(unexplained, key=lambda part: unexplained[part]) if unexplained else None,
+        usual=usual,
+    )

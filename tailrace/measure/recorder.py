@@ -1,0 +1,121 @@
+"""The recorder as Python drives it: one process beside a measurement, and the pollers that it watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tailrace.errors import Failure
+from tailrace.gaps import Gaps, Loop
+from tailrace.host.launch import Launcher
+from tailrace.host.place import Placement, allowed_cpus
+from tailrace.host.process import Limits
+from tailrace.host.programs import own_program
+from tailrace.host.state import FilePath, Process
+from tailrace.measure.causes import Poller
+from tailrace.measure.tester import Tester
+from tailrace.node import Node
+from tailrace.recording import Recording
+from tailrace.vnf.sandbox import program_in
+
+RECORDER = "recorder"
+RECORDER_PROGRAM = "tailrace-recorder"
+_READY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A poller, and where it notes its gaps."""
+
+    poller: Poller
+    gaps: Gaps
+    loop: Loop
+
+
+def watch_process(pid: int, cpus: Sequence[int], name: str | None = None) -> list[Watched]:
+    """The pollers of one process, on these CPUs in the order of its loops. Raises Failure."""
+    gaps = Gaps(pid)
+    return [
+        Watched(Poller(name or loop.name, loop.thread, cpu), gaps, loop)
+        for loop, cpu in zip(gaps.loops, cpus, strict=False)
+        if loop.thread
+    ]
+
+
+def pollers_of(node: Node, tester: Tester) -> list[Watched]:
+    """All pollers of a node and the tester's. Raises Failure."""
+    placement = node.plan.placement
+    workers = placement.workers or (placement.switch.core,)
+    found: list[Watched] = []
+    for process in node.fabric.processes():
+        found += watch_process(process.pid, workers)
+    for process in node.state.processes():
+        name = process.name.partition("@")[0]
+        place = placement.functions.get(name)
+        pid = program_in(process)
+        if place is not None and pid is not None:
+            found += watch_process(pid, [place.core], process.name)
+    if placement.tester is not None:
+        found += watch_process(tester.process.pid, [placement.tester.core])
+    return found
+
+
+def worker_of(node: Node) -> Callable[[str], str]:
+    """Which worker polls a port, as it stands now."""
+    found: dict[str, str] = {}
+    for port in node.fabric.control.call("port.list"):
+        for queue in port.get("queues", ())[:1]:
+            found[port["name"]] = f"worker-{queue['worker']}"
+    return lambda port: found.get(port, "worker-0")
+
+
+@dataclass
+class Recorder:
+    """A running recorder."""
+
+    launcher: Launcher
+    process: Process
+    file: FilePath
+    recording: Recording
+    _files: list[FilePath] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, launcher: Launcher, pollers: Sequence[Poller], cpus: Sequence[int]) -> Recorder:
+        """Starts it on these CPUs, to record the pollers' own; returns when it records. Raises Failure."""
+        path = launcher.state.folder / "recorder.file"
+        file = FilePath(str(path))
+        launcher.state.add(file)
+        argv = [str(own_program(RECORDER_PROGRAM)), "--file", str(path)]
+        for cpu in sorted({poller.cpu for poller in pollers}):
+            argv += ["--cpu", str(cpu)]
+        for poller in pollers:
+            argv += ["--thread", str(poller.thread)]
+        process = launcher.start(RECORDER, argv, Limits(cpus=tuple(cpus)))
+        deadline = time.monotonic() + _READY_SECONDS
+        while not path.exists():
+            if not process.id.alive() or time.monotonic() > deadline:
+                raise launcher.failure(RECORDER, "the recorder did not start")
+            time.sleep(0.01)
+        return cls(launcher, process, file, Recording(path))
+
+    def close(self) -> None:
+        """Ends it."""
+        self.recording.close()
+        with suppress(Failure):
+            self.launcher.state.undo(self.process)
+            self.launcher.state.undo(self.file)
+
+
+def place_recorder(placement: Placement) -> tuple[int, ...]:
+    """CPUs for the recorder: those that no poller has; where there are none, the tester's, never the switch's."""
+    taken = set(placement.workers) | {placement.switch.core}
+    pollers = taken | {place.core for place in placement.functions.values()}
+    tester = placement.tester
+    if tester is not None:
+        pollers.add(tester.core)
+    free = {cpu.number for cpu in allowed_cpus()} - pollers
+    if not free and tester is not None:
+        free = {tester.core} - taken
+    return tuple(sorted(free or taken))

@@ -1,0 +1,89 @@
+"""`measure latency --causes` as a user runs it, and the recorder by itself: shape and sums, no figures to reach."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from running_node import ONE, Command, needs_a_node, wait_until
+
+from tailrace.recording import Recording
+
+pytestmark = [
+    *needs_a_node,
+    pytest.mark.requires_program("tailrace-recorder"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs, for the switch and for the rest"),
+]
+
+
+def test_the_command_says_why_frames_were_slow(tailrace: Path, tmp_path: Path) -> None:
+    command = Command(tailrace, tmp_path)
+    spec = command.spec(ONE)
+    command(
+        "measure", "latency", spec, "--causes", "--gap-limit", "3us", "--rate", "5kpps", "--duration", "500ms",
+        "--runs", command.runs,
+    )  # fmt: skip
+    (trial,) = command.results()["trials"]
+    for direction in trial["directions"]:
+        causes = direction["hops"]["causes"]
+        assert causes["limit_us"] == pytest.approx(3)
+        assert set(causes["gaps"]) == {"worker-0", "first", "tester"}
+        assert "context switches" in causes["recorded"]
+        assert not set(causes["recorded"]) & set(causes["missing"])
+        assert causes["clock_error_us"] < 10
+        assert causes["frames"]
+        for frame in causes["frames"]:
+            told = sum(cause["us"] for cause in frame["causes"]) + frame["unexplained_us"] + frame["usual_us"]
+            assert told == pytest.approx(frame["latency_us"], rel=1e-6, abs=0.01)
+    (run,) = command.runs.iterdir()
+    assert "Why the slowest were slow" in (run / "report.html").read_text()
+    assert not command.leftovers()
+
+
+def test_without_a_switch_of_ours_there_are_no_causes(tailrace: Path, tmp_path: Path) -> None:
+    command = Command(tailrace, tmp_path)
+    refused = command("measure", "latency", "--between", "if:lo", "vdev:net_null0", "--causes", status=2)
+    assert "--causes needs the switch's own records" in refused.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--software",)])
+def test_a_recorder_notes_who_ran_and_what_it_cannot_know(
+    binaries: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """With tracepoints where the kernel has them, and with what stands in for them where it has not."""
+    path, cpu = tmp_path / "file", max(os.sched_getaffinity(0))
+    program = binaries / "recorder/tailrace-recorder"
+    recorder = subprocess.Popen([program, "--file", path, "--cpu", str(cpu), "--thread", str(os.getpid()), *options])
+    try:
+        wait_until(path.exists)
+        recording = Recording(path)
+        subprocess.run(["taskset", "--cpu-list", str(cpu), "true"], check=True)
+        wait_until(lambda: [each for each in recording.series() if each.kind == "task" and each.cpu == cpu])
+        sources = {each.what: each for each in recording.sources}
+        assert sources["context switches"].origin == ("software events" if options else "tracepoints")
+        for each in recording.sources:
+            assert (each.origin is None) == bool(each.why), each
+        if options:
+            assert sources["softirqs"].why == "tracepoints are not to be used"
+        recording.close()
+    finally:
+        recorder.terminate()
+        assert recorder.wait(10) == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "--file and at least one --cpu are needed"),
+        (("--file", "x", "--cpu", "none"), "--cpu none"),
+        (("--file", "x", "--cpu", "0", "more"), "'more' is not an option"),
+    ],
+)
+def test_mistakes_of_a_recorder(binaries: Path, options: tuple[str, ...], expected: str) -> None:
+    program = binaries / "recorder/tailrace-recorder"
+    done = subprocess.run([program, *options], capture_output=True, text=True, timeout=10, check=False)
+    assert done.returncode == 2
+    assert expected in done.stderr
