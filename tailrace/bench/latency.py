@@ -16,12 +16,12 @@ from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import against_known, check_installed, running
+from tailrace.bench.sides import Switch, against_known, check_installed, running
 from tailrace.fabric import ovs_dpdk
 from tailrace.host import hugepages
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
-from tailrace.measure.tester import TESTER_PROGRAM
+from tailrace.measure.tester import TESTER_PROGRAM, Tester
 from tailrace.plan import TESTER_BUFFERS_MIB
 
 LOADS = {"single": 5_000.0, "paced": 100_000.0}
@@ -74,24 +74,29 @@ def run(plan: LatencyPlan, folder: Path, report: Reporter) -> Comparison:
 
 
 def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> Figures:
-    figures: dict[str, float] = {}
     with running(setting, name, what=f"{plan.frame} B") as (switch, sockets), tester_at(setting, sockets) as tester:
-        for number, (load, rate) in enumerate(LOADS.items()):
-            begin = START_SECONDS / 2 + number * (plan.seconds + WAIT_SECONDS)
-            step(begin)
+        return measure_loads(plan, switch, tester, step)
 
-            def progress(done: float, begin: float = begin) -> None:
-                step(begin + done)
 
-            result = tester.trial(
-                profile(plan.frame).streams(rate)[:1],
-                plan.seconds,
-                wait=WAIT_SECONDS,
-                interval=1.0,
-                watch=lambda: check_alive([tester.process, *switch.processes()]),
-                progress=progress,
-            )
-            (stream,) = result["streams"]
-            check_all_there(stream)
-            figures |= latency_figures(stream, f"{load}_")
+def measure_loads(plan: Plan, switch: Switch, tester: Tester, step: Step) -> Figures:
+    """The latency of each load in turn, one way, every frame there. Raises Fault if one is not."""
+    figures: dict[str, float] = {}
+    for number, (load, rate) in enumerate(LOADS.items()):
+        begin = START_SECONDS / 2 + number * (plan.seconds + WAIT_SECONDS)
+        step(begin)
+
+        def progress(done: float, begin: float = begin) -> None:
+            step(begin + done)
+
+        result = tester.trial(
+            profile(plan.frame).streams(rate)[:1],
+            plan.seconds,
+            wait=WAIT_SECONDS,
+            interval=1.0,
+            watch=lambda: check_alive([tester.process, *switch.processes()]),
+            progress=progress,
+        )
+        (stream,) = result["streams"]
+        check_all_there(stream)
+        figures |= latency_figures(stream, f"{load}_")
     return figures

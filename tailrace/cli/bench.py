@@ -17,6 +17,7 @@ from tailrace.bench import floor as bench_floor
 from tailrace.bench import hop as bench_hop
 from tailrace.bench import idle as bench_idle
 from tailrace.bench import latency as bench_latency
+from tailrace.bench import recorder as bench_recorder
 from tailrace.bench import scale as bench_scale
 from tailrace.bench import switch as bench_switch
 from tailrace.bench import tcp as bench_tcp
@@ -368,6 +369,38 @@ def apply(
         lambda: bench_apply.ApplyPlan(chains, times, _parse_cores(cores)),
         bench_apply.run,
         partial(change_table, title=f"A configuration of {chains} chains"),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def recorder(
+    frame: FrameOption = 64,
+    pairs: PairsOption = 5,
+    seconds: SecondsOption = 3.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What recording the causes of delays costs: latency with the recorder off and on, in turn.
+
+    \b
+    sudo tailrace bench recorder
+
+    The recorder is what  measure latency --causes  starts. As in  bench latency  the tester is both guests.
+    """
+    _finish(
+        lambda: bench_recorder.RecorderPlan(frame, pairs, seconds, _parse_cores(cores)),
+        bench_recorder.run,
+        partial(
+            comparison_table,
+            title=f"One-way latency with the recorder off and on, {frame} B frames, µs",
+            columns=[
+                Column(f"{load}_{figure}_us", f"{word}\n{figure}", 2)
+                for load, word in (("single", "one"), ("paced", "100k"))
+                for figure in ("p50", "p99", "p99.9")
+            ],
+            notes=["one: a frame at a time; 100k: 100 000 a second.", "ratio: on ÷ off; 1 would be no cost at all."],
+        ),
         as_json=as_json,
     )
 
