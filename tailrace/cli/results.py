@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich import box
@@ -183,13 +183,14 @@ def _runs(
 
 def _table(found: list[Entry]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for title in ("run", "method", "spec", "fabric", "host", "trials", ""):
-        table.add_column(title, justify="right" if title == "trials" else "left", overflow="fold")
+    for title in ("run", "fabric", "host", "trials", ""):  # the name has the method and the spec in it
+        justify: Literal["left", "right"] = "right" if title == "trials" else "left"
+        table.add_column(title, justify=justify, overflow="fold", no_wrap=title == "run")
     for each in found:
         if each.unreadable is not None:
-            table.add_row(Text(plain(each.folder)), *([""] * 5), Text("cannot be read", style="red"))
+            table.add_row(Text(plain(each.folder)), *([""] * 3), Text("cannot be read", style="red"))
             continue
-        names = (each.folder, each.method, each.spec, each.fabric, each.host)
+        names = (each.folder, each.fabric, each.host)
         state = Text("not valid", style="red") if each.reason is not None else Text("")
         table.add_row(*(Text(plain(name or "-")) for name in names), str(each.trials), state)
     return table
