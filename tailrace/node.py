@@ -138,7 +138,9 @@ class Node:
             Sandboxed(
                 name=instance_name(name, instance),
                 kind=planned.kind,
-                ports=tuple(self.state.sockets / f"{port_name(port, {name: instance})}.sock" for port in planned.ports),
+                ports=tuple(
+                    f"vhost:{self.state.sockets / port_name(port, {name: instance})}.sock" for port in planned.ports
+                ),
                 place=plan.placement.functions[name],
                 memory_bytes=planned.memory_bytes,
                 buffers_mib=FUNCTION_BUFFERS_MIB,

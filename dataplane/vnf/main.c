@@ -28,6 +28,7 @@ enum {
 	LEAST_MEMORY = 24,
 	CACHE = 128,
 	LINK_TICK = 500, /* ms between two looks at the links */
+	PEER_TICK = 20,	 /* ms between two looks for who is to come */
 	SETTINGS = 16,	 /* at most */
 };
 
@@ -203,6 +204,30 @@ static int open_ports(struct forward *forward, const struct options *options)
 	return 0;
 }
 
+/* Whether a signal to end comes within so many ms.  DPDK's TAP driver has signals of its own, which end a wait. */
+static bool told_to_end(int stop_fd, int timeout)
+{
+	struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
+
+	return poll(&stop, 1, timeout) > 0;
+}
+
+/* Whether somebody is at the other end; a client of memif looks for its server. */
+static bool has_peer(struct device *port)
+{
+	return (port->started || device_restart(port)) && device_link_up(port);
+}
+
+/* A port at which this program listens has nobody at first.  Returns whether all have come; false after a signal. */
+static bool wait_for_peers(struct forward *forward, int stop_fd)
+{
+	for (int i = 0; i < 2; i++)
+		while (!has_peer(&forward->ports[i]))
+			if (told_to_end(stop_fd, PEER_TICK))
+				return false;
+	return true;
+}
+
 static json_t *describe_counters(struct forward *forward)
 {
 	json_t *ports = json_array();
@@ -223,9 +248,7 @@ static json_t *describe_counters(struct forward *forward)
 /* Wait for a signal.  Returns 0, or -1 if a back end went away or forwarding failed first. */
 static int wait_for_end(struct forward *forward, int stop_fd)
 {
-	struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
-
-	while (poll(&stop, 1, LINK_TICK) == 0) {
+	while (!told_to_end(stop_fd, LINK_TICK)) {
 		if (rte_eal_get_lcore_state(eal_worker()) != RUNNING)
 			return -1;
 		for (int i = 0; i < 2; i++)
@@ -246,6 +269,9 @@ static int run(struct forward *forward, int stop_fd)
 	char *text;
 	int status;
 
+	if (!wait_for_peers(forward, stop_fd))
+		return 0;
+	log_info("forwarding");
 	rte_eal_remote_launch(forward_run, forward, eal_worker());
 	status = wait_for_end(forward, stop_fd) == 0 ? 0 : 1;
 	forward_quit(forward);

@@ -73,7 +73,7 @@ def run(plan: ChainPlan, folder: Path, report: Reporter) -> Comparison:
 
 def _side(plan: ChainPlan, name: str, setting: Setting, step: Step) -> Figures:
     what = f"{plan.functions} functions, {plan.frame} B"
-    with running(setting, name, 2 * plan.functions, plan.joints, what=what) as (switch, sockets):
+    with running(setting, name, plan.joints, what=what) as (switch, sockets):
         step(START_SECONDS / 2)
         window = saturate(
             setting, switch, sockets, plan.frame, plan.seconds, lambda done: step(START_SECONDS / 2 + done)

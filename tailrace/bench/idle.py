@@ -15,12 +15,12 @@ from pathlib import Path
 from tailrace.bench.change import wait_up
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
-from tailrace.bench.model import Comparison, Figures, Ratio
+from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import TailraceSwitch
+from tailrace.bench.sides import running
 from tailrace.errors import Fault
+from tailrace.fabric.tailrace import TailraceFabric
 from tailrace.host import hugepages
-from tailrace.host.process import undisturbed
 from tailrace.host.state import Process
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
@@ -65,36 +65,30 @@ def run(plan: IdlePlan, folder: Path, report: Reporter) -> Comparison:
 
 
 def _side(plan: IdlePlan, policy: str, setting: Setting, step: Step) -> Figures:
-    sockets = [setting.launcher.state.sockets / f"guest{number}" for number in (0, 1)]
-    switch = TailraceSwitch(setting.launcher, setting.cores.switch_place, idle=policy)
-    try:
-        switch.start(sockets)
-        setting.versions |= switch.version()
-        with tester_at(setting, sockets) as tester:
-            wait_up(switch.fabric, ("p0", "p1"))
-            step(START_SECONDS / 2)
-            time.sleep(SETTLE_SECONDS)
-            (process,) = switch.processes()
-            before, began = cpu_seconds(process), time.monotonic()
-            time.sleep(plan.seconds)
-            used = (cpu_seconds(process) - before) / (time.monotonic() - began)
-            done = START_SECONDS / 2 + SETTLE_SECONDS + plan.seconds
-            result = tester.trial(
-                profile(plan.frame).streams(SELDOM_PPS)[:1],
-                plan.seconds,
-                wait=WAIT_SECONDS,
-                interval=1.0,
-                watch=lambda: check_alive([tester.process, process]),
-                progress=lambda seconds: step(done + seconds),
-            )
-            (stream,) = result["streams"]
-            check_all_there(stream)
-            return {"cpu_percent": round(100 * used, 2), **latency_figures(stream)}
-    except Fault as error:
-        raise Fault(f"{policy}: {error}") from None
-    finally:
-        with undisturbed():
-            switch.stop()
+    with (
+        running(setting, TAILRACE, what=policy, idle=policy) as (switch, sockets),
+        tester_at(setting, sockets) as tester,
+    ):
+        assert isinstance(switch, TailraceFabric)
+        wait_up(switch, ("p0", "p1"))
+        step(START_SECONDS / 2)
+        time.sleep(SETTLE_SECONDS)
+        (process,) = switch.processes()
+        before, began = cpu_seconds(process), time.monotonic()
+        time.sleep(plan.seconds)
+        used = (cpu_seconds(process) - before) / (time.monotonic() - began)
+        done = START_SECONDS / 2 + SETTLE_SECONDS + plan.seconds
+        result = tester.trial(
+            profile(plan.frame).streams(SELDOM_PPS)[:1],
+            plan.seconds,
+            wait=WAIT_SECONDS,
+            interval=1.0,
+            watch=lambda: check_alive([tester.process, process]),
+            progress=lambda seconds: step(done + seconds),
+        )
+        (stream,) = result["streams"]
+        check_all_there(stream)
+        return {"cpu_percent": round(100 * used, 2), **latency_figures(stream)}
 
 
 def cpu_seconds(process: Process) -> float:

@@ -16,8 +16,9 @@ from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import Switch, against_known, check_installed, running
+from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.fabric import ovs_dpdk
+from tailrace.fabric.base import Fabric
 from tailrace.host import hugepages
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
@@ -78,7 +79,7 @@ def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> Figures
         return measure_loads(plan, switch, tester, step)
 
 
-def measure_loads(plan: Plan, switch: Switch, tester: Tester, step: Step) -> Figures:
+def measure_loads(plan: Plan, switch: Fabric, tester: Tester, step: Step) -> Figures:
     """The latency of each load in turn, one way, every frame there. Raises Fault if one is not."""
     figures: dict[str, float] = {}
     for number, (load, rate) in enumerate(LOADS.items()):

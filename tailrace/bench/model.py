@@ -12,29 +12,14 @@ from statistics import median
 from typing import Any
 
 from tailrace.errors import Fault
-
-NEAR_NS = 150.0
-"""Under this round trip of a cache line two cores share their last-level cache."""
+from tailrace.fabric.base import Counters
+from tailrace.host.distance import NEAR_NS
+from tailrace.results.ratio import Figures as Figures
+from tailrace.results.ratio import Ratio as Ratio
+from tailrace.results.ratio import Summary
 
 TAILRACE = "tailrace"
 OVS_DPDK = "ovs-dpdk"
-
-Figures = Mapping[str, float]
-"""What was measured of one side, by name: cycles_per_packet, mpps, ..."""
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What a switch's polling thread counted since it started. Cycles are of the TSC."""
-
-    packets: int
-    """Packets that it received from guests."""
-    busy_cycles: int
-    """Cycles of the polls that found packets, from one poll's end to the next."""
-    idle_cycles: int
-    """Cycles of the polls that found nothing."""
-    dropped: int
-    """Packets that it received and did not deliver."""
 
 
 @dataclass(frozen=True)
@@ -77,25 +62,6 @@ class Window:
             "dropped": self.dropped,
             "busy": round(busy / (busy + idle), 4),
         }
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A figure of one side divided by the same figure of the other."""
-
-    name: str
-    """Its name in the document."""
-    figure: str
-    side: str
-    """The side that is divided."""
-    by: str
-    """The side that it is divided by."""
-
-    def of(self, sides: Mapping[str, Figures]) -> float | None:
-        """The ratio in one pair; None where a side is missing or has nothing to divide by."""
-        if not {self.side, self.by} <= sides.keys() or not sides[self.by].get(self.figure):
-            return None
-        return sides[self.side][self.figure] / sides[self.by][self.figure]
 
 
 @dataclass(frozen=True)
@@ -155,17 +121,22 @@ class Comparison:
 
     def median(self, ratio: Ratio) -> float | None:
         """The median of the pairs' ratios; None where there is a side only."""
-        known = [value for pair in self.pairs if (value := ratio.of(pair.sides)) is not None]
-        return median(known) if known else None
+        found = self.summary(ratio)
+        return found.median if found else None
+
+    def summary(self, ratio: Ratio) -> Summary | None:
+        """The same with its interval."""
+        return ratio.summary([pair.sides for pair in self.pairs])
 
     def document(self) -> dict[str, Any]:
-        medians = {ratio.name: self.median(ratio) for ratio in self.ratios}
+        summaries = {ratio.name: self.summary(ratio) for ratio in self.ratios}
         return {
             "bench": self.bench,
             **self.settings,
             "pairs": [pair.document() for pair in self.pairs],
             "moved": [pair.document() for pair in self.moved],
-            "ratios": {name: None if value is None else round(value, 3) for name, value in medians.items()},
+            "ratios": {name: None if found is None else round(found.median, 3) for name, found in summaries.items()},
+            "intervals": {name: None if found is None else found.document() for name, found in summaries.items()},
             "core_to_core_ns": round(median(pair.looks_ns[0] for pair in self.pairs), 1),
             "near": all(pair.near for pair in self.pairs),
             "machine": dict(self.machine),

@@ -17,7 +17,8 @@ from tailrace.bench.guests import WAIT_SECONDS, tester_at
 from tailrace.bench.latency import LOADS, START_SECONDS, measure_loads
 from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import Switch, running
+from tailrace.bench.sides import running
+from tailrace.fabric.base import Fabric
 from tailrace.host import hugepages
 from tailrace.host.process import undisturbed
 from tailrace.measure.progress import Reporter
@@ -62,7 +63,7 @@ def run(plan: RecorderPlan, folder: Path, report: Reporter) -> Comparison:
 
 
 @contextmanager
-def _recording(setting: Setting, switch: Switch, tester: Tester) -> Iterator[None]:
+def _recording(setting: Setting, switch: Fabric, tester: Tester) -> Iterator[None]:
     """The recorder on both pollers, on the CPU of everything that sleeps."""
     cores = setting.cores
     watched = [each for process in switch.processes() for each in watch_process(process.pid, [cores.switch])]

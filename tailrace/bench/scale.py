@@ -20,7 +20,7 @@ from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
 from tailrace.bench.model import Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import BACKPRESSURE_US, TailraceCounters, guest_port, joined
+from tailrace.bench.sides import BACKPRESSURE_US, guest_port, joined
 from tailrace.bench.testpmd import Testpmd
 from tailrace.bench.window import SETTLE_SECONDS, watch_window
 from tailrace.errors import Fault, Mistake
@@ -206,8 +206,7 @@ def _figures(
     """What the switch does under the load that runs. `hop_cycles`: cycles a packet of the polls that moved packets;
     `empty_poll_cycles`: of a poll that found none. Raises Fault if a packet is dropped where none may be."""
     before = fabric.worker_cycles()
-    switch = TailraceCounters(fabric)
-    window = watch_window(plan.seconds, switch, check_load, lambda done: step(START_SECONDS / 2 + done))
+    window = watch_window(plan.seconds, fabric, check_load, lambda done: step(START_SECONDS / 2 + done))
     if lossless:
         window.check_lossless()
     after = fabric.worker_cycles()

@@ -5,7 +5,6 @@ Two cores: the switch polls on one, the load on the other; everything that sleep
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Iterator, Sequence
@@ -15,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Fault, Mistake
+from tailrace.host.distance import CORE_TO_CORE, core_to_core
 from tailrace.host.launch import Launcher
-from tailrace.host.place import POLLER_NICE, Place, allowed_cpus
-from tailrace.host.process import Limits, how_it_ended, identify, reap, undisturbed
+from tailrace.host.place import Place, allowed_cpus
+from tailrace.host.process import how_it_ended, identify, reap, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import Process, State, hold
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import keep_aside
 from tailrace.node import reserve_pages
 
-CORE_TO_CORE = "tailrace-core-to-core"
-DISTANCE_SECONDS = 60.0
-"""How long measuring the distance of two cores may take; idle ones take a small part of it."""
+__all__ = ["CORE_TO_CORE", "Cores", "Setting", "check_able", "check_alive", "prepared"]
 
 
 @dataclass(frozen=True)
@@ -77,18 +75,7 @@ class Setting:
 
     def core_to_core(self) -> float:
         """Round trip of a cache line between the two cores while both are otherwise idle, in ns."""
-        name, cores = "core-to-core", (self.cores.switch, self.cores.load)
-        self.launcher.log(name).unlink(missing_ok=True)
-        argv = [str(own_program(CORE_TO_CORE)), "--cores", f"{cores[0]},{cores[1]}", "--json"]
-        process = self.launcher.start(name, argv, Limits(cpus=cores, nice=POLLER_NICE))
-        ended = process.id.wait(DISTANCE_SECONDS)
-        self.launcher.state.undo(process)
-        if not ended:
-            raise Failure(f"the distance of cores {cores[0]} and {cores[1]} could not be measured: they are not idle")
-        try:
-            return float(json.loads(self.launcher.last_words(name))["round_trip_ns"])
-        except ValueError:
-            raise self.launcher.failure(name, f"{CORE_TO_CORE} failed") from None
+        return core_to_core(self.launcher, self.cores.switch, self.cores.load)
 
     def machine(self) -> dict[str, Any]:
         """What the figures were measured on and with."""

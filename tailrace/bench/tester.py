@@ -21,7 +21,7 @@ from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import running
 from tailrace.bench.testpmd import Traffic
-from tailrace.bench.window import SETTLE_SECONDS, check_whole, saturate, watch_window
+from tailrace.bench.window import SETTLE_SECONDS, check_whole, counters_of, saturate, watch_window
 from tailrace.errors import Fault, Mistake
 from tailrace.host import hugepages
 from tailrace.measure.profile import profile
@@ -100,7 +100,7 @@ def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> Figur
             plan.seconds, switch, lambda: check_alive([tester.process]), lambda done: step(START_SECONDS / 2 + done)
         )
         own = own_count(ended(tester))
-        check_whole(Traffic(int(own["sent"]), int(own["sent"] - own["lost"])), switch.counters())
+        check_whole(Traffic(int(own["sent"]), int(own["sent"] - own["lost"])), counters_of(switch))
         return {**window.figures(), **{f"own_{name}": value for name, value in own.items()}}
 
 

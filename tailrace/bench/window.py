@@ -5,13 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from tailrace.bench.model import Counters, Window
+from tailrace.bench.model import Window
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import Counted
 from tailrace.bench.testpmd import Testpmd, Traffic
 from tailrace.errors import Fault
+from tailrace.fabric.base import Counters
 from tailrace.host.process import undisturbed
+from tailrace.host.state import Process
+
+
+class Counted(Protocol):
+    """A running switch, as a measurement watches it: a fabric with a polling thread."""
+
+    def counters(self) -> Counters | None: ...
+
+    def processes(self) -> list[Process]: ...
+
+
+def counters_of(switch: Counted) -> Counters:
+    """What it has counted until now. Raises Fault if it counts nothing."""
+    counters = switch.counters()
+    if counters is None:
+        raise Fault("this fabric has no polling thread, and so no counters")
+    return counters
+
 
 SETTLE_SECONDS = 1.0
 """From the first packet to the first reading: caches warm, rules installed, rings full."""
@@ -47,7 +66,7 @@ def watch_window(
         check_alive(switch.processes())
         check_load()
         before = time.monotonic()
-        counters = switch.counters()
+        counters = counters_of(switch)
         after = time.monotonic()
         progress(after - started)
         return (before + after) / 2, counters
@@ -72,7 +91,7 @@ def saturate(
         load.wait_ready()
         load.start(frame)
         window = watch_window(seconds, switch, load.check_alive, progress)
-        check_whole(load.drain(), switch.counters())
+        check_whole(load.drain(), counters_of(switch))
         load.quit()
         return window
     finally:

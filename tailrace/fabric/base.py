@@ -8,10 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tailrace.host.state import Process
+
+Interface = Literal["vhost-user", "vhost-user-client", "memif", "tap", "veth"]
+"""How whoever is behind a port reaches it. vhost-user: shared virtqueues, at a socket where the fabric listens, or as
+its client, where the guest does; memif: shared memory of DPDK and VPP; tap: a TAP interface that the guest holds; veth:
+the far end of a pair of Linux interfaces."""
+
+KERNEL: tuple[Interface, ...] = ("tap", "veth")
+"""Interfaces of Linux's: they live in a network namespace."""
+POLLED: tuple[Interface, ...] = ("memif", "veth")
+"""Interfaces without receive interrupts (in DPDK 22.11's drivers): a function on one polls, on a core of its own."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port that is wanted of a fabric."""
+
+    name: str
+    interface: Interface = "vhost-user"
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a switch's polling thread counted since it started. Cycles are of the TSC."""
+
+    packets: int
+    """Packets that it received from guests."""
+    busy_cycles: int
+    """Cycles of the polls that found packets, from one poll's end to the next."""
+    idle_cycles: int
+    """Cycles of the polls that found nothing."""
+    dropped: int
+    """Packets that it received and did not deliver."""
 
 
 @dataclass(frozen=True)
@@ -31,27 +62,19 @@ class PortState:
 
 
 class Fabric(Protocol):
-    """A running or startable fabric."""
+    """A startable fabric. All that it makes is on record, and gone after `stop` or `tailrace down`."""
 
     kind: str
 
     def start(self) -> None:
-        """Starts it; returns when it takes ports. Raises Failure."""
+        """Starts it; returns when it takes ports. Raises Mistake if it is not installed, Failure if it fails."""
 
-    def add_guest_port(self, name: str, path: Path) -> None:
-        """A vhost-user port that listens at `path` for its guest."""
+    def carry(self, chain: str, ports: Sequence[Port]) -> dict[str, str]:
+        """Makes the ports, joined in pairs, both ways. Returns by port the URI (dataplane/common/device.h) with which
+        whoever is behind it opens its end. Raises Failure."""
 
-    def add_device_port(self, name: str, uri: str) -> None:
-        """A port on a device: if:NAME, pci:ADDRESS or vdev:ARGUMENTS."""
-
-    def wire(self, chain: str, ports: Sequence[str]) -> None:
-        """Joins the ports in pairs, replacing what the chain was before."""
-
-    def unwire(self, chain: str) -> None:
-        """Takes the chain's pairs apart."""
-
-    def ports(self) -> list[PortState]:
-        """All ports with their states and counters."""
+    def counters(self) -> Counters | None:
+        """What it has counted until now; None if it has no polling thread of its own."""
 
     def processes(self) -> list[Process]:
         """The processes without which nothing is carried."""
@@ -61,3 +84,8 @@ class Fabric(Protocol):
 
     def stop(self) -> None:
         """Stops it; what it had is gone afterwards."""
+
+
+def pairs(ports: Sequence[Port]) -> list[tuple[Port, Port]]:
+    """The ports as they are joined. Raises ValueError if one is left over."""
+    return list(zip(ports[::2], ports[1::2], strict=True))

@@ -1,8 +1,9 @@
 """Open vSwitch with DPDK, from Debian, as a fabric to compare with: private, and gone when it is stopped.
 
 It has a database, sockets and a log of its own in the state's folder, so an Open vSwitch that the machine runs is not
-touched. One polling thread (PMD) on one core. Its vhost-user ports are clients (dpdkvhostuserclient, what Open vSwitch
-recommends): the guest listens. Memory comes from anonymous huge pages; no file system is mounted.
+touched. One polling thread (PMD) on one core. Where guests listen, its vhost-user ports are clients
+(dpdkvhostuserclient, what Open vSwitch recommends); where they connect, it listens (dpdkvhostuser). Memory comes from
+anonymous huge pages; no file system is mounted.
 Source: https://docs.openvswitch.org/en/latest/topics/dpdk/
 """
 
@@ -21,6 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake
+from tailrace.fabric.base import KERNEL, Counters, Port, pairs
+from tailrace.fabric.linux_bridge import kernel_port
+from tailrace.fabric.network import Network
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place, allowed_cpus
 from tailrace.host.process import Limits
@@ -73,8 +77,17 @@ class OvsDpdk:
 
     kind = "ovs-dpdk"
 
-    def __init__(self, launcher: Launcher, place: Place, *, nice: int = 0, offloads: bool = False) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        place: Place,
+        *,
+        nice: int = 0,
+        offloads: bool = False,
+        network: Network | None = None,
+    ) -> None:
         self._launcher = launcher
+        self._network = network
         self._place = place
         self._nice = nice
         self._offloads = offloads
@@ -88,7 +101,7 @@ class OvsDpdk:
         if not (Path(_VSWITCHD).is_file() and shutil.which("ovs-vsctl", path=_search_path()) and _SCHEMA.is_file()):
             raise Mistake(
                 "Open vSwitch with DPDK is not installed; "
-                "install it with `sudo apt-get install openvswitch-switch-dpdk`, or measure without it: --against none"
+                "install it with `sudo apt-get install openvswitch-switch-dpdk`, or measure without it"
             )
 
     def version(self) -> dict[str, str]:
@@ -129,26 +142,36 @@ class OvsDpdk:
         self._configure("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev")
         self._control_flows("del-flows", _BRIDGE)
 
-    def add_guest_port(self, name: str, path: Path) -> None:
-        """A vhost-user port that connects to the guest listening at `path`, now or as soon as it does."""
-        self._launcher.state.add(FilePath(str(path)))
+    def carry(self, chain: str, ports: Sequence[Port]) -> dict[str, str]:  # noqa: ARG002 - rules have no names
+        uris = {port.name: self._add(port) for port in ports}
+        for pair in pairs(ports):
+            for source, target in (pair, pair[::-1]):
+                rule = f"in_port={self._number(source.name)},actions=output:{self._number(target.name)}"
+                self._control_flows("add-flow", _BRIDGE, rule)
+        return uris
+
+    def _add(self, port: Port) -> str:
+        """Adds a port; returns the URI of its other end."""
+        name, path = port.name, self._folder / port.name
+        number = len(self._ports)
+        if port.interface in KERNEL:
+            if self._network is None:
+                raise Mistake(f"{name}: {port.interface} needs a network namespace")
+            interface, uri = kernel_port(self._network, port)
+            words = ["type=dpdk", f'options:dpdk-devargs="net_af_packet{number},iface={interface}"']
+        else:
+            self._launcher.state.add(FilePath(str(path)))
+            if port.interface == "vhost-user-client":
+                words, uri = ["type=dpdkvhostuserclient", f'options:vhost-server-path="{path}"'], f"vhost-server:{path}"
+            else:  # Open vSwitch makes the socket itself, by the port's name, in its run folder
+                words, uri = ["type=dpdkvhostuser"], f"vhost:{path}"
         self._ports.append(name)
-        interface = (
-            "type=dpdkvhostuserclient",
-            f'options:vhost-server-path="{path}"',
-            f"ofport_request={len(self._ports)}",
-        )
-        self._configure("add-port", _BRIDGE, name, "--", "set", "Interface", name, *interface)
+        words.append(f"ofport_request={len(self._ports)}")
+        self._configure("add-port", _BRIDGE, name, "--", "set", "Interface", name, *words)
         error = self._configure("get", "Interface", name, "error").strip()
         if error not in ("[]", '""'):
             raise Failure(f"Open vSwitch: port {name}: {error}")
-
-    def wire(self, chain: str, ports: Sequence[str]) -> None:  # noqa: ARG002 - rules have no names
-        """Joins the ports in pairs, both ways: two rules for a pair."""
-        for one, other in zip(ports[::2], ports[1::2], strict=True):
-            for source, target in ((one, other), (other, one)):
-                rule = f"in_port={self._number(source)},actions=output:{self._number(target)}"
-                self._control_flows("add-flow", _BRIDGE, rule)
+        return uri
 
     def stats(self) -> PmdStats:
         """What the PMD has counted until now. Raises Fault if the switch has died."""
@@ -160,6 +183,11 @@ class OvsDpdk:
     def dropped(self) -> int:
         """Packets dropped at its ports until now."""
         return parse_dropped(self._ask("dpctl/show", "-s", "netdev@ovs-netdev"))
+
+    def counters(self) -> Counters:
+        """What the PMD has counted until now, and what was dropped at any port. Raises Fault if the switch has died."""
+        stats = self.stats()
+        return Counters(stats.packets, stats.busy_cycles, stats.idle_cycles, self.dropped())
 
     def processes(self) -> list[Process]:
         return list(self._started)
@@ -177,7 +205,8 @@ class OvsDpdk:
                 raise Failure(problem)
         self._started = []
         for path in self._folder.glob("*"):  # conf.db, its lock, the bridge's sockets: whatever it made there
-            path.unlink(missing_ok=True)
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
         with suppress(OSError):
             Path("/var/run/dpdk", _PREFIX).rmdir()  # DPDK makes it, empty, and leaves it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +18,17 @@ from tailrace.control import (
     ControlLost,
     connect_when_ready,
 )
-from tailrace.errors import Failure, Mistake
-from tailrace.fabric.base import PortState
+from tailrace.errors import Failure, Fault, Mistake
+from tailrace.fabric.base import KERNEL, Counters, Port, PortState
 from tailrace.fabric.config import SECTIONS, Config
 from tailrace.fabric.confine import confine
+from tailrace.fabric.linux_bridge import kernel_port
+from tailrace.fabric.network import Network
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
-from tailrace.host.process import Limits
+from tailrace.host.process import UMASK_GUEST, Limits
 from tailrace.host.programs import own_program
-from tailrace.host.state import FilePath, Process
+from tailrace.host.state import FilePath, Folder, Process
 from tailrace.page import Page
 
 SWITCH = "switch"
@@ -48,6 +51,8 @@ class SwitchOptions:
     """Whom the switch becomes once it runs: NAME or UID:GID; None: a number that is nobody's."""
     groups: tuple[str, ...] = ()
     """Those that sockets are given to."""
+    offloads: bool = True
+    """Guests of `carry` may ask for checksums and segmentation."""
 
 
 class Refused(Mistake):
@@ -63,9 +68,11 @@ class TailraceFabric:
 
     kind = "tailrace"
 
-    def __init__(self, launcher: Launcher, options: SwitchOptions) -> None:
+    def __init__(self, launcher: Launcher, options: SwitchOptions, network: Network | None = None) -> None:
         self._launcher = launcher
         self._options = options
+        self._network = network
+        """Where TAPs and veths of `carry` are; the launcher's."""
         self._control: Control | None = None
         self._page: Page | None = None
         self._process: Process | None = None
@@ -84,7 +91,9 @@ class TailraceFabric:
         argv += confine(state, options.keep, options.user)
         if options.groups:
             argv += ["--groups", ",".join(options.groups)]
-        self._process = self._launcher.start(SWITCH, argv, Limits(cpus=options.place.cpus, nice=options.place.nice))
+        # Who connects to a memif that it makes is another user; nobody else can enter the folder of sockets.
+        limits = Limits(cpus=options.place.cpus, nice=options.place.nice, umask=UMASK_GUEST if self._network else None)
+        self._process = self._launcher.start(SWITCH, argv, limits)
         self._connect()
 
     def attach(self) -> None:
@@ -147,27 +156,44 @@ class TailraceFabric:
                 raise Refused(str(error)) from None
             raise
 
-    # --- ports and pairs, for who joins ports by hand ----------------------------------------------------------------
+    # --- ports joined by hand ----------------------------------------------------------------------------------------
 
-    def add_guest_port(self, name: str, path: Path, mode: str = "server") -> None:
-        self._launcher.state.add(FilePath(str(path)))
-        self.apply({"ports": {name: {"kind": "guest", "path": str(path), "mode": mode}}})
+    def carry(self, chain: str, ports: Sequence[Port]) -> dict[str, str]:
+        uris: dict[str, str] = {}
+        config = {port.name: self._port(port, uris) for port in ports}
+        wanted, functions = chain_through([port.name for port in ports])
+        self.apply({"ports": config, "functions": functions, "chains": {chain: wanted}})
+        return uris
 
-    def add_device_port(self, name: str, uri: str) -> None:
-        self.apply({"ports": {name: {"kind": "device", "device": uri}}})
+    def release(self, chain: str, ports: Sequence[str]) -> None:
+        """Takes away what `carry` has made."""
+        _, functions = chain_through(ports)
+        self.apply({"chains": {chain: None}, "functions": dict.fromkeys(functions), "ports": dict.fromkeys(ports)})
 
-    def wire(self, chain: str, ports: Sequence[str]) -> None:
-        wanted, functions = chain_through(ports)
-        self.apply({"functions": functions, "chains": {chain: wanted}})
-
-    def unwire(self, chain: str) -> None:
-        _, config = self.configuration()
-        gone = config.get("chains", {}).pop(chain, None)
-        if gone is None:
-            return
-        kept = {function for other in config["chains"].values() for function in other.get("through", ())}
-        functions = {name: None for name in gone.get("through", ()) if name not in kept}
-        self.apply({"chains": {chain: None}, "functions": functions})
+    def _port(self, port: Port, uris: dict[str, str]) -> Config:
+        """A port of the configuration; the URI of its other end is put into `uris`."""
+        state = self._launcher.state
+        path = state.sockets / f"{port.name}.sock"
+        if port.interface in KERNEL:
+            if self._network is None:
+                raise Mistake(f"{port.name}: {port.interface} needs a network namespace")
+            interface, uris[port.name] = kernel_port(self._network, port)
+            return {"kind": "device", "device": f"if:{interface}"}
+        if port.interface == "memif":
+            folder = Folder(str(state.sockets / port.name))
+            state.add(folder)
+            Path(folder.path).mkdir()
+            owner = state.sockets.stat()
+            os.chown(folder.path, owner.st_uid, owner.st_gid)
+            Path(folder.path).chmod(0o770)
+            path = Path(folder.path) / "link.sock"
+            uris[port.name] = f"memif:{path},role=client"
+            return {"kind": "device", "device": f"memif:{path},role=server"}
+        state.add(FilePath(str(path)))
+        listens = port.interface == "vhost-user-client"
+        uris[port.name] = f"vhost-server:{path}" if listens else f"vhost:{path}"
+        mode = "client" if listens else "server"
+        return {"kind": "guest", "path": str(path), "mode": mode, "offloads": self._options.offloads}
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -180,6 +206,14 @@ class TailraceFabric:
             if slot.kind == "worker":
                 return slot.counters
         return {}
+
+    def counters(self) -> Counters:
+        """What its first worker has counted until now. Raises Fault if there is none."""
+        worker = self.worker_cycles()
+        if not worker:
+            raise Fault("tailrace-switch shows no worker in its counters")
+        dropped = sum(sum(port.drops.values()) for port in self.ports())
+        return Counters(worker["packets"], worker["busy_cycles"], worker["idle_cycles"], dropped)
 
     def processes(self) -> list[Process]:
         return [self._process] if self._process else []

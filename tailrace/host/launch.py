@@ -19,6 +19,8 @@ class Launcher:
     logs: Path
     tied: bool
     """Processes die with this command (a run), or live on by themselves (`tailrace up`)."""
+    network: str | None = None
+    """The network namespace that they run in; this command's own unless said."""
 
     def start(
         self, name: str, argv: Sequence[str], limits: Limits, keep: Iterable[int] = (), stdin: int | None = None
@@ -30,7 +32,8 @@ class Launcher:
             held.append(Process(name, process.pid, process.start, Path(argv[0]).name))
             self.state.add(held[0])
 
-        start(argv, log=self.log(name), limits=replace(limits, tied=self.tied), record=record, keep=keep, stdin=stdin)
+        limits = replace(limits, tied=self.tied, network=limits.network or self.network)
+        start(argv, log=self.log(name), limits=limits, record=record, keep=keep, stdin=stdin)
         return held[0]
 
     def log(self, name: str) -> Path:

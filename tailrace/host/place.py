@@ -80,8 +80,11 @@ class Placement:
         )
         who = "the tester and the functions share" if self.tester else "the functions share"
         has = f"core {self.switch.core}" if len(self.workers) < 2 else f"cores {', '.join(map(str, self.workers))}"
+        alone = "The switch"
+        if not self.workers and self.functions:  # there is no switch
+            alone, who, shared = "The tester", "the functions share", next(iter(self.functions.values())).core
         return (
-            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. The switch has {has} "
+            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. {alone} has {has} "
             f"alone, {who} core {shared}; functions are interrupt-driven {how}."
         )
 
@@ -191,6 +194,12 @@ def place(
         len(numbers),
         tuple(own),
     )
+
+
+def place_without_switch(cpus: Sequence[Cpu], functions: Sequence[str], *, real_time: bool) -> Placement:
+    """The placement of the tester and the functions where no switch polls: the tester has what a switch would have."""
+    found = place(cpus, functions, tester=False, real_time=real_time)
+    return replace(found, tester=found.switch, workers=())
 
 
 def _interrupt(core: int, *, real_time: bool) -> Place:

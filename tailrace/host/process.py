@@ -21,6 +21,7 @@ from pathlib import Path
 from tailrace.errors import Failure
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -94,6 +95,8 @@ class Limits:
     environment: dict[str, str] = field(default_factory=dict)
     umask: int | None = None
     """As this process has it unless said."""
+    network: str | None = None
+    """The network namespace to enter (ip-netns(8)); this process's own unless said."""
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
@@ -275,6 +278,10 @@ def _limit(limits: Limits) -> None:
 
     if limits.cgroup is not None:
         (limits.cgroup / "cgroup.procs").write_text("0")
+    if limits.network is not None:
+        namespace = os.open(f"/run/netns/{limits.network}", os.O_RDONLY | os.O_CLOEXEC)
+        if _LIBC.setns(namespace, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"/run/netns/{limits.network}")
     if limits.cpus:
         os.sched_setaffinity(0, limits.cpus)
     if limits.nice:

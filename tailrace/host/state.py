@@ -88,6 +88,25 @@ class FilePath(Thing):
 
 
 @dataclass(frozen=True)
+class Folder(Thing):
+    """A folder with sockets in it."""
+
+    kind = "folder"
+    path: str
+
+    def undo(self) -> str | None:
+        try:
+            for inside in Path(self.path).glob("*"):
+                inside.unlink(missing_ok=True)
+            Path(self.path).rmdir()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"{self.path}: {error.strerror}"
+        return None
+
+
+@dataclass(frozen=True)
 class HugePages(Thing):
     """2 MiB pages added to the machine's pool."""
 
@@ -161,7 +180,7 @@ class Offloads(Thing):
 
 
 _KINDS: dict[str, type[Thing]] = {
-    kind.kind: kind for kind in (Process, FilePath, HugePages, Cgroup, Namespace, Offloads)
+    kind.kind: kind for kind in (Process, FilePath, Folder, HugePages, Cgroup, Namespace, Offloads)
 }
 
 
@@ -314,7 +333,7 @@ def _load(folder: Path) -> Record:
         things.append(kind(**entry))
     if document["boot"] != _boot():
         # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
-        things = [thing for thing in things if isinstance(thing, FilePath)]
+        things = [thing for thing in things if isinstance(thing, FilePath | Folder)]
     owner = document["owner"]
     return Record(
         boot=_boot(),

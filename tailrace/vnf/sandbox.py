@@ -2,6 +2,9 @@
 limit; a file system in which nothing stands but its program, that program's libraries and its own sockets, and in which
 /proc cannot be written.
 
+A function on an interface of Linux's (TAP, veth) is in that interface's network namespace instead of one of its own,
+with the capabilities that opening it takes there, and so in no user namespace of its own.
+
 bubblewrap builds it. What a function may reach of the machine is listed here and nowhere else.
 """
 
@@ -23,8 +26,18 @@ from tailrace.vnf.limit import limit_memory
 
 #: Read by DPDK at its start: which CPUs there are, and which huge pages.
 _SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages")
-#: DPDK's drivers for a port on vhost-user, and what they stand on.
-_DRIVERS = ("librte_bus_vdev", "librte_mempool_ring", "librte_net_virtio")
+#: DPDK's drivers for ports by the beginning of their URI, and what every one stands on.
+_DRIVERS = {
+    "": ("librte_bus_vdev", "librte_mempool_ring"),
+    "vhost:": ("librte_net_virtio",),
+    "vdev:net_vhost": ("librte_net_vhost",),
+    "memif:": ("librte_net_memif",),
+    "tap:": ("librte_net_tap",),
+    "if:": ("librte_net_af_packet",),
+}
+#: What begins the URI of an interface of Linux's.
+_LINUX = ("tap:", "if:")
+_TUN = "/dev/net/tun"
 #: Where the program stands in the sandbox.
 _INSIDE = "/tailrace-vnf"
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
@@ -36,8 +49,9 @@ class Sandboxed:
 
     name: str
     kind: str
-    ports: tuple[Path, ...]
-    """The sockets of its ports, in order; it connects to them."""
+    ports: tuple[str, ...]
+    """Its ports in order, as URIs (dataplane/common/device.h): vhost:SOCKET, which is there already; memif:SOCKET,ROLE
+    and vdev:net_vhostN,iface=SOCKET, whose folders are its own to make sockets in; tap:NAME, if:NAME."""
     place: Place
     memory_bytes: int
     """The limit of the sandbox."""
@@ -59,15 +73,16 @@ def libraries(program: Path) -> list[Path]:
     return [Path(path) for path in _LIBRARY.findall(done.stdout)]
 
 
-def visible_libraries(program: Path) -> list[Path]:
-    """What a function's program needs of the machine's libraries: what it is linked to, and the drivers it uses.
+def visible_libraries(program: Path, ports: Sequence[str] = ("vhost:",)) -> list[Path]:
+    """What a function's program needs of the machine's libraries: what it is linked to, and the drivers of its ports.
 
     DPDK loads every driver that it finds in its folder, some two hundred; in the sandbox it finds these.
     """
+    names = [name for begin, needed in _DRIVERS.items() if any(p.startswith(begin) for p in ports) for name in needed]
     drivers = [
         found
         for folder in sorted(Path("/usr/lib").glob("*/dpdk/pmds-*"))
-        for name in _DRIVERS
+        for name in names
         for found in sorted(folder.glob(f"{name}.so.*.*"))
     ]
     needed: dict[Path, None] = dict.fromkeys(libraries(program))
@@ -76,38 +91,62 @@ def visible_libraries(program: Path) -> list[Path]:
     return list(needed)
 
 
+def inside(uri: str, number: int) -> tuple[str, list[str]]:
+    """A port's URI in the sandbox, and the arguments that let the sandbox see its socket, at /run/portNUMBER."""
+    scheme, _, rest = uri.partition(":")
+    place = f"/run/port{number}"
+    if scheme == "vhost":
+        return f"vhost:{place}", ["--ro-bind", rest, place]
+    if scheme == "memif":
+        path, comma, words = rest.partition(",")
+        folder, _, name = path.rpartition("/")
+        return f"memif:{place}/{name}{comma}{words}", ["--bind", folder, place]
+    if uri.startswith("vdev:net_vhost"):
+        before, _, after = rest.partition("iface=")
+        path, comma, words = after.partition(",")
+        folder, _, name = path.rpartition("/")
+        return f"vdev:{before}iface={place}/{name}{comma}{words}", ["--bind", folder, place]
+    return uri, []
+
+
 def command(function: Sandboxed) -> list[str]:
     """The whole command line: the sandbox and the function in it."""
     program = own_program("tailrace-vnf")
+    linux = any(uri.startswith(_LINUX) for uri in function.ports)
     argv = [system_program("bwrap")]
-    argv += ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-    argv += ["--unshare-cgroup-try", "--hostname", function.name, "--uid", "65534", "--gid", "65534"]
+    argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts"]
+    argv += ["--unshare-cgroup-try", "--hostname", function.name]
     argv += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--clearenv"]
-    # Started by root, the function is still root to the owner check of /proc/sys (core_pattern, nr_hugepages), which
-    # asks for no capability: only a read-only mount refuses it. A user namespace of the function's own could make
-    # mounts of its own, so it gets none.
-    argv += ["--proc", "/proc", "--remount-ro", "/proc", "--disable-userns"]
+    argv += ["--proc", "/proc", "--remount-ro", "/proc"]
     argv += ["--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]
+    if linux:
+        argv += ["--cap-add", "CAP_NET_ADMIN", "--cap-add", "CAP_NET_RAW", "--cap-add", "CAP_IPC_LOCK"]
+        argv += ["--dev-bind", _TUN, _TUN]
+    else:
+        # Started by root, the function is still root to the owner check of /proc/sys (core_pattern, nr_hugepages),
+        # which asks for no capability: only a read-only mount refuses it. A user namespace of the function's own could
+        # make mounts of its own, so it gets none.
+        argv += ["--unshare-user", "--unshare-net", "--uid", "65534", "--gid", "65534", "--disable-userns"]
     # DPDK asks there whether VFIO is loaded, and takes a missing folder for an error: this one is empty.
     argv += ["--dir", "/sys/module"]
     for shown in _SYSTEM:
         if Path(shown).exists():
             argv += ["--ro-bind", shown, shown]
-    for library in visible_libraries(program):
+    for library in visible_libraries(program, function.ports):
         argv += ["--ro-bind", str(library.resolve()), str(library)]
     argv += ["--ro-bind", str(program), _INSIDE]
-    inside = [f"/run/port{index}" for index in range(len(function.ports))]
-    for path, place in zip(function.ports, inside, strict=True):
-        argv += ["--ro-bind", str(path), place]
+    seen = [inside(uri, number) for number, uri in enumerate(function.ports)]
+    for _, arguments in seen:
+        argv += arguments
     argv += ["--chdir", "/", "--remount-ro", "/", "--"]
-    return argv + function_command(_INSIDE, function, inside)
+    return argv + function_command(_INSIDE, function, [uri for uri, _ in seen])
 
 
-def function_command(program: str, function: Sandboxed, sockets: Sequence[str]) -> list[str]:
+def function_command(program: str, function: Sandboxed, uris: Sequence[str]) -> list[str]:
     """The function's own command line."""
     argv = [program, function.kind]
-    for socket in sockets:
-        argv += ["--port", f"vhost:{socket}"]
+    for uri in uris:
+        argv += ["--port", uri]
     argv += ["--mode", function.place.mode, "--core", str(function.place.core)]
     argv += ["--memory", str(function.buffers_mib)]
     for setting in function.settings:

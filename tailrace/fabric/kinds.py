@@ -1,0 +1,140 @@
+"""The fabrics there are: what each has, what it cannot carry, whether it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tailrace.errors import Mistake
+from tailrace.fabric.base import KERNEL, Fabric, Interface
+from tailrace.fabric.confine import capabilities
+from tailrace.fabric.direct import Direct
+from tailrace.fabric.linux_bridge import LinuxBridge
+from tailrace.fabric.network import Network
+from tailrace.fabric.ovs_dpdk import MEMORY_MIB, OvsDpdk
+from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
+from tailrace.host.launch import Launcher
+from tailrace.host.place import Placement
+from tailrace.host.programs import own_program
+
+BACKPRESSURE_US = 20_000
+
+
+@dataclass(frozen=True)
+class Making:
+    """What a fabric is made with."""
+
+    launcher: Launcher
+    placement: Placement
+    network: Network
+    interfaces: tuple[Interface, ...]
+    """Those that its ports will have."""
+    backpressure_us: int = BACKPRESSURE_US
+    idle: str = "poll"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fabric."""
+
+    name: str
+    about: str
+    interfaces: tuple[Interface, ...]
+    """Those that its ports can have; the first unless another is asked for."""
+    polls: bool
+    """Whether it has a polling thread, and so a core, of its own."""
+    memory_mib: int
+    """2 MiB pages of its own."""
+    installed: Callable[[], None]
+    """Raises Mistake, naming what to install, if it cannot be had."""
+    make: Callable[[Making], Fabric]
+
+
+def _tailrace(making: Making) -> Fabric:
+    place = making.placement.switch
+    options = SwitchOptions(
+        place,
+        making.backpressure_us,
+        making.idle,
+        keep=capabilities(["if:"] if set(making.interfaces) & set(KERNEL) else []),
+        cores=making.placement.workers,
+        offloads=False,
+    )
+    return TailraceFabric(making.launcher, options, making.network)
+
+
+def _ovs_dpdk(making: Making) -> Fabric:
+    place = making.placement.switch
+    return OvsDpdk(making.launcher, place, nice=place.nice, network=making.network)
+
+
+def _own_switch() -> None:
+    own_program("tailrace-switch")
+
+
+_ALL = (
+    Kind(
+        "tailrace",
+        "Tailrace's own one-copy switch",
+        ("vhost-user", "memif", "tap", "veth"),
+        polls=True,
+        memory_mib=0,
+        installed=_own_switch,
+        make=_tailrace,
+    ),
+    Kind(
+        "ovs-dpdk",
+        "Open vSwitch with DPDK, of Debian",
+        ("vhost-user", "tap", "veth"),
+        polls=True,
+        memory_mib=MEMORY_MIB,
+        installed=OvsDpdk.installed,
+        make=_ovs_dpdk,
+    ),
+    Kind(
+        "linux-bridge",
+        "Linux's own bridge: the untuned reference",
+        KERNEL,
+        polls=False,
+        memory_mib=0,
+        installed=LinuxBridge.installed,
+        make=lambda making: LinuxBridge(making.network),
+    ),
+    Kind(
+        "direct",
+        "from function to function without a switch: the lower bound",
+        ("vhost-user", "memif", "veth"),
+        polls=False,
+        memory_mib=0,
+        installed=lambda: None,
+        make=lambda making: Direct(making.launcher.state, making.network),
+    ),
+)
+KINDS = {kind.name: kind for kind in _ALL}
+
+
+def parse_fabrics(text: str, option: str = "--fabrics") -> list[Kind]:
+    """`tailrace,ovs-dpdk` → their kinds. Raises Mistake."""
+    expected = f"expected some of {', '.join(KINDS)}"
+    names = [word.strip() for word in text.split(",")]
+    for index, name in enumerate(names):
+        if name not in KINDS:
+            raise Mistake(f"{option} {text}: {name!r} is no fabric; {expected}")
+        if name in names[:index]:
+            raise Mistake(f"{option} {text}: {name} is listed twice; {expected}, each once")
+    return [KINDS[name] for name in names]
+
+
+def parse_interface(text: str, option: str = "--interface") -> Interface:
+    """`tap`. Raises Mistake."""
+    known = dict.fromkeys(interface for kind in KINDS.values() for interface in kind.interfaces)
+    for interface in known:
+        if interface == text:
+            return interface
+    raise Mistake(f"{option} {text}: no such kind of port; expected {', '.join(known)}")
+
+
+def check_installed(kinds: Sequence[Kind]) -> None:
+    """Raises Mistake, with the package, if one of them is not installed."""
+    for kind in kinds:
+        kind.installed()

@@ -1,0 +1,231 @@
+"""A chain of functions between the tester's two ends, standing on any fabric for as long as a block lasts.
+
+The same chain, functions and tester on each; only what carries the frames differs. Everything is started in a network
+namespace of its own and is on record first, so that `tailrace down` finds it after any end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tailrace.errors import Failure, Fault, Mistake
+from tailrace.fabric.base import POLLED, Fabric, Interface, Port
+from tailrace.fabric.kinds import BACKPRESSURE_US, Kind, Making
+from tailrace.fabric.network import Network
+from tailrace.host import hugepages
+from tailrace.host.launch import Launcher
+from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place, place_without_switch
+from tailrace.host.process import real_time_refusal, set_real_time, undisturbed
+from tailrace.host.state import Process, State
+from tailrace.measure.tester import Tester
+from tailrace.node import why_ended
+from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.spec.model import TESTER_ENDS
+from tailrace.vnf.sandbox import Sandboxed, start_function
+
+_READY_SECONDS = 15.0
+_READY = "forwarding"
+"""What a function logs when whoever is at its ports has come."""
+
+
+@dataclass(frozen=True)
+class SceneFunction:
+    """A function of the chain."""
+
+    name: str
+    kind: str = "skeleton"
+    memory_bytes: int = 256 << 20
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is to stand, whatever the fabric."""
+
+    chain: str
+    functions: tuple[SceneFunction, ...]
+    interface: Interface | None = None
+    """Of the functions' ports; the fabric's first unless given."""
+    ends: Interface | None = None
+    """Of the tester's ends; as the functions' unless given."""
+    huge: bool = True
+    backpressure_us: int = BACKPRESSURE_US
+    idle: str = "poll"
+
+    def interfaces(self, kind: Kind) -> tuple[Interface, Interface]:
+        """Those of the functions' ports and of the tester's ends on a fabric."""
+        interface = self.interface or kind.interfaces[0]
+        return interface, self.ends or interface
+
+    def ports(self, kind: Kind) -> list[Port]:
+        """All ports in the order in which a frame from tester.a passes them."""
+        interface, ends = self.interfaces(kind)
+        inner = [Port(f"{function.name}.{side}", interface) for function in self.functions for side in (0, 1)]
+        return [Port(TESTER_ENDS[0], ends), *inner, Port(TESTER_ENDS[1], ends)]
+
+    def pages(self, kind: Kind) -> int:
+        """2 MiB pages that everything takes."""
+        if not self.huge:
+            return kind.memory_mib // hugepages.PAGE_MIB
+        mib = TESTER_BUFFERS_MIB + len(self.functions) * FUNCTION_BUFFERS_MIB + kind.memory_mib
+        return mib // hugepages.PAGE_MIB + 8
+
+
+def placement(scene: Scene, kind: Kind, cpus: Sequence[Cpu], *, real_time: bool) -> Placement:
+    """Where the switch, if there is one, the tester and the functions run. Raises Mistake if that cannot be here."""
+    interface, ends = scene.interfaces(kind)
+    for wanted in (interface, ends):
+        if wanted not in kind.interfaces:
+            raise Mistake(f"{kind.name} has no {wanted} ports; it has {', '.join(kind.interfaces)}")
+    names = [function.name for function in scene.functions]
+    if kind.polls:
+        found = place(cpus, names, tester=True, real_time=real_time)
+    else:
+        found = place_without_switch(cpus, names, real_time=real_time)
+    at_functions = {interface, *([ends] if kind.name == "direct" else [])}
+    if scene.functions and found.oversubscribed and at_functions & set(POLLED):
+        raise Mistake(
+            f"{kind.name}: a function on {interface if interface in POLLED else ends} polls, because there are no "
+            f"receive interrupts, and {found.pollers} pollers on {found.cores} cores would wait for each other; "
+            "take fewer functions, vhost-user or TAP"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A fabric and where everything runs on it."""
+
+    kind: Kind
+    placement: Placement
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+
+def placed(scene: Scene, kinds: Sequence[Kind]) -> list[Placed]:
+    """The placement on this machine for each fabric. Raises Mistake if one cannot be."""
+    cpus, real_time = allowed_cpus(), real_time_refusal(FUNCTION_PRIORITY) is None
+    return [Placed(kind, placement(scene, kind, cpus, real_time=real_time)) for kind in kinds]
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What stands."""
+
+    launcher: Launcher
+    fabric: Fabric
+    tester: Tester
+    functions: tuple[Process, ...]
+
+    def check(self) -> None:
+        """Raises Fault if something that it stands on has ended."""
+        for process in (self.tester.process, *self.functions, *self.fabric.processes()):
+            if not process.id.alive():
+                raise Fault(why_ended(self.launcher, process))
+
+
+@contextmanager
+def standing(launcher: Launcher, scene: Scene, kind: Kind, where: Placement) -> Iterator[Stand]:
+    """The scene on a fabric, attached and ready for frames; gone after the block. Raises Mistake or Failure.
+
+    `launcher.logs` gets every program's log; give each stand a folder of its own.
+    """
+    state = launcher.state
+    for folder in (state.sockets, launcher.logs):
+        folder.mkdir(parents=True, exist_ok=True)
+    before = list(state.record.things)
+    network = Network(state)
+    launcher = replace(launcher, network=network.name)
+    making = Making(
+        launcher, where, network, scene.interfaces(kind), backpressure_us=scene.backpressure_us, idle=scene.idle
+    )
+    fabric = kind.make(making)
+    try:
+        network.create()
+        fabric.start()
+        yield _occupy(launcher, fabric, scene, kind, where)
+    finally:
+        with undisturbed():
+            _clear(state, before, fabric)
+
+
+def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where: Placement) -> Stand:
+    """Starts who is behind the ports: the functions from the last to the first, then the tester."""
+    uris = fabric.carry(scene.chain, scene.ports(kind))
+    started: list[Process] = []
+    for function in reversed(scene.functions):
+        ports = tuple(uris[f"{function.name}.{side}"] for side in (0, 1))
+        _wait_for_sockets(launcher, ports, started)
+        sandboxed = Sandboxed(
+            function.name,
+            function.kind,
+            ports,
+            where.functions[function.name],
+            function.memory_bytes,
+            FUNCTION_BUFFERS_MIB,
+            scene.huge,
+        )
+        started.append(start_function(launcher, sandboxed)[0])
+    ends = [(name.removeprefix("tester."), uris[name]) for name in TESTER_ENDS]
+    if scene.functions:
+        _wait_for_sockets(launcher, [uri for _, uri in ends], started)
+    if where.tester is None:
+        raise ValueError("a placement without a tester")
+    tester = Tester.start(launcher, ends, where.tester, memory_mib=TESTER_BUFFERS_MIB, huge=scene.huge)
+    deadline = time.monotonic() + _READY_SECONDS
+    for process in started:
+        _wait_for_word(launcher, process, deadline)
+        priority = where.functions[process.name].priority
+        if priority is not None:
+            set_real_time(process.pid, priority)
+    return Stand(launcher, fabric, tester, tuple(started))
+
+
+def _clear(state: State, before: Sequence[object], fabric: Fabric) -> None:
+    """Takes a stand down, who is behind the ports first. Raises Failure if something stays."""
+    ours = {process.pid for process in fabric.processes()}
+    added = [thing for thing in reversed(state.record.things) if thing not in before]
+    problems = [state.undo(thing) for thing in added if isinstance(thing, Process) and thing.pid not in ours]
+    try:
+        fabric.stop()
+    except Failure as error:
+        problems.append(str(error))
+    problems += [state.undo(thing) for thing in reversed(list(state.record.things)) if thing not in before]
+    told = [problem for problem in problems if problem is not None]
+    if told:
+        raise Failure("; ".join(told))
+
+
+def _wait_for_sockets(launcher: Launcher, uris: Sequence[str], makers: Sequence[Process]) -> None:
+    """Waits until the sockets that these ports connect to are there. Raises Fault if who makes them has ended."""
+    deadline = time.monotonic() + _READY_SECONDS
+    for uri in uris:
+        scheme, _, rest = uri.partition(":")
+        if scheme not in ("vhost", "memif") or "role=server" in rest:
+            continue
+        path = Path(rest.partition(",")[0])
+        while not path.exists():
+            for process in makers:
+                if not process.id.alive():
+                    raise Fault(why_ended(launcher, process))
+            if time.monotonic() > deadline:
+                raise Failure(f"nobody made the socket {path} within {_READY_SECONDS:g} s")
+            time.sleep(0.01)
+
+
+def _wait_for_word(launcher: Launcher, process: Process, deadline: float) -> None:
+    """Waits until a function says that it forwards. Raises Fault or Failure."""
+    log = launcher.log(process.name)
+    while not (log.exists() and _READY in log.read_text(errors="replace")):
+        if not process.id.alive():
+            raise Fault(why_ended(launcher, process))
+        if time.monotonic() > deadline:
+            raise launcher.failure(
+                process.name, f"{process.name} was not ready within {_READY_SECONDS:g} s: nobody came to its ports"
+            )
+        time.sleep(0.01)
