@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -54,9 +55,11 @@ def version(*, as_json: bool) -> int:
 def demo(*, runs: Path, huge: bool, as_json: bool) -> int:
     plan = make_plan(the_demo.demo_spec(), huge=huge)
     floor = tuple(profile(frames) for frames in the_demo.PROFILES)
-    request = Request("demo", runs, default_folder(), tuple(_command()), the_demo.SPEC, "the demo", floor=floor)
+    request = Request("demo", runs, default_folder(), tuple(command_line()), the_demo.SPEC, "the demo", floor=floor)
     _headline(plan, as_json)
-    return _run(lambda bar: run_on_node(request, plan, the_demo.run_demo, bar), the_demo.seconds(), as_json=as_json)
+    return run_with_bar(
+        lambda bar: run_on_node(request, plan, the_demo.run_demo, bar), the_demo.seconds(), as_json=as_json
+    )
 
 
 def measure(
@@ -81,7 +84,7 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
     text = path.read_text(encoding="utf-8-sig")
     request = _request(method.name, path.stem, options, text, str(path.absolute()), "tailrace", tests)
     _headline(plan, options.as_json)
-    return _run(
+    return run_with_bar(
         lambda bar: run_on_node(request, plan, _work(method, steps, options.repeat), bar),
         _seconds(steps, options),
         as_json=options.as_json,
@@ -102,7 +105,7 @@ def _measure_between(method: Method[Any], between: tuple[str, str], options: Mea
     request = _request(method.name, "between", options, text, f"{between[0]} {between[1]}", None, [test])
     ports = list(zip(("a", "b"), uris, strict=True))
     work = _work(method, steps, options.repeat)
-    return _run(
+    return run_with_bar(
         lambda bar: run_between(request, ports, where, work, huge=options.huge, report=bar),
         _seconds(steps, options),
         as_json=options.as_json,
@@ -135,9 +138,9 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
         words.pop("pcap", None)
     if "pcap" in given:
         words.pop("frames", None)
-    for key in ("rate", "loss"):
-        if key in given and "," in given[key]:
-            words[key] = given[key].split(",")
+    for key, listed in given.items():
+        if key not in ("frames", "pcap") and "," in listed:
+            words[key] = listed.split(",")
     try:
         return type(test).model_validate(words)
     except ValidationError as error:
@@ -150,7 +153,7 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
 def _request(
     method: str, of: str, options: MeasureOptions, text: str, spec: str, fabric: str | None, tests: Sequence[Traffic]
 ) -> Request:
-    command = tuple(_command())
+    command = tuple(command_line())
     floor = tuple({each.name: each for test in tests for each in profiles_of(test)}.values())
     return Request(
         f"{method}-{of}",
@@ -167,18 +170,30 @@ def _request(
     )
 
 
-def _command() -> list[str]:
+def command_line() -> list[str]:
+    """This command, as results know it."""
     return ["tailrace", *sys.argv[1:]]
+
+
+def say(lines: Sequence[str], *, as_json: bool) -> None:
+    """Lines before anything is measured; beside the JSON where that is wanted."""
+    print("\n".join(lines), file=sys.stderr if as_json else sys.stdout, flush=True)
+
+
+def needs_root(what: str) -> None:
+    """Raises Mistake if this is not root."""
+    if os.geteuid() != 0:
+        raise Mistake(f"{what} needs root, for network namespaces and huge pages; start it with sudo")
 
 
 def _headline(plan: Plan, as_json: bool) -> None:
     """The first line of output: how pollers and cores stand to each other."""
-    print(plan.placement.headline, file=sys.stderr if as_json else sys.stdout, flush=True)
+    say([plan.placement.headline], as_json=as_json)
     for each in plan.notes:
         note(each)
 
 
-def _run(start: Callable[[Bar | None], Finished], seconds: float, *, as_json: bool) -> int:
+def run_with_bar(start: Callable[[Bar | None], Finished], seconds: float, *, as_json: bool) -> int:
     bar = reporter(seconds + 3, wanted=not as_json)
     with bar or nullcontext():
         finished = start(bar)

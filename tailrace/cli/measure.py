@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import measure_host
+from tailrace.cli import matrix, measure_host
 from tailrace.cli.commands import MeasureOptions, measure
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import note, run_command
@@ -15,6 +15,7 @@ from tailrace.errors import Mistake
 from tailrace.measure.burst import BurstMethod
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.loss import LossMethod
+from tailrace.measure.noise import NoiseMethod
 from tailrace.measure.reorder import ReorderMethod
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
@@ -23,6 +24,8 @@ from tailrace.spec.units import parse_duration
 app = typer.Typer(
     help="Measure a chain, or any device under test between two ports.", no_args_is_help=True, rich_markup_mode=None
 )
+
+app.command()(matrix.matrix)
 
 SpecArgument = Annotated[
     Path | None, typer.Argument(metavar="[SPEC]", help="A spec with a test of this method, or its defaults are taken.")
@@ -290,6 +293,43 @@ def soak(
         return measure(method, None if between else resume / "spec.yaml", between, options)
 
     raise typer.Exit(run_command(call))
+
+
+@app.command()
+def noise(
+    spec: SpecArgument = None,
+    between: BetweenOption = None,
+    neighbours: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="cpu, cache, memory, disk (stress-ng), vnf.")
+    ] = None,
+    pairs: Annotated[int | None, typer.Option(min=1, max=1000, metavar="N", help="Of quiet and noisy trials.")] = None,
+    frames: FramesOption = None,
+    pcap: PcapOption = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Each way: 100kpps, or 50% of the quiet no-loss rate.")
+    ] = None,
+    duration: DurationOption = None,
+    flows: FlowsOption = None,
+    repeat: RepeatOption = 1,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure latency with and without a noisy neighbour, in turn, and the ratio of each percentile.
+
+    \b
+    sudo tailrace measure noise examples/noise.yaml
+    sudo tailrace measure noise examples/chain.yaml --neighbours cpu,vnf --frames 64 --rate 100kpps --pairs 9
+
+    Neighbours run on cores that no poller has. Where all are taken they share the pollers', and that is said. What
+    cannot be run on this machine is left out, with the reason. vnf is a second chain on the same switch, at full rate.
+    """
+    changes = {
+        "neighbours": neighbours, "pairs": text(pairs), "frames": frames, "pcap": pcap, "rate": rate,
+        "duration": duration, "flows": text(flows),
+    }  # fmt: skip
+    options = MeasureOptions(changes, repeat, runs, huge, as_json)
+    raise typer.Exit(run_command(lambda: measure(NoiseMethod(), spec, between, options)))
 
 
 app.command("host")(measure_host.measure)

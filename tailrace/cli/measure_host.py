@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from tailrace.cli import compare as comparing
 from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
 from tailrace.cli.output import print_line, run_command, show_finished
 from tailrace.errors import Failure, Mistake
@@ -48,9 +49,7 @@ class HostOptions:
     as_json: bool
 
 
-compare_app = typer.Typer(
-    help="Measure alternatives in turn, and say by how much they differ.", no_args_is_help=True, rich_markup_mode=None
-)
+compare_app = comparing.app
 
 ToolsOption = Annotated[
     str | None,
@@ -88,11 +87,6 @@ def measure(
     """
     options = HostOptions(duration, tools, loads, cpus, runs, as_json)
     raise typer.Exit(run_command(lambda: _measure(options)))
-
-
-@compare_app.callback()
-def compare_() -> None:
-    """Measure alternatives in turn, and say by how much they differ."""
 
 
 @compare_app.command("host")

@@ -28,13 +28,15 @@ from tailrace.fabric.network import Network
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place, allowed_cpus
 from tailrace.host.process import Limits
-from tailrace.host.state import FilePath, Process
+from tailrace.host.state import FilePath, Folder, Process
 
 MEMORY_MIB = 512
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _VSWITCHD = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 _BRIDGE = "br0"
 _PREFIX = "tailrace-ovs"
+_RUNTIME = Folder(f"/var/run/dpdk/{_PREFIX}")
+"""DPDK makes it, empty, and leaves it."""
 _PMD = re.compile(r"^pmd thread .*?(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
 _DROPPED = re.compile(r"\bdropped:(\d+)")
 
@@ -114,6 +116,7 @@ class OvsDpdk:
         """Starts database and switch; returns when the bridge is there. Raises Failure."""
         self.installed()
         self._folder.mkdir(exist_ok=True)
+        self._launcher.state.add(_RUNTIME)
         database, schema = self._folder / "ovs.db", str(_SCHEMA)
         self._run("ovsdb-tool", "create", str(database), schema)
         self._start("ovsdb-server", "ovsdb-server", str(database), f"--remote=punix:{self._server}")
@@ -207,8 +210,7 @@ class OvsDpdk:
         for path in self._folder.glob("*"):  # conf.db, its lock, the bridge's sockets: whatever it made there
             if not path.is_dir():
                 path.unlink(missing_ok=True)
-        with suppress(OSError):
-            Path("/var/run/dpdk", _PREFIX).rmdir()  # DPDK makes it, empty, and leaves it
+        self._launcher.state.undo(_RUNTIME)
 
     # ---
 

@@ -293,29 +293,46 @@ def run_between(
     report: Reporter | None = None,
 ) -> Finished:
     """Runs a measurement of a device that Tailrace does not manage: only the tester is started."""
+
+    def with_tester(launcher: Launcher, folder: RunFolder, report: Reporter) -> None:
+        keep_aside(place)
+        _measure_floor(launcher, request, ports, place, folder, report, huge=huge)
+        tester = Tester.start(launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
+
+        def check() -> None:
+            if not tester.process.id.alive():
+                raise Fault(why_ended(launcher, tester.process))
+
+        work(Session(tester, folder, check, None, report))
+
+    own_program(TESTER_PROGRAM)
+    return run_own(request, TESTER_BUFFERS_MIB // hugepages.PAGE_MIB if huge else 0, with_tester, report=report)
+
+
+def run_own(
+    request: Request,
+    pages: int,
+    work: Callable[[Launcher, RunFolder, Reporter], None],
+    *,
+    oversubscribed: bool = False,
+    notes: Sequence[str] = (),
+    folder: RunFolder | None = None,
+    report: Reporter | None = None,
+) -> Finished:
+    """Runs a measurement that starts what it needs by itself, with so many 2 MiB pages free; all is gone after it.
+
+    `folder` is that of a run to go on with; a new one is made unless it is given.
+    """
     check_clock()
     with _held(request) as state:
         if state.record.things:
             raise Mistake("something of Tailrace's is up; run `tailrace down` first")
         with _own(request, state, {}):
-            own_program(TESTER_PROGRAM)
-            if huge:
-                reserve_pages(state, TESTER_BUFFERS_MIB // hugepages.PAGE_MIB)
-            folder = _new_folder(request, oversubscribed=False, notes=())
-            launcher = Launcher(state, folder.logs, tied=True)
-
-            def everything() -> None:
-                keep_aside(place)
-                _measure_floor(launcher, request, ports, place, folder, report or Silent(), huge=huge)
-                tester = Tester.start(launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
-
-                def check() -> None:
-                    if not tester.process.id.alive():
-                        raise Fault(why_ended(launcher, tester.process))
-
-                work(Session(tester, folder, check, None, report or Silent()))
-
-            return _finish(folder, _attempt(everything, None))
+            if pages:
+                reserve_pages(state, pages)
+            into = folder or _new_folder(request, oversubscribed=oversubscribed, notes=notes)
+            launcher = Launcher(state, into.logs, tied=True)
+            return _finish(into, _attempt(lambda: work(launcher, into, report or Silent()), None))
 
 
 def run_on_host(request: Request, work: Callable[[RunFolder], None]) -> Finished:

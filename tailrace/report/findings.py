@@ -6,8 +6,8 @@ Where a run was repeated, a row is of all its rounds: the median, and ± half th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from tailrace.report.comparisons import comparisons, heats
 from tailrace.report.figures import (
     FAULTS,
     MISSING,
@@ -20,6 +20,7 @@ from tailrace.report.figures import (
     profile_name,
 )
 from tailrace.report.lines import Chart, Line
+from tailrace.report.section import Section as Section
 from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.model import Run, Trial
 from tailrace.results.record import Measurement
@@ -34,17 +35,6 @@ LIMITS = {
     "longest": "no longer one was tried",
 }
 SEARCHES = {"mlrsearch": "MLRsearch", "tst009": "TST 009", "rfc2544": "RFC 2544"}
-
-
-@dataclass(frozen=True)
-class Section:
-    """One method's table, what to know to read it, and its charts."""
-
-    heading: str
-    titles: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    remarks: tuple[str, ...] = ()
-    charts: tuple[Chart, ...] = ()
 
 
 def sections(run: Run) -> Iterator[Section]:
@@ -62,6 +52,8 @@ def sections(run: Run) -> Iterator[Section]:
     orders = [each for each in run.findings if isinstance(each, ReorderFinding)]
     if orders:
         yield _reorder(orders)
+    yield from comparisons(run.findings)
+    yield from heats(run.findings)
     if run.repeat > 1 and run.trials:
         yield from _repeated(in_order(run))
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.report import causes, host, soak
+from tailrace.report.comparisons import COMPARING
 from tailrace.report.figures import (
     LATENCY,
     NAMING,
@@ -45,7 +46,7 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_host(run, console)
     for section in sections(run):
         _print_section(section, console)
-    if run.trials and run.repeat == 1:
+    if run.trials and run.repeat == 1 and not any(isinstance(each, COMPARING) for each in run.findings):
         console.print(table(run, console))
         for text in READING:
             console.print(Text(text, style="dim"))
@@ -100,11 +101,20 @@ def _print_section(section: Section, console: Console) -> None:
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for number, title in enumerate(section.titles):
         made.add_column(title, justify="left" if number == 0 else "right", overflow="fold")
-    for row in section.rows:
-        made.add_row(*(Text(cell) for cell in row))
+    for number, row in enumerate(section.rows):
+        warm = section.heat[number] if section.heat else (None,) * len(row)
+        made.add_row(*(Text(cell, style=heat_style(warmth)) for cell, warmth in zip(row, warm, strict=True)))
     console.print(made)
     for text in section.remarks:
         console.print(Text(text, style="dim"))
+
+
+def heat_style(warmth: float | None) -> str:
+    """The colours of a cell of a map: from white, the least, to red."""
+    if warmth is None:
+        return ""
+    fade = round(255 * (1 - 0.8 * warmth))
+    return f"black on rgb(255,{fade},{fade})"
 
 
 def _print_hops(hops: HopTable, console: Console) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_validator
 
 from tailrace.errors import Mistake
+from tailrace.results.comparison import ComparisonFinding, MatrixCell
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.host import HostTrial
 from tailrace.results.migrate import migrate
@@ -359,7 +360,10 @@ class Trial(Measurement):
         return sum(int(getattr(direction, field)) for direction in self.directions)
 
 
-Finding = Annotated[ThroughputFinding | LossFinding | BurstFinding | ReorderFinding, Field(discriminator="method")]
+Finding = Annotated[
+    ThroughputFinding | LossFinding | BurstFinding | ReorderFinding | ComparisonFinding | MatrixCell,
+    Field(discriminator="method"),
+]
 """What a method found beside, or instead of, measured trials; to add a method's, a model in findings.py."""
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -93,14 +93,16 @@ class RunFolder:
         return folder
 
     @classmethod
-    def reopen(cls, path: Path) -> RunFolder:
-        """Return the folder of a run that is gone on with; a soak in it will be added anew, with what there was.
+    def reopen(cls, path: Path, *, without: Collection[str] = ()) -> RunFolder:
+        """Return the folder of a run that is gone on with, without its trials of these names, which are made again.
+
+        A soak in it will be added anew, with what there was.
 
         Raises ResultError, OSError.
         """
         run = load_run(path)
-        trials = tuple(trial for trial in run.trials if trial.soak is None)
-        again = [trial for trial in run.trials if trial.soak is not None]
+        again = [trial for trial in run.trials if trial.soak is not None or trial.name in without]
+        trials = tuple(trial for trial in run.trials if trial not in again)
         logs = {way.histogram.file for trial in again for way in trial.directions if way.histogram}
         folder = cls(path, run.model_copy(update={"finished": None, "trials": trials}))
         folder._fault = next((f"{trial.name}: {trial.reason}" for trial in trials if trial.reason is not None), None)
@@ -127,6 +129,12 @@ class RunFolder:
         if finding.reason is not None:
             self._fault = self._fault or f"{name}: {finding.reason}"
         self._update(findings=(*self.run.findings, finding))
+
+    def put_finding(self, finding: Finding) -> None:
+        """Keep a finding that grows, or that is made again: it takes the place of the one of its name."""
+        others = tuple(other for other in self.run.findings if other.name != finding.name)
+        at = next((n for n, other in enumerate(self.run.findings) if other.name == finding.name), len(others))
+        self._update(findings=(*others[:at], finding, *others[at:]))
 
     def add_trial(
         self,

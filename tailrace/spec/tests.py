@@ -268,6 +268,61 @@ class Soak(Traffic):
         return self
 
 
+FabricName = Literal["tailrace", "ovs-dpdk", "linux-bridge", "direct"]
+InterfaceName = Literal["vhost-user", "memif", "tap", "veth"]
+PatternName = Literal["P2P", "PVP", "PVVP", "VV", "north/south", "east/west"]
+FunctionCount = Annotated[int, Field(ge=1, le=8)]
+
+
+class Matrix(Traffic):
+    """Fabrics by kinds of ports, patterns, numbers of functions and frame sizes; each cell is measured on its own."""
+
+    fabrics: Annotated[list[FabricName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+        ["tailrace", "ovs-dpdk", "linux-bridge", "direct"], validate_default=False, description="what carries packets"
+    )
+    interfaces: Annotated[list[InterfaceName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+        ["vhost-user", "memif", "tap"],
+        validate_default=False,
+        description="what the functions' ports are, as far as a fabric has them",
+    )
+    patterns: Annotated[list[PatternName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+        ["P2P", "PVP", "PVVP", "VV"],
+        validate_default=False,
+        description="as in RFC 8204; north/south and east/west have as many functions as `functions` says",
+    )
+    functions: Annotated[list[FunctionCount], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+        [1, 2, 3, 4, 5, 6, 7, 8], validate_default=False, description="how many, of north/south and east/west"
+    )
+    frames: Frames = Field([64, 1518], validate_default=False, description="each is measured on its own")
+    rate: Rate = Field(
+        units.Rate(fraction=0.9),
+        validate_default=False,
+        description="in each direction: packets a second, or a part of the cell's own no-loss rate",
+    )
+    duration: TrialDuration = Field(5.0, validate_default=False, description="of each cell's measured trial")
+
+
+NeighbourName = Literal["cpu", "cache", "memory", "disk", "vnf"]
+
+
+class Noise(Traffic):
+    """The same trial with and without a noisy neighbour, in turn; the ratio of each percentile."""
+
+    neighbours: Annotated[list[NeighbourName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+        ["cpu", "cache", "memory", "disk", "vnf"],
+        validate_default=False,
+        description="what they press on, or vnf: another chain on the same switch at full rate",
+    )
+    pairs: int = Field(5, ge=1, le=1000, description="quiet and noisy trials of each neighbour")
+    frames: Frames = Field([64], validate_default=False, description="each is measured on its own")
+    rate: Rate = Field(
+        units.Rate(fraction=0.5),
+        validate_default=False,
+        description="in each direction: packets a second, or a part of the quiet no-loss rate",
+    )
+    duration: TrialDuration = Field(5.0, validate_default=False, description="of each trial")
+
+
 class Test(Model):
     """Something to measure: exactly one of these."""
 
@@ -278,6 +333,8 @@ class Test(Model):
     burst: Burst | None = None
     soak: Soak | None = None
     reorder: Reorder | None = None
+    matrix: Matrix | None = None
+    noise: Noise | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Test:

@@ -1,0 +1,167 @@
+"""`tailrace compare SPEC`: one chain, several fabrics, ratios; and what else is compared, as subcommands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tailrace.cli import commands
+from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
+from tailrace.cli.output import run_command
+from tailrace.errors import Mistake
+from tailrace.fabric.fit import check_fits
+from tailrace.fabric.kinds import KINDS, check_installed, parse_fabrics, parse_interface
+from tailrace.host.state import default_folder
+from tailrace.measure.compare import ComparePlan, Comparison
+from tailrace.measure.session import Request, run_own
+from tailrace.measure.side import loads_of
+from tailrace.measure.stand import Scene, SceneFunction, placed
+from tailrace.spec import Spec, load_spec
+from tailrace.spec.tests import Latency
+
+FABRICS = "fabrics"
+_BRIEF = {"frames": [64, 1518], "duration": "5s"}
+"""Where a spec says nothing."""
+_EXPECTED = ", ".join(KINDS)
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What the command line says."""
+
+    fabrics: str
+    interface: str | None
+    pairs: int
+    changes: dict[str, str | None]
+    runs: Path
+    huge: bool
+    as_json: bool
+
+
+class SpecOrCommand(TyperGroup):
+    """Takes what is no subcommand for the spec of `fabrics`, so that `tailrace compare SPEC` compares fabrics."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = [FABRICS, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=SpecOrCommand,
+    help="Measure alternatives in turn, and say by how much they differ. A SPEC alone: fabrics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Measure alternatives in turn, and say by how much they differ. A SPEC alone: fabrics."""
+
+
+@app.command(FABRICS)
+def compare(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A spec with a chain from tester.a to tester.b.")],
+    fabrics: Annotated[
+        str, typer.Option(metavar="A,B,...", help=f"Which, the first being what others are divided by: {_EXPECTED}.")
+    ] = "tailrace,ovs-dpdk,linux-bridge,direct",
+    interface: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND", help="Of all ports: vhost-user, memif, tap or veth; each fabric's own unless given."
+        ),
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How often all take their turn.")] = 5,
+    frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(metavar="RATE,...", help="Each way: 100kpps; 90% is of the lowest no-loss rate of all fabrics."),
+    ] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Of each measured trial: 10s.")] = None,
+    flows: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="UDP flows each way.")] = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare fabrics: the same chain on each, in turn (A B C A B C), at the same rate; ratios with their intervals.
+
+    \b
+    sudo tailrace compare examples/chain.yaml
+    sudo tailrace compare examples/chain.yaml --fabrics tailrace,ovs-dpdk --frames 64 --duration 10s --pairs 9
+
+    \b
+    tailrace       Tailrace's own one-copy switch
+    ovs-dpdk       Open vSwitch with DPDK, of Debian
+    linux-bridge   Linux's own bridge, with TAPs: the untuned reference
+    direct         from function to function without a switch: the lower bound
+
+    A ratio is the median over pairs, with its 95 % bootstrap interval; a pair is one fabric right after the other. A
+    fabric that is not installed, or cannot carry the spec, is said before anything starts.
+    """
+    changes = {"frames": frames, "rate": rate, "duration": duration, "flows": None if flows is None else str(flows)}
+    options = CompareOptions(fabrics, interface, pairs, changes, runs, huge, as_json)
+    raise typer.Exit(run_command(lambda: _compare(spec, options)))
+
+
+def _compare(path: Path, options: CompareOptions) -> int:
+    spec = load_spec(path)
+    kinds = parse_fabrics(options.fabrics)
+    problems = [problem for kind in kinds if (problem := check_fits(spec, kind))]
+    if problems:
+        raise Mistake(f"{path}: {'; '.join(problems)}; take these words out of it, or compare without")
+    check_installed(kinds)
+    commands.needs_root("compare")
+    scene = scene_of(path, spec, huge=options.huge, interface=options.interface)
+    tests = [test.settings for test in spec.tests if isinstance(test.settings, Latency)]
+    wanted = [commands.override(test, options.changes) for test in tests or [Latency.model_validate(_BRIEF)]]
+    loads = loads_of([test for test in wanted if isinstance(test, Latency)])
+    plan = ComparePlan(scene, placed(scene, kinds), loads, options.pairs)
+    request = Request(
+        f"compare-{path.stem}",
+        options.runs,
+        default_folder(),
+        tuple(commands.command_line()),
+        path.read_text(encoding="utf-8-sig"),
+        str(path.absolute()),
+        ",".join(kind.name for kind in kinds),
+        method="compare",
+    )
+    headlines = [f"{fabric.name}: {fabric.placement.headline}" for fabric in plan.fabrics]
+    commands.say(headlines, as_json=options.as_json)
+    oversubscribed = any(fabric.placement.oversubscribed for fabric in plan.fabrics)
+    return commands.run_with_bar(
+        lambda bar: run_own(
+            request,
+            plan.pages,
+            lambda launcher, folder, report: Comparison(plan, launcher, folder, report).run(),
+            oversubscribed=oversubscribed,
+            notes=headlines if oversubscribed else (),
+            report=bar,
+        ),
+        plan.total_seconds,
+        as_json=options.as_json,
+    )
+
+
+def scene_of(path: Path, spec: Spec, *, huge: bool, interface: str | None = None) -> Scene:
+    """The chain between the tester's ends, to stand on a fabric. Raises Mistake if there is none."""
+    found = spec.tester_chain()
+    if found is None:
+        raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one, to be compared")
+    name, chain = found
+    functions = [SceneFunction(each, spec.functions[each].kind, spec.functions[each].memory) for each in chain.through]
+    if chain.ends[0] == "tester.b":
+        functions.reverse()
+    return Scene(
+        name,
+        tuple(functions),
+        parse_interface(interface) if interface is not None else None,
+        huge=huge,
+        backpressure_us=round(spec.fabric.backpressure * 1e6),
+        idle=spec.fabric.idle,
+    )

@@ -1,0 +1,155 @@
+"""`tailrace measure matrix`: begun, or gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from tailrace.cli import commands
+from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
+from tailrace.cli.output import run_command
+from tailrace.errors import Mistake
+from tailrace.fabric.kinds import KINDS, check_installed
+from tailrace.host.launch import Launcher
+from tailrace.host.state import default_folder
+from tailrace.measure.matrix import MatrixRun, cells, done, pages, seconds
+from tailrace.measure.progress import Reporter
+from tailrace.measure.session import Request, run_own
+from tailrace.results import ResultError
+from tailrace.results.run import RunFolder, load_run, write_atomically
+from tailrace.spec import load_spec
+from tailrace.spec.tests import Matrix
+
+PLAN = "matrix.json"
+"""In the run folder: the matrix as it was asked for, for whoever goes on with it."""
+
+
+@dataclass(frozen=True)
+class MatrixOptions:
+    changes: dict[str, str | None]
+    runs: Path
+    huge: bool
+    as_json: bool
+
+
+def matrix(
+    spec: Annotated[
+        Path | None, typer.Argument(metavar="[SPEC]", help="A spec with a matrix test, or its defaults are taken.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Go on with the matrix of this run folder, after any end.")
+    ] = None,
+    fabrics: Annotated[str | None, typer.Option(metavar="A,B,...", help=", ".join(KINDS) + ".")] = None,
+    interfaces: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="vhost-user, memif, tap, veth, as far as a fabric has them.")
+    ] = None,
+    patterns: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="P2P, PVP, PVVP, VV, north/south, east/west.")
+    ] = None,
+    functions: Annotated[
+        str | None, typer.Option(metavar="N,...", help="How many, of north/south and east/west: 1 to 8.")
+    ] = None,
+    frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Each way: 100kpps, or 90% of the cell's own no-loss rate.")
+    ] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Of each measured trial: 5s.")] = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure fabrics by kinds of ports, patterns (RFC 8204), numbers of functions and frame sizes: a table of all.
+
+    \b
+    sudo tailrace measure matrix examples/matrix.yaml
+    sudo tailrace measure matrix --fabrics tailrace,direct --patterns VV,PVP --frames 64 --duration 5s
+    sudo tailrace measure matrix --resume runs/2026-11-21-143005-matrix
+
+    P is an end outside the machine (a veth in a private network namespace stands for a NIC), V a function. Each cell is
+    kept when it is done, so --resume measures what is left after Ctrl-C or a crash, and what has failed. A cell that
+    cannot be had on this machine says why.
+    """
+    changes = {
+        "fabrics": fabrics, "interfaces": interfaces, "patterns": patterns, "functions": functions, "frames": frames,
+        "rate": rate, "duration": duration,
+    }  # fmt: skip
+    options = MatrixOptions(changes, runs, huge, as_json)
+
+    def call() -> int:
+        if resume is None:
+            return _begin(spec, options)
+        if spec is not None or any(changes.values()):
+            raise Mistake("--resume goes on with the matrix as it was begun; expected no SPEC and no words beside it")
+        return _resume(resume, options)
+
+    raise typer.Exit(run_command(call))
+
+
+def _begin(path: Path | None, options: MatrixOptions) -> int:
+    tests = [test.settings for test in load_spec(path).tests if isinstance(test.settings, Matrix)] if path else []
+    if len(tests) > 1:
+        raise Mistake(f"{path}: {len(tests)} matrix tests; expected one in a spec")
+    test = commands.override(tests[0] if tests else Matrix(), options.changes)
+    if not isinstance(test, Matrix):
+        raise TypeError(test)
+    text = path.read_text(encoding="utf-8-sig") if path else "# a matrix of the command line; see matrix.json\n"
+    request = Request(
+        "matrix",
+        options.runs,
+        default_folder(),
+        tuple(commands.command_line()),
+        text,
+        str(path.absolute()) if path else "matrix",
+        ",".join(test.fabrics),
+        method="matrix",
+    )
+    return _run(request, test, options, None)
+
+
+def _resume(path: Path, options: MatrixOptions) -> int:
+    try:
+        test = Matrix.model_validate_json((path / PLAN).read_bytes())
+    except (OSError, ValidationError):
+        raise Mistake(f"{path}: no matrix was begun there; expected the run folder of one") from None
+    try:
+        folder = RunFolder.reopen(path, without=[each.name for each in load_run(path).trials if not each.valid])
+    except ResultError as error:
+        raise Mistake(str(error)) from None
+    if not {cell.name for cell in cells(test)} - done(folder):
+        folder.finish()
+        raise Mistake(f"{path}: every cell is done; there is nothing to go on with")
+    request = Request(
+        "matrix", path.parent, default_folder(), tuple(commands.command_line()), "", str(path), folder.run.fabric
+    )
+    return _run(request, test, options, folder)
+
+
+def _run(request: Request, test: Matrix, options: MatrixOptions, folder: RunFolder | None) -> int:
+    known = done(folder) if folder else set()
+    wanted = [cell for cell in cells(test) if cell.name not in known]
+    if not wanted:
+        raise Mistake("no cell: none of these fabrics has such ports; see `tailrace measure matrix --help`")
+    check_installed([KINDS[name] for name in test.fabrics])
+    commands.needs_root("measure matrix")
+    total = seconds(wanted, test)
+    commands.say([f"{len(wanted)} cells, about {round(total / 60) or 1} min"], as_json=options.as_json)
+
+    def work(launcher: Launcher, into: RunFolder, report: Reporter) -> None:
+        write_atomically(into.path / PLAN, test.model_dump_json(indent=1) + "\n")
+        MatrixRun(test, launcher, into, report, huge=options.huge).run()
+
+    return commands.run_with_bar(
+        lambda bar: run_own(
+            request,
+            pages(wanted, huge=options.huge),
+            work,
+            folder=folder,
+            report=bar,
+        ),
+        total,
+        as_json=options.as_json,
+    )

@@ -1,0 +1,177 @@
+"""`tailrace compare`: the same chain on several fabrics, which take turns (A B C A B C), and their ratios.
+
+All fabrics are offered the same rate, because latency at different rates cannot be compared: where a test gives a part
+of the no-loss rate, it is that part of the lowest one, which is looked for on each fabric first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.errors import Failure, Mistake
+from tailrace.host.distance import NEAR_NS, core_to_core
+from tailrace.host.launch import Launcher
+from tailrace.measure.latency import Case
+from tailrace.measure.progress import Reporter
+from tailrace.measure.session import Session, keep_aside
+from tailrace.measure.side import FIGURES, Load, at_rate, figures, no_loss
+from tailrace.measure.stand import Placed, Scene, standing
+from tailrace.results.comparison import ComparedPair, ComparisonFinding, ratios_of
+from tailrace.results.run import RunFolder
+
+START_SECONDS = 5.0
+"""What bringing one fabric up and down takes, for the progress bar."""
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class ComparePlan:
+    """What is compared."""
+
+    scene: Scene
+    fabrics: Sequence[Placed]
+    """The first is what all others are divided by."""
+    loads: Sequence[Load]
+    pairs: int = 5
+
+    def __post_init__(self) -> None:
+        if len(self.fabrics) < 2:
+            raise Mistake("one fabric alone cannot be compared; expected at least two, such as tailrace,ovs-dpdk")
+        if self.pairs < 1:
+            raise Mistake(f"--pairs {self.pairs}: expected at least 1")
+
+    @property
+    def searches(self) -> bool:
+        return any(load.rate.fraction is not None for load in self.loads)
+
+    @property
+    def total_seconds(self) -> float:
+        """How long it is expected to take."""
+        once = sum(load.duration for load in self.loads) + START_SECONDS + LOOK_SECONDS
+        first = sum(load.duration - load.seconds for load in self.loads) + START_SECONDS
+        return len(self.fabrics) * (self.pairs * once + (first if self.searches else 0.0))
+
+    @property
+    def pages(self) -> int:
+        return max(self.scene.pages(fabric.kind) for fabric in self.fabrics)
+
+
+class Comparison:
+    """A comparison at work. What has been measured is in the run folder after every side."""
+
+    def __init__(self, plan: ComparePlan, launcher: Launcher, folder: RunFolder, report: Reporter) -> None:
+        self._plan = plan
+        self._launcher = launcher
+        self._folder = folder
+        self._report = report
+        self._allowed = os.sched_getaffinity(0)
+        self._rates: dict[str, float] = {}
+        self._pairs: dict[str, list[ComparedPair]] = {load.name: [] for load in plan.loads}
+
+    def run(self) -> None:
+        """Measures everything. Raises what cuts it short."""
+        plan = self._plan
+        if plan.searches:
+            self._find_rates()
+        for load in plan.loads:
+            if load.rate.fraction is None:
+                self._rates[load.name] = load.rate.pps or 0.0
+        for number in range(1, plan.pairs + 1):
+            self._pair(number)
+
+    def _find_rates(self) -> None:
+        """The rate of each load that asks for a part of the no-loss rate: of the lowest of all fabrics."""
+        lowest: dict[str, float] = {}
+
+        def look(session: Session, fabric: Placed) -> None:
+            for load in self._plan.loads:
+                if load.rate.fraction is not None:
+                    rate = no_loss(session, self._case(load, f"{fabric.name}-first-look"))
+                    lowest[load.name] = min(rate, lowest.get(load.name, rate))
+
+        for fabric in self._plan.fabrics:
+            self._on(fabric, "first-look", f"{fabric.name}: looking for the no-loss rate", look)
+        for load in self._plan.loads:
+            if load.rate.fraction is not None:
+                self._rates[load.name] = lowest[load.name] * load.rate.fraction
+
+    def _pair(self, number: int) -> None:
+        looks = [self._look()]
+        found: dict[str, dict[str, dict[str, float]]] = {load.name: {} for load in self._plan.loads}
+
+        def measure(session: Session, fabric: Placed) -> None:
+            for load in self._plan.loads:
+                case = self._case(load, f"{fabric.name}-pair-{number}")
+                most = no_loss(session, case) if load.rate.fraction is not None else None
+                trial = at_rate(session, case, self._rates[load.name])
+                found[load.name][fabric.name] = figures(trial, most)
+
+        for fabric in self._plan.fabrics:
+            label = f"pair {number} of {self._plan.pairs}: {fabric.name}"
+            try:
+                self._on(fabric, f"pair-{number}", label, measure)
+                looks.append(self._look())
+            finally:
+                self._keep(found, looks)
+        known = [look for look in looks if look is not None]
+        if len({look < NEAR_NS for look in known}) > 1:
+            self._folder.note(
+                f"in pair {number} the cores moved nearer to or farther from each other, so its sides met "
+                "different machines"
+            )
+
+    def _case(self, load: Load, name: str) -> Case:
+        return load.case(name, len(self._plan.scene.functions))
+
+    def _on(self, fabric: Placed, name: str, label: str, work: Callable[[Session, Placed], None]) -> None:
+        """Does some work on a fabric that stands for it."""
+        seconds = START_SECONDS + sum(load.duration for load in self._plan.loads)
+        self._report.stage(label, seconds)
+        os.sched_setaffinity(0, self._allowed)
+        keep_aside(fabric.placement.switch)
+        launcher = replace(self._launcher, logs=self._launcher.logs / f"{name}-{fabric.name}")
+        try:
+            with standing(launcher, self._plan.scene, fabric.kind, fabric.placement) as stand:
+                session = Session(stand.tester, self._folder, stand.check, None, self._report)
+                session.stage_seconds = START_SECONDS
+                work(session, fabric)
+        except Failure as error:
+            raise type(error)(f"{fabric.name}: {error}") from error
+        finally:
+            os.sched_setaffinity(0, self._allowed)
+
+    def _look(self) -> float | None:
+        """How far the cores of the switch and of the tester are from each other; None where there is one core."""
+        placement = self._plan.fabrics[0].placement
+        if placement.tester is None or placement.tester.core == placement.switch.core:
+            return None
+        return round(core_to_core(self._launcher, placement.switch.core, placement.tester.core), 1)
+
+    def _keep(self, found: dict[str, dict[str, dict[str, float]]], looks: Sequence[float | None]) -> None:
+        """Puts the pair that is being measured, with those before it, into the run folder; whole pairs stay."""
+        known = tuple(look for look in looks if look is not None)
+        names = [fabric.name for fabric in self._plan.fabrics]
+        for load in self._plan.loads:
+            sides = found[load.name]
+            if not sides:
+                continue
+            pairs = [*self._pairs[load.name], ComparedPair(sides=sides, core_to_core_ns=known)]
+            if len(sides) == len(names):
+                self._pairs[load.name] = pairs
+            self._folder.put_finding(
+                ComparisonFinding(
+                    method="compare",
+                    name=load.name,
+                    profile=load.profile.name,
+                    functions=len(self._plan.scene.functions),
+                    valid=True,
+                    reason=None,
+                    baseline=names[0],
+                    sides=tuple(names),
+                    offered_pps=self._rates[load.name],
+                    pairs=tuple(pairs),
+                    ratios=ratios_of(pairs, names, names[0], list(FIGURES)),
+                )
+            )

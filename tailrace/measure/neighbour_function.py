@@ -1,0 +1,87 @@
+"""A neighbour at full rate: a chain of its own on the same switch, its function and a generator that sends all it can.
+
+It shares the switch's worker, its core and memory, with the chain that is measured, as tenants of one node do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tailrace.errors import Fault
+from tailrace.fabric.base import Port
+from tailrace.host.place import FUNCTION_PRIORITY, Place
+from tailrace.host.process import real_time_refusal, set_real_time, undisturbed
+from tailrace.measure.profile import Profile
+from tailrace.measure.session import Session
+from tailrace.measure.tester import Tester
+from tailrace.node import reserve_pages
+from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.vnf.sandbox import Sandboxed, start_function
+
+NAME = "neighbour"
+LONGEST_SECONDS = 4 * 3600.0
+PAGES = (FUNCTION_BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2 + 8
+_PORTS = (f"{NAME}-a", f"{NAME}.0", f"{NAME}.1", f"{NAME}-b")
+_READY_SECONDS = 15.0
+
+
+@contextmanager
+def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) -> Iterator[None]:
+    """The neighbour at work while the block lasts; gone after it."""
+    node, launcher = session.node, session.tester.launcher
+    if node is None:
+        raise ValueError("a neighbour's chain needs a node")
+    state, fabric = launcher.state, node.fabric
+    before = list(state.record.things)
+    huge = node.plan.huge
+    if huge:
+        reserve_pages(state, PAGES)
+    try:
+        uris = fabric.carry(NAME, [Port(name) for name in _PORTS])
+        at = cpus[-1]
+        refused = real_time_refusal(FUNCTION_PRIORITY)
+        priority = None if refused else FUNCTION_PRIORITY
+        function = Sandboxed(
+            NAME,
+            "skeleton",
+            (uris[_PORTS[1]], uris[_PORTS[2]]),
+            Place(cpus[0], (cpus[0],), "interrupt", priority, nice=0),
+            256 << 20,
+            FUNCTION_BUFFERS_MIB,
+            huge,
+        )
+        process, _ = start_function(launcher, function)
+        ends = [("a", uris[_PORTS[0]]), ("b", uris[_PORTS[3]])]
+        place = Place(at, (at,), nice=0)
+        generator = Tester.start(
+            launcher, ends, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge, name=f"{NAME}-generator"
+        )
+        _wait_up(session, _PORTS)
+        if priority is not None:
+            set_real_time(process.pid, priority)
+        generator.begin(profile.streams(0.0), LONGEST_SECONDS, wait=0.1, interval=60.0)
+        yield
+        for each in (process, generator.process):
+            if not each.id.alive():
+                raise Fault(f"the neighbour's {each.name} ended before the trial did")
+        generator.control.close()
+    finally:
+        with undisturbed():
+            fabric.release(NAME, _PORTS)
+            for thing in reversed([each for each in state.record.things if each not in before]):
+                state.undo(thing)
+
+
+def _wait_up(session: Session, ports: Sequence[str]) -> None:
+    node = session.node
+    deadline = time.monotonic() + _READY_SECONDS
+    while node is not None:
+        states = {port.name: port.state for port in node.fabric.ports()}
+        waiting = [name for name in ports if states.get(name) != "up"]
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise Fault(f"nobody came to the neighbour's port {waiting[0]} within {_READY_SECONDS:g} s")
+        time.sleep(0.01)

@@ -1,0 +1,89 @@
+"""One side of a comparison: what is measured of it, and the figures that are set against another side's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.measure.latency import SEARCH_WAIT, TRIAL_WAIT, Case, find_no_loss_rate, kept, run_trial
+from tailrace.measure.method import profiles_of
+from tailrace.measure.profile import Profile
+from tailrace.measure.search import SearchOptions
+from tailrace.measure.session import Session
+from tailrace.results import Trial
+from tailrace.spec import Latency, Rate
+
+#: Figures that ratios are made of, with what they are in words.
+FIGURES = {
+    "no_loss_mpps": "no-loss Mpps",
+    "p50_us": "p50 µs",
+    "p90_us": "p90 µs",
+    "p99_us": "p99 µs",
+    "p99.9_us": "p99.9 µs",
+    "max_us": "max µs",
+}
+SEARCH = SearchOptions()
+
+
+@dataclass(frozen=True)
+class Load:
+    """One kind of load at one rate."""
+
+    name: str
+    """Unique among those of a run: 64, imix, 64-at-50."""
+    profile: Profile
+    rate: Rate
+    seconds: float
+
+    def case(self, name: str, functions: int) -> Case:
+        return Case(f"{self.name}-{name}", self.profile, functions, self.rate, self.seconds)
+
+    @property
+    def duration(self) -> float:
+        """Seconds that measuring it takes, with its search where it has one."""
+        found = 10 * (SEARCH.trial_seconds + SEARCH_WAIT) if self.rate.fraction is not None else 0.0
+        return self.seconds + TRIAL_WAIT + found
+
+
+def loads_of(tests: Sequence[Latency]) -> list[Load]:
+    """The loads of latency tests, each with a name of its own. Raises Mistake if a capture file cannot be used."""
+    loads: list[Load] = []
+    for test in tests:
+        for profile in profiles_of(test):
+            for rate in test.rate:
+                base = profile.name if len(test.rate) == 1 else f"{profile.name}-at-{rate}"
+                taken = sum(load.name == base or load.name.startswith(f"{base}-again-") for load in loads)
+                loads.append(Load(f"{base}-again-{taken}" if taken else base, profile, rate, test.duration))
+    return loads
+
+
+def no_loss(session: Session, case: Case) -> float:
+    """The no-loss rate each way, in frames a second. Raises Failure if there is none."""
+    return find_no_loss_rate(session.measure, case, SEARCH)
+
+
+def at_rate(session: Session, case: Case, rate: float, no_loss_pps: float | None = None) -> Trial:
+    """One measured trial at a rate that is given; kept."""
+    fixed = replace(case, rate=Rate(pps=rate)) if case.rate.fraction is None else case
+    result = run_trial(session.measure, session.folder, fixed, rate, no_loss_pps)
+    return kept(session.folder, fixed, result, rate, no_loss_pps)
+
+
+def figures(trial: Trial, no_loss_pps: float | None = None) -> dict[str, float]:
+    """What is compared of a trial: percentiles of the worse direction in µs, lost frames as a part of those sent."""
+    found: dict[str, float] = {}
+    if no_loss_pps is not None:
+        found["no_loss_mpps"] = round(no_loss_pps / 1e6, 6)
+    worse = trial.worse
+    found["mpps"] = worse.mpps
+    found["loss_ratio"] = worse.loss_ratio
+    latency = worse.latency_us
+    if latency is not None:
+        found |= {
+            "p50_us": latency.p50,
+            "p90_us": latency.p90,
+            "p99_us": latency.p99,
+            "p99.9_us": latency.p99_9,
+            "max_us": latency.max,
+        }
+    return found

@@ -1,0 +1,100 @@
+"""What comparisons find: figures of each pair as measured, and the ratios of pairs with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from tailrace.results.ratio import LEVEL, Ratio
+from tailrace.results.record import Amount, Count, Measurement, Record
+
+
+class ComparedPair(Record):
+    """Each side once, one right after the other."""
+
+    sides: dict[str, dict[str, Amount]] = Field(
+        description="By side: no_loss_mpps, mpps received, loss_ratio, and latency (p50_us, p90_us, p99_us, p99.9_us, "
+        "max_us) of the worse direction."
+    )
+    core_to_core_ns: tuple[Amount, ...] = Field(
+        default=(),
+        description="Round trip of a cache line between the two cores in use, before the first side and after each: "
+        "where it jumps, the sides met different machines.",
+    )
+
+
+class ComparedRatio(Record):
+    """A figure of one side by the same figure of the baseline: the median over pairs."""
+
+    side: str = Field(description="The side that is divided by the baseline.")
+    figure: str = Field(description="Which figure, such as p99_us.")
+    median: Amount = Field(description="Median of the pairs' ratios.")
+    low: Amount | None = Field(description="Lower end of its bootstrap interval; null of a single pair.")
+    high: Amount | None = Field(description="Upper end of it.")
+    level: Amount = Field(default=LEVEL, description="Confidence level of the interval.")
+    pairs: Count = Field(description="Pairs that it rests on.")
+
+
+class ComparisonFinding(Measurement):
+    """One kind of traffic on several sides, which took turns: A B C A B C."""
+
+    method: Literal["compare", "noise"] = Field(
+        description="compare: the sides are fabrics; noise: they are neighbours."
+    )
+    baseline: str = Field(description="The side that all others are divided by.")
+    sides: tuple[str, ...] = Field(description="All sides, in the order in which they were measured.")
+    left_out: dict[str, str] = Field(default_factory=dict, description="Sides that could not be measured, and why.")
+    offered_pps: Amount = Field(description="The common rate of each direction, in frames a second.")
+    pairs: tuple[ComparedPair, ...] = Field(description="Every pair, in order.")
+    ratios: tuple[ComparedRatio, ...] = Field(description="Of each side but the baseline, each figure.")
+
+    def ratio(self, side: str, figure: str) -> ComparedRatio | None:
+        return next((each for each in self.ratios if (each.side, each.figure) == (side, figure)), None)
+
+
+def ratios_of(
+    pairs: Sequence[ComparedPair], sides: Sequence[str], baseline: str, names: Sequence[str]
+) -> tuple[ComparedRatio, ...]:
+    """The ratios of all sides to the baseline, of the pairs that have both."""
+    found = []
+    known: list[Mapping[str, Mapping[str, float]]] = [pair.sides for pair in pairs]
+    for side in sides:
+        for figure in names:
+            summary = Ratio(figure, figure, side, baseline).summary(known) if side != baseline else None
+            if summary is not None:
+                found.append(
+                    ComparedRatio(
+                        side=side,
+                        figure=figure,
+                        median=summary.median,
+                        low=summary.low,
+                        high=summary.high,
+                        pairs=summary.pairs,
+                    )
+                )
+    return tuple(found)
+
+
+class MatrixCell(Measurement):
+    """One cell of a matrix: one fabric, kind of interface, pattern, number of functions and kind of traffic."""
+
+    method: Literal["matrix"] = Field(default="matrix", description="What kind of finding it is.")
+    fabric: str = Field(description="What carries the frames.")
+    interface: str = Field(description="What the functions' ports are: vhost-user, memif, tap or veth.")
+    ends: Literal["north/south", "east/west"] = Field(
+        description="north/south: in and out by interfaces of the machine's (a veth here stands for a NIC); east/west: "
+        "from function to function, the tester being the outer ones."
+    )
+    pattern: str = Field(description="As RFC 8204 writes it: P2P, PVP, PVVP, VV; a letter more for each function more.")
+    not_here: str | None = Field(default=None, description="Why it cannot be measured on this machine; null if it was.")
+    no_loss_pps: Amount | None = Field(default=None, description="No-loss rate of each direction, in frames a second.")
+    offered_pps: Amount | None = Field(default=None, description="Rate of the measured trial, in frames a second.")
+    mpps: Amount | None = Field(default=None, description="Rate received in the worse direction, in millions a second.")
+    loss_ratio: Amount | None = Field(default=None, description="Lost by sent in the worse direction.")
+    p50_us: Amount | None = Field(default=None, description="Median latency in µs.")
+    p99_us: Amount | None = Field(default=None, description="99th percentile of latency in µs.")
+    p99_9_us: Amount | None = Field(default=None, description="99.9th percentile of latency in µs.")
+    max_us: Amount | None = Field(default=None, description="Largest latency in µs.")
+    trial: str | None = Field(default=None, description="Name of its trial.")

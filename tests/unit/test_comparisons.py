@@ -1,0 +1,193 @@
+"""Comparisons without fabrics: whose turn it is, at which rate, what is kept when one is cut short, and the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tailrace.errors import Fault, Mistake
+from tailrace.fabric.kinds import KINDS
+from tailrace.host.launch import Launcher
+from tailrace.host.place import Cpu
+from tailrace.host.state import Record, State
+from tailrace.measure import compare as the_compare
+from tailrace.measure.compare import ComparePlan, Comparison
+from tailrace.measure.profile import profile
+from tailrace.measure.progress import Silent
+from tailrace.measure.side import Load, loads_of
+from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
+from tailrace.report.comparisons import comparisons, heats
+from tailrace.report.html import render
+from tailrace.report.table import print_run
+from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, ratios_of
+from tailrace.results.run import RunFolder
+from tailrace.results.stored import StoredRun
+from tailrace.spec import Rate
+from tailrace.spec.tests import Latency
+
+NAMES = ("tailrace", "ovs-dpdk", "direct")
+NO_LOSS = {"tailrace": 3e6, "ovs-dpdk": 1e6, "direct": 4e6}
+
+
+def plan(loads: list[Load], pairs: int = 2) -> ComparePlan:
+    scene = Scene("chain", (SceneFunction("first"),))
+    cpus = [Cpu(number, core=number) for number in range(8)]
+    placed = [Placed(KINDS[name], placement(scene, KINDS[name], cpus, real_time=True)) for name in NAMES]
+    return ComparePlan(scene, placed, loads, pairs)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, "compare", spec="", host={}, command=("tailrace",), versions={})
+
+
+class Machine:
+    """Fabrics that answer at once, with what they were asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: str = "") -> None:
+        self.asked: list[tuple[str, str, float]] = []
+        self.up = ""
+        self.fails = fails
+        monkeypatch.setattr(the_compare, "standing", self.standing)
+        monkeypatch.setattr(the_compare, "core_to_core", lambda *_: 80.0)
+        monkeypatch.setattr(the_compare, "no_loss", lambda *_: NO_LOSS[self.up])
+        monkeypatch.setattr(the_compare, "at_rate", self.at_rate)
+        monkeypatch.setattr(the_compare, "figures", lambda *given: given[0])
+        monkeypatch.setattr(the_compare, "keep_aside", lambda *_: None)
+
+    @contextmanager
+    def standing(self, *given: Any) -> Iterator[Any]:
+        assert not self.up, "two fabrics at once"
+        self.up = given[2].name
+        try:
+            yield SimpleNamespace(tester=None, check=lambda: None)
+        finally:
+            self.up = ""
+
+    def at_rate(self, *given: Any) -> dict[str, float]:
+        _, case, rate = given
+        self.asked.append((self.up, case.name, rate))
+        if case.name == self.fails:
+            raise Fault("it died")
+        return {"p50_us": 10.0 * (1 + NAMES.index(self.up)), "loss_ratio": 0.0}
+
+
+def run(wanted: ComparePlan, folder: RunFolder) -> None:
+    state = State(folder.path, Record(boot="none"))
+    Comparison(wanted, Launcher(state, folder.logs, tied=True), folder, Silent()).run()
+
+
+def test_fabrics_take_turns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    machine = Machine(monkeypatch)
+    run(plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)]), folder)
+    assert [name for name, _, _ in machine.asked] == [*NAMES, *NAMES]
+    # Half of the lowest no-loss rate, for all.
+    assert {rate for _, _, rate in machine.asked} == {0.5e6}
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert len(finding.pairs) == 2
+    ratio = finding.ratio("ovs-dpdk", "p50_us")
+    assert ratio is not None
+    assert (ratio.median, ratio.low, ratio.high) == (2.0, 2.0, 2.0)
+    assert finding.ratio("tailrace", "p50_us") is None
+
+
+def test_a_rate_that_is_given_is_not_looked_for(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    machine = Machine(monkeypatch)
+    wanted = plan([Load("64", profile(64), Rate(pps=1000), 1.0)], pairs=1)
+    assert not wanted.searches
+    run(wanted, folder)
+    assert {rate for _, _, rate in machine.asked} == {1000}
+
+
+def test_what_was_measured_is_kept_when_a_fabric_fails(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    Machine(monkeypatch, fails="64-direct-pair-2")
+    with pytest.raises(Fault, match="direct: it died"):
+        run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)]), folder)
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert [set(pair.sides) for pair in finding.pairs] == [set(NAMES), {"tailrace", "ovs-dpdk"}]
+    counts = {each.side: each.pairs for each in finding.ratios}
+    assert counts == {"ovs-dpdk": 2, "direct": 1}
+    (section,) = comparisons(folder.run.findings)
+    assert any("is not whole" in text for text in section.remarks)
+
+
+def test_one_fabric_alone_is_no_comparison() -> None:
+    with pytest.raises(Mistake, match="one fabric alone"):
+        ComparePlan(Scene("chain", ()), plan([]).fabrics[:1], [])
+
+
+def test_loads_have_names_of_their_own() -> None:
+    tests = [
+        Latency.model_validate({"frames": [64, "imix"], "rate": ["10%", "90%"]}),
+        Latency.model_validate({"frames": 64}),
+    ]
+    names = [load.name for load in loads_of(tests)]
+    assert len(names) == len(set(names)) == 5
+
+
+def comparison() -> ComparisonFinding:
+    sides = ("tailrace", "direct")
+    pairs = [
+        ComparedPair(
+            sides={"tailrace": {"p50_us": 10.0, "loss_ratio": 0.0}, "direct": {"p50_us": low, "loss_ratio": 0.01}}
+        )
+        for low in (4.0, 5.0, 6.0)
+    ]
+    return ComparisonFinding(
+        method="compare", name="64", profile="64", functions=1, valid=True, reason=None, baseline="tailrace",
+        sides=sides, offered_pps=1e6, pairs=tuple(pairs), ratios=ratios_of(pairs, sides, "tailrace", ["p50_us"]),
+        left_out={"vnf": "no <core>"},
+    )  # fmt: skip
+
+
+def test_a_table_has_ratios_with_their_interval() -> None:
+    (section,) = comparisons([comparison()])
+    assert section.titles == ("fabric", "p50 µs", "× tailrace", "most lost")
+    assert section.rows == (("tailrace", "10.0", "-", "0"), ("direct", "5.00", "× 0.5 [0.4–0.6]", "1 %"))
+    assert any("vnf was left out: no <core>" in text for text in section.remarks)
+
+
+def cell(fabric: str, pattern: str, p99: float | None, **more: Any) -> MatrixCell:
+    return MatrixCell(
+        name=f"{fabric}-{pattern}", profile="64", functions=0 if pattern == "VV" else 1, valid=True, reason=None,
+        fabric=fabric, interface="vhost-user", ends="east/west" if pattern == "VV" else "north/south",
+        pattern=pattern, p99_us=p99,
+    ).model_copy(update=more)  # fmt: skip
+
+
+CELLS = [
+    cell("tailrace", "PVP", 10.0),
+    cell("tailrace", "VV", 20.0, loss_ratio=0.1),
+    cell("direct", "PVP", 30.0),
+    cell("direct", "VV", None, not_here="too few <cores>"),
+]
+
+
+def test_a_map_is_warm_where_the_figure_is_high() -> None:
+    (section,) = heats(CELLS)
+    assert section.titles == ("fabric, ports", "PVP", "VV")
+    assert section.rows[0] == ("tailrace, vhost-user", "10.0", "20.0 !")
+    assert section.rows[1] == ("direct, vhost-user", "30.0", "not here")
+    assert section.heat == ((None, 0.0, 0.5), (None, 1.0, None))
+    assert section.remarks == ("direct, vhost-user, VV: not here: too few <cores>",)
+
+
+def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> None:
+    for finding in (comparison(), *CELLS):
+        folder.put_finding(finding)
+    page = render([StoredRun(folder.path, folder.run, "")])
+    assert 'class="heat" style="--warmth: 1.000"' in page
+    assert "× 0.5 [0.4–0.6]" in page
+    assert "too few &lt;cores&gt;" in page
+    assert "<cores>" not in page
+    console = Console(record=True, width=160, color_system="truecolor", force_terminal=True)
+    print_run(folder.run, console)
+    assert "× 0.5 [0.4–0.6]" in console.export_text()

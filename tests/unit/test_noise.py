@@ -1,0 +1,101 @@
+"""Noise without neighbours: which cores they get, which cannot be had, whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.errors import Mistake
+from tailrace.host import neighbour as the_neighbour
+from tailrace.host.place import Cpu, place
+from tailrace.measure import noise as the_noise
+from tailrace.measure.method import Place
+from tailrace.measure.noise import NoiseMethod, refusal, spare
+from tailrace.planned import PlannedChain
+from tailrace.results.comparison import ComparisonFinding
+from tailrace.results.run import RunFolder
+from tailrace.spec.tests import Noise
+
+CHAIN = PlannedChain("voice", "tester.a", ("first",), "tester.b", True)
+
+
+def session(folder: RunFolder, cores: int) -> Any:
+    cpus = [Cpu(number, core=number) for number in range(cores)]
+    placement = place(cpus, ["first"], tester=True, real_time=True)
+    return SimpleNamespace(folder=folder, node=SimpleNamespace(plan=SimpleNamespace(placement=placement)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, "noise", spec="", host={}, command=(), versions={})
+
+
+def test_neighbours_get_the_cores_that_no_poller_has(folder: RunFolder) -> None:
+    cpus, shared = spare(session(folder, 6), range(6))
+    assert not shared
+    assert cpus == (0, 1, 2)
+    assert spare(session(folder, 2), range(2)) == ((0,), True)
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    def missing(name: str) -> str:
+        raise Mistake(f"{name} is missing; install it with `sudo apt-get install {name}`")
+
+    monkeypatch.setattr(the_neighbour, "system_program", missing)
+    said = refusal(session(folder, 2), "cpu")
+    assert said == "cpu: stress-ng is missing; install it with `sudo apt-get install stress-ng`"
+    assert refusal(session(folder, 2), "vnf") is None
+    assert "only Tailrace's own switch" in str(refusal(SimpleNamespace(node=None), "vnf"))
+
+
+def test_a_neighbour_is_bounded_in_time_and_kept_to_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(the_neighbour, "system_program", lambda name: f"/bin/{name}")
+    line = the_neighbour.command("disk", (2, 3), "/state/neighbour")
+    assert line[:3] == ["/bin/stress-ng", "--hdd", "2"]
+    assert line[line.index("--taskset") + 1] == "2,3"
+    assert line[line.index("--temp-path") + 1] == "/state/neighbour"
+    assert int(line[line.index("--timeout") + 1]) == the_neighbour.MOST_SECONDS
+
+
+def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    turns: list[tuple[str, str]] = []
+    working = ""
+
+    @contextmanager
+    def neighbour(*given: Any) -> Iterator[None]:
+        nonlocal working
+        working = given[1]
+        yield
+        working = ""
+
+    def at_rate(*given: Any) -> dict[str, float]:
+        turns.append((working, given[1].name))
+        return {"p99_us": 10.0 if working == "quiet" else 30.0}
+
+    monkeypatch.setattr(the_noise, "neighbour", neighbour)
+    monkeypatch.setattr(the_noise, "at_rate", at_rate)
+    monkeypatch.setattr(the_noise, "figures", lambda *given: given[0])
+    monkeypatch.setattr(the_noise, "why_not", lambda name: "disk: no disk" if name == "disk" else None)
+    test = Noise.model_validate({"neighbours": ["cpu", "disk", "vnf"], "pairs": 2, "rate": "1kpps"})
+    (step,) = NoiseMethod(cpus=(0, 1)).steps([test], Place(CHAIN))
+    step.work(session(folder, 2))
+    assert [side for side, _ in turns] == ["quiet", "cpu", "quiet", "vnf"] * 2
+    assert len({name for _, name in turns}) == len(turns)
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert finding.left_out == {"disk": "disk: no disk"}
+    assert {(each.side, each.median, each.pairs) for each in finding.ratios} == {("cpu", 3.0, 2), ("vnf", 3.0, 2)}
+    assert any("no core is free" in note for note in folder.run.notes)
+
+
+def test_nothing_to_be_had_is_a_mistake(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    monkeypatch.setattr(the_noise, "why_not", lambda name: f"{name}: not here")
+    test = Noise.model_validate({"neighbours": "cpu", "rate": "1kpps"})
+    (step,) = NoiseMethod(cpus=(0, 1)).steps([test], Place(CHAIN))
+    with pytest.raises(Mistake, match="no neighbour can be had here: cpu: not here"):
+        step.work(session(folder, 2))
