@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 from tailrace.report.curves import LEAST_US, PER_DECADE, Point, by_percentile, frequencies, grid, short
@@ -13,6 +12,7 @@ from tailrace.report.figures import MISSING, count, microseconds, plain
 from tailrace.report.marked import Marked
 from tailrace.results.host import HostTrial
 from tailrace.results.model import Run
+from tailrace.results.ratio import Summary, summarise
 
 TITLES = ("tool", "load", "CPU", "values", "min µs", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "p99.99 µs", "max µs")
 GROUP_TITLES = ("", "CPU", "values", "min", "avg", "p50", "p99", "p99.9", "p99.99", "max")
@@ -41,8 +41,9 @@ class Compared:
     ratios: tuple[float, ...]
 
     @property
-    def median(self) -> float:
-        return median(self.ratios)
+    def summary(self) -> Summary:
+        """The median, with its bootstrap interval over the pairs."""
+        return summarise(self.ratios)
 
 
 @dataclass(frozen=True)

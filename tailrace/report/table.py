@@ -136,7 +136,7 @@ def _print_host(run: Run, console: Console) -> None:
     for each in host.compared(run):
         what = f"{each.test}, load {each.load}, CPU {each.cpu} ({each.role}), {each.figure}"
         ratios = ", ".join(f"{ratio:.2f}" for ratio in each.ratios)
-        console.print(Text(f"{what}: {each.other} ÷ {each.first} = {each.median:.2f}× (median of {ratios})"))
+        console.print(Text(f"{what}: {each.other} ÷ {each.first} = {each.summary} (median of {ratios})"))
     for text in host.remarks(run):
         console.print(Text(text, style="dim"))
 
