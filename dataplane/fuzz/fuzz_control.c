@@ -27,7 +27,7 @@
 #include "switch/balance.h"
 #include "switch/observe.h"
 #include "switch/pages.h"
-#include "switch/shared_file.h"
+#include "common/shared_file.h"
 #include "switch/switch.h"
 
 enum { LONGEST = 4096, CALLERS = 2, LINES = 4, FILE_MOST = 16 << 20 };
