@@ -311,6 +311,8 @@ class State:
         for folder in (self.logs, self.sockets, self.folder):
             try:
                 folder.rmdir()
+            except FileNotFoundError:
+                continue
             except OSError:
                 break
 

@@ -15,7 +15,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
 from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start
 from tailrace.host.programs import system_program
-from tailrace.host.state import FilePath, HugePages, Process, hold, peek
+from tailrace.host.state import FilePath, Folder, HugePages, Process, hold, peek
 from tailrace.status import status
 from tailrace.up import take_down
 
@@ -34,6 +34,17 @@ def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:
     assert not made.exists()
     assert not folder.exists()
     assert take_down(folder).undone == []
+
+
+def test_no_folder_of_ours_stays_whichever_of_them_were_made(tmp_path: Path) -> None:
+    with hold(tmp_path / "state") as state:
+        state.sockets.mkdir()  # what logs elsewhere has no folder of logs here
+        sockets = Folder(str(state.sockets / "link"))
+        state.add(sockets)
+        Path(sockets.path).mkdir()
+        (Path(sockets.path) / "link.sock").touch()
+        assert state.undo_all() == []
+    assert not (tmp_path / "state").exists()
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
