@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.errors import Failure
 from tailrace.fabric.config import Config, instance_name
 from tailrace.fabric.difference import Difference
-from tailrace.host.process import set_real_time, undisturbed
+from tailrace.host.process import undisturbed
 from tailrace.host.state import Cgroup, FilePath, Process, State
 
 if TYPE_CHECKING:
@@ -51,10 +51,7 @@ def change_over(
         for name in wanted.start:
             begun += [node.start_function(node.plan, name, wanted.instances.get(name, 1))]
         node.wait_for(staged, processes=begun)
-        for name, process in zip(wanted.start, begun, strict=True):
-            priority = node.plan.placement.functions[name].priority
-            if priority is not None:
-                set_real_time(process.pid, priority)
+        node.wait_for_functions(wanted.start, begun)
         if wanted.config_changes:
             base = fabric.configure(wanted.config, base)
     except BaseException:

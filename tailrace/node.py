@@ -19,15 +19,14 @@ from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
 from tailrace.host.interface import changes_for, check_interface, set_offloads
-from tailrace.host.launch import Launcher
+from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.pci import check_pci
-from tailrace.host.process import how_it_ended, reap
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import HugePages, Offloads, Process, State
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
 from tailrace.planned import PlannedPort
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
-from tailrace.vnf.sandbox import Sandboxed, start_function
+from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 
 _ATTACH_SECONDS = 10.0
 
@@ -171,6 +170,12 @@ class Node:
                 raise self.launcher.failure(who, f"{who} did not attach to {port.name} within {seconds:g} s{reason}")
             time.sleep(0.01)
 
+    def wait_for_functions(self, names: Sequence[str], processes: Sequence[Process]) -> None:
+        """Waits until the functions, each begun as the process in its place, forward. Raises Fault or Failure."""
+        deadline = time.monotonic() + _ATTACH_SECONDS
+        for name, process in zip(names, processes, strict=True):
+            wait_until_forwarding(self.launcher, process, self.plan.placement.functions[name], deadline)
+
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""
         for process in self.state.processes() if processes is None else processes:
@@ -216,14 +221,6 @@ def reserve_pages(state: State, pages: int) -> None:
     if lacking:
         state.add(HugePages(before=hugepages.pool().total, added=lacking))
         hugepages.add(lacking)
-
-
-def why_ended(launcher: Launcher, process: Process) -> str:
-    """One line about a process of ours that is gone."""
-    how = how_it_ended(reap(process.pid))
-    words = launcher.last_words(process.name)
-    who = f"the {process.name}" if process.name in ("switch", "tester") else f"the function {process.name}"
-    return f"{who} {how}" + (f" ({words})" if words and "killed" not in how else "")
 
 
 def quietly(call: Callable[[], object]) -> None:

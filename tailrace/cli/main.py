@@ -32,17 +32,13 @@ else:
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
     the_watch = load_when_used("watch")
 
-#: Commands of commands. Where one is asked for, the others are not loaded: `tailrace host` has a second for its answer.
+#: Commands of commands, loaded where they are asked for or listed.
 GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "measure": lambda: measure.app,
     "compare": lambda: measure_host.compare_app,
     "bench": lambda: bench.app,
     "host": lambda: host.app,
 }
-_asked = next(iter(sys.argv[1:]), "")
-for _name, _group in GROUPS.items():
-    if _asked == _name or _asked not in GROUPS:
-        app.add_typer(_group(), name=_name)
 
 SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.")]
 KeepHugeOption = Annotated[
@@ -317,10 +313,6 @@ def trace(
     raise typer.Exit(run_command(lambda: observe.trace(options)))
 
 
-if _asked not in GROUPS:
-    results.register(app)
-
-
 @app.command()
 def version(as_json: JsonOption = False) -> None:
     """Print the versions of Tailrace and of what it stands on.
@@ -329,6 +321,16 @@ def version(as_json: JsonOption = False) -> None:
     tailrace version --json
     """
     raise typer.Exit(run_command(lambda: commands.version(as_json=as_json)))
+
+
+# A command of this module's own is run without loading the others.
+_asked = next(iter(sys.argv[1:]), "")
+_own = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
+if _asked not in (*GROUPS, *_own):
+    results.register(app)
+for _name, _group in GROUPS.items():
+    if _asked == _name or _asked not in (*GROUPS, *_own):
+        app.add_typer(_group(), name=_name)
 
 
 def main() -> None:

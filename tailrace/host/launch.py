@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host.process import Limits, ProcessId, start
+from tailrace.host.process import Limits, ProcessId, how_it_ended, reap, start
 from tailrace.host.state import Process, State
 
 
@@ -21,12 +21,16 @@ class Launcher:
     """Processes die with this command (a run), or live on by themselves (`tailrace up`)."""
     network: str | None = None
     """The network namespace that they run in; this command's own unless said."""
+    _begun: dict[str, int] = field(default_factory=dict, compare=False)
+    """By a process's name: where in its log its last start begins."""
 
     def start(
         self, name: str, argv: Sequence[str], limits: Limits, keep: Iterable[int] = (), stdin: int | None = None
     ) -> Process:
         """Starts a program under a name of ours and records it."""
         held: list[Process] = []
+        log = self.log(name)
+        self._begun[name] = log.stat().st_size if log.exists() else 0
 
         def record(process: ProcessId) -> None:
             held.append(Process(name, process.pid, process.start, Path(argv[0]).name))
@@ -39,6 +43,13 @@ class Launcher:
     def log(self, name: str) -> Path:
         """Where the output of a process goes."""
         return self.logs / f"{name}.log"
+
+    def said(self, name: str, words: str) -> bool:
+        """Whether a process of this name has written these words since its last start."""
+        try:
+            return words.encode() in self.log(name).read_bytes()[self._begun.get(name, 0) :]
+        except FileNotFoundError:
+            return False
 
     def last_words(self, name: str) -> str:
         """The last line that a process wrote, which is its error if it has failed."""
@@ -53,3 +64,11 @@ class Launcher:
         """An error that says what happened to a process and what it said itself."""
         words = self.last_words(name)
         return Failure(f"{what}: {words}" if words else f"{what}; see {self.log(name)}")
+
+
+def why_ended(launcher: Launcher, process: Process) -> str:
+    """One line about a process of ours that is gone."""
+    how = how_it_ended(reap(process.pid))
+    words = launcher.last_words(process.name)
+    who = f"the {process.name}" if process.name in ("switch", "tester") else f"the function {process.name}"
+    return f"{who} {how}" + (f" ({words})" if words and "killed" not in how else "")

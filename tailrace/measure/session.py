@@ -20,7 +20,7 @@ from tailrace.errors import Failure, Fault, Interrupted, Mistake, TailraceError
 from tailrace.host import hugepages
 from tailrace.host.clock import check_clock
 from tailrace.host.facts import host_facts, tool_versions
-from tailrace.host.launch import Launcher
+from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.place import Place
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.programs import own_program
@@ -32,7 +32,7 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.recorder import Recorder, place_recorder, pollers_of, worker_of
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
-from tailrace.node import Node, quietly, reserve_pages, why_ended
+from tailrace.node import Node, quietly, reserve_pages
 from tailrace.plan import TESTER_BUFFERS_MIB, Plan
 from tailrace.report.html import write_report
 from tailrace.results import ResultError, Run, RunFolder

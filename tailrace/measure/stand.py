@@ -17,18 +17,16 @@ from tailrace.fabric.base import POLLED, Fabric, Interface, Port
 from tailrace.fabric.kinds import BACKPRESSURE_US, Kind, Making
 from tailrace.fabric.network import Network
 from tailrace.host import hugepages
-from tailrace.host.launch import Launcher
+from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place, place_without_switch
-from tailrace.host.process import real_time_refusal, set_real_time, undisturbed
+from tailrace.host.process import real_time_refusal, undisturbed
 from tailrace.host.state import Process, State
 from tailrace.measure.tester import Tester
-from tailrace.node import why_ended
 from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
 from tailrace.spec.model import TESTER_ENDS
-from tailrace.vnf.sandbox import Sandboxed, start_function
+from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 
 _READY_SECONDS = 15.0
-_READY = "forwarding"
 """What a function logs when whoever is at its ports has come."""
 
 
@@ -179,10 +177,7 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
     tester = Tester.start(launcher, ends, where.tester, memory_mib=TESTER_BUFFERS_MIB, huge=scene.huge)
     deadline = time.monotonic() + _READY_SECONDS
     for process in started:
-        _wait_for_word(launcher, process, deadline)
-        priority = where.functions[process.name].priority
-        if priority is not None:
-            set_real_time(process.pid, priority)
+        wait_until_forwarding(launcher, process, where.functions[process.name], deadline)
     return Stand(launcher, fabric, tester, tuple(started))
 
 
@@ -216,16 +211,3 @@ def _wait_for_sockets(launcher: Launcher, uris: Sequence[str], makers: Sequence[
             if time.monotonic() > deadline:
                 raise Failure(f"nobody made the socket {path} within {_READY_SECONDS:g} s")
             time.sleep(0.01)
-
-
-def _wait_for_word(launcher: Launcher, process: Process, deadline: float) -> None:
-    """Waits until a function says that it forwards. Raises Fault or Failure."""
-    log = launcher.log(process.name)
-    while not (log.exists() and _READY in log.read_text(errors="replace")):
-        if not process.id.alive():
-            raise Fault(why_ended(launcher, process))
-        if time.monotonic() > deadline:
-            raise launcher.failure(
-                process.name, f"{process.name} was not ready within {_READY_SECONDS:g} s: nobody came to its ports"
-            )
-        time.sleep(0.01)

@@ -16,7 +16,6 @@ from functools import partial
 
 from tailrace.errors import Failure
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
-from tailrace.measure.multiple_loss_ratio import multiple_loss_ratios
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import HEADROOM, HIGHEST_PPS, LOWEST_PPS, PLAIN_LOSS, Bounds, Range, bracket, verified
 from tailrace.measure.session import Session
@@ -37,6 +36,9 @@ def find_throughput(trials: Trials, test: Throughput) -> list[Bounds]:
     highest = top or min(max(first.sent_pps, first.forwarded_pps) * HEADROOM, HIGHEST_PPS)
     lowest = min(LOWEST_PPS, highest / 2)
     if test.search == "mlrsearch":
+        # The library takes a third of a second to load.
+        from tailrace.measure.multiple_loss_ratio import multiple_loss_ratios
+
         return multiple_loss_ratios(trials, test, lowest, highest)
     repeats = test.repeats if test.search == "tst009" else 1
     found: list[Bounds] = []

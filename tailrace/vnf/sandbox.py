@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.errors import Failure
-from tailrace.host.launch import Launcher
+from tailrace.errors import Failure, Fault
+from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.place import Place
-from tailrace.host.process import Limits
+from tailrace.host.process import Limits, set_real_time
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import Process
 from tailrace.vnf.limit import limit_memory
@@ -40,6 +41,8 @@ _LINUX = ("tap:", "if:")
 _TUN = "/dev/net/tun"
 #: Where the program stands in the sandbox.
 _INSIDE = "/tailrace-vnf"
+#: What a function says when it forwards (dataplane/vnf/main.c).
+_READY = "forwarding"
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
 
 
@@ -170,6 +173,22 @@ def start_function(launcher: Launcher, function: Sandboxed) -> tuple[Process, st
     )
     process = launcher.start(function.name, command(function), limits)
     return process, limit.mechanism
+
+
+def wait_until_forwarding(launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
+    """Waits until a function says that it forwards, and gives it its real-time priority.
+
+    That it is attached does not say so: in interrupt mode its ports go down once more while it starts. `deadline` is of
+    time.monotonic(). Raises Fault if it has ended, and Failure after the deadline.
+    """
+    while not launcher.said(process.name, _READY):
+        if not process.id.alive():
+            raise Fault(why_ended(launcher, process))
+        if time.monotonic() > deadline:
+            raise launcher.failure(process.name, f"{process.name} was not ready in time: nobody came to its ports")
+        time.sleep(0.01)
+    if place.priority is not None:
+        set_real_time(process.pid, place.priority)
 
 
 def program_in(process: Process) -> int | None:

@@ -80,7 +80,19 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
 
     placement = SimpleNamespace(functions={"fw": SimpleNamespace(priority=None)})
     plan = SimpleNamespace(placement=placement)
-    return SimpleNamespace(state=state, fabric=fabric, plan=plan, start_function=start_function, wait_for=wait_for)
+
+    def wait_for_functions(names: list[str], processes: list[Process]) -> None:
+        assert [process.name for process in processes] == list(names)
+        fabric.said.append(f"ready {' '.join(names)}")
+
+    return SimpleNamespace(
+        state=state,
+        fabric=fabric,
+        plan=plan,
+        start_function=start_function,
+        wait_for=wait_for,
+        wait_for_functions=wait_for_functions,
+    )
 
 
 def names(state: State) -> list[str]:
@@ -92,7 +104,7 @@ def test_new_functions_stand_before_the_switch_changes_over(tmp_path: Path) -> N
     here = node(tmp_path, fabric)
     done: list[str] = []
     version = change_over(cast(Node, here), wanted(), 4, commit=lambda: done.append("committed"))
-    assert fabric.said == ["check", "stage", "start fw", "wait fw.0 fw.1", "configure"]
+    assert fabric.said == ["check", "stage", "start fw", "wait fw.0 fw.1", "ready fw", "configure"]
     assert (version, fabric.config, done) == (6, AFTER, ["committed"])
     assert names(here.state) == ["/s/a.sock", "/s/fw.0.sock", "/s/fw.1.sock", "fw"]
 
@@ -104,7 +116,7 @@ def test_new_functions_stand_before_the_switch_changes_over(tmp_path: Path) -> N
         ("stage", "", ["check", "stage", "unstage"]),
         ("", "start", ["check", "stage", "start fw", "unstage"]),
         ("", "attach", ["check", "stage", "start fw", "wait fw.0 fw.1", "unstage"]),
-        ("configure", "", ["check", "stage", "start fw", "wait fw.0 fw.1", "configure", "unstage"]),
+        ("configure", "", ["check", "stage", "start fw", "wait fw.0 fw.1", "ready fw", "configure", "unstage"]),
     ],
 )
 def test_what_cannot_be_made_is_undone(tmp_path: Path, refuse: str, fails: str, steps: list[str]) -> None:
