@@ -81,7 +81,8 @@ class HopMeter:
                 [each for each in records if each.frame >> 48 in numbers],
                 [each for each in slowest if each.stream in numbers],
                 self._slowest.records,
-                self._trace.tsc_hz,
+                # The stamps are of one counter, and the tester has measured how fast it ticks.
+                int(result["tsc_hz"]),
             )
             if joined is not None and self._causes is not None:
                 causes = self._causes.explain(
