@@ -23,11 +23,11 @@
 
 #include "common/control.c" /* its parts, without its loop */
 #include "common/grace.h"
+#include "common/shared_file.h"
 #include "switch/apply.h"
 #include "switch/balance.h"
 #include "switch/observe.h"
 #include "switch/pages.h"
-#include "common/shared_file.h"
 #include "switch/switch.h"
 
 enum { LONGEST = 4096, CALLERS = 2, LINES = 4, FILE_MOST = 16 << 20 };
