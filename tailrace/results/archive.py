@@ -92,7 +92,7 @@ def import_run(file: Path, runs: Path, *, most_bytes: int = MOST_BYTES) -> Path:
     """
     try:
         archive = zipfile.ZipFile(file)
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError) as error:
         what = (isinstance(error, OSError) and error.strerror) or "no exported run (a zip archive)"
         raise Mistake(f"{file}: {what}; expected a file made by `tailrace export`") from None
     with archive, _refusing(file):
@@ -175,7 +175,7 @@ def _refusing(file: Path) -> Iterator[None]:
         yield
     except _Refused as error:
         raise Mistake(f"{file}: {error}; nothing was imported") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise Mistake(f"{file}: damaged ({error}); nothing was imported") from None
     except OSError as error:
         raise Failure(f"{file}: cannot be imported: {error.strerror or error}") from error
