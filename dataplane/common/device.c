@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <net/if.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>
@@ -214,25 +216,69 @@ bool device_exists(const struct device *device)
 	return device->interface == 0 || device->kind == DEVICE_PCI || if_indextoname(device->interface, name) != NULL;
 }
 
+/* ------- stopping ------- */
+
+struct errand {
+	void (*work)(struct device *device);
+	struct device *device;
+	sem_t done;
+};
+
+static void run(void *argument)
+{
+	struct errand *errand = argument;
+
+	errand->work(errand->device);
+	sem_post(&errand->done);
+}
+
+/*
+ * Drivers take a callback back from DPDK's interrupt thread when they stop, and go on if it is just running there;
+ * virtio-user's then reads the device that has been closed meanwhile (seen with DPDK 22.11, when a back end dies and
+ * its device is closed at once).  In that thread itself no callback is running, and what they have put off until
+ * later by an alarm comes before ours.
+ */
+static void in_interrupt_thread(void (*work)(struct device *device), struct device *device)
+{
+	struct errand errand = {.work = work, .device = device};
+
+	sem_init(&errand.done, 0, 0);
+	if (rte_eal_alarm_set(1, run, &errand) != 0)
+		run(&errand);
+	while (sem_wait(&errand.done) != 0)
+		;
+	sem_destroy(&errand.done);
+}
+
+static void restart(struct device *device)
+{
+	rte_eth_dev_stop(device->port);
+	device->started = rte_eth_dev_start(device->port) == 0;
+}
+
 bool device_restart(struct device *device)
 {
 	/* That the peer is not there it would say each time. */
 	set_log_levels(RTE_LOG_CRIT, RTE_LOG_ERR);
-	rte_eth_dev_stop(device->port);
-	device->started = rte_eth_dev_start(device->port) == 0;
+	in_interrupt_thread(restart, device);
 	return device->started;
 }
 
-void device_close(struct device *device)
+static void stop_and_remove(struct device *device)
 {
 	struct rte_eth_dev_info info;
 
-	if (!rte_eth_dev_is_valid_port(device->port))
-		return;
 	rte_eth_dev_stop(device->port);
 	/* Removing the whole device closes its port, and frees its name for another one. */
 	if (rte_eth_dev_info_get(device->port, &info) != 0 || rte_dev_remove(info.device) != 0)
 		rte_eth_dev_close(device->port);
+}
+
+void device_close(struct device *device)
+{
+	if (!rte_eth_dev_is_valid_port(device->port))
+		return;
+	in_interrupt_thread(stop_and_remove, device);
 	device_unprobe(device);
 	device->port = RTE_MAX_ETHPORTS;
 }

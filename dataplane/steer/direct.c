@@ -14,22 +14,6 @@ static void settle(const struct exit *exit)
 		vring_settle(vring, NULL);
 }
 
-static struct port_queue *entry(const struct source *source)
-{
-	return &source->from->queues[source->queue];
-}
-
-/* The receiver took nothing.  Has it been full for longer than frames are kept waiting? */
-static bool patience_ended(struct source *source, const struct round *round)
-{
-	struct port_queue *queue = entry(source);
-
-	exit_counters(&source->exit)->blocked_polls++;
-	if (queue->blocked_since == 0)
-		queue->blocked_since = round->now;
-	return round->now - queue->blocked_since > round->patience;
-}
-
 /* Drop what a guest sent because of the receiver, at once. */
 static unsigned discard_full(struct source *source, struct virtqueue *from)
 {
@@ -61,9 +45,9 @@ static unsigned guest_gone(struct source *source, struct virtqueue *from, const 
 	/* Asked after the frames were seen: while this worker was kept off its core, the ring may have come, then they.
 	 */
 	if ((port_pauses(to, source->exit.queue) || (source->exit.queue > 0 && port_receiver(to, 0) != NULL)) &&
-	    !patience_ended(source, round))
+	    !source_patience_ended(source, round))
 		return 0;
-	entry(source)->blocked_since = 0;
+	source_entry(source)->blocked_since = 0;
 	return discard_down(source, from);
 }
 
@@ -87,7 +71,7 @@ static unsigned guest_to_guest(struct source *source, struct virtqueue *from, co
 		exit_turned(exit, counters->sent_bytes - bytes, taken, vring_waiting(from) > 0, round);
 	/* By what the hop has seen: a frame that arrived after it has not been refused by anybody. */
 	if (likely(taken > 0) || vring_waiting(from) == 0) {
-		entry(source)->blocked_since = 0;
+		source_entry(source)->blocked_since = 0;
 		if (taken == 0)
 			return 0;
 		packets = counters->sent_packets - packets;
@@ -100,7 +84,7 @@ static unsigned guest_to_guest(struct source *source, struct virtqueue *from, co
 		}
 		return taken;
 	}
-	return patience_ended(source, round) ? discard_full(source, from) : 0;
+	return source_patience_ended(source, round) ? discard_full(source, from) : 0;
 }
 
 /* ------- devices ------- */
@@ -128,8 +112,8 @@ static bool device_ready(struct source *source, const struct round *round)
 	bool ready = exit_flush(exit);
 
 	if (ready || counters->sent_packets != packets)
-		entry(source)->blocked_since = 0;
-	if (!ready && patience_ended(source, round)) {
+		source_entry(source)->blocked_since = 0;
+	if (!ready && source_patience_ended(source, round)) {
 		unsigned dropped = device_forget(exit->port, exit->queue);
 
 		counters->drop_receiver_full += dropped;
@@ -172,7 +156,7 @@ static unsigned guest_to_device(struct source *source, struct virtqueue *from, c
 	if (!device_ready(source, round))
 		return 0;
 	taken = vring_read(from, &burst, DEVICE_BURST);
-	entry(source)->counters->drop_no_buffer += send_burst(source);
+	source_entry(source)->counters->drop_no_buffer += send_burst(source);
 	vring_read_done(from, &burst);
 	return taken;
 }
@@ -207,11 +191,11 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 	room = vring_available(to, DEVICE_BURST);
 	/* The device's own ring is the back pressure.  What is there after the wait goes to the guest if that has room
 	 * by then, and is dropped otherwise; if nothing is there, nothing has waited. */
-	if (room == 0 && !patience_ended(source, round))
+	if (room == 0 && !source_patience_ended(source, round))
 		return 0;
 	received = device_read(source->from, source->queue, &burst, room > 0 ? RTE_MIN(room, limit) : limit);
 	if (room > 0 || received == 0)
-		entry(source)->blocked_since = 0;
+		source_entry(source)->blocked_since = 0;
 	given = vring_write(to, &burst, all(), burst.count);
 	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
 	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
@@ -236,7 +220,7 @@ static unsigned device_to_device(struct source *source, const struct round *roun
 	if (device_sends(&source->exit.port->device) && !device_ready(source, round))
 		return 0;
 	received = device_read(source->from, source->queue, &burst, DEVICE_BURST);
-	entry(source)->counters->drop_no_buffer += send_burst(source);
+	source_entry(source)->counters->drop_no_buffer += send_burst(source);
 	device_read_done(source->from, source->queue, &burst);
 	return received;
 }
@@ -244,7 +228,7 @@ static unsigned device_to_device(struct source *source, const struct round *roun
 /* No chain: what arrives is dropped. */
 static unsigned drop(struct source *source, struct virtqueue *from)
 {
-	struct queue_counters *counters = entry(source)->counters;
+	struct queue_counters *counters = source_entry(source)->counters;
 
 	if (source->from->kind == PORT_DEVICE)
 		return device_drop(source, &counters->drop_no_chain);

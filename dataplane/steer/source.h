@@ -90,6 +90,23 @@ static inline struct queue_counters *exit_counters(const struct exit *exit)
 			(exit)->hop->field += (count);                                                \
 	} while (0)
 
+/* The queue of the port that frames come from. */
+static inline struct port_queue *source_entry(const struct source *source)
+{
+	return &source->from->queues[source->queue];
+}
+
+/* The receiver took nothing.  Has it been full for longer than frames are kept waiting? */
+static inline bool source_patience_ended(struct source *source, const struct round *round)
+{
+	struct port_queue *queue = source_entry(source);
+
+	exit_counters(&source->exit)->blocked_polls++;
+	if (queue->blocked_since == 0)
+		queue->blocked_since = round->now;
+	return round->now - queue->blocked_since > round->patience;
+}
+
 /*
  * Move one burst of a source.  Returns how many frames left their sender, whether they arrived or were dropped
  * (and counted).

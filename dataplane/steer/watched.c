@@ -6,21 +6,6 @@
 #include "steer/give.h"
 #include "steer/watch.h"
 
-static struct port_queue *entry(const struct source *source)
-{
-	return &source->from->queues[source->queue];
-}
-
-static bool patience_ended(struct source *source, const struct round *round)
-{
-	struct port_queue *queue = entry(source);
-
-	exit_counters(&source->exit)->blocked_polls++;
-	if (queue->blocked_since == 0)
-		queue->blocked_since = round->now;
-	return round->now - queue->blocked_since > round->patience;
-}
-
 static uint64_t bytes_of(const struct burst *burst, unsigned count)
 {
 	uint64_t bytes = 0;
@@ -39,7 +24,7 @@ static void number_packets(uint8_t *which, unsigned count)
 /* Nowhere to go. */
 static unsigned drop_all(struct source *source, struct burst *burst)
 {
-	entry(source)->counters->drop_no_chain += burst->count;
+	source_entry(source)->counters->drop_no_chain += burst->count;
 	for (unsigned i = 0; i < burst->count; i++)
 		FOLLOW(source, burst, i, "dropped: port %s is in no chain (drop_no_chain)", source->from->name);
 	return burst->count;
@@ -58,10 +43,11 @@ static unsigned give_all(struct source *source, struct burst *burst, bool may_wa
 	number_packets(which, burst->count);
 	given = exit_give(source, exit, burst, which, burst->count, round);
 	if (given.dealt > 0 || given.admitted == 0)
-		entry(source)->blocked_since = 0;
+		source_entry(source)->blocked_since = 0;
 	if (given.dealt == burst->count)
 		return burst->count;
-	if (exit_up(exit) && may_wait && (given.dealt > 0 || given.admitted == 0 || !patience_ended(source, round)))
+	if (exit_up(exit) && may_wait &&
+	    (given.dealt > 0 || given.admitted == 0 || !source_patience_ended(source, round)))
 		return given.dealt;
 	exit_drop(source, exit, burst, which, burst->count, given, round);
 	return burst->count;
@@ -73,7 +59,7 @@ static unsigned from_guest(struct source *source, struct virtqueue *from, unsign
 	unsigned done;
 
 	if (vring_read(from, &burst, limit) == 0) {
-		entry(source)->blocked_since = 0;
+		source_entry(source)->blocked_since = 0;
 		vring_read_done(from, &burst);
 		return 0;
 	}
@@ -151,7 +137,7 @@ static unsigned poll_taken(struct source *source, const struct round *round)
 		if (from != NULL && vring_available(from, 1) == 0)
 			return 0;
 		exit_refused(&source->exit, round);
-		if (!patience_ended(source, round))
+		if (!source_patience_ended(source, round))
 			return 0;
 		free = VRING_BURST; /* to be dropped */
 	}

@@ -221,6 +221,7 @@ needs_testpmd = pytest.mark.requires_program("dpdk-testpmd")
 
 
 @needs_testpmd
+@pytest.mark.unsanitized
 @pytest.mark.parametrize(
     "traffic",
     [{}, {"frames": [256]}, {"frames": [1518]}, {"frames": [9018]}, {"flows": 1_000_000}, IMIX],

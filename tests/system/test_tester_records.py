@@ -135,6 +135,7 @@ def memory(process: int) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) for words in lines if words[0] in ("VmRSS:", "VmData:")}
 
 
+@pytest.mark.unsanitized
 def test_a_thousand_intervals_take_no_more_memory_than_fifty(tester: RunningTester) -> None:
     tester.start(both_ways(20_000), 12.0, wait=0.1, record=0.01)
     kept, early = 0, None
