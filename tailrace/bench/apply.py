@@ -1,6 +1,8 @@
 """How long a configuration takes: a thousand chains at once, and one more chain beside them.
 
-A chain beside carries a tester's traffic meanwhile, every frame of which must come back.
+First with nothing else to do. Then while a chain beside carries a tester's traffic, every frame of which must come
+back; where there are no more cores the tester, which polls, shares the one that applies the configuration, and the
+times tell of both.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tailrace.plan import TESTER_BUFFERS_MIB
 PORT_PAIRS = 10
 """The chains are spread over so many pairs of ports, told apart by VLAN and address."""
 CHANGES = ("apply all chains", "add one chain", "remove one chain", "remove all chains")
+BESIDE = "{}, beside traffic"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class ApplyPlan:
 
     @property
     def total_seconds(self) -> float:
-        return 6.0 + 2 * SETTLE_SECONDS + self.times * (0.5 + len(CHANGES) * BETWEEN_SECONDS)
+        return 6.0 + 2 * SETTLE_SECONDS + 2 * self.times * (0.3 + len(CHANGES) * BETWEEN_SECONDS)
 
 
 def chain(number: int) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def run(plan: ApplyPlan, folder: Path, report: Reporter) -> ChangeResult:
     cores = Cores.choose(plan.cores, "bench apply")
     check_able("bench apply", (CORE_TO_CORE, "tailrace-switch", TESTER_PROGRAM))
     label = f"{plan.chains} chains"
-    taken: dict[str, list[float]] = {name: [] for name in CHANGES}
+    taken: dict[str, list[float]] = {name: [] for name in (*CHANGES, *map(BESIDE.format, CHANGES))}
     chains = {f"chain-{number}": chain(number) for number in range(plan.chains)}
     every, one, less, none = CHANGES
     with prepared(folder, cores, TESTER_BUFFERS_MIB // hugepages.PAGE_MIB + 8, report) as setting:
@@ -74,14 +77,18 @@ def run(plan: ApplyPlan, folder: Path, report: Reporter) -> ChangeResult:
                 taken[change].append((time.monotonic() - began) * 1e3)
                 time.sleep(BETWEEN_SECONDS)
 
-            with beside_traffic(setting, fabric) as traffic:
+            def rounds(done: int, name: str = "{}") -> None:
                 for number in range(plan.times):
-                    timed(every, {"chains": chains})
-                    timed(one, {"chains": {"one-more": chain(plan.chains)}})
-                    timed(less, {"chains": {"one-more": None}})
-                    timed(none, {"chains": dict.fromkeys(chains)})
+                    timed(name.format(every), {"chains": chains})
+                    timed(name.format(one), {"chains": {"one-more": chain(plan.chains)}})
+                    timed(name.format(less), {"chains": {"one-more": None}})
+                    timed(name.format(none), {"chains": dict.fromkeys(chains)})
                     check_alive(fabric.processes())
-                    report.advance(label, plan.total_seconds * (number + 1) / plan.times)
+                    report.advance(label, plan.total_seconds * (done + number + 1) / (2 * plan.times))
+
+            rounds(0)
+            with beside_traffic(setting, fabric) as traffic:
+                rounds(plan.times, BESIDE)
         times = {name: Spread.of(values) for name, values in taken.items()}
         machine = setting.machine()
     return ChangeResult("apply", {"chains": plan.chains}, times, {}, traffic.outcome, machine, distance)
