@@ -13,7 +13,7 @@ from rich.prompt import Confirm
 from tailrace.cli.output import print_json, print_line, run_command, wide_console
 from tailrace.errors import Failure, Mistake
 from tailrace.host import show, tuner
-from tailrace.host.capability import find_capabilities
+from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
 from tailrace.host.journal import hold_journal, read_journal, state_folder
 from tailrace.host.knobs import FAMILIES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tailrace.errors import Mistake
 from tailrace.host.boot import GRUB_FILE, INSTALL_FILE
-from tailrace.host.capability import find_capabilities
+from tailrace.host.capabilities import find_capabilities
 from tailrace.host.knobs import FAMILIES, Context
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names

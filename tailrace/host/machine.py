@@ -13,11 +13,13 @@ from tailrace.host.tree import Tree
 
 CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"
-#: Programs that change what tuning sets, or run when they like: what each does.
+_COMM = 15
+"""So many letters of a program's name the kernel keeps."""
+#: Services that change what tuning sets, or run when they like: what each does.
 DISTURBERS = {
     "irqbalance": "moves interrupts between CPUs",
     "tuned": "sets the same knobs by a profile of its own",
-    "power-profiles-": "changes governor and energy preference",
+    "power-profiles-daemon": "changes governor and energy preference",
     "thermald": "limits frequencies",
     "ksmtuned": "turns page merging on and off",
     "numad": "moves memory and threads between nodes",
@@ -38,6 +40,16 @@ ACCELERATORS = {
     ("0x1022", "0x1486"): "AMD Cryptographic Coprocessor",
     ("0x1af4", "0x1054"): "virtio crypto",
     ("0x15b3", "0xa2d6"): "NVIDIA BlueField-2",
+}
+#: Implementer and part of Arm's server cores (Arm's technical reference manuals, MIDR_EL1): Linux gives only these.
+ARM_CORES = {
+    ("0x41", "0xd08"): "Arm Cortex-A72",
+    ("0x41", "0xd0c"): "Arm Neoverse N1",
+    ("0x41", "0xd40"): "Arm Neoverse V1",
+    ("0x41", "0xd49"): "Arm Neoverse N2",
+    ("0x41", "0xd4f"): "Arm Neoverse V2",
+    ("0xc0", "0xac3"): "Ampere-1",
+    ("0xc0", "0xac4"): "Ampere-1a",
 }
 
 
@@ -151,14 +163,10 @@ class Kernel:
         """Whether CONFIG_`option` is y or m; None if the kernel does not tell."""
         return self.config.get(option) in ("y", "m") if self.config else None
 
-    def argument(self, name: str) -> str | None:
-        """The value of a kernel argument, the last one given; empty without a value; None if it is not given."""
-        found = None
-        for argument in self.arguments:
-            key, _, value = argument.partition("=")
-            if key.replace("-", "_") == name.replace("-", "_"):
-                found = value
-        return found
+    def since(self, *version: int) -> bool:
+        """Whether it is of this version or a later one."""
+        found = re.match(r"(\d+)\.(\d+)", self.release)
+        return found is not None and tuple(map(int, found.groups())) >= version
 
 
 @dataclass(frozen=True)
@@ -203,8 +211,11 @@ def read_machine(tree: Tree) -> Machine:
     return Machine(
         architecture=_architecture(tree),
         vendor=processor.get("vendor_id", processor.get("CPU implementer", "unknown")),
-        model=processor.get("model name", processor.get("CPU part", "unknown")),
-        flags=frozenset(processor.get("flags", processor.get("Features", "")).split()),
+        model=_model(processor),
+        # Of those of Intel's VMX most have a line of their own, since Linux 5.6.
+        flags=frozenset(
+            word for line in ("flags", "vmx flags", "Features") for word in processor.get(line, "").split()
+        ),
         cpus=_cpus(tree),
         nodes=_nodes(tree),
         caches=_caches(tree),
@@ -222,6 +233,14 @@ def _processor(tree: Tree) -> dict[str, str]:
     first = (tree.text("/proc/cpuinfo") or "").split("\n\n", 1)[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _model(processor: dict[str, str]) -> str:
+    part = processor.get("CPU part")
+    if "model name" in processor or part is None:
+        return processor.get("model name", "unknown")
+    implementer = processor.get("CPU implementer", "")
+    return ARM_CORES.get((implementer, part), f"Arm core {part} of implementer {implementer}")
 
 
 def _architecture(tree: Tree) -> str:
@@ -341,4 +360,4 @@ def _kernel(tree: Tree) -> Kernel:
 
 def _disturbers(tree: Tree) -> tuple[str, ...]:
     names = {tree.text(f"{path}/comm") for path, _ in tree.find("/proc", "*")}
-    return tuple(name for name in DISTURBERS if name in names)
+    return tuple(name for name in DISTURBERS if name[:_COMM] in names)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Branches
 
-from tailrace.host.capability import Found
+from tailrace.host.capabilities import Found
 from tailrace.host.cpus import show_list
 from tailrace.host.machine import DISTURBERS, Machine
 from tailrace.host.roles import Roles, show_roles
@@ -73,6 +73,7 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
         )
         if len(machine.nodes) > 1:
             branch.add(f"distances {' '.join(map(str, node.distances))}")
+        branch.add(_cores(machine, node.number))
         for line in _caches(machine, node.cpus):
             branch.add(line)
         for nic in machine.nics:
@@ -109,6 +110,18 @@ def _capability(found: Found) -> Text:
         text.append(f"\n        to enable: {capability.how}")
     text.append(f"\n        {finding.evidence}", style="dim")
     return text
+
+
+def _cores(machine: Machine, node: int) -> str:
+    """How many cores and sockets a node has, and which CPUs share a core."""
+    cpus = [cpu for cpu in machine.cpus if cpu.node == node]
+    cores = sorted({cpu.siblings for cpu in cpus})
+    sockets = show_list({cpu.package for cpu in cpus})
+    said = f"{len(cores)} core{'' if len(cores) == 1 else 's'}, socket {sockets or 'none'}"
+    shared = ["+".join(map(str, core)) for core in cores if len(core) > 1]
+    if not shared:
+        return f"{said}, one CPU each"
+    return f"{said}; CPUs of one core: {', '.join(shared if len(shared) <= 4 else [*shared[:2], '...', shared[-1]])}"
 
 
 def _caches(machine: Machine, cpus: Sequence[int]) -> list[str]:

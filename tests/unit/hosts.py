@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from machines import AMD_FLAGS, INTEL_FLAGS, add_nic, link, machine, make
+from machines import AMD_FLAGS, INTEL_FLAGS, VMX_FLAGS, add_nic, link, machine, make
 
 DATA = Path(__file__).parent / "data"
 CPU = "/sys/devices/system/cpu"
@@ -55,7 +55,7 @@ def intel(folder: Path) -> None:
     """Two sockets of 24 cores with two threads, two SR-IOV cards, VT-d with interrupt remapping, QuickAssist, CAT."""
     cpuinfo = (
         f"processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Gold 6342 CPU @ 2.80GHz\n"
-        f"flags\t\t: {INTEL_FLAGS} arch_perfmon tsc_deadline_timer\n"
+        f"flags\t\t: {INTEL_FLAGS} arch_perfmon tsc_deadline_timer\nvmx flags\t: {VMX_FLAGS}\n"
     )
     machine(folder, nodes=2, cores=24, threads=2, interrupts=64, cpuinfo=cpuinfo)
     add_nic(folder, "ens1f0", "0000:31:00.0", 0, vfs=128)
@@ -66,6 +66,7 @@ def intel(folder: Path) -> None:
         make(folder, {f"{at}/intel-iommu/cap": "8d2078c106f0466", f"{at}/intel-iommu/ecap": "f020df"})
         link(folder, f"/sys/class/iommu/dmar{unit}", f"../../devices/virtual/iommu/dmar{unit}")
     files = {
+        "/sys/kernel/irq/30/chip_name": "IR-PCI-MSI",
         "/sys/module/kvm_intel/parameters/ept": "Y",
         "/sys/module/kvm_intel/parameters/eptad": "Y",
         "/sys/module/kvm_intel/parameters/vpid": "Y",
@@ -89,7 +90,11 @@ def intel(folder: Path) -> None:
         files[f"{CPU}/cpu{cpu}/cpufreq/energy_performance_preference"] = "balance_performance"
         files[f"{CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq"] = "3500000"
         files[f"{CPU}/cpu{cpu}/cpufreq/scaling_min_freq"] = "800000"
+        files[f"{CPU}/cpu{cpu}/cpufreq/scaling_max_freq"] = "3500000"
         files[f"{CPU}/cpu{cpu}/power/energy_perf_bias"] = "6"
+    for package in range(2):
+        uncore = f"{CPU}/intel_uncore_frequency/package_0{package}_die_00"
+        files |= {f"{uncore}/min_freq_khz": "800000", f"{uncore}/max_freq_khz": "2400000"}
     make(folder, {**files, **_common(96)})
 
 
@@ -102,9 +107,10 @@ def amd(folder: Path) -> None:
     machine(folder, nodes=2, cores=16, threads=2, interrupts=40, cpuinfo=cpuinfo)
     add_nic(folder, "enp65s0f0np0", "0000:41:00.0", 1, vfs=16)
     at = "/sys/devices/virtual/iommu/ivhd0"
-    make(folder, {f"{at}/amd-iommu/features": "246577efa2254afa"})
+    make(folder, {f"{at}/amd-iommu/features": "246577efa2254afa", f"{at}/amd-iommu/cap": "190b640f"})
     link(folder, "/sys/class/iommu/ivhd0", "../../devices/virtual/iommu/ivhd0")
     files = {
+        "/sys/kernel/irq/30/chip_name": "IR-PCI-MSIX",
         "/sys/module/kvm_amd/parameters/npt": "Y",
         "/sys/module/kvm_amd/parameters/avic": "N",
         "/sys/module/kvm/parameters/halt_poll_ns": "200000",

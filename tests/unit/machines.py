@@ -8,10 +8,12 @@ from pathlib import Path
 from tailrace.host.cpus import show_list
 from tailrace.host.tree import Tree
 
-INTEL_FLAGS = (
-    "vmx ept ept_ad vpid tpr_shadow flexpriority posted_intr apicv preemption_timer ple constant_tsc nonstop_tsc aes "
-    "pdpe1gb cat_l3 dca umip"
+INTEL_FLAGS = "vmx ept ept_ad vpid tpr_shadow flexpriority constant_tsc nonstop_tsc aes pdpe1gb cat_l3 dca umip"
+VMX_FLAGS = (
+    "vnmi preemption_timer posted_intr invvpid ept_x_only ept_ad ept_1gb flexpriority apicv tsc_offset vtpr mtf vapic "
+    "ept vpid unrestricted_guest vapic_reg vid ple shadow_vmcs pml ept_mode_based_exec tsc_scaling"
 )
+"""In a line of its own, "vmx flags"."""
 AMD_FLAGS = "svm npt avic flushbyasid pausefilter constant_tsc nonstop_tsc aes vaes pdpe1gb cat_l3 umip"
 
 
@@ -44,7 +46,8 @@ def machine(
     every = show_list(range(count))
     files = {
         "/proc/cpuinfo": cpuinfo
-        or f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: Xeon of tests\nflags\t\t: {flags}\n",
+        or f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: Xeon of tests\nflags\t\t: {flags}\n"
+        + (f"vmx flags\t: {VMX_FLAGS}\n" if "vmx" in flags.split() else ""),
         "/proc/cmdline": "BOOT_IMAGE=/vmlinuz quiet",
         "/proc/sys/kernel/osrelease": "6.1.0-rt",
         "/proc/sys/kernel/version": "#1 SMP PREEMPT_RT",

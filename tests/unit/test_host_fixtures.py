@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hosts import HOSTS, pack
 
 from tailrace.host import show, tuner
 from tailrace.host.boot import BootLoader
-from tailrace.host.capability import find_capabilities
+from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import Machine, read_machine
@@ -51,6 +52,14 @@ def test_the_intel_server(tmp_path: Path) -> None:
     assert make_tuning_plan(machine, load_profile("latency"), "ens2f0").roles.node == 1
 
 
+def test_a_feature_of_vmx_is_found_where_kvm_is_not_loaded(tmp_path: Path) -> None:
+    made("intel", tmp_path)
+    shutil.rmtree(tmp_path / "sys/module")
+    found = able(read_machine(Tree(tmp_path)))
+    for name in ("posted-interrupts", "preemption-timer", "pause-loop-exiting", "tpr-shadow"):
+        assert found[name][0], name
+
+
 def test_the_amd_server(tmp_path: Path) -> None:
     machine = made("amd", tmp_path)
     found = able(machine)
@@ -58,6 +67,9 @@ def test_the_amd_server(tmp_path: Path) -> None:
     assert found["preemption-timer"][0] is False
     assert found["interrupt-remapping"] == (True, True)
     assert found["iommu-2mib"] == (True, True)
+    assert found["device-tlb"] == (True, True)
+    (tmp_path / "sys/kernel/irq/30/chip_name").write_text("PCI-MSIX\n")
+    assert able(machine)["interrupt-remapping"] == (True, False)
     assert len([cache for cache in machine.caches if cache.level == 3]) == 8
     plan = make_tuning_plan(machine, load_profile("latency"))
     assert plan.roles.node == 1
@@ -71,7 +83,9 @@ def test_the_arm_server(tmp_path: Path) -> None:
     found = able(machine)
     assert found["invariant-tsc"] == (True, True)
     assert found["iommu"] == (True, True)
-    assert found["nested-paging"][0] is False
+    assert found["nested-paging"] == (True, True)
+    assert found["posted-interrupts"][0] is False
+    assert machine.model == "Arm Neoverse N1"
     plan = make_tuning_plan(machine, load_profile("optimized-2"))
     names = [name for name, _ in plan.arguments()]
     assert not {"tsc", "iommu", "mce", "processor.max_cstate", "idle"} & set(names)

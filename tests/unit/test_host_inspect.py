@@ -12,7 +12,7 @@ from machines import AMD_FLAGS, add_nic, machine
 
 from tailrace.errors import Mistake
 from tailrace.host import show
-from tailrace.host.capability import CAPABILITIES, find_capabilities
+from tailrace.host.capabilities import CAPABILITIES, find_capabilities
 from tailrace.host.cpus import parse_list, parse_mask, show_list, show_mask
 from tailrace.host.knobs import FAMILIES, KNOBS
 from tailrace.host.machine import read_machine

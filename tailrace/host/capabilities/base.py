@@ -1,0 +1,40 @@
+"""What a capability is, and how a processor's flag is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.host.machine import Machine
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a capability. None: this machine does not tell."""
+
+    present: bool | None
+    enabled: bool | None
+    evidence: str
+    """Where it was read, and what stood there."""
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Something the machine may be able to do."""
+
+    name: str
+    title: str
+    why: str
+    """What it is for, in one line."""
+    how: str
+    """How to enable it."""
+    find: Callable[[Machine], Finding]
+
+
+def find_flag(machine: Machine, *flags: str) -> Finding:
+    """A CPU flag: shown by the kernel only where the CPU has it and nothing turned it off."""
+    if not machine.flags:
+        return Finding(None, None, "/proc/cpuinfo lists no flags")
+    found = [flag for flag in flags if flag in machine.flags]
+    words = f"/proc/cpuinfo: {', '.join(found)}" if found else f"/proc/cpuinfo: none of {', '.join(flags)}"
+    return Finding(bool(found), bool(found), words)

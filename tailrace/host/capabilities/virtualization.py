@@ -1,0 +1,141 @@
+"""How guests run: what the processor spares them of exits, by KVM's own account."""
+
+from __future__ import annotations
+
+from tailrace.host.capabilities.base import Capability, Finding, find_flag
+from tailrace.host.machine import Machine
+
+
+def _parameter(machine: Machine, flag: Finding, *parameters: str) -> Finding:
+    """A feature with a module parameter that says whether KVM uses it."""
+    for parameter in parameters:
+        value = machine.tree.text(f"/sys/module/{parameter}")
+        if value is not None:
+            on = value in ("Y", "1")
+            present = flag.present or on or None if flag.present is None else flag.present or on
+            return Finding(present, on, f"/sys/module/{parameter}: {value}")
+    evidence = f"{flag.evidence}; KVM is not loaded" if flag.present else flag.evidence
+    return Finding(flag.present, None if flag.present else flag.enabled, evidence)
+
+
+def _virtualization(machine: Machine) -> Finding:
+    flag = find_flag(machine, "vmx", "svm")
+    device = machine.tree.exists("/dev/kvm")
+    present = flag.present or device or flag.present
+    return Finding(present, device, f"{flag.evidence}; /dev/kvm is {'there' if device else 'not there'}")
+
+
+def _part_of_kvm(machine: Machine, what: str) -> Finding:
+    """What KVM on Arm does not work without."""
+    there = machine.tree.exists("/dev/kvm")
+    return Finding(there or None, there, f"/dev/kvm is {'there' if there else 'not there'}; KVM on Arm needs {what}")
+
+
+def _nested_paging(machine: Machine) -> Finding:
+    if machine.architecture == "aarch64":
+        return _part_of_kvm(machine, "translation in two stages")
+    return _parameter(machine, find_flag(machine, "ept", "npt"), "kvm_intel/parameters/ept", "kvm_amd/parameters/npt")
+
+
+def _accessed_dirty(machine: Machine) -> Finding:
+    flag = find_flag(machine, "ept_ad", "npt")
+    return _parameter(machine, flag, "kvm_intel/parameters/eptad", "kvm_amd/parameters/npt")
+
+
+def _tagged_tlb(machine: Machine) -> Finding:
+    if machine.architecture == "aarch64":
+        return _part_of_kvm(machine, "VMIDs")
+    return _parameter(machine, find_flag(machine, "vpid", "flushbyasid"), "kvm_intel/parameters/vpid")
+
+
+def _posted_interrupts(machine: Machine) -> Finding:
+    flag = find_flag(machine, "posted_intr", "avic", "apicv")
+    return _parameter(machine, flag, "kvm_intel/parameters/enable_apicv", "kvm_amd/parameters/avic")
+
+
+def _tpr_shadow(machine: Machine) -> Finding:
+    return find_flag(machine, "tpr_shadow", "vtpr", "flexpriority", "avic")
+
+
+def _preemption_timer(machine: Machine) -> Finding:
+    flag = find_flag(machine, "preemption_timer") if machine.intel else Finding(False, False, "a feature of Intel's")
+    return _parameter(machine, flag, "kvm_intel/parameters/preemption_timer")
+
+
+def _pause_loop(machine: Machine) -> Finding:
+    flag = find_flag(machine, "ple", "pausefilter")
+    gap = machine.tree.text("/sys/module/kvm_intel/parameters/ple_gap")
+    if gap is not None:
+        return Finding(flag.present, gap != "0", f"/sys/module/kvm_intel/parameters/ple_gap: {gap}")
+    return flag
+
+
+def _descriptor_exiting(machine: Machine) -> Finding:
+    return find_flag(machine, "umip", "desc_exiting")
+
+
+CAPABILITIES = (
+    Capability(
+        "virtualization",
+        "Hardware virtualisation (VT-x, SVM)",
+        "guests run on the CPU itself",
+        "firmware setting; `modprobe kvm_intel` or `modprobe kvm_amd`",
+        _virtualization,
+    ),
+    Capability(
+        "nested-paging",
+        "Nested page tables (EPT, NPT)",
+        "a guest changes its page tables without an exit",
+        "kvm_intel.ept=1, kvm_amd.npt=1 (both the default)",
+        _nested_paging,
+    ),
+    Capability(
+        "accessed-dirty",
+        "Accessed and dirty bits in nested page tables",
+        "what a guest wrote is found without write protection: cheap live migration",
+        "kvm_intel.eptad=1 (the default)",
+        _accessed_dirty,
+    ),
+    Capability(
+        "tagged-tlb",
+        "Tagged TLB (VPID, ASID)",
+        "address translations survive an exit",
+        "kvm_intel.vpid=1 (the default)",
+        _tagged_tlb,
+    ),
+    Capability(
+        "posted-interrupts",
+        "Virtual APIC and posted interrupts (APICv, AVIC)",
+        "an interrupt reaches a running guest without an exit",
+        "kvm_intel.enable_apicv=1, kvm_amd.avic=1",
+        _posted_interrupts,
+    ),
+    Capability(
+        "tpr-shadow",
+        "TPR shadow",
+        "a guest changes its task priority without an exit",
+        "always on where present",
+        _tpr_shadow,
+    ),
+    Capability(
+        "preemption-timer",
+        "VMX preemption timer",
+        "a guest's timer costs the host no timer of its own",
+        "kvm_intel.preemption_timer=1 (the default)",
+        _preemption_timer,
+    ),
+    Capability(
+        "pause-loop-exiting",
+        "Pause-loop exiting",
+        "frees a CPU that a guest only spins on; on a CPU of one's own it only costs exits",
+        "kvm_intel.ple_gap=128; 0 turns it off, which a pinned guest wants",
+        _pause_loop,
+    ),
+    Capability(
+        "descriptor-exiting",
+        "Descriptor-table exiting (UMIP)",
+        "a guest's user space cannot see or move descriptor tables",
+        "always on where present",
+        _descriptor_exiting,
+    ),
+)
