@@ -13,6 +13,14 @@ _HEAD = """\
 What `tailrace host` can tune, made from the declarations in `tailrace/host/knobs/`. A profile gives some of them
 values; `tailrace host plan` shows what that means on a machine.
 """
+_LEFT_OUT = """
+## Left out, and why
+
+- The CPUs that irqbalance leaves alone. `apply` refuses while irqbalance runs: the daemon alone holds that list, so a
+  restart loses it under whatever runs by then, and what it moves between the system's CPUs every ten seconds cannot be
+  told from drift. `irq_affinity` does once what is needed.
+- `/dev/cpu_dma_latency`: see [idle_latency](#idle_latency).
+"""
 
 
 def page() -> str:
@@ -21,7 +29,7 @@ def page() -> str:
     for family in FAMILIES:
         parts.append(f"\n## {family.title}\n\n{family.text}\n")
         parts += [_knob(knob) for knob in family.knobs]
-    return "".join(parts)
+    return "".join([*parts, _LEFT_OUT])
 
 
 def _knob(knob: Knob) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from tailrace.errors import Mistake
 from tailrace.host.machine import Machine
 from tailrace.host.roles import Roles
 from tailrace.host.setting import Form, Setting
@@ -77,3 +78,24 @@ def is_number(value: Any) -> bool:
 def one_of(*words: str) -> Callable[[Any], bool]:
     """Values that are one of these words."""
     return lambda value: value in words
+
+
+def is_number_by_node(value: Any) -> bool:
+    """Whether it is a number, or a mapping of nodes and numbers."""
+    numbers = [*value, *value.values()] if isinstance(value, dict) else [value]
+    return bool(numbers) and all(is_number(number) and number >= 0 for number in numbers)
+
+
+def by_node(context: Context, name: str, value: Any) -> dict[int, int]:
+    """What a knob wants on which node; of one number, on the node of the switch and the functions.
+
+    Raises Mistake for a node that is not there.
+    """
+    if not isinstance(value, dict):
+        return {context.roles.node: value}
+    known = [node.number for node in context.machine.nodes]
+    for node in value:
+        if node not in known:
+            there = ", ".join(map(str, known)) or "none that it tells of"
+            raise Mistake(f"knobs.{name}: there is no node {node}; this machine has {there}")
+    return dict(sorted(value.items()))

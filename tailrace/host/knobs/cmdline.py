@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.host.cpus import show_list
-from tailrace.host.knobs.base import Context, Family, Knob, Value, is_number, one_of
+from tailrace.host.knobs.base import Context, Family, Knob, Value, by_node, is_number, is_number_by_node, one_of
 from tailrace.host.setting import Form, Setting
 
 PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
@@ -45,7 +45,12 @@ def _nohz_full(context: Context, value: Value) -> list[Setting]:
 def _huge_pages(context: Context, value: Any) -> list[Setting]:
     if not value or "pdpe1gb" not in context.machine.flags:
         return []
-    return [_argument("default_hugepagesz", "1G"), _argument("hugepagesz", "1G"), _argument("hugepages", str(value))]
+    wanted = by_node(context, "huge_pages_1gib", value)
+    if len(context.machine.nodes) > 1 and context.machine.kernel.since(5, 16):
+        count = ",".join(f"{node}:{pages}" for node, pages in wanted.items())
+    else:
+        count = str(sum(wanted.values()))
+    return [_argument("default_hugepagesz", "1G"), _argument("hugepagesz", "1G"), _argument("hugepages", count)]
 
 
 def _iommu(context: Context, value: Value) -> list[Setting]:
@@ -64,7 +69,13 @@ def _c_states(context: Context, value: Value) -> list[Setting]:
 
 def _p_state(context: Context, value: Any) -> list[Setting]:
     name = "intel_pstate" if context.machine.intel else "amd_pstate" if context.machine.amd else None
-    return [_argument(name, str(value))] if name else []
+    return [] if name is None or (value == "guided" and context.machine.intel) else [_argument(name, str(value))]
+
+
+def _tsc(context: Context, value: Any) -> list[Setting]:
+    if not value or context.machine.architecture != "x86_64":
+        return []
+    return [_argument("tsc", "reliable" if value is True else str(value))]
 
 
 def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
@@ -157,8 +168,9 @@ class CommandLine(Family):
             "a broken counter would not be noticed",
             f"{PARAMETERS}; published as optimized-2",
             "boot",
-            "true or false",
-            _x86(("tsc", "reliable")),
+            "true or false; nowatchdog: is checked at boot, and not watched from then on",
+            _tsc,
+            lambda value: isinstance(value, bool) or value == "nowatchdog",
             needs="an x86 processor",
         ),
         Knob(
@@ -210,9 +222,9 @@ class CommandLine(Family):
             "nothing",
             PARAMETERS,
             "boot",
-            "active, passive or disable",
+            "active, passive or disable; on AMD also guided",
             _p_state,
-            one_of("active", "passive", "disable"),
+            one_of("active", "passive", "disable", "guided"),
             needs="an Intel or AMD processor",
         ),
         Knob(
@@ -244,9 +256,10 @@ class CommandLine(Family):
             "the memory is lost to everything else",
             PARAMETERS,
             "boot",
-            "how many, on all nodes together",
+            "how many, on the node of the switch and the functions; or by node: {0: 4, 1: 1}. Before Linux 5.16 they "
+            "are spread over all nodes",
             _huge_pages,
-            lambda value: is_number(value) and value >= 0,
+            is_number_by_node,
             needs="a processor with pages of 1 GiB (pdpe1gb)",
         ),
         Knob(

@@ -7,8 +7,31 @@ from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting
 from tailrace.host.setting import Form, Setting
 
 WORKQUEUES = "/sys/devices/virtual/workqueue"
-#: Kernel threads that may be moved and do work for the whole machine. Per-CPU threads may not.
-KERNEL_THREADS = ("rcu_preempt", "rcu_sched", "rcu_tasks", "kcompactd", "khugepaged", "kswapd", "ksmd", "kauditd")
+#: Kernel threads that may be moved and do work for the whole machine, without the numbers and devices in their names.
+#: Threads of one CPU may not be moved, but for those that run its RCU callbacks for it (rcu_nocbs).
+KERNEL_THREADS = (
+    "rcu_preempt",
+    "rcu_sched",
+    "rcu_tasks",
+    "rcu_tasks_kthread",
+    "rcu_tasks_rude_kthread",
+    "rcu_tasks_trace_kthread",
+    "rcuog",
+    "rcuop",
+    "rcuos",
+    "kcompactd",
+    "khugepaged",
+    "khungtaskd",
+    "kswapd",
+    "ksmd",
+    "kauditd",
+    "kdevtmpfs",
+    "oom_reaper",
+    "jbd2",
+    "xfsaild",
+)
+_COMM = 15
+"""So many letters of a thread's name kernels before 5.17 show."""
 
 
 def _lines(context: Context, value: Value) -> list[Setting]:
@@ -40,12 +63,17 @@ def _workqueues(context: Context, value: Value) -> list[Setting]:
     ]
 
 
+def _may_move(name: str) -> bool:
+    head = name.partition("/")[0][:_COMM]
+    return bool({head, head.rstrip("0123456789")} & {known[:_COMM] for known in KERNEL_THREADS})
+
+
 def _threads(context: Context, value: Value) -> list[Setting]:
     if not value:
         return []
     tree = context.machine.tree
     running = {tree.text(f"{path}/comm") or "" for path, _ in tree.find("/proc", "*")}
-    names = sorted(name for name in running if name.rstrip("0123456789") in KERNEL_THREADS)
+    names = sorted(filter(_may_move, running))
     wanted = show_list(context.roles.system)
     return [Setting(f"thread:{name}", wanted, Form.CPU_LIST, optional=True) for name in names]
 
@@ -99,7 +127,7 @@ class KernelWork(Family):
         Knob(
             "kernel_threads",
             "keeps kernel threads that may move on the system's CPUs",
-            "RCU, compaction and swapping run for milliseconds",
+            "RCU, compaction, swapping and the journals of file systems run for milliseconds",
             "nothing",
             "TuneD cpu-partitioning",
             "run",

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number, one_of
+from tailrace.host.knobs.base import (
+    Context,
+    Family,
+    Knob,
+    by_node,
+    file_setting,
+    is_number,
+    is_number_by_node,
+    one_of,
+)
 from tailrace.host.machine import NODES
 from tailrace.host.setting import Form, Setting
 
@@ -17,9 +26,14 @@ def _file(path: str, form: Form) -> Callable[[Context, Any], Iterable[Setting]]:
 
 
 def _pages(context: Context, value: Any) -> list[Setting]:
-    """The pages on the node of the switch and the functions; others keep what they have."""
-    path = f"{NODES}/node{context.roles.node}/hugepages/hugepages-2048kB/nr_hugepages"
-    return file_setting(context, path, value, Form.NUMBER)
+    """The pages on the nodes that are named, or that of the switch and the functions; others keep what they have."""
+    return [
+        setting
+        for node, count in by_node(context, "huge_pages_2mib", value).items()
+        for setting in file_setting(
+            context, f"{NODES}/node{node}/hugepages/hugepages-2048kB/nr_hugepages", count, Form.NUMBER
+        )
+    ]
 
 
 class PageMerging(Family):
@@ -78,9 +92,9 @@ class HugePages(Family):
             "2 MiB each are lost to everything else",
             "Linux, Documentation/admin-guide/mm/hugetlbpage.rst",
             "run",
-            "how many",
+            "how many, or by node: {0: 512, 1: 64}",
             _pages,
-            lambda value: is_number(value) and value >= 0,
+            is_number_by_node,
             needs="a kernel with CONFIG_HUGETLBFS",
         ),
     )

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number
 from tailrace.host.machine import CPUS
+from tailrace.host.roles import Roles
 from tailrace.host.setting import Form, Setting
 
+UNCORE = f"{CPUS}/intel_uncore_frequency"
 
-def _each(name: str, form: Form) -> Callable[[Context, Any], Iterable[Setting]]:
-    """The same file of every isolated CPU."""
+
+def _isolated(roles: Roles) -> Sequence[int]:
+    return roles.isolated
+
+
+def _system(roles: Roles) -> Sequence[int]:
+    return roles.system
+
+
+def _each(
+    name: str, form: Form, of: Callable[[Roles], Sequence[int]] = _isolated, scale: int = 0
+) -> Callable[[Context, Any], Iterable[Setting]]:
+    """The same file of every CPU of a role; a number is multiplied by `scale`, unless that is 0."""
 
     def settings(context: Context, value: Any) -> list[Setting]:
+        wanted = value * scale if scale else value
         return [
             setting
-            for cpu in context.roles.isolated
-            for setting in file_setting(context, f"{CPUS}/cpu{cpu}/{name}", value, form)
+            for cpu in of(context.roles)
+            for setting in file_setting(context, f"{CPUS}/cpu{cpu}/{name}", wanted, form)
         ]
 
     return settings
@@ -26,6 +40,8 @@ def _each(name: str, form: Form) -> Callable[[Context, Any], Iterable[Setting]]:
 def _least_frequency(context: Context, value: Any) -> list[Setting]:
     if not value:
         return []
+    if value is not True:
+        return list(_each("cpufreq/scaling_min_freq", Form.NUMBER, scale=1000)(context, value))
     tree = context.machine.tree
     highest = {cpu: tree.text(f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq") for cpu in context.roles.isolated}
     return [
@@ -36,8 +52,29 @@ def _least_frequency(context: Context, value: Any) -> list[Setting]:
     ]
 
 
+def _uncore(context: Context, value: Any) -> list[Setting]:
+    """The lowest frequency of every die, set to its highest. Where dies have clusters, those are set one by one: what
+    stands for the whole die there shows the lowest and the highest of all of them."""
+    if not value:
+        return []
+    tree = context.machine.tree
+    names = tree.names(UNCORE)
+    clusters = [name for name in names if name.startswith("uncore")]
+    highest = {name: tree.text(f"{UNCORE}/{name}/max_freq_khz") for name in clusters or names}
+    return [
+        setting
+        for name, khz in highest.items()
+        if khz is not None
+        for setting in file_setting(context, f"{UNCORE}/{name}/min_freq_khz", khz, Form.NUMBER)
+    ]
+
+
 def _is_word(value: Any) -> bool:
     return isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum()
+
+
+def _is_megahertz(value: Any) -> bool:
+    return is_number(value) and 100 <= value <= 10_000
 
 
 def _is_latency(value: Any) -> bool:
@@ -92,9 +129,45 @@ class Frequency(Family):
             "power",
             "Linux, Documentation/admin-guide/pm/cpufreq.rst",
             "run",
-            "true or false",
+            "true: the processor's own; or MHz, not above frequency_limit",
             _least_frequency,
+            lambda value: isinstance(value, bool) or _is_megahertz(value),
             needs="a frequency driver, which a virtual machine has not",
+        ),
+        Knob(
+            "frequency_limit",
+            "the highest frequency of the isolated CPUs",
+            "one that all of them can keep at once does not come and go with turbo",
+            "speed of the isolated CPUs",
+            "Linux, Documentation/admin-guide/pm/cpufreq.rst; OpenShift node tuning operator",
+            "run",
+            "MHz",
+            _each("cpufreq/scaling_max_freq", Form.NUMBER, scale=1000),
+            _is_megahertz,
+            needs="a frequency driver, which a virtual machine has not",
+        ),
+        Knob(
+            "system_frequency_limit",
+            "the highest frequency of the system's CPUs",
+            "what they do not take of the power is there for the isolated CPUs' turbo",
+            "speed of the system's CPUs",
+            "Linux, Documentation/admin-guide/pm/cpufreq.rst; OpenShift node tuning operator",
+            "run",
+            "MHz",
+            _each("cpufreq/scaling_max_freq", Form.NUMBER, _system, scale=1000),
+            _is_megahertz,
+            needs="a frequency driver, which a virtual machine has not",
+        ),
+        Knob(
+            "uncore_frequency",
+            "keeps caches and memory controllers (the uncore) at their highest frequency",
+            "it follows the load by itself, and every access to the shared cache and to memory waits for it",
+            "power, and less turbo for the cores of the socket",
+            "Linux, Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst",
+            "run",
+            "true or false",
+            _uncore,
+            needs="an Intel server and the module intel_uncore_frequency",
         ),
     )
 
@@ -102,7 +175,11 @@ class Frequency(Family):
 class IdleStates(Family):
     name = "idle"
     title = "Idle states"
-    text = "The deeper a core sleeps, the later it wakes: from 1 µs to more than 200 µs."
+    text = (
+        "The deeper a core sleeps, the later it wakes: from 1 µs to more than 200 µs. /dev/cpu_dma_latency says the "
+        "same for all CPUs at once, but only as long as a process holds it open: when that ends, the cores sleep again "
+        "under whatever runs. These are files of each CPU and stay as they were set."
+    )
     knobs = (
         Knob(
             "idle_latency",
@@ -115,5 +192,17 @@ class IdleStates(Family):
             _each("power/pm_qos_resume_latency_us", Form.TEXT),
             _is_latency,
             needs="a CPU that is isolated",
+        ),
+        Knob(
+            "system_idle_latency",
+            "the wake-up time in µs that the system's CPUs may take",
+            "a thread of theirs that a function waits for, such as vhost's or an interrupt's, wakes as soon; both "
+            "knobs together are what holding /dev/cpu_dma_latency open does",
+            "power: the whole machine hardly sleeps",
+            'Linux, Documentation/admin-guide/pm/cpuidle.rst, "Power Management Quality of Service for CPUs"',
+            "run",
+            "µs, 0 for no limit, or n/a for none at all",
+            _each("power/pm_qos_resume_latency_us", Form.TEXT, _system),
+            _is_latency,
         ),
     )

@@ -22,6 +22,15 @@ def _watchdog_cpus(context: Context, value: bool) -> list[Setting]:
     return file_setting(context, "/proc/sys/kernel/watchdog_cpumask", show_list(cpus), Form.CPU_LIST)
 
 
+def _fair_server(context: Context, value: int) -> list[Setting]:
+    at = "/sys/kernel/debug/sched/fair_server"
+    return [
+        setting
+        for cpu in context.roles.isolated
+        for setting in file_setting(context, f"{at}/cpu{cpu}/runtime", value, Form.NUMBER)
+    ]
+
+
 def _number(name: str, what: str, why: str, cost: str, source: str, takes: str, needs: str = Knob.needs) -> Knob:
     return Knob(name, what, why, cost, source, "run", takes, _sysctl(name), is_number, needs)
 
@@ -96,10 +105,24 @@ class Scheduler(Family):
         _number(
             "kernel.sched_rt_runtime_us",
             "µs of each second for which real-time threads may run",
-            "with -1 a real-time thread that polls is never stopped; the default stops it for 50 ms each second",
+            "with -1 a real-time thread that polls is never stopped; the default stops it for 50 ms each second. From "
+            "Linux 6.12 on fair_server decides",
             "a real-time thread that runs wild takes its CPU for good",
             f"{SYSCTL}/kernel.rst; TuneD realtime",
             "µs; -1: no limit",
+        ),
+        Knob(
+            "fair_server",
+            "ns of each second that ordinary threads get on an isolated CPU which a real-time thread never leaves",
+            "from Linux 6.12 on this is what stops a polling real-time thread, for 50 ms each second, whatever "
+            "kernel.sched_rt_runtime_us says",
+            "an ordinary thread that is left there never runs again",
+            "Linux, kernel/sched/debug.c, sched/fair_server",
+            "run",
+            "ns; 0: none",
+            _fair_server,
+            lambda value: is_number(value) and value >= 0,
+            needs="Linux 6.12 and debugfs at /sys/kernel/debug",
         ),
         _number(
             "kernel.numa_balancing",
