@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -15,13 +16,15 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host import show, tuner
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
-from tailrace.host.journal import hold_journal, read_journal, state_folder
+from tailrace.host.journal import boot_id, hold_journal, read_journal, state_folder
 from tailrace.host.knobs import FAMILIES
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.picture import write_picture
 from tailrace.host.profile import load_profile
 from tailrace.host.tree import Tree
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
+from tailrace.host.watching import changes
+from tailrace.host.writers import Writers, read_writers
 
 app = typer.Typer(
     help="What this machine is, and how it is made deterministic and put back.",
@@ -67,12 +70,12 @@ def inspect(
     """
 
     def work() -> int:
-        machine = read_machine(Tree(root))
+        machine = _machine(root)
         found = find_capabilities(machine)
         if copy is not None:
             print(f"{copy_machine(copy, Tree(root))} files are copied to {copy}", file=sys.stderr)
         if svg is not None:
-            write_picture(svg, machine, make_tuning_plan(machine, load_profile(profile)).roles)
+            write_picture(svg, machine, _plan(root, profile, None)[1].roles)
         if as_json:
             print_json(show.machine_document(machine, found))
         else:
@@ -184,7 +187,8 @@ def switch_mode(
         applied = read_journal(folder).applied
         keeps = load_profile(applied.roles or applied.profile) if applied else None
         machine = _machine(root)
-        made = make_tuning_plan(machine, load_profile(mode), applied.nic if applied else None, roles_of=keeps)
+        node = applied.node if applied else None
+        made = make_tuning_plan(machine, load_profile(mode), roles_of=keeps, kept=node)
         with hold_journal(folder) as journal:
             outcome = tuner.apply(made, machine, journal, boot=False)
         _print_outcome(made, outcome, as_json=as_json)
@@ -232,24 +236,28 @@ def watch(
     count: Annotated[int | None, typer.Option("--count", metavar="N", help="Looks; without end unless given.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep verifying, and report each drift when it is seen and when it is gone. Ctrl-C ends it."""
+    """Keep verifying, and report each drift when it is seen and when it is gone. Ctrl-C ends it.
+
+    \b
+    sudo tailrace host watch
+
+    As root it sees who writes to the files that were set: drift is reported at once and with the name, and `verify`
+    knows the name afterwards. With --json each event is one line.
+    """
 
     def work() -> int:
-        drifted: dict[str, tuner.Checked] = {}
-        looks, ever = 0, False
-        while count is None or looks < count:
-            if looks:
-                time.sleep(every)
-            looks += 1
-            now = {
-                each.step.setting.place: each for each in _check(root, None, nic) if each.state is tuner.State.DRIFTED
-            }
-            for place in now.keys() - drifted.keys():
-                _event("drifted", now[place], as_json=as_json)
-            for place in drifted.keys() - now.keys():
-                _event("right again", drifted[place], as_json=as_json)
-            ever |= bool(now)
-            drifted = now
+        writers, ever = None, False
+        try:
+            writers = Writers.start(state_folder(), boot_id(Tree(root))) if root == HERE else None
+        except Failure as error:
+            print(f"tailrace: {error}", file=sys.stderr)
+        try:
+            for change in changes(lambda: _check(root, None, nic), writers, every, count):
+                _event(change.what, change.checked, as_json=as_json)
+                ever = True
+        finally:
+            if writers is not None:
+                writers.close()
         return 1 if ever else 0
 
     raise typer.Exit(run_command(work))
@@ -298,20 +306,22 @@ def _machine(root: Path) -> Machine:
 
 def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPlan]:
     machine = _machine(root)
-    return machine, make_tuning_plan(machine, load_profile(profile), nic)
+    applied = read_journal(state_folder()).applied if root == HERE else None
+    node = applied.node if applied else None
+    return machine, make_tuning_plan(machine, load_profile(profile), nic, kept=node)
 
 
 def _check(root: Path, profile: str | None, nic: str | None) -> list[tuner.Checked]:
     journal = read_journal(state_folder())
     if profile is None and journal.applied is None:
         raise Mistake("no profile is applied; apply one, or name it with --profile")
-    applied, keeps = journal.applied, None
+    applied, keeps, node = journal.applied, None, None
     if applied is not None and profile is None:
-        profile, nic = applied.profile, nic or applied.nic
+        profile, node = applied.profile, applied.node
         keeps = load_profile(applied.roles) if applied.roles else None
     machine = _machine(root)
-    made = make_tuning_plan(machine, load_profile(profile or LATENCY), nic, roles_of=keeps)
-    return tuner.verify(made, machine, journal)
+    made = make_tuning_plan(machine, load_profile(profile or LATENCY), nic, roles_of=keeps, kept=node)
+    return tuner.verify(made, machine, journal, read_writers(state_folder(), boot_id(machine.tree)))
 
 
 def _print_outcome(made: TuningPlan, outcome: tuner.Outcome, *, as_json: bool) -> None:
@@ -356,10 +366,9 @@ def _event(what: str, checked: tuner.Checked, *, as_json: bool) -> None:
     step = checked.step
     if as_json:
         at = {"time": time.time(), "event": what, "knob": step.knob.name, "place": step.setting.place}
-        print_json({**at, "wanted": step.setting.wanted, "now": step.now, "by": checked.by})
-        return
-    by = f", by {checked.by}" if checked.by else ""
-    stamp = time.strftime("%H:%M:%S")
-    print_line(
-        f"{stamp} {step.knob.name} {what}: {step.setting.target} wanted {step.setting.wanted}, is {step.now}{by}"
-    )
+        text = json.dumps({**at, "wanted": step.setting.wanted, "now": step.now, "by": checked.by}, ensure_ascii=False)
+    else:
+        by = f", by {checked.by}" if checked.by else ""
+        stamp = time.strftime("%H:%M:%S")
+        text = f"{stamp} {step.knob.name} {what}: {step.setting.target} wanted {step.setting.wanted}, is {step.now}{by}"
+    print(text, flush=True)

@@ -52,9 +52,11 @@ class Applied:
     profile: str
     """The profile's name, or its file's path."""
     nic: str | None = None
-    """The network card whose node was asked for."""
+    """The network card that was named."""
     roles: str | None = None
     """The profile whose roles the cores keep, where it is another."""
+    node: int | None = None
+    """The node that the roles' cores are on, which they keep: the card may be DPDK's by now."""
 
 
 def state_folder() -> Path:

@@ -1,7 +1,8 @@
 """Which core does what: system, switch, VNFs, tester; by the machine's topology and the network card's node.
 
-Stable by construction: cores are dealt in one order that depends on the topology alone, and a network card only
-says which node comes first. So the same machine gives the same roles, and one more card does not reshuffle cores.
+Stable: cores are dealt in one order that depends on the topology alone, and a network card only says which node comes
+first. Once a profile is applied that node is kept, whatever card comes, or leaves Linux for a driver of DPDK's; before,
+one more card changes nothing unless it has the lowest address of all.
 """
 
 from __future__ import annotations
@@ -47,15 +48,17 @@ class Roles:
         return next((role for role in ROLES if cpu in self.cpus[role]), "system")
 
 
-def deal_roles(machine: Machine, wanted: Mapping[str, int | str], nic: str | None = None) -> Roles:
+def deal_roles(
+    machine: Machine, wanted: Mapping[str, int | str], nic: str | None = None, *, kept: int | None = None
+) -> Roles:
     """Deals the machine's cores to the roles.
 
     `wanted` gives whole cores by role; "rest" for one of them takes what the others leave, which may be none, and
-    "spare" takes one where there are at least MANY. `nic` names the network card
-    that frames come in by: its node is used; otherwise the node of the first physical card, otherwise the node with
-    the most cores. A core's SMT siblings stay together. Raises Mistake if there are not enough cores.
+    "spare" takes one where there are at least MANY. `nic` names the network card that frames come in by: its node is
+    used; otherwise the node that is `kept` from before, otherwise that of the first physical card, otherwise the one
+    with the most cores. A core's SMT siblings stay together. Raises Mistake if there are not enough cores.
     """
-    node, because = _node(machine, nic)
+    node, because = _node(machine, nic, kept)
     cores = _cores(machine, node)
     counts = _counts(wanted, len(cores), node)
     order = iter(cores)
@@ -70,13 +73,15 @@ def deal_roles(machine: Machine, wanted: Mapping[str, int | str], nic: str | Non
     return Roles({role: tuple(sorted(dealt[role])) for role in ROLES}, node, because)
 
 
-def _node(machine: Machine, nic: str | None) -> tuple[int, str]:
+def _node(machine: Machine, nic: str | None, kept: int | None) -> tuple[int, str]:
     if nic is not None:
         card = next((each for each in machine.nics if nic in (each.name, each.address)), None)
         if card is None:
             known = ", ".join(each.name for each in machine.nics) or "none"
             raise Mistake(f"no network card {nic!r}; the physical ones are: {known}")
         return card.node or 0, f"the node of {card.name}"
+    if kept is not None and _cores(machine, kept):
+        return kept, "as applied before"
     physical = [each for each in machine.nics if each.node is not None and not each.virtual_function]
     if physical:
         first = min(physical, key=lambda each: each.address)

@@ -18,6 +18,7 @@ from tailrace.host.process import undisturbed
 from tailrace.host.setting import Form, Setting, plain
 from tailrace.host.tuning import Step, TuningPlan
 from tailrace.host.values import Values
+from tailrace.host.writers import forget_writers
 
 
 class State(enum.Enum):
@@ -96,6 +97,7 @@ def apply(plan: TuningPlan, machine: Machine, journal: Journal, *, boot: bool = 
         for entry in reversed(journal.entries)
         if entry.boot == mark and entry.setting.scheme != BOOT_FILE and entry.place not in wanted
     ]
+    forget_writers(journal.path.parent)
     before = {entry.place: entry for entry in journal.entries}, journal.applied
     work = _Work(values, journal, mark)
     try:
@@ -212,6 +214,7 @@ def undo(machine: Machine, journal: Journal) -> list[str]:
             problems.append(f"{entry.setting.target or values.boot.path()}: {error}")
     if not problems:
         journal.clear()
+        forget_writers(journal.path.parent)
     return problems
 
 
@@ -228,8 +231,10 @@ def _restore(values: Values, entry: Entry, mark: str) -> None:
     values.write(entry.setting, entry.was)
 
 
-def verify(plan: TuningPlan, machine: Machine, journal: Journal) -> list[Checked]:
-    """Every place of the plan, read again."""
+def verify(
+    plan: TuningPlan, machine: Machine, journal: Journal, writers: Mapping[str, str] | None = None
+) -> list[Checked]:
+    """Every place of the plan, read again; `writers` are those who were seen to write, by file."""
     entries = {entry.place: entry for entry in journal.entries if entry.boot == boot_id(machine.tree)}
     loader = BootLoader(machine.tree)
     staged = loader.staged() or "" if loader.kind() else ""
@@ -242,16 +247,16 @@ def verify(plan: TuningPlan, machine: Machine, journal: Journal) -> list[Checked
             found.append(Checked(step, State.REBOOT if waits else State.WRONG))
         else:
             entry = entries.get(step.setting.place)
-            found.append(_drift(step, entry, machine))
+            found.append(_drift(step, entry, machine, (writers or {}).get(step.setting.target)))
     return found
 
 
-def _drift(step: Step, entry: Entry | None, machine: Machine) -> Checked:
+def _drift(step: Step, entry: Entry | None, machine: Machine, writer: str | None) -> Checked:
     if entry is None:
         return Checked(step, State.WRONG)
     if entry.refused:
         return Checked(step, State.REFUSED)
-    culprits = [name for name in machine.disturbers if _touches(name, step)]
+    culprits = [writer] if writer else [name for name in machine.disturbers if _touches(name, step)]
     return Checked(step, State.DRIFTED, ", ".join(culprits) or None)
 
 
@@ -259,7 +264,7 @@ def _touches(disturber: str, step: Step) -> bool:
     """Whether a disturber that runs is known to change such a place."""
     kinds = {
         "irqbalance": ("/proc/irq/",),
-        "power-profiles-": ("/cpufreq/", "energy_"),
+        "power-profiles-daemon": ("/cpufreq/", "energy_"),
         "thermald": ("/cpufreq/",),
         "ksmtuned": ("/ksm/",),
         "cpupower": ("/cpufreq/",),

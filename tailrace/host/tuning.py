@@ -86,13 +86,19 @@ class TuningPlan:
 
 
 def make_tuning_plan(
-    machine: Machine, profile: Profile, nic: str | None = None, *, roles_of: Profile | None = None
+    machine: Machine,
+    profile: Profile,
+    nic: str | None = None,
+    *,
+    roles_of: Profile | None = None,
+    kept: int | None = None,
 ) -> TuningPlan:
-    """What the profile wants of this machine, with its own roles or those of another profile.
+    """What the profile wants of this machine, with its own roles or those of another profile, on the node that is
+    `kept` from before unless a card is named.
 
     Raises Mistake if its roles need more cores than there are.
     """
-    roles = deal_roles(machine, (roles_of or profile).roles, nic)
+    roles = deal_roles(machine, (roles_of or profile).roles, nic, kept=kept)
     context, values = Context(machine, roles), Values(machine.tree)
     tuned = []
     for family in FAMILIES:
@@ -106,7 +112,7 @@ def make_tuning_plan(
         profile,
         roles,
         tuned,
-        Applied(profile.reference, nic, roles_of.reference if roles_of else None),
+        Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node),
         _warnings(machine, roles),
     )
 

@@ -1,0 +1,186 @@
+"""Knobs whose places or values depend on the machine, and roles that stay where they are while it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hosts import HOSTS
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from machines import add_nic, machine, make
+
+from tailrace.errors import Mistake
+from tailrace.host import show
+from tailrace.host.machine import Machine, Nic, read_machine
+from tailrace.host.profile import load_profile
+from tailrace.host.tree import Tree
+from tailrace.host.tuning import TuningPlan, make_tuning_plan
+
+CPU = "/sys/devices/system/cpu"
+
+
+def planned(folder: Path, knobs: str, roles: str = "{}") -> TuningPlan:
+    own = folder / "own.yaml"
+    own.write_text(f"inherits: vanilla\nroles: {roles}\nknobs: {knobs}\n")
+    return make_tuning_plan(read_machine(Tree(folder)), load_profile(str(own)))
+
+
+def wanted(plan: TuningPlan) -> dict[str, str]:
+    return {step.setting.target: step.setting.wanted for step in plan.steps()}
+
+
+def test_the_uncore_is_kept_at_its_highest_on_every_die(tmp_path: Path) -> None:
+    HOSTS["intel"](tmp_path)
+    assert wanted(planned(tmp_path, "{uncore_frequency: true}")) == {
+        f"{CPU}/intel_uncore_frequency/package_0{package}_die_00/min_freq_khz": "2400000" for package in range(2)
+    }
+
+
+def test_a_die_with_clusters_is_set_cluster_by_cluster(tmp_path: Path) -> None:
+    machine(tmp_path)
+    at = f"{CPU}/intel_uncore_frequency"
+    for name, khz in {"package_00_die_00": 2500000, "uncore00": 2500000, "uncore01": 1800000}.items():
+        make(tmp_path, {f"{at}/{name}/min_freq_khz": "800000", f"{at}/{name}/max_freq_khz": str(khz)})
+    assert wanted(planned(tmp_path, "{uncore_frequency: true}")) == {
+        f"{at}/uncore00/min_freq_khz": "2500000",
+        f"{at}/uncore01/min_freq_khz": "1800000",
+    }
+
+
+def test_frequencies_are_limited_by_role(tmp_path: Path) -> None:
+    HOSTS["intel"](tmp_path)
+    plan = planned(tmp_path, "{frequency_limit: 2800, system_frequency_limit: 1500, least_frequency: 2800}")
+    found = wanted(plan)
+    for cpu in range(96):
+        isolated = cpu in plan.roles.isolated
+        assert found[f"{CPU}/cpu{cpu}/cpufreq/scaling_max_freq"] == ("2800000" if isolated else "1500000")
+        assert found.get(f"{CPU}/cpu{cpu}/cpufreq/scaling_min_freq") == ("2800000" if isolated else None)
+
+
+def test_the_systems_cpus_may_be_kept_awake_too(tmp_path: Path) -> None:
+    machine(tmp_path, cores=2)
+    assert wanted(planned(tmp_path, "{idle_latency: n/a, system_idle_latency: 20}")) == {
+        f"{CPU}/cpu1/power/pm_qos_resume_latency_us": "n/a",
+        f"{CPU}/cpu0/power/pm_qos_resume_latency_us": "20",
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "nodes", "value", "argument"),
+    [
+        ("6.1.0-rt", 2, "4", "1:4"),
+        ("6.1.0-rt", 2, "{1: 2, 0: 1}", "0:1,1:2"),
+        ("6.1.0-rt", 1, "4", "4"),
+        ("5.10.0-21-amd64", 2, "4", "4"),
+        ("5.10.0-21-amd64", 2, "{0: 1, 1: 2}", "3"),
+    ],
+)
+def test_huge_pages_of_boot_time_are_on_the_node_that_needs_them(
+    tmp_path: Path, release: str, nodes: int, value: str, argument: str
+) -> None:
+    machine(tmp_path, nodes=nodes)
+    add_nic(tmp_path, "eth0", "0000:81:00.0", nodes - 1)
+    make(tmp_path, {"/proc/sys/kernel/osrelease": release})
+    assert wanted(planned(tmp_path, f"{{huge_pages_1gib: {value}}}"))["hugepages"] == argument
+
+
+def test_huge_pages_by_node(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2)
+    places = wanted(planned(tmp_path, "{huge_pages_2mib: {0: 64, 1: 512}}"))
+    assert [(path.split("/")[5], count) for path, count in places.items()] == [("node0", "64"), ("node1", "512")]
+    with pytest.raises(Mistake, match="there is no node 7; this machine has 0, 1"):
+        planned(tmp_path, "{huge_pages_2mib: {7: 64}}")
+
+
+def test_no_ordinary_thread_interrupts_a_polling_one(tmp_path: Path) -> None:
+    machine(tmp_path, cores=3)
+    at = "/sys/kernel/debug/sched/fair_server"
+    make(tmp_path, {f"{at}/cpu{cpu}/runtime": "50000000" for cpu in range(3)})
+    assert wanted(planned(tmp_path, "{fair_server: 0}")) == {f"{at}/cpu{cpu}/runtime": "0" for cpu in (1, 2)}
+
+
+def test_kernel_threads_that_may_move_are_found_by_short_and_long_names(tmp_path: Path) -> None:
+    machine(tmp_path)
+    movable = ["rcuop/3", "jbd2/vda1-8", "rcu_tasks_trace_kthread", "rcu_tasks_rude_", "kcompactd1", "khungtaskd"]
+    for number, name in enumerate([*movable, "ksoftirqd/1", "migration/2", "kworker/u8:2", "rcuc/1", "bash"]):
+        make(tmp_path, {f"/proc/{100 + number}/comm": name, f"/proc/{100 + number}/cmdline": ""})
+    assert wanted(planned(tmp_path, "{kernel_threads: true}")) == dict.fromkeys(sorted(movable), "0")
+
+
+@pytest.mark.parametrize(("value", "argument"), [("true", "reliable"), ("nowatchdog", "nowatchdog")])
+def test_the_tsc_is_trusted_or_only_not_watched(tmp_path: Path, value: str, argument: str) -> None:
+    machine(tmp_path)
+    assert wanted(planned(tmp_path, f"{{tsc_reliable: {value}}}")) == {"tsc": argument}
+
+
+@pytest.mark.parametrize("knobs", ["{frequency_limit: 5}", "{huge_pages_2mib: {0: -1}}", "{tsc_reliable: fast}"])
+def test_a_wrong_value_is_refused(tmp_path: Path, knobs: str) -> None:
+    with pytest.raises(Mistake, match="is wrong; it takes"):
+        planned(tmp_path, knobs)
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    folder = tmp_path_factory.mktemp("machine")
+    machine(folder, nodes=2, cores=4, threads=2)
+    yield read_machine(Tree(folder))
+
+
+NICS = st.builds(
+    Nic,
+    name=st.from_regex(r"en[a-z][0-9]{1,2}", fullmatch=True),
+    address=st.from_regex(r"0000:[0-9a-f]{2}:00\.[0-7]", fullmatch=True),
+    driver=st.just("ice"),
+    node=st.sampled_from([None, 0, 1]),
+    mbps=st.just(25_000),
+    queues=st.just(1),
+    vfs=st.just(0),
+    most_vfs=st.just(64),
+    virtual_function=st.booleans(),
+)
+FEW = settings(max_examples=40, deadline=None)
+"""A plan reads some hundred files."""
+CARDS = st.lists(NICS, max_size=4, unique_by=lambda nic: nic.address)
+LATENCY = load_profile("latency")
+
+
+def plan_of(machine: Machine, nics: list[Nic], kept: int | None = None) -> TuningPlan:
+    return make_tuning_plan(replace(machine, nics=tuple(nics)), LATENCY, kept=kept)
+
+
+@FEW
+@given(nics=CARDS, order=st.randoms())
+def test_the_same_facts_in_any_order_give_the_same_plan(two_nodes: Machine, nics: list[Nic], order: object) -> None:
+    shuffled = list(nics)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    first, second = (show.plan_document(plan_of(two_nodes, each)) for each in (nics, shuffled))
+    for document in (first, second):  # a line for each card, in the order of the cards
+        document["warnings"].sort()
+        for knob in document["knobs"]:
+            knob["places"].sort(key=lambda place: place["place"])
+    assert first == second
+
+
+@FEW
+@given(before=CARDS, more=NICS)
+def test_a_card_that_comes_or_goes_after_applying_moves_no_core(
+    two_nodes: Machine, before: list[Nic], more: Nic
+) -> None:
+    applied = plan_of(two_nodes, before)
+    for nics in ([*before, more], before[1:]):
+        after = plan_of(two_nodes, nics, applied.asked.node)
+        assert after.roles.cpus == applied.roles.cpus
+        assert after.arguments() == applied.arguments()
+
+
+@FEW
+@given(before=CARDS, more=NICS)
+def test_before_applying_only_a_card_of_a_lower_address_can_move_cores(
+    two_nodes: Machine, before: list[Nic], more: Nic
+) -> None:
+    assume(any(nic.node is not None and not nic.virtual_function for nic in before))
+    higher = replace(more, address="0001:00:00.0")
+    assert plan_of(two_nodes, [*before, higher]).roles.cpus == plan_of(two_nodes, before).roles.cpus
