@@ -26,14 +26,18 @@ from tailrace.host.state import default_folder
 from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host.loads import LOADS
-from tailrace.measure.host.run import HostPlan, measure_host, usable
+from tailrace.measure.host.plan import HostPlan, read_plan
+from tailrace.measure.host.run import measure_host, usable
 from tailrace.measure.host.tools import Cyclictest, Oslat, Tool
 from tailrace.measure.host.tracers import TRACERS, available_tracers
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.measure.session import Request, run_on_host
-from tailrace.results import RunFolder
-from tailrace.spec.units import parse_duration
+from tailrace.results import RunFolder, load_run
+from tailrace.results.run import SPEC
+from tailrace.spec.units import parse_duration, show_span
 
+HOST = "host"
+"""What the run is called."""
 PROGRAMS: dict[str, Tool] = {"cyclictest": Cyclictest(), "oslat": Oslat()}
 
 
@@ -41,12 +45,13 @@ PROGRAMS: dict[str, Tool] = {"cyclictest": Cyclictest(), "oslat": Oslat()}
 class HostOptions:
     """What the command line says; None is "as it suits the machine"."""
 
-    duration: str
+    duration: str | None
     tools: str | None
-    loads: str
+    loads: str | None
     cpus: str | None
     runs: Path
     as_json: bool
+    resume: Path | None = None
 
 
 compare_app = comparing.app
@@ -58,21 +63,26 @@ ToolsOption = Annotated[
     ),
 ]
 LoadsOption = Annotated[
-    str, typer.Option("--load", metavar="LIST", help="none, cpu, memory: what else runs meanwhile.")
+    str | None,
+    typer.Option("--load", metavar="LIST", help="none, cpu, memory: what else runs meanwhile; in turn."),
 ]
 CpusOption = Annotated[
     str | None,
     typer.Option("--cpus", metavar="LIST", help="The CPUs to measure: 1,4-7; those of every role unless given."),
 ]
-TimeOption = Annotated[str, typer.Option("--duration", metavar="TIME", help="Of the whole run: 60s, 12h.")]
-ALL_LOADS = "none,cpu,memory"
+TimeOption = Annotated[str | None, typer.Option("--duration", metavar="TIME", help="Of the whole run: 60s, 12h.")]
 
 
 def measure(
-    duration: TimeOption = "60s",
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of the whole run, such as 12h; 60s unless given.")
+    ] = None,
     tools: ToolsOption = None,
-    loads: LoadsOption = ALL_LOADS,
+    loads: LoadsOption = None,
     cpus: CpusOption = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with the run that was broken off in this folder.")
+    ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,11 +91,13 @@ def measure(
     \b
     sudo tailrace measure host
     sudo tailrace measure host --duration 12h --load memory --cpus 2-7
+    sudo tailrace measure host --resume runs/2026-11-21-143005-host
 
     cyclictest and oslat anywhere; timerlat, osnoise and hwlat where the kernel has these tracers. Tools and loads take
-    turns in slices of at most a minute, each with its own record, so a run of hours shows when something happened.
+    turns in slices of at most a minute, each with its own record, so a run of hours shows when something happened. Each
+    slice is on disk when it ends: after Ctrl-C, a crash or a reboot, --resume measures the rest, and the gap is shown.
     """
-    options = HostOptions(duration, tools, loads, cpus, runs, as_json)
+    options = HostOptions(duration, tools, loads, cpus, runs, as_json, resume)
     raise typer.Exit(run_command(lambda: _measure(options)))
 
 
@@ -116,11 +128,34 @@ def compare(
 def _measure(options: HostOptions) -> int:
     """The host as it is."""
     machine = _check_able()
+    if options.resume is not None:
+        return _resume(options.resume, options)
     applied = read_journal(state_folder()).applied
     profile = load_profile((applied.roles or applied.profile) if applied else "latency")
-    roles = deal_roles(machine, profile.roles, applied.nic if applied else None)
+    roles = deal_roles(machine, profile.roles, kept=applied.node if applied else None)
     plan = _plan(options, roles)
-    return _run("host", options, plan, lambda folder, report: measure_host(plan, folder, report))
+    plan.check_space(options.runs)
+    return _run(HOST, options, plan, lambda folder, report: measure_host(plan, folder, report))
+
+
+def _resume(path: Path, options: HostOptions) -> int:
+    """What is left of a run."""
+    if options.duration or options.tools or options.loads or options.cpus:
+        raise Mistake("--resume goes on as the run was begun; expected no other settings with it")
+    run = load_run(path)
+    soak = run.host_soak
+    if soak is None or run.method != HOST:
+        raise Mistake(f"{path}: not a run of `tailrace measure host`; expected its folder")
+    if soak.done >= soak.slices:
+        raise Mistake(f"{path}: its {soak.slices} slices are all measured; begin a new run")
+    plan = read_plan((path / SPEC).read_text(), str(path / SPEC), lambda name: _tools(name)[0])
+    wanted = (*plan.cpus, *plan.control)
+    missing = sorted(set(wanted) - set(usable(wanted)))
+    if missing:
+        raise Mistake(
+            f"{path}: CPU {missing[0]}, which it measured, is none that this process may use; begin a new run"
+        )
+    return _run(HOST, options, plan, lambda folder, report: measure_host(plan, folder, report), soak.done)
 
 
 def _compare(profiles: str, pairs: int, options: HostOptions) -> int:
@@ -181,7 +216,7 @@ def _plan(options: HostOptions, roles: Roles, profiles: Sequence[str | None] = (
     role = {cpu: name for name in ROLES for cpu in roles.cpus[name]}
     try:
         wanted = list(parse_list(options.cpus)) if options.cpus else sorted(role)
-        seconds = parse_duration(options.duration)
+        seconds = parse_duration(options.duration or "60s")
     except ValueError as error:
         raise Mistake(f"--duration or --cpus: {error}") from None
     cpus = usable(wanted)
@@ -191,7 +226,7 @@ def _plan(options: HostOptions, roles: Roles, profiles: Sequence[str | None] = (
     control = tuple(usable(roles.system))
     if not control or not cpus:
         raise Mistake("no CPU of the system's may be used; expected at least one for what does not measure")
-    loads = _words("--load", options.loads, LOADS)
+    loads = _words("--load", options.loads or ",".join(LOADS), LOADS)
     return HostPlan(
         _tools(options.tools), loads, {cpu: role[cpu] for cpu in cpus}, control, seconds, tuple(profiles), pairs
     )
@@ -219,16 +254,20 @@ def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _run(name: str, options: HostOptions, plan: HostPlan, work: Callable[[RunFolder, Reporter], None]) -> int:
+def _run(
+    name: str, options: HostOptions, plan: HostPlan, work: Callable[[RunFolder, Reporter], None], done: int = 0
+) -> int:
     tools, loads = (", ".join(each) for each in ([tool.name for tool in plan.tools], plan.loads))
     text = (
         f"# tailrace {name}: {tools}; loads {loads}; CPUs {show_list(plan.cpus)}\n"
-        f"# {plan.rounds} rounds of slices of {plan.slice_seconds} s\n"
+        f"# {plan.rounds} rounds of slices of {plan.slice_seconds} s\n{plan.text()}"
     )
-    request = Request(name, options.runs, default_folder(), ("tailrace", *sys.argv[1:]), text, name, None)
+    command = ("tailrace", *sys.argv[1:])
+    request = Request(name, options.runs, default_folder(), command, text, name, None, resume=options.resume)
+    left = plan.time_left(done)
     if not options.as_json:
-        print_line(f"Measuring for {plan.total_seconds:.0f} s: {tools}; loads {loads}; CPUs {show_list(plan.cpus)}.")
-    bar = reporter(plan.total_seconds, wanted=not options.as_json)
+        print_line(f"Measuring for {show_span(left)}: {tools}; loads {loads}; CPUs {show_list(plan.cpus)}.")
+    bar = reporter(left, wanted=not options.as_json)
     if bar is None:
         finished = run_on_host(request, lambda folder: work(folder, Silent()))
     else:

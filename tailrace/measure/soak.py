@@ -8,7 +8,6 @@ log is `soaking.py`; what the log is, and why a crash cannot spoil it, `tailrace
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from tailrace.measure.method import Method, Place, Step, profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.soaking import SHORTEST, Soaking
+from tailrace.measure.space import free_bytes, mib
 from tailrace.measure.tester import Stopped
 from tailrace.results import ResultError
 from tailrace.results.interval_log import SUFFIX, IntervalLog, LogReader
@@ -50,8 +50,8 @@ class Space:
 
     def __str__(self) -> str:
         return (
-            f"{self.intervals:,} intervals; on disk at most {_mib(self.most)}, as a rule about {_mib(self.usual)}; "
-            f"{_mib(self.free)} are free"
+            f"{self.intervals:,} intervals; on disk at most {mib(self.most)}, as a rule about {mib(self.usual)}; "
+            f"{mib(self.free)} are free"
         )
 
 
@@ -59,24 +59,15 @@ def space_for(header: Header, folder: Path, seconds: float) -> Space:
     """What `seconds` more of a soak take in `folder`. Raises Mistake if there is not so much."""
     intervals = header.intervals(seconds)
     after = intervals * len(header.streams) * _RESULT + _REPORT
-    while not folder.exists():
-        folder = folder.parent
     space = Space(
-        intervals,
-        header.most_bytes(intervals) + after,
-        header.usual_bytes(intervals) + after,
-        shutil.disk_usage(folder).free,
+        intervals, header.most_bytes(intervals) + after, header.usual_bytes(intervals) + after, free_bytes(folder)
     )
     if space.free < space.most:
         raise Mistake(
-            f"{folder}: {space.intervals:,} intervals may take {_mib(space.most)}, and {_mib(space.free)} are free; "
+            f"{folder}: {space.intervals:,} intervals may take {mib(space.most)}, and {mib(space.free)} are free; "
             "make room, choose another place with --runs FOLDER, or a longer --interval"
         )
     return space
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):,.0f} MiB"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tailrace.report.marked import Marked
 from tailrace.results.host import HostTrial
 from tailrace.results.model import Run
 from tailrace.results.ratio import Summary, summarise
+from tailrace.spec.units import show_span
 
 TITLES = ("tool", "load", "CPU", "values", "min µs", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "p99.99 µs", "max µs")
 GROUP_TITLES = ("", "CPU", "values", "min", "avg", "p50", "p99", "p99.9", "p99.99", "max")
@@ -87,6 +88,11 @@ def remarks(run: Run) -> list[str]:
     missed = sum(trial.missed for trial in run.host_trials)
     if missed:
         said.append(f"{count(missed)} values had no room in the kernel's buffer and are in no figure.")
+    said += [
+        f"Nothing was measured for {show_span(gap.end_s - gap.start_s)}, {show_span(gap.start_s)} after the start: "
+        f"{plain(gap.reason)}."
+        for gap in (run.host_soak.gaps if run.host_soak else ())
+    ]
     return said
 
 

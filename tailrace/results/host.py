@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from tailrace.results.record import Amount, Count, HistogramReference, Latency, Record
+from tailrace.results.record import Amount, Count, Gap, HistogramReference, Latency, Record
 
 
 class HostInterval(Record):
@@ -38,3 +38,14 @@ class HostTrial(Record):
     latency_us: Latency | None = Field(description="The values in µs; null if there are none.")
     histogram: HistogramReference | None = Field(description="The whole distribution; null if there is no value.")
     intervals: tuple[HostInterval, ...] = Field(description="The slices in order of time.")
+
+
+class HostSoak(Record):
+    """How far a run of `measure host` is: what `--resume` goes on from."""
+
+    asked_s: Amount = Field(description="How long was to be measured, in seconds: all slices together.")
+    slices: Count = Field(description="Slices that were asked for.")
+    done: Count = Field(description="Slices that are measured.")
+    end_s: Amount = Field(description="End of the last of them, in seconds after the start of the run.")
+    boot: str = Field(description="The kernel's name for the boot in which it was measured.")
+    gaps: tuple[Gap, ...] = Field(default=(), description="When nothing was measured between two slices, and why.")

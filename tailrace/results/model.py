@@ -18,10 +18,11 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_val
 from tailrace.errors import Mistake
 from tailrace.results.comparison import ComparisonFinding, MatrixCell
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
-from tailrace.results.host import HostTrial
+from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
 from tailrace.results.record import Amount as Amount
 from tailrace.results.record import Count as Count
+from tailrace.results.record import Gap as Gap
 from tailrace.results.record import HistogramReference as HistogramReference
 from tailrace.results.record import Latency as Latency
 from tailrace.results.record import Measurement as Measurement
@@ -267,14 +268,6 @@ class Share(Record):
     max: float = Field(description="Difference of the largest latencies, in µs.")
 
 
-class Gap(Record):
-    """A time in which a soak did not measure, because it was broken off and gone on with later."""
-
-    start_s: Amount = Field(description="End of the last interval before it, in seconds after the start of the soak.")
-    end_s: Amount = Field(description="When measuring went on.")
-    reason: str = Field(description="Why the soak was broken off.")
-
-
 class ClockStep(Record):
     """The machine's clock was set while a soak ran. Its own times are the TSC's, so no figure is touched."""
 
@@ -397,6 +390,9 @@ class Run(Record):
     findings: tuple[Finding, ...] = Field(default=(), description="What methods found, in order.")
     host_trials: tuple[HostTrial, ...] = Field(
         default=(), description="What `measure host` found of each CPU; empty where traffic was measured."
+    )
+    host_soak: HostSoak | None = Field(
+        default=None, description="How far `measure host` is, and its gaps; null where traffic was measured."
     )
 
     @model_validator(mode="after")

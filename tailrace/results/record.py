@@ -51,6 +51,14 @@ class HistogramReference(Record):
     tag: str = Field(description="The tag of the line in the log.")
 
 
+class Gap(Record):
+    """A time in which a soak did not measure, because it was broken off and gone on with later."""
+
+    start_s: Amount = Field(description="End of the last interval before it, in seconds after the start of the soak.")
+    end_s: Amount = Field(description="When measuring went on.")
+    reason: str = Field(description="Why the soak was broken off.")
+
+
 def name_in_round(case: str, number: int) -> str:
     """What a case is called when it is measured for the n-th time: one-function-64, one-function-64-round-2."""
     return case if number == 1 else f"{case}-round-{number}"

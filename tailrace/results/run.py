@@ -23,7 +23,7 @@ from typing import Any, Self
 from pydantic import JsonValue
 
 from tailrace.results.histogram import Histogram, log_text, read_log
-from tailrace.results.host import HostTrial
+from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.model import Finding, HistogramReference, Latency, ResultError, Run, Trial, Unreadable, parse_run
 from tailrace.results.record import name_in_round
 from tailrace.results.trial import against_floor, file_name, floor_of, from_trial_result, share_of
@@ -182,18 +182,29 @@ class RunFolder:
         self._update(trials=(*self.run.trials, trial))
         return trial
 
-    def keep_host_trial(self, trial: HostTrial, histogram: Histogram) -> None:
-        """Keep what was measured of a CPU so far; it takes the place of an earlier trial of its name.
+    def keep_host_slice(self, found: Sequence[tuple[HostTrial, Histogram]], soak: HostSoak) -> None:
+        """Keep what was measured so far of the CPUs of one slice; it takes the place of earlier trials of these names.
 
-        Raises OSError if it cannot be written; what was kept before stays.
+        Raises OSError if it cannot be written; what was kept before stays, whole: a histogram is never written over
+        the one that results.json speaks of.
         """
-        log = f"histograms/{file_name(trial.name)}.hlog"
-        if histogram.counts:
-            text = log_text(trial.started.timestamp(), trial.duration_s, {trial.name: histogram})
-            write_atomically(self.path / log, text)
-            trial = trial.model_copy(update={"histogram": HistogramReference(file=log, tag=trial.name)})
-        trials = {each.name: each for each in self.run.host_trials} | {trial.name: trial}
-        self._update(host_trials=tuple(trials.values()))
+        trials = {trial.name: trial for trial in self.run.host_trials}
+        outdated = []
+        for trial, histogram in found:
+            before = trials[trial.name].histogram if trial.name in trials else None
+            log = f"histograms/{file_name(trial.name)}.hlog"
+            if before is not None and before.file == log:
+                log = f"histograms/{file_name(trial.name)}-more.hlog"
+            kept = before
+            if histogram.counts:
+                text = log_text(trial.started.timestamp(), trial.duration_s, {trial.name: histogram})
+                write_atomically(self.path / log, text)
+                kept = HistogramReference(file=log, tag=trial.name)
+                outdated += [before.file] if before else []
+            trials[trial.name] = trial.model_copy(update={"histogram": kept})
+        self._update(host_trials=tuple(trials.values()), host_soak=soak)
+        for log in outdated:
+            (self.path / log).unlink(missing_ok=True)
 
     def add_floor(self, result: Mapping[str, Any], *, profile: str, ports: str, offered_pps: float) -> None:
         """Keep what the tester measured of itself (a trial.result) for trials of the profile that follow."""

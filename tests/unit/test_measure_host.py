@@ -11,7 +11,8 @@ import pytest
 
 from tailrace.errors import Mistake
 from tailrace.measure.host import run as host_run
-from tailrace.measure.host.run import HostPlan, measure_host
+from tailrace.measure.host.plan import LONGEST_SLICE, HostPlan, read_plan
+from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import Progress, Setting, Slice, from_values, parse_cyclictest, parse_oslat
 from tailrace.measure.host.tracers import TRACERS
 from tailrace.measure.progress import Silent
@@ -122,7 +123,7 @@ def test_profiles_take_turns_and_nothing_is_lost_between_slices(folder: RunFolde
 
 def test_hours_are_cut_into_slices_of_a_minute_at_most() -> None:
     plan = HostPlan([Fake({None: 1})], ["none", "cpu", "memory"], {1: "switch"}, (0,), 12 * 3600)
-    assert plan.slice_seconds <= host_run.LONGEST_SLICE
+    assert plan.slice_seconds <= LONGEST_SLICE
     assert plan.rounds * plan.slices * plan.slice_seconds == pytest.approx(12 * 3600, rel=0.01)
 
 
@@ -146,3 +147,58 @@ def test_a_run_that_is_cut_short_keeps_what_it_has(folder: RunFolder) -> None:
     run = load_run(folder.path)
     assert not run.valid and run.reason == "interrupted"
     assert [trial.samples for trial in run.host_trials] == [100]
+
+
+class Dying(Fake):
+    """Ends as a process does that is killed: nothing is put in order."""
+
+    class Death(BaseException):
+        pass
+
+    def __init__(self, us: Mapping[str | None, int], after: int) -> None:
+        super().__init__(us)
+        self.after = after
+
+    def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+        if len(self.order) == self.after:
+            raise self.Death
+        return super().measure(setting, seconds, progress)
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_a_run_that_was_killed_goes_on_where_it_was(folder: RunFolder, after: int) -> None:
+    def plan(tool: Fake) -> HostPlan:
+        return HostPlan([tool], ["none", "cpu"], {1: "switch"}, (0,), 6, least_rounds=3)
+
+    with pytest.raises(Dying.Death):
+        measure_host(plan(Dying({None: 40}, after)), folder, Silent())
+    again = RunFolder.reopen(folder.path)
+    rest = Fake({None: 10})
+    measure_host(plan(rest), again, Silent())
+    run = again.finish()
+    assert run.valid and len(rest.order) == 6 - after
+    assert run.host_soak is not None and run.host_soak.done == run.host_soak.slices == 6
+    assert len(run.host_soak.gaps) == (1 if after else 0)
+    assert sum(trial.samples for trial in run.host_trials) == 600
+    assert [len(trial.intervals) for trial in run.host_trials] == [3, 3]
+    assert len(list(folder.path.glob("histograms/*"))) == 2
+    text = write_report(folder.path).read_text()
+    assert ("Nothing was measured for" in text) is bool(after)
+
+
+def test_a_plan_is_read_again_from_what_it_wrote() -> None:
+    fake = Fake({None: 1})
+    plan = HostPlan([fake], ["none", "memory"], {0: "system", 3: "vnf"}, (0, 1), 43_200.0)
+    assert read_plan("# a comment\n" + plan.text(), "spec.yaml", lambda _: fake) == plan
+    assert [turn.load for turn in plan.turns(plan.all_slices - 1)] == ["memory"]
+    for text in ("", "tools: [x]", "[", plan.text().replace("memory", "disk")):
+        with pytest.raises(Mistake, match=r"spec.yaml: .* begin a new run"):
+            read_plan(text, "spec.yaml", lambda _: fake)
+
+
+def test_what_a_run_may_take_on_disk_has_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = HostPlan([Fake({None: 1})], ["none"], dict.fromkeys(range(96), "vnf"), (0,), 43_200.0)
+    plan.check_space(tmp_path)
+    monkeypatch.setattr("tailrace.measure.host.plan.free_bytes", lambda _: plan.most_bytes - 1)
+    with pytest.raises(Mistake, match=r"720 slices may take .* MiB"):
+        plan.check_space(tmp_path)

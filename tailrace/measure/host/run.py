@@ -8,69 +8,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
-from tailrace.errors import Mistake
 from tailrace.host.place import allowed_cpus
 from tailrace.measure.host.loads import load
-from tailrace.measure.host.tools import Setting, Slice, Tool
+from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.host.tools import Setting, Slice
 from tailrace.measure.progress import Reporter
 from tailrace.results import RunFolder
 from tailrace.results.histogram import Histogram, merge
-from tailrace.results.host import HostInterval, HostTrial
-from tailrace.results.model import timestamp
+from tailrace.results.host import HostInterval, HostSoak, HostTrial
+from tailrace.results.model import Gap, timestamp
+from tailrace.results.run import load_histogram
 
-LONGEST_SLICE = 60
-"""Seconds; so a run of hours has an interval record of each tool and load at least every few minutes."""
-_OVERHEAD = 1.5
-"""Seconds that starting and ending a slice takes, for the progress bar."""
-
-
-@dataclass(frozen=True)
-class HostPlan:
-    """What is measured. Raises Mistake where the time is too short for it."""
-
-    tools: Sequence[Tool]
-    loads: Sequence[str]
-    cpus: Mapping[int, str]
-    """The role of each CPU that is measured."""
-    control: tuple[int, ...]
-    """The system's CPUs."""
-    seconds: float
-    """Of the whole run."""
-    profiles: Sequence[str | None] = (None,)
-    """Tuning profiles that take turns; None: the host as it is."""
-    least_rounds: int = 1
-
-    def __post_init__(self) -> None:
-        least = self.slices * self.least_rounds
-        if self.seconds < least:
-            raise Mistake(
-                f"--duration {self.seconds:g}s: too short for {least} slices of a second: {len(self.tools)} tools, "
-                f"{len(self.loads)} loads, {len(self.profiles)} profiles, {self.least_rounds} rounds"
-            )
-
-    @property
-    def slices(self) -> int:
-        """In one round."""
-        return len(self.tools) * len(self.loads) * len(self.profiles)
-
-    @property
-    def rounds(self) -> int:
-        return max(self.least_rounds, int(-(-self.seconds // (self.slices * LONGEST_SLICE))))
-
-    @property
-    def slice_seconds(self) -> int:
-        """Whole seconds, as the tools take them."""
-        return max(1, int(self.seconds / (self.slices * self.rounds)))
-
-    @property
-    def total_seconds(self) -> float:
-        return self.rounds * self.slices * (self.slice_seconds + _OVERHEAD)
+Key = tuple[str | None, str, str, int]
+"""Profile, figure, load, CPU."""
 
 
 @dataclass
@@ -87,28 +44,62 @@ class _Series:
 def measure_host(
     plan: HostPlan, folder: RunFolder, report: Reporter, switch: Callable[[str | None], None] = lambda _: None
 ) -> None:
-    """Measures everything; `switch` brings the host into a profile before its slices. Raises Failure."""
-    series: dict[tuple[str | None, str, str, int], _Series] = {}
+    """Measures everything that the folder does not have yet; `switch` brings the host into a profile before its slices.
+
+    Raises Failure.
+    """
+    series = _read_series(folder)
+    began = folder.run.started.timestamp()
+    soak = _go_on(plan, folder.run.host_soak, time.time() - began)
     setting = Setting(plan.cpus, plan.control, folder.logs)
-    began = time.time()
+    now: tuple[int, str | None] | None = None
     with _on(plan.control) as anywhere:
-        for number in range(plan.rounds):
-            for profile in plan.profiles:
-                switch(profile)
-                for kind in plan.loads:
-                    with load(kind, len(anywhere), plan.control, anywhere, folder.logs):
-                        for tool in plan.tools:
-                            at = f" {profile}" if profile else ""
-                            label = f"round {number + 1} of {plan.rounds}:{at} {tool.name}, load {kind}"
-                            report.stage(label, plan.slice_seconds + _OVERHEAD)
-                            start = time.time()
-                            found = tool.measure(setting, plan.slice_seconds, partial(report.advance, label))
-                            for figure, cpus in found.items():
-                                for cpu, slice_ in cpus.items():
-                                    key = profile, figure, kind, cpu
-                                    one = series.setdefault(key, _Series(timestamp(start)))
-                                    _add(one, slice_, start - began, plan.slice_seconds)
-                                    folder.keep_host_trial(_trial(key, one, plan.cpus[cpu]), one.histogram)
+        for turn in plan.turns(soak.done):
+            if (turn.number, turn.profile) != now:
+                now = turn.number, turn.profile
+                switch(turn.profile)
+            with load(turn.load, len(anywhere), plan.control, anywhere, folder.logs):
+                for tool in turn.tools:
+                    at = f" {turn.profile}" if turn.profile else ""
+                    label = f"round {turn.number} of {plan.rounds}:{at} {tool.name}, load {turn.load}"
+                    report.stage(label, plan.slice_time)
+                    start = time.time()
+                    found = tool.measure(setting, plan.slice_seconds, partial(report.advance, label))
+                    kept = []
+                    for figure, cpus in found.items():
+                        for cpu, slice_ in cpus.items():
+                            key = turn.profile, figure, turn.load, cpu
+                            one = series.setdefault(key, _Series(timestamp(start)))
+                            _add(one, slice_, start - began, plan.slice_seconds)
+                            kept.append((_trial(key, one, plan.cpus[cpu]), one.histogram))
+                    end = max(time.time() - began, soak.end_s)
+                    soak = soak.model_copy(update={"done": soak.done + 1, "end_s": end})
+                    folder.keep_host_slice(kept, soak)
+
+
+def _read_series(folder: RunFolder) -> dict[Key, _Series]:
+    """What is in the folder of a run that is gone on with. Raises ResultError."""
+    found: dict[Key, _Series] = {}
+    for trial in folder.run.host_trials:
+        histogram = Histogram()
+        if trial.histogram is not None and trial.latency_us is not None:
+            histogram = load_histogram(folder.path, trial.histogram, trial.latency_us)
+        found[trial.host_profile, trial.test, trial.load, trial.cpu] = _Series(
+            trial.started, histogram, trial.missed, trial.duration_s, list(trial.intervals)
+        )
+    return found
+
+
+def _go_on(plan: HostPlan, before: HostSoak | None, now: float) -> HostSoak:
+    """How far the run is, `now` seconds after its start, with the gap if it was broken off."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    if before is None:
+        asked = float(plan.all_slices * plan.slice_seconds)
+        return HostSoak(asked_s=asked, slices=plan.all_slices, done=0, end_s=0.0, boot=boot)
+    anew = before.boot != boot
+    reason = "the machine was started anew" if anew else "the run was broken off, killed or crashed"
+    gap = Gap(start_s=before.end_s, end_s=max(now, before.end_s), reason=reason)
+    return before.model_copy(update={"boot": boot, "gaps": (*before.gaps, gap)})
 
 
 @contextmanager
@@ -139,7 +130,7 @@ def _add(series: _Series, found: Slice, start: float, seconds: int) -> None:
     series.seconds += seconds
 
 
-def _trial(key: tuple[str | None, str, str, int], series: _Series, role: str) -> HostTrial:
+def _trial(key: Key, series: _Series, role: str) -> HostTrial:
     profile, figure, kind, cpu = key
     return HostTrial(
         name="-".join(filter(None, (profile, figure, kind, f"cpu{cpu}"))),
