@@ -25,6 +25,7 @@ from tailrace.bench import tester as bench_tester
 from tailrace.bench.model import OVS_DPDK
 from tailrace.bench.sides import ALONE
 from tailrace.bench.table import Column, change_table, comparison_table
+from tailrace.cli.bench_host import host
 from tailrace.cli.output import print_json, run_command
 from tailrace.errors import Mistake
 from tailrace.host.state import default_folder
@@ -403,6 +404,9 @@ def recorder(
         ),
         as_json=as_json,
     )
+
+
+app.command()(host)
 
 
 class _Plan(Protocol):

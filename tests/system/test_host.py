@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running_node import ONE, Command, wait_until
+
+from tailrace.host.process import descendants, identify
 
 pytestmark = pytest.mark.requires_root
 
@@ -36,6 +40,17 @@ class Host:
         assert done.returncode == status, done.stderr
         return done.stdout
 
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """A command that goes on; its input and output are ours."""
+        return subprocess.Popen(
+            [self._tailrace, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment,
+        )
+
     def places(self) -> dict[str, str]:
         """Every place that the profile has, as it stands."""
         plan = json.loads(self("plan", "--json"))
@@ -60,6 +75,46 @@ def test_apply_verify_and_undo_leave_everything_as_it_was(tailrace: Path, tmp_pa
         host("undo", "--yes")
     assert host.places() == before
     assert not (tmp_path / "host/journal").exists()
+
+
+def content(path: Path) -> str:
+    """Of a file that may be gone."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def hears_of_writes(process: int) -> bool:
+    """Whether it has marked what it watches (proc(5), fdinfo of a fanotify descriptor)."""
+    return any("fanotify ino:" in content(file) for file in Path(f"/proc/{process}/fdinfo").iterdir())
+
+
+def test_who_changes_a_place_is_named_at_once_and_afterwards(tailrace: Path, tmp_path: Path) -> None:
+    host, own = Host(tailrace, tmp_path), tmp_path / "own.yaml"
+    own.write_text("inherits: vanilla\nknobs: {vm.stat_interval: 33}\n")
+    host("apply", "--profile", str(own), "--run-time", "--yes")
+    watching = host.begin("host", "watch", "--every", "60", "--json")
+    try:
+        assert watching.stdout is not None
+        wait_until(lambda: hears_of_writes(watching.pid))
+        words = ["sh", "-c", "echo $1 >/proc/sys/vm/stat_interval; read -r line", "sh"]
+        for value, what in ((7, "drifted"), (33, "right again")):
+            with subprocess.Popen([*words, str(value)], stdin=subprocess.PIPE) as changing:
+                event = json.loads(watching.stdout.readline())
+                assert (event["event"], event["place"]) == (what, "file:/proc/sys/vm/stat_interval")
+                if value == 7:
+                    assert event["by"] == f"sh (process {changing.pid})"
+                    (place,) = json.loads(host("verify", "--json", status=1))["places"]
+                    assert place["by"] == event["by"]
+                changing.communicate()
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 130
+    finally:
+        watching.kill()
+        watching.communicate()
+        host("undo", "--yes")
+    assert not (tmp_path / "host/writers").exists()
 
 
 def test_priorities_of_kernel_threads_are_set_and_put_back(tailrace: Path, tmp_path: Path) -> None:
@@ -136,6 +191,51 @@ def test_measuring_and_comparing_the_host_leave_it_as_it_was(tailrace: Path, tmp
     assert all(len(trial["intervals"]) == 2 for trial in compared["host_trials"])
     assert host.places() == before
     assert not (tmp_path / "host/journal").exists()
+
+
+def test_the_commands_are_timed_and_the_host_is_as_it_was(tailrace: Path, tmp_path: Path) -> None:
+    host = Host(tailrace, tmp_path)
+    before = host.places()
+    timed = json.loads(host.run("bench", "host", "--times", "1", "--json"))
+    assert set(timed["seconds"]) == {"inspect", "plan", "apply", "verify", "undo"}
+    assert all(0 < spread["min"] <= spread["max"] for spread in timed["seconds"].values())
+    host("inspect", "--copy", str(tmp_path / "copy"))
+    looked = json.loads(host.run("bench", "host", "--times", "1", "--root", str(tmp_path / "copy"), "--json"))
+    assert set(looked["seconds"]) == {"inspect", "plan", "verify"} and looked["cpus"] == timed["cpus"]
+    assert host.places() == before
+
+
+@pytest.mark.requires_program("cyclictest", "stress-ng")
+def test_a_run_that_was_killed_is_gone_on_with(tailrace: Path, tmp_path: Path) -> None:
+    host, runs = Host(tailrace, tmp_path), tmp_path / "runs"
+    options = ("--tools", "cyclictest", "--load", "none,cpu", "--runs", str(runs))
+    running = host.begin("measure", "host", "--duration", "6s", *options, "--json")
+
+    def soak() -> dict[str, Any]:
+        (folder,) = runs.iterdir()
+        found: dict[str, Any] = json.loads((folder / "results.json").read_text())["host_soak"] or {"done": 0}
+        return found
+
+    wait_until(lambda: runs.exists() and any(runs.glob("*/results.json")) and soak()["done"] == 1, 40)
+    wait_until(lambda: any("stress-ng" in content(Path(f"/proc/{pid}/comm")) for pid in descendants(running.pid)))
+    started = list(filter(None, map(identify, descendants(running.pid))))
+    running.kill()
+    running.communicate()
+    wait_until(lambda: not any(process.alive() for process in started))
+    (folder,) = runs.iterdir()
+    assert not json.loads((folder / "results.json").read_text())["valid"]
+
+    refused = host.begin("measure", "host", "--resume", str(folder), "--load", "cpu")
+    assert "expected no other settings" in refused.communicate()[1] and refused.returncode == 2
+    resumed = json.loads(host.run("measure", "host", "--resume", str(folder), "--json"))
+    assert resumed["valid"] and Path(resumed["folder"]) == folder
+    assert resumed["host_soak"]["done"] == resumed["host_soak"]["slices"] == 2
+    (gap,) = resumed["host_soak"]["gaps"]
+    assert gap["end_s"] > gap["start_s"] and "killed or crashed" in gap["reason"]
+    assert {(trial["load"], trial["duration_s"]) for trial in resumed["host_trials"]} == {("cpu", 3.0), ("none", 3.0)}
+    assert "Nothing was measured for" in (folder / "report.html").read_text()
+    again = host.begin("measure", "host", "--resume", str(folder))
+    assert "2 slices are all measured" in again.communicate()[1] and again.returncode == 2
 
 
 @pytest.mark.requires_hugepages
