@@ -1,41 +1,59 @@
-"""The machine's topology as a picture: sockets, nodes, cores with their roles, caches and network cards."""
+"""The machine's topology as a picture: nodes and their sockets, cores with the roles of their CPUs, caches, devices."""
 
 from __future__ import annotations
 
 from html import escape
 from pathlib import Path
 
+from tailrace.host.cpus import show_list
 from tailrace.host.machine import Machine, Node
-from tailrace.host.roles import ROLES, Roles
+from tailrace.host.roles import ROLES, WORDS, Roles
 
-COLOURS = {"system": "#9aa5b1", "switch": "#d9822b", "vnf": "#2f7dc1", "tester": "#3f9d63"}
-_CELL, _GAP, _PAD = 54, 8, 16
+COLOURS = {"system": "#66717e", "switch": "#b35f12", "vnf": "#2a6fad", "tester": "#2e7b4b"}
+"""Each dark enough for white letters (WCAG 2.1, 1.4.3: a contrast of 4.5)."""
+_OFFLINE = "#e4e7eb"
+_INK, _FAINT, _EDGE = "#1f2933", "#52606d", "#cbd2d9"
+_FAINT_INK = f'fill="{_FAINT}"'
+_CORE, _THREAD, _GAP, _PAD, _LINE = 54, 22, 7, 16, 20
 _ACROSS = 16
 """Cores in one row."""
+_LEAST = 528
+"""The width of a node with few cores, for the words in it."""
+_LETTER = 7
+"""The width of a letter, about."""
 
 
 def draw(machine: Machine, roles: Roles) -> str:
-    """An SVG document."""
-    parts: list[str] = []
+    """An SVG document, which shrinks with the window that shows it."""
+    most = max((len({machine.cpu(cpu).core for cpu in node.cpus}) for node in machine.nodes), default=0)
+    inner = max(_LEAST, min(most, _ACROSS) * (_CORE + _GAP) - _GAP + 2 * _PAD)
+    parts = [
+        _text(_PAD, 28, machine.model, inner, 'font-size="17" font-weight="600"'),
+        _text(_PAD, 48, f"{_parts_of(machine)}; kernel {machine.kernel.release}", inner, _FAINT_INK),
+    ]
     y = 64
-    width = 2 * _PAD + _ACROSS * (_CELL + _GAP)
     for node in machine.nodes:
-        height = _node(parts, machine, node, roles, y, width - 2 * _PAD)
-        y += height + _PAD
-    legend = "".join(
-        f'<rect x="{_PAD + 130 * number}" y="{y}" width="14" height="14" rx="3" fill="{COLOURS[role]}"/>'
-        f'<text x="{_PAD + 130 * number + 20}" y="{y + 12}">{role}</text>'
-        for number, role in enumerate(ROLES)
-    )
-    title = f"{machine.model}, {len(machine.online)} CPUs"
+        y += _node(parts, machine, node, roles, y, inner) + _PAD
+    for role in (role for role in ROLES if roles.cpus[role]):
+        words = f"{role}: {show_list(roles.cpus[role])} ({WORDS[role]})"
+        parts.append(f'<rect x="{_PAD}" y="{y}" width="14" height="14" rx="3" fill="{COLOURS[role]}"/>')
+        parts.append(_text(_PAD + 22, y + 12, words, inner - 22))
+        y += _LINE + 2
+    why = f"Cores that frames need are on node {roles.node}: {roles.because}."
+    parts.append(_text(_PAD, y + 12, why, inner, _FAINT_INK))
+    width, height = inner + 2 * _PAD, y + _LINE + _PAD
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y + 32}" viewBox="0 0 {width} {y + 32}" '
-        'font-family="system-ui, sans-serif" font-size="13" fill="#1f2933">'
-        f'<rect width="100%" height="100%" fill="#ffffff"/>'
-        f'<text x="{_PAD}" y="28" font-size="17" font-weight="600">{escape(title)}</text>'
-        f'<text x="{_PAD}" y="48" fill="#616e7c">Kernel {escape(machine.kernel.release)}; '
-        f"{escape(roles.because)}</text>{''.join(parts)}{legend}</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="13" fill="{_INK}">'
+        f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n'
     )
+
+
+def _parts_of(machine: Machine) -> str:
+    sockets, nodes = len({cpu.package for cpu in machine.cpus}), len(machine.nodes)
+    cores = len({(cpu.package, cpu.core) for cpu in machine.cpus})
+    counts = ((sockets, "socket"), (nodes, "node"), (cores, "core"), (len(machine.online), "CPU"))
+    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts) + " online"
 
 
 def _node(parts: list[str], machine: Machine, node: Node, roles: Roles, top: int, width: int) -> int:
@@ -45,38 +63,65 @@ def _node(parts: list[str], machine: Machine, node: Node, roles: Roles, top: int
         if cpu.node == node.number:
             cores.setdefault(cpu.core, []).append(cpu.number)
     rows = -(-len(cores) // _ACROSS)
-    siblings = max((len(threads) for threads in cores.values()), default=1)
-    cell = 22 * siblings + 10
-    cards = [nic for nic in machine.nics if (nic.node or 0) == node.number]
-    notes = [f"{nic.name} {nic.address}{f', {nic.most_vfs} VFs' if nic.most_vfs else ''}" for nic in cards]
+    high = _THREAD * max((len(threads) for threads in cores.values()), default=1) + 8
+    notes = _notes(machine, node)
+    height = 34 + rows * (high + _GAP) + _LINE * len(notes) + 8
+    sockets = show_list(sorted({cpu.package for cpu in machine.cpus if cpu.node == node.number}))
+    said = f"socket {sockets}, {_memory(node.memory_mib)}" if sockets else _memory(node.memory_mib)
+    parts.append(
+        f'<rect x="{_PAD}" y="{top}" width="{width}" height="{height}" rx="8" fill="#f5f7fa" stroke="{_EDGE}"/>'
+        f'<text x="{2 * _PAD}" y="{top + 22}"><tspan font-weight="600">node {node.number}</tspan>'
+        f'<tspan dx="12" fill="{_FAINT}">{escape(said)}</tspan></text>'
+    )
+    for number, core in enumerate(sorted(cores)):
+        x = 2 * _PAD + number % _ACROSS * (_CORE + _GAP)
+        y = top + 34 + number // _ACROSS * (high + _GAP)
+        parts.append(f'<rect x="{x}" y="{y}" width="{_CORE}" height="{high}" rx="5" fill="#fff" stroke="{_EDGE}"/>')
+        for place, thread in enumerate(cores[core]):
+            parts.append(_thread(machine, roles, thread, x + 5, y + 5 + _THREAD * place))
+    for number, note in enumerate(notes):
+        parts.append(_text(2 * _PAD, top + height - 10 - _LINE * (len(notes) - 1 - number), note, width - 2 * _PAD))
+    return height
+
+
+def _thread(machine: Machine, roles: Roles, cpu: int, x: int, y: int) -> str:
+    role, online = roles.role(cpu), machine.cpu(cpu).online
+    fill, ink = (COLOURS[role], "#fff") if online else (_OFFLINE, _FAINT)
+    return (
+        f'<rect x="{x}" y="{y}" width="{_CORE - 10}" height="{_THREAD - 2}" rx="3" fill="{fill}">'
+        f"<title>CPU {cpu}: {role if online else 'offline'}</title></rect>"
+        f'<text x="{x + (_CORE - 10) / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{cpu}</text>'
+    )
+
+
+def _notes(machine: Machine, node: Node) -> list[str]:
+    """What else the node has: its last-level caches, huge pages, network cards, accelerators."""
+    notes = []
     last = max((cache.level for cache in machine.caches), default=0)
     shared = [cache for cache in machine.caches if cache.level == last and set(cache.cpus) & set(node.cpus)]
     if shared:
-        notes.insert(0, f"L{last}: {len(shared)} × {shared[0].kib // 1024} MiB")
-    height = 34 + rows * (cell + _GAP) + 20 * len(notes) + _GAP
-    parts.append(
-        f'<rect x="{_PAD}" y="{top}" width="{width}" height="{height}" rx="8" fill="#f5f7fa" stroke="#cbd2d9"/>'
-        f'<text x="{_PAD + 12}" y="{top + 22}" font-weight="600">node {node.number}</text>'
-        f'<text x="{_PAD + 80}" y="{top + 22}" fill="#616e7c">{node.memory_mib} MiB</text>'
-    )
-    for number, core in enumerate(sorted(cores)):
-        x = _PAD + 12 + number % _ACROSS * (_CELL + _GAP - 1)
-        y = top + 34 + number // _ACROSS * (cell + _GAP)
-        parts.append(f'<rect x="{x}" y="{y}" width="{_CELL}" height="{cell}" rx="5" fill="#ffffff" stroke="#cbd2d9"/>')
-        for place, thread in enumerate(cores[core]):
-            role = roles.role(thread)
-            fill = COLOURS[role] if machine.cpu(thread).online else "#e4e7eb"
-            parts.append(
-                f'<rect x="{x + 5}" y="{y + 5 + 22 * place}" width="{_CELL - 10}" height="20" rx="3" fill="{fill}">'
-                f"<title>CPU {thread}: {role}</title></rect>"
-                f'<text x="{x + _CELL / 2}" y="{y + 19 + 22 * place}" text-anchor="middle" '
-                f'fill="#ffffff">{thread}</text>'
-            )
-    for number, note in enumerate(notes):
-        parts.append(
-            f'<text x="{_PAD + 12}" y="{top + height - 8 - 20 * (len(notes) - 1 - number)}">{escape(note)}</text>'
-        )
-    return height
+        size = f"{shared[0].kib // 1024} MiB" if shared[0].kib % 1024 == 0 else f"{shared[0].kib} KiB"
+        notes.append(f"L{last} cache: {len(shared)} × {size}")
+    huge = [f"{pool.total} of {_memory(pool.kib // 1024)}" for pool in node.huge if pool.total]
+    if huge:
+        notes.append(f"huge pages: {', '.join(huge)}")
+    for nic in machine.nics:
+        if (nic.node or 0) == node.number:
+            functions = f", {nic.vfs} of {nic.most_vfs} virtual functions" if nic.most_vfs else ""
+            notes.append(f"{nic.name} at {nic.address} ({nic.driver}{functions})")
+    notes += [f"{each.name} at {each.address}" for each in machine.accelerators if (each.node or 0) == node.number]
+    return notes
+
+
+def _memory(mib: int) -> str:
+    return f"{mib // 1024} GiB" if mib and mib % 1024 == 0 else f"{mib} MiB"
+
+
+def _text(x: int, y: int, text: str, room: int, more: str = "") -> str:
+    """A line, cut off where the room ends."""
+    letters = room // _LETTER
+    cut = text if len(text) <= letters else f"{text[: letters - 1]}…"
+    return f'<text x="{x}" y="{y}" {more}>{escape(cut)}</text>'
 
 
 def write_picture(path: Path, machine: Machine, roles: Roles) -> None:

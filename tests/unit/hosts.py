@@ -129,6 +129,7 @@ def amd(folder: Path) -> None:
         files |= {f"{cache}/level": "3", f"{cache}/type": "Unified", f"{cache}/size": "32768K"}
         files[f"{cache}/shared_cpu_list"] = f"{first}-{first + 3},{first + 32}-{first + 35}"
         files[f"{CPU}/cpu{cpu}/cpufreq/scaling_driver"] = "acpi-cpufreq"
+        files[f"{CPU}/cpu{cpu}/topology/physical_package_id"] = "0"
     make(folder, {**files, **_common(64)})
 
 
