@@ -79,7 +79,7 @@ def inspect(
         if as_json:
             print_json(show.machine_document(machine, found))
         else:
-            wide_console().print(show.machine_tree(machine, found), soft_wrap=True)
+            wide_console().print(show.machine_tree(machine, found))
         return 0
 
     raise typer.Exit(run_command(work))
@@ -221,7 +221,7 @@ def verify(
             print_json(document)
         else:
             if len(found) > document["counts"][tuner.State.RIGHT.value]:
-                wide_console().print(show.check_table(found), soft_wrap=True)
+                wide_console().print(show.check_table(found))
             print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))
         return 1 if document["drifted"] else 0
 

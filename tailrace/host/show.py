@@ -16,15 +16,19 @@ from tailrace.host.capabilities import Found
 from tailrace.host.cpus import show_list
 from tailrace.host.machine import DISTURBERS, Machine
 from tailrace.host.roles import Roles, show_roles
+from tailrace.host.setting import Form, Setting, meaning, plain
 from tailrace.host.tuner import Checked, State
 from tailrace.host.tuning import Step, TuningPlan
 
+_PLACES = 3
+"""So many alike are named one by one."""
+#: What asks for something first.
 _STYLES = {
-    State.RIGHT: "green",
     State.DRIFTED: "red",
     State.WRONG: "yellow",
     State.REBOOT: "yellow",
     State.REFUSED: "dim",
+    State.RIGHT: "green",
 }
 
 
@@ -79,13 +83,15 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
         for nic in machine.nics:
             if (nic.node or 0) == node.number:
                 vfs = f", virtual functions {nic.vfs} of {nic.most_vfs}" if nic.most_vfs else ""
-                speed = f", {nic.mbps} Mbit/s" if nic.mbps else ""
-                branch.add(f"{nic.name} at {nic.address} ({nic.driver}{speed}, {nic.queues} queues{vfs})")
+                speed = f", {nic.mbps / 1000:g} Gbit/s" if nic.mbps else ""
+                queues = f"{nic.queues} queue{'' if nic.queues == 1 else 's'}"
+                branch.add(f"{nic.name} at {nic.address} ({nic.driver}{speed}, {queues}{vfs})")
         for device in machine.accelerators:
             if (device.node or 0) == node.number:
                 branch.add(f"{device.name} at {device.address}")
     clock = machine.clock
-    top.add(f"clock {clock.source} of {', '.join(clock.sources)}; TSC {_hertz(clock.tsc_khz)}")
+    others = f" of {', '.join(clock.sources)}" if clock.sources else ""
+    top.add(f"clock {clock.source}{others}; TSC {_hertz(clock.tsc_khz)}")
     for line in _power(machine):
         top.add(line)
     kernel = top.add(f"kernel {machine.kernel.release}{', real-time' if machine.kernel.realtime else ''}")
@@ -99,17 +105,21 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
     return top
 
 
-def _capability(found: Found) -> Text:
+def _capability(found: Found) -> Table:
     finding, capability = found.finding, found.capability
     if finding.present:
         word, style = ("on", "green") if finding.enabled else ("off" if finding.enabled is False else "there", "yellow")
     else:
         word, style = "none" if finding.present is False else "unknown", "dim"
-    text = Text.assemble((f"{word:8}", style), (capability.title, "bold"), f": {capability.why}")
+    text = Text.assemble((capability.title, "bold"), f": {capability.why}")
     if word in ("off", "there"):
-        text.append(f"\n        to enable: {capability.how}")
-    text.append(f"\n        {finding.evidence}", style="dim")
-    return text
+        text.append(f"\nto enable: {capability.how}")
+    text.append(f"\n{finding.evidence}", style="dim")
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(min_width=7)
+    grid.add_column()
+    grid.add_row(Text(word, style=style), text)
+    return grid
 
 
 def _cores(machine: Machine, node: int) -> str:
@@ -140,7 +150,8 @@ def _power(machine: Machine) -> list[str]:
     frequency = (
         f"frequency by {power.frequency}, governor {power.governor}" if power.frequency else "no frequency driver"
     )
-    idle = f"idle states by {power.idle}: {', '.join(power.states)}" if power.idle else "no idle driver"
+    states = f": {', '.join(power.states)}" if power.states else ""
+    idle = f"idle states by {power.idle}{states}" if power.idle else "no idle driver"
     return [f"{frequency}; {idle}"]
 
 
@@ -206,47 +217,64 @@ def plan_lines(plan: TuningPlan) -> list[str]:
 
 def plan_table(plan: TuningPlan) -> Table:
     """One row a knob: what it is now, what is wanted, why, and whether it needs a reboot."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("knob", "now", "wanted", "", "why"):
-        table.add_column(heading)
+    table = _two_columns("knob", "now → wanted, and why")
+    table.add_column("", no_wrap=True)
     for tuned in plan.tuned:
         if not tuned.steps:
-            table.add_row(tuned.knob.name, "not here", "", "", f"needs {tuned.knob.needs}", style="dim")
+            table.add_row(tuned.knob.name, f"needs {tuned.knob.needs}", "not here", style="dim")
             continue
         waits = "reboot" if tuned.knob.when == "boot" else ""
         done = all(step.done for step in tuned.steps)
+        now = _several([_shown(step.setting, step.now) for step in tuned.steps])
+        wanted = _several([_shown(step.setting, step.setting.wanted) for step in tuned.steps])
         table.add_row(
-            tuned.knob.name,
-            _several([step.now for step in tuned.steps]),
-            _several([step.setting.wanted for step in tuned.steps]),
+            Text(tuned.knob.name),
+            Text.assemble(now if done else f"{now} → {wanted}", "\n", (tuned.knob.why, "dim")),
             Text("done", style="green") if done else waits,
-            Text(tuned.knob.why, style="dim"),
         )
     return table
 
 
-def _several(values: Sequence[str | None]) -> str:
+def _two_columns(first: str, second: str) -> Table:
+    """A table whose second column takes what room there is, and loses nothing where that is little."""
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    table.add_column(second, overflow="fold")
+    return table
+
+
+def _shown(setting: Setting, text: str | None) -> str:
+    """A value for people: the word that is chosen, CPUs as a list."""
+    if text is None:
+        return "none"
+    if setting.form is Form.CPU_MASK:
+        value = meaning(setting.form, text)
+        return show_list(value) if isinstance(value, tuple) else text
+    return plain(setting.form, text) or "set"
+
+
+def _several(values: Sequence[str]) -> str:
     """One value, or how many there are of it."""
-    counts = Counter("none" if value is None else value or "set" for value in values)
+    counts = Counter(values)
     return ", ".join(f"{value} ({count}×)" if count > 1 else value for value, count in counts.items())
 
 
 def check_table(found: Sequence[Checked]) -> Table:
-    """One row a knob and state; what is right is counted and not listed."""
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("knob", "place", "wanted", "found", ""):
-        table.add_column(heading)
+    """One row for places of a knob that are alike; what is right is counted and not listed."""
+    groups: dict[tuple[State, str, str, str, str | None], list[str]] = {}
     for each in found:
-        if each.state is State.RIGHT:
-            continue
-        by = f" by {each.by}" if each.by else ""
-        table.add_row(
-            each.step.knob.name,
-            each.step.setting.target,
-            each.step.setting.wanted,
-            each.step.now or "none",
-            Text(f"{each.state.value}{by}", style=_STYLES[each.state]),
-        )
+        if each.state is not State.RIGHT:
+            step = each.step
+            now, wanted = (_shown(step.setting, text) for text in (step.now, step.setting.wanted))
+            groups.setdefault((each.state, step.knob.name, wanted, now, each.by), []).append(step.setting.target)
+    table = _two_columns("", "knob, and where")
+    urgent = list(_STYLES)
+    for (state, knob, wanted, now, by), targets in sorted(groups.items(), key=lambda each: urgent.index(each[0][0])):
+        whom = f", by {by}" if by else ""
+        where = " ".join(targets[:_PLACES])
+        more = f" and {len(targets) - _PLACES} more, which --json lists" if len(targets) > _PLACES else ""
+        said = Text.assemble((knob, "bold"), f": wanted {wanted}, found {now}{whom}", (f"\n{where}{more}", "dim"))
+        table.add_row(Text(state.value, style=_STYLES[state]), said)
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import AMD_FLAGS, add_nic, machine
+from rich.console import Console, RenderableType
 
 from tailrace.errors import Mistake
 from tailrace.host import show
@@ -21,6 +23,7 @@ from tailrace.host.picture import draw
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.roles import deal_roles
 from tailrace.host.tree import Tree
+from tailrace.host.tuner import Checked, State
 from tailrace.host.tuning import make_tuning_plan
 
 CPU_SETS = st.sets(st.integers(0, 300))
@@ -112,6 +115,33 @@ def test_every_profile_fits_every_machine(tmp_path: Path, name: str) -> None:
         plan = make_tuning_plan(read_machine(Tree(tmp_path / str(number))), load_profile(name))
         assert plan.roles.system
         assert show.plan_lines(plan)
+
+
+def printed(what: RenderableType) -> str:
+    """As a terminal of 80 columns shows it, without what only lays it out."""
+    console = Console(width=80, file=io.StringIO())
+    console.print(what)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text, "something was cut off"
+    return " ".join(text.translate(dict.fromkeys(map(ord, "├└│─"), " ")).split())
+
+
+def test_nothing_is_cut_off_in_a_narrow_terminal(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2, cores=24, threads=2, interrupts=9)
+    add_nic(tmp_path, "enp129s0f0np0", "0000:81:00.0", 1)
+    found = read_machine(Tree(tmp_path))
+    capabilities = find_capabilities(found)
+    tree = printed(show.machine_tree(found, capabilities))
+    for each in capabilities:
+        assert f"{each.capability.title}: {each.capability.why}" in tree
+    assert "CPUs of one core: 0+48, 1+49, ..., 23+71" in tree
+    plan = make_tuning_plan(found, load_profile("latency"))
+    table = printed(show.plan_table(plan))
+    assert "madvise → never" in table and "0-95 (9×) → 0-24,48-72 (9×)" in table
+    checked = printed(show.check_table([Checked(step, State.DRIFTED, "sh (process 7)") for step in plan.steps("run")]))
+    assert "irq_affinity: wanted 0-24,48-72, found 0-95, by sh (process 7)" in checked
+    assert "/proc/irq/32/smp_affinity_list and 6 more, which --json lists" in checked
 
 
 def test_inheritance_adds_and_null_leaves_alone(tmp_path: Path) -> None:
