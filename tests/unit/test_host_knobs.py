@@ -105,6 +105,7 @@ def test_no_ordinary_thread_interrupts_a_polling_one(tmp_path: Path) -> None:
 def test_kernel_threads_that_may_move_are_found_by_short_and_long_names(tmp_path: Path) -> None:
     machine(tmp_path)
     movable = ["rcuop/3", "jbd2/vda1-8", "rcu_tasks_trace_kthread", "rcu_tasks_rude_", "kcompactd1", "khungtaskd"]
+    movable.append("kdamond.0")
     for number, name in enumerate([*movable, "ksoftirqd/1", "migration/2", "kworker/u8:2", "rcuc/1", "bash"]):
         make(tmp_path, {f"/proc/{100 + number}/comm": name, f"/proc/{100 + number}/cmdline": ""})
     assert wanted(planned(tmp_path, "{kernel_threads: true}")) == dict.fromkeys(sorted(movable), "0")

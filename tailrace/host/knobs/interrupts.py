@@ -20,6 +20,7 @@ KERNEL_THREADS = (
     "rcuop",
     "rcuos",
     "kcompactd",
+    "kdamond",
     "khugepaged",
     "khungtaskd",
     "kswapd",
@@ -65,7 +66,7 @@ def _workqueues(context: Context, value: Value) -> list[Setting]:
 
 def _may_move(name: str) -> bool:
     head = name.partition("/")[0][:_COMM]
-    return bool({head, head.rstrip("0123456789")} & {known[:_COMM] for known in KERNEL_THREADS})
+    return bool({head, head.rstrip("0123456789.")} & {known[:_COMM] for known in KERNEL_THREADS})
 
 
 def _threads(context: Context, value: Value) -> list[Setting]:
@@ -127,7 +128,7 @@ class KernelWork(Family):
         Knob(
             "kernel_threads",
             "keeps kernel threads that may move on the system's CPUs",
-            "RCU, compaction, swapping and the journals of file systems run for milliseconds",
+            "RCU, compaction, swapping, DAMON's scans of memory and the journals of file systems run for milliseconds",
             "nothing",
             "TuneD cpu-partitioning",
             "run",
