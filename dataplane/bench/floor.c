@@ -18,10 +18,7 @@
  *
  * Cycles are those of the rounds that found something to copy, as the switch counts them.
  */
-#include <errno.h>
 #include <getopt.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,6 +32,7 @@
 #include <rte_cycles.h>
 #include <rte_pause.h>
 
+#include "bench/duet.h"
 #include "common/log.h"
 #include "vring/copy.h"
 
@@ -60,32 +58,16 @@ static struct {
 		_Alignas(2 * LINE) _Atomic uint64_t number;
 	} copied[WAYS], offered[WAYS];
 	_Alignas(2 * LINE) atomic_bool stop;
-	atomic_int failed; /* errno of a thread that could not be pinned */
-	pthread_barrier_t start;
 } shared;
 
 static uint8_t *buffers[WAYS];
 static uint32_t length; /* of a frame in memory */
+static double seconds = 3;
 static bool rewrite;
 
 static uint8_t *frame_at(unsigned way, uint64_t number)
 {
 	return buffers[way] + number % BUFFERS * STRIDE + HEADROOM;
-}
-
-/* Pin the calling thread, then wait for the other; false if either could not be pinned. */
-static bool take_place(int cpu)
-{
-	cpu_set_t set;
-	int error;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-	if (error != 0)
-		atomic_store(&shared.failed, error);
-	pthread_barrier_wait(&shared.start);
-	return atomic_load(&shared.failed) == 0;
 }
 
 /* ------- the guests ------- */
@@ -108,12 +90,10 @@ static uint64_t take(uint8_t *frame)
 	return seen;
 }
 
-static void *guests(void *cpu)
+static void guests(void)
 {
 	uint64_t taken[WAYS] = {0};
 
-	if (!take_place(*(const int *)cpu))
-		return NULL;
 	while (!atomic_load_explicit(&shared.stop, memory_order_relaxed)) {
 		for (unsigned way = 0; way < WAYS; way++) {
 			uint64_t ready = atomic_load_explicit(&shared.copied[way].number, memory_order_acquire);
@@ -128,7 +108,6 @@ static void *guests(void *cpu)
 			atomic_store_explicit(&shared.offered[way].number, taken[way] + WAITING, memory_order_release);
 		}
 	}
-	return NULL;
 }
 
 /* ------- the copy ------- */
@@ -150,10 +129,10 @@ static void copy_burst(unsigned way, uint64_t number)
 		copy_frame(to[i], from[i], length);
 }
 
-struct measured {
+static struct measured {
 	uint64_t frames, cycles;
 	double seconds;
-};
+} found;
 
 /* TSC ticks a second. */
 static double tsc_rate(void)
@@ -169,10 +148,10 @@ static double tsc_rate(void)
 	       ((double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9);
 }
 
-static struct measured copy_for(double seconds, uint64_t copied[WAYS])
+static struct measured copy_for(double time, uint64_t copied[WAYS])
 {
 	const double rate = tsc_rate();
-	const uint64_t start = rte_rdtsc(), end = start + (uint64_t)(seconds * rate);
+	const uint64_t start = rte_rdtsc(), end = start + (uint64_t)(time * rate);
 	struct measured sum = {0};
 	uint64_t now = start;
 
@@ -201,6 +180,16 @@ static struct measured copy_for(double seconds, uint64_t copied[WAYS])
 	return sum;
 }
 
+/* The first copies are not measured. */
+static void copier(void)
+{
+	uint64_t copied[WAYS] = {0};
+
+	copy_for(WARM_UP_MS / 1e3, copied);
+	found = copy_for(seconds, copied);
+	atomic_store(&shared.stop, true);
+}
+
 /* ------- the program ------- */
 
 /* A set of buffers in huge pages if there are any, as guests' are. */
@@ -217,15 +206,6 @@ static uint8_t *allocate(void)
 	}
 	memset(set, 0, size);
 	return set;
-}
-
-/* Parse "A,B"; false unless these are two different CPU numbers. */
-static bool parse_cores(const char *text, int cores[2])
-{
-	int end = 0;
-
-	return sscanf(text, "%d,%d%n", &cores[0], &cores[1], &end) == 2 && text[end] == '\0' && cores[0] >= 0 &&
-	       cores[1] >= 0 && cores[0] < CPU_SETSIZE && cores[1] < CPU_SETSIZE && cores[0] != cores[1];
 }
 
 /* Parse a number between two limits. */
@@ -246,16 +226,16 @@ static int usage(FILE *stream, int status)
 	return status;
 }
 
-static void print(const struct measured *found, unsigned frame, const int cores[2], bool json)
+static void print(unsigned frame, const int cores[2], bool json)
 {
-	const double cycles = (double)found->cycles / (double)found->frames;
-	const double mpps = (double)found->frames / found->seconds / 1e6;
+	const double cycles = (double)found.cycles / (double)found.frames;
+	const double mpps = (double)found.frames / found.seconds / 1e6;
 
 	if (json)
 		printf("{\"frame\": %u, \"cycles_per_packet\": %.2f, \"mpps\": %.3f, \"seconds\": %.3f, \"guest\": "
 		       "\"%s\", "
 		       "\"cores\": [%d, %d]}\n",
-		       frame, cycles, mpps, found->seconds, rewrite ? "rewrite" : "forward", cores[0], cores[1]);
+		       frame, cycles, mpps, found.seconds, rewrite ? "rewrite" : "forward", cores[0], cores[1]);
 	else
 		printf("%u B: %.1f cycles a frame, %.2f Mpps\n", frame, cycles, mpps);
 }
@@ -271,21 +251,17 @@ int main(int argc, char **argv)
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	double frame = FRAME_MOST, seconds = 3;
-	uint64_t copied[WAYS] = {0};
-	int cores[2] = {-1, -1}, option, error;
-	struct measured found;
+	struct duet duet = {.cores = {-1, -1}, .first = copier, .second = guests};
+	double frame = FRAME_MOST;
+	int option, status;
 	bool json = false;
-	pthread_t thread;
 
 	log_open("tailrace-floor", LOG_LEVEL_INFO);
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
 		case 'c':
-			if (!parse_cores(optarg, cores)) {
-				log_error("--cores %s: two different CPU numbers are expected, such as 0,1", optarg);
+			if (!duet_parse(optarg, duet.cores))
 				return 2;
-			}
 			break;
 		case 'f':
 			if (!parse_number(optarg, FRAME_LEAST, FRAME_MOST, &frame) || frame != (unsigned)frame) {
@@ -316,7 +292,7 @@ int main(int argc, char **argv)
 			return usage(stderr, 2);
 		}
 	}
-	if (cores[0] < 0 || optind != argc)
+	if (duet.cores[0] < 0 || optind != argc)
 		return usage(stderr, 2);
 	length = (uint32_t)frame - FCS;
 	for (unsigned way = 0; way < WAYS; way++) {
@@ -327,24 +303,9 @@ int main(int argc, char **argv)
 		}
 		atomic_store(&shared.offered[way].number, WAITING);
 	}
-	pthread_barrier_init(&shared.start, NULL, 2);
-	error = pthread_create(&thread, NULL, guests, &cores[1]);
-	if (error != 0) {
-		log_error("a thread could not be started: %s", strerror(error));
-		return 1;
-	}
-	if (take_place(cores[0])) {
-		copy_for(WARM_UP_MS / 1e3, copied);
-		found = copy_for(seconds, copied);
-	}
-	atomic_store(&shared.stop, true);
-	pthread_join(thread, NULL);
-	error = atomic_load(&shared.failed);
-	if (error != 0) {
-		log_error("cores %d,%d: %s; use two of Cpus_allowed_list in /proc/self/status", cores[0], cores[1],
-			  error == EINVAL ? "one of them is offline or not allowed to this process" : strerror(error));
-		return 2;
-	}
-	print(&found, (unsigned)frame, cores, json);
+	status = duet_run(&duet);
+	if (status != 0)
+		return status;
+	print((unsigned)frame, duet.cores, json);
 	return 0;
 }
