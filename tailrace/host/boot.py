@@ -60,21 +60,21 @@ class BootLoader:
     def write(self, target: str, value: str) -> None:  # noqa: ARG002 - a scheme's places have both
         raise OSError(1, "a kernel argument takes effect at the next boot")
 
-    def path(self) -> str:
-        """Our file. Raises Mistake where the boot loader is not known."""
+    def path(self, arguments: Sequence[tuple[str, str]] = ()) -> str:
+        """Our file. Raises Mistake, with the arguments that it should have had, where the boot loader is not known."""
         kind = self.kind()
         if kind is None:
+            words = f": {_words(arguments)}" if arguments else ""
             raise Mistake(
-                "no boot loader that Tailrace knows (GRUB, kernel-install); give the kernel these arguments yourself, "
-                "or leave the boot-time knobs out with --run-time"
+                "no boot loader that Tailrace knows (GRUB, kernel-install); leave the boot-time knobs out with "
+                f"--run-time, and give the kernel its arguments yourself{words}"
             )
         return GRUB_FILE if kind == "grub" else INSTALL_FILE
 
     def text(self, arguments: Sequence[tuple[str, str]]) -> str:
         """What our file is to say."""
-        words = " ".join(f"{name}={value}" if value else name for name, value in arguments)
         template = _GRUB if self.kind() == "grub" else _INSTALL
-        return template.format(mark=_MARK, arguments=words)
+        return template.format(mark=_MARK, arguments=_words(arguments))
 
     def staged(self) -> str | None:
         """What our file says now; None if there is none."""
@@ -120,3 +120,8 @@ class BootLoader:
             if image is not None:
                 found.append(["kernel-install", "add", version, image])
         return found
+
+
+def _words(arguments: Sequence[tuple[str, str]]) -> str:
+    """Arguments as they stand on the kernel's command line."""
+    return " ".join(f"{name}={value}" if value else name for name, value in arguments)

@@ -88,7 +88,7 @@ def apply(plan: TuningPlan, machine: Machine, journal: Journal, *, boot: bool = 
     check_tunable(machine)
     values, mark = Values(machine.tree), boot_id(machine.tree)
     if boot and plan.arguments():
-        values.boot.path()
+        values.boot.path(plan.arguments())
     todo = [step for step in plan.steps("run") if not step.done and step.now is not None]
     check_writable(todo, machine)
     wanted = {step.setting.place for step in plan.steps("run")}
