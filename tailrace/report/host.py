@@ -137,38 +137,43 @@ def _chart(title: str, found: Sequence[tuple[Marked, HostTrial]]) -> dict[str, A
     lines = [
         (
             {"label": of.label(_label(trial)), "colour": 1 + number % 7, "dash": 0},
+            of,
             trial,
             of.stored.histograms[trial.name],
         )
         for number, (of, trial) in enumerate(found)
         if trial.name in of.stored.histograms
     ]
-    axis = grid(max((histogram.count for _, _, histogram in lines), default=1))
-    shares = [frequencies(histogram) for _, _, histogram in lines]
+    axis = grid(max((histogram.count for *_, histogram in lines), default=1))
+    shares = [frequencies(histogram) for *_, histogram in lines]
     bins = sorted(set().union(*shares))
     numbers = list(range(bins[0] - 1, bins[-1] + 2)) if bins else []
     return {
         "title": title,
         "axis": [short(x) for x in axis],
         "percentiles": [
-            {**line, "y": [short(y) for y in by_percentile(histogram, axis)]} for line, _, histogram in lines
+            {**line, "y": [short(y) for y in by_percentile(histogram, axis)]} for line, _, _, histogram in lines
         ],
         "bins": [short(10 ** (number / PER_DECADE)) for number in numbers],
         "frequencies": [
             {**line, "y": [short(share.get(number, 0.0)) for number in numbers]}
-            for (line, _, _), share in zip(lines, shares, strict=True)
+            for (line, *_), share in zip(lines, shares, strict=True)
         ],
-        "times": [
-            {
-                **line,
-                "x": [short(each.start_s) for each in trial.intervals],
-                **{
-                    name: [_drawn(getattr(each, f"{name}_us")) for each in trial.intervals]
-                    for name in ("min", "avg", "max")
-                },
-            }
-            for line, trial, _ in lines
-        ],
+        "times": [{**line, **_over_time(of.stored.run, trial)} for line, of, trial, _ in lines],
+    }
+
+
+def _over_time(run: Run, trial: HostTrial) -> dict[str, list[Any]]:
+    """As `curves.over_time`: what each slice found, nothing at the start of a gap, and the gaps."""
+    gaps = run.host_soak.gaps if run.host_soak else ()
+    points = [(each.start_s, each.min_us, each.avg_us, each.max_us) for each in trial.intervals]
+    points = sorted([*points, *((gap.start_s, None, None, None) for gap in gaps)], key=lambda point: point[0])
+    x, *figures = zip(*points, strict=True) if points else ((), (), (), ())
+    return {
+        "x": [short(each) for each in x],
+        **{name: list(map(_drawn, values)) for name, values in zip(("min", "avg", "max"), figures, strict=True)},
+        "faults": [],
+        "gaps": [[short(gap.start_s), short(gap.end_s)] for gap in gaps],
     }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from browser import CHROMIUM, browser
 
 from tailrace.errors import Mistake
 from tailrace.measure.host import run as host_run
@@ -184,6 +186,40 @@ def test_a_run_that_was_killed_goes_on_where_it_was(folder: RunFolder, after: in
     assert len(list(folder.path.glob("histograms/*"))) == 2
     text = write_report(folder.path).read_text()
     assert ("Nothing was measured for" in text) is bool(after)
+
+
+def test_a_browser_draws_a_run_with_a_gap(folder: RunFolder, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed (apt-get install chromium)")
+    now = folder.run.started.timestamp()
+
+    class Slow(Fake):
+        """Takes the time that a slice takes."""
+
+        def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+            nonlocal now
+            now += 60
+            return super().measure(setting, seconds, progress)
+
+    plan = HostPlan([Slow({None: 40})], ["none", "cpu"], {0: "system", 1: "switch"}, (0,), 2400)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_run.time, "time", lambda: now)
+        first = HostPlan(plan.tools, plan.loads, plan.cpus, plan.control, 1200)
+        measure_host(first, folder, Silent())
+        now += 600
+        again = RunFolder.reopen(folder.path)
+        measure_host(plan, again, Silent())
+    again.finish()
+    page = write_report(folder.path)
+    with browser(tmp_path / "profile") as chromium:
+        for width in (1280, 400):
+            chromium.open(page, width)
+            root = "document.documentElement"
+            assert chromium.evaluate(f"{root}.dataset.charts") == "6"
+            assert chromium.evaluate(f"{root}.scrollWidth") <= width
+            if pictures := os.environ.get("TAILRACE_PICTURES"):  # to be looked at
+                chromium.picture(Path(pictures) / f"host-soak-{width}.png")
+        assert chromium.complaints == []
 
 
 def test_a_plan_is_read_again_from_what_it_wrote() -> None:
