@@ -9,13 +9,14 @@ record, so that a change that a crash has cut short is finished or undone by the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure
 from tailrace.fabric.config import Config, instance_name
 from tailrace.fabric.difference import Difference
 from tailrace.host.process import undisturbed
-from tailrace.host.state import Cgroup, FilePath, Process, State
+from tailrace.host.state import Cgroup, FilePath, Folder, Process, State
 
 if TYPE_CHECKING:
     from tailrace.fabric.tailrace import TailraceFabric
@@ -95,6 +96,7 @@ def end_processes(state: State, names: Collection[str]) -> list[str]:
     for thing in reversed(list(state.record.things)):
         mine = isinstance(thing, Process) and thing.name in names
         mine = mine or (isinstance(thing, Cgroup) and thing.path.rpartition("/")[2].split("-", 2)[-1] in names)
+        mine = mine or (isinstance(thing, Folder) and Path(thing.path).name.rpartition(".")[0] in names)
         if mine:
             problem = state.undo(thing)
             if problem is not None:

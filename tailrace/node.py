@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tailrace.change import change_over
 from tailrace.errors import Failure, Fault, Mistake
-from tailrace.fabric.config import instance_name, port_name
+from tailrace.fabric.config import instance_name, socket_of
+from tailrace.fabric.confine import close_folder, make_folder
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
@@ -53,11 +54,9 @@ class Node:
 
     def socket(self, port: str) -> Path:
         """Where the fabric listens for the guest of a port, or the guest for the fabric."""
-        planned = next((each for each in self.plan.ports if each.name == port), None)
-        if planned is not None and planned.path is not None:
-            return Path(planned.path)
+        planned = next((each for each in self.plan.ports if each.name == port), PlannedPort(port, port))
         which = {each.name: self.state.record.instances.get(each.name, 1) for each in self.plan.functions}
-        return self.state.sockets / f"{port_name(port, which)}.sock"
+        return socket_of(planned, self.state.sockets, which)
 
     def check(self) -> None:
         """Finds what is missing on this machine before anything is started. Raises Mistake with the cure."""
@@ -130,16 +129,18 @@ class Node:
                 set_offloads(change.interface, change.namespace, change.wanted)
 
     def start_function(self, plan: Plan, name: str, instance: int) -> Process:
-        """Starts one instance of a function of a plan; its ports' sockets must be there."""
+        """Starts one instance of a function of a plan; it listens for the switch, which looks for it."""
         planned = next(each for each in plan.functions if each.name == name)
+        ports = {each.name: each for each in plan.ports}
+        sockets = [socket_of(ports[port], self.state.sockets, {name: instance}) for port in planned.ports]
+        for socket in sockets:
+            make_folder(self.state, socket.parent.name)
         process, mechanism = start_function(
             self.launcher,
             Sandboxed(
                 name=instance_name(name, instance),
                 kind=planned.kind,
-                ports=tuple(
-                    f"vhost:{self.state.sockets / port_name(port, {name: instance})}.sock" for port in planned.ports
-                ),
+                ports=tuple(f"vhost-server:{socket}" for socket in sockets),
                 place=plan.placement.functions[name],
                 memory_bytes=planned.memory_bytes,
                 buffers_mib=FUNCTION_BUFFERS_MIB,
@@ -175,6 +176,8 @@ class Node:
         deadline = time.monotonic() + _ATTACH_SECONDS
         for name, process in zip(names, processes, strict=True):
             wait_until_forwarding(self.launcher, process, self.plan.placement.functions[name], deadline)
+            for side in (0, 1):
+                close_folder(self.state.sockets / f"{process.name}.{side}")
 
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""

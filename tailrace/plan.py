@@ -14,6 +14,7 @@ from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus,
 from tailrace.host.process import real_time_refusal
 from tailrace.planned import (
     FUNCTION_BUFFERS_MIB,
+    GUEST,
     TESTER_BUFFERS_MIB,
     Plan,
     PlannedBridge,
@@ -200,13 +201,16 @@ class _Maker:
     def _port(self, name: str, owner: str, settings: str) -> PlannedPort:
         port = self.spec.ports.get(settings, Port())
         uri = port.device.uri if port.device else None
+        function = self.spec.functions.get(settings.rpartition(".")[0])
+        started = function is not None and function.kind != GUEST
         return PlannedPort(
             name,
             uri or owner,
             uri,
             port.queues,
             path=port.path,
-            mode=port.mode,
+            # A function that is started here listens: it outlives the switch, which finds it again.
+            mode="client" if started else port.mode,
             socket_mode=port.socket.mode and f"{int(port.socket.mode, 8):04o}",
             socket_group=port.socket.group,
             offloads=port.offloads,

@@ -35,7 +35,7 @@ class PlannedPort:
     device: str | None = None
     queues: int = 1
     path: str | None = None
-    """A guest's socket; None: in Tailrace's own folder."""
+    """A guest's socket; None: in Tailrace's own folder (`tailrace.fabric.config.socket_of`)."""
     mode: Literal["server", "client"] = "server"
     socket_mode: str | None = None
     socket_group: str | None = None

@@ -13,6 +13,7 @@ from typing import Any
 from tailrace.change import change_over, settle
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.fabric.difference import Difference, difference
+from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.state import Process, Record, State, hold, peek
@@ -34,7 +35,8 @@ class Raised:
 
 
 def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
-    """Applies a plan. The same plan again changes nothing, or brings back what has ended. Raises Mistake, Failure."""
+    """Applies a plan. The same plan again changes nothing, or brings back what has ended and leaves the rest alone.
+    Raises Mistake, Failure."""
     with hold(folder) as state:
         record = state.record
         again = ""
@@ -48,10 +50,9 @@ def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
                     "or run `tailrace down` first"
                 )
             plan = old
-            dead = [process.name for process in state.processes() if not process.id.alive()]
-            if record.complete and record.changing is None and not dead:
-                return Raised(False, "already up: this very plan, and all of it is alive")
-            again = f" again ({', '.join(dead)} had ended)" if dead else " again (it was incomplete)"
+            if record.complete:
+                return _bring_back(state, plan)
+            again = " again (it was incomplete)"
             problems = state.undo_all()
             if problems:
                 raise Failure("; ".join(problems))
@@ -80,6 +81,51 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
             raise Failure(f"{error}{left}") from None
         raise
     return Raised(True, f"up{again}: {_contents(plan)}", tuple(node.notes))
+
+
+def _bring_back(state: State, plan: Plan) -> Raised:
+    """Brings back what has ended of a plan that was up, and nothing else: what still runs goes on. Raises Failure."""
+    if not _ended(state) and state.record.changing is None:
+        return Raised(False, "already up: this very plan, and all of it is alive")
+    node = Node.of(state, plan, logs=state.logs, tied=False)
+    said: list[str] = []
+    notes: tuple[str, ...] = ()
+    try:
+        if any(process.name == SWITCH and process.id.alive() for process in state.processes()):
+            node.attach()
+        else:
+            said.append(_resume(node))
+        settle(state, node.fabric)
+        node = replace(node, plan=Plan.read(state.record.plan))
+        ended = ", ".join(_ended(state))
+        if ended:
+            notes = _apply(node, node.plan, state.record.spec, None).notes
+            said.append(f"up again ({ended} had ended): {_contents(node.plan)}")
+        return Raised(True, "; ".join(said or ["up again (a change had been cut short)"]), notes)
+    finally:
+        node.fabric.close()
+
+
+def _ended(state: State) -> list[str]:
+    return [process.name for process in state.processes() if not process.id.alive()]
+
+
+def _resume(node: Node) -> str:
+    """Starts the switch again and waits for the functions that outlived it; what is to be said of that."""
+    alive = [process for process in node.state.processes() if process.id.alive()]
+    try:
+        node.fabric.resume()
+        known = {port.name for port in node.fabric.ports()}
+        theirs = [f"{process.name}.{side}" for process in alive for side in (0, 1)]
+        node.wait_for([port for port in theirs if port in known], processes=alive)
+    except Failure as error:
+        raise Failure(
+            f"{error} (the switch could not be brought back as it was, and what else is up goes on: mend that and try "
+            "again, or start anew with `tailrace down` and `tailrace up SPEC`)"
+        ) from None
+    version, _ = node.fabric.configuration()
+    outlived = f"; never stopped: {', '.join(process.name for process in alive)}" if alive else ""
+    return f"resumed: the switch had ended and goes on with version {version}{outlived}"
 
 
 def _contents(plan: Plan) -> str:
@@ -208,7 +254,9 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
         )
     if wanted.nothing and plan.identity == node.plan.identity:
         return Applied(proposal, version)
-    previous = {"plan": state.record.plan, "spec": state.record.spec}
+    previous: dict[str, Any] | None = {"plan": state.record.plan, "spec": state.record.spec}
+    if plan.identity == node.plan.identity:
+        previous = state.record.previous  # what has ended is brought back: there is nothing to go back to
     state.record.changing = {
         "plan": plan.as_data(),
         "spec": spec,

@@ -96,8 +96,8 @@ int device_open(struct device *device, const char *uri, const struct device_opti
 
 /*
  * Whether frames can pass; false once a vhost-user back end has gone away.  Costs a system call.
- * For vhost-server: once it is down, the next call takes the back end's new connection and resets the rings,
- * so nothing may poll the port meanwhile.
+ * A vhost-server that is down takes the next connection by itself, in DPDK's interrupt thread: another back end goes on
+ * with the rings as they stand, and who polls the port need not stop.
  */
 bool device_link_up(const struct device *device);
 

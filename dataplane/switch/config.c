@@ -139,15 +139,12 @@ json_t *config_rollback(void *context, json_t *params, struct control_error *err
 	return result;
 }
 
-int config_open(struct switch_state *state, const char *path)
+int config_restore(struct switch_state *state, const char *path)
 {
 	struct config *config = &state->config;
 	struct control_error error;
 
 	config->path = path;
-	config->document = json_object();
-	if (path == NULL)
-		return 0;
 	switch (store_read(config)) {
 	case 0:
 		break;

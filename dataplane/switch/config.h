@@ -27,10 +27,10 @@ struct config {
 };
 
 /*
- * Start with what the file keeps, if there is one, or with nothing.  Returns 0, or -1 after logging what is wrong with
- * the file or cannot be made so.
+ * Make what the file keeps hold, if there is one, and keep every change in it from now on.  Returns 0, or -1 after
+ * logging what is wrong with the file or cannot be made so.
  */
-int config_open(struct switch_state *state, const char *path);
+int config_restore(struct switch_state *state, const char *path);
 void config_close(struct switch_state *state);
 
 /* Methods of the control socket. */

@@ -37,14 +37,14 @@ static const char usage[] =
 	"  --memory MIB         DPDK's memory, for device ports (48)\n"
 	"  --user NAME|UID:GID  after the start run as this user, with its groups (the one that starts it)\n"
 	"  --groups A,B         further groups, which sockets may be given to\n"
-	"  --keep A,B           capabilities that device ports added later need, of net_raw, net_admin, sys_admin,\n"
-	"                       sys_rawio, ipc_lock, dac_override (none are kept)\n"
+	"  --keep A,B           capabilities that device ports added later, or with --user any, need, of net_raw,\n"
+	"                       net_admin, sys_admin, sys_rawio, ipc_lock, dac_override (none are kept)\n"
 	"  --pci                look for PCI devices, which may then be named as device ports\n"
 	"  --version            print the version\n"
 	"  --help               print this\n";
 
 struct options {
-	const char *control;
+	const char *control, *config;
 	long memory;
 	bool pci, share_cores;
 	unsigned nb_cores;
@@ -125,7 +125,7 @@ static int parse(int argc, char **argv, struct options *options)
 			options->share_cores = true;
 			break;
 		case 'f':
-			options->open.config = optarg;
+			options->config = optarg;
 			break;
 		case 'a':
 			options->open.workers.idle_us = option_number("idle-after-us", optarg, 0, 60000000);
@@ -199,6 +199,29 @@ static int start_eal(const struct options *options)
 	});
 }
 
+static int restore(struct switch_state *state, const struct options *options)
+{
+	return options->config != NULL ? config_restore(state, options->config) : 0;
+}
+
+/*
+ * Start, take up what was kept, and give up what is no longer needed.  Another user's file is taken up as that user:
+ * the sockets are then its own, and who could write the file gains nothing by it.
+ */
+static int open_and_drop(struct switch_state *state, const struct options *options)
+{
+	const bool another = options->privileges.change_user;
+	int rc = switch_open(state, &options->open);
+
+	if (rc == 0 && !another)
+		rc = restore(state, options);
+	if (rc == 0)
+		rc = privileges_drop(&options->privileges);
+	if (rc == 0 && another)
+		rc = restore(state, options);
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options = {.memory = 48, .open.workers = {.count = 1, .backpressure_us = 20000, .idle_us = 200}};
@@ -233,9 +256,7 @@ int main(int argc, char **argv)
 		control_close(state.control);
 		return 1;
 	}
-	rc = switch_open(&state, &options.open);
-	if (rc == 0)
-		rc = privileges_drop(&options.privileges);
+	rc = open_and_drop(&state, &options);
 	if (rc == 0)
 		rc = control_serve(state.control, stop);
 	switch_close(&state);

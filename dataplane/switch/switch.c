@@ -248,7 +248,8 @@ int switch_open(struct switch_state *state, const struct switch_options *options
 		log_error("workers: %s", strerror(-rc));
 		return -1;
 	}
-	return start_empty(state) == 0 ? config_open(state, options->config) : -1;
+	state->config.document = json_object();
+	return start_empty(state);
 }
 
 void switch_close(struct switch_state *state)

@@ -23,7 +23,7 @@ struct switch_state {
 };
 
 struct switch_options {
-	const char *page, *config;
+	const char *page;
 	struct workers_options workers;
 };
 
@@ -31,8 +31,7 @@ struct switch_options {
 extern const struct control_method switch_methods[];
 extern const size_t switch_nb_methods;
 
-/* Make the page and the workers, and start them with the configuration that was kept.  Returns 0, or -1 after logging.
- */
+/* Make the page and the workers, and start them with nothing; see config_restore().  Returns 0, or -1 after logging. */
 int switch_open(struct switch_state *state, const struct switch_options *options);
 
 /* End workers, ports and chains. */

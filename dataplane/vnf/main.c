@@ -245,19 +245,32 @@ static json_t *describe_counters(struct forward *forward)
 			 (json_int_t)forward->sleeps);
 }
 
-/* Wait for a signal.  Returns 0, or -1 if a back end went away or forwarding failed first. */
+/*
+ * Wait for a signal.  A port at which this program listens may lose its back end: another one takes the rings up where
+ * they stand.  Returns 0, or -1 if what another port is connected to went away, or forwarding failed, first.
+ */
 static int wait_for_end(struct forward *forward, int stop_fd)
 {
-	while (!told_to_end(stop_fd, LINK_TICK)) {
+	bool up[2] = {true, true};
+
+	while (!told_to_end(stop_fd, up[0] && up[1] ? LINK_TICK : PEER_TICK)) {
 		if (rte_eal_get_lcore_state(eal_worker()) != RUNNING)
 			return -1;
-		for (int i = 0; i < 2; i++)
-			if (!device_link_up(&forward->ports[i])) {
-				log_error("port %s: its link went down; start this program again when what is at its "
-					  "other end is back",
-					  forward->ports[i].target);
-				return -1;
+		for (int i = 0; i < 2; i++) {
+			const struct device *port = &forward->ports[i];
+
+			if (device_link_up(port) == up[i])
+				continue;
+			up[i] = !up[i];
+			if (port->kind == DEVICE_VHOST_SERVER) {
+				log_info("port %s: its back end %s", port->target, up[i] ? "is back" : "has gone");
+				continue;
 			}
+			log_error("port %s: its link went down; start this program again when what is at its "
+				  "other end is back",
+				  port->target);
+			return -1;
+		}
 	}
 	return 0;
 }

@@ -187,7 +187,8 @@ def status(*, as_json: bool) -> int:
     if found["state"] == "down":
         print_line("Nothing is up.")
         return 0
-    words = {"up": "Up", "broken": "BROKEN: something that should run does not (`tailrace down` clears it)"}
+    broken = "something that should run does not (`tailrace up SPEC` brings it back, `tailrace down` clears it)"
+    words = {"up": "Up", "broken": f"BROKEN: {broken}"}
     head = words.get(found["state"], f"A run is at work (process {found['owner']})")
     version = f" (version {found['version']})" if found["version"] else ""
     print_line(f"{head}: {found['spec']}{version}")

@@ -34,6 +34,15 @@ def port_name(port: str, functions: Mapping[str, int]) -> str:
     return f"{instance_name(owner, functions[owner])}.{side}" if dot and owner in functions else port
 
 
+def socket_of(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Path:
+    """Where the switch listens for the guest of a port, or the guest for the switch."""
+    if port.path is not None:
+        return Path(port.path)
+    name = port_name(port.name, which)
+    # A function that listens makes the socket itself, in a folder of its own.
+    return sockets / name / "sock" if port.mode == "client" else sockets / f"{name}.sock"
+
+
 def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int]) -> Config:
     """What the switch is to be, with the sockets of guests in the folder `sockets`.
 
@@ -84,10 +93,9 @@ def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
     if port.device is not None:
         said: Config = {"kind": "device", "device": port.device}
     else:
-        path = port.path or str(sockets / f"{port_name(port.name, which)}.sock")
-        said = {"kind": "guest", "path": path, "mode": port.mode}
+        said = {"kind": "guest", "path": str(socket_of(port, sockets, which)), "mode": port.mode}
         access = {"mode": port.socket_mode, "group": port.socket_group}
-        if any(access.values()):
+        if any(access.values()) and port.mode == "server":
             said["socket"] = {key: value for key, value in access.items() if value is not None}
         if not port.offloads:
             said["offloads"] = False

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.state import State
+from tailrace.host.state import Folder, State
 
 #: Capabilities that a device takes, by the scheme of its URI (capabilities(7), in small letters and without CAP_).
 _NEEDS = {
@@ -47,6 +47,22 @@ def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:
     os.chown(state.sockets, owner, 0)
     state.sockets.chmod(0o710)
     return options
+
+
+def make_folder(state: State, name: str) -> Path:
+    """Makes a folder, on record, in which a guest makes the socket that the switch connects to, or the other way about:
+    the folder of sockets is the switch's, and its group, root's, is what a sandbox passes by."""
+    folder = Folder(str(state.sockets / name))
+    state.add(folder)
+    Path(folder.path).mkdir()
+    owner = state.sockets.stat()
+    folder.give(0o770, owner.st_uid, owner.st_gid)
+    return Path(folder.path)
+
+
+def close_folder(path: Path) -> None:
+    """The socket is there: a guest can put nothing else in its place or beside it."""
+    Folder(str(path)).give(0o510)
 
 
 def _open_to_others(folder: Path) -> bool:

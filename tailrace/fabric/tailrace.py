@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tailrace.control import (
@@ -21,14 +19,14 @@ from tailrace.control import (
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.base import KERNEL, Counters, Port, PortState
 from tailrace.fabric.config import SECTIONS, Config
-from tailrace.fabric.confine import confine
+from tailrace.fabric.confine import confine, make_folder
 from tailrace.fabric.linux_bridge import kernel_port
 from tailrace.fabric.network import Network
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
 from tailrace.host.process import UMASK_GUEST, Limits
 from tailrace.host.programs import own_program
-from tailrace.host.state import FilePath, Folder, Process
+from tailrace.host.state import FilePath, Process
 from tailrace.page import Page
 
 SWITCH = "switch"
@@ -80,10 +78,13 @@ class TailraceFabric:
     def start(self) -> None:
         state = self._launcher.state
         program = own_program("tailrace-switch")
-        for path in (state.control, state.page):
-            state.add(FilePath(str(path)))
+        files = {"--control": state.control, "--page": state.page}
+        if not self._launcher.tied:
+            files["--config"] = state.config
+        things = [FilePath(str(path)) for path in files.values()]
+        state.add(*[thing for thing in things if thing not in state.record.things])
         options = self._options
-        argv = [str(program), "--control", str(state.control), "--page", str(state.page)]
+        argv = [str(program), *(word for option, path in files.items() for word in (option, str(path)))]
         argv += ["--cores", ",".join(map(str, options.cores or (options.place.core,))), "--idle", options.idle]
         argv += ["--backpressure-us", str(options.backpressure_us)]
         if options.pci:
@@ -95,6 +96,21 @@ class TailraceFabric:
         limits = Limits(cpus=options.place.cpus, nice=options.place.nice, umask=UMASK_GUEST if self._network else None)
         self._process = self._launcher.start(SWITCH, argv, limits)
         self._connect()
+
+    def resume(self) -> None:
+        """Starts a switch that has ended once more: by the configuration that it kept it is what it was, and the guests
+        that listen for it go on. Raises Failure if it does not come up."""
+        state = self._launcher.state
+        things = state.record.things
+        ended = [process for process in state.processes() if process.name == SWITCH]
+        place = min((things.index(process) for process in ended), default=0)
+        for process in ended:
+            state.undo(process)
+        self.start()
+        # In the place of the other, so that the functions end before it.
+        things.remove(self._running())
+        things.insert(place, self._running())
+        state.save()
 
     def attach(self) -> None:
         """Takes up a switch that runs already. Raises Failure if it does not answer."""
@@ -180,13 +196,7 @@ class TailraceFabric:
             interface, uris[port.name] = kernel_port(self._network, port)
             return {"kind": "device", "device": f"if:{interface}"}
         if port.interface == "memif":
-            folder = Folder(str(state.sockets / port.name))
-            state.add(folder)
-            Path(folder.path).mkdir()
-            owner = state.sockets.stat()
-            os.chown(folder.path, owner.st_uid, owner.st_gid)
-            Path(folder.path).chmod(0o770)
-            path = Path(folder.path) / "link.sock"
+            path = make_folder(state, port.name) / "link.sock"
             uris[port.name] = f"memif:{path},role=client"
             return {"kind": "device", "device": f"memif:{path},role=server"}
         state.add(FilePath(str(path)))

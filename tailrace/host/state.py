@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import stat
 import subprocess
 import time
@@ -94,11 +95,19 @@ class Folder(Thing):
     kind = "folder"
     path: str
 
+    def give(self, mode: int, user: int = -1, group: int = -1) -> None:
+        """Sets who may enter it and write there; -1: its owner stays. Whatever has taken its place is left alone."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchown(handle, user, group)
+            os.fchmod(handle, mode)
+        finally:
+            os.close(handle)
+
     def undo(self) -> str | None:
         try:
-            for inside in Path(self.path).glob("*"):
-                inside.unlink(missing_ok=True)
-            Path(self.path).rmdir()
+            self.give(0o700)
+            shutil.rmtree(self.path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -247,6 +256,11 @@ class State:
     def page(self) -> Path:
         return self.sockets / "switch.page"
 
+    @property
+    def config(self) -> Path:
+        """Where the switch keeps its configuration, for the one that is started when it has crashed."""
+        return self.sockets / "switch.config"
+
     # --- the record ------------------------------------------------------------------------------------------------
 
     def add(self, *things: Thing) -> None:
@@ -333,7 +347,8 @@ def _load(folder: Path) -> Record:
     for entry in document["things"]:
         kind = _KINDS[entry.pop("kind")]
         things.append(kind(**entry))
-    if document["boot"] != _boot():
+    same_boot = document["boot"] == _boot()
+    if not same_boot:
         # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
         things = [thing for thing in things if isinstance(thing, FilePath | Folder)]
     owner = document["owner"]
@@ -342,7 +357,7 @@ def _load(folder: Path) -> Record:
         purpose=document["purpose"],
         owner=ProcessId(**owner) if owner else None,
         spec=document["spec"],
-        complete=document["complete"],
+        complete=document["complete"] and same_boot,
         instances=document.get("instances", {}),
         version=document.get("version", 0),
         previous=document.get("previous"),

@@ -20,7 +20,7 @@ from pathlib import Path
 from tailrace.errors import Failure, Fault
 from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.place import Place
-from tailrace.host.process import Limits, set_real_time
+from tailrace.host.process import UMASK_GUEST, Limits, set_real_time
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import Process
 from tailrace.vnf.limit import limit_memory
@@ -31,6 +31,7 @@ _SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/m
 _DRIVERS = {
     "": ("librte_bus_vdev", "librte_mempool_ring"),
     "vhost:": ("librte_net_virtio",),
+    "vhost-server:": ("librte_net_virtio",),
     "vdev:net_vhost": ("librte_net_vhost",),
     "memif:": ("librte_net_memif",),
     "tap:": ("librte_net_tap",),
@@ -53,8 +54,9 @@ class Sandboxed:
     name: str
     kind: str
     ports: tuple[str, ...]
-    """Its ports in order, as URIs (dataplane/common/device.h): vhost:SOCKET, which is there already; memif:SOCKET,ROLE
-    and vdev:net_vhostN,iface=SOCKET, whose folders are its own to make sockets in; tap:NAME, if:NAME."""
+    """Its ports in order, as URIs (dataplane/common/device.h): vhost:SOCKET, which is there already;
+    vhost-server:SOCKET, memif:SOCKET,ROLE and vdev:net_vhostN,iface=SOCKET, whose folders are its own to make sockets
+    in; tap:NAME, if:NAME."""
     place: Place
     memory_bytes: int
     """The limit of the sandbox."""
@@ -100,10 +102,10 @@ def inside(uri: str, number: int) -> tuple[str, list[str]]:
     place = f"/run/port{number}"
     if scheme == "vhost":
         return f"vhost:{place}", ["--ro-bind", rest, place]
-    if scheme == "memif":
+    if scheme in ("memif", "vhost-server"):
         path, comma, words = rest.partition(",")
         folder, _, name = path.rpartition("/")
-        return f"memif:{place}/{name}{comma}{words}", ["--bind", folder, place]
+        return f"{scheme}:{place}/{name}{comma}{words}", ["--bind", folder, place]
     if uri.startswith("vdev:net_vhost"):
         before, _, after = rest.partition("iface=")
         path, comma, words = after.partition(",")
@@ -170,6 +172,7 @@ def start_function(launcher: Launcher, function: Sandboxed) -> tuple[Process, st
         nice=function.place.nice,
         cgroup=limit.cgroup,
         data_bytes=limit.data_bytes,
+        umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in function.ports) else None,
     )
     process = launcher.start(function.name, command(function), limits)
     return process, limit.mechanism

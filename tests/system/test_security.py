@@ -76,6 +76,11 @@ def test_it_serves_as_another_user_without_capabilities_and_filtered(asan_binari
     switch.call("capture.stop", capture=capture["capture"])
     kept = json.loads((own / "config").read_text())
     assert set(kept["config"]["ports"]) == {"a", "b"}
+    switch.kill()
+    switch.start()
+    check_threads(switch.process.pid, USER, GROUP)
+    # What it kept was taken up as that user too: whoever could write the file gains nothing by it.
+    assert (socket.stat().st_uid, stat.S_IMODE(socket.stat().st_mode)) == (USER, 0o666)
     switch.remove_chain("a-b")
     switch.remove_port("a")
     assert not socket.exists()
@@ -126,6 +131,12 @@ def test_the_switch_that_tailrace_up_starts_is_nobody(tailrace: Path, folder: Pa
         sockets = command.state / "sockets"
         assert (sockets.stat().st_uid, sockets.stat().st_gid) == (user, 0)
         assert stat.S_IMODE(sockets.stat().st_mode) == 0o710
+        # A function made its socket there, and can make nothing more.
+        assert (sockets / "first.0/sock").is_socket()
+        assert ((sockets / "first.0").stat().st_uid, stat.S_IMODE((sockets / "first.0").stat().st_mode)) == (
+            user,
+            0o510,
+        )
         states = {port["name"]: port["state"] for port in command.status()["ports"]}
         assert {name for name, state in states.items() if state == "up"} == {"first.0", "first.1"}
     finally:

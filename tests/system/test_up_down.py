@@ -112,8 +112,10 @@ def test_what_ended_is_told_and_brought_back(command: Command) -> None:
     assert "BROKEN" in broken.stdout
     refused = command("measure", "latency", spec, status=2)
     assert "has ended" in refused.stderr
+    switch = command.process("switch")
     assert "up again (first had ended)" in command("up", spec).stdout
     assert command.status()["state"] == "up"
+    assert command.process("switch") == switch
 
 
 def test_down_after_everything_was_killed(command: Command) -> None:

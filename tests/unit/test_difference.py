@@ -72,8 +72,10 @@ def test_the_configuration_of_a_chain() -> None:
     config = configuration(plan_of(ONE), SOCKETS, {})
     assert config == {
         "ports": {
-            name: {"kind": "guest", "path": f"/run/t/sockets/{name}.sock", "mode": "server"}
-            for name in ("tester.a", "first.0", "first.1", "tester.b")
+            "tester.a": {"kind": "guest", "path": "/run/t/sockets/tester.a.sock", "mode": "server"},
+            "first.0": {"kind": "guest", "path": "/run/t/sockets/first.0/sock", "mode": "client"},
+            "first.1": {"kind": "guest", "path": "/run/t/sockets/first.1/sock", "mode": "client"},
+            "tester.b": {"kind": "guest", "path": "/run/t/sockets/tester.b.sock", "mode": "server"},
         },
         "functions": {
             "first": {
@@ -117,7 +119,8 @@ trace: 512
     assert config["ports"]["vm1"] == {"kind": "guest", "path": "/run/vm1.sock", "mode": "client"}
     assert config["ports"]["vm2"]["socket"] == {"mode": "0660", "group": "kvm"}
     assert config["ports"]["vm2"]["offloads"] is False
-    assert config["ports"]["fw@2.0"]["path"] == "/run/t/sockets/fw@2.0.sock"
+    assert config["ports"]["fw@2.0"]["path"] == "/run/t/sockets/fw@2.0/sock"
+    assert config["ports"]["box.0"] == {"kind": "guest", "path": "/run/t/sockets/box.0.sock", "mode": "server"}
     assert "fw.0" not in config["ports"]
     assert config["functions"]["fw"] == {
         "pin": "addresses",

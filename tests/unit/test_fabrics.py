@@ -185,6 +185,7 @@ bridges: {lan: [router.0, router.1]}
     ("uri", "expected", "seen"),
     [
         ("vhost:/s/a.sock", "vhost:/run/port1", ["--ro-bind", "/s/a.sock", "/run/port1"]),
+        ("vhost-server:/s/a/sock", "vhost-server:/run/port1/sock", ["--bind", "/s/a", "/run/port1"]),
         ("memif:/s/x/l.sock,role=client", "memif:/run/port1/l.sock,role=client", ["--bind", "/s/x", "/run/port1"]),
         (
             "vdev:net_vhost3,iface=/s/x/l.sock,queues=1",

@@ -47,6 +47,19 @@ def test_no_folder_of_ours_stays_whichever_of_them_were_made(tmp_path: Path) -> 
     assert not (tmp_path / "state").exists()
 
 
+def test_what_took_a_folders_place_is_left_alone(tmp_path: Path) -> None:
+    """A function, or the switch's user, may have put a link there to what only root can change."""
+    other = tmp_path / "other"
+    other.mkdir(mode=0o755)
+    (other / "file").touch()
+    folder = Folder(str(tmp_path / "link"))
+    Path(folder.path).symlink_to(other)
+    with pytest.raises(OSError, match=r"directory|symbolic"):
+        folder.give(0o700)
+    assert folder.undo() is not None
+    assert (other.stat().st_mode & 0o777, (other / "file").exists()) == (0o755, True)
+
+
 def test_one_at_a_time(tmp_path: Path) -> None:
     with hold(tmp_path / "state"), pytest.raises(Mistake, match="in use"), hold(tmp_path / "state"):
         pass
@@ -77,9 +90,11 @@ def test_after_a_restart_of_the_machine_only_files_are_undone(tmp_path: Path) ->
         state.add(Process("self", mine.pid, mine.start))
         state.add(FilePath(str(tmp_path / "x")))
     record = json.loads((folder / "state.json").read_text())
-    record["boot"] = "another"
+    assert record["complete"] is False
+    record.update(boot="another", complete=True)
     (folder / "state.json").write_text(json.dumps(record))
     assert [thing.kind for thing in peek(folder).things] == ["file"]
+    assert not peek(folder).complete, "nothing of it runs any more"
     assert take_down(folder).problems == []
 
 

@@ -1,0 +1,160 @@
+"""`tailrace up` after the switch was killed: it is what it was, and guests and functions go on without a restart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_end import FrontEnd, PackedFrontEnd
+from lasting_guests import BURST, Pair, Traffic
+from running_node import Command, needs_a_node, pages, wait_until
+
+from tailrace.control import Control
+from tailrace.host.state import Process, peek
+from tailrace.page import Page
+
+pytestmark = needs_a_node
+
+HOPS = 2
+KILLS = 2
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    before = pages()
+    command = Command(tailrace, tmp_path)
+    yield command
+    command("down")
+    wait_until(lambda: not command.leftovers())
+    assert pages() <= before
+
+
+def configuration(command: Command) -> dict[str, Any]:
+    """What the switch is asked to be, with its version."""
+    control = Control(command.state / "sockets/switch.control", timeout=5)
+    try:
+        answer: dict[str, Any] = control.call("config.get")
+    finally:
+        control.close()
+    return answer
+
+
+def process(command: Command, name: str) -> Process:
+    """As it stands on record."""
+    return next(each for each in peek(command.state).things if isinstance(each, Process) and each.name == name)
+
+
+def kill_switch(command: Command) -> None:
+    switch = process(command, "switch")
+    os.kill(switch.pid, signal.SIGKILL)
+    wait_until(lambda: not switch.id.alive())
+
+
+def drops(page: Page) -> int:
+    """What a switch has counted as dropped, until its end."""
+    counters = page.ports().values()
+    return sum(count for port in counters for name, count in port.items() if name.startswith("drop_"))
+
+
+@pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
+def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, tmp_path: Path, kind: type[FrontEnd]) -> None:
+    """Two guests that listen, and a function between them."""
+    spec = command.spec(
+        "functions: {first: skeleton}\n"
+        f"ports: {{left: {{path: {tmp_path}/left.sock, mode: client}}, "
+        f"right: {{path: {tmp_path}/right.sock, mode: client}}}}\n"
+        "chains: {voice: [left, first, right]}\n"
+    )
+    pair = Pair(tmp_path, (kind, kind), ("left", "right"))
+    command("up", spec)
+    for name in ("right", "left"):
+        pair.serve(name)
+    before, first = configuration(command), process(command, "first")
+    traffic = Traffic(pair.guests["left"], pair.guests["right"])
+    dropped = 0
+    took = []
+    try:
+        for _ in range(KILLS):
+            traffic.wait_more(500, "frames arrive")
+            page = Page(command.state / "sockets/switch.page")
+            kill_switch(command)
+            dropped += drops(page)
+            page.close()
+            running = command.begin("up", spec)
+            for name in ("right", "left"):
+                pair.serve(name)
+            traffic.wait_more(0, "the guests and the function resume")
+            resumed = time.clock_gettime(time.CLOCK_BOOTTIME)
+            said, error = running.communicate(timeout=30)
+            assert running.returncode == 0, error
+            assert f"resumed: the switch had ended and goes on with version {before['version']}" in said
+            assert "never stopped: first." in said
+            took.append(resumed - process(command, "switch").start / os.sysconf("SC_CLK_TCK"))
+            assert configuration(command) == before
+            assert process(command, "first") == first and first.id.alive()
+        traffic.pause()
+        page = Page(command.state / "sockets/switch.page")
+        dropped += drops(page)
+        page.close()
+        assert command.status()["state"] == "up"
+    finally:
+        traffic.end()
+    assert all(later > earlier for earlier, later in zip(traffic.received, traffic.received[1:], strict=False))
+    lost = traffic.sent - len(traffic.received)
+    print(f"{traffic.sent} sent, {lost} lost, {dropped} of them counted as dropped; seconds until frames moved: {took}")
+    assert max(took) < 1
+    assert lost <= dropped + KILLS * HOPS * BURST, (lost, dropped)
+    pair.end()
+
+
+def test_what_ended_with_the_switch_is_started_anew(command: Command) -> None:
+    spec = command.spec(
+        "functions: {first: skeleton, second: skeleton}\nchains: {v: [tester.a, first, second, tester.b]}\n"
+    )
+    command("up", spec)
+    second = process(command, "second")
+    os.kill(process(command, "first").pid, signal.SIGKILL)
+    kill_switch(command)
+    said = command("up", spec).stdout
+    assert "resumed: the switch had ended" in said
+    assert "never stopped: second" in said
+    assert "up again (first had ended)" in said
+    assert command.status()["state"] == "up"
+    assert process(command, "second") == second and second.id.alive()
+    assert "already up" in command("up", spec).stdout
+
+
+def test_a_switch_that_cannot_be_what_it_was(command: Command, tmp_path: Path) -> None:
+    """Says so, leaves the functions alone, and is brought back once it can."""
+    folder = tmp_path / "machines"
+    folder.mkdir()
+    spec = command.spec(
+        f"functions: {{first: skeleton}}\nports: {{vm: {{path: {folder}/vm.sock}}}}\n"
+        "chains: {v: [vm, first, tester.b]}\n"
+    )
+    command("up", spec)
+    first, before = process(command, "first"), configuration(command)
+    kill_switch(command)
+    shutil.rmtree(folder)
+    refused = command("up", spec, status=1)
+    assert f"{folder}/vm.sock" in refused.stderr
+    assert "could not be brought back" in refused.stderr
+    assert first.id.alive()
+    folder.mkdir()
+    assert "resumed" in command("up", spec).stdout
+    assert configuration(command) == before
+    assert process(command, "first") == first and first.id.alive()
+
+
+def test_down_after_the_switch_was_killed(command: Command) -> None:
+    command("up", command.spec("functions: {first: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n"))
+    kill_switch(command)
+    assert "`tailrace up SPEC` brings it back" in command("status", status=1).stdout
+    command("down")
+    assert not command.leftovers()
