@@ -17,6 +17,7 @@ from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.noise import NoiseMethod
 from tailrace.measure.reorder import ReorderMethod
+from tailrace.measure.share import ShareMethod
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
 from tailrace.spec.units import parse_duration
@@ -330,6 +331,44 @@ def noise(
     }  # fmt: skip
     options = MeasureOptions(changes, repeat, runs, huge, as_json)
     raise typer.Exit(run_command(lambda: measure(NoiseMethod(), spec, between, options)))
+
+
+@app.command()
+def share(
+    spec: SpecArgument = None,
+    function: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose share; unless given, each function's in turn.")
+    ] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="Of trials with it and with the skeleton.")
+    ] = None,
+    frames: FramesOption = None,
+    pcap: PcapOption = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Each way: 100kpps, or 50% of the chain's no-loss rate.")
+    ] = None,
+    duration: DurationOption = None,
+    flows: FlowsOption = None,
+    repeat: RepeatOption = 1,
+    runs: RunsOption = DEFAULT_RUNS,
+    huge: HugeOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure one function's own share of a chain's latency, and where all of it goes, element by element.
+
+    \b
+    sudo tailrace measure share examples/share.yaml
+    sudo tailrace measure share examples/chain-of-two.yaml --function second --rate 100kpps --pairs 9
+
+    The chain with the function and the chain with the skeleton (which only forwards) in its place are measured in turn,
+    at the same rate; then both are traced hop by hop. The elements of a trace add up to its mean latency.
+    """
+    changes = {
+        "function": function, "pairs": text(pairs), "frames": frames, "pcap": pcap, "rate": rate,
+        "duration": duration, "flows": text(flows),
+    }  # fmt: skip
+    options = MeasureOptions(changes, repeat, runs, huge, as_json)
+    raise typer.Exit(run_command(lambda: measure(ShareMethod(), spec, None, options)))
 
 
 app.command("host")(measure_host.measure)

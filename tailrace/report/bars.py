@@ -125,6 +125,7 @@ def budgets(runs: Sequence[Marked]) -> BarChart | None:
     The parts of a stack add up to its length. None if no hops were traced.
     """
     found = [(one, way, way.hops) for one in trials(runs) for way in one.trial.directions if way.hops is not None]
+    names = {one.number: figures.traced_names(one.stored.run) for one in runs}
     most = max((hops.average_us for _, _, hops in found), default=0.0)
     if not most:
         return None
@@ -140,7 +141,7 @@ def budgets(runs: Sequence[Marked]) -> BarChart | None:
             )
             for part in hops.parts
         )
-        label = one.of.label(f"{figures.trial_name(one.trial)}, {figures.plain(way.name)}")
+        label = one.of.label(f"{names[one.of.number][one.trial.name]}, {figures.plain(way.name)}")
         bars.append(Bar(label, f"{figures.microseconds(hops.average_us)} µs", segments))
     return BarChart("Mean latency by element, µs", tuple(bars))
 

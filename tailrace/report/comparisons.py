@@ -9,8 +9,9 @@ from tailrace.report.figures import MISSING, chain_name, mega, microseconds, pla
 from tailrace.report.section import Section
 from tailrace.results.comparison import ComparedPair, ComparedRatio, ComparisonFinding, MatrixCell
 from tailrace.results.record import Measurement
+from tailrace.results.share import ShareFinding
 
-COMPARING = (ComparisonFinding, MatrixCell)
+COMPARING = (ComparisonFinding, MatrixCell, ShareFinding)
 """Findings that say of their trials what there is to say."""
 _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("no_loss_mpps", "no-loss Mpps", mega),

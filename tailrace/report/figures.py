@@ -63,6 +63,16 @@ def trial_name(trial: Trial) -> str:
     return f"{profile_name(trial.profile)}, {chain_name(trial.functions)}"
 
 
+def traced_names(run: Run) -> dict[str, str]:
+    """What trials that were traced are called, by their own names, which are told where several are alike."""
+    traced = [trial for trial in run.trials if any(way.hops is not None for way in trial.directions)]
+    names = [trial_name(trial) for trial in traced]
+    return {
+        trial.name: f"{name} ({plain(trial.name)})" if names.count(name) > 1 else name
+        for trial, name in zip(traced, names, strict=True)
+    }
+
+
 def _latency(field: str) -> Callable[[Trial], str]:
     def cell(trial: Trial) -> str:
         latency: Latency | None = trial.worse.latency_us

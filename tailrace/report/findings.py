@@ -21,6 +21,7 @@ from tailrace.report.figures import (
 )
 from tailrace.report.lines import Chart, Line
 from tailrace.report.section import Section as Section
+from tailrace.report.share import shares
 from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.model import Run, Trial
 from tailrace.results.record import Measurement
@@ -54,6 +55,7 @@ def sections(run: Run) -> Iterator[Section]:
         yield _reorder(orders)
     yield from comparisons(run.findings)
     yield from heats(run.findings)
+    yield from shares(run.findings)
     if run.repeat > 1 and run.trials:
         yield from _repeated(in_order(run))
 

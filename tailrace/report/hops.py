@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailrace.report.figures import count, microseconds, plain, trial_name
+from tailrace.report.figures import count, microseconds, plain, traced_names
 from tailrace.results.model import Direction, Hops, Run, SlowFrame
 
 SLOWEST = 10
@@ -27,10 +27,11 @@ class Table:
 
 def tables(run: Run) -> Iterator[Table]:
     """A table for each direction whose hops were traced."""
+    names = traced_names(run)
     for trial in run.trials:
         for way in trial.directions:
             if way.hops is not None:
-                yield _table(f"{trial_name(trial)}, {plain(way.name)}", way, way.hops)
+                yield _table(f"{names[trial.name]}, {plain(way.name)}", way, way.hops)
 
 
 def _table(heading: str, way: Direction, hops: Hops) -> Table:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import Latency, Run, Trial
+from tailrace.results.share import ShareFinding
 from tailrace.results.stored import StoredRun
 
 CHANGING = ("system: load", "cpu: mhz_now", "memory: available_mib", "memory: hugepages_2mib: free")
@@ -127,6 +128,7 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         if (one := figure.of(ours[name])) is not None and (other := figure.of(theirs[name])) is not None
     ]
     figures += _rates(a.run, b.run)
+    figures += _shares(a.run, b.run)
     return Difference(
         a=a.run.id,
         b=b.run.id,
@@ -155,6 +157,25 @@ def _rates(a: Run, b: Run) -> list[Compared]:
         Compared(name, f"throughput, {100 * loss:g} % lost", "Mpps", rate, theirs[name, loss])
         for (name, loss), rate in ours.items()
         if (name, loss) in theirs
+    ]
+
+
+def _shares(a: Run, b: Run) -> list[Compared]:
+    """What a function adds to the mean and to the 99th percentile of each direction, in both runs."""
+    ours, theirs = (
+        {
+            (each.name, f"share of {each.function}, {part.direction} {part.figure.removesuffix('_us')}"): part
+            for each in run.findings
+            if isinstance(each, ShareFinding)
+            for part in each.contributions
+            if part.figure in ("average_us", "p99_us")
+        }
+        for run in (a, b)
+    )
+    return [
+        Compared(name, figure, "µs", part.difference_us, theirs[name, figure].difference_us)
+        for (name, figure), part in ours.items()
+        if (name, figure) in theirs
     ]
 
 

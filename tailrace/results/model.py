@@ -28,6 +28,7 @@ from tailrace.results.record import Latency as Latency
 from tailrace.results.record import Measurement as Measurement
 from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
+from tailrace.results.share import ShareFinding
 
 FORMAT = 2
 """The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
@@ -354,7 +355,7 @@ class Trial(Measurement):
 
 
 Finding = Annotated[
-    ThroughputFinding | LossFinding | BurstFinding | ReorderFinding | ComparisonFinding | MatrixCell,
+    ThroughputFinding | LossFinding | BurstFinding | ReorderFinding | ComparisonFinding | MatrixCell | ShareFinding,
     Field(discriminator="method"),
 ]
 """What a method found beside, or instead of, measured trials; to add a method's, a model in findings.py."""

@@ -131,9 +131,11 @@ class RunFolder:
         self._update(findings=(*self.run.findings, finding))
 
     def put_finding(self, finding: Finding) -> None:
-        """Keep a finding that grows, or that is made again: it takes the place of the one of its name."""
-        others = tuple(other for other in self.run.findings if other.name != finding.name)
-        at = next((n for n, other in enumerate(self.run.findings) if other.name == finding.name), len(others))
+        """Keep a finding that grows, or that is made again: it takes the place of the one of its name and round."""
+        name = name_in_round(finding.name, self._round)
+        finding = finding.model_copy(update={"name": name, "round": self._round})
+        others = tuple(other for other in self.run.findings if other.name != name)
+        at = next((n for n, other in enumerate(self.run.findings) if other.name == name), len(others))
         self._update(findings=(*others[:at], finding, *others[at:]))
 
     def add_trial(

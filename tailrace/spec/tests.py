@@ -323,6 +323,22 @@ class Noise(Traffic):
     duration: TrialDuration = Field(5.0, validate_default=False, description="of each trial")
 
 
+class Share(Traffic):
+    """One function's own part of the latency: its chain, less the same chain with the skeleton in its place."""
+
+    function: str | None = Field(
+        None, min_length=1, description="whose part; unless given, that of each function of the chain in turn"
+    )
+    pairs: int = Field(5, ge=1, le=1000, description="trials with the function and with the skeleton in its place")
+    frames: Frames = Field([64], validate_default=False, description="each is measured on its own")
+    rate: Rate = Field(
+        units.Rate(fraction=0.5),
+        validate_default=False,
+        description="in each direction: packets a second, or a part of the chain's no-loss rate with the function",
+    )
+    duration: TrialDuration = Field(5.0, validate_default=False, description="of each trial")
+
+
 class Test(Model):
     """Something to measure: exactly one of these."""
 
@@ -335,6 +351,7 @@ class Test(Model):
     reorder: Reorder | None = None
     matrix: Matrix | None = None
     noise: Noise | None = None
+    share: Share | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Test:

@@ -1,0 +1,84 @@
+"""`tailrace measure share` with real traffic: a delay that is known is found to be the function's own share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from running_node import ONE, Command, needs_a_node, pages, wait_until
+
+pytestmark = needs_a_node
+
+SIDES = ("function", "skeleton")
+DELAY_US = 1000.0
+SPEC = """\
+functions: {wan: {kind: impair, impair: {delay: 1ms}}}
+chains: {office: [tester.a, wan, tester.b]}
+"""
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    before = pages()
+    command = Command(tailrace, tmp_path)
+    yield command
+    command("down")
+    wait_until(lambda: not command.leftovers())
+    assert pages() <= before
+
+
+def test_a_known_delay_is_the_functions_share(command: Command) -> None:
+    """A delay of 1 ms is between 0.9 and 1.3 ms: on a shared core the function looks every 50 µs whether a frame has
+    waited long enough, and the skeleton, which sleeps, has to be woken. By medians, which what else runs moves least.
+    """
+    options = ("--pairs", "5", "--rate", "5kpps", "--duration", "500ms", "--runs", command.runs)
+    done = command("measure", "share", command.spec(SPEC), *options)
+    results = command.results()
+    assert results["valid"]
+    (finding,) = results["findings"]
+    assert (finding["function"], finding["kind"], len(finding["pairs"])) == ("wan", "impair", 5)
+    pairs = finding["pairs"]
+    shares = {(each["direction"], each["figure"]): each for each in finding["contributions"]}
+    for direction in ("a-to-b", "b-to-a"):
+        share = shares[direction, "p50_us"]
+        assert 0.9 * DELAY_US < share["difference_us"] < 1.3 * DELAY_US, share
+        assert share["low_us"] <= share["difference_us"] <= share["high_us"]
+        means = [
+            pair["function"][direction]["average_us"] - pair["skeleton"][direction]["average_us"] for pair in pairs
+        ]
+        assert shares[direction, "average_us"]["difference_us"] == pytest.approx(median(means))
+    # The budget adds up to the trials' own means, since at this rate every frame is traced, and the delay lies in one.
+    trials = {trial["name"]: trial for trial in results["trials"]}
+    assert [budget["direction"] for budget in finding["budgets"]] == ["a-to-b", "b-to-a"]
+    for budget in finding["budgets"]:
+        for side in SIDES:
+            whole = sum(element[f"{side}_us"] for element in budget["elements"])
+            assert whole == pytest.approx(budget[f"{side}_us"], abs=1e-6)
+            trial = trials[budget[f"{side}_trial"]]
+            way = next(each for each in trial["directions"] if each["name"] == budget["direction"])
+            assert way["hops"]["frames"] == way["received"]
+            assert way["latency_us"]["average"] == pytest.approx(whole, abs=0.01)
+        assert [element["kind"] for element in budget["elements"]] == ["ring", "switch", "function", "switch", "ring"]
+        assert budget["elements"][2]["name"] == "wan"
+        inside = {side: median_inside(trials[budget[f"{side}_trial"]], budget["direction"]) for side in SIDES}
+        assert 0.9 * DELAY_US < inside["function"] - inside["skeleton"] < 1.3 * DELAY_US, inside
+    assert "Share of wan (impair)" in done.stdout
+    assert "Where the time goes" in done.stdout
+
+
+def median_inside(trial: dict[str, Any], direction: str) -> float:
+    """What the traced frames spent with the function, in µs."""
+    (way,) = [each for each in trial["directions"] if each["name"] == direction]
+    (part,) = [each for each in way["hops"]["parts"] if each["kind"] == "function"]
+    return float(part["latency_us"]["p50"])
+
+
+def test_a_function_of_what_is_up_is_not_replaced(command: Command) -> None:
+    spec = command.spec(ONE)
+    command("up", spec)
+    refused = command("measure", "share", spec, "--rate", "1kpps", "--runs", command.runs, status=2)
+    assert "run `tailrace down` first" in refused.stderr
+    assert command.status()["state"] == "up"
