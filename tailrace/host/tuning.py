@@ -99,7 +99,7 @@ def make_tuning_plan(
     Raises Mistake if its roles need more cores than there are.
     """
     roles = deal_roles(machine, (roles_of or profile).roles, nic, kept=kept)
-    context, values = Context(machine, roles), Values(machine.tree)
+    context, values = Context(machine, roles, profile.knobs), Values(machine.tree)
     tuned = []
     for family in FAMILIES:
         for knob in family.knobs:

@@ -50,14 +50,15 @@ def test_a_die_with_clusters_is_set_cluster_by_cluster(tmp_path: Path) -> None:
     }
 
 
-def test_frequencies_are_limited_by_role(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("least", "khz"), [("2500", "2500000"), ("true", "2800000")])
+def test_frequencies_are_limited_by_role(tmp_path: Path, least: str, khz: str) -> None:
     HOSTS["intel"](tmp_path)
-    plan = planned(tmp_path, "{frequency_limit: 2800, system_frequency_limit: 1500, least_frequency: 2800}")
+    plan = planned(tmp_path, f"{{frequency_limit: 2800, system_frequency_limit: 1500, least_frequency: {least}}}")
     found = wanted(plan)
     for cpu in range(96):
         isolated = cpu in plan.roles.isolated
         assert found[f"{CPU}/cpu{cpu}/cpufreq/scaling_max_freq"] == ("2800000" if isolated else "1500000")
-        assert found.get(f"{CPU}/cpu{cpu}/cpufreq/scaling_min_freq") == ("2800000" if isolated else None)
+        assert found.get(f"{CPU}/cpu{cpu}/cpufreq/scaling_min_freq") == (khz if isolated else None)
 
 
 def test_the_systems_cpus_may_be_kept_awake_too(tmp_path: Path) -> None:

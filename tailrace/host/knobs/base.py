@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from tailrace.errors import Mistake
@@ -21,6 +21,8 @@ class Context:
 
     machine: Machine
     roles: Roles
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    """The values of all knobs that are set together."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from tailrace.host.machine import CPUS
 from tailrace.host.roles import Roles
 from tailrace.host.setting import Form, Setting
 
+_MOST_MHZ = 10_000
 UNCORE = f"{CPUS}/intel_uncore_frequency"
 
 
@@ -42,13 +43,14 @@ def _least_frequency(context: Context, value: Any) -> list[Setting]:
         return []
     if value is not True:
         return list(_each("cpufreq/scaling_min_freq", Form.NUMBER, scale=1000)(context, value))
+    limit = context.knobs.get("frequency_limit", _MOST_MHZ) * 1000
     tree = context.machine.tree
-    highest = {cpu: tree.text(f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq") for cpu in context.roles.isolated}
+    highest = {cpu: tree.number(f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq") for cpu in context.roles.isolated}
     return [
         setting
         for cpu, khz in highest.items()
         if khz is not None
-        for setting in file_setting(context, f"{CPUS}/cpu{cpu}/cpufreq/scaling_min_freq", khz, Form.NUMBER)
+        for setting in file_setting(context, f"{CPUS}/cpu{cpu}/cpufreq/scaling_min_freq", min(khz, limit), Form.NUMBER)
     ]
 
 
@@ -74,7 +76,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _is_megahertz(value: Any) -> bool:
-    return is_number(value) and 100 <= value <= 10_000
+    return is_number(value) and 100 <= value <= _MOST_MHZ
 
 
 def _is_latency(value: Any) -> bool:
@@ -129,7 +131,7 @@ class Frequency(Family):
             "power",
             "Linux, Documentation/admin-guide/pm/cpufreq.rst",
             "run",
-            "true: the processor's own; or MHz, not above frequency_limit",
+            "true: the processor's own, or frequency_limit; or MHz, not above that",
             _least_frequency,
             lambda value: isinstance(value, bool) or _is_megahertz(value),
             needs="a frequency driver, which a virtual machine has not",
