@@ -27,7 +27,7 @@ from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan, read_plan
-from tailrace.measure.host.run import measure_host, usable
+from tailrace.measure.host.run import alone_in, measure_host, usable
 from tailrace.measure.host.tools import Cyclictest, Oslat, Tool
 from tailrace.measure.host.tracers import TRACERS, available_tracers
 from tailrace.measure.progress import Reporter, Silent, reporter
@@ -143,6 +143,8 @@ def _resume(path: Path, options: HostOptions) -> int:
     if options.duration or options.tools or options.loads or options.cpus:
         raise Mistake("--resume goes on as the run was begun; expected no other settings with it")
     run = load_run(path)
+    with alone_in(path):
+        pass  # before anything in it is changed
     soak = run.host_soak
     if soak is None or run.method != HOST:
         raise Mistake(f"{path}: not a run of `tailrace measure host`; expected its folder")

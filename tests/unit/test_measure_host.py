@@ -14,7 +14,7 @@ from browser import CHROMIUM, browser
 from tailrace.errors import Mistake
 from tailrace.measure.host import run as host_run
 from tailrace.measure.host.plan import LONGEST_SLICE, HostPlan, read_plan
-from tailrace.measure.host.run import measure_host
+from tailrace.measure.host.run import alone_in, measure_host
 from tailrace.measure.host.tools import Progress, Setting, Slice, from_values, parse_cyclictest, parse_oslat
 from tailrace.measure.host.tracers import TRACERS
 from tailrace.measure.progress import Silent
@@ -220,6 +220,13 @@ def test_a_browser_draws_a_run_with_a_gap(folder: RunFolder, tmp_path: Path) -> 
             if pictures := os.environ.get("TAILRACE_PICTURES"):  # to be looked at
                 chromium.picture(Path(pictures) / f"host-soak-{width}.png")
         assert chromium.complaints == []
+
+
+def test_two_commands_do_not_measure_into_one_folder(folder: RunFolder) -> None:
+    plan = HostPlan([Fake({None: 1})], ["none"], {1: "switch"}, (0,), 2)
+    with alone_in(folder.path), pytest.raises(Mistake, match="another command measures into it"):
+        measure_host(plan, folder, Silent())
+    measure_host(plan, folder, Silent())
 
 
 def test_a_plan_is_read_again_from_what_it_wrote() -> None:
