@@ -100,10 +100,13 @@ static void advance(struct virtqueue *vring, unsigned places)
 	vring->index = (vring->index + places) % vring->size;
 }
 
-/* How many places the completion at the ring's position stands for: up to the descriptor that bears its id (2.7.11). */
-static unsigned completed_places(struct virtqueue *vring, uint16_t id)
+/*
+ * How many places the completion at the ring's position stands for: up to the descriptor that bears its id (2.7.11).
+ * `looks` is how many descriptors may still be looked at.
+ */
+static unsigned completed_places(struct virtqueue *vring, uint16_t id, unsigned *looks)
 {
-	for (unsigned ahead = 1; ahead < RTE_MIN(vring->size, (unsigned)VRING_DONE); ahead++) {
+	for (unsigned ahead = 1; *looks != 0 && ahead < vring->size; ahead++, --*looks) {
 		bool wrap;
 		const struct vring_packed_desc *desc = vring_packed_place(vring, ahead, &wrap);
 		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
@@ -124,6 +127,8 @@ static void resume_packed(struct virtqueue *vring, uint16_t base)
 {
 	const uint16_t recorded = __atomic_load_n(&vring->device_event->off_wrap, __ATOMIC_ACQUIRE);
 	const uint16_t position = recorded != 0 ? recorded : base;
+	/* Every place once, and once more for an id that is not found. */
+	unsigned looks = 2 * vring->size;
 
 	vring->index = 0;
 	vring->wrap = position >> VRING_PACKED_EVENT_F_WRAP_CTR;
@@ -141,7 +146,7 @@ static void resume_packed(struct virtqueue *vring, uint16_t base)
 		/* A ring that was never filled so far is all zeros, which looks used to a wrap counter of 0. */
 		if (desc->addr == 0 && desc->len == 0)
 			break;
-		places = completed_places(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED));
+		places = completed_places(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED), &looks);
 		advance(vring, places);
 		passed += places;
 	}
