@@ -15,6 +15,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include "test/mbuf_bursts.h"
 #include "vring/hop.h"
 #include "vring/packet.h"
 

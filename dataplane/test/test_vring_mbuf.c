@@ -13,6 +13,7 @@
 #include <rte_mbuf.h>
 
 #include "test/long_segment.h"
+#include "test/mbuf_bursts.h"
 #include "vring/hop.h"
 #include "vring/packet.h"
 

@@ -20,26 +20,12 @@ struct packet;
 unsigned vring_hop(struct virtqueue *from, struct virtqueue *to);
 
 /*
- * Guest to device: copy frames into packet buffers from `pool` and give the chains back to the guest, until `room`
- * buffers are filled.  `transmits` says what the device does itself (RTE_ETH_TX_OFFLOAD_...); the rest is done here, so
- * one frame may take several buffers: a long segment for which all of `room` is too little is dropped.
- * Returns how many frames left the guest's ring, dropped ones (counted) included; `*filled` buffers are in `mbufs`,
- * for the caller to send or free.
- */
-unsigned vring_to_mbufs(struct virtqueue *from, struct rte_mempool *pool, uint64_t transmits, struct rte_mbuf **mbufs,
-			unsigned room, unsigned *filled);
-
-/*
- * The same for one packet that was looked at: returns the number of buffers, or -ENOSPC for too little room, -ENOBUFS
- * for an empty pool, -EMSGSIZE for what cannot be sent at all.  The packet may be written to others as well.
+ * Guest to device: one packet as packet buffers from `pool`.  `transmits` says what the device does itself
+ * (RTE_ETH_TX_OFFLOAD_...); the rest is done here, so one frame may take several buffers.  Returns the number of
+ * buffers in `mbufs`, or -ENOSPC for too little room, -ENOBUFS for an empty pool, -EMSGSIZE for what cannot be sent at
+ * all.  The packet may be written to others as well.
  */
 int packet_to_mbufs(struct packet *packet, struct rte_mempool *pool, uint64_t transmits, struct rte_mbuf **mbufs,
 		    unsigned room);
-
-/*
- * Device to guest: copy the frames into the guest's receive buffers and tell the guest.
- * Returns how many of them are dealt with, dropped ones included; the caller keeps and frees all buffers.
- */
-unsigned vring_from_mbufs(struct virtqueue *to, struct rte_mbuf **mbufs, unsigned count);
 
 #endif

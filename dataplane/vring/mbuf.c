@@ -9,7 +9,7 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#include "vring/burst.h"
+#include "vring/copy.h"
 #include "vring/frame.h"
 #include "vring/hop.h"
 
@@ -83,40 +83,6 @@ void packet_of_mbuf(struct packet *packet, struct rte_mbuf *mbuf)
 		if (segment->data_len > 0)
 			packet->pieces[packet->nb_pieces++] = (struct vring_piece){rte_pktmbuf_mtod(segment, uint8_t *),
 										   segment->data_len};
-}
-
-unsigned vring_from_mbufs(struct virtqueue *to, struct rte_mbuf **mbufs, unsigned count)
-{
-	struct vring_piece pieces[BURST_PIECES];
-	struct packet packet = {.pieces = pieces};
-	struct vring_room room = {0};
-	unsigned done, moved = 0;
-	uint64_t bytes = 0;
-
-	if (count == 0)
-		return 0;
-	room.end = vring_available(to, count);
-	for (done = 0; done < count && room.used < room.end;) {
-		enum vring_step step;
-
-		if (mbufs[done]->nb_segs > BURST_PIECES) {
-			to->counters->drop_receiver_too_small++;
-			done++;
-			continue;
-		}
-		packet_of_mbuf(&packet, mbufs[done]);
-		step = packet_give(to, &room, &packet, &moved, &bytes);
-		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
-			continue;
-		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)
-			break;
-		done++;
-	}
-	to->counters->sent_packets += moved;
-	to->counters->sent_bytes += bytes;
-	to->pending = room.used;
-	vring_publish(to);
-	return done;
 }
 
 /* ------- to a device ------- */
@@ -259,57 +225,4 @@ int packet_to_mbufs(struct packet *packet, struct rte_mempool *pool, uint64_t tr
 		return packet_to_mbufs(packet, pool, transmits & RTE_ETH_TX_OFFLOAD_MULTI_SEGS, mbufs, room);
 	}
 	return 1;
-}
-
-/* Copy the frame at `*ahead`.  Returns how many buffers it took, or a negative errno: it was dropped, or is left. */
-static enum vring_step fill(struct virtqueue *from, uint16_t *ahead, struct rte_mempool *pool, uint64_t transmits,
-			    struct rte_mbuf **mbufs, unsigned room, unsigned *filled)
-{
-	struct vring_piece pieces[PACKET_PIECES];
-	struct packet packet = {.pieces = pieces};
-	struct vring_frame frame;
-	struct vring_chain chain;
-	enum vring_step step = vring_take_frame(from, *ahead, &chain, &frame);
-	int count = 0;
-
-	if (step == VRING_STEP_FAULT)
-		return step;
-	if (step == VRING_STEP_MOVED && packet_of_frame(&packet, from, &frame)) {
-		count = packet_to_mbufs(&packet, pool, transmits, mbufs, room);
-		/* What all of the caller's room is not enough for would stay in front of all others for ever. */
-		if (count == -ENOSPC && *filled > 0)
-			return VRING_STEP_BLOCKED;
-		if (count == -ENOBUFS)
-			from->counters->drop_no_buffer++;
-		if (count == -EMSGSIZE || count == -ENOSPC)
-			from->counters->drop_frame_too_long++;
-	}
-	if (count > 0) {
-		*filled += count;
-		from->counters->received_bytes += packet.length;
-	}
-	vring_complete_sent(from, from->packed, *ahead, chain.id);
-	*ahead += chain.places;
-	return VRING_STEP_MOVED;
-}
-
-unsigned vring_to_mbufs(struct virtqueue *from, struct rte_mempool *pool, uint64_t transmits, struct rte_mbuf **mbufs,
-			unsigned room, unsigned *filled)
-{
-	const unsigned limit = RTE_MIN(room, (unsigned)VRING_BURST);
-	const unsigned ready = RTE_MIN(vring_available(from, limit), limit);
-	uint16_t ahead = 0;
-	unsigned taken = 0;
-
-	*filled = 0;
-	vring_prefetch(from, from->packed, ready, from->in_order ? 1 : ready);
-	while (ahead < ready && *filled < room) {
-		if (fill(from, &ahead, pool, transmits, mbufs + *filled, room - *filled, filled) != VRING_STEP_MOVED)
-			break;
-		taken++;
-	}
-	from->counters->received_packets += taken;
-	from->pending = ahead;
-	vring_publish(from);
-	return taken;
 }
