@@ -5,7 +5,11 @@
 #ifndef TAILRACE_COMMON_DEVICE_INTERNAL_H
 #define TAILRACE_COMMON_DEVICE_INTERNAL_H
 
+#include <sys/un.h>
+
 #include "device.h"
+
+enum { DEVICE_PATH_LONGEST = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
 
 /* Write the error's text; returns `code`. */
 __attribute__((format(printf, 3, 4))) int device_fail(struct device_error *error, int code, const char *format, ...);
@@ -15,6 +19,17 @@ int device_parse(const char *uri, enum device_kind *kind, const char **target, s
 
 /* Make the device known to DPDK: fills in its name and ethdev id.  Returns 0, or -errno with the error filled in. */
 int device_probe(struct device *device, const struct device_options *options, struct device_error *error);
+
+/* The same for one kind each (device_vhost.c, device_linux.c); the device has its name. */
+int device_probe_vhost(struct device *device, unsigned queues, struct device_error *error);
+int device_probe_vhost_server(struct device *device, unsigned queues, struct device_error *error);
+int device_probe_interface(struct device *device, unsigned queues, struct rte_mempool *pool,
+			   struct device_error *error);
+int device_probe_xdp(struct device *device, unsigned queues, struct device_error *error);
+int device_probe_tap(struct device *device, struct device_error *error);
+
+/* Whether somebody listens at a Unix socket.  Returns 0 or -errno. */
+int device_try_connect(const char *path);
 
 /* The device has been closed: forget what device_probe() noted of it. */
 void device_unprobe(const struct device *device);

@@ -6,15 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/un.h>
 
 #include <rte_pci.h>
 
 #include "device_internal.h"
 
 #define BIT(capability) (1ULL << (capability))
-
-enum { PATH_LONGEST = sizeof(((struct sockaddr_un *)0)->sun_path) - 1 };
 
 /*
  * What can be named, and the capabilities that it takes: to open it, and as long as it is open.  An XDP program is
@@ -58,10 +55,10 @@ static int find_scheme(const char *uri)
 
 static int parse_path(const char *uri, size_t length, struct device_error *error)
 {
-	if (length > PATH_LONGEST)
+	if (length > DEVICE_PATH_LONGEST)
 		return device_fail(error, -EINVAL,
 				   "%.40s...: a socket's path has at most %d bytes, this one %zu; use a shorter one",
-				   uri, PATH_LONGEST, length);
+				   uri, DEVICE_PATH_LONGEST, length);
 	return 0;
 }
 

@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -18,13 +15,12 @@
 
 #include "common/grace.h"
 #include "common/log.h"
+#include "port/guest_connection.h"
 #include "port/guest_socket.h"
 
 enum {
-	TICK_MS = 20,	     /* between tries to connect, and between looks for what takes too long */
-	MESSAGE_MS = 1000,   /* that a message may take from its first byte to its last */
-	COMPLAINT_MS = 1000, /* between two complaints about one port */
-	SETTLE_MS = 10,	     /* that waking a guest may take */
+	TICK_MS = 20,	/* between tries to connect, and between looks for what takes too long */
+	SETTLE_MS = 10, /* that waking a guest may take */
 };
 
 struct guest_backend *_Atomic guest_backends;
@@ -58,32 +54,6 @@ static int watch(int fd, struct guest_backend *backend, uintptr_t kind)
 	struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uintptr_t)backend | kind};
 
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
-}
-
-static void close_fds(struct guest_message *message)
-{
-	for (unsigned i = 0; i < message->nb_fds; i++)
-		if (message->fds[i] >= 0)
-			close(message->fds[i]);
-	message->nb_fds = 0;
-}
-
-static void disconnect(struct guest_backend *backend)
-{
-	if (backend->connection < 0)
-		return;
-	close_fds(&backend->message);
-	close(backend->connection);
-	backend->connection = -1;
-	guest_forget(backend);
-}
-
-/* The front end has broken a rule. */
-static void cut_off(struct guest_backend *backend, const char *why)
-{
-	guest_complain(backend, "cut off a front end: %s", why);
-	atomic_fetch_add(&backend->guest->refused, 1);
-	disconnect(backend);
 }
 
 static int connected(struct guest_backend *backend, int fd)
@@ -147,111 +117,8 @@ static void accept_front_end(struct guest_backend *backend)
 		return;
 	}
 	if (backend->connection >= 0)
-		cut_off(backend, "it said nothing, and another came");
+		guest_cut_off(backend, "it said nothing, and another came");
 	connected(backend, fd);
-}
-
-/* Take the descriptors that came with some bytes of a message.  False: there are more than any message has. */
-static bool take_fds(struct guest_message *message, struct msghdr *header)
-{
-	bool fit = !(header->msg_flags & MSG_CTRUNC);
-
-	for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL; control = CMSG_NXTHDR(header, control)) {
-		size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < count; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(fd));
-			if (message->nb_fds < GUEST_MESSAGE_FDS) {
-				message->fds[message->nb_fds++] = fd;
-			} else {
-				close(fd);
-				fit = false;
-			}
-		}
-	}
-	return fit;
-}
-
-/*
- * Read what is there of the message, as far as `end`.  Returns 1 when it is whole as far as that, 0 when more must
- * come, -1 when the connection is no more.
- */
-static int read_to(struct guest_backend *backend, unsigned end)
-{
-	struct guest_message *message = &backend->message;
-	char control[CMSG_SPACE(GUEST_MESSAGE_FDS * sizeof(int))];
-	struct iovec bytes = {(uint8_t *)message + backend->have, end - backend->have};
-	struct msghdr header = {
-		.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
-	ssize_t got;
-
-	if (backend->have >= end)
-		return 1;
-	got = recvmsg(backend->connection, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (got < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	if (!take_fds(message, &header) || got == 0)
-		return -1;
-	backend->have += got;
-	return backend->have == end;
-}
-
-static bool answer(struct guest_backend *backend, enum guest_answer answer)
-{
-	struct guest_message *message = &backend->message;
-	unsigned length;
-
-	if (answer != GUEST_ANSWER_REPLY) {
-		if (!(message->flags & GUEST_FLAG_NEED_REPLY))
-			return answer == GUEST_ANSWER_DONE;
-		message->number = answer != GUEST_ANSWER_DONE;
-		message->size = sizeof(message->number);
-	}
-	message->flags = GUEST_FLAG_VERSION | GUEST_FLAG_REPLY;
-	length = GUEST_MESSAGE_HEADER + message->size;
-	return send(backend->connection, message, length, MSG_DONTWAIT | MSG_NOSIGNAL) == length;
-}
-
-static void read_message(struct guest_backend *backend)
-{
-	struct guest_message *message = &backend->message;
-	char why[64];
-	int rc;
-
-	if (backend->have == 0)
-		message->nb_fds = 0;
-	rc = read_to(backend, GUEST_MESSAGE_HEADER);
-	if (rc == 1 && ((message->flags & (GUEST_FLAG_VERSION_MASK | GUEST_FLAG_REPLY)) != GUEST_FLAG_VERSION ||
-			message->size > GUEST_MESSAGE_PAYLOAD)) {
-		cut_off(backend, "what it said is no vhost-user message");
-		return;
-	}
-	if (rc == 1)
-		rc = read_to(backend, GUEST_MESSAGE_HEADER + message->size);
-	if (rc < 0) {
-		if (backend->have > 0)
-			cut_off(backend, "it left in the middle of a message");
-		else
-			disconnect(backend);
-		return;
-	}
-	if (rc == 0) {
-		if (backend->deadline == 0)
-			backend->deadline = guest_now() + MESSAGE_MS;
-		return;
-	}
-	backend->have = 0;
-	backend->deadline = 0;
-	backend->spoke = true;
-	snprintf(why, sizeof(why), "message %u is refused, or not answered", message->request);
-	if (!answer(backend, guest_message_handle(backend, message)))
-		cut_off(backend, why);
-	else
-		close_fds(message);
 }
 
 static void handle_request(void)
@@ -293,7 +160,7 @@ static void tick(uint64_t now)
 		if (backend->barred_until != 0 && now >= backend->barred_until)
 			guest_end_bar(backend);
 		if (backend->deadline != 0 && now >= backend->deadline)
-			cut_off(backend, "it stopped in the middle of a message");
+			guest_cut_off(backend, "it stopped in the middle of a message");
 		if (backend->guest->client && backend->connection < 0)
 			try_connect(backend);
 	}
@@ -316,7 +183,7 @@ static void *serve(void *unused)
 			else if (event.data.u64 & LISTENER)
 				accept_front_end(backend);
 			else
-				read_message(backend);
+				guest_read_message(backend);
 		}
 		now = guest_now();
 		if (now >= next) {
@@ -390,7 +257,7 @@ static int abandon(struct guest_backend *backend)
 {
 	struct guest_backend *_Atomic *at = &guest_backends;
 
-	disconnect(backend);
+	guest_disconnect(backend);
 	if (backend->listener >= 0)
 		close(backend->listener);
 	while (atomic_load(at) != backend)
@@ -418,19 +285,4 @@ void guest_watch(void)
 void guest_socket_abandon(struct guest_backend *backend)
 {
 	ask(abandon, backend);
-}
-
-void guest_complain(struct guest_backend *backend, const char *format, ...)
-{
-	const uint64_t now = guest_now();
-	char text[200];
-	va_list arguments;
-
-	if (backend->warned != 0 && now < backend->warned + COMPLAINT_MS)
-		return;
-	backend->warned = now;
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	log_warning("port %s: %s", backend->name, text);
 }

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "port/guest_connection.h"
+
+enum {
+	MESSAGE_MS = 1000,   /* that a message may take from its first byte to its last */
+	COMPLAINT_MS = 1000, /* between two complaints about one port */
+};
+
+static void close_fds(struct guest_message *message)
+{
+	for (unsigned i = 0; i < message->nb_fds; i++)
+		if (message->fds[i] >= 0)
+			close(message->fds[i]);
+	message->nb_fds = 0;
+}
+
+void guest_disconnect(struct guest_backend *backend)
+{
+	if (backend->connection < 0)
+		return;
+	close_fds(&backend->message);
+	close(backend->connection);
+	backend->connection = -1;
+	guest_forget(backend);
+}
+
+void guest_cut_off(struct guest_backend *backend, const char *why)
+{
+	guest_complain(backend, "cut off a front end: %s", why);
+	atomic_fetch_add(&backend->guest->refused, 1);
+	guest_disconnect(backend);
+}
+
+/* Take the descriptors that came with some bytes of a message.  False: there are more than any message has. */
+static bool take_fds(struct guest_message *message, struct msghdr *header)
+{
+	bool fit = !(header->msg_flags & MSG_CTRUNC);
+
+	for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL; control = CMSG_NXTHDR(header, control)) {
+		size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(fd));
+			if (message->nb_fds < GUEST_MESSAGE_FDS) {
+				message->fds[message->nb_fds++] = fd;
+			} else {
+				close(fd);
+				fit = false;
+			}
+		}
+	}
+	return fit;
+}
+
+/*
+ * Read what is there of the message, as far as `end`.  Returns 1 when it is whole as far as that, 0 when more must
+ * come, -1 when the connection is no more.
+ */
+static int read_to(struct guest_backend *backend, unsigned end)
+{
+	struct guest_message *message = &backend->message;
+	char control[CMSG_SPACE(GUEST_MESSAGE_FDS * sizeof(int))];
+	struct iovec bytes = {(uint8_t *)message + backend->have, end - backend->have};
+	struct msghdr header = {
+		.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	ssize_t got;
+
+	if (backend->have >= end)
+		return 1;
+	got = recvmsg(backend->connection, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	if (!take_fds(message, &header) || got == 0)
+		return -1;
+	backend->have += got;
+	return backend->have == end;
+}
+
+static bool answer(struct guest_backend *backend, enum guest_answer answer)
+{
+	struct guest_message *message = &backend->message;
+	unsigned length;
+
+	if (answer != GUEST_ANSWER_REPLY) {
+		if (!(message->flags & GUEST_FLAG_NEED_REPLY))
+			return answer == GUEST_ANSWER_DONE;
+		message->number = answer != GUEST_ANSWER_DONE;
+		message->size = sizeof(message->number);
+	}
+	message->flags = GUEST_FLAG_VERSION | GUEST_FLAG_REPLY;
+	length = GUEST_MESSAGE_HEADER + message->size;
+	return send(backend->connection, message, length, MSG_DONTWAIT | MSG_NOSIGNAL) == length;
+}
+
+void guest_read_message(struct guest_backend *backend)
+{
+	struct guest_message *message = &backend->message;
+	char why[64];
+	int rc;
+
+	if (backend->have == 0)
+		message->nb_fds = 0;
+	rc = read_to(backend, GUEST_MESSAGE_HEADER);
+	if (rc == 1 && ((message->flags & (GUEST_FLAG_VERSION_MASK | GUEST_FLAG_REPLY)) != GUEST_FLAG_VERSION ||
+			message->size > GUEST_MESSAGE_PAYLOAD)) {
+		guest_cut_off(backend, "what it said is no vhost-user message");
+		return;
+	}
+	if (rc == 1)
+		rc = read_to(backend, GUEST_MESSAGE_HEADER + message->size);
+	if (rc < 0) {
+		if (backend->have > 0)
+			guest_cut_off(backend, "it left in the middle of a message");
+		else
+			guest_disconnect(backend);
+		return;
+	}
+	if (rc == 0) {
+		if (backend->deadline == 0)
+			backend->deadline = guest_now() + MESSAGE_MS;
+		return;
+	}
+	backend->have = 0;
+	backend->deadline = 0;
+	backend->spoke = true;
+	snprintf(why, sizeof(why), "message %u is refused, or not answered", message->request);
+	if (!answer(backend, guest_message_handle(backend, message)))
+		guest_cut_off(backend, why);
+	else
+		close_fds(message);
+}
+
+void guest_complain(struct guest_backend *backend, const char *format, ...)
+{
+	const uint64_t now = guest_now();
+	char text[200];
+	va_list arguments;
+
+	if (backend->warned != 0 && now < backend->warned + COMPLAINT_MS)
+		return;
+	backend->warned = now;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	log_warning("port %s: %s", backend->name, text);
+}
