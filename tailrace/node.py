@@ -214,6 +214,7 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
         groups=plan.groups,
         cores=plan.placement.workers,
         user=plan.user,
+        device_queues=sum(port.queues for port in plan.ports if port.device is not None),
     )
     return TailraceFabric(launcher, options)
 

@@ -22,8 +22,9 @@
 
 enum {
 	EVENTS = 3, /* two ports and the wake-up */
-	SHORT_SLEEP = 50 *
-		      1000, /* ns between two tries at a full port, or two looks at frames kept, on a shared core */
+	/* ns, on a shared core: between two tries at a full port, two looks at frames kept, or two looks at ports that
+	 * have no receive interrupts */
+	SHORT_SLEEP = 50 * 1000,
 };
 
 /* One writer, so a plain sum; atomic for those who read it meanwhile. */
@@ -126,7 +127,7 @@ static void run_polling(struct forward *forward)
 	}
 }
 
-/* Add both ports' interrupts and the wake-up to this thread's epoll. */
+/* Add both ports' interrupts and the wake-up to this thread's epoll.  -ENOTSUP: a port has none. */
 static int watch(struct forward *forward)
 {
 	static struct rte_epoll_event wake_event = {.epdata.event = EPOLLIN};
@@ -136,9 +137,8 @@ static int watch(struct forward *forward)
 		rc = rte_eth_dev_rx_intr_ctl_q(forward->ports[i].port, 0, RTE_EPOLL_PER_THREAD, RTE_INTR_EVENT_ADD,
 					       NULL);
 		if (rc != 0) {
-			log_error("port %s has no receive interrupts (%s); use --mode poll", forward->ports[i].target,
-				  strerror(-rc));
-			return rc;
+			log_info("port %s has no receive interrupts (%s)", forward->ports[i].target, strerror(-rc));
+			return -ENOTSUP;
 		}
 	}
 	rc = rte_epoll_ctl(RTE_EPOLL_PER_THREAD, EPOLL_CTL_ADD, forward->wake_fd, &wake_event);
@@ -159,14 +159,35 @@ static void disarm(struct forward *forward)
 		rte_eth_dev_rx_intr_disable(forward->ports[i].port, 0);
 }
 
-static int run_interrupts(struct forward *forward)
+static void sleep_shortly(void)
 {
-	static const struct timespec short_sleep = {.tv_nsec = SHORT_SLEEP};
-	uint64_t before = rte_rdtsc();
-	int rc = watch(forward);
+	static const struct timespec time = {.tv_nsec = SHORT_SLEEP};
 
-	if (rc != 0)
-		return rc;
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+/* For ports without receive interrupts: look, and give the core away for a while when nothing has come. */
+static void run_by_time(struct forward *forward)
+{
+	uint64_t before = rte_rdtsc();
+
+	log_info("looks for frames every %d us", SHORT_SLEEP / 1000);
+	while (!quitting(forward)) {
+		uint32_t nb_moved = forward_once(forward);
+
+		before = end_of_round(forward, before, nb_moved);
+		if (nb_moved > 0)
+			continue;
+		count(&forward->sleeps, 1);
+		sleep_shortly();
+		before = rte_rdtsc();
+	}
+}
+
+static void run_interrupts(struct forward *forward)
+{
+	uint64_t before = rte_rdtsc();
+
 	while (!quitting(forward)) {
 		struct rte_epoll_event events[EVENTS];
 		uint32_t nb_moved = forward_once(forward);
@@ -176,7 +197,7 @@ static int run_interrupts(struct forward *forward)
 			continue;
 		/* No interrupt tells of room in a full port, and who is to make room may be waiting for this core. */
 		if (unlikely(holds(forward))) {
-			clock_nanosleep(CLOCK_MONOTONIC, 0, &short_sleep, NULL);
+			sleep_shortly();
 			before = rte_rdtsc();
 			continue;
 		}
@@ -189,7 +210,6 @@ static int run_interrupts(struct forward *forward)
 		}
 		disarm(forward);
 	}
-	return 0;
 }
 
 static int tell_thread_id(void *thread_id)
@@ -246,11 +266,15 @@ int forward_run(void *context)
 
 	gaps_begin(&forward->gaps);
 	if (forward->interrupts)
-		rc = run_interrupts(forward);
-	else
+		rc = watch(forward);
+	if (!forward->interrupts)
 		run_polling(forward);
+	else if (rc == 0)
+		run_interrupts(forward);
+	else if (rc == -ENOTSUP)
+		run_by_time(forward);
 	drop_held(forward);
-	return rc;
+	return rc == -ENOTSUP ? 0 : rc;
 }
 
 void forward_quit(struct forward *forward)

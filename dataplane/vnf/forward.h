@@ -3,7 +3,8 @@
  * The loop around a function: receive at one port, process, send at the other, both ways, on one thread.
  *
  * Polling, the thread never sleeps.  With interrupts it sleeps as soon as both ports are empty; to lose no
- * wake-up it looks once more after arming the interrupts and before sleeping.
+ * wake-up it looks once more after arming the interrupts and before sleeping.  Where a port has no interrupts (DPDK's
+ * drivers for memif and AF_PACKET), it looks again after a short time instead.
  *
  * A function does not drop what the other port does not take: it holds the burst and receives no more on that side
  * until the port has taken it.  So a full receiver is felt at the beginning of a chain, however long the chain is.

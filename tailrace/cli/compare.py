@@ -132,15 +132,17 @@ def _compare(path: Path, options: CompareOptions) -> int:
         method="compare",
     )
     headlines = [f"{fabric.name}: {fabric.placement.headline}" for fabric in plan.fabrics]
-    commands.say(headlines, as_json=options.as_json)
+    how_long = f"{plan.pairs} pairs of {len(plan.loads)} loads, about {round(plan.total_seconds / 60) or 1} min"
+    commands.say([*headlines, how_long], as_json=options.as_json)
     oversubscribed = any(fabric.placement.oversubscribed for fabric in plan.fabrics)
+    caveats = dict.fromkeys(said for fabric in plan.fabrics if (said := fabric.caveat(scene)) is not None)
     return commands.run_with_bar(
         lambda bar: run_own(
             request,
             plan.pages,
             lambda launcher, folder, report: Comparison(plan, launcher, folder, report).run(),
             oversubscribed=oversubscribed,
-            notes=headlines if oversubscribed else (),
+            notes=(*(headlines if oversubscribed else ()), *caveats),
             report=bar,
         ),
         plan.total_seconds,
@@ -154,7 +156,10 @@ def scene_of(path: Path, spec: Spec, *, huge: bool, interface: str | None = None
     if found is None:
         raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one, to be compared")
     name, chain = found
-    functions = [SceneFunction(each, spec.functions[each].kind, spec.functions[each].memory) for each in chain.through]
+    functions = [
+        SceneFunction(each, spec.functions[each].kind, spec.functions[each].memory, spec.functions[each].settings(0))
+        for each in chain.through
+    ]
     if chain.ends[0] == "tester.b":
         functions.reverse()
     return Scene(

@@ -28,7 +28,7 @@ class Making:
     placement: Placement
     network: Network
     interfaces: tuple[Interface, ...]
-    """Those that its ports will have."""
+    """That of each of its ports."""
     backpressure_us: int = BACKPRESSURE_US
     idle: str = "poll"
 
@@ -58,6 +58,7 @@ def _tailrace(making: Making) -> Fabric:
         making.idle,
         keep=capabilities(["if:"] if set(making.interfaces) & set(KERNEL) else []),
         cores=making.placement.workers,
+        device_queues=sum(not each.startswith("vhost-user") for each in making.interfaces),
         offloads=False,
     )
     return TailraceFabric(making.launcher, options, making.network)

@@ -30,7 +30,9 @@ from tailrace.host.place import Place, allowed_cpus
 from tailrace.host.process import Limits
 from tailrace.host.state import FilePath, Folder, Process
 
-MEMORY_MIB = 512
+MEMORY_MIB = 1024
+"""What it takes unless told otherwise. With half of it, its first try at a pool of buffers (262,144 of them) eats all
+there is before it fails, and a port whose guest comes at that moment cannot be made."""
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _VSWITCHD = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 _BRIDGE = "br0"

@@ -31,6 +31,10 @@ from tailrace.page import Page
 
 SWITCH = "switch"
 _READY_SECONDS = 10.0
+#: DPDK's memory, in MiB: the least, which has room for a few devices that come later, and for the buffers of each queue
+#: of a device (dataplane/port/device.c).
+_MEMORY_LEAST = 48
+_MEMORY_QUEUE = 12
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class SwitchOptions:
     """Whom the switch becomes once it runs: NAME or UID:GID; None: a number that is nobody's."""
     groups: tuple[str, ...] = ()
     """Those that sockets are given to."""
+    device_queues: int = 0
+    """Queues of all ports that are no guests'."""
     offloads: bool = True
     """Guests of `carry` may ask for checksums and segmentation."""
 
@@ -87,6 +93,7 @@ class TailraceFabric:
         argv = [str(program), *(word for option, path in files.items() for word in (option, str(path)))]
         argv += ["--cores", ",".join(map(str, options.cores or (options.place.core,))), "--idle", options.idle]
         argv += ["--backpressure-us", str(options.backpressure_us)]
+        argv += ["--memory", str(_MEMORY_LEAST + _MEMORY_QUEUE * options.device_queues)]
         if options.pci:
             argv.append("--pci")
         argv += confine(state, options.keep, options.user)
