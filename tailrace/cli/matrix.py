@@ -13,10 +13,10 @@ from tailrace.cli import commands
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
-from tailrace.fabric.kinds import KINDS, check_installed
+from tailrace.fabric.kinds import KINDS
 from tailrace.host.launch import Launcher
 from tailrace.host.state import default_folder
-from tailrace.measure.matrix import MatrixRun, cells, done, pages, seconds
+from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
 from tailrace.results import ResultError
@@ -119,9 +119,9 @@ def _resume(path: Path, options: MatrixOptions) -> int:
         folder = RunFolder.reopen(path, without=[each.name for each in load_run(path).trials if not each.valid])
     except ResultError as error:
         raise Mistake(str(error)) from None
-    if not {cell.name for cell in cells(test)} - done(folder):
+    if not left(test, done(folder))[0]:
         folder.finish()
-        raise Mistake(f"{path}: every cell is done; there is nothing to go on with")
+        raise Mistake(f"{path}: every cell that can be had here is done; there is nothing to go on with")
     request = Request(
         "matrix", path.parent, default_folder(), tuple(commands.command_line()), "", str(path), folder.run.fabric
     )
@@ -129,14 +129,13 @@ def _resume(path: Path, options: MatrixOptions) -> int:
 
 
 def _run(request: Request, test: Matrix, options: MatrixOptions, folder: RunFolder | None) -> int:
-    known = done(folder) if folder else set()
-    wanted = [cell for cell in cells(test) if cell.name not in known]
+    wanted, refused = left(test, done(folder) if folder else ())
     if not wanted:
-        raise Mistake("no cell: none of these fabrics has such ports; see `tailrace measure matrix --help`")
-    check_installed([KINDS[name] for name in test.fabrics])
+        raise Mistake(f"no cell can be had here: {'; '.join(dict.fromkeys(reason for _, reason in refused))}")
     commands.needs_root("measure matrix")
     total = seconds(wanted, test)
-    commands.say([f"{len(wanted)} cells, about {round(total / 60) or 1} min"], as_json=options.as_json)
+    cannot = f"; {len(refused)} more cannot be had here" if refused else ""
+    commands.say([f"{len(wanted)} cells, about {round(total / 60) or 1} min{cannot}"], as_json=options.as_json)
 
     def work(launcher: Launcher, into: RunFolder, report: Reporter) -> None:
         write_atomically(into.path / PLAN, test.model_dump_json(indent=1) + "\n")
@@ -147,6 +146,7 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, folder: RunFold
             request,
             pages(wanted, huge=options.huge),
             work,
+            oversubscribed=any(place.oversubscribed for place in placements(wanted)),
             folder=folder,
             report=bar,
         ),

@@ -24,17 +24,26 @@ STRESSES = {
     "disk": ("--hdd", "{count}", "--hdd-bytes", "64M", "--hdd-opts", "fsync"),
 }
 """What each presses on, in stress-ng's words: arithmetic; the last-level cache; memory bandwidth; writes to disk."""
+_IN_MEMORY = ("tmpfs", "ramfs")
 _READY_SECONDS = 10.0
 _SETTLE_SECONDS = 0.3
 
 
-def why_not(name: str) -> str | None:
-    """Why this neighbour cannot be had on this machine, or None."""
+def why_not(name: str, folder: Path) -> str | None:
+    """Why this neighbour, writing to `folder`, cannot be had on this machine, or None."""
     try:
         system_program(PROGRAM)
     except Mistake as missing:
-        return f"{name}: {missing}"
+        return str(missing)
+    if name == "disk" and _file_system(folder) in _IN_MEMORY:
+        return f"{folder} is in memory, not on a disk; put the run folder on one with --runs FOLDER"
     return None
+
+
+def _file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The kind of the file system that a folder is on."""
+    kinds = {Path(line.split()[1]): line.split()[2] for line in mounts.read_text().splitlines()}
+    return next((kinds[place] for place in (folder.resolve(), *folder.resolve().parents) if place in kinds), "")
 
 
 def command(name: str, cpus: Sequence[int], folder: str) -> list[str]:
@@ -47,11 +56,12 @@ def command(name: str, cpus: Sequence[int], folder: str) -> list[str]:
 class Neighbour:
     """One of STRESSES at work while a `with` block lasts."""
 
-    def __init__(self, launcher: Launcher, name: str, cpus: Sequence[int]) -> None:
+    def __init__(self, launcher: Launcher, name: str, cpus: Sequence[int], folder: Path) -> None:
+        """`folder` is where it makes files, in a folder of its own that is gone afterwards."""
         self._launcher = launcher
         self._name = name
         self._cpus = tuple(cpus)
-        self._folder = Folder(str(launcher.state.folder / "neighbour"))
+        self._folder = Folder(str(folder.absolute() / "neighbour"))
         self._process: Process | None = None
 
     def __enter__(self) -> Self:

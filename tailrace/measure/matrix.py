@@ -10,7 +10,7 @@ Every cell is kept as soon as it is known, so that a run that was cut short goes
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -19,6 +19,7 @@ from tailrace.errors import Failure, Interrupted, Mistake
 from tailrace.fabric.base import Interface
 from tailrace.fabric.kinds import KINDS, Kind
 from tailrace.host.launch import Launcher
+from tailrace.host.place import Placement
 from tailrace.measure.latency import Case
 from tailrace.measure.method import profiles_of
 from tailrace.measure.profile import Profile
@@ -99,7 +100,8 @@ def pattern(ends: Ends, functions: int) -> str:
 def cells(test: Matrix) -> list[Cell]:
     """All cells of a matrix, each once; fabrics side by side, so that what is compared is near in time.
 
-    A fabric without a kind of interface has no cells of it, and a pattern without functions is the same for each kind.
+    What a fabric has not is a cell too, which says so. A pattern is the same for each kind of interface where no
+    function has a port of that kind.
     """
     shapes: dict[tuple[Ends, int], None] = {}
     for name in test.patterns:
@@ -111,19 +113,36 @@ def cells(test: Matrix) -> list[Cell]:
         for interface in test.interfaces:
             for fabric in test.fabrics:
                 kind = KINDS[fabric]
-                if interface not in kind.interfaces:
-                    continue
-                used = OUTSIDE if ends == "north/south" and number == 0 else interface
+                used = OUTSIDE if _all_outside(kind, ends, number) else interface
                 for each in profiles:
                     cell = Cell(kind, used, ends, number, each)
                     found.setdefault(cell.name, cell)
     return list(found.values())
 
 
+def _all_outside(kind: Kind, ends: Ends, functions: int) -> bool:
+    """Whether every port is of the kind that the outside has: without a switch a link has one kind at both ends."""
+    return ends == "north/south" and functions <= (1 if kind.name == "direct" else 0)
+
+
+def why_not(cell: Cell) -> str | None:
+    """Why a cell cannot be had on this machine, or None."""
+    try:
+        cell.kind.installed()
+        placed(cell.scene, [cell.kind])
+    except Mistake as refusal:
+        return str(refusal)
+    return None
+
+
 def seconds(wanted: Sequence[Cell], test: Matrix) -> float:
     """How long the cells are expected to take."""
-    stands = len({cell.stand for cell in wanted})
-    return stands * START_SECONDS + sum(_load(cell, test).duration for cell in wanted)
+    return len({cell.stand for cell in wanted}) * START_SECONDS + sum(_load(cell, test).duration for cell in wanted)
+
+
+def placements(wanted: Sequence[Cell]) -> list[Placement]:
+    """Where everything runs on each stand. Raises Mistake if a cell cannot be had here."""
+    return [placed(group[0].scene, [group[0].kind])[0].placement for group in stands(wanted)]
 
 
 def pages(wanted: Sequence[Cell], *, huge: bool) -> int:
@@ -132,8 +151,22 @@ def pages(wanted: Sequence[Cell], *, huge: bool) -> int:
 
 
 def done(folder: RunFolder) -> set[str]:
-    """The names of cells that need not be measured again: those with figures, and those that cannot be had here."""
-    return {each.name for each in folder.run.findings if isinstance(each, MatrixCell) and each.valid}
+    """The names of cells with figures, which need not be measured again."""
+    found = (each for each in folder.run.findings if isinstance(each, MatrixCell))
+    return {cell.name for cell in found if cell.valid and cell.not_here is None}
+
+
+def left(test: Matrix, known: Collection[str] = ()) -> tuple[list[Cell], list[tuple[Cell, str]]]:
+    """What is to be measured besides the `known`, and the cells that cannot be had here, each with the reason."""
+    wanted: list[Cell] = []
+    refused: list[tuple[Cell, str]] = []
+    for group in stands([cell for cell in cells(test) if cell.name not in known]):
+        reason = why_not(group[0])
+        if reason is None:
+            wanted += group
+        else:
+            refused += [(cell, reason) for cell in group]
+    return wanted, refused
 
 
 def _load(cell: Cell, test: Matrix) -> Load:
@@ -153,16 +186,17 @@ class MatrixRun:
 
     def run(self) -> None:
         """Measures what is not done yet. A cell that fails is kept with the reason, and the others go on."""
-        known = done(self._folder)
-        left = [cell for cell in cells(self._test) if cell.name not in known]
+        wanted, refused = left(self._test, done(self._folder))
+        for cell, reason in refused:
+            self._folder.put_finding(cell.finding().model_copy(update={"not_here": reason}))
         failed = 0
-        for group in stands(left):
+        for group in stands(wanted):
             try:
                 failed += self._stand(group)
             finally:
                 os.sched_setaffinity(0, self._allowed)
         if failed:
-            self._folder.invalidate(f"{failed} of {len(left)} cells failed; measure them again with --resume")
+            self._folder.invalidate(f"{failed} of {len(wanted)} cells failed; measure them again with --resume")
 
     def _stand(self, group: Sequence[Cell]) -> int:
         """Measures cells on one stand; returns how many failed."""
@@ -170,35 +204,33 @@ class MatrixRun:
         scene = replace(first.scene, huge=self._huge)
         label = f"{first.kind.name}, {first.interface}, {first.pattern}"
         self._report.stage(label, START_SECONDS + sum(_load(cell, self._test).duration for cell in group))
+        (where,) = placed(scene, [first.kind])
+        caveat = where.caveat(scene)
+        if caveat is not None:
+            self._folder.note(caveat)
+        waiting = list(group)
         try:
-            (where,) = placed(scene, [first.kind])
-        except Mistake as refusal:
-            for cell in group:
-                self._folder.put_finding(cell.finding().model_copy(update={"not_here": str(refusal)}))
+            self._measure(scene, where, waiting)
             return 0
-        left = list(group)
-        try:
-            self._measure(scene, where, left)
-            return 0
-        except (Failure, Stopped) as error:
+        except (Failure, Mistake, Stopped) as error:
             cause = error.cause if isinstance(error, Stopped) else error
             if isinstance(cause, Interrupted):
                 raise
-            for cell in left:
+            for cell in waiting:
                 self._folder.put_finding(cell.finding().model_copy(update={"valid": False, "reason": str(cause)}))
-            return len(left)
+            return len(waiting)
 
-    def _measure(self, scene: Scene, where: Placed, left: list[Cell]) -> None:
+    def _measure(self, scene: Scene, where: Placed, waiting: list[Cell]) -> None:
         """Measures cells one by one, and takes those that are done off the list."""
         keep_aside(where.placement.switch)
-        first = left[0]
+        first = waiting[0]
         logs = self._launcher.logs / f"{first.kind.name}-{first.interface}-{first.pattern}"
         with standing(replace(self._launcher, logs=logs), scene, where.kind, where.placement) as stand:
             session = Session(stand.tester, self._folder, stand.check, None, self._report)
             session.stage_seconds = START_SECONDS
-            while left:
-                self._folder.put_finding(self._cell(session, left[0]))
-                left.pop(0)
+            while waiting:
+                self._folder.put_finding(self._cell(session, waiting[0]))
+                waiting.pop(0)
 
     def _cell(self, session: Session, cell: Cell) -> MatrixCell:
         load = _load(cell, self._test)

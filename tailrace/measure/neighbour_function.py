@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from tailrace.errors import Fault
 from tailrace.fabric.base import Port
 from tailrace.host.place import FUNCTION_PRIORITY, Place
-from tailrace.host.process import real_time_refusal, set_real_time, undisturbed
+from tailrace.host.process import real_time_refusal, undisturbed
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
 from tailrace.node import reserve_pages
 from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
-from tailrace.vnf.sandbox import Sandboxed, start_function
+from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 
 NAME = "neighbour"
 LONGEST_SECONDS = 4 * 3600.0
@@ -58,9 +58,9 @@ def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) 
         generator = Tester.start(
             launcher, ends, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge, name=f"{NAME}-generator"
         )
-        _wait_up(session, _PORTS)
-        if priority is not None:
-            set_real_time(process.pid, priority)
+        deadline = time.monotonic() + _READY_SECONDS
+        wait_until_forwarding(launcher, process, function.place, deadline)
+        _wait_up(session, _PORTS, deadline)
         generator.begin(profile.streams(0.0), LONGEST_SECONDS, wait=0.1, interval=60.0)
         yield
         for each in (process, generator.process):
@@ -74,9 +74,8 @@ def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) 
                 state.undo(thing)
 
 
-def _wait_up(session: Session, ports: Sequence[str]) -> None:
+def _wait_up(session: Session, ports: Sequence[str], deadline: float) -> None:
     node = session.node
-    deadline = time.monotonic() + _READY_SECONDS
     while node is not None:
         states = {port.name: port.state for port in node.fabric.ports()}
         waiting = [name for name in ports if states.get(name) != "up"]

@@ -63,7 +63,7 @@ class NoiseMethod(Method[Noise]):
         left_out: dict[str, str] = {each: reason for each in test.neighbours if (reason := refusal(session, each))}
         sides = [each for each in test.neighbours if each not in left_out]
         if not sides:
-            raise Mistake(f"no neighbour can be had here: {'; '.join(left_out.values())}")
+            raise Mistake(f"no neighbour can be had here: {said(left_out)}")
         pairs: list[ComparedPair] = []
         for number in range(1, test.pairs + 1):
             for side in sides:
@@ -120,11 +120,19 @@ def spare(session: Session, cpus: Sequence[int]) -> tuple[tuple[int, ...], bool]
     return tuple(cpu for cpu in cpus if cpu not in switch) or tuple(cpus), True
 
 
+def said(left_out: dict[str, str]) -> str:
+    """disk, memory: stress-ng is missing; vnf: ..."""
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{', '.join(each)}: {reason}" for reason, each in names.items())
+
+
 def refusal(session: Session, name: str) -> str | None:
     """Why a neighbour cannot be had here, or None."""
     if name == VNF:
-        return None if session.node is not None else "vnf: only Tailrace's own switch can be given another chain"
-    return why_not(name)
+        return None if session.node is not None else "only Tailrace's own switch can be given another chain"
+    return why_not(name, session.folder.path)
 
 
 @contextmanager
@@ -136,5 +144,5 @@ def neighbour(session: Session, name: str, cpus: Sequence[int], profile: Profile
         with neighbour_function(session, cpus, profile):
             yield
     else:
-        with Neighbour(session.tester.launcher, name, cpus):
+        with Neighbour(session.tester.launcher, name, cpus, session.folder.path):
             yield

@@ -326,7 +326,7 @@ def run_own(
     check_clock()
     with _held(request) as state:
         if state.record.things:
-            raise Mistake("something of Tailrace's is up; run `tailrace down` first")
+            raise Mistake(f"{state.record.spec or 'something'} is up; run `tailrace down` first")
         with _own(request, state, {}):
             if pages:
                 reserve_pages(state, pages)
@@ -343,6 +343,13 @@ def run_on_host(request: Request, work: Callable[[RunFolder], None]) -> Finished
 
 @contextmanager
 def _held(request: Request) -> Iterator[State]:
+    """The state, without what a measurement that was killed has left: nobody else holds it, so that one has ended."""
+    with hold(request.state) as state:
+        if state.record.purpose == "run" and state.record.things:
+            with undisturbed():
+                problems = state.undo_all()
+            if problems:
+                raise Failure("what a killed run has left could not be taken down: " + "; ".join(problems))
     with hold(request.state) as state:
         yield state
 
@@ -384,8 +391,7 @@ def _is_up(state: State, plan: Plan) -> bool:
         if not dead:
             return True
         raise Mistake(f"{dead[0]} of what is up has ended; run `tailrace up {record.spec}` to bring it back")
-    what = f"another plan ({record.spec}) is up" if record.purpose == "up" else "a crashed run has left something"
-    raise Mistake(f"{what}; run `tailrace down` first")
+    raise Mistake(f"another plan ({record.spec}) is up; run `tailrace down` first")
 
 
 def _same_plan(up: dict[str, Any], plan: Plan) -> bool:

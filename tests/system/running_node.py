@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tailrace.control import Control, ControlLost
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 needs_a_node = [
@@ -112,6 +114,18 @@ class Command:
         if self.state.exists():
             found.append(str(self.state))
         return found
+
+
+def elapsed(command: Command) -> float:
+    """Seconds of the trial that runs; 0 without one."""
+    try:
+        control = Control(command.state / "tester.control")
+        try:
+            return float(control.call("trial.status")["elapsed"])
+        finally:
+            control.close()
+    except ControlLost:
+        return 0.0
 
 
 def pages() -> int:

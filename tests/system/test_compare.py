@@ -1,29 +1,96 @@
-"""`tailrace compare` as a user runs it: what cannot be compared is said in one line, before anything starts."""
+"""`tailrace compare` as a user runs it, on real traffic over every fabric; and what cannot be compared is said in one
+line, before anything starts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from running_node import Command, needs_a_node, pages, wait_until
+from clean_machine import PLAIN, clean, is_alive, network, things
+from running_node import Command, elapsed, needs_a_node, pages, wait_until
 
-pytestmark = [*needs_a_node, pytest.mark.requires_program("ovs-vswitchd-dpdk", "stress-ng")]
-PLAIN = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
-
-
-def network() -> set[str]:
-    """Network namespaces of Tailrace's, and interfaces of the machine's own network."""
-    names = {path.name for path in Path("/run/netns").glob("tailrace-*")}
-    return names | {path.name for path in Path("/sys/class/net").iterdir()}
+pytestmark = [*needs_a_node, pytest.mark.requires_program("ovs-vswitchd-dpdk")]
+ALL = ("tailrace", "ovs-dpdk", "linux-bridge", "direct")
 
 
 @pytest.fixture
 def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    with clean(tailrace, tmp_path) as command:
+        yield command
+
+
+def compared(command: Command, *options: str) -> dict[str, Any]:
+    done = command("compare", command.spec(PLAIN), *options, "--runs", command.runs, "--json")
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["valid"]
+    return document
+
+
+def check_sides(finding: dict[str, Any], pairs: int) -> None:
+    assert finding["sides"] == list(ALL)
+    assert len(finding["pairs"]) == pairs
+    for pair in finding["pairs"]:
+        for figures in pair["sides"].values():
+            assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["max_us"]
+            assert figures["mpps"] > 0
+    ratios = {(each["side"], each["figure"]): each for each in finding["ratios"]}
+    assert {side for side, _ in ratios} == set(ALL[1:])
+    for (side, figure), ratio in ratios.items():
+        each = [pair["sides"][side][figure] / pair["sides"]["tailrace"][figure] for pair in finding["pairs"]]
+        assert min(each) * 0.999 <= ratio["low"] <= ratio["median"] <= ratio["high"] <= max(each) * 1.001
+
+
+def test_all_fabrics_carry_the_same_traffic_in_turn(command: Command) -> None:
+    document = compared(command, "--frames", "64", "--rate", "5kpps", "--duration", "300ms", "--pairs", "2")
+    (finding,) = document["findings"]
+    check_sides(finding, 2)
+    turns = [f"64-{fabric}-pair-{number}" for number in (1, 2) for fabric in ALL]
+    assert [trial["name"] for trial in document["trials"]] == turns
+    for trial in document["trials"]:
+        for way in trial["directions"]:
+            assert way["sent"] > 0
+            assert way["duplicate"] == way["out_of_sequence"] == way["foreign"] == 0
+    page = (Path(document["folder"]) / "report.html").read_text()
+    assert "64 B, linux-bridge, pair 2" in page
+    logs = Path(document["folder"]) / "logs"
+    assert (logs / "pair-1-ovs-dpdk" / "ovs-vswitchd.log").exists()
+
+
+@pytest.mark.whole
+def test_all_fabrics_at_a_part_of_the_lowest_rate_without_loss(command: Command) -> None:
+    document = compared(command, "--frames", "64,1518", "--rate", "50%", "--duration", "1s", "--pairs", "2")
+    for finding in document["findings"]:
+        check_sides(finding, 2)
+        lowest = min(
+            trial["no_loss_pps"] or 1e12 for trial in document["trials"] if trial["profile"] == finding["profile"]
+        )
+        # Looked for once beforehand, and again in each pair: the machine is not the same every time.
+        assert 0.1 * lowest < finding["offered_pps"] < 2 * lowest
+        assert all("no_loss_mpps" in figures for pair in finding["pairs"] for figures in pair["sides"].values())
+
+
+@pytest.mark.parametrize(("fabric", "then"), [("ovs-dpdk", "down"), ("linux-bridge", "next run")])
+def test_a_killed_comparison_leaves_nothing_behind(command: Command, fabric: str, then: str) -> None:
     before, links = pages(), network()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
+    options = ("--frames", "64", "--rate", "5kpps", "--duration", "60s", "--runs", command.runs)
+    running = command.begin("compare", command.spec(PLAIN), "--fabrics", f"{fabric},direct", *options)
+    wait_until(lambda: elapsed(command) > 0.1, 60)
+    processes, namespaces = things(command), things(command, "namespace")
+    names = {each["name"] for each in processes}
+    assert {"tester", "first"} <= names
+    assert ("ovs-vswitchd" in names) == (fabric == "ovs-dpdk")
+    assert namespaces
+    running.kill()
+    running.communicate(timeout=30)
+    if then == "down":
+        command("down")
+    else:
+        brief = ("--frames", "64", "--rate", "5kpps", "--duration", "200ms", "--pairs", "1")
+        compared(command, "--fabrics", "linux-bridge,direct", *brief)
+    wait_until(lambda: not any(is_alive(each) for each in processes))
     wait_until(lambda: not command.leftovers())
     assert pages() <= before
     assert network() <= links

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import ONE, Command, needs_a_node, pages, wait_until
-
-from tailrace.control import Control, ControlLost
+from running_node import ONE, Command, elapsed, needs_a_node, pages, wait_until
 
 pytestmark = needs_a_node
 
@@ -91,18 +89,6 @@ def test_latency_by_load_in_two_rounds(command: Command) -> None:
     assert [trial["name"] for trial in results["trials"]] == [*first, *(f"{name}-round-2" for name in first)]
     assert [trial["offered_pps"] for trial in results["trials"]] == [20_000, 5_000] * 2
     assert [trial["round"] for trial in results["trials"]] == [1, 1, 2, 2]
-
-
-def elapsed(command: Command) -> float:
-    """Seconds of the trial that runs; 0 without one."""
-    try:
-        control = Control(command.state / "tester.control")
-        try:
-            return float(control.call("trial.status")["elapsed"])
-        finally:
-            control.close()
-    except ControlLost:
-        return 0.0
 
 
 def test_ctrl_c_keeps_the_trials_so_far(command: Command) -> None:

@@ -48,9 +48,20 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, folder:
 
     monkeypatch.setattr(the_neighbour, "system_program", missing)
     said = refusal(session(folder, 2), "cpu")
-    assert said == "cpu: stress-ng is missing; install it with `sudo apt-get install stress-ng`"
+    assert said == "stress-ng is missing; install it with `sudo apt-get install stress-ng`"
     assert refusal(session(folder, 2), "vnf") is None
     assert "only Tailrace's own switch" in str(refusal(SimpleNamespace(node=None), "vnf"))
+
+
+def test_a_disk_is_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(the_neighbour, "system_program", lambda name: f"/bin/{name}")
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/vda / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n")
+    kinds = {path: the_neighbour._file_system(Path(path), mounts) for path in ("/run/x", "/runs/x", "/")}
+    assert kinds == {"/run/x": "tmpfs", "/runs/x": "ext4", "/": "ext4"}
+    monkeypatch.setattr(the_neighbour, "_file_system", lambda _: "tmpfs")
+    assert "is in memory, not on a disk" in str(the_neighbour.why_not("disk", tmp_path))
+    assert the_neighbour.why_not("cache", tmp_path) is None
 
 
 def test_a_neighbour_is_bounded_in_time_and_kept_to_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +91,7 @@ def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: Run
     monkeypatch.setattr(the_noise, "neighbour", neighbour)
     monkeypatch.setattr(the_noise, "at_rate", at_rate)
     monkeypatch.setattr(the_noise, "figures", lambda *given: given[0])
-    monkeypatch.setattr(the_noise, "why_not", lambda name: "disk: no disk" if name == "disk" else None)
+    monkeypatch.setattr(the_noise, "why_not", lambda name, _: "no disk" if name == "disk" else None)
     test = Noise.model_validate({"neighbours": ["cpu", "disk", "vnf"], "pairs": 2, "rate": "1kpps"})
     (step,) = NoiseMethod(cpus=(0, 1)).steps([test], Place(CHAIN))
     step.work(session(folder, 2))
@@ -88,13 +99,13 @@ def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: Run
     assert len({name for _, name in turns}) == len(turns)
     (finding,) = folder.run.findings
     assert isinstance(finding, ComparisonFinding)
-    assert finding.left_out == {"disk": "disk: no disk"}
+    assert finding.left_out == {"disk": "no disk"}
     assert {(each.side, each.median, each.pairs) for each in finding.ratios} == {("cpu", 3.0, 2), ("vnf", 3.0, 2)}
     assert any("no core is free" in note for note in folder.run.notes)
 
 
 def test_nothing_to_be_had_is_a_mistake(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
-    monkeypatch.setattr(the_noise, "why_not", lambda name: f"{name}: not here")
+    monkeypatch.setattr(the_noise, "why_not", lambda *_: "not here")
     test = Noise.model_validate({"neighbours": "cpu", "rate": "1kpps"})
     (step,) = NoiseMethod(cpus=(0, 1)).steps([test], Place(CHAIN))
     with pytest.raises(Mistake, match="no neighbour can be had here: cpu: not here"):

@@ -1,0 +1,97 @@
+"""`tailrace measure matrix` on real traffic: every kind of port, what cannot be had, and going on after kill -9."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clean_machine import clean, is_alive, things
+from running_node import Command, elapsed, needs_a_node, wait_until
+
+pytestmark = needs_a_node
+BRIEF = ("--frames", "64", "--rate", "5kpps", "--duration", "300ms")
+
+
+@pytest.fixture
+def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
+    with clean(tailrace, tmp_path) as command:
+        yield command
+
+
+def cells(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in document["findings"] if each["method"] == "matrix"}
+
+
+def check_measured(cell: dict[str, Any]) -> None:
+    assert (cell["valid"], cell["reason"], cell["not_here"]) == (True, None, None), cell["name"]
+    assert 0 < cell["p50_us"] <= cell["p99_us"] <= cell["max_us"]
+    assert cell["mpps"] > 0
+
+
+def test_a_function_on_every_kind_of_port(command: Command) -> None:
+    options = ("--fabrics", "tailrace", "--interfaces", "vhost-user,memif,tap,veth", "--patterns", "PVP")
+    done = command("measure", "matrix", *options, *BRIEF, "--runs", command.runs)
+    results = command.results()
+    assert results["valid"]
+    found = cells(results)
+    assert list(found) == [f"tailrace-{kind}-PVP-64" for kind in ("vhost-user", "memif", "tap", "veth")]
+    for cell in found.values():
+        check_measured(cell)
+        assert cell["loss_ratio"] < 0.5
+        assert f"tailrace, {cell['interface']} " in done.stdout
+
+
+def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Command) -> None:
+    options = ("--fabrics", "tailrace,linux-bridge,direct", "--interfaces", "memif,veth", "--patterns", "VV")
+    begun = command.begin("measure", "matrix", *options, *BRIEF, "--duration", "2s", "--runs", command.runs)
+
+    def known() -> dict[str, dict[str, Any]]:
+        try:
+            return cells(command.results())
+        except (ValueError, OSError):  # there is no run folder yet
+            return {}
+
+    wait_until(lambda: sum(each["trial"] is not None for each in known().values()) >= 2 and elapsed(command) > 0.1, 60)
+    processes = things(command)
+    begun.kill()
+    begun.communicate(timeout=30)
+    before = command.results()
+    kept = {name: cell for name, cell in cells(before).items() if cell["trial"] is not None}
+    assert not before["valid"]
+    (folder,) = command.runs.iterdir()
+    done = command("measure", "matrix", "--resume", folder, "--json")
+    document = json.loads(done.stdout)
+    assert document["valid"]
+    found = cells(document)
+    assert found.pop("linux-bridge-memif-VV-64")["not_here"] == "linux-bridge has no memif ports; it has tap, veth"
+    assert len(found) == 5
+    for cell in found.values():
+        check_measured(cell)
+    # What was done is as it was, and no cell has a second trial.
+    assert {name: found[name] for name in kept} == kept
+    started = {trial["name"]: trial["started"] for trial in document["trials"]}
+    assert {trial["name"]: trial["started"] for trial in before["trials"]}.items() <= started.items()
+    assert sorted(started) == sorted(found)
+    assert not any(is_alive(each) for each in processes)
+    again = command("measure", "matrix", "--resume", folder, status=2)
+    assert "every cell that can be had here is done" in again.stderr
+
+
+@pytest.mark.whole
+@pytest.mark.requires_program("ovs-vswitchd-dpdk")
+def test_a_whole_matrix(command: Command) -> None:
+    options = ("--interfaces", "vhost-user,memif,tap,veth", "--patterns", "P2P,PVP,PVVP,VV", "--frames", "64,1518")
+    folder = command.folder / "all"
+    running = command.begin("measure", "matrix", *options, "--rate", "5kpps", "--duration", "300ms", "--runs", folder)
+    told = running.communicate(timeout=280)
+    assert running.returncode == 0, told
+    (run,) = folder.iterdir()
+    found = cells(json.loads((run / "results.json").read_text()))
+    lacking = {name.rsplit("-", 2)[0] for name, cell in found.items() if cell["not_here"]}
+    assert lacking == {"ovs-dpdk-memif", "linux-bridge-vhost-user", "linux-bridge-memif", "direct-tap"}
+    for cell in found.values():
+        if not cell["not_here"]:
+            check_measured(cell)
