@@ -82,6 +82,8 @@ def report(
 def diff(a: RunArgument, b: RunArgument, folder: RunsOption = DEFAULT_RUNS, as_json: JsonOption = False) -> None:
     """Show what changed from run A to run B: spec, host, versions, and the figures of trials of the same name.
 
+    Of what was repeated (--repeat, pairs), the medians are set against each other, with their spread.
+
     \b
     tailrace diff runs/2026-11-20-101500-latency-chain runs/2026-11-21-143005-latency-chain
 

@@ -5,13 +5,13 @@ Everything here is lengths in percent and the number of a colour (0 to 7) for th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from tailrace.report import figures
-from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
+from tailrace.report.marked import Marked, by_profile, trials
+from tailrace.report.warmth import by_logarithm
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import HopPart, Trial
 from tailrace.results.spread import by_case
@@ -66,7 +66,10 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
     looked for."""
     if any(isinstance(each, ThroughputFinding) for one in runs for each in one.stored.run.findings):
         return _found(runs)
-    measured = [(profile, [one for one in found if one.trial.no_loss_pps]) for profile, found in by_profile(runs)]
+    measured = [
+        (profile, [one for one in found if one.trial.no_loss_pps])
+        for profile, found in by_profile([one for one in runs if not one.is_compared])
+    ]
     charts = []
     for title, of in (("Mpps", _mpps), ("Gbps at layer 1", _gbps)):
         most = max((of(one.trial) for _, found in measured for one in found), default=0.0)
@@ -74,7 +77,7 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
             continue
         bars = [
             Bar(
-                one.of.label(figures.trial_name(one.trial)),
+                one.name,
                 figures.mega(of(one.trial)),
                 (Segment(100 * of(one.trial) / most, one.of.colour(one.trial.functions)),),
                 first=number == 0,
@@ -154,16 +157,17 @@ def _colour(part: HopPart, functions: Sequence[str]) -> int:
 
 
 def heat_maps(runs: Sequence[Marked]) -> Iterator[HeatMap]:
-    """Rate without loss, median and 99th percentile of every length of chain (and run) by profile.
+    """Rate without loss, median and 99th percentile of every length of chain, or cell of a matrix, by profile.
 
     Only what has at least two rows and two columns is worth a map.
     """
-    for title, of, show in (
-        ("Rate without loss, Mpps", lambda trial: _mpps(trial) or None, figures.mega),
-        ("Latency p50, µs", _latency("p50"), figures.microseconds),
-        ("Latency p99, µs", _latency("p99"), figures.microseconds),
+    runs = [one for one in runs if not one.is_compared]
+    for title, of, show, by_rate in (
+        ("Rate without loss, Mpps", lambda trial: _mpps(trial) or None, figures.mega, False),
+        ("Latency p50, µs", _latency("p50"), figures.microseconds, True),
+        ("Latency p99, µs", _latency("p99"), figures.microseconds, True),
     ):
-        made = _heat_map(runs, title, of, show)
+        made = _heat_map(runs, title, of, show, by_rate=by_rate)
         if len(made.rows) > 1 and len(made.columns) > 1:
             yield made
 
@@ -173,37 +177,35 @@ def _latency(field: str) -> Callable[[Trial], float | None]:
 
 
 def _heat_map(
-    runs: Sequence[Marked], title: str, of: Callable[[Trial], float | None], show: Callable[[float], str]
+    runs: Sequence[Marked],
+    title: str,
+    of: Callable[[Trial], float | None],
+    show: Callable[[float], str],
+    *,
+    by_rate: bool,
 ) -> HeatMap:
-    values: dict[tuple[int, int, str], float] = {}
-    labels: dict[tuple[int, int], MarkedTrial] = {}
+    values: dict[tuple[int, int, str, str], float] = {}
+    labels: dict[tuple[int, int, str], None] = {}
     columns: dict[str, None] = {}
     for profile, found in by_profile(runs):
         for one in found:
             value = of(one.trial)
-            row = (one.trial.functions, one.of.number)
+            row = (one.trial.functions, one.of.number, one.chain + (one.rate if by_rate else ""))
             # A floor that was measured for one chain at its rate is no row of its own.
             if value is None or (*row, profile) in values:
                 continue
             values[(*row, profile)] = value
-            labels[row] = one
+            labels[row] = None
             columns[profile] = None
-    heat = _heat(list(values.values()))
+    warmth = by_logarithm(list(values.values()))
     rows = tuple(
         (
-            labels[row].of.label(figures.chain_name(row[0])),
+            row[2],
             tuple(
-                Cell(show(value), heat(value)) if (value := values.get((*row, profile))) is not None else None
+                Cell(show(value), 100 * warmth(value)) if (value := values.get((*row, profile))) is not None else None
                 for profile in columns
             ),
         )
-        for row in sorted(labels)
+        for row in sorted(labels, key=lambda row: row[:2])
     )
     return HeatMap(title, tuple(figures.profile_name(profile) for profile in columns), rows)
-
-
-def _heat(values: Sequence[float]) -> Callable[[float], float]:
-    """From the smallest value (0) to the largest (100) by the logarithm: factors look alike wherever they are."""
-    logs = [math.log(max(value, 1e-9)) for value in values]
-    low, high = min(logs, default=0.0), max(logs, default=0.0)
-    return lambda value: 100 * (math.log(max(value, 1e-9)) - low) / (high - low) if high > low else 0.0

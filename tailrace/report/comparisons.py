@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from tailrace.report.figures import MISSING, chain_name, mega, microseconds, plain, profile_name
+from tailrace.report.figures import MISSING, chain_name, mega, microseconds, percent, plain, profile_name
 from tailrace.report.section import Section
+from tailrace.report.warmth import by_logarithm
 from tailrace.results.comparison import ComparedPair, ComparedRatio, ComparisonFinding, MatrixCell
 from tailrace.results.record import Measurement
 from tailrace.results.share import ShareFinding
@@ -16,6 +17,7 @@ COMPARING = (ComparisonFinding, MatrixCell, ShareFinding)
 _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("no_loss_mpps", "no-loss Mpps", mega),
     ("p50_us", "p50 µs", microseconds),
+    ("p90_us", "p90 µs", microseconds),
     ("p99_us", "p99 µs", microseconds),
     ("p99.9_us", "p99.9 µs", microseconds),
     ("max_us", "max µs", microseconds),
@@ -27,13 +29,17 @@ _HOW = (
 )
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
+
+
 def ratio_words(ratio: ComparedRatio | None) -> str:
     """× 2.41 [2.30–2.58]"""
     if ratio is None:
         return MISSING
     if ratio.low is None or ratio.high is None:
-        return f"× {ratio.median:.3g}"
-    return f"× {ratio.median:.3g} [{ratio.low:.3g}–{ratio.high:.3g}]"
+        return f"× {_times(ratio.median)}"
+    return f"× {_times(ratio.median)} [{_times(ratio.low)}–{_times(ratio.high)}]"
 
 
 def comparisons(found: Sequence[Measurement]) -> Iterator[Section]:
@@ -45,32 +51,41 @@ def comparisons(found: Sequence[Measurement]) -> Iterator[Section]:
 
 def _comparison(finding: ComparisonFinding) -> Section:
     noise = finding.method == "noise"
-    figures = [
-        each for each in _FIGURES if any(each[0] in side for pair in finding.pairs for side in pair.sides.values())
+    rows = [
+        (title, plain(side), show(median(values)), _by(finding, side, name))
+        for name, title, show in _FIGURES
+        for side in finding.sides
+        if (values := _values(finding.pairs, side, name))
     ]
-    rows = []
-    for side in finding.sides:
-        row = [plain(side)]
-        for name, _, show in figures:
-            values = _values(finding.pairs, side, name)
-            row.append(show(median(values)) if values else MISSING)
-            row.append(MISSING if side == finding.baseline else ratio_words(finding.ratio(side, name)))
-        most_lost = max(_values(finding.pairs, side, "loss_ratio"), default=0.0)
-        row.append(f"{most_lost * 100:.3g} %" if most_lost else "0")
-        rows.append(tuple(row))
+    rows += [
+        ("most lost", plain(side), percent(max(values)), MISSING)
+        for side in finding.sides
+        if (values := _values(finding.pairs, side, "loss_ratio"))
+    ]
     what = "Noisy neighbours" if noise else "Fabrics"
-    titles = [part for _, title, _ in figures for part in (title, f"× {plain(finding.baseline)}")]
     remarks = [f"{plain(side)} was left out: {plain(reason)}" for side, reason in finding.left_out.items()]
     whole = sum(len(pair.sides) == (2 if noise else len(finding.sides)) for pair in finding.pairs)
     if not noise and whole < len(finding.pairs):
         remarks.append(f"The last of {len(finding.pairs)} pairs is not whole: it was cut short.")
     return Section(
         f"{what}, {profile_name(finding.profile)}, {chain_name(finding.functions)} "
-        f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {len(finding.pairs)} pairs",
-        ("neighbour" if noise else "fabric", *titles, "most lost"),
+        f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
+        ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(finding.baseline)}"),
         tuple(rows),
         (_HOW, *remarks),
+        naming=2,
     )
+
+
+def _by(finding: ComparisonFinding, side: str, name: str) -> str:
+    return MISSING if side == finding.baseline else ratio_words(finding.ratio(side, name))
+
+
+def _count_pairs(finding: ComparisonFinding) -> str:
+    """5 pairs; of noise, those of each neighbour."""
+    most = max((sum(side in pair.sides for pair in finding.pairs) for side in finding.sides[1:]), default=0)
+    again = f", round {finding.round}" if finding.round > 1 else ""
+    return f"{most} pair{'' if most == 1 else 's'}{again}"
 
 
 def _values(pairs: Sequence[ComparedPair], side: str, name: str) -> list[float]:
@@ -79,10 +94,38 @@ def _values(pairs: Sequence[ComparedPair], side: str, name: str) -> list[float]:
 
 # --- the matrix ------------------------------------------------------------------------------------------------------
 
+LOST = "!"
+"""Stands after a figure of a trial that lost frames."""
 _MAPS: tuple[tuple[str, str, Callable[[float], str], float], ...] = (
     ("no_loss_pps", "no-loss Mpps each way", mega, 1e6),
     ("p99_us", "p99 µs", microseconds, 1.0),
 )
+
+
+def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
+    """All cells of a matrix that were measured, one below the other."""
+    rows = []
+    for cell in found:
+        if isinstance(cell, MatrixCell) and cell.trial is not None:
+            latency = (cell.p50_us, cell.p99_us, cell.max_us)
+            rows.append(
+                (
+                    plain(cell.fabric),
+                    plain(cell.interface),
+                    plain(cell.pattern),
+                    profile_name(cell.profile),
+                    percent(cell.loss_ratio or 0.0),
+                    *(MISSING if value is None else microseconds(value) for value in latency),
+                )
+            )
+    if rows:
+        yield Section(
+            "Matrix, all cells",
+            ("fabric", "ports", "pattern", "frames", "lost", "p50 µs", "p99 µs", "max µs"),
+            tuple(rows),
+            ("Latency and loss are those of the worse direction; rates are in the map above, and in results.json.",),
+            naming=4,
+        )
 
 
 def heats(found: Sequence[Measurement]) -> Iterator[Section]:
@@ -99,25 +142,34 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
     order = sorted({(cell.ends != "north/south", cell.functions, cell.pattern) for cell in cells})
     columns = [pattern for *_, pattern in order]
     at = {(cell.fabric, cell.interface, cell.pattern): cell for cell in cells}
-    values = [value for cell in cells if (value := getattr(cell, name)) is not None]
-    low, high = min(values), max(values)
-    rows, shades, remarks = [], [], dict[str, None]()
-    for fabric, interface in dict.fromkeys((cell.fabric, cell.interface) for cell in cells):
+    warmth = by_logarithm([value for cell in cells if (value := getattr(cell, name)) is not None])
+    rows, shades = [], []
+    measured = [cell for cell in cells if cell.not_here is None]
+    for fabric, interface in dict.fromkeys((cell.fabric, cell.interface) for cell in (*measured, *cells)):
         row: list[str] = [f"{fabric}, {interface}"]
         warm: list[float | None] = [None]
         for column in columns:
             cell = at.get((fabric, interface, column))
             value = getattr(cell, name) if cell else None
             row.append(_cell_words(cell, value, show, unit))
-            warm.append(None if value is None else (value - low) / (high - low) if high > low else 0.5)
-            if cell is not None and (cell.not_here or cell.reason):
-                kind = "not here" if cell.not_here else "failed"
-                remarks[
-                    f"{plain(fabric)}, {interface}, {column}: {kind}: {plain(cell.not_here or cell.reason or '')}"
-                ] = None
+            warm.append(None if value is None else warmth(value))
         rows.append(tuple(row))
         shades.append(tuple(warm))
-    return Section(heading, ("fabric, ports", *columns), tuple(rows), tuple(remarks), heat=tuple(shades))
+    return Section(heading, ("fabric, ports", *columns), tuple(rows), tuple(_reasons(cells)), heat=tuple(shades))
+
+
+def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
+    """Why cells have no figures, each reason once, with the cells; and what marks mean."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for cell in cells:
+        if cell.not_here is not None or cell.reason is not None:
+            why = ("Not here", cell.not_here) if cell.not_here is not None else ("Failed", cell.reason or "")
+            found.setdefault(why, {}).setdefault(f"{cell.fabric}, {cell.interface}", []).append(cell.pattern)
+    for (what, reason), places in found.items():
+        said = "; ".join(f"{place}: {', '.join(dict.fromkeys(patterns))}" for place, patterns in places.items())
+        yield plain(f"{what}, {reason} ({said}).")
+    if any(cell.loss_ratio for cell in cells):
+        yield f"{LOST}: frames were lost in the measured trial."
 
 
 def _cell_words(cell: MatrixCell | None, value: float | None, show: Callable[[float], str], unit: float) -> str:
@@ -125,5 +177,5 @@ def _cell_words(cell: MatrixCell | None, value: float | None, show: Callable[[fl
         return ""
     if value is None:
         return "not here" if cell.not_here else "failed" if cell.reason else MISSING
-    lost = " !" if cell.loss_ratio else ""
+    lost = f" {LOST}" if cell.loss_ratio else ""
     return show(value / unit) + lost

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tailrace.report.figures import FAULTS, chain_name, profile_name
+from tailrace.report.figures import FAULTS, profile_name
 from tailrace.report.marked import Marked, MarkedTrial, by_profile
 from tailrace.results.histogram import Histogram, bounds
 from tailrace.results.model import Direction, Interval
@@ -159,11 +159,12 @@ def _has(one: MarkedTrial) -> bool:
 def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
     trial = one.trial
     alike = [other for other in found if other.of is one.of and other.trial.functions == trial.functions]
-    label = f"{chain_name(trial.functions)}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 else "")
-    # One run: colours by chain, and the floor dashed. Several: colours by run, dashes by chain.
+    placed = trial.name in one.of.places
+    label = f"{one.chain}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 and not placed else "")
+    # One run: colours by chain, or by fabric or neighbour, and the floor dashed. Several: by run, dashes by chain.
     return {
-        "label": one.of.label(label),
-        "colour": one.of.colour(trial.functions),
+        "label": label,
+        "colour": one.of.colour(one.of.side(trial) if placed else trial.functions),
         "dash": (1, 0, 2, 3)[trial.functions % 4] if one.of.number else int(trial.functions == 0),
     }
 

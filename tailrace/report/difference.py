@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -11,13 +11,19 @@ from rich.text import Text
 
 from tailrace.report.figures import MISSING, count, mega, microseconds, plain
 from tailrace.results.diff import Compared, Difference, Differing
+from tailrace.results.spread import Spread
 
-SHOWN = {"Mpps": mega, "µs": microseconds}
+SHOWN: dict[str, Callable[[float], str]] = {
+    "Mpps": mega,
+    "µs": microseconds,
+    "×": lambda value: f"{value:.3g}",
+}
 
 
-def value_text(value: float | int, unit: str) -> str:
-    """A figure as tables show it."""
-    return SHOWN[unit](value) if unit in SHOWN else count(int(value))
+def value_text(value: float | int, unit: str, spread: Spread | None = None) -> str:
+    """A figure as tables show it: 1.23, 1.23 ±4.0% of several rounds."""
+    text = SHOWN[unit](value) if unit in SHOWN else count(int(value))
+    return text if spread is None or spread.relative is None else f"{text} ±{spread.relative:.1%}"
 
 
 def ratio_text(figure: Compared) -> str:
@@ -45,11 +51,23 @@ def print_difference(found: Difference, console: Console) -> None:
         console.print(Text(f"The same: {', '.join(same)}."))
     if found.figures:
         console.print(_figures(found.figures))
-        reading = "Rates and latency are those of each trial's worse direction; counts are of all."
-        console.print(Text(reading, style="dim"))
+        for reading in _reading(found):
+            console.print(Text(reading, style="dim"))
     for letter, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             console.print(Text(f"Only {letter} has: {', '.join(map(plain, names))}."), soft_wrap=True)
+
+
+def _reading(found: Difference) -> Iterator[str]:
+    yield "Rates and latency are those of each trial's worse direction; counts are of all."
+    if any(figure.spreads for figure in found.figures):
+        yield (
+            "Where a trial was repeated: the median, ± half the way from the lowest to the highest; frames lost, "
+            "duplicated or out of sequence are summed."
+        )
+    if found.rounds[0] != found.rounds[1]:
+        a, b = ("one round" if number == 1 else f"{number} rounds" for number in found.rounds)
+        yield f"A has {a} and B {b}: sums are of so many."
 
 
 def _pairs(title: str, rows: Sequence[Differing]) -> Table:
@@ -74,8 +92,8 @@ def _figures(figures: Sequence[Compared]) -> Table:
         table.add_row(
             Text(name),
             f"{figure.figure}{unit}",
-            value_text(figure.a, figure.unit),
-            value_text(figure.b, figure.unit),
+            value_text(figure.a, figure.unit, figure.a_spread),
+            value_text(figure.b, figure.unit, figure.b_spread),
             ratio_text(figure),
             end_section=last,
         )

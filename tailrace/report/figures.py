@@ -7,9 +7,10 @@ escaping for HTML is the template's.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tailrace.results.comparison import places as places_of
 from tailrace.results.model import FLOOR_TIMES, Direction, Latency, Run, Share, Trial
 
 MISSING = "-"
@@ -48,6 +49,11 @@ def microseconds(number: float) -> str:
     return f"{number:.2f}" if size < 9.995 else f"{number:.1f}" if size < 99.95 else f"{number:,.0f}"
 
 
+def percent(ratio: float) -> str:
+    """0.5 %, 0.0012 %; 0 where nothing was lost."""
+    return f"{ratio * 100:.3g} %" if ratio else "0"
+
+
 def profile_name(profile: str) -> str:
     """A profile as it is read: "64 B", "IMIX", "pcap"."""
     return f"{profile} B" if profile.isdecimal() else "IMIX" if profile == "imix" else plain(profile)
@@ -70,6 +76,44 @@ def traced_names(run: Run) -> dict[str, str]:
     return {
         trial.name: f"{name} ({plain(trial.name)})" if names.count(name) > 1 else name
         for trial, name in zip(traced, names, strict=True)
+    }
+
+
+def chains(run: Run) -> dict[str, str]:
+    """What each trial went through, by its name: "2 VNFs"; of a matrix or comparison "tailrace, memif, PVP"."""
+    places = places_of(run.findings)
+    return {
+        trial.name: plain(places[trial.name]) if trial.name in places else chain_name(trial.functions)
+        for trial in run.trials
+    }
+
+
+def rates(run: Run) -> dict[str, str]:
+    """Of trials that differ from others in their rate alone, by name: "50%", "0.1000 Mpps"."""
+    through = chains(run)
+    said: dict[str, str] = {}
+    alike: dict[tuple[str, str], set[str]] = {}
+    for trial in run.trials:
+        if trial.functions:
+            part = trial.rate_fraction
+            said[trial.name] = f"{mega(trial.offered_pps / 1e6)} Mpps" if part is None else f"{100 * part:.4g}%"
+            alike.setdefault((trial.profile, through[trial.name]), set()).add(said[trial.name])
+    several = {of for of, each in alike.items() if len(each) > 1}
+    return {
+        trial.name: said[trial.name]
+        for trial in run.trials
+        if trial.name in said and (trial.profile, through[trial.name]) in several
+    }
+
+
+def trial_names(run: Run) -> dict[str, str]:
+    """What tells each trial from the others: "64 B, 2 VNFs at 50%, round 3"."""
+    through, rate = chains(run), rates(run)
+    return {
+        trial.name: f"{profile_name(trial.profile)}, {through[trial.name]}"
+        + (f" at {rate[trial.name]}" if trial.name in rate else "")
+        + (f", round {trial.round}" if run.repeat > 1 else "")
+        for trial in run.trials
     }
 
 
@@ -106,6 +150,20 @@ NAMING = (
     Column("", "frames", "", lambda trial: profile_name(trial.profile) + ("" if trial.valid else " !")),
     Column("", "VNFs", "", lambda trial: str(trial.functions) if trial.functions else "floor"),
 )
+
+
+def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
+    """The columns that name a trial: where it is needed, also what it went through and its rate."""
+    through = {name: chain for run in runs if places_of(run.findings) for name, chain in chains(run).items()}
+    rate = {name: text for run in runs for name, text in rates(run).items()}
+    more = []
+    if through:
+        more.append(Column("", "of", "", lambda trial: through.get(trial.name, "")))
+    if rate:
+        more.append(Column("", "rate", "", lambda trial: rate.get(trial.name, "")))
+    return (*NAMING, *more)
+
+
 TRAFFIC = (
     Column("traffic", "offered", "Mpps", _offered),
     Column("traffic", "received", "Mpps", lambda trial: mega(trial.worse.mpps)),
@@ -127,6 +185,9 @@ LATENCY = (
 
 NEAR_FLOOR = "~"
 """Stands before a median that is near the tester's own."""
+
+MOST_NAMED = 6
+"""Trials that a warning names one by one: those with the most of it."""
 
 FAULTS = ("lost", "duplicate", "out_of_sequence")
 """The counts that are 0 where a device under test has done its work."""
@@ -214,26 +275,35 @@ def verdict(run: Run) -> str:
 def warnings(run: Run) -> list[str]:
     """What a reader must know to judge the figures, the most important first; control characters taken out."""
     told = []
+    names = trial_names(run)
     if run.oversubscribed:
         told.append("Polling threads outnumber this host's cores: latencies include waiting for a core.")
     for trial in run.trials:
         if trial.reason is not None:
-            told.append(f"{trial_name(trial)} (trial {trial.name}) is not valid: {trial.reason}.")
-        told += [f"{trial_name(trial)}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
+            told.append(f"{names[trial.name]} (trial {trial.name}) is not valid: {trial.reason}.")
+        told += [f"{names[trial.name]}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
     for words, refused in (("The tester could not send", False), ("The device did not take", True)):
         short = [
-            f"{trial_name(trial)} {_unsent(trial)}"
+            trial
             for trial in in_order(run)
             if trial.total("unsent") and (2 * trial.total("refused") >= trial.total("unsent")) == refused
         ]
         if short:
-            told.append(f"{words} all that was offered, so the rate was lower: {'; '.join(short)}.")
+            shown = sorted(sorted(short, key=_unsent, reverse=True)[:MOST_NAMED], key=short.index)
+            each = "; ".join(f"{names[trial.name]} {_unsent_words(trial)}" for trial in shown)
+            more = f"; and less in {len(short) - len(shown)} more trials" if len(short) > len(shown) else ""
+            told.append(f"{words} all that was offered, so the rate was lower: {each}{more}.")
     return [plain(text) for text in (*told, *run.notes)]
 
 
-def _unsent(trial: Trial) -> str:
-    """How much a trial could not send, as the larger of its directions' shares: "0.04 %", "< 0.01 %"."""
-    ratio = max(way.unsent / way.offered if way.offered else 1.0 for way in trial.directions if way.unsent)
+def _unsent(trial: Trial) -> float:
+    """How much a trial could not send: the larger of its directions' shares."""
+    return max(way.unsent / way.offered if way.offered else 1.0 for way in trial.directions if way.unsent)
+
+
+def _unsent_words(trial: Trial) -> str:
+    """0.04 %, < 0.01 %"""
+    ratio = _unsent(trial)
     return "< 0.01 %" if ratio < 1e-4 else f"{ratio * 100:.2f} %"
 
 

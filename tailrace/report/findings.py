@@ -5,9 +5,9 @@ Where a run was repeated, a row is of all its rounds: the median, and ± half th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tailrace.report.comparisons import comparisons, heats
+from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import (
     FAULTS,
     MISSING,
@@ -16,8 +16,10 @@ from tailrace.report.figures import (
     in_order,
     mega,
     microseconds,
+    percent,
     plain,
     profile_name,
+    rates,
 )
 from tailrace.report.lines import Chart, Line
 from tailrace.report.section import Section as Section
@@ -56,8 +58,9 @@ def sections(run: Run) -> Iterator[Section]:
     yield from comparisons(run.findings)
     yield from heats(run.findings)
     yield from shares(run.findings)
+    yield from cells_table(run.findings)
     if run.repeat > 1 and run.trials:
-        yield from _repeated(in_order(run))
+        yield from _repeated(in_order(run), rates(run))
 
 
 def figure(values: Sequence[float], show: Callable[[float], str], *, absolute: bool = False) -> str:
@@ -71,11 +74,6 @@ def figure(values: Sequence[float], show: Callable[[float], str], *, absolute: b
     if found.count > 1 and found.relative is not None:
         text += f" ±{found.relative:.1%}"
     return text
-
-
-def percent(ratio: float) -> str:
-    """0.5 %, 0.0012 %; 0 where nothing was lost."""
-    return f"{ratio * 100:.3g} %" if ratio else "0"
 
 
 def _named(measured: Measurement) -> tuple[str, str]:
@@ -139,6 +137,7 @@ def _throughput(found: list[ThroughputFinding], search: str) -> Section:
             *_disorder(found),
         ),
         (chart,) if len(rows) > 1 else (),
+        naming=3,
     )
 
 
@@ -168,7 +167,7 @@ def _loss(found: list[LossFinding]) -> Section:
                 (
                     *_named(first),
                     f"{part * 100:.4g}%",
-                    mega(same[0].offered_pps / 1e6),
+                    figure([one.offered_pps / 1e6 for one in same], mega),
                     figure([one.sent_pps / 1e6 for one in same], mega),
                     figure([one.loss_ratio for one in same], percent, absolute=True),
                     count(sum(one.lost for one in same)),
@@ -188,6 +187,7 @@ def _loss(found: list[LossFinding]) -> Section:
             *_remark(max(each.round for each in found)),
         ),
         (Chart("Loss by rate", "Mpps sent, each direction", "loss in %", tuple(lines)),),
+        naming=3,
     )
 
 
@@ -236,6 +236,7 @@ def _burst(found: list[BurstFinding]) -> Section:
             "not drop what came too fast, and the length says nothing of its buffer.",
             *_remark(max(each.round for each in found)),
         ),
+        naming=2,
     )
 
 
@@ -278,19 +279,21 @@ def _reorder(found: list[ReorderFinding]) -> Section:
             "pinned to one replica: none may be.",
             "Extent: how many frames arrived from the first that overtook one until it came (RFC 4737, section 4.2).",
         ),
+        naming=3,
     )
 
 
-def _repeated(trials: list[Trial]) -> Iterator[Section]:
+def _repeated(trials: list[Trial], rate: Mapping[str, str]) -> Iterator[Section]:
     traffic: list[tuple[str, ...]] = []
     latency: list[tuple[str, ...]] = []
     for rounds in by_case(trials):
         first = rounds[0]
+        name = (*_named(first), *([rate.get(first.name, "")] if rate else []))
         offered = figure([each.offered_pps / 1e6 for each in rounds], mega)
         heard = [each.worse.latency_us for each in rounds if each.worse.latency_us is not None]
         traffic.append(
             (
-                *_named(first),
+                *name,
                 offered,
                 figure([each.worse.mpps for each in rounds], mega),
                 *(count(sum(each.total(fault) for each in rounds)) for fault in FAULTS),
@@ -299,7 +302,7 @@ def _repeated(trials: list[Trial]) -> Iterator[Section]:
         )
         latency.append(
             (
-                *_named(first),
+                *name,
                 offered,
                 *(
                     figure([getattr(each, name) for each in heard], microseconds)
@@ -307,17 +310,20 @@ def _repeated(trials: list[Trial]) -> Iterator[Section]:
                 ),
             )
         )
+    naming = ("frames", "VNFs", *(["rate"] if rate else []))
     yield Section(
         "All rounds together: traffic",
-        ("frames", "VNFs", "offered Mpps", "received Mpps", "lost", "duplicate", "out of seq.", "rounds"),
+        (*naming, "offered Mpps", "received Mpps", "lost", "duplicate", "out of seq.", "rounds"),
         tuple(traffic),
+        naming=len(naming),
     )
     yield Section(
         "All rounds together: latency",
-        ("frames", "VNFs", "offered Mpps", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "max µs"),
+        (*naming, "offered Mpps", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "max µs"),
         tuple(latency),
         (
             "Medians of the rounds, ± half the way from the lowest to the highest; lost, duplicate and out of sequence "
             "are summed. A median of maxima is not the maximum: results.json and report.html have each round.",
         ),
+        naming=len(naming),
     )

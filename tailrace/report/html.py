@@ -58,7 +58,7 @@ def render(stored: Sequence[StoredRun]) -> str:
     own = (_HERE / "templates/report.js").read_text(encoding="utf-8")
     marked = mark(stored)
     runs = [each.run for each in stored]
-    columns = [*figures.NAMING, *figures.TRAFFIC, *figures.LATENCY]
+    columns = [*figures.naming(runs), *figures.TRAFFIC, *figures.LATENCY]
     return environment.get_template("report.html.j2").render(
         runs=marked,
         several=len(marked) > 1,
@@ -114,7 +114,7 @@ def _groups(columns: Sequence[figures.Column]) -> list[tuple[str, int]]:
 
 def _warnings(marked: Marked) -> list[str]:
     run = marked.stored.run
-    names = {trial.name: figures.trial_name(trial) for trial in run.trials}
+    names = marked.names
     missing = [
         f"No curve for {names[name]}: {why}" if name in names else f"No {name}: {why}"
         for name, why in marked.stored.missing

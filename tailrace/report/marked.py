@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from tailrace.report.figures import in_order, plain, profile_place
+from tailrace.report.figures import chains, in_order, plain, profile_place, rates, trial_names
+from tailrace.results.comparison import ComparisonFinding
+from tailrace.results.comparison import places as places_of
 from tailrace.results.model import Trial
 from tailrace.results.stored import StoredRun
 
@@ -22,9 +25,39 @@ class Marked:
     """Its place among the runs, from 1; 0 where it is alone."""
     stored: StoredRun
 
-    def colour(self, functions: int) -> int:
-        """By run where there are several, else by the length of the chain; 0 is the floor's grey."""
-        return self.number or functions % 8
+    def colour(self, number: int) -> int:
+        """By run where there are several, else by a number: the length of the chain, 0 being the floor's grey."""
+        return self.number or number % 8
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What tells each of its trials from the others, by its name."""
+        return trial_names(self.stored.run)
+
+    @cached_property
+    def chains(self) -> dict[str, str]:
+        """What each of its trials went through, by its name."""
+        return chains(self.stored.run)
+
+    @cached_property
+    def rates(self) -> dict[str, str]:
+        """The rates of those of its trials that differ in nothing else, by name."""
+        return rates(self.stored.run)
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """Of its trials that a matrix or a comparison has, by name: which cell, or side, they are of."""
+        return places_of(self.stored.run.findings)
+
+    @cached_property
+    def is_compared(self) -> bool:
+        """Whether its trials are those of pairs, which only ratios say something of."""
+        return any(isinstance(each, ComparisonFinding) for each in self.stored.run.findings)
+
+    def side(self, trial: Trial) -> int:
+        """The number, from 1, of the fabric or neighbour that a trial of `places` is of."""
+        sides = list(dict.fromkeys(place.partition(",")[0] for place in self.places.values()))
+        return sides.index(self.places[trial.name].partition(",")[0]) + 1
 
     def label(self, text: str) -> str:
         """`text`, with the letter in front."""
@@ -42,6 +75,22 @@ class MarkedTrial:
 
     of: Marked
     trial: Trial
+
+    @property
+    def name(self) -> str:
+        """What tells it from others, with the run's letter."""
+        return self.of.label(self.of.names[self.trial.name])
+
+    @property
+    def chain(self) -> str:
+        """What it went through, with the run's letter."""
+        return self.of.label(self.of.chains[self.trial.name])
+
+    @property
+    def rate(self) -> str:
+        """ " at 50%", where the run has trials that differ in their rate alone."""
+        rate = self.of.rates.get(self.trial.name)
+        return "" if rate is None else f" at {rate}"
 
 
 def mark(runs: Sequence[StoredRun]) -> list[Marked]:

@@ -16,3 +16,5 @@ class Section:
     charts: tuple[Chart, ...] = ()
     heat: tuple[tuple[float | None, ...], ...] = ()
     """Where the table is a map: how warm each cell is, from 0 (the least) to 1; None where there is no figure."""
+    naming: int = 1
+    """So many of the first columns name a row; where a table is too wide for a terminal, each part has them."""

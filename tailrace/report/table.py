@@ -14,13 +14,13 @@ from tailrace.report import causes, host, soak
 from tailrace.report.comparisons import COMPARING
 from tailrace.report.figures import (
     LATENCY,
-    NAMING,
     READING,
     TRAFFIC,
     Column,
     faultless,
     in_order,
     measured_with,
+    naming,
     plain,
     verdict,
     warnings,
@@ -66,14 +66,13 @@ def print_run(run: Run, console: Console | None = None) -> None:
 
 def table(run: Run, console: Console) -> RenderableType:
     """The table of `run` for the width of `console`: whole, or as two or more, each with the names of its rows."""
-    trials = in_order(run)
+    trials, names = in_order(run), naming([run])
 
     def fits(columns: Sequence[Column]) -> bool:
-        made = _table(trials, (*NAMING, *columns))
-        return Measurement.get(console, console.options.update(max_width=10_000), made).maximum <= console.width
+        return _width(_table(trials, (*names, *columns)), console) <= console.width
 
     if fits((*TRAFFIC, *LATENCY)):
-        return _table(trials, (*NAMING, *TRAFFIC, *LATENCY))
+        return _table(trials, (*names, *TRAFFIC, *LATENCY))
     parts: list[list[Column]] = []
     for half in (TRAFFIC, LATENCY):
         parts.append([])
@@ -81,7 +80,7 @@ def table(run: Run, console: Console) -> RenderableType:
             if parts[-1] and not fits([*parts[-1], column]):
                 parts.append([])
             parts[-1].append(column)
-    return Group(*(_table(trials, (*NAMING, *part)) for part in parts))
+    return Group(*(_table(trials, (*names, *part)) for part in parts))
 
 
 def _table(trials: Sequence[Trial], columns: Sequence[Column]) -> Table:
@@ -98,15 +97,36 @@ def _table(trials: Sequence[Trial], columns: Sequence[Column]) -> Table:
 
 def _print_section(section: Section, console: Console) -> None:
     console.print(Text(section.heading, style="bold"))
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for number, title in enumerate(section.titles):
-        made.add_column(title, justify="left" if number == 0 else "right", overflow="fold")
-    for number, row in enumerate(section.rows):
-        warm = section.heat[number] if section.heat else (None,) * len(row)
-        made.add_row(*(Text(cell, style=heat_style(warmth)) for cell, warmth in zip(row, warm, strict=True)))
-    console.print(made)
+    for part in _parts(section, console):
+        console.print(_section_table(section, part))
     for text in section.remarks:
         console.print(Text(text, style="dim"))
+
+
+def _parts(section: Section, console: Console) -> list[list[int]]:
+    """The columns of each part of a table that is too wide for `console`, by number; all of them where it fits."""
+    naming, others = list(range(section.naming)), range(section.naming, len(section.titles))
+    parts = [naming]
+    for column in others:
+        wider = _section_table(section, [*parts[-1], column])
+        if parts[-1] != naming and _width(wider, console) > console.width:
+            parts.append(naming)
+        parts[-1] = [*parts[-1], column]
+    return parts
+
+
+def _width(table: Table, console: Console) -> int:
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+
+
+def _section_table(section: Section, columns: Sequence[int]) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(section.titles[column], justify="right" if column else "left", overflow="fold")
+    for number, row in enumerate(section.rows):
+        warm = section.heat[number] if section.heat else (None,) * len(row)
+        made.add_row(*(Text(row[column], style=heat_style(warm[column])) for column in columns))
+    return made
 
 
 def heat_style(warmth: float | None) -> str:

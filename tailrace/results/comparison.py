@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from tailrace.results.ratio import LEVEL, Ratio
-from tailrace.results.record import Amount, Count, Measurement, Record
+from tailrace.results.record import Amount, Count, Measurement, Record, name_in_round
 
 
 class ComparedPair(Record):
@@ -98,3 +98,34 @@ class MatrixCell(Measurement):
     p99_9_us: Amount | None = Field(default=None, description="99.9th percentile of latency in µs.")
     max_us: Amount | None = Field(default=None, description="Largest latency in µs.")
     trial: str | None = Field(default=None, description="Name of its trial.")
+
+    @property
+    def place(self) -> str:
+        """Where in the matrix it is, but for the traffic: tailrace, memif, PVP."""
+        return f"{self.fabric}, {self.interface}, {self.pattern}"
+
+
+def places(found: Iterable[Measurement]) -> dict[str, str]:
+    """By a trial's name: which cell of a matrix, or which side of which pair, it is of.
+
+    Traffic and length of chain do not tell such trials apart.
+    """
+    said: dict[str, str] = {}
+    for finding in found:
+        if isinstance(finding, MatrixCell) and finding.trial is not None:
+            said[finding.trial] = finding.place
+        elif isinstance(finding, ComparisonFinding):
+            for number in range(1, len(finding.pairs) + 1):
+                for side in finding.sides:
+                    for name, words in _trials_of(finding, side, number):
+                        said[name_in_round(name, finding.round)] = f"{words}, pair {number}"
+    return said
+
+
+def _trials_of(finding: ComparisonFinding, side: str, number: int) -> Iterator[tuple[str, str]]:
+    """The names of a side's trials in a pair, and what they are."""
+    if finding.method == "compare":
+        yield f"{finding.case}-{side}-pair-{number}", side
+    elif side != finding.baseline:
+        yield f"{finding.case}-pair-{number}-{side}", side
+        yield f"{finding.case}-pair-{number}-{side}-{finding.baseline}", f"{finding.baseline} before {side}"

@@ -1,23 +1,29 @@
 """What differs between runs: spec, host, versions, how they were run, and the figures of trials of the same name.
 
-Figures of two runs were measured at two times; on a shared machine they may differ for that alone. The floors, which
-are trials too, show by how much.
+Where a trial was repeated, in rounds or in the pairs of a comparison, the medians are set against each other, each with
+its spread. Figures of two runs were measured at two times; on a shared machine they may differ for that alone. The
+floors, which are trials too, show by how much.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.results.findings import ThroughputFinding
+from tailrace.results.comparison import ComparisonFinding
+from tailrace.results.findings import BurstFinding, ThroughputFinding
 from tailrace.results.model import Latency, Run, Trial
 from tailrace.results.share import ShareFinding
+from tailrace.results.spread import Spread, spread
 from tailrace.results.stored import StoredRun
 
 CHANGING = ("system: load", "cpu: mhz_now", "memory: available_mib", "memory: hugepages_2mib: free")
 """Facts of a host that are others at every look, and say nothing of the difference between two runs."""
+
+_PAIR = re.compile(r"-pair-\d+")
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Figure:
     unit: str
     of: Callable[[Trial], float | int | None]
     """None where the trial has none."""
+    summed: bool = False
+    """Over rounds: a frame lost in one of them is not made good by the others."""
 
 
 def _latency(field: str) -> Callable[[Trial], float | None]:
@@ -42,9 +50,9 @@ FIGURES = (
     Figure("no-loss rate", "Mpps", lambda trial: None if trial.no_loss_pps is None else trial.no_loss_pps / 1e6),
     Figure("offered", "Mpps", lambda trial: trial.offered_pps / 1e6),
     Figure("received", "Mpps", lambda trial: trial.worse.mpps),
-    Figure("lost", "frames", lambda trial: trial.total("lost")),
-    Figure("duplicate", "frames", lambda trial: trial.total("duplicate")),
-    Figure("out of sequence", "frames", lambda trial: trial.total("out_of_sequence")),
+    Figure("lost", "frames", lambda trial: trial.total("lost"), summed=True),
+    Figure("duplicate", "frames", lambda trial: trial.total("duplicate"), summed=True),
+    Figure("out of sequence", "frames", lambda trial: trial.total("out_of_sequence"), summed=True),
     Figure("latency min", "µs", _latency("min")),
     Figure("latency avg", "µs", _latency("average")),
     Figure("latency p50", "µs", _latency("p50")),
@@ -71,11 +79,21 @@ class Compared:
     unit: str
     a: float | int
     b: float | int
+    """Medians over rounds; of counts of faults, sums."""
+    a_spread: Spread | None = None
+    b_spread: Spread | None = None
+    """Of several rounds; None of one, and of sums."""
 
     @property
     def ratio(self) -> float | None:
         """b ÷ a; None where a is 0."""
         return self.b / self.a if self.a else None
+
+    @property
+    def spreads(self) -> dict[str, Spread]:
+        """Those that there are, by the side: a, b."""
+        both = {"a": self.a_spread, "b": self.b_spread}
+        return {side: each for side, each in both.items() if each is not None}
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,8 @@ class Difference:
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     """Trials that only one has."""
+    rounds: tuple[int, int] = (1, 1)
+    """Of each run."""
 
     def as_data(self) -> dict[str, Any]:
         """What --json prints."""
@@ -103,12 +123,14 @@ class Difference:
         return {
             "a": self.a,
             "b": self.b,
+            "rounds": {"a": self.rounds[0], "b": self.rounds[1]},
             "setting": pairs(self.setting),
             "host": pairs(self.host),
             "versions": pairs(self.versions),
             "spec": list(self.spec),
             "figures": [
                 {"trial": f.trial, "figure": f.figure, "unit": f.unit, "a": f.a, "b": f.b, "ratio": f.ratio}
+                | {f"{side}_range": [each.low, each.high] for side, each in f.spreads.items()}
                 for f in self.figures
             ],
             "only_a": list(self.only_a),
@@ -117,18 +139,16 @@ class Difference:
 
 
 def diff(a: StoredRun, b: StoredRun) -> Difference:
-    """What changed from `a` to `b`. Trials are matched by their names."""
-    ours = {trial.name: trial for trial in a.run.trials}
-    theirs = {trial.name: trial for trial in b.run.trials}
+    """What changed from `a` to `b`. Trials are matched by their names, all rounds of one together."""
+    ours, theirs = (_cases(each.run) for each in (a, b))
     figures = [
-        Compared(name, figure.name, figure.unit, one, other)
+        found
         for name in ours
         if name in theirs
         for figure in FIGURES
-        if (one := figure.of(ours[name])) is not None and (other := figure.of(theirs[name])) is not None
+        if (found := _compared(name, figure, ours[name], theirs[name])) is not None
     ]
-    figures += _rates(a.run, b.run)
-    figures += _shares(a.run, b.run)
+    figures += _found(a.run, b.run)
     return Difference(
         a=a.run.id,
         b=b.run.id,
@@ -139,44 +159,61 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         figures=tuple(figures),
         only_a=tuple(name for name in ours if name not in theirs),
         only_b=tuple(name for name in theirs if name not in ours),
+        rounds=(a.run.repeat, b.run.repeat),
     )
 
 
-def _rates(a: Run, b: Run) -> list[Compared]:
-    """The throughput that both have found, for the same part of loss."""
-    ours, theirs = (
-        {
-            (each.name, goal.loss_ratio): goal.pps / 1e6
-            for each in run.findings
-            if isinstance(each, ThroughputFinding)
-            for goal in each.goals
-        }
-        for run in (a, b)
-    )
-    return [
-        Compared(name, f"throughput, {100 * loss:g} % lost", "Mpps", rate, theirs[name, loss])
-        for (name, loss), rate in ours.items()
-        if (name, loss) in theirs
-    ]
+def _cases(run: Run) -> dict[str, list[Trial]]:
+    """The trials of each case: its rounds, and in a comparison those of all pairs."""
+    paired = any(isinstance(each, ComparisonFinding) for each in run.findings)
+    cases: dict[str, list[Trial]] = {}
+    for trial in run.trials:
+        cases.setdefault(_PAIR.sub("", trial.case) if paired else trial.case, []).append(trial)
+    return cases
 
 
-def _shares(a: Run, b: Run) -> list[Compared]:
-    """What a function adds to the mean and to the 99th percentile of each direction, in both runs."""
-    ours, theirs = (
-        {
-            (each.name, f"share of {each.function}, {part.direction} {part.figure.removesuffix('_us')}"): part
-            for each in run.findings
-            if isinstance(each, ShareFinding)
-            for part in each.contributions
-            if part.figure in ("average_us", "p99_us")
-        }
-        for run in (a, b)
-    )
-    return [
-        Compared(name, figure, "µs", part.difference_us, theirs[name, figure].difference_us)
-        for (name, figure), part in ours.items()
-        if (name, figure) in theirs
-    ]
+def _compared(name: str, figure: Figure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> Compared | None:
+    one, other = ([value for trial in trials if (value := figure.of(trial)) is not None] for trials in (ours, theirs))
+    if figure.summed and one and other:
+        return Compared(name, figure.name, figure.unit, sum(one), sum(other))
+    return _medians(name, figure.name, figure.unit, one, other)
+
+
+def _medians(name: str, figure: str, unit: str, ours: Sequence[float], theirs: Sequence[float]) -> Compared | None:
+    one, other = spread(ours), spread(theirs)
+    if one is None or other is None:
+        return None
+    spreads = (each if each.count > 1 else None for each in (one, other))
+    return Compared(name, figure, unit, one.median, other.median, *spreads)
+
+
+def _found(a: Run, b: Run) -> list[Compared]:
+    """What methods found in both, beside trials: throughput, bursts, the ratios of comparisons, shares."""
+    ours, theirs = _findings(a), _findings(b)
+    both = (_medians(*key, ours[key], theirs[key]) for key in ours if key in theirs)
+    return [each for each in both if each is not None]
+
+
+def _findings(run: Run) -> dict[tuple[str, str, str], list[float]]:
+    """The figures of findings, of all rounds, by case, figure and unit."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for each in run.findings:
+        if isinstance(each, ThroughputFinding):
+            for goal in each.goals:
+                name = f"throughput, {100 * goal.loss_ratio:g} % lost"
+                found.setdefault((each.case, name, "Mpps"), []).append(goal.pps / 1e6)
+        elif isinstance(each, BurstFinding):
+            found.setdefault((each.case, "longest burst", "frames"), []).append(each.average)
+        elif isinstance(each, ComparisonFinding):
+            for ratio in each.ratios:
+                name = f"{ratio.side} ÷ {each.baseline}, {ratio.figure}"
+                found.setdefault((each.case, name, "×"), []).append(ratio.median)
+        elif isinstance(each, ShareFinding):
+            for part in each.contributions:
+                if part.figure in ("average_us", "p99_us"):
+                    name = f"share of {each.function}, {part.direction} {part.figure.removesuffix('_us')}"
+                    found.setdefault((each.case, name, "µs"), []).append(part.difference_us)
+    return found
 
 
 def spec_lines(a: StoredRun, b: StoredRun) -> list[str]:

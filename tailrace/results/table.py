@@ -1,4 +1,5 @@
-"""All figures of runs as one table of comma-separated values (RFC 4180): a line for each direction of each trial.
+"""All figures of runs as one table of comma-separated values (RFC 4180): a line for each direction of each trial; and
+for what methods found, a line for each figure, and for each trial of a search.
 
 Names that come from a spec or a host may be anybody's. A cell of text that a spreadsheet would take for a formula has
 an apostrophe in front.
@@ -12,7 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tailrace.results.index import host_name
-from tailrace.results.model import Direction, Run, Trial
+from tailrace.results.model import Direction, Finding, Run, Trial
+from tailrace.results.table_findings import lines
 
 _RUN = ("run", "started", "method", "spec", "host", "fabric", "run_valid")
 _TRIAL = (
@@ -33,8 +35,14 @@ COLUMNS = (
     *_COUNTS,
     *(f"latency_{name.replace('p99_', 'p99.')}_us" for name in _LATENCY),
     *(f"share_{name}_us" for name in _SHARE),
+    "finding",
+    "figure",
+    "value",
+    "low",
+    "high",
 )
-"""Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share."""
+"""Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share.
+`finding` is the method of a line that is no trial's, whose name is in `trial`."""
 
 
 def csv_text(runs: Iterable[Run]) -> str:
@@ -45,19 +53,48 @@ def csv_text(runs: Iterable[Run]) -> str:
     for run in runs:
         for trial in run.trials:
             writer.writerows(_row(run, trial, way) for way in trial.directions)
+        for finding in run.findings:
+            writer.writerows(_found(run, finding, line) for line in lines(finding))
     return text.getvalue()
+
+
+def _of(run: Run) -> dict[str, Any]:
+    return {
+        "run": run.id,
+        "started": run.started.isoformat(),
+        "method": run.method,
+        "spec": run.spec,
+        "host": host_name(run.host),
+        "fabric": run.fabric,
+        "run_valid": run.valid,
+    }
+
+
+def _found(run: Run, finding: Finding, line: dict[str, Any]) -> list[Any]:
+    cells = {
+        **_of(run),
+        "trial": finding.name,
+        "profile": finding.profile,
+        "functions": finding.functions,
+        "trial_valid": finding.valid,
+        "reason": finding.reason,
+        "finding": finding.method,
+        **line,
+    }
+    return [_cell(cells.get(column)) for column in COLUMNS]
 
 
 def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
     share = trial.share_us if way is trial.worse else None
     cells = [
-        run.id, run.started.isoformat(), run.method, run.spec, host_name(run.host), run.fabric, run.valid,
+        *_of(run).values(),
         trial.name, trial.profile, trial.functions, trial.offered_pps, trial.no_loss_pps, trial.rate_fraction,
         trial.duration_s, trial.valid, trial.reason,
         way.name, way is trial.worse,
         *(getattr(way, name) for name in _COUNTS),
         *(getattr(way.latency_us, name) if way.latency_us else None for name in _LATENCY),
         *(getattr(share, name) if share else None for name in _SHARE),
+        *(None,) * 5,
     ]  # fmt: skip
     return [_cell(cell) for cell in cells]
 

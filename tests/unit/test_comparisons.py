@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from run_folders import add
+from tester_results import both_ways
 
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.kinds import KINDS
@@ -22,10 +24,12 @@ from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
 from tailrace.measure.side import Load, loads_of
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
-from tailrace.report.comparisons import comparisons, heats
+from tailrace.report.bars import heat_maps
+from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.html import render
+from tailrace.report.marked import mark
 from tailrace.report.table import print_run
-from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, ratios_of
+from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, places, ratios_of
 from tailrace.results.run import RunFolder
 from tailrace.results.stored import StoredRun
 from tailrace.spec import Rate
@@ -150,8 +154,13 @@ def comparison() -> ComparisonFinding:
 
 def test_a_table_has_ratios_with_their_interval() -> None:
     (section,) = comparisons([comparison()])
-    assert section.titles == ("fabric", "p50 µs", "× tailrace", "most lost")
-    assert section.rows == (("tailrace", "10.0", "-", "0"), ("direct", "5.00", "× 0.5 [0.4–0.6]", "1 %"))
+    assert section.titles == ("figure", "fabric", "median", "× tailrace")
+    assert section.rows == (
+        ("p50 µs", "tailrace", "10.0", "-"),
+        ("p50 µs", "direct", "5.00", "× 0.5 [0.4–0.6]"),
+        ("most lost", "tailrace", "0", "-"),
+        ("most lost", "direct", "1 %", "-"),
+    )
     assert any("vnf was left out: no <core>" in text for text in section.remarks)
 
 
@@ -176,8 +185,51 @@ def test_a_map_is_warm_where_the_figure_is_high() -> None:
     assert section.titles == ("fabric, ports", "PVP", "VV")
     assert section.rows[0] == ("tailrace, vhost-user", "10.0", "20.0 !")
     assert section.rows[1] == ("direct, vhost-user", "30.0", "not here")
-    assert section.heat == ((None, 0.0, 0.5), (None, 1.0, None))
-    assert section.remarks == ("direct, vhost-user, VV: not here: too few <cores>",)
+    assert section.heat == ((None, 0.0, pytest.approx(0.631, abs=1e-3)), (None, 1.0, None))
+    assert section.remarks == (
+        "Not here, too few <cores> (direct, vhost-user: VV).",
+        "!: frames were lost in the measured trial.",
+    )
+
+
+def test_cells_are_listed_with_fabric_ports_and_pattern() -> None:
+    measured = [each.model_copy(update={"trial": each.name}) for each in CELLS[:3]]
+    (section,) = cells_table([*measured, CELLS[3]])
+    places = [("tailrace", "PVP"), ("tailrace", "VV"), ("direct", "PVP")]
+    assert [row[:3] for row in section.rows] == [(fabric, "vhost-user", pattern) for fabric, pattern in places]
+    assert [row[4] for row in section.rows] == ["0", "10 %", "0"]
+
+
+def test_charts_tell_the_trials_of_a_matrix_apart(folder: RunFolder) -> None:
+    """Alike in traffic and length of chain, they are of different fabrics: none takes the place of another."""
+    for frames in ("64", "1518"):
+        for number, each in enumerate(CELLS[:3]):
+            name = f"{each.name}-{frames}"
+            functions = each.functions
+            add(folder, both_ways(100, seed=number, base_ns=1_000 * (1 + number)), frames, functions, name=name)
+            folder.put_finding(each.model_copy(update={"name": name, "trial": name, "profile": frames}))
+    one = mark([StoredRun(folder.path, folder.run, "")])
+    maps = list(heat_maps(one))
+    assert maps
+    for made in maps:
+        assert [label for label, _ in made.rows] == [
+            "tailrace, vhost-user, VV", "tailrace, vhost-user, PVP", "direct, vhost-user, PVP",
+        ]  # fmt: skip
+    page = render([StoredRun(folder.path, folder.run, "")])
+    assert "<td>direct, vhost-user, PVP</td>" in page
+    assert "64 B, direct, vhost-user, PVP" in page
+
+
+def test_trials_of_pairs_say_their_side() -> None:
+    for method, names in (
+        ("compare", {"64-direct-pair-2": "direct, pair 2"}),
+        (
+            "noise",
+            {"64-pair-1-direct": "direct, pair 1", "64-pair-1-direct-tailrace": "tailrace before direct, pair 1"},
+        ),
+    ):
+        found = places([comparison().model_copy(update={"method": method})])
+        assert names.items() <= found.items()
 
 
 def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> None:

@@ -18,8 +18,10 @@ from tailrace.report.difference import print_difference
 from tailrace.report.html import write_comparison
 from tailrace.report.marked import mark
 from tailrace.results import RunFolder, load_run
+from tailrace.results.comparison import ComparedPair, ComparisonFinding, ratios_of
 from tailrace.results.diff import FIGURES, Difference, diff
-from tailrace.results.findings import Goal, ThroughputFinding
+from tailrace.results.findings import Goal, LossFinding, SearchTrial, ThroughputFinding
+from tailrace.results.spread import Spread
 from tailrace.results.stored import read_run
 from tailrace.results.table import COLUMNS, csv_text
 
@@ -87,6 +89,58 @@ def test_ratios_are_b_by_a(tmp_path: Path) -> None:
     lines = shown(difference(*folders)).splitlines()
     assert next(line for line in lines if "p50" in line).split()[-3:] == ["1.00", "3.00", "3.00"]
     assert next(line for line in lines if " lost " in line).split()[-3:] == ["0", "2", "-"]
+
+
+def repeated(runs: Path, *rounds: tuple[int, int], name: str = "64", **words: Any) -> RunFolder:
+    """A run whose rounds have such a latency in ns and so many frames lost."""
+    made = {"spec": "", "host": {}, "command": [], "versions": {}, "repeat": len(rounds), **words}
+    with RunFolder.create(runs, "x", **made) as folder:
+        for number, (latency, lost) in enumerate(rounds, 1):
+            folder.begin_round(number)
+            add(folder, result(stream([latency] * 50, lost=lost)), name=name)
+    return folder
+
+
+def test_rounds_are_compared_by_their_medians_and_losses_by_their_sum(tmp_path: Path) -> None:
+    a, b = repeated(tmp_path, (1_000, 0)), repeated(tmp_path, (9_000, 0), (2_000, 3), (3_000, 4))
+    found = difference(a, b)
+    assert (found.only_a, found.only_b) == ((), ())
+    figures = {figure.figure: figure for figure in found.figures}
+    assert figures["latency p50"].ratio == pytest.approx(3, rel=0.01)
+    assert figures["lost"].b == 7
+    data = {each["figure"]: each for each in found.as_data()["figures"]}
+    assert data["latency p50"]["b_range"] == [pytest.approx(2, rel=0.01), pytest.approx(9, rel=0.01)]
+    assert "a_range" not in data["latency p50"]
+    text = shown(found)
+    assert "±116" in text
+    assert "A has one round and B 3 rounds: sums are of so many." in text
+
+
+def comparison(runs: Path, *ratios: float) -> RunFolder:
+    """A comparison of two fabrics, with one pair for each ratio of direct's latency to tailrace's."""
+    pairs = []
+    with RunFolder.create(runs, "compare", spec="", host={}, command=[], versions={}) as folder:
+        for number, ratio in enumerate(ratios, 1):
+            for fabric, us in (("tailrace", 10.0), ("direct", 10.0 * ratio)):
+                add(folder, result(stream([round(us * 1e3)] * 50)), name=f"64-{fabric}-pair-{number}")
+            pairs.append(ComparedPair(sides={"tailrace": {"p50_us": 10.0}, "direct": {"p50_us": 10.0 * ratio}}))
+        sides = ("tailrace", "direct")
+        folder.put_finding(
+            ComparisonFinding(
+                method="compare", name="64", profile="64", functions=1, valid=True, reason=None, baseline="tailrace",
+                sides=sides, offered_pps=1e6, pairs=tuple(pairs),
+                ratios=ratios_of(pairs, sides, "tailrace", ["p50_us"]),
+            )
+        )  # fmt: skip
+    return folder
+
+
+def test_comparisons_differ_by_their_ratios_and_by_the_medians_over_pairs(tmp_path: Path) -> None:
+    found = difference(comparison(tmp_path, 0.5, 0.4, 0.6), comparison(tmp_path, 0.25))
+    assert (found.only_a, found.only_b) == ((), ())
+    assert {figure.trial for figure in found.figures} == {"64-tailrace", "64-direct", "64"}
+    (ratio,) = [figure for figure in found.figures if figure.unit == "×"]
+    assert (ratio.figure, ratio.a, ratio.b) == ("direct ÷ tailrace, p50_us", 0.5, 0.25)
 
 
 def test_a_hostile_run_does_not_move_the_cursor(tmp_path: Path) -> None:
@@ -158,6 +212,34 @@ def test_a_spreadsheet_is_not_made_to_reckon(tmp_path: Path) -> None:
     assert row["direction"].startswith("'@SUM")
 
 
+def test_csv_has_what_methods_found(tmp_path: Path) -> None:
+    throughput_found = searched(tmp_path, 1e6)
+    compared = comparison(tmp_path, 0.5, 0.4)
+    trial = SearchTrial(
+        offered_pps=2e6, duration_s=1, sent=90, unsent=10, refused=10, lost=9, duplicate=0, out_of_sequence=0,
+        beyond_window=0, foreign=0, sent_pps=90, forwarded_pps=81, loss_ratio=0.1, fell_short="refused",
+    )  # fmt: skip
+    with RunFolder.create(tmp_path, "loss", spec="", host={}, command=[], versions={}) as lossy:
+        lossy.add_finding(
+            LossFinding(
+                name="one-function-64", profile="64", functions=1, valid=True, reason=None, full_pps=2e6,
+                trials=(trial,),
+            )
+        )  # fmt: skip
+    found = [row for row in rows(throughput_found, compared, lossy) if row["finding"]]
+    assert [(row["finding"], row["trial"], row["figure"], row["value"]) for row in found] == [
+        ("throughput", "one-function-64", "ndr_pps", "1000000.0"),
+        ("throughput", "one-function-64", "ndr_gbps_l1", "1.0"),
+        ("throughput", "one-function-64", "ndr_gbps_l2", "1.0"),
+        ("throughput", "one-function-64", "ndr_limit", "loss"),
+        ("compare", "64", "direct/tailrace p50_us", "0.45"),
+        ("loss", "one-function-64", "loss_ratio", "0.1"),
+    ]
+    assert (found[4]["low"], found[4]["high"]) == ("0.4", "0.5")
+    assert (found[5]["offered_pps"], found[5]["offered"], found[5]["lost"]) == ("2000000.0", "100", "9")
+    assert {row["run"] for row in found} == {throughput_found.run.id, compared.run.id, lossy.run.id}
+
+
 # Throughput that was searched for
 
 
@@ -178,7 +260,8 @@ def searched(runs: Path, *rates: float) -> RunFolder:
 def test_the_throughput_that_was_found_is_compared_and_charted_as_the_median_of_its_rounds(tmp_path: Path) -> None:
     a, b = searched(tmp_path, 1e6), searched(tmp_path, 4e6, 2e6, 3e6)
     (figure,) = difference(a, b).figures
-    assert (figure.figure, figure.a, figure.b, figure.ratio) == ("throughput, 0 % lost", 1.0, 4.0, 4.0)
+    assert (figure.figure, figure.a, figure.b, figure.ratio) == ("throughput, 0 % lost", 1.0, 3.0, 3.0)
+    assert (figure.a_spread, figure.b_spread) == (None, Spread(3.0, 2.0, 4.0, 3))
     charts = throughput(mark([read_run(each.path) for each in (a, b)]))
     assert [chart.title for chart in charts] == ["Mpps", "Gbps at layer 1"]
     bars = charts[0].bars

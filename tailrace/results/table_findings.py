@@ -1,0 +1,114 @@
+"""What methods found, as lines of the table of comma-separated values: of the columns, those that are not empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tailrace.results.comparison import ComparisonFinding, MatrixCell
+from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, SearchTrial, ThroughputFinding
+from tailrace.results.record import Measurement
+from tailrace.results.share import ShareFinding
+
+Line = dict[str, Any]
+
+
+def lines(finding: Measurement) -> Iterator[Line]:
+    """A line for each figure of a finding, and for each trial of a search."""
+    if isinstance(finding, ThroughputFinding):
+        yield from _throughput(finding)
+    elif isinstance(finding, LossFinding):
+        yield from (_trial(trial) for trial in finding.trials)
+    elif isinstance(finding, BurstFinding):
+        yield from _burst(finding)
+    elif isinstance(finding, ReorderFinding):
+        yield from _reorder(finding)
+    elif isinstance(finding, ComparisonFinding):
+        yield from _comparison(finding)
+    elif isinstance(finding, MatrixCell):
+        yield from _cell(finding)
+    elif isinstance(finding, ShareFinding):
+        yield from _share(finding)
+
+
+def _trial(trial: SearchTrial) -> Line:
+    """A trial of a search; counts are of both directions, rates and the loss ratio of the worse one."""
+    counts = ("sent", "unsent", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
+    return {
+        "offered_pps": trial.offered_pps,
+        "duration_s": trial.duration_s,
+        **{name: getattr(trial, name) for name in counts},
+        "offered": trial.sent + trial.unsent,
+        "mpps": trial.forwarded_pps / 1e6,
+        "figure": "loss_ratio",
+        "value": trial.loss_ratio,
+    }
+
+
+def _throughput(finding: ThroughputFinding) -> Iterator[Line]:
+    for goal in finding.goals:
+        name = "ndr" if goal.loss_ratio == 0 else f"pdr_{goal.loss_ratio:g}"
+        yield {"figure": f"{name}_pps", "value": goal.pps, "low": goal.pps, "high": goal.upper_pps}
+        yield {"figure": f"{name}_gbps_l1", "value": goal.gbps_l1}
+        yield {"figure": f"{name}_gbps_l2", "value": goal.gbps_l2}
+        yield {"figure": f"{name}_limit", "value": goal.limit}
+    yield from (_trial(trial) for trial in finding.trials)
+
+
+def _burst(finding: BurstFinding) -> Iterator[Line]:
+    ends = {"low": min(finding.frames, default=None), "high": max(finding.frames, default=None)}
+    yield {"figure": "burst_average", "value": finding.average, **ends}
+    yield {"figure": "burst_deviation", "value": finding.deviation}
+    yield {"figure": "burst_rate_pps", "value": finding.rate_pps}
+    yield {"figure": "throughput_pps", "value": finding.throughput_pps}
+    if finding.limit == "loss":  # else no buffer was filled
+        yield {"figure": "corrected_buffer_s", "value": finding.corrected_buffer_s}
+    yield {"figure": "limit", "value": finding.limit}
+
+
+def _reorder(finding: ReorderFinding) -> Iterator[Line]:
+    for name, order in (("together", finding.together), ("apart", finding.apart)):
+        counts = ("sent", "received", "out_of_sequence", "beyond_window")
+        yield {
+            **{column: getattr(order, column) for column in counts},
+            "figure": f"{name}_reordered_ratio",
+            "value": order.ratio,
+        }
+        yield {"figure": f"{name}_extent_average", "value": order.extent_average}
+        yield {"figure": f"{name}_extent_max", "value": order.extent_max}
+    yield {"figure": "slower", "value": finding.slower}
+
+
+def _comparison(finding: ComparisonFinding) -> Iterator[Line]:
+    for ratio in finding.ratios:
+        yield {
+            "offered_pps": finding.offered_pps,
+            "figure": f"{ratio.side}/{finding.baseline} {ratio.figure}",
+            "value": ratio.median,
+            "low": ratio.low,
+            "high": ratio.high,
+        }
+    for side, reason in finding.left_out.items():
+        yield {"figure": f"{side}/{finding.baseline}", "reason": reason}
+
+
+def _share(finding: ShareFinding) -> Iterator[Line]:
+    for part in finding.contributions:
+        yield {
+            "direction": part.direction,
+            "offered_pps": finding.offered_pps,
+            "figure": f"{finding.function} {part.figure}",
+            "value": part.difference_us,
+            "low": part.low_us,
+            "high": part.high_us,
+        }
+
+
+def _cell(cell: MatrixCell) -> Iterator[Line]:
+    of = {"fabric": cell.fabric, "offered_pps": cell.offered_pps}
+    if cell.trial is None:
+        yield {**of, "figure": "not_here", "reason": cell.not_here or cell.reason}
+    for name in ("no_loss_pps", "mpps", "loss_ratio", "p50_us", "p99_us", "p99_9_us", "max_us"):
+        value = getattr(cell, name)
+        if value is not None:
+            yield {**of, "figure": name.replace("p99_9", "p99.9"), "value": value}
