@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -306,7 +307,10 @@ def _machine(root: Path) -> Machine:
 
 def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPlan]:
     machine = _machine(root)
-    applied = read_journal(state_folder()).applied if root == HERE else None
+    applied = None
+    if root == HERE:
+        with suppress(Failure):  # not to be read by everybody; a plan changes nothing
+            applied = read_journal(state_folder()).applied
     node = applied.node if applied else None
     return machine, make_tuning_plan(machine, load_profile(profile), nic, kept=node)
 
