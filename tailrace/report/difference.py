@@ -80,18 +80,19 @@ def _pairs(title: str, rows: Sequence[Differing]) -> Table:
 
 
 def _figures(figures: Sequence[Compared]) -> Table:
+    """The figures of each trial below its name, which may be longer than any column beside others could be."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for number, column in enumerate(("trial", "figure", "A", "B", "B ÷ A")):
-        table.add_column(column, justify="left" if number < 2 else "right", no_wrap=number > 0)
-    before = ""
+    for number, column in enumerate(("figure", "A", "B", "B ÷ A")):
+        table.add_column(column, justify="left" if number < 1 else "right", no_wrap=number > 0, overflow="fold")
+    before = None
     for number, figure in enumerate(figures):
-        last = number + 1 == len(figures) or figures[number + 1].trial != figure.trial
-        name = plain(figure.trial) if figure.trial != before else ""
+        if figure.trial != before:
+            table.add_row(Text(plain(figure.trial), style="bold"), "", "", "")
         before = figure.trial
+        last = number + 1 == len(figures) or figures[number + 1].trial != figure.trial
         unit = "" if figure.unit == "frames" else f", {figure.unit}"
         table.add_row(
-            Text(name),
-            f"{figure.figure}{unit}",
+            Text(f"  {plain(figure.figure)}{unit}"),
             value_text(figure.a, figure.unit, figure.a_spread),
             value_text(figure.b, figure.unit, figure.b_spread),
             ratio_text(figure),

@@ -66,7 +66,12 @@ def test_every_neighbour(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("neighbour", "ended"), [("cpu", signal.SIGINT), ("vnf", signal.SIGINT), ("disk", signal.SIGKILL)]
+    ("neighbour", "ended"),
+    [
+        ("vnf", signal.SIGINT),
+        ("disk", signal.SIGKILL),
+        pytest.param("cpu", signal.SIGINT, marks=pytest.mark.whole),
+    ],
 )
 def test_what_ends_the_measurement_ends_the_neighbour(command: Command, neighbour: str, ended: signal.Signals) -> None:
     options = ("--neighbours", neighbour, "--frames", "64", "--rate", "5kpps", "--duration", "2s")
