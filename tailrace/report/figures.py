@@ -161,6 +161,8 @@ def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
         more.append(Column("", "of", "", lambda trial: through.get(trial.name, "")))
     if rate:
         more.append(Column("", "rate", "", lambda trial: rate.get(trial.name, "")))
+    if any(run.repeat > 1 for run in runs):
+        more.append(Column("", "round", "", lambda trial: str(trial.round)))
     return (*NAMING, *more)
 
 

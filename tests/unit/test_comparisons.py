@@ -26,6 +26,7 @@ from tailrace.measure.side import Load, loads_of
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
 from tailrace.report.bars import heat_maps
 from tailrace.report.comparisons import cells_table, comparisons, heats
+from tailrace.report.figures import naming, trial_names
 from tailrace.report.html import render
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
@@ -243,3 +244,18 @@ def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> 
     console = Console(record=True, width=160, color_system="truecolor", force_terminal=True)
     print_run(folder.run, console)
     assert "× 0.5 [0.4–0.6]" in console.export_text()
+
+
+def test_trials_that_differ_in_their_rate_alone_are_told_apart(folder: RunFolder) -> None:
+    for frames in ("64", "1518"):
+        for part in (1.0, 0.5):
+            add(
+                folder, both_ways(100, base_ns=round(1_000 * part)), frames, 1, name=f"{frames}-at-{part}",
+                rate_fraction=part, no_loss_pps=2e6, offered_pps=2e6 * part,
+            )  # fmt: skip
+    assert set(trial_names(folder.run).values()) == {
+        f"{frames} B, 1 VNF at {part}" for frames in (64, 1518) for part in ("100%", "50%")
+    }
+    maps = {made.title: made for made in heat_maps(mark([StoredRun(folder.path, folder.run, "")]))}
+    assert [label for label, _ in maps["Latency p50, µs"].rows] == ["1 VNF at 100%", "1 VNF at 50%"]
+    assert [column.title for column in naming([folder.run])] == ["frames", "VNFs", "rate"]
