@@ -50,7 +50,7 @@ def machine(folder: Path, name: str, kernel: str, accelerator: str, line: str) -
     """Four CPUs on two nodes, booted with this kernel line."""
     hardware = Hardware(
         kernel=kernel,
-        layers=("base", "python", "tailrace"),
+        layers=("base", "python", "tailrace", "load"),
         cpus=4,
         memory=1536,
         numa=(("0-1",), ("2-3",)),
