@@ -197,6 +197,14 @@ class Machine:
         return next(cpu for cpu in self.cpus if cpu.number == number)
 
     @property
+    def parts(self) -> str:
+        """How many it has of what, in words."""
+        sockets, cores = {cpu.package for cpu in self.cpus}, {(cpu.package, cpu.core) for cpu in self.cpus}
+        counts = ((sockets, "socket"), (self.nodes, "node"), (cores, "core"), (self.online, "CPU"))
+        words = (f"{len(those)} {name}{'' if len(those) == 1 else 's'}" for those, name in counts)
+        return f"{', '.join(words)} online"
+
+    @property
     def intel(self) -> bool:
         return self.vendor == "GenuineIntel"
 

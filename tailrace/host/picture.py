@@ -29,7 +29,7 @@ def draw(machine: Machine, roles: Roles) -> str:
     inner = max(_LEAST, min(most, _ACROSS) * (_CORE + _GAP) - _GAP + 2 * _PAD)
     parts = [
         _text(_PAD, 28, machine.model, inner, 'font-size="17" font-weight="600"'),
-        _text(_PAD, 48, f"{_parts_of(machine)}; kernel {machine.kernel.release}", inner, _FAINT_INK),
+        _text(_PAD, 48, f"{machine.parts}; kernel {machine.kernel.release}", inner, _FAINT_INK),
     ]
     y = 64
     for node in machine.nodes:
@@ -47,13 +47,6 @@ def draw(machine: Machine, roles: Roles) -> str:
         f'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="13" fill="{_INK}">'
         f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n'
     )
-
-
-def _parts_of(machine: Machine) -> str:
-    sockets, nodes = len({cpu.package for cpu in machine.cpus}), len(machine.nodes)
-    cores = len({(cpu.package, cpu.core) for cpu in machine.cpus})
-    counts = ((sockets, "socket"), (nodes, "node"), (cores, "core"), (len(machine.online), "CPU"))
-    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts) + " online"
 
 
 def _node(parts: list[str], machine: Machine, node: Node, roles: Roles, top: int, width: int) -> int:

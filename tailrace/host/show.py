@@ -66,10 +66,7 @@ def machine_document(machine: Machine, found: Sequence[Found]) -> dict[str, Any]
 
 def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
     """Topology, kernel and capabilities as a tree."""
-    packages = {cpu.package for cpu in machine.cpus}
-    cores = {(cpu.package, cpu.core) for cpu in machine.cpus}
-    words = f"{machine.model}: {len(packages)} sockets, {len(machine.nodes)} nodes, {len(cores)} cores, "
-    top = Branches(Text(f"{words}{len(machine.online)} CPUs online", style="bold"))
+    top = Branches(Text(f"{machine.model}: {machine.parts}", style="bold"))
     for node in machine.nodes:
         huge = ", ".join(f"{pool.free} of {pool.total} × {_size(pool.kib)}" for pool in node.huge)
         branch = top.add(
