@@ -7,23 +7,24 @@ from pathlib import Path
 import linux
 import pytest
 from machine import Machine
-from running_switch import RunningSwitch
+from running_switch import RunningSwitch, wait_until
 from wiring import assert_no_fault, two_machines
 
 pytestmark = pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "iperf3")
 
 PAIRS = 4
+MOST = 16
 
 
 def use(machine: Machine, pairs: int) -> None:
     machine.run(f"ethtool -L eth0 combined {pairs}")
 
 
-def packets_of_pairs(machine: Machine, direction: str) -> list[int]:
+def packets_of_pairs(machine: Machine, direction: str, pairs: int = PAIRS) -> list[int]:
     """For each queue of the driver."""
     lines = machine.run("ethtool -S eth0").splitlines()
     found = {name: int(count) for name, _, count in (line.strip().partition(": ") for line in lines) if count}
-    return [found[f"{direction}_queue_{n}_packets"] for n in range(PAIRS) if f"{direction}_queue_{n}_packets" in found]
+    return [found[f"{direction}_queue_{n}_packets"] for n in range(pairs) if f"{direction}_queue_{n}_packets" in found]
 
 
 @pytest.mark.parametrize("packed", ["off", pytest.param("on", marks=pytest.mark.whole)])
@@ -43,4 +44,35 @@ def test_a_machine_uses_as_many_pairs_as_it_likes(
         assert "duplicates" not in load.end("INT")
         # Linux sends by CPU and flow: six flows were on more than one pair.
         assert sum(count > 0 for count in packets_of_pairs(left, "tx")) > 1
+        assert_no_fault(switch, "a", "b")
+
+
+def test_sixteen_pairs_and_fewer(switch: RunningSwitch, tmp_path: Path, accelerator: str) -> None:
+    """As many as a port may have, of machines with fewer CPUs; then one that uses some of them, and another number."""
+    address = f"{linux.ADDRESS}.2"
+    with two_machines(switch, tmp_path, accelerator, {}, queues=MOST, cpus=4) as (left, right):
+
+        def both_use(here: int, there: int) -> None:
+            use(left, here)
+            use(right, there)
+            for name, pairs in (("a", here), ("b", there)):
+                wait_until(
+                    lambda name=name, pairs=pairs: switch.port(name)["pairs"] == pairs, f"{pairs} pairs at {name}"
+                )  # type: ignore[misc]
+
+        both_use(MOST, MOST)
+        linux.ping(left, address)
+        # By flow alone: Linux would choose by the CPU that it runs on, and there are four.
+        left.run("for queue in /sys/class/net/eth0/queues/tx-*; do echo 0 >$queue/xps_cpus; done")
+        for _ in range(8):
+            linux.tcp(left, right, address, "--parallel 32", seconds=1)
+            if all(packets_of_pairs(left, "tx", MOST)):
+                break
+        sent, received = packets_of_pairs(left, "tx", MOST), packets_of_pairs(right, "rx", MOST)
+        assert len(sent) == len(received) == MOST
+        assert all(sent) and all(received), (sent, received)
+        both_use(5, 11)
+        linux.ping(left, address)
+        linux.tcp(left, right, address, "--parallel 8", seconds=1)
+        linux.tcp(left, right, address, "--parallel 8", "--reverse", seconds=1)
         assert_no_fault(switch, "a", "b")
