@@ -16,15 +16,24 @@ import pytest
 from front_end import (
     ADD_MEM_REG,
     BASE,
+    BUFFERS_AT,
     GET_FEATURES,
+    INDIRECT,
+    NEXT,
+    RECEIVES,
+    SENDS,
     SET_LOG_BASE,
     SET_MEM_TABLE,
+    SET_VRING_ADDR,
+    SET_VRING_ENABLE,
+    SET_VRING_NUM,
     SIZE,
     USER,
     FrontEnd,
+    PackedFrontEnd,
 )
 from guest_pair import GuestPair
-from running_switch import RunningSwitch
+from running_switch import RunningSwitch, wait_until
 
 LONGEST_LOG = 1 << 26
 
@@ -110,6 +119,62 @@ def test_a_guest_that_blocks_its_worker_again_is_barred_for_longer(switch: Runni
         bad.exchange(3)
     assert waited[0] > 0.5
     assert waited[1] > waited[0] + 0.5
+
+
+class LongChains(PackedFrontEnd):
+    """A guest whose send ring has 4096 descriptors, and makes them one chain."""
+
+    size = 4096
+    ring_at, events_at, table_at = 0x30_0000, 0x32_0000, 0x34_0000
+
+    def start_rings(self, first: int | None = None, enable: bool = True) -> None:
+        super().start_rings(first, enable=False)
+        at, events = USER + self.ring_at, USER + self.events_at
+        self.send_message(SET_VRING_NUM, struct.pack("<II", SENDS, self.size))
+        self.send_message(SET_VRING_ADDR, struct.pack("<IIQQQQ", SENDS, 0, at, events, events + 64, 0))
+        for ring in (RECEIVES, SENDS) if enable else ():
+            self.send_message(SET_VRING_ENABLE, struct.pack("<II", ring, 1))
+
+    def _write(self, place: int, address: int, length: int, flags: int) -> None:
+        struct.pack_into("<QIH", self.memory, place, BASE + address, length, 0)
+        self.words[place // 2 + 7] = flags
+
+    def send_direct(self) -> None:
+        available = 1 << 7
+        for number in reversed(range(self.size)):  # the first is made available last
+            more = NEXT if number + 1 < self.size else 0
+            self._write(self.ring_at + 16 * number, BUFFERS_AT[SENDS], 2, more | available)
+
+    def send_indirect(self) -> None:
+        available = 1 << 7
+        for number in range(self.size):
+            self._write(self.table_at + 16 * number, BUFFERS_AT[SENDS], 2, 0)
+        self._write(self.ring_at, self.table_at, 16 * self.size, INDIRECT | available)
+
+
+@pytest.mark.parametrize("indirect", [False, True], ids=["direct", "indirect"])
+def test_a_chain_of_4096_descriptors_in_a_packed_ring(switch: RunningSwitch, bad: GuestPair, indirect: bool) -> None:
+    """No driver makes one. Where its end has to be looked for it stops the ring; in a table it costs the frame."""
+    guest, sink = LongChains(), FrontEnd()
+    for name, each in (("long", guest), ("sink", sink)):
+        each.start(switch.add_guest(name))
+        switch.wait_state(name, "up")
+    sink.offer_buffers(8)
+    switch.join("long", "sink")
+    if indirect:
+        guest.send_indirect()
+        wait_until(lambda: switch.counters("long")["drop_frame_fragmented"] == 1, "the frame is dropped")
+        assert switch.port("long")["state"] == "up"
+    else:
+        guest.send_direct()
+        switch.wait_state("long", "quarantined")
+        assert "more than 256 places" in switch.port("long")["reason"]
+    assert sink.received() == []
+    bad.exchange()
+    set_up_anew(guest)
+    switch.wait_state("long", "up")
+    guest.end()
+    sink.end()
 
 
 def test_memory_must_be_memory(switch: RunningSwitch, bad: GuestPair, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,48 @@ def test_what_changes_wakes_a_sleeper(switch: RunningSwitch) -> None:
         sender.kick_if_wanted()
         assert receiver.wait_received(1) == [b"m" * 60]
     for guest in (sender, receiver):
+        guest.end()
+
+
+def test_one_descriptor_for_kicks_and_calls_that_its_guest_makes_blocking(switch: RunningSwitch) -> None:
+    """The switch then kicks itself, and what it wakes its guest with could block it: the others do not notice."""
+    beside = pair(switch, PLAIN)
+    bad, peer = KickingGuest(), KickingGuest()
+    shared = bad.kick[SENDS]
+    bad.kick = bad.call = [shared, shared]
+    for guest, name in ((bad, "bad"), (peer, "peer")):
+        guest.start(switch.add_guest(name))
+        switch.wait_state(name, "up")
+    switch.set_chain("y", "bad", "peer")
+    os.set_blocking(shared, True)
+    for sender, receiver in ((bad, peer), (peer, bad)):
+        receiver.offer_buffers(20)
+        for number in range(20):
+            sender.send(bytes([number]) * 60)
+            sender.kick_if_wanted()
+            assert receiver.wait_received(1) == [bytes([number]) * 60]
+    wait_until(lambda: bool(switch.call("worker.list")[0]["asleep"]), "the worker sleeps")
+    sleeps = worker(switch)["sleeps"]
+    time.sleep(0.5)
+    assert worker(switch)["sleeps"] - sleeps < 20
+    # Full: the next one who writes waits for ever.
+    os.set_blocking(shared, False)
+    with suppress(BlockingIOError):
+        os.read(shared, 8)
+    os.write(shared, struct.pack("<Q", 2**64 - 2))
+    os.set_blocking(shared, True)
+    bad.offer_buffers(1)
+    peer.send(b"f" * 60)
+    peer.kick_if_wanted()
+    switch.wait_state("bad", "quarantined")
+    assert "blocks" in switch.port("bad")["reason"]
+    beside[1].offer_buffers(20)
+    for number in range(20):
+        beside[0].send(bytes([number]) * 60)
+        beside[0].kick_if_wanted()
+        assert beside[1].wait_received(1) == [bytes([number]) * 60]
+    os.set_blocking(shared, False)
+    for guest in (*beside, bad, peer):
         guest.end()
 
 
