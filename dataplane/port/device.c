@@ -220,6 +220,7 @@ int device_queue_open(struct device_queue *queue, const struct device_queue_opti
 	int rc;
 
 	memset(queue, 0, sizeof(*queue));
+	memset(queue->waits_on, -1, sizeof(queue->waits_on));
 	queue->queues = options->queues;
 	queue->counters = options->counters;
 	if (strlen(options->uri) >= sizeof(queue->uri)) {
@@ -240,7 +241,12 @@ int device_queue_open(struct device_queue *queue, const struct device_queue_opti
 		rc = -ENOMEM;
 		goto unlock;
 	}
-	rc = device_queue_start(queue, false, &error);
+	rc = device_queue_start(queue, options->awaited, &error);
+	if (rc != 0 && options->awaited) {
+		queue->port_id = queue->device.port = RTE_MAX_ETHPORTS;
+		queue->problem = error;
+		rc = 0;
+	}
 	if (rc == 0) {
 		atomic_store(&queue->state, device_link_up(&queue->device) ? DEVICE_UP
 					    : queue->device.started	   ? DEVICE_DOWN

@@ -59,6 +59,7 @@ struct device_queue_options {
 	const char *uri;
 	unsigned queues;		 /* 1 to DEVICE_QUEUES */
 	struct queue_counters *counters; /* of the first queue: frames that the driver refuses after it took them */
+	bool awaited;			 /* it was there before: if it is not now, it is brought back when it is */
 };
 
 /*

@@ -254,7 +254,8 @@ int device_watch(struct device_queue *queue)
 		return rc;
 	if (queue->device.interface != 0)
 		read_kernel(queue, &queue->kernel_sent, &queue->kernel_dropped);
-	hear(queue);
+	if (rte_eth_dev_is_valid_port(queue->port_id))
+		hear(queue);
 	queue->next = devices;
 	devices = queue;
 	return 0;

@@ -28,10 +28,10 @@ static void close_opened(struct change *change)
 		}
 }
 
-static struct switch_port *open_port(struct switch_state *state, const struct port_model *model,
+static struct switch_port *open_port(struct switch_state *state, const struct port_model *model, bool awaited,
 				     struct control_error *error)
 {
-	struct switch_port *port = switch_port_open(state->page, model, error);
+	struct switch_port *port = switch_port_open(state->page, model, awaited, error);
 
 	if (port != NULL && names_add(&state->running.ports, port->port.name, port) != 0) {
 		switch_port_close(state->page, port);
@@ -49,7 +49,7 @@ static int open_new(struct change *change)
 
 		if (names_find(&change->state->running.ports, model->name) != NULL)
 			continue;
-		change->opened[i] = open_port(change->state, model, change->error);
+		change->opened[i] = open_port(change->state, model, false, change->error);
 		if (change->opened[i] == NULL) {
 			close_opened(change);
 			return -1;
@@ -82,7 +82,8 @@ static bool is_changed(const struct switch_port *port, const struct port_model *
 
 /*
  * A port that is to be another kind of thing under the same name, and may hold what the new one needs: a path, a
- * device.  The old one goes first; if the new one cannot be opened, the old one comes back.
+ * device.  The old one goes first; if the new one cannot be opened, the old one comes back, and a device that has gone
+ * itself as soon as it can.
  */
 static int replace_port(struct change *change, struct switch_port *old, const struct port_model *model)
 {
@@ -97,9 +98,9 @@ static int replace_port(struct change *change, struct switch_port *old, const st
 	}
 	port_rules_free(&old->rules);
 	switch_port_close(state->page, old);
-	if (open_port(state, model, change->error) != NULL)
+	if (open_port(state, model, false, change->error) != NULL)
 		return 0;
-	if (open_port(state, before, &ignored) != NULL)
+	if (open_port(state, before, true, &ignored) != NULL)
 		rewire(state, state->model, &ignored);
 	return -1;
 }

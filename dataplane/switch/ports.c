@@ -35,7 +35,7 @@ static int open_guest(struct port *port, const struct port_model *model, struct 
 	return rc;
 }
 
-static int open_device(struct port *port, const struct port_model *model, struct control_error *error)
+static int open_device(struct port *port, const struct port_model *model, bool awaited, struct control_error *error)
 {
 	char why[sizeof(((struct device_error *)0)->text)];
 	int rc = device_queue_open(&port->device,
@@ -43,6 +43,7 @@ static int open_device(struct port *port, const struct port_model *model, struct
 					   .uri = model->device,
 					   .queues = model->queues,
 					   .counters = port->queues[0].counters,
+					   .awaited = awaited,
 				   },
 				   why, sizeof(why));
 
@@ -95,7 +96,8 @@ static void give_number(unsigned number)
 		numbers[number / 64] &= ~(UINT64_C(1) << number % 64);
 }
 
-struct switch_port *switch_port_open(struct page *page, const struct port_model *model, struct control_error *error)
+struct switch_port *switch_port_open(struct page *page, const struct port_model *model, bool awaited,
+				     struct control_error *error)
 {
 	struct switch_port *port = aligned_alloc(_Alignof(struct switch_port),
 						 RTE_ALIGN(sizeof(*port), _Alignof(struct switch_port)));
@@ -118,7 +120,8 @@ struct switch_port *switch_port_open(struct page *page, const struct port_model 
 		control_fail(error, CONTROL_FAILED, "ports.%s: no slot is left on the counter page", model->name);
 		goto fail;
 	}
-	rc = model->kind == PORT_GUEST ? open_guest(&port->port, model, error) : open_device(&port->port, model, error);
+	rc = model->kind == PORT_GUEST ? open_guest(&port->port, model, error)
+				       : open_device(&port->port, model, awaited, error);
 	if (rc == 0)
 		return port;
 fail:

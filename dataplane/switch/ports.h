@@ -40,7 +40,8 @@ struct switch_port {
 };
 
 /* Open a port.  Returns NULL after filling in the error, with nothing left behind. */
-struct switch_port *switch_port_open(struct page *page, const struct port_model *model, struct control_error *error);
+struct switch_port *switch_port_open(struct page *page, const struct port_model *model, bool awaited,
+				     struct control_error *error);
 
 /* Close it; no program names it any more. */
 void switch_port_close(struct page *page, struct switch_port *port);

@@ -253,6 +253,36 @@ def test_several_queues_and_too_few(network: Network, switch: RunningSwitch, gue
     end.close()
 
 
+@pytest.mark.parametrize("scheme", ["if", "xdp"])
+def test_a_change_that_is_refused_while_a_device_is_gone(
+    network: Network, switch: RunningSwitch, guest: Guest, scheme: str
+) -> None:
+    """It leaves everything as it was, the port that is gone included, and that comes back."""
+    network.pair("left", "right")
+    switch.add_device("wan", f"{scheme}:left")
+    switch.wait_state("wan", "up")
+    switch.join("guest", "wan")
+    before = switch.call("config.get")
+    network.run("ip", "link", "delete", "left")
+    switch.wait_state("wan", "removed")
+    refused = {
+        "another port cannot be": {"ports": {"more": {"kind": "device", "device": "if:nowhere"}}},
+        "the port itself cannot become that": {"ports": {"wan": {"device": "if:nowhere"}}},
+        "a chain has no such end": {"chains": {"guest-wan": {"to": "nobody"}}},
+    }
+    for why, patch in refused.items():
+        with pytest.raises(ControlError):
+            switch.call("config.apply", patch=patch)
+        assert switch.call("config.get") == before, why
+        assert switch.port("wan")["state"] == "removed", why
+        lost(switch, guest, "wan")
+    network.pair("left", "right")
+    switch.wait_state("wan", "up")
+    end = End(network, "right")
+    exchange(guest, end)
+    end.close()
+
+
 def test_nothing_is_left_of_an_xdp_program(network: Network, switch: RunningSwitch) -> None:
     network.pair("left", "right")
     switch.add_device("wan", "xdp:left")
