@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tailrace.errors import Failure
 from tailrace.fabric.config import Config, instance_name
 from tailrace.fabric.difference import Difference
+from tailrace.fabric.tailrace import Refused
+from tailrace.host.free_path import why_taken
 from tailrace.host.process import undisturbed
 from tailrace.host.state import Cgroup, FilePath, Folder, Process, State
 
@@ -44,7 +46,7 @@ def change_over(
     before = list(state.record.things)
     begun: list[Process] = []
     staged = list(wanted.stage.get("ports", {}))
-    state.add(*[FilePath(path) for path in _sockets(wanted.config) if FilePath(path) not in before])
+    state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
     try:
         prepare()
         if wanted.stage:
@@ -71,8 +73,28 @@ def change_over(
 
 def _sockets(config: Config) -> list[str]:
     """The sockets that the switch makes: where it listens."""
-    ports = config.get("ports", {}).values()
-    return [port["path"] for port in ports if port["kind"] == "guest" and port.get("mode", "server") == "server"]
+    return list(_listening(config).values())
+
+
+def _listening(config: Config) -> dict[str, str]:
+    """The same by the names of their ports."""
+    return {
+        name: port["path"]
+        for name, port in config.get("ports", {}).items()
+        if port["kind"] == "guest" and port.get("mode", "server") == "server"
+    }
+
+
+def _new_sockets(wanted: Config, running: Config, before: Collection[object]) -> list[FilePath]:
+    """The sockets that are not on record yet. Raises Refused where something of somebody else's is in the place of one:
+    what is on record is removed when the change is undone, so it must be ours."""
+    known = _sockets(running)
+    new = {name: path for name, path in _listening(wanted).items() if FilePath(path) not in before}
+    for name, path in new.items():
+        taken = why_taken(path) if path not in known else None
+        if taken is not None:
+            raise Refused(f"ports.{name}: socket {path}{taken}")
+    return [FilePath(path) for path in new.values()]
 
 
 def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], things: list[Any]) -> None:
@@ -106,8 +128,9 @@ def end_processes(state: State, names: Collection[str]) -> list[str]:
 
 def forget_sockets(state: State, used: Collection[str]) -> None:
     """Takes sockets of ports that are gone off the record."""
+    own = {str(state.control), str(state.page), str(state.config)}
     for thing in list(state.record.things):
-        if isinstance(thing, FilePath) and thing.path.endswith(".sock") and thing.path not in used:
+        if isinstance(thing, FilePath) and thing.path not in own and thing.path not in used:
             state.undo(thing)
 
 

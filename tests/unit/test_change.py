@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -140,6 +142,47 @@ def test_somebody_elses_version_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="version 5 won"):
         change_over(cast(Node, node(tmp_path, fabric)), wanted(), 4)
     assert fabric.said == ["check"]
+
+
+def with_socket(path: Path) -> Difference:
+    after = {"ports": {"a": {"kind": "guest", "path": "/s/a.sock"}, "b": {"kind": "guest", "path": str(path)}}}
+    return Difference((), (), (), {}, after, {}, config_changes=True)
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link", "another program's socket"])
+def test_what_is_in_the_place_of_a_socket_is_left_alone(tmp_path: Path, what: str) -> None:
+    place, theirs = tmp_path / "b.sock", tmp_path / "theirs"
+    theirs.write_text("precious")
+    listener = socket.socket(socket.AF_UNIX)
+    if what == "file":
+        theirs.rename(place)
+    elif what == "folder":
+        place.mkdir()
+    elif what == "link":
+        place.symlink_to(theirs)
+    else:
+        listener.bind(str(place))
+        listener.listen()
+    fabric = Fabric()
+    here = node(tmp_path, fabric)
+    reason = "is in use; stop" if "socket" in what else "a file that is no socket is there"
+    with listener, pytest.raises(Refused, match=f"^ports\\.b: socket {place}.*{reason}"):
+        change_over(cast(Node, here), with_socket(place), 4)
+    assert os.path.lexists(place)
+    assert names(here.state) == ["/s/a.sock"], "what is on record is removed by `tailrace down`"
+
+
+def test_a_socket_of_a_crash_is_no_obstacle_and_one_that_is_gone_is_off_the_record(tmp_path: Path) -> None:
+    place = tmp_path / "vm1"
+    with socket.socket(socket.AF_UNIX) as crashed:
+        crashed.bind(str(place))
+    here = node(tmp_path, Fabric())
+    here.wait_for = lambda *_, **__: None  # nothing is started
+    change_over(cast(Node, here), with_socket(place), 4)
+    assert names(here.state) == ["/s/a.sock", str(place)]
+    without = {"ports": {"a": {"kind": "guest", "path": "/s/a.sock"}}}
+    change_over(cast(Node, here), Difference((), (), (), {}, without, {}, config_changes=True), 5)
+    assert names(here.state) == ["/s/a.sock"]
 
 
 @pytest.mark.parametrize("changed_over", [True, False])
