@@ -114,8 +114,11 @@ static bool arm(const struct source *source)
 
 	if (source->from->kind != PORT_GUEST) {
 		device_arm(&source->from->device, source->queue);
-		/* It says when frames come, not that some are left, which a full receiver has kept it from giving. */
-		return source->from->queues[source->queue].blocked_since == 0;
+		/*
+		 * It says when frames come, not that some are left, which a full receiver has kept it from giving.  One
+		 * with a rate is looked at again soon in any case.
+		 */
+		return source->watch != NULL || source->from->queues[source->queue].blocked_since == 0;
 	}
 	vring = port_sender(source->from, source->queue);
 	return vring == NULL || vring_arm(vring);

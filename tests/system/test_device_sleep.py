@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from front_end import FrontEnd
+from front_end import SENDS, FrontEnd
 from private_network import End, Network
 from running_switch import RunningSwitch, wait_until
 from scapy.layers.inet import IP, UDP
@@ -61,6 +62,12 @@ def sleeps_in_half_a_second(switch: RunningSwitch) -> int:
     return worker(switch)["sleeps"] - before
 
 
+def wait_until_it_sleeps(switch: RunningSwitch) -> None:
+    """Once more than so far: for a rate it may do so for a tenth of a millisecond at a time."""
+    before = worker(switch)["sleeps"]
+    wait_until(lambda: worker(switch)["sleeps"] > before, "the worker sleeps")
+
+
 @pytest.mark.parametrize("scheme", ["if", "xdp", "tap"])
 def test_a_device_that_wakes_its_worker_is_not_polled(
     network: Network, switch: RunningSwitch, guest: FrontEnd, scheme: str
@@ -76,6 +83,67 @@ def test_a_device_that_wakes_its_worker_is_not_polled(
         end.send(flow(number, 0))
         assert guest.wait_received(1) == [flow(number, 0)]
     assert sleeps_in_half_a_second(switch) < 50
+    end.close()
+
+
+@pytest.mark.parametrize("scheme", ["if", "tap"])
+def test_a_rate_holds_at_a_device_whose_worker_sleeps(
+    network: Network, switch: RunningSwitch, guest: FrontEnd, scheme: str
+) -> None:
+    """What is above it waits where it is, nothing is lost, and no frame more comes that would wake the worker."""
+    rate, count = 200, 60
+    if scheme == "if":
+        network.pair("left", "right")
+    switch.add_device("wan", f"{scheme}:left", rate={"packets": rate, "to": {"packets": rate}})
+    switch.wait_state("wan", "up")
+    switch.join("guest", "wan")
+    end = End(network, "left" if scheme == "tap" else "right")
+    frames = [flow(number, 0) for number in range(count)]
+    least = 0.8 * count / rate
+    for _ in range(2):
+        wait_until_it_sleeps(switch)
+        guest.offer_buffers(count)
+        began = time.monotonic()
+        for frame in frames:
+            end.send(frame)
+        assert guest.wait_received(count) == frames
+        assert time.monotonic() - began > least
+        wait_until_it_sleeps(switch)
+        began = time.monotonic()
+        for frame in frames:
+            guest.send(frame)
+        os.eventfd_write(guest.kick[SENDS], 1)
+        assert end.wait_received(count) == frames
+        assert time.monotonic() - began > least
+    for name in ("guest", "wan"):
+        counters = switch.counters(name)
+        assert not {key: value for key, value in counters.items() if key.startswith("drop_") and value}
+    end.close()
+
+
+@pytest.mark.parametrize("scheme", ["if", "tap"])
+def test_flows_spread_over_the_queues_of_a_device(
+    network: Network, switch: RunningSwitch, guest: FrontEnd, scheme: str
+) -> None:
+    """Linux divides them by their hash; each stays in its order."""
+    flows, each = 32, 6
+    if scheme == "if":
+        network.pair("left", "right")
+    switch.add_device("wan", f"{scheme}:left", queues=2)
+    switch.wait_state("wan", "up")
+    switch.join("guest", "wan")
+    end = End(network, "left" if scheme == "tap" else "right")
+    guest.offer_buffers(flows * each)
+    for count in range(each):
+        for number in range(flows):
+            end.send(flow(number, count))
+    arrived: dict[int, list[int]] = {}
+    for frame in guest.wait_received(flows * each):
+        arrived.setdefault(frame[-2], []).append(frame[-1])
+    assert arrived == {number: list(range(each)) for number in range(flows)}
+    queues = {slot.name: slot.counters["received_packets"] for slot in switch.page.slots() if slot.kind == "queue"}
+    assert queues["wan/0"] > 0 and queues["wan/1"] > 0, queues
+    assert queues["wan/0"] + queues["wan/1"] == flows * each
     end.close()
 
 
