@@ -159,7 +159,7 @@ def _colour(part: HopPart, functions: Sequence[str]) -> int:
 def heat_maps(runs: Sequence[Marked]) -> Iterator[HeatMap]:
     """Rate without loss, median and 99th percentile of every length of chain, or cell of a matrix, by profile.
 
-    Only what has at least two rows and two columns is worth a map.
+    Each is the median of its rounds. Only what has at least two rows and two columns is worth a map.
     """
     runs = [one for one in runs if not one.is_compared]
     for title, of, show, by_rate in (
@@ -184,7 +184,7 @@ def _heat_map(
     *,
     by_rate: bool,
 ) -> HeatMap:
-    values: dict[tuple[int, int, str, str], float] = {}
+    rounds: dict[tuple[int, int, str, str], list[float]] = {}
     labels: dict[tuple[int, int, str], None] = {}
     columns: dict[str, None] = {}
     for profile, found in by_profile(runs):
@@ -192,11 +192,12 @@ def _heat_map(
             value = of(one.trial)
             row = (one.trial.functions, one.of.number, one.chain + (one.rate if by_rate else ""))
             # A floor that was measured for one chain at its rate is no row of its own.
-            if value is None or (*row, profile) in values:
+            if value is None or ((*row, profile) in rounds and one.trial.round == 1):
                 continue
-            values[(*row, profile)] = value
+            rounds.setdefault((*row, profile), []).append(value)
             labels[row] = None
             columns[profile] = None
+    values = {at: median(each) for at, each in rounds.items()}
     warmth = by_logarithm(list(values.values()))
     rows = tuple(
         (

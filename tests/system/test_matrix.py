@@ -46,7 +46,7 @@ def test_a_function_on_every_kind_of_port(command: Command) -> None:
 
 def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Command) -> None:
     options = ("--fabrics", "tailrace,linux-bridge,direct", "--interfaces", "memif,veth", "--patterns", "VV")
-    begun = command.begin("measure", "matrix", *options, *BRIEF, "--duration", "2s", "--runs", command.runs)
+    begun = command.begin("measure", "matrix", *options, *BRIEF, "--duration", "1s", "--runs", command.runs)
 
     def known() -> dict[str, dict[str, Any]]:
         try:

@@ -68,8 +68,8 @@ def test_every_neighbour(command: Command) -> None:
 @pytest.mark.parametrize(
     ("neighbour", "ended"),
     [
-        ("vnf", signal.SIGINT),
         ("disk", signal.SIGKILL),
+        pytest.param("vnf", signal.SIGINT, marks=pytest.mark.whole),
         pytest.param("cpu", signal.SIGINT, marks=pytest.mark.whole),
     ],
 )
