@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.control import Control
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Mistake
 from tailrace.pcap import RECORD, Full, Writer, records
 
 _HEADER = struct.Struct("<8sIIQ")
@@ -142,7 +142,7 @@ class _Running:
 def capture(
     control: Control,
     asked: dict[str, Any],
-    writer: Writer,
+    make_writer: Callable[[], Writer],
     *,
     stop: Callable[[], bool],
     seconds: float | None = None,
@@ -151,9 +151,15 @@ def capture(
     """Captures until `stop` says so, so many seconds have passed, or the writer takes no more.
 
     `asked` are the params of capture.start. What was captured stays, whatever ends it: a failure is in the result.
-    Raises ControlError if the switch refuses.
+    Raises ControlError if the switch refuses; no file is touched then, and an older one of that name is as it was.
     """
     answer = control.call("capture.start", **asked)
+    try:
+        writer = make_writer()
+    except Mistake:
+        with suppress(Failure):
+            control.call("capture.stop", capture=answer["capture"])
+        raise
     running = _Running(control, answer["capture"], [], writer)
     error: Failure | None = None
     ended = ""

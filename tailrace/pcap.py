@@ -113,7 +113,8 @@ class Writer:
         base = self._base
         several = self._bounds.files is not None
         self.path = base.with_name(f"{base.stem}-{self._number:05}{base.suffix}") if several else base
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        # Frames are their senders' business: nobody else may read them.
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._size = self._frames = 0
         self._opened = time.monotonic()
         self._kept.append(self.path)

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import yaml
-
 from tailrace.capture import capture as run_capture
 from tailrace.cli.output import error_line, print_json, print_line
 from tailrace.control import Control, ControlError, ControlLost
@@ -49,8 +47,8 @@ def parse_match(text: str) -> dict[str, Any]:
             words.get(each, each) for each in ([value] if name in ("protocol", "ethertype") else value.split("-"))
         ]
         try:
-            read = [each if isinstance(each, int) else int(yaml.safe_load(each)) for each in numbers]
-        except (ValueError, TypeError, yaml.YAMLError):
+            read = [each if isinstance(each, int) else int(each, 0) for each in numbers]
+        except ValueError:
             raise Mistake(f"--match {text!r}: {value!r} is no {name}; expected a number or, of a range, two") from None
         match[name] = read[0] if len(read) == 1 else read
     return match
@@ -150,7 +148,6 @@ def capture(path: Path, options: CaptureOptions) -> int:
         asked["match"] = [parse_match(text) for text in options.match]
     bounds, seconds = _bounds(options), _seconds("--duration", options.duration)
     control = _connect(options.control)
-    writer = Writer(path, bounds, options.snaplen, options.count)
     shown = sys.stderr.isatty()
 
     def progress(frames: int, dropped: int) -> None:
@@ -159,11 +156,14 @@ def capture(path: Path, options: CaptureOptions) -> int:
     try:
         with _ending() as stop:
             done = run_capture(
-                control, asked, writer, stop=stop, seconds=seconds, **({"progress": progress} if shown else {})
+                control,
+                asked,
+                lambda: Writer(path, bounds, options.snaplen, options.count),
+                stop=stop,
+                seconds=seconds,
+                **({"progress": progress} if shown else {}),
             )
     except ControlError as error:
-        writer.close()
-        writer.paths[0].unlink(missing_ok=True)
         raise Mistake(str(error)) from None
     finally:
         if shown:

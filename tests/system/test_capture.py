@@ -171,6 +171,8 @@ def test_a_full_disk_keeps_what_was_captured(binaries: Path, tailrace: Path, tmp
 def test_mistakes_are_one_line(
     binaries: Path, tailrace: Path, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
+    older = tmp_path / "x.pcap"
+    older.write_text("of yesterday")
     with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
         refused = subprocess.run(
             [tailrace, "capture", "--control", watched.switch.folder / "control", *arguments],
@@ -179,7 +181,7 @@ def test_mistakes_are_one_line(
         assert refused.returncode == 2
         assert expected in refused.stderr
         assert refused.stderr.count("\n") == 1
-        assert not (tmp_path / "x.pcap").exists()
+        assert older.read_text() == "of yesterday"
 
 
 def test_a_frame_that_waits_is_captured_once(binaries: Path, tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from tailrace.capture import Ring, merged
+from tailrace.capture import Ring, capture, merged
 from tailrace.cli.observe import parse_match
+from tailrace.control import UNKNOWN, Control, ControlError
 from tailrace.errors import Failure, Mistake
 from tailrace.following import Note, Trail, lines
 from tailrace.pcap import RECORD, Bounds, Full, Writer, records
@@ -130,10 +133,47 @@ def test_a_match_on_the_command_line(text: str, expected: dict[str, object]) -> 
     assert parse_match(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "color=red", "vlan", "vlan=1,vlan=2", "vlan=many", "source_port=1-2-x"])
+@pytest.mark.parametrize(
+    "text", ["", "color=red", "vlan", "vlan=1,vlan=2", "vlan=many", "vlan=.inf", "vlan=1.9", "source_port=1-2-x"]
+)
 def test_a_match_that_is_none(text: str) -> None:
     with pytest.raises(Mistake, match="--match"):
         parse_match(text)
+
+
+class Switch:
+    """Refuses captures, or takes them."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses = refuses
+        self.said: list[str] = []
+
+    def call(self, method: str, **_params: object) -> Any:
+        self.said.append(method)
+        if self.refuses:
+            raise ControlError(method, UNKNOWN, "no port 'nosuch'")
+        return {"capture": 1, "rings": []}
+
+
+def test_a_capture_that_is_refused_leaves_an_older_file_as_it_was(tmp_path: Path) -> None:
+    old = tmp_path / "x.pcap"
+    old.write_bytes(b"of yesterday")
+    with pytest.raises(ControlError, match="no port 'nosuch'"):
+        capture(cast(Control, Switch(refuses=True)), {}, lambda: Writer(old, Bounds(size=1000), 96), stop=lambda: True)
+    assert old.read_bytes() == b"of yesterday"
+
+
+def test_a_file_that_cannot_be_made_ends_the_capture(tmp_path: Path) -> None:
+    switch = Switch(refuses=False)
+    nowhere = tmp_path / "nosuch" / "x.pcap"
+    with pytest.raises(Mistake, match="choose another file"):
+        capture(cast(Control, switch), {}, lambda: Writer(nowhere, Bounds(size=1000), 96), stop=lambda: True)
+    assert switch.said == ["capture.start", "capture.stop"]
+
+
+def test_frames_are_for_nobody_else_to_read(tmp_path: Path) -> None:
+    Writer(tmp_path / "x.pcap", Bounds(size=1000), 96).close()
+    assert stat.S_IMODE((tmp_path / "x.pcap").stat().st_mode) == 0o600
 
 
 def test_sightings_of_a_frame_are_put_together() -> None:
