@@ -90,6 +90,10 @@ class HopTrace:
             found += [_named(values, names) for values in records[lost:]]
         return found, whole
 
+    def heads(self) -> list[tuple[int, int]]:
+        """Of each ring of all frames: how many records were ever written, and how many it holds."""
+        return [(self._head(ring), ring.length) for ring in self._rings if ring.kind == "recent"]
+
     def recent_of(self, frames: Mapping[int, tuple[int, int]]) -> dict[int, list[Record]]:
         """The records of these frames that are still there.
 

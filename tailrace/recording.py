@@ -95,6 +95,10 @@ class Recording:
         """Events that the kernel could not deliver."""
         return sum(self._word(cpu["lost"]) for cpu in self._cpus)
 
+    def heads(self) -> list[tuple[int, int]]:
+        """Of each CPU: how many events were ever written, and how many the ring holds."""
+        return [(self._word(cpu["head"]), cpu["length"]) for cpu in self._cpus]
+
     @property
     def clock_error(self) -> int:
         """Times of events are known to so many cycles."""

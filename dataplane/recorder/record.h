@@ -31,7 +31,7 @@
 enum {
 	RECORD_VERSION = 1,
 	RECORD_CPUS = 256,
-	RECORD_LENGTH = 1 << 16, /* records for each CPU */
+	RECORD_LENGTH = 1 << 17, /* records for each CPU */
 	RECORD_SERIES = 4096,
 	RECORD_NAME = 40,
 	RECORD_SOURCES = 32,

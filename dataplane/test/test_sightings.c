@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The slowest frames are kept, whatever their order; a sample covers a trial of any length evenly.
+ * The slowest frames are kept, whatever their order, one of those that were held up together; a sample covers a trial
+ * of any length evenly.
  */
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ static void the_slowest_are_kept_slowest_first(void **state)
 	/* Every delay from 1 to 10007, once, in an order that jumps. */
 	for (uint64_t i = 0; i < 10007; i++) {
 		uint64_t delay = 1 + i * 5003 % 10007;
-		struct sighting frame = {.sequence = delay, .sent = 1000 * i, .received = 1000 * i + delay};
+		struct sighting frame = {.sequence = delay, .sent = 100000 * i, .received = 100000 * i + delay};
 
 		if (delay > worst.least) {
 			worst_add(&worst, &frame);
@@ -38,9 +39,47 @@ static void few_frames_are_all_kept(void **state)
 
 	assert_int_equal(worst_read(&worst, frames), 0);
 	for (uint64_t i = 1; i <= 3; i++)
-		worst_add(&worst, &(struct sighting){.received = i});
+		worst_add(&worst, &(struct sighting){.sent = 10 * i, .received = 10 * i + i});
 	assert_int_equal(worst_read(&worst, frames), 3);
-	assert_int_equal(frames[0].received, 3);
+	assert_int_equal(frames[0].received, 33);
+}
+
+/* A stop of 5000: all that were sent meanwhile are received together, the first of them the slowest. */
+static void of_frames_held_up_together_the_slowest_is_kept(void **state)
+{
+	static struct worst worst;
+	struct sighting frames[WORST];
+
+	for (uint64_t stop = 0; stop < 3; stop++)
+		for (uint64_t i = 0; i < 1000; i++)
+			for (uint16_t way = 0; way < 2; way++) {
+				uint64_t began = 1000000 * (stop + 1), sent = began + 5 * i;
+				struct sighting frame = {.sequence = 1000 * stop + i,
+							 .way = way,
+							 .stream = way,
+							 .sent = sent,
+							 .received = began + 5000 + 10 * stop};
+
+				worst_add(&worst, &frame);
+			}
+	assert_int_equal(worst_read(&worst, frames), 6);
+	for (uint32_t i = 0; i < 6; i++) {
+		assert_int_equal(frames[i].sequence, 1000 * (2 - i / 2));
+		assert_int_equal(sighting_delay(&frames[i]), 5000 + 10 * (2 - i / 2));
+	}
+	assert_int_not_equal(frames[0].way, frames[1].way);
+}
+
+static void a_slower_one_takes_the_place_of_those_it_was_held_up_with(void **state)
+{
+	static struct worst worst;
+	struct sighting frames[WORST];
+
+	worst_add(&worst, &(struct sighting){.sequence = 1, .sent = 100, .received = 150});
+	worst_add(&worst, &(struct sighting){.sequence = 2, .sent = 120, .received = 190});
+	worst_add(&worst, &(struct sighting){.sequence = 3, .sent = 150, .received = 200});
+	assert_int_equal(worst_read(&worst, frames), 1);
+	assert_int_equal(frames[0].sequence, 2);
 }
 
 static void a_sample_is_every_nth_frame_however_they_come(void **state)
@@ -75,6 +114,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_slowest_are_kept_slowest_first),
 		cmocka_unit_test(few_frames_are_all_kept),
+		cmocka_unit_test(of_frames_held_up_together_the_slowest_is_kept),
+		cmocka_unit_test(a_slower_one_takes_the_place_of_those_it_was_held_up_with),
 		cmocka_unit_test(a_sample_is_every_nth_frame_however_they_come),
 		cmocka_unit_test(a_sample_thins_out_when_it_is_full),
 	};

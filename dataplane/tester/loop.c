@@ -94,13 +94,16 @@ struct sameness {
 /* Remember single frames, of those that took `cycles`. */
 static inline void remember(struct trial *trial, const struct sameness *same, uint64_t cycles, uint64_t now)
 {
-	struct sighting frame = {
-		.stream = same->stream, .sequence = same->first, .sent = now - cycles, .received = now};
+	struct sighting frame = {.stream = same->stream,
+				 .way = trial->streams[same->stream].to,
+				 .sequence = same->first,
+				 .sent = now - cycles,
+				 .received = now};
 
 	if (trial->samples.every != 0 && samples_next(&trial->samples, same->first) < same->first + same->nb_frames)
 		samples_add(&trial->samples, &frame, same->nb_frames);
-	for (uint32_t i = 0; i < same->nb_frames && unlikely(cycles > trial->worst.least); i++) {
-		frame.sequence = (same->first + i) & SIGNATURE_MASK;
+	if (unlikely(cycles > trial->worst.least)) {
+		frame.sequence = same->first & SIGNATURE_MASK;
 		worst_add(&trial->worst, &frame);
 	}
 }

@@ -1,31 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/signature.h"
 #include "sightings.h"
 
+static bool together(const struct sighting *one, const struct sighting *other)
+{
+	return one->way == other->way && one->sent <= other->received && other->sent <= one->received;
+}
+
+/* The place of a frame that was under way at the same time, or `count`. */
+static uint32_t find_together(const struct worst *worst, const struct sighting *frame)
+{
+	uint32_t place = worst->last[frame->way % WORST_WAYS];
+
+	/* Mostly it is the one before: many are held up by one thing, and each of them comes here. */
+	if (place < worst->count && together(&worst->frames[place], frame))
+		return place;
+	for (place = 0; place < worst->count; place++)
+		if (together(&worst->frames[place], frame))
+			break;
+	return place;
+}
+
+static uint32_t find_fastest(const struct worst *worst)
+{
+	uint32_t fastest = 0;
+
+	for (uint32_t i = 1; i < worst->count; i++)
+		if (sighting_delay(&worst->frames[i]) < sighting_delay(&worst->frames[fastest]))
+			fastest = i;
+	return fastest;
+}
+
 void worst_add(struct worst *worst, const struct sighting *frame)
 {
-	uint32_t version = atomic_load_explicit(&worst->version, memory_order_relaxed), fastest = 0;
+	uint32_t version = atomic_load_explicit(&worst->version, memory_order_relaxed);
+	uint32_t place = find_together(worst, frame);
 
+	if (place < worst->count && sighting_delay(frame) <= sighting_delay(&worst->frames[place]))
+		return;
+	if (place == WORST)
+		place = find_fastest(worst);
 	atomic_store_explicit(&worst->version, version + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
-	if (worst->count < WORST) {
-		worst->frames[worst->count++] = *frame;
-	} else {
-		for (uint32_t i = 1; i < WORST; i++)
-			if (sighting_delay(&worst->frames[i]) < sighting_delay(&worst->frames[fastest]))
-				fastest = i;
-		worst->frames[fastest] = *frame;
-	}
-	if (worst->count == WORST) {
-		worst->least = UINT64_MAX;
-		for (uint32_t i = 0; i < WORST; i++)
-			if (sighting_delay(&worst->frames[i]) < worst->least)
-				worst->least = sighting_delay(&worst->frames[i]);
-	}
+	worst->frames[place] = *frame;
+	worst->count += place == worst->count;
 	atomic_store_explicit(&worst->version, version + 2, memory_order_release);
+	worst->last[frame->way % WORST_WAYS] = place;
+	if (worst->count == WORST)
+		worst->least = sighting_delay(&worst->frames[find_fastest(worst)]);
 }
 
 static int slower_first(const void *a, const void *b)

@@ -70,6 +70,11 @@ class CauseMeter:
         self._gaps_before = {each.poller.name: each.gaps.count(each.loop) for each in self.watched}
         self._began = self.recorder.recording.until
 
+    def heads(self) -> list[tuple[int, int]]:
+        """Of each ring of evidence: how much was ever written, and how much it holds."""
+        gaps = [(each.gaps.count(each.loop), each.loop.length) for each in self.watched]
+        return [*self.recorder.recording.heads(), *gaps]
+
     def look(self, frames: Sequence[Sighting]) -> None:
         """Keeps what is known of these frames, the slowest so far; what is not recorded yet waits for the next look."""
         until = self.recorder.recording.until

@@ -19,8 +19,11 @@ from tailrace.results.hops import Joined
 
 #: Records of all frames that each worker keeps: a fraction of a second at millions of frames a second, in 24 MiB.
 RECENT = 1 << 20
-#: Seconds between two looks for slow frames, well within what the switch remembers.
+#: Seconds between two looks at whether slow frames are to be looked up, well within what the switch remembers.
 LOOK = 0.05
+#: They are when this part of what any ring remembers has been written anew: looking up takes processor time, which on a
+#: machine without a core to spare is taken from those who are measured.
+_FILLED = 1 / 3
 #: Frames a second, where a trial sends as many as it can.
 _MANY = 10e6
 
@@ -35,6 +38,7 @@ class HopMeter:
         self._every = 0
         self._trace: HopTrace | None = None
         self._slowest: Slowest | None = None
+        self._looked: list[int] = []
 
     def begin(self, streams: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         """Makes ready for a trial; returns what trial.start has to be told beside it."""
@@ -51,10 +55,23 @@ class HopMeter:
         self._slowest = Slowest(self._trace)
         if self._causes is not None:
             self._causes.begin()
+        self._looked = [head for head, _ in self._heads()]
         return {"key": key, "sample": every}
 
     def look(self, tester: Control) -> None:
-        """While the trial runs: looks up the slowest frames so far before the switch forgets them."""
+        """While the trial runs: looks up the slowest frames so far before what is known of them is forgotten."""
+        filled = ((head - before) / length for (head, length), before in zip(self._heads(), self._looked, strict=True))
+        if max(filled, default=0.0) > _FILLED:
+            self._look_up(tester)
+
+    def _heads(self) -> list[tuple[int, int]]:
+        """Of each ring: how much was ever written, and how much it holds."""
+        if self._trace is None:
+            return []
+        return self._trace.heads() + (self._causes.heads() if self._causes is not None else [])
+
+    def _look_up(self, tester: Control) -> None:
+        self._looked = [head for head, _ in self._heads()]
         if self._slowest is not None:
             frames = _sightings(tester.call("trial.worst")["frames"])
             self._slowest.look_up(frames)
@@ -65,7 +82,7 @@ class HopMeter:
         """After the trial: what is known of each direction, by its name."""
         if self._trace is None or self._slowest is None:
             return {}
-        self.look(tester)
+        self._look_up(tester)
         slowest = _sightings(tester.call("trial.worst")["frames"])
         if self._causes is not None:
             self._causes.last_look(slowest)

@@ -151,7 +151,9 @@ class Hops(Record):
     left_out: Count = Field(description="Sampled frames that were not traced whole, or took another way than most.")
     average_us: Amount = Field(description="Mean latency of the sample in µs; the means of the parts add up to it.")
     parts: tuple[HopPart, ...] = Field(description="The parts of the way in their order.")
-    slowest: tuple[SlowFrame, ...] = Field(description="The slowest frames of the trial, the slowest first.")
+    slowest: tuple[SlowFrame, ...] = Field(
+        description="The slowest frames of the trial, the slowest first; one of those that were under way together."
+    )
     slowest_untraced: Count = Field(
         description="Frames among the trial's slowest whose records the switch had overwritten before they were read."
     )
