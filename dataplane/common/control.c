@@ -4,14 +4,17 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "accept.h"
 #include "control.h"
 #include "log.h"
 
@@ -29,7 +32,7 @@ struct caller {
 };
 
 struct control {
-	int listener;
+	int listener, spare;
 	char path[108];
 	const struct control_method *methods;
 	size_t nb_methods;
@@ -124,6 +127,7 @@ struct control *control_open(const char *path, const struct control_method *meth
 		return NULL;
 	}
 	control->listener = fd;
+	control->spare = accept_spare();
 	strcpy(control->path, path);
 	control->methods = methods;
 	control->nb_methods = nb_methods;
@@ -140,16 +144,27 @@ static void caller_close(struct caller *caller)
 	*caller = (struct caller){.fd = -1};
 }
 
-/* Send all of the text, waiting for a slow reader for a bounded time only. */
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+/* Send all of the text, waiting for a slow reader for a bounded time only, however often it takes a little. */
 static bool send_all(int fd, const char *text, size_t length)
 {
+	const int64_t deadline = now_ms() + CONTROL_SEND_TIMEOUT;
+
 	while (length > 0) {
 		ssize_t sent = send(fd, text, length, MSG_NOSIGNAL);
 
 		if (sent < 0 && errno == EAGAIN) {
 			struct pollfd ready = {.fd = fd, .events = POLLOUT};
+			int64_t left = deadline - now_ms();
 
-			if (poll(&ready, 1, CONTROL_SEND_TIMEOUT) != 1)
+			if (left <= 0 || poll(&ready, 1, (int)left) != 1)
 				return false;
 			continue;
 		}
@@ -265,8 +280,10 @@ static void caller_read(struct control *control, struct caller *caller)
 
 static void caller_accept(struct control *control)
 {
-	int fd = accept4(control->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept_next(control->listener, &control->spare);
 
+	if (fd == -EMFILE || fd == -ENFILE)
+		log_warning("control: no file descriptor is left for a caller; it is turned away");
 	if (fd < 0)
 		return;
 	for (int i = 0; i < CONTROL_CALLERS; i++)
@@ -333,6 +350,8 @@ void control_close(struct control *control)
 		if (control->callers[i].fd >= 0)
 			caller_close(&control->callers[i]);
 	close(control->listener);
+	if (control->spare >= 0)
+		close(control->spare);
 	unlink(control->path);
 	free(control);
 }

@@ -13,6 +13,7 @@
 
 #include <rte_lcore.h>
 
+#include "common/accept.h"
 #include "common/grace.h"
 #include "common/log.h"
 #include "port/guest_connection.h"
@@ -85,26 +86,13 @@ static void try_connect(struct guest_backend *backend)
 		close(fd);
 }
 
-/* No descriptor is left: one that was kept for this makes room, so that the visitor hears no. */
-static void turn_away(int listener)
-{
-	int fd;
-
-	close(spare_fd);
-	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	if (fd >= 0)
-		close(fd);
-	spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
 static void accept_front_end(struct guest_backend *backend)
 {
-	int fd = accept4(backend->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept_next(backend->listener, &spare_fd);
 
 	if (fd < 0) {
-		if (errno == EMFILE || errno == ENFILE) {
+		if (fd == -EMFILE || fd == -ENFILE) {
 			guest_complain(backend, "turned away a front end: no file descriptor is left");
-			turn_away(backend->listener);
 			atomic_fetch_add(&backend->guest->refused, 1);
 		}
 		return;
@@ -203,7 +191,7 @@ static int start_thread(void)
 
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	spare_fd = accept_spare();
 	if (epoll_fd < 0 || wake_fd < 0 || spare_fd < 0 || watch(wake_fd, NULL, 0) != 0)
 		return -errno;
 	/* It keeps away from the workers' cores. */

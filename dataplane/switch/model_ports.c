@@ -23,8 +23,10 @@ static bool read_socket(struct reader *reader, const struct place *up, json_t *o
 	    !field_text(&reader->fields, &at, socket, "group", false, &port->group))
 		return false;
 	if (mode != NULL) {
-		port->socket_mode = strtol(mode, &end, 8);
-		if (*mode < '0' || *mode > '7' || *end != '\0' || port->socket_mode > 0777)
+		long bits = strtol(mode, &end, 8);
+
+		port->socket_mode = (int)bits;
+		if (*mode < '0' || *mode > '7' || *end != '\0' || bits > 0777)
 			return wrong(&reader->fields, &(struct place){.up = &at, .key = "mode"},
 				     "'%s': expected file permissions in octal, such as \"0660\"", mode);
 	}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import resource
 import socket
 import struct
 import subprocess
@@ -228,6 +229,10 @@ def test_what_cannot_be_is_refused_with_the_reason(switch: RunningSwitch, tmp_pa
         ({"ports": {"d": {**guest, "path": str(tmp_path / "no/d")}}}, r"^ports\.d: .* No such file or directory"),
         ({"ports": {"d": {**guest, "socket": {"group": "nosuchgroup"}}}}, r"^ports\.d: .*nosuchgroup"),
         ({"ports": {"d": {**guest, "socket": {"mode": "0999"}}}}, r"^ports\.d\.socket\.mode: '0999': .* octal"),
+        (
+            {"ports": {"d": {**guest, "socket": {"mode": "0" + 30 * "7"}}}},
+            r"^ports\.d\.socket\.mode: .*octal",
+        ),
         ({"ports": {"d": {**guest, "queues": 17}}}, r"^ports\.d\.queues: .* from 1 to 16$"),
         ({"ports": {"d": {"kind": "device", "device": "if:nosuchthing"}}}, r"^ports\.d: .* no network interface"),
         ({"ports": {"d": {"kind": "cable"}}}, r"^ports\.d\.kind: 'cable': expected 'guest' or 'device'$"),
@@ -292,6 +297,29 @@ def test_rubbish_on_the_control_socket_is_answered_and_survived(switch: RunningS
         with pytest.raises(OSError):  # a line without an end: cut off at the limit
             for _ in range(100):
                 client.sendall(b"x" * 100_000)
+    assert switch.call("version")["program"] == "tailrace-switch"
+
+
+def test_a_caller_for_whom_no_descriptor_is_left_is_turned_away(switch: RunningSwitch) -> None:
+    """And not left at the head of the queue, where the switch would find it again and again."""
+    while switch.open_files() < 64:  # poll() refuses more than the limit
+        switch.add_guest(f"guest{switch.open_files()}")
+    highest = max(int(path.name) for path in Path(f"/proc/{switch.process.pid}/fd").iterdir())
+    before = resource.prlimit(switch.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(switch.process.pid, resource.RLIMIT_NOFILE, (highest + 1, before[1]))
+    callers = []
+    try:
+        while "no file descriptor is left for a caller" not in switch.log.read_text():
+            assert len(callers) < 25, "fewer than the callers that may be there at once"
+            callers.append(socket.socket(socket.AF_UNIX))
+            callers[-1].connect(str(switch.folder / "control"))
+            switch.call("version")
+        callers[-1].settimeout(10)
+        assert callers[-1].recv(1) == b""
+    finally:
+        resource.prlimit(switch.process.pid, resource.RLIMIT_NOFILE, before)
+        for caller in callers:
+            caller.close()
     assert switch.call("version")["program"] == "tailrace-switch"
 
 
