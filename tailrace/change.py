@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Refused
 from tailrace.fabric.config import Config, instance_name
 from tailrace.fabric.difference import Difference
-from tailrace.fabric.tailrace import Refused
 from tailrace.host.free_path import why_taken
 from tailrace.host.process import undisturbed
 from tailrace.host.state import Cgroup, FilePath, Folder, Process, State

@@ -18,6 +18,10 @@ class Mistake(TailraceError):
     exit_status = 2
 
 
+class Refused(Mistake):
+    """None of a configuration is taken: the message begins with the key at fault (`ports.wan: why`)."""
+
+
 class Failure(TailraceError):
     """What was asked for is sound, and doing it failed."""
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.change import change_over
-from tailrace.errors import Failure, Fault, Mistake
+from tailrace.errors import Failure, Fault, Mistake, Refused
 from tailrace.fabric.config import instance_name, socket_of
-from tailrace.fabric.confine import close_folder, make_folder
+from tailrace.fabric.confine import close_folder, make_folder, number_of
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
@@ -66,19 +66,27 @@ class Node:
             system_program("bwrap")
         if self.plan.tester:
             own_program("tailrace-tester")
+        if self.plan.user is not None:
+            number_of(self.plan.user)
         self.check_ports_of(self.plan.ports)
 
     def check_ports_of(self, ports: Sequence[PlannedPort]) -> None:
-        """Whether sockets and devices can be had. Raises Mistake."""
+        """Whether sockets and devices can be had. Raises Refused."""
         for port in ports:
-            if port.guest and len(str(self.socket(port.name)).encode()) > LONGEST_SOCKET:
-                raise Mistake(
-                    f"{self.socket(port.name)}: too long for a socket's path; set TAILRACE_STATE to a shorter folder"
-                )
-            if port.device is not None and port.device.startswith(("if:", "xdp:")):
-                check_interface(port.device.partition(":")[2])
-            if port.device is not None and port.device.startswith("pci:"):
-                check_pci(port.device.removeprefix("pci:"))
+            try:
+                self._check_port(port)
+            except Mistake as mistake:
+                raise Refused(f"ports.{port.name}: {mistake}") from None
+
+    def _check_port(self, port: PlannedPort) -> None:
+        if port.guest and len(str(self.socket(port.name)).encode()) > LONGEST_SOCKET:
+            raise Mistake(
+                f"{self.socket(port.name)}: too long for a socket's path; set TAILRACE_STATE to a shorter folder"
+            )
+        if port.device is not None and port.device.startswith(("if:", "xdp:")):
+            check_interface(port.device.partition(":")[2])
+        if port.device is not None and port.device.startswith("pci:"):
+            check_pci(port.device.removeprefix("pci:"))
 
     def prepare(self) -> None:
         """Makes the machine ready, before any process is started. Raises Mistake or Failure with the cure."""

@@ -169,12 +169,14 @@ class _Maker:
                 for side in (0, 1):
                     add(self._port(f"{replica}.{side}", replica, f"{name}.{side}"))
 
-        for chain in self.spec.chains.values():
-            for hop in chain.path:
+        for chain_name, chain in self.spec.chains.items():
+            for index, hop in enumerate(chain.path):
                 if hop.device is None and hop.name is not None and hop.name in used:
                     add_function(hop.name)
                 elif hop.device is not None and self.spec.device_port(hop.device.uri) is None:
-                    add(PlannedPort(device_port(hop.device.uri), hop.device.uri, hop.device.uri, hop.queues))
+                    name = device_port(hop.device.uri)
+                    add(PlannedPort(name, hop.device.uri, hop.device.uri, hop.queues))
+                    self._stands_for(name, chain_name, index)
                 else:
                     add(self._named(self._end(str(hop))))
         for bridge in self.spec.bridges.values():
@@ -190,6 +192,13 @@ class _Maker:
             if "." not in name:
                 add(self._named(name))
         return list(found.values())
+
+    def _stands_for(self, port: str, chain: str, index: int) -> None:
+        """Notes where in the file the device of a port stands."""
+        if self.document is None:
+            return
+        forms = (("chains", chain, index), ("chains", chain, "path", index))
+        self.document.stand_ins.setdefault(port, next((at for at in forms if at in self.document.values), forms[0]))
 
     def _end(self, text: str) -> str:
         """The name of the port that a chain's end is."""

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from tailrace import up as node_up
 from tailrace.cli.output import error_line, print_json, print_line
+from tailrace.errors import Refused
 from tailrace.fabric.difference import Change, Difference
-from tailrace.fabric.tailrace import Refused
 from tailrace.host.state import default_folder
 from tailrace.plan import Plan, make_plan
 from tailrace.planned import match_words

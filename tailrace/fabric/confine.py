@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from tailrace.errors import Mistake
+from tailrace.errors import Refused
 from tailrace.host.state import Folder, State
 
 #: Capabilities that a device takes, by the scheme of its URI (capabilities(7), in small letters and without CAP_).
@@ -41,7 +41,7 @@ def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:
         return options
     number = user_for(state.folder)
     options += ["--user", user or f"{number}:{number}"]
-    owner = number if user is None else _number(user)
+    owner = number if user is None else number_of(user)
     state.sockets.mkdir(exist_ok=True)
     # The group is root's: a function in a sandbox is root without capabilities, and passes by it.
     os.chown(state.sockets, owner, 0)
@@ -70,14 +70,15 @@ def _open_to_others(folder: Path) -> bool:
     return all(path.stat().st_mode & stat.S_IXOTH for path in (folder.resolve(), *folder.resolve().parents))
 
 
-def _number(user: str) -> int:
+def number_of(user: str) -> int:
+    """The number of "NAME" or "UID:GID". Raises Refused."""
     name = user.partition(":")[0]
     if name.isdecimal():
         return int(name)
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
-        raise Mistake(f"no user {name!r}; 'useradd --system {name}' makes one") from None
+        raise Refused(f"fabric.user: no user {name!r}; 'useradd --system {name}' makes one") from None
 
 
 def user_for(folder: Path) -> int:

@@ -16,7 +16,7 @@ from tailrace.control import (
     ControlLost,
     connect_when_ready,
 )
-from tailrace.errors import Failure, Fault, Mistake
+from tailrace.errors import Failure, Fault, Mistake, Refused
 from tailrace.fabric.base import KERNEL, Counters, Port, PortState
 from tailrace.fabric.config import SECTIONS, Config
 from tailrace.fabric.confine import confine, make_folder
@@ -57,10 +57,6 @@ class SwitchOptions:
     """Queues of all ports that are no guests'."""
     offloads: bool = True
     """Guests of `carry` may ask for checksums and segmentation."""
-
-
-class Refused(Mistake):
-    """The switch takes none of a configuration: `message` begins with the key at fault."""
 
 
 class Conflict(Mistake):

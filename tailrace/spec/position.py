@@ -44,6 +44,8 @@ class Document:
     data: Any
     keys: dict[Location, Position] = field(default_factory=dict)
     values: dict[Location, Position] = field(default_factory=dict)
+    stand_ins: dict[str, Location] = field(default_factory=dict)
+    """Ports that are made of what stands elsewhere, such as of a device in a chain: where that is."""
 
     def key(self, location: Location) -> Position:
         """Where the key of this location stands; for an item of a list, where the item does."""
@@ -63,6 +65,9 @@ class Document:
         """What the switch says of a configuration (`chains.voice.through[1]: why`), at the place in the file."""
         key = message.partition(": ")[0]
         section, _, rest = key.partition(".")
+        stands_in = [name for name in self.stand_ins if rest == name or rest.startswith(f"{name}.")]
+        if section == "ports" and stands_in:
+            return SpecError(self.path, self.value(self.stand_ins[stands_in[0]]), message)
         if "." not in key or (section,) not in self.keys:
             return Mistake(f"{self.path}: {message}")
         names = [place[1] for place in self.keys if len(place) == 2 and place[0] == section]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -156,6 +157,23 @@ def test_a_wrong_spec_starts_nothing(command: Command) -> None:
     assert refused.stderr.count("\n") == 1
     assert f"{spec}:3:21: " in refused.stderr
     assert not command.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("chains:\n  voice: [tester.a, {if: absent0}]\n", r":2:21: ports\.if-absent0: there is no interface absent0"),
+        ("ports:\n  wan: {device: {pci: 'ffff:ff:1f.7'}}\n", r":2:3: ports\.wan: there is no PCI device"),
+        ("fabric: {user: absentuser}\n", r":1:10: fabric\.user: no user 'absentuser'"),
+    ],
+    ids=["interface", "pci", "user"],
+)
+def test_what_this_machine_lacks_is_told_with_its_place(command: Command, spec: str, told: str) -> None:
+    ends = "" if spec.startswith("chains") else "chains:\n  voice: [tester.a, tester.b]\n"
+    refused = command("up", command.spec(spec + ends), status=2)
+    assert refused.stderr.count("\n") == 1
+    assert re.search(told, refused.stderr), refused.stderr
+    assert not command.leftovers()
 
 
 def test_a_missing_program_is_told(command: Command) -> None:

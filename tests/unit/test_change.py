@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from tailrace.change import change_over, settle
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Refused
 from tailrace.fabric.difference import Difference
-from tailrace.fabric.tailrace import Conflict, Refused, TailraceFabric
+from tailrace.fabric.tailrace import Conflict, TailraceFabric
 from tailrace.host.state import FilePath, HugePages, Process, Record, State
 from tailrace.node import Node
 

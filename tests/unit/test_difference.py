@@ -14,7 +14,7 @@ from tailrace.fabric.difference import Change, Difference, config_changes, diffe
 from tailrace.host.place import Cpu, keep_places, place
 from tailrace.plan import Plan, make_plan
 from tailrace.spec import SpecError
-from tailrace.spec.load import _check, parse_spec
+from tailrace.spec.load import _check, load_located, parse_spec
 from tailrace.spec.position import parse_document
 
 # Tests may share their cores with a polling switch.
@@ -371,6 +371,19 @@ def test_what_the_switch_refuses_is_told_with_its_place() -> None:
     assert str(document.refused("ports.tester.a.rate: why")).startswith("s.yaml:4:3: ports.tester.a.rate: why")
     assert str(document.refused("ports.first.0.path: why")).startswith("s.yaml:3:1: ")
     assert str(document.refused("out of memory")) == "s.yaml: out of memory"
+
+
+@pytest.mark.parametrize(
+    ("chain", "place"),
+    [("voice: [tester.a, {if: absent0}]", "2:21"), ("voice: {path: [tester.a, {if: absent0}]}", "2:28")],
+)
+def test_a_device_that_stands_in_a_chain_is_told_with_its_place(chain: str, place: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(f"chains:\n  {chain}\n")
+    spec, document = load_located(file)
+    make_plan(spec, cpus=cpus(4), real_time=None, memory=8 << 30, document=document)
+    assert str(document.refused("ports.if-absent0: why")).startswith(f"{file}:{place}: ports.if-absent0: why")
+    assert str(document.refused("ports.if-absent0.queues: why")).startswith(f"{file}:{place}: ")
 
 
 def test_the_same_spec_is_the_same_plan_wherever_it_came_to_be() -> None:
