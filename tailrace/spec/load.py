@@ -29,6 +29,7 @@ from tailrace.spec.model import (
     Test,
     Trace,
 )
+from tailrace.spec.port import PATTERNS
 from tailrace.spec.position import Document, Location, SpecError, parse_document, read_document
 from tailrace.spec.tests import METHODS
 
@@ -172,6 +173,8 @@ def _expected(details: ErrorDetails, location: Location) -> str:
     model = _model_at(location)
     if model is not None:
         return f"the keys {_keys_of(Device if model is Hop else model)}"
+    if details["type"] == "string_pattern_mismatch" and details["ctx"]["pattern"] in PATTERNS:
+        return PATTERNS[details["ctx"]["pattern"]]
     text = details["msg"]
     for start in ("Input should be ", "Value should be ", "String should "):
         text = text.removeprefix(start)

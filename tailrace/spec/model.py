@@ -264,7 +264,15 @@ class Chain(Model):
 class Trace(Model):
     """The hop trace: of every so many test frames of a stream, where each was when."""
 
-    every: int = Field(1024, ge=1, le=1 << 30, description="one frame of so many is followed")
+    every: int = Field(1024, ge=1, le=1 << 30, description="one frame of so many, a power of two, is followed")
+
+    @field_validator("every")
+    @classmethod
+    def _a_power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            below = 1 << (value.bit_length() - 1)
+            raise ValueError(f"{value} is no power of two; expected one, such as {below} or {2 * below}")
+        return value
 
 
 ShortFabric = Annotated[

@@ -14,6 +14,15 @@ MOST_QUEUES = 16
 MOST_VLAN = 4094
 #: The longest path of a Unix socket (unix(7): 108 bytes with the terminating zero).
 LONGEST_SOCKET = 107
+SOCKET_MODE = r"^0?[0-7]{3}$"
+PCI_ADDRESS = r"^[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$"
+GROUP_NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$"
+#: What a text should have been, where a pattern says it to machines only.
+PATTERNS = {
+    SOCKET_MODE: "file permissions in octal, such as '0660'",
+    GROUP_NAME: "a group's name, such as kvm",
+    PCI_ADDRESS: "a PCI address, such as 0000:3b:00.0",
+}
 INTERFACE_NAME = "expected 1 to 15 characters without '/', ',' or white space, such as veth0"
 
 
@@ -33,9 +42,7 @@ class Device(Model):
         json_schema_extra={"minLength": 1, "maxLength": 15},
         description="a Linux interface, its name without '/', ',' or white space",
     )
-    pci: str | None = Field(
-        None, pattern=r"^[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$", description="a PCI address"
-    )
+    pci: str | None = Field(None, pattern=PCI_ADDRESS, description="a PCI address")
     vdev: str | None = Field(None, min_length=1, description="arguments of a DPDK virtual device")
     tap: str | None = Field(None, min_length=1, description="a TAP interface, which is made under this name")
     xdp: str | None = Field(None, min_length=1, description="a Linux interface, by AF_XDP")
@@ -81,8 +88,8 @@ class PortRate(Model):
 class Socket(Model):
     """Who may connect to a guest's socket."""
 
-    mode: str | None = Field(None, pattern=r"^0?[0-7]{3}$", description="as chmod(1) takes it: '0660'")
-    group: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$", description="a group's name: kvm")
+    mode: str | None = Field(None, pattern=SOCKET_MODE, description="as chmod(1) takes it: '0660'")
+    group: str | None = Field(None, pattern=GROUP_NAME, description="a group's name: kvm")
 
 
 class Port(Model):

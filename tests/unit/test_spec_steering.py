@@ -266,6 +266,12 @@ WRONG = {
         "s.yaml:2:10: 'tester.a' has 1 queue(s)",
         "from tester.a/0",
     ),
+    "permissions that are none": (
+        "ports: {p: {path: /run/p.sock, socket: {mode: '0999'}}}\n" + CHAIN,
+        "s.yaml:1:47: '0999' in ports.p.socket.mode",
+        "expected file permissions in octal, such as '0660'",
+    ),
+    "a trace of no power of two": ("trace: 1000\n" + CHAIN, "s.yaml:1:8: 1000 is no power of two", "512 or 1024"),
     "an unknown idle policy": (
         "fabric: {idle: nap}\n" + CHAIN,
         "s.yaml:1:16: 'nap' is unknown in fabric.idle",
