@@ -107,6 +107,7 @@ static bool answer(struct guest_backend *backend, enum guest_answer answer)
 void guest_read_message(struct guest_backend *backend)
 {
 	struct guest_message *message = &backend->message;
+	enum guest_answer done;
 	char why[64];
 	int rc;
 
@@ -136,10 +137,11 @@ void guest_read_message(struct guest_backend *backend)
 	backend->deadline = 0;
 	backend->spoke = true;
 	snprintf(why, sizeof(why), "message %u is refused, or not answered", message->request);
-	if (!answer(backend, guest_message_handle(backend, message)))
+	done = guest_message_handle(backend, message);
+	/* Those that were not kept, and before the answer: whoever has heard it may count on that. */
+	close_fds(message);
+	if (!answer(backend, done))
 		guest_cut_off(backend, why);
-	else
-		close_fds(message);
 }
 
 void guest_complain(struct guest_backend *backend, const char *format, ...)
