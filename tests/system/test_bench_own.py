@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -43,18 +44,19 @@ def test_the_tester_beside_testpmd(tailrace: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["bench"], result["frame"], result["flows"]) == ("tester", 64, 100)
-    (pair,) = result["pairs"]
-    for name in ("tester", "testpmd"):
-        assert 0.001 < pair[name]["mpps"] < 200
-        assert 0 < pair[name]["busy"] <= 1
-    own = pair["tester"]
-    assert own["own_sent"] - own["own_lost"] == own["own_received"] - own["own_duplicate"]
-    assert own["own_duplicate"] == own["own_out_of_sequence"] == 0
-    assert own["own_unsent"] == 0  # as fast as possible, nothing is late
-    assert result["ratios"]["mpps"] == pytest.approx(
-        pair["tester"]["mpps"] / pair["testpmd"]["mpps"], rel=0.05, abs=1e-3
-    )
-    assert pair["near"] == (pair["core_to_core_ns"] < 150)
+    pairs = result["pairs"]
+    assert len(pairs) == 1 or not any(pair["steady"] for pair in pairs)  # the cores moved in it, so there is a second
+    for pair in pairs:
+        for name in ("tester", "testpmd"):
+            assert 0.001 < pair[name]["mpps"] < 200
+            assert 0 < pair[name]["busy"] <= 1
+        own = pair["tester"]
+        assert own["own_sent"] - own["own_lost"] == own["own_received"] - own["own_duplicate"]
+        assert own["own_duplicate"] == own["own_out_of_sequence"] == 0
+        assert own["own_unsent"] == 0  # as fast as possible, nothing is late
+        assert pair["near"] == (pair["core_to_core_ns"] < 150)
+    rates = median(pair["tester"]["mpps"] / pair["testpmd"]["mpps"] for pair in pairs)
+    assert result["ratios"]["mpps"] == pytest.approx(rates, rel=0.05, abs=1e-3)
     assert result["machine"]["versions"].keys() >= {"tailrace-switch", "tailrace-tester", "dpdk"}
     assert not (tmp_path / "state").exists()
 

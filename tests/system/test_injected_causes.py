@@ -187,9 +187,12 @@ def prefer(session: Session) -> None:
 
 
 def set_autogroup(process: int, nice: int) -> None:
-    """Where the kernel shares time among sessions first (sched_autogroup), only this is heard by the others."""
+    """Where the kernel shares time among sessions first (sched_autogroup), only this is heard by the others.
+
+    The file is empty for a process that never had a session of its own: it is in no group and its own nice value counts.
+    """
     path = Path(f"/proc/{process}/autogroup")
-    if path.exists():
+    if path.exists() and path.read_text():
         path.write_text(str(nice))
 
 
