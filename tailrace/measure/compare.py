@@ -7,13 +7,17 @@ of the no-loss rate, it is that part of the lowest one, which is looked for on e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tailrace.errors import Failure, Mistake
+from tailrace.fabric.base import Interface
 from tailrace.host.distance import NEAR_NS, core_to_core
 from tailrace.host.launch import Launcher
+from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
+from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Session, keep_aside
 from tailrace.measure.side import FIGURES, Load, at_rate, figures, no_loss
@@ -47,11 +51,20 @@ class ComparePlan:
         return any(load.rate.fraction is not None for load in self.loads)
 
     @property
+    def profiles(self) -> list[Profile]:
+        return list({load.profile.name: load.profile for load in self.loads}.values())
+
+    def ends(self, fabric: Placed) -> Interface:
+        """What the tester's ports are on a fabric."""
+        return self.scene.interfaces(fabric.kind)[1]
+
+    @property
     def total_seconds(self) -> float:
         """How long it is expected to take."""
         once = sum(load.duration for load in self.loads) + START_SECONDS + LOOK_SECONDS
         first = sum(load.duration - load.seconds for load in self.loads) + START_SECONDS
-        return len(self.fabrics) * (self.pairs * once + (first if self.searches else 0.0))
+        floors = floors_seconds((self.ends(fabric), each) for fabric in self.fabrics for each in self.profiles)
+        return floors + len(self.fabrics) * (self.pairs * once + (first if self.searches else 0.0))
 
     @property
     def pages(self) -> int:
@@ -66,6 +79,7 @@ class Comparison:
         self._launcher = launcher
         self._folder = folder
         self._report = report
+        self._floors = Floors(launcher, folder, report, huge=plan.scene.huge)
         self._allowed = os.sched_getaffinity(0)
         self._rates: dict[str, float] = {}
         self._pairs: dict[str, list[ComparedPair]] = {load.name: [] for load in plan.loads}
@@ -73,6 +87,9 @@ class Comparison:
     def run(self) -> None:
         """Measures everything. Raises what cuts it short."""
         plan = self._plan
+        for fabric in plan.fabrics:  # all beforehand: the sides of a pair are to be near in time
+            with self._aside(fabric):
+                self._stand_on(fabric)
         if plan.searches:
             self._find_rates()
         for load in plan.loads:
@@ -125,22 +142,32 @@ class Comparison:
     def _case(self, load: Load, name: str) -> Case:
         return load.case(name, len(self._plan.scene.functions))
 
+    @contextmanager
+    def _aside(self, fabric: Placed) -> Iterator[None]:
+        """Keeps this process off the fabric's polling core in the block."""
+        os.sched_setaffinity(0, self._allowed)
+        keep_aside(fabric.placement.switch)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, self._allowed)
+
+    def _stand_on(self, fabric: Placed) -> None:
+        self._floors.stand_on(self._plan.ends(fabric), self._plan.profiles, fabric.placement)
+
     def _on(self, fabric: Placed, name: str, label: str, work: Callable[[Session, Placed], None]) -> None:
         """Does some work on a fabric that stands for it."""
         seconds = START_SECONDS + sum(load.duration for load in self._plan.loads)
         self._report.stage(label, seconds)
-        os.sched_setaffinity(0, self._allowed)
-        keep_aside(fabric.placement.switch)
         launcher = replace(self._launcher, logs=self._launcher.logs / f"{name}-{fabric.name}")
+        self._stand_on(fabric)
         try:
-            with standing(launcher, self._plan.scene, fabric.kind, fabric.placement) as stand:
+            with self._aside(fabric), standing(launcher, self._plan.scene, fabric.kind, fabric.placement) as stand:
                 session = Session(stand.tester, self._folder, stand.check, None, self._report)
                 session.stage_seconds = START_SECONDS
                 work(session, fabric)
         except Failure as error:
             raise type(error)(f"{fabric.name}: {error}") from error
-        finally:
-            os.sched_setaffinity(0, self._allowed)
 
     def _look(self) -> float | None:
         """How far the cores of the switch and of the tester are from each other; None where there is one core."""

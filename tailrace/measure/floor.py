@@ -8,7 +8,6 @@ says as much of the tester as of the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tailrace.errors import Failure
 from tailrace.host.launch import Launcher
@@ -58,17 +57,20 @@ def measure_floor(
         folder.note(f"the tester's own floor was not measured: {error}")
         return
     try:
-        for profile in profiles:
-            result = _trial(tester, profile)
-            folder.add_floor(result, profile=profile.name, ports=joined.kind, offered_pps=RATE)
+        measure_joined(tester, joined.kind, folder, profiles)
     finally:
         with undisturbed():
             tester.stop()
             socket.unlink(missing_ok=True)
 
 
-def _trial(tester: Tester, profile: Profile) -> dict[str, Any]:
-    try:
-        return tester.trial(profile.streams(RATE), SECONDS, wait=WAIT, watch=lambda: None)
-    except Stopped as stopped:
-        raise stopped.cause from None
+def measure_joined(
+    tester: Tester, ports: str, folder: RunFolder, profiles: Sequence[Profile], rate: float = RATE
+) -> None:
+    """Measures the floor of each profile with a tester whose ports, of this kind, are joined with each other."""
+    for profile in profiles:
+        try:
+            result = tester.trial(profile.streams(rate), SECONDS, wait=WAIT, watch=lambda: None)
+        except Stopped as stopped:
+            raise stopped.cause from None
+        folder.add_floor(result, profile=profile.name, ports=ports, offered_pps=rate)

@@ -20,6 +20,7 @@ from tailrace.fabric.base import Interface
 from tailrace.fabric.kinds import KINDS, Kind
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Placement
+from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
 from tailrace.measure.method import profiles_of
 from tailrace.measure.profile import Profile
@@ -69,6 +70,11 @@ class Cell:
     def scene(self) -> Scene:
         functions = tuple(SceneFunction(f"vnf{number}") for number in range(1, self.functions + 1))
         return Scene("matrix", functions, self.interface, OUTSIDE if self.ends == "north/south" else self.interface)
+
+    @property
+    def tester_ports(self) -> Interface:
+        """What the tester's ports are."""
+        return self.scene.interfaces(self.kind)[1]
 
     @property
     def stand(self) -> tuple[str, str, str, int]:
@@ -137,7 +143,9 @@ def why_not(cell: Cell) -> str | None:
 
 def seconds(wanted: Sequence[Cell], test: Matrix) -> float:
     """How long the cells are expected to take."""
-    return len({cell.stand for cell in wanted}) * START_SECONDS + sum(_load(cell, test).duration for cell in wanted)
+    floors = floors_seconds((cell.tester_ports, cell.profile) for cell in wanted)
+    starts = len({cell.stand for cell in wanted}) * START_SECONDS
+    return floors + starts + sum(_load(cell, test).duration for cell in wanted)
 
 
 def placements(wanted: Sequence[Cell]) -> list[Placement]:
@@ -182,6 +190,7 @@ class MatrixRun:
         self._folder = folder
         self._report = report
         self._huge = huge
+        self._floors = Floors(launcher, folder, report, huge=huge)
         self._allowed = os.sched_getaffinity(0)
 
     def run(self) -> None:
@@ -202,8 +211,6 @@ class MatrixRun:
         """Measures cells on one stand; returns how many failed."""
         first = group[0]
         scene = replace(first.scene, huge=self._huge)
-        label = f"{first.kind.name}, {first.interface}, {first.pattern}"
-        self._report.stage(label, START_SECONDS + sum(_load(cell, self._test).duration for cell in group))
         (where,) = placed(scene, [first.kind])
         caveat = where.caveat(scene)
         if caveat is not None:
@@ -224,6 +231,9 @@ class MatrixRun:
         """Measures cells one by one, and takes those that are done off the list."""
         keep_aside(where.placement.switch)
         first = waiting[0]
+        self._floors.stand_on(first.tester_ports, [cell.profile for cell in waiting], where.placement)
+        label = f"{first.kind.name}, {first.interface}, {first.pattern}"
+        self._report.stage(label, START_SECONDS + sum(_load(cell, self._test).duration for cell in waiting))
         logs = self._launcher.logs / f"{first.kind.name}-{first.interface}-{first.pattern}"
         with standing(replace(self._launcher, logs=logs), scene, where.kind, where.placement) as stand:
             session = Session(stand.tester, self._folder, stand.check, None, self._report)
@@ -247,6 +257,7 @@ class MatrixRun:
             "offered_pps": rate,
             "mpps": trial.worse.mpps,
             "loss_ratio": trial.worse.loss_ratio,
+            "floor_ratio": trial.floor_ratio,
             "trial": trial.name,
         }
         if latency is not None:

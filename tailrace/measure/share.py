@@ -112,6 +112,9 @@ def figures_of(trial: Trial) -> Figures:
                 "p99.9_us": latency.p99_9,
                 "max_us": latency.max,
             }
+            ratio = trial.floor_ratio_of(way)
+            if ratio is not None:
+                found[way.name]["floor_ratio"] = ratio
     return found
 
 

@@ -70,7 +70,8 @@ def at_rate(session: Session, case: Case, rate: float, no_loss_pps: float | None
 
 
 def figures(trial: Trial, no_loss_pps: float | None = None) -> dict[str, float]:
-    """What is compared of a trial: percentiles of the worse direction in µs, lost frames as a part of those sent."""
+    """What is compared of a trial: percentiles of the worse direction in µs, lost frames as a part of those sent; and
+    its median as a multiple of the tester's own, where that is known."""
     found: dict[str, float] = {}
     if no_loss_pps is not None:
         found["no_loss_mpps"] = round(no_loss_pps / 1e6, 6)
@@ -86,4 +87,6 @@ def figures(trial: Trial, no_loss_pps: float | None = None) -> dict[str, float]:
             "p99.9_us": latency.p99_9,
             "max_us": latency.max,
         }
+    if trial.floor_ratio is not None:
+        found["floor_ratio"] = trial.floor_ratio
     return found

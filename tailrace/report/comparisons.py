@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from tailrace.report.figures import MISSING, chain_name, mega, microseconds, percent, plain, profile_name
+from tailrace.report.figures import MISSING, by_floor, chain_name, mega, microseconds, percent, plain, profile_name
 from tailrace.report.section import Section
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.comparison import ComparedPair, ComparedRatio, ComparisonFinding, MatrixCell
@@ -52,7 +52,7 @@ def comparisons(found: Sequence[Measurement]) -> Iterator[Section]:
 def _comparison(finding: ComparisonFinding) -> Section:
     noise = finding.method == "noise"
     rows = [
-        (title, plain(side), show(median(values)), _by(finding, side, name))
+        (title, plain(side), _marked(finding, side, name, show(median(values))), _by(finding, side, name))
         for name, title, show in _FIGURES
         for side in finding.sides
         if (values := _values(finding.pairs, side, name))
@@ -75,6 +75,10 @@ def _comparison(finding: ComparisonFinding) -> Section:
         (_HOW, *remarks),
         naming=2,
     )
+
+
+def _marked(finding: ComparisonFinding, side: str, name: str, text: str) -> str:
+    return by_floor(text, finding.floor_ratio(side)) if name == "p50_us" else text
 
 
 def _by(finding: ComparisonFinding, side: str, name: str) -> str:
@@ -107,7 +111,9 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
     rows = []
     for cell in found:
         if isinstance(cell, MatrixCell) and cell.trial is not None:
-            latency = (cell.p50_us, cell.p99_us, cell.max_us)
+            median_us, *others = (
+                MISSING if value is None else microseconds(value) for value in (cell.p50_us, cell.p99_us, cell.max_us)
+            )
             rows.append(
                 (
                     plain(cell.fabric),
@@ -115,7 +121,8 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
                     plain(cell.pattern),
                     profile_name(cell.profile),
                     percent(cell.loss_ratio or 0.0),
-                    *(MISSING if value is None else microseconds(value) for value in latency),
+                    by_floor(median_us, cell.floor_ratio),
+                    *others,
                 )
             )
     if rows:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tailrace.results.comparison import places as places_of
-from tailrace.results.model import FLOOR_TIMES, Direction, Latency, Run, Share, Trial
+from tailrace.results.model import Direction, Latency, Run, Share, Trial
+from tailrace.results.record import FLOOR_TIMES, is_near_floor
 
 MISSING = "-"
 
@@ -125,9 +126,9 @@ def _latency(field: str) -> Callable[[Trial], str]:
     return cell
 
 
-def _median(trial: Trial) -> str:
-    """The median, marked where it is near the tester's own."""
-    return (NEAR_FLOOR if trial.near_floor else "") + _latency("p50")(trial)
+def by_floor(text: str, ratio: float | None) -> str:
+    """A median, marked where it is near the tester's own."""
+    return NEAR_FLOOR + text if is_near_floor(ratio) else text
 
 
 def _share(field: str) -> Callable[[Trial], str]:
@@ -177,7 +178,7 @@ TRAFFIC = (
 LATENCY = (
     Column("latency", "min", "µs", _latency("min")),
     Column("latency", "avg", "µs", _latency("average")),
-    Column("latency", "p50", "µs", _median),
+    Column("latency", "p50", "µs", lambda trial: by_floor(_latency("p50")(trial), trial.floor_ratio)),
     Column("latency", "p99", "µs", _latency("p99")),
     Column("latency", "p99.9", "µs", _latency("p99_9")),
     Column("latency", "max", "µs", _latency("max")),
@@ -210,16 +211,7 @@ def profile_place(profile: str) -> tuple[bool, int, str]:
 
 def measured_with(run: Run) -> list[str]:
     """What the figures stand on: the tester's own floor, and its clock."""
-    told = []
-    if run.floors:
-        floors = ", ".join(f"{profile_name(each.profile)} {microseconds(each.latency_us.p50)}" for each in run.floors)
-        rate = mega(run.floors[0].offered_pps / 1e6)
-        text = (
-            f"The tester's own floor (to itself over {plain(run.floors[0].ports)}, {rate} Mpps), p50 in µs: {floors}."
-        )
-        if any(trial.near_floor for trial in run.trials):
-            text += f" {NEAR_FLOOR}: less than {FLOOR_TIMES} times that, so the tester's as much as anybody's."
-        told.append(text)
+    told = _floors(run)
     clocks = [trial.clock for trial in run.trials if trial.clock is not None]
     if clocks:
         worst = max(clocks, key=lambda clock: clock.error_ppm)
@@ -228,6 +220,28 @@ def measured_with(run: Run) -> list[str]:
             f"CLOCK_MONOTONIC_RAW over {worst.checked_s:.3g} s."
         )
     return told
+
+
+def _floors(run: Run) -> list[str]:
+    """A line for each kind of port; from the lowest to the highest where a floor was measured again."""
+    kinds: dict[tuple[str, float], dict[str, list[float]]] = {}
+    for each in run.floors:
+        profiles = kinds.setdefault((each.ports, each.offered_pps), {})
+        profiles.setdefault(each.profile, []).append(each.latency_us.p50)
+    told = []
+    for (ports, pps), profiles in kinds.items():
+        floors = ", ".join(f"{profile_name(profile)} {_extent(medians)}" for profile, medians in profiles.items())
+        where = f"to itself over {plain(ports)}, {mega(pps / 1e6)} Mpps"
+        told.append(f"The tester's own floor ({where}), p50 in µs: {floors}.")
+    ratios = (trial.floor_ratio_of(way) for trial in run.trials for way in trial.directions)
+    if any(is_near_floor(ratio) for ratio in ratios):
+        told.append(f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times that floor, so the tester's as much as anybody's.")
+    return told
+
+
+def _extent(medians: Sequence[float]) -> str:
+    """2.10, or 2.10–2.45 of several."""
+    return "–".join(dict.fromkeys(microseconds(each) for each in (min(medians), max(medians))))
 
 
 def in_order(run: Run) -> list[Trial]:

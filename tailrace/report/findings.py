@@ -11,6 +11,7 @@ from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import (
     FAULTS,
     MISSING,
+    by_floor,
     chain_name,
     count,
     in_order,
@@ -291,6 +292,12 @@ def _repeated(trials: list[Trial], rate: Mapping[str, str]) -> Iterator[Section]
         name = (*_named(first), *([rate.get(first.name, "")] if rate else []))
         offered = figure([each.offered_pps / 1e6 for each in rounds], mega)
         heard = [each.worse.latency_us for each in rounds if each.worse.latency_us is not None]
+        floor = spread([each.floor_ratio for each in rounds if each.floor_ratio is not None])
+        shown = {
+            field: figure([getattr(each, field) for each in heard], microseconds)
+            for field in ("average", "p50", "p99", "p99_9", "max")
+        }
+        shown["p50"] = by_floor(shown["p50"], floor.median if floor else None)
         traffic.append(
             (
                 *name,
@@ -304,10 +311,7 @@ def _repeated(trials: list[Trial], rate: Mapping[str, str]) -> Iterator[Section]
             (
                 *name,
                 offered,
-                *(
-                    figure([getattr(each, name) for each in heard], microseconds)
-                    for name in ("average", "p50", "p99", "p99_9", "max")
-                ),
+                *shown.values(),
             )
         )
     naming = ("frames", "VNFs", *(["rate"] if rate else []))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from tailrace.report.figures import MISSING, chain_name, mega, microseconds, plain, profile_name
+from tailrace.report.figures import MISSING, by_floor, chain_name, mega, microseconds, plain, profile_name
 from tailrace.report.section import Section
 from tailrace.results.record import Measurement
 from tailrace.results.share import Budget, Contribution, Figures, ShareFinding
@@ -51,8 +51,8 @@ def _contributions(finding: ShareFinding) -> Section:
         (
             plain(each.direction),
             _FIGURES[each.figure],
-            microseconds(_median(with_function, each)),
-            microseconds(_median(with_skeleton, each)),
+            _shown(with_function, each),
+            _shown(with_skeleton, each),
             difference_words(each),
             _ratio_words(each),
         )
@@ -88,8 +88,15 @@ def _ratio_words(each: Contribution) -> str:
     return f"{each.ratio:.3g} [{each.ratio_low:.3g}–{each.ratio_high:.3g}]"
 
 
-def _median(sides: Sequence[Figures], of: Contribution) -> float:
-    return median(side[of.direction][of.figure] for side in sides if of.figure in side.get(of.direction, {}))
+def _shown(sides: Sequence[Figures], of: Contribution) -> str:
+    """The median over pairs of one side; that of medians marked where it is near the tester's own."""
+    text = microseconds(median(_values(sides, of.direction, of.figure)))
+    floors = _values(sides, of.direction, "floor_ratio") if of.figure == "p50_us" else []
+    return by_floor(text, median(floors)) if floors else text
+
+
+def _values(sides: Sequence[Figures], direction: str, figure: str) -> list[float]:
+    return [side[direction][figure] for side in sides if figure in side.get(direction, {})]
 
 
 def _most_lost(sides: Sequence[Figures]) -> float:

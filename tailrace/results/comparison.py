@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Literal
 
 from pydantic import Field
@@ -16,7 +17,7 @@ class ComparedPair(Record):
 
     sides: dict[str, dict[str, Amount]] = Field(
         description="By side: no_loss_mpps, mpps received, loss_ratio, and latency (p50_us, p90_us, p99_us, p99.9_us, "
-        "max_us) of the worse direction."
+        "max_us) of the worse direction, and floor_ratio: the median as a multiple of the tester's own."
     )
     core_to_core_ns: tuple[Amount, ...] = Field(
         default=(),
@@ -52,6 +53,11 @@ class ComparisonFinding(Measurement):
 
     def ratio(self, side: str, figure: str) -> ComparedRatio | None:
         return next((each for each in self.ratios if (each.side, each.figure) == (side, figure)), None)
+
+    def floor_ratio(self, side: str) -> float | None:
+        """The median over pairs of a side's median latency as a multiple of the tester's own; None if unknown."""
+        known = [pair.sides[side]["floor_ratio"] for pair in self.pairs if "floor_ratio" in pair.sides.get(side, {})]
+        return median(known) if known else None
 
 
 def ratios_of(
@@ -97,6 +103,9 @@ class MatrixCell(Measurement):
     p99_us: Amount | None = Field(default=None, description="99th percentile of latency in µs.")
     p99_9_us: Amount | None = Field(default=None, description="99.9th percentile of latency in µs.")
     max_us: Amount | None = Field(default=None, description="Largest latency in µs.")
+    floor_ratio: Amount | None = Field(
+        default=None, description="Median latency as a multiple of the tester's own over such ports; null if unknown."
+    )
     trial: str | None = Field(default=None, description="Name of its trial.")
 
     @property

@@ -244,15 +244,11 @@ class Direction(Traffic):
     hops: Hops | None = Field(default=None, description="Latency by hop and function; null unless it was asked for.")
 
 
-FLOOR_TIMES = 3
-"""A median of fewer times the tester's own floor than this says as much of the tester as of what was measured."""
-
-
 class Floor(Record):
-    """What the tester measured of itself before the run, over two ports of the same kind joined with each other."""
+    """What the tester measured of itself beforehand, over two ports of one kind joined with each other."""
 
     profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
-    ports: str = Field(min_length=1, description="What joined the tester with itself, such as vhost-user.")
+    ports: str = Field(min_length=1, description="Kind of the two ports, such as vhost-user.")
     offered_pps: Amount = Field(description="Rate of each direction in frames a second.")
     latency_us: Latency = Field(description="Latency of the worse direction in µs.")
 
@@ -351,6 +347,13 @@ class Trial(Measurement):
         """The headline's direction."""
         return self.directions[self.headline]
 
+    def floor_ratio_of(self, way: Direction) -> float | None:
+        """floor_ratio of any direction: its median as a multiple of the tester's own."""
+        headline = self.worse.latency_us
+        if self.floor_ratio is None or way.latency_us is None or headline is None or not headline.p50:
+            return None
+        return self.floor_ratio * way.latency_us.p50 / headline.p50
+
     def total(self, field: str) -> int:
         """The sum of a count (such as "lost") over all directions."""
         return sum(int(getattr(direction, field)) for direction in self.directions)
@@ -387,7 +390,9 @@ class Run(Record):
     notes: tuple[str, ...] = Field(description="What a reader must know to judge the figures, one sentence each.")
     repeat: int = Field(default=1, ge=1, description="How often everything was to be measured (--repeat).")
     floors: tuple[Floor, ...] = Field(
-        default=(), description="What the tester measured of itself beforehand, for each profile."
+        default=(),
+        description="What the tester measured of itself beforehand, for each kind of port and profile. A trial stands "
+        "on the last one before it.",
     )
     trials: tuple[Trial, ...] = Field(description="The trials in the order in which they were measured.")
     findings: tuple[Finding, ...] = Field(default=(), description="What methods found, in order.")

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0)]
 
+FLOOR_TIMES = 3
+"""A median of fewer times the tester's own floor than this says as much of the tester as of what was measured."""
+
 
 class ResultError(Exception):
     """Results that cannot be read, or that contradict themselves. The message is one line for the user."""
@@ -57,6 +60,11 @@ class Gap(Record):
     start_s: Amount = Field(description="End of the last interval before it, in seconds after the start of the soak.")
     end_s: Amount = Field(description="When measuring went on.")
     reason: str = Field(description="Why the soak was broken off.")
+
+
+def is_near_floor(ratio: float | None) -> bool:
+    """Whether a median that is so many times the tester's own is the tester's as much as anybody's."""
+    return ratio is not None and ratio < FLOOR_TIMES
 
 
 def name_in_round(case: str, number: int) -> str:

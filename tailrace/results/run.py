@@ -24,7 +24,17 @@ from pydantic import JsonValue
 
 from tailrace.results.histogram import Histogram, log_text, read_log
 from tailrace.results.host import HostSoak, HostTrial
-from tailrace.results.model import Finding, HistogramReference, Latency, ResultError, Run, Trial, Unreadable, parse_run
+from tailrace.results.model import (
+    Finding,
+    Floor,
+    HistogramReference,
+    Latency,
+    ResultError,
+    Run,
+    Trial,
+    Unreadable,
+    parse_run,
+)
 from tailrace.results.record import name_in_round
 from tailrace.results.trial import against_floor, file_name, floor_of, from_trial_result, share_of
 
@@ -41,6 +51,7 @@ class RunFolder:
         self.run = run
         self._fault: str | None = None
         self._round = 1
+        self._ports: str | None = None
 
     @classmethod
     def create(
@@ -120,6 +131,10 @@ class RunFolder:
         """What is added from here on is of this round: its name says so, where it is not the first."""
         self._round = number
 
+    def measure_over(self, ports: str) -> None:
+        """Trials that are added from here on are measured over ports of this kind, and stand on its floor."""
+        self._ports = ports
+
     def add_finding(self, finding: Finding) -> None:
         """Keep what a method found, under a name of its round. One that is not valid makes the run invalid too."""
         name = name_in_round(finding.name, self._round)
@@ -174,7 +189,7 @@ class RunFolder:
         floor = self._floor(profile) if functions else None
         if floor is not None:
             trial = trial.model_copy(update={"share_us": share_of(trial, floor)})
-        trial = against_floor(trial, next((each for each in self.run.floors if each.profile == profile), None))
+        trial = against_floor(trial, self._own_floor(profile))
         for log in {way.histogram.file for way in trial.directions if way.histogram}:
             # The histograms first, so that whatever results.json refers to is there.
             text = log_text(trial.started.timestamp(), trial.duration_s, measured.histograms)
@@ -212,7 +227,7 @@ class RunFolder:
         """Keep what the tester measured of itself (a trial.result) for trials of the profile that follow."""
         floor = floor_of(result, profile=profile, ports=ports, offered_pps=offered_pps)
         if floor is None:
-            self.note(f"the tester's own floor of {profile} is not known: it lost frames to itself")
+            self.note(f"the tester's own floor of {profile} over {ports} is not known: it lost frames to itself")
         else:
             self._update(floors=(*self.run.floors, floor))
 
@@ -257,6 +272,11 @@ class RunFolder:
     def _floor(self, profile: str) -> Trial | None:
         floors = [trial for trial in self.run.trials if trial.profile == profile and not trial.functions]
         return next((trial for trial in reversed(floors) if trial.valid), None)
+
+    def _own_floor(self, profile: str) -> Floor | None:
+        """The tester's own for the profile, over the ports in use where their kind was said: the last one measured."""
+        alike = (each for each in reversed(self.run.floors) if each.profile == profile)
+        return next((each for each in alike if self._ports in (None, each.ports)), None)
 
     def _new_log(self, name: str) -> str:
         base = f"histograms/{file_name(name)}"

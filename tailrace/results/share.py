@@ -26,7 +26,7 @@ class SharePair(Record):
 
     function: Figures = Field(
         description="By direction: average_us, p50_us, p90_us, p99_us, p99.9_us, max_us, loss_ratio of the chain as it "
-        "is."
+        "is, and floor_ratio: its median as a multiple of the tester's own."
     )
     skeleton: Figures = Field(description="The same of the chain with the skeleton in the function's place.")
 

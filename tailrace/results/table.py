@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tailrace.results.index import host_name
-from tailrace.results.model import Direction, Finding, Run, Trial
+from tailrace.results.model import Direction, Finding, Floor, Run, Trial
 from tailrace.results.table_findings import lines
 
 _RUN = ("run", "started", "method", "spec", "host", "fabric", "run_valid")
@@ -25,7 +25,10 @@ _COUNTS = (
     "offered", "sent", "unsent", "received", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign",
     "mean_frame", "mpps", "gbps_l1", "gbps_l2",
 )  # fmt: skip
-_LATENCY = ("min", "average", "p50", "p90", "p99", "p99_9", "p99_99", "max")
+_LATENCY = {
+    name: f"latency_{name.replace('p99_', 'p99.')}_us"
+    for name in ("min", "average", "p50", "p90", "p99", "p99_9", "p99_99", "max")
+}
 _SHARE = ("average", "p50", "p99", "max")
 COLUMNS = (
     *_RUN,
@@ -33,16 +36,19 @@ COLUMNS = (
     "direction",
     "worse",
     *_COUNTS,
-    *(f"latency_{name.replace('p99_', 'p99.')}_us" for name in _LATENCY),
+    *_LATENCY.values(),
     *(f"share_{name}_us" for name in _SHARE),
+    "floor_ratio",
+    "near_floor",
     "finding",
     "figure",
     "value",
     "low",
     "high",
 )
-"""Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share.
-`finding` is the method of a line that is no trial's, whose name is in `trial`."""
+"""Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share and how
+its median stands to the tester's own floor. `finding` is the method of a line that is no trial's, whose name is in
+`trial`; `floor` of a line of that floor itself, with the kind of port in `trial`."""
 
 
 def csv_text(runs: Iterable[Run]) -> str:
@@ -53,6 +59,7 @@ def csv_text(runs: Iterable[Run]) -> str:
     for run in runs:
         for trial in run.trials:
             writer.writerows(_row(run, trial, way) for way in trial.directions)
+        writer.writerows(_floor(run, floor) for floor in run.floors)
         for finding in run.findings:
             writer.writerows(_found(run, finding, line) for line in lines(finding))
     return text.getvalue()
@@ -70,6 +77,18 @@ def _of(run: Run) -> dict[str, Any]:
     }
 
 
+def _floor(run: Run, floor: Floor) -> list[Any]:
+    cells = {
+        **_of(run),
+        "trial": floor.ports,
+        "profile": floor.profile,
+        "offered_pps": floor.offered_pps,
+        "finding": "floor",
+        **{column: getattr(floor.latency_us, name) for name, column in _LATENCY.items()},
+    }
+    return [_cell(cells.get(column)) for column in COLUMNS]
+
+
 def _found(run: Run, finding: Finding, line: dict[str, Any]) -> list[Any]:
     cells = {
         **_of(run),
@@ -85,15 +104,17 @@ def _found(run: Run, finding: Finding, line: dict[str, Any]) -> list[Any]:
 
 
 def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
-    share = trial.share_us if way is trial.worse else None
+    worse = way is trial.worse
+    share = trial.share_us if worse else None
     cells = [
         *_of(run).values(),
         trial.name, trial.profile, trial.functions, trial.offered_pps, trial.no_loss_pps, trial.rate_fraction,
         trial.duration_s, trial.valid, trial.reason,
-        way.name, way is trial.worse,
+        way.name, worse,
         *(getattr(way, name) for name in _COUNTS),
         *(getattr(way.latency_us, name) if way.latency_us else None for name in _LATENCY),
         *(getattr(share, name) if share else None for name in _SHARE),
+        *((trial.floor_ratio, trial.near_floor) if worse and trial.floor_ratio is not None else (None, None)),
         *(None,) * 5,
     ]  # fmt: skip
     return [_cell(cell) for cell in cells]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.results.comparison import ComparisonFinding, MatrixCell
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, SearchTrial, ThroughputFinding
-from tailrace.results.record import Measurement
+from tailrace.results.record import Measurement, is_near_floor
 from tailrace.results.share import ShareFinding
 
 Line = dict[str, Any]
@@ -88,6 +88,8 @@ def _comparison(finding: ComparisonFinding) -> Iterator[Line]:
             "low": ratio.low,
             "high": ratio.high,
         }
+    for side in finding.sides:
+        yield from _by_floor(f"{side} floor_ratio", finding.floor_ratio(side))
     for side, reason in finding.left_out.items():
         yield {"figure": f"{side}/{finding.baseline}", "reason": reason}
 
@@ -112,3 +114,10 @@ def _cell(cell: MatrixCell) -> Iterator[Line]:
         value = getattr(cell, name)
         if value is not None:
             yield {**of, "figure": name.replace("p99_9", "p99.9"), "value": value}
+    yield from ({**of, **line} for line in _by_floor("floor_ratio", cell.floor_ratio))
+
+
+def _by_floor(figure: str, ratio: float | None) -> Iterator[Line]:
+    """How a median stands to the tester's own floor, where that is known."""
+    if ratio is not None:
+        yield {"figure": figure, "value": ratio, "near_floor": is_near_floor(ratio)}

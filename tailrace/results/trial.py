@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tailrace.results import histogram as hdr
 from tailrace.results.hops import Joined
 from tailrace.results.model import (
-    FLOOR_TIMES,
     Clock,
     Direction,
     Extents,
@@ -32,6 +31,7 @@ from tailrace.results.model import (
     Trial,
     timestamp,
 )
+from tailrace.results.record import is_near_floor
 
 LAYER_1_OVERHEAD = 20
 """Bytes on the wire beside a frame with its FCS: preamble and start delimiter 8, smallest gap 12 (IEEE 802.3)."""
@@ -218,7 +218,7 @@ def against_floor(trial: Trial, floor: Floor | None) -> Trial:
     if floor is None or latency is None or not floor.latency_us.p50:
         return trial
     ratio = latency.p50 / floor.latency_us.p50
-    return trial.model_copy(update={"floor_ratio": ratio, "near_floor": ratio < FLOOR_TIMES})
+    return trial.model_copy(update={"floor_ratio": ratio, "near_floor": is_near_floor(ratio)})
 
 
 def file_name(name: str) -> str:

@@ -29,6 +29,7 @@ def check_measured(cell: dict[str, Any]) -> None:
     assert (cell["valid"], cell["reason"], cell["not_here"]) == (True, None, None), cell["name"]
     assert 0 < cell["p50_us"] <= cell["p99_us"] <= cell["max_us"]
     assert cell["mpps"] > 0
+    assert cell["floor_ratio"] > 0
 
 
 def test_a_function_on_every_kind_of_port(command: Command) -> None:
@@ -42,6 +43,12 @@ def test_a_function_on_every_kind_of_port(command: Command) -> None:
         check_measured(cell)
         assert cell["loss_ratio"] < 0.5
         assert f"tailrace, {cell['interface']} " in done.stdout
+    # The tester's ends are veths, whatever the function's ports are.
+    (floor,) = results["floors"]
+    assert (floor["ports"], floor["profile"]) == ("veth", "64")
+    assert "own floor (to itself over veth" in done.stdout
+    for cell in found.values():
+        assert cell["floor_ratio"] == pytest.approx(cell["p50_us"] / floor["latency_us"]["p50"])
 
 
 def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Command) -> None:
@@ -70,6 +77,10 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     assert len(found) == 5
     for cell in found.values():
         check_measured(cell)
+    # Each sitting has measured the floors that it needed, each once.
+    floors = [each["ports"] for each in document["floors"]]
+    assert set(floors) == {"memif", "veth"}
+    assert max(floors.count(ports) for ports in floors) <= 2
     # What was done is as it was, and no cell has a second trial.
     assert {name: found[name] for name in kept} == kept
     started = {trial["name"]: trial["started"] for trial in document["trials"]}

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from joined_tester import JoinedTester
 from rich.console import Console
 from run_folders import add
-from tester_results import both_ways
+from tester_results import both_ways, result, stream
 
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.kinds import KINDS
@@ -22,7 +23,7 @@ from tailrace.measure import compare as the_compare
 from tailrace.measure.compare import ComparePlan, Comparison
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
-from tailrace.measure.side import Load, loads_of
+from tailrace.measure.side import Load, figures, loads_of
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
 from tailrace.report.bars import heat_maps
 from tailrace.report.comparisons import cells_table, comparisons, heats
@@ -31,19 +32,20 @@ from tailrace.report.html import render
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
 from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, places, ratios_of
+from tailrace.results.model import Trial
 from tailrace.results.run import RunFolder
 from tailrace.results.stored import StoredRun
 from tailrace.spec import Rate
 from tailrace.spec.tests import Latency
 
 NAMES = ("tailrace", "ovs-dpdk", "direct")
-NO_LOSS = {"tailrace": 3e6, "ovs-dpdk": 1e6, "direct": 4e6}
+NO_LOSS = {"tailrace": 3e6, "ovs-dpdk": 1e6, "direct": 4e6, "linux-bridge": 2e6}
 
 
-def plan(loads: list[Load], pairs: int = 2) -> ComparePlan:
+def plan(loads: list[Load], pairs: int = 2, names: tuple[str, ...] = NAMES) -> ComparePlan:
     scene = Scene("chain", (SceneFunction("first"),))
     cpus = [Cpu(number, core=number) for number in range(8)]
-    placed = [Placed(KINDS[name], placement(scene, KINDS[name], cpus, real_time=True)) for name in NAMES]
+    placed = [Placed(KINDS[name], placement(scene, KINDS[name], cpus, real_time=True)) for name in names]
     return ComparePlan(scene, placed, loads, pairs)
 
 
@@ -59,6 +61,7 @@ class Machine:
         self.asked: list[tuple[str, str, float]] = []
         self.up = ""
         self.fails = fails
+        self.joined = JoinedTester(monkeypatch)
         monkeypatch.setattr(the_compare, "standing", self.standing)
         monkeypatch.setattr(the_compare, "core_to_core", lambda *_: 80.0)
         monkeypatch.setattr(the_compare, "no_loss", lambda *_: NO_LOSS[self.up])
@@ -80,7 +83,7 @@ class Machine:
         self.asked.append((self.up, case.name, rate))
         if case.name == self.fails:
             raise Fault("it died")
-        return {"p50_us": 10.0 * (1 + NAMES.index(self.up)), "loss_ratio": 0.0}
+        return {"p50_us": 10.0 * (1 + list(NO_LOSS).index(self.up)), "loss_ratio": 0.0}
 
 
 def run(wanted: ComparePlan, folder: RunFolder) -> None:
@@ -109,6 +112,57 @@ def test_a_rate_that_is_given_is_not_looked_for(monkeypatch: pytest.MonkeyPatch,
     assert not wanted.searches
     run(wanted, folder)
     assert {rate for _, _, rate in machine.asked} == {1000}
+
+
+SIDES = ("tailrace", "linux-bridge", "direct")
+
+
+def test_the_floor_is_measured_once_for_each_kind_of_port(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    machine = Machine(monkeypatch)
+    rates = (Rate(pps=1000), Rate(pps=2000))
+    traffic = (profile(64), profile("imix"))
+    loads = [Load(f"{each.name}-{n}", each, rate, 1.0) for each in traffic for n, rate in enumerate(rates)]
+    monkeypatch.setattr(
+        the_compare, "at_rate", lambda session, case, rate: measured(session.folder, case.name, case.profile.name, rate)
+    )
+    monkeypatch.setattr(the_compare, "figures", figures)
+    run(plan(loads, names=SIDES), folder)
+    # Two TAPs have a bridge between them; all else is joined with nothing between.
+    assert machine.joined.stood == [("vhost-user", "direct"), ("tap", "linux-bridge")]
+    floors = [(each.ports, each.profile, each.offered_pps, each.latency_us.p50) for each in folder.run.floors]
+    assert [each[:3] for each in floors] == [
+        ("vhost-user", "64", 1e5), ("vhost-user", "imix", 1e5), ("tap", "64", 1e4), ("tap", "imix", 1e4),
+    ]  # fmt: skip
+    # Each side stands on the floor of its own ports: 10 µs are ten times 1 µs, and not twice 8 µs.
+    assert {each.near_floor for each in folder.run.trials if "linux-bridge" in each.name} == {True}
+    assert {each.near_floor for each in folder.run.trials if "linux-bridge" not in each.name} == {False}
+    for finding in folder.run.findings:
+        assert isinstance(finding, ComparisonFinding)
+        assert finding.floor_ratio("linux-bridge") == pytest.approx(10 / 8, rel=0.02)
+        assert finding.floor_ratio("direct") == pytest.approx(10, rel=0.02)
+    (section, *_) = comparisons(folder.run.findings)
+    medians = {row[1]: row[2] for row in section.rows if row[0] == "p50 µs"}
+    assert [medians[side].startswith("~") for side in SIDES] == [False, True, False]
+    assert not any(cell.startswith("~") for row in section.rows if row[0] != "p50 µs" for cell in row)
+
+
+def measured(folder: RunFolder, name: str, traffic: str, rate: float) -> Trial:
+    made = result(stream([10_000] * 100))
+    return folder.add_trial(made, name=name, profile=traffic, functions=1, offered_pps=rate)
+
+
+@pytest.mark.parametrize("fails", ["tap", "vhost-user"])
+def test_a_floor_that_cannot_be_measured_is_a_note(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder, fails: str
+) -> None:
+    machine = Machine(monkeypatch)
+    machine.joined = JoinedTester(monkeypatch, fails)
+    run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)], pairs=2, names=SIDES), folder)
+    assert len(machine.asked) == 6
+    # Nor is it tried again for every pair.
+    assert sorted(machine.joined.stood) == [("tap", "linux-bridge"), ("vhost-user", "direct")]
+    assert folder.run.notes == (f"the tester's own floor over {fails} was not measured: it does not start",)
+    assert [each.ports for each in folder.run.floors] == [kind for kind in ("vhost-user", "tap") if kind != fails]
 
 
 def test_what_was_measured_is_kept_when_a_fabric_fails(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
@@ -199,6 +253,18 @@ def test_cells_are_listed_with_fabric_ports_and_pattern() -> None:
     places = [("tailrace", "PVP"), ("tailrace", "VV"), ("direct", "PVP")]
     assert [row[:3] for row in section.rows] == [(fabric, "vhost-user", pattern) for fabric, pattern in places]
     assert [row[4] for row in section.rows] == ["0", "10 %", "0"]
+
+
+def test_a_median_of_a_cell_that_is_near_the_floor_is_marked() -> None:
+    ratios = (2.9, 3.1, None)
+    measured = [
+        cell("direct", "VV", 9.0, name=f"cell-{ratio}", trial=f"cell-{ratio}", p50_us=4.0, floor_ratio=ratio)
+        for ratio in ratios
+    ]
+    (section,) = cells_table(measured)
+    at = section.titles.index("p50 µs")
+    assert [row[at] for row in section.rows] == ["~4.00", "4.00", "4.00"]
+    assert [row[at + 1] for row in section.rows] == ["9.00"] * 3
 
 
 def test_charts_tell_the_trials_of_a_matrix_apart(folder: RunFolder) -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from joined_tester import JoinedTester
 from pydantic import ValidationError
+from tester_results import result, stream
 
 from tailrace.errors import Mistake
+from tailrace.host.launch import Launcher
 from tailrace.host.place import Cpu
+from tailrace.host.state import Record, State
 from tailrace.measure import matrix as the_matrix
 from tailrace.measure import stand as the_stand
-from tailrace.measure.matrix import cells, done, left, pattern, stands
+from tailrace.measure.floors import floors_seconds
+from tailrace.measure.matrix import MatrixRun, cells, done, left, pattern, seconds, stands
+from tailrace.measure.profile import profile
+from tailrace.measure.progress import Silent
+from tailrace.results.comparison import MatrixCell
+from tailrace.results.model import Trial
 from tailrace.results.run import RunFolder
 from tailrace.spec.tests import Matrix
 
@@ -128,3 +140,75 @@ def test_what_is_done_is_known_from_the_run_folder(tmp_path: Path) -> None:
     assert done(again) == {measured.name, failed.name}
     assert len(again.run.findings) == 3
     assert again.finish().valid
+
+
+# --- floors ----------------------------------------------------------------------------------------------------------
+
+FLOORS = matrix(
+    fabrics=["direct"], interfaces=["vhost-user", "memif"], patterns=["PVP", "VV", "PVVP"], frames=[64, 1518],
+    rate="1kpps",
+)  # fmt: skip
+
+
+def run_matrix(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> JoinedTester:
+    """Measures `FLOORS` on fabrics that answer at once: every frame takes 10 µs."""
+
+    @contextmanager
+    def standing(*_: Any) -> Iterator[Any]:
+        yield SimpleNamespace(tester=None, check=lambda: None)
+
+    def at_rate(session: Any, case: Any, rate: float, _: float | None) -> Trial:
+        made = result(stream([10_000] * 100))
+        traffic = {"name": case.name, "profile": case.profile.name, "functions": case.functions}
+        kept: Trial = session.folder.add_trial(made, offered_pps=rate, **traffic)
+        return kept
+
+    monkeypatch.setattr(the_stand, "allowed_cpus", lambda: [Cpu(number, core=number) for number in range(4)])
+    monkeypatch.setattr(the_matrix, "standing", standing)
+    monkeypatch.setattr(the_matrix, "at_rate", at_rate)
+    monkeypatch.setattr(the_matrix, "keep_aside", lambda *_: None)
+    joined = JoinedTester(monkeypatch)
+    launcher = Launcher(State(folder.path, Record(boot="none")), folder.logs, tied=True)
+    MatrixRun(FLOORS, launcher, folder, Silent(), huge=False).run()
+    return joined
+
+
+def test_a_floor_is_measured_once_for_each_kind_of_port_and_profile_and_not_for_each_cell(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = RunFolder.create(tmp_path, "matrix", spec="", host={}, command=(), versions={})
+    joined = run_matrix(monkeypatch, folder)
+    found = [each for each in folder.run.findings if isinstance(each, MatrixCell)]
+    assert len(found) == len(cells(FLOORS)) == 10
+    # North/south the tester's ports are veths, whatever the functions' are.
+    assert joined.stood == [("veth", "direct"), ("vhost-user", "direct"), ("memif", "direct")]
+    assert [(each.ports, each.profile) for each in folder.run.floors] == [
+        (ports, size) for ports in ("veth", "vhost-user", "memif") for size in ("64", "1518")
+    ]
+    for cell in found:
+        expected = 10 / 8 if cell.ends == "north/south" else 10
+        assert cell.floor_ratio == pytest.approx(expected, rel=0.02), cell.name
+
+
+def test_a_matrix_that_is_gone_on_with_measures_the_floors_again_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = RunFolder.create(tmp_path, "matrix", spec="", host={}, command=(), versions={})
+    run_matrix(monkeypatch, folder)
+    failed = next(each for each in cells(FLOORS) if each.name == "direct-memif-VV-1518")
+    folder.put_finding(failed.finding().model_copy(update={"valid": False, "reason": "it died"}))
+    folder.finish()
+    before = folder.run.floors
+    again = RunFolder.reopen(folder.path, without=[failed.name])
+    assert run_matrix(monkeypatch, again).stood == [("memif", "direct")]
+    assert again.run.floors[: len(before)] == before
+    assert [(each.ports, each.profile) for each in again.run.floors[len(before) :]] == [("memif", "1518")]
+
+
+def test_the_time_for_a_floor_is_counted_once() -> None:
+    pairs = [("veth", profile(64)), ("veth", profile(64)), ("veth", profile(1518)), ("tap", profile(64))]
+    assert floors_seconds(pairs) == floors_seconds(pairs[1:])  # type: ignore[arg-type]
+    assert floors_seconds(pairs) == floors_seconds(pairs[1:3]) + floors_seconds(pairs[3:])  # type: ignore[arg-type]
+    one, other, *_ = cells(FLOORS)
+    assert one.stand == other.stand
+    assert seconds([one, other], FLOORS) < seconds([one], FLOORS) + seconds([other], FLOORS)

@@ -17,10 +17,12 @@ from rich.console import Console
 from run_folders import add, run_folder
 from tester_results import both_ways, latency, result, samples_of, stream
 
+from tailrace.measure.side import figures as side_figures
 from tailrace.report import curves, figures
 from tailrace.report.html import write_comparison, write_report
 from tailrace.report.table import print_run
 from tailrace.results import ResultError, Run, RunFolder
+from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, ratios_of
 from tailrace.results.diff import facts
 from tailrace.results.histogram import Histogram, from_tester
 from tailrace.results.hops import Joined
@@ -403,6 +405,44 @@ def soaked(runs: Path) -> Path:
     return write_report(folder.path)
 
 
+def compared(runs: Path) -> Path:
+    """Two fabrics in turn, each on the floor of its own kind of port, and cells of a matrix."""
+    sides = {"tailrace": ("vhost-user", 1_000, 20_000), "linux-bridge": ("tap", 8_000, 12_000)}
+    profiles = ("64", "1518")
+    with RunFolder.create(runs, "compare", spec="", host={}, command=[], versions={}) as folder:
+        for ports, floor_ns, _ in sides.values():
+            for each in profiles:
+                folder.add_floor(both_ways(200, base_ns=floor_ns), profile=each, ports=ports, offered_pps=1e5)
+        for each in profiles:
+            pairs = []
+            for number in (1, 2):
+                found = {}
+                for side, (ports, _, ns) in sides.items():
+                    name = f"{each}-{side}-pair-{number}"
+                    folder.measure_over(ports)
+                    add(folder, both_ways(500, seed=number, base_ns=ns), each, 1, name=name)
+                    found[side] = side_figures(folder.run.trials[-1])
+                    folder.put_finding(
+                        MatrixCell(
+                            name=name, profile=each, functions=1, valid=True, reason=None, fabric=side, interface="tap",
+                            ends="east/west", pattern="VVV", trial=name, p50_us=found[side]["p50_us"], p99_us=30.0,
+                            max_us=90.0, floor_ratio=found[side]["floor_ratio"],
+                        )
+                    )  # fmt: skip
+                pairs.append(ComparedPair(sides=found))
+            folder.put_finding(
+                ComparisonFinding(
+                    method="compare", name=each, profile=each, functions=1, valid=True, reason=None,
+                    baseline="tailrace", sides=tuple(sides), offered_pps=1e5, pairs=tuple(pairs),
+                    ratios=ratios_of(pairs, list(sides), "tailrace", ["p50_us", "p99_us"]),
+                )
+            )  # fmt: skip
+    page = write_report(folder.path)
+    marked = re.findall(r"<td>~1[34]\.\d</td>", page.read_text())
+    assert len(marked) == 2 + 4 + 4, "in both comparisons, four cells and four trials"
+    return page
+
+
 PAGES: dict[str, tuple[Callable[[Path], Path], int]] = {
     "ordinary": (lambda runs: write_report(run_folder(runs, no_loss=3e6).path), 6),
     "hostile": (lambda runs: write_report(hostile_folder(runs).path), 9),
@@ -411,6 +451,7 @@ PAGES: dict[str, tuple[Callable[[Path], Path], int]] = {
     "traced": (lambda runs: write_report(traced_folder(runs).path), 3),
     "several": (several, 12),
     "soak": (soaked, 3),
+    "compared": (compared, 6),
 }
 
 

@@ -284,6 +284,20 @@ def test_tables_say_the_share_and_add_up(shown: Run, folder: RunFolder) -> None:
     assert "Share of wan" in render([StoredRun(folder.path, shown, "", {}, ())])
 
 
+def test_a_side_that_is_near_the_testers_own_floor_is_marked(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder
+) -> None:
+    machine = Machine(monkeypatch, folder)
+    folder.add_floor(both_ways(50, base_ns=10_000), profile="64", ports="vhost-user", offered_pps=1e5)
+    (section,) = shares([run(machine, 2)])
+    medians = [row for row in section.rows if row[1] == "p50"]
+    assert [row[0] for row in medians] == ["a-to-b", "b-to-a"]
+    for row in medians:  # about 65 µs with the function and 25 µs with the skeleton, on a floor of 11 µs
+        assert not row[2].startswith("~")
+        assert row[3].startswith("~")
+    assert not any(row[3].startswith("~") for row in section.rows if row[1] != "p50")
+
+
 def test_diff_sets_shares_beside_each_other(shown: Run, folder: RunFolder) -> None:
     stored = StoredRun(folder.path, shown, "", {}, ())
     found = {each.figure: each for each in diff(stored, stored).figures if each.figure.startswith("share of wan")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tailrace.measure.profile import profile
 from tailrace.report.html import write_report
 from tailrace.report.table import print_run
 from tailrace.results import RunFolder, load_run
+from tailrace.results.table import csv_text
 
 
 def folder_in(runs: Path) -> RunFolder:
@@ -27,9 +30,9 @@ def measure(folder: RunFolder, median_ns: int, profile: str = "64", name: str = 
     return folder.add_trial(made, name=name, profile=profile, functions=1, offered_pps=1e5)
 
 
-def floor(folder: RunFolder, median_ns: int, **changes: Any) -> None:
+def floor(folder: RunFolder, median_ns: int, ports: str = "vhost-user", **changes: Any) -> None:
     made = result(stream([median_ns] * 100, **changes))
-    folder.add_floor(made, profile="64", ports="vhost-user", offered_pps=1e5)
+    folder.add_floor(made, profile="64", ports=ports, offered_pps=1e5)
 
 
 def printed(folder: RunFolder) -> str:
@@ -60,6 +63,54 @@ def test_only_a_floor_of_the_same_profile_counts(tmp_path: Path) -> None:
         floor(folder, 1_000)
         trial = measure(folder, 1_000, "imix", "one-function-imix")
     assert trial.floor_ratio is None
+    assert not trial.near_floor
+
+
+def test_a_trial_stands_on_the_last_floor_of_its_own_ports(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        floor(folder, 1_000)
+        floor(folder, 8_000, "tap")
+        folder.measure_over("vhost-user")
+        trials = [measure(folder, 10_000, name="first")]
+        folder.measure_over("tap")
+        trials.append(measure(folder, 10_000, name="second"))
+        floor(folder, 2_000, "tap")
+        trials.append(measure(folder, 10_000, name="third"))
+        folder.measure_over("memif")
+        trials.append(measure(folder, 10_000, name="fourth"))
+    assert [each.floor_ratio for each in trials[:3]] == pytest.approx([10, 10 / 8, 5], rel=0.02)
+    assert [each.near_floor for each in trials] == [False, True, False, False]
+    assert trials[3].floor_ratio is None
+    text = printed(folder)
+    assert "own floor (to itself over vhost-user, 0.1000 Mpps), p50 in µs: 64 B 1.00." in text
+    # Measured again, it is told from the lowest to the highest.
+    assert re.search(r"to itself over tap, 0\.1000 Mpps\), p50 in µs: 64 B 2\.0\d–8\.0\d\.", text)
+    assert text.count("~: less than 3 times that floor") == 1
+    page = write_report(folder.path).read_text()
+    assert "to itself over tap" in page
+    lines = list(csv.DictReader(StringIO(csv_text([folder.run]))))
+    told = [(row["trial"], row["profile"], row["latency_min_us"]) for row in lines if row["finding"] == "floor"]
+    assert told == [("vhost-user", "64", "1.0"), ("tap", "64", "8.0"), ("tap", "64", "2.0")]
+    marks = {row["trial"]: row["near_floor"] for row in lines if not row["finding"]}
+    assert marks == {"first": "no", "second": "yes", "third": "no", "fourth": ""}
+
+
+def test_a_median_of_rounds_that_is_near_the_floor_is_marked(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "latency", spec="", host={}, command=["tailrace"], versions={}, repeat=3)
+    with folder:
+        floor(folder, 1_000)
+        for number, median_ns in enumerate((2_000, 2_500, 9_000), 1):
+            folder.begin_round(number)
+            measure(folder, median_ns)
+    assert re.search(r"~2\.5\d ±", printed(folder))
+
+
+def test_the_other_direction_has_a_ratio_of_its_own(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        floor(folder, 1_000)
+        made = result(stream([9_000] * 100), stream([2_000] * 100, "b-to-a"))
+        trial = folder.add_trial(made, name="x", profile="64", functions=1, offered_pps=1e5)
+    assert [trial.floor_ratio_of(way) for way in trial.directions] == pytest.approx([9, 2], rel=0.02)
     assert not trial.near_floor
 
 
