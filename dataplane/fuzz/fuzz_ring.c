@@ -25,7 +25,7 @@ enum {
 	DESC = 0, /* offsets into the first region */
 	AVAIL = 0x100,
 	USED = 0x200,
-	LOG = (0x10000 + 2 * REGION) / DIRTY_PAGE / 8 + 1,
+	LOG = (0x10000 + VRING_RUN_FRAME + 2 * REGION) / DIRTY_PAGE / 8 + 1,
 	BUFFERS = OFFLOAD_SEGMENTS,
 };
 #define BASE 0x10000ULL
@@ -77,8 +77,12 @@ static void guest_start(struct guest *guest, uint8_t options, int call_fd)
 	memset(guest, 0, sizeof(*guest));
 	guest->memory.nb_regions = 2;
 	for (unsigned i = 0; i < 2; i++) {
-		guest->memory.regions[i] = (struct guest_region){BASE + i * REGION, REGION, aligned_alloc(64, REGION)};
-		memset(guest->memory.regions[i].host, 0, REGION);
+		/* The first has room for every plain frame, so that buffers are looked at four at a time. */
+		const uint64_t more = VRING_RUN_FRAME, size = i == 0 ? REGION + more : REGION;
+
+		guest->memory.regions[i] = (struct guest_region){i == 0 ? BASE : BASE + REGION + more, size,
+								 aligned_alloc(64, size)};
+		memset(guest->memory.regions[i].host, 0, size);
 	}
 	guest->ring = (struct virtqueue){
 		.desc = (void *)(guest->memory.regions[0].host + DESC),

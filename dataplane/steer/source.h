@@ -113,6 +113,21 @@ static inline bool source_patience_ended(struct source *source, const struct rou
  */
 unsigned source_poll(struct source *source, const struct round *round);
 
+/* Ask for what source_poll() will look at first, while another source is polled. */
+static inline void source_look_ahead(const struct source *source)
+{
+	const struct virtqueue *from = NULL, *to = NULL;
+
+	if (source->from->kind == PORT_GUEST)
+		from = port_sender(source->from, source->queue);
+	if (source->exit.port != NULL && source->exit.port->kind == PORT_GUEST)
+		to = port_receiver(source->exit.port, source->exit.queue);
+	if (from != NULL)
+		vring_look_ahead(from);
+	if (to != NULL)
+		vring_look_ahead(to);
+}
+
 /*
  * The worker has a program that it did not run before: what the one before gave away last may still have to be told, or
  * to be sent (exit_settle()).

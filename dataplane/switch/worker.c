@@ -24,12 +24,19 @@ static void count_burst(struct worker_counters *counters, unsigned moved)
 	bursts[size < WORKER_BURSTS ? size : WORKER_BURSTS - 1]++;
 }
 
+/* Poll the source, and ask meanwhile for what the next one begins with. */
+static inline unsigned poll_source(struct program *program, unsigned number, const struct round *round)
+{
+	source_look_ahead(&program->sources[number + 1 < program->nb_sources ? number + 1 : 0]);
+	return source_poll(&program->sources[number], round);
+}
+
 static unsigned run_round(struct program *program, const struct round *round, struct worker_counters *counters)
 {
 	unsigned moved = 0;
 
 	for (unsigned i = 0; i < program->nb_sources; i++) {
-		unsigned burst = source_poll(&program->sources[i], round);
+		unsigned burst = poll_source(program, i, round);
 
 		if (burst == 0)
 			continue;
@@ -46,7 +53,7 @@ static unsigned run_timed_round(struct program *program, const struct round *rou
 	unsigned moved = 0;
 
 	for (unsigned i = 0; i < program->nb_sources; i++, before = now) {
-		unsigned burst = source_poll(&program->sources[i], round);
+		unsigned burst = poll_source(program, i, round);
 
 		now = rte_rdtsc();
 		if (burst == 0) {

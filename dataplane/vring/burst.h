@@ -8,16 +8,8 @@
 #ifndef TAILRACE_VRING_BURST_H
 #define TAILRACE_VRING_BURST_H
 
-#include <rte_prefetch.h>
-
 #include "vring/copy.h"
-#include "vring/vring.h"
-
-struct vring_buffer {
-	uint8_t *at;
-	uint32_t length; /* bytes, network header included */
-	uint16_t id;
-};
+#include "vring/gather.h"
 
 /*
  * Ask for the descriptors of the next `count` chains and for the places where their completions will be written, so
@@ -33,9 +25,6 @@ static __rte_always_inline void vring_prefetch(const struct virtqueue *vring, co
 	for (unsigned i = 0; i < completions; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_used_elem))
 		__builtin_prefetch(&vring->used->ring[(vring->index + i) & (vring->size - 1u)], 1);
 }
-
-static __rte_always_inline bool vring_first(const struct virtqueue *vring, const bool packed, uint16_t ahead,
-					    struct vring_descriptor *desc, uint16_t *id);
 
 /*
  * There is nothing to do: fetch the lines that the next frame will be written to, one step at each visit, so that they
@@ -64,78 +53,6 @@ static __rte_always_inline void vring_expect(struct virtqueue *to, const bool pa
 			__builtin_prefetch(at + RTE_CACHE_LINE_SIZE, 1);
 		}
 	}
-}
-
-/* A private copy of the first descriptor at `ahead`.  Returns false when its chain's head is malformed. */
-static __rte_always_inline bool vring_first(const struct virtqueue *vring, const bool packed, uint16_t ahead,
-					    struct vring_descriptor *desc, uint16_t *id)
-{
-	if (packed) {
-		bool wrap;
-
-		*desc = vring_descriptor(true, vring_packed_place(vring, ahead, &wrap));
-		*id = desc->link;
-		return true;
-	}
-	*id = vring_head(vring, ahead);
-	if (unlikely(*id >= vring->size))
-		return false;
-	*desc = vring_descriptor(false, &vring->desc[*id]);
-	return true;
-}
-
-/*
- * Look up to `count` frames from the guest, starting `ahead` places after the ring's position, all of which are
- * available.  Returns how many were plain; the next, if any, is for vring_walk().
- */
-static __rte_always_inline unsigned vring_gather_frames(const struct virtqueue *vring, const bool packed,
-							uint16_t ahead, unsigned count, struct vring_buffer *buffers)
-{
-	const uint32_t least = vring->header + VRING_FRAME_MIN, most = VRING_RUN_FRAME;
-	unsigned i;
-
-	for (i = 0; i < count; i++) {
-		struct vring_descriptor desc;
-		uint16_t id;
-		uint8_t *at;
-
-		if (unlikely(!vring_first(vring, packed, ahead + i, &desc, &id)))
-			break;
-		if (unlikely(desc.flags != 0 || desc.length < least || desc.length > most))
-			break;
-		at = guest_memory_at(vring->memory, desc.address, desc.length);
-		if (unlikely(at == NULL))
-			break;
-		rte_prefetch0(at + vring->header);
-		buffers[i] = (struct vring_buffer){at, desc.length, id};
-	}
-	return i;
-}
-
-/* The same for the buffers that the guest offers to receive into. */
-static __rte_always_inline unsigned vring_gather_buffers(const struct virtqueue *vring, const bool packed,
-							 uint16_t ahead, unsigned count, struct vring_buffer *buffers)
-{
-	unsigned i;
-
-	for (i = 0; i < count; i++) {
-		struct vring_descriptor desc;
-		uint16_t id;
-		uint8_t *at;
-
-		if (unlikely(!vring_first(vring, packed, ahead + i, &desc, &id)))
-			break;
-		if (unlikely(desc.flags != VRING_DESC_F_WRITE))
-			break;
-		at = guest_memory_at(vring->memory, desc.address, desc.length);
-		if (unlikely(at == NULL))
-			break;
-		/* To be compared (vring_write_header()), and to be written. */
-		rte_prefetch0(at);
-		__builtin_prefetch(at + vring->header, 1);
-		buffers[i] = (struct vring_buffer){at, desc.length, id};
-	}
-	return i;
 }
 
 /*

@@ -56,6 +56,7 @@ static __rte_always_inline void prefetch_rest(const struct vring_buffer *source,
 
 	if (length <= LONG_FRAME)
 		return;
+#pragma GCC unroll 4
 	for (uint32_t at = RTE_CACHE_LINE_SIZE; at < length; at += RTE_CACHE_LINE_SIZE) {
 		rte_prefetch0(source->at + at);
 		__builtin_prefetch(target->at + at, 1);
@@ -71,11 +72,11 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 
 	if (kind.to_packed && count > (unsigned)VRING_DONE - to->nb_done)
 		count = VRING_DONE - to->nb_done;
-	count = vring_gather_frames(from, kind.from_packed, from_ahead, count, sources);
+	count = vring_gather(from, kind.from_packed, false, from_ahead, count, sources);
 	if (kind.offloads)
 		for (i = 0; i < count; i++)
 			rte_prefetch0(sources[i].at);
-	count = vring_gather_buffers(to, kind.to_packed, to_ahead, count, targets);
+	count = vring_gather(to, kind.to_packed, true, to_ahead, count, targets);
 	/* While the frames are on their way: what the last burst stored has long left this core. */
 	vring_settle(from, to);
 	for (i = 0; i < count; i++) {

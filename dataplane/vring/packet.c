@@ -131,7 +131,7 @@ unsigned vring_read(struct virtqueue *from, struct burst *burst, unsigned limit)
 	burst_start(burst);
 	vring_prefetch(from, packed, ready, from->in_order ? 1 : ready);
 	while (ahead < ready && burst->bytes < BURST_BYTES) {
-		unsigned run = vring_gather_frames(from, packed, ahead, ready - ahead, sources);
+		unsigned run = vring_gather(from, packed, false, ahead, ready - ahead, sources);
 
 		ahead += read_run(from, burst, sources, run);
 		if (ahead >= ready || burst->bytes >= BURST_BYTES || !read_one(from, burst, &ahead))
@@ -198,7 +198,7 @@ static unsigned write_run(struct virtqueue *to, uint16_t used, unsigned n, struc
 	n = RTE_MIN(n, (unsigned)VRING_BURST);
 	if (to->packed)
 		n = RTE_MIN(n, (unsigned)VRING_DONE - to->nb_done);
-	n = vring_gather_buffers(to, to->packed, used, n, targets);
+	n = vring_gather(to, to->packed, true, used, n, targets);
 	for (i = 0; i < n; i++) {
 		struct packet *packet = &burst->packets[which[i]];
 

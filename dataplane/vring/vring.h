@@ -24,6 +24,7 @@
 #include <linux/virtio_ring.h>
 #include <rte_branch_prediction.h>
 #include <rte_common.h>
+#include <rte_prefetch.h>
 
 #include "vring/counters.h"
 #include "vring/dirty.h"
@@ -219,6 +220,22 @@ static __rte_always_inline uint16_t vring_available_in(struct virtqueue *vring, 
 static inline uint16_t vring_available(struct virtqueue *vring, unsigned wanted)
 {
 	return vring_available_in(vring, vring->packed, wanted);
+}
+
+/*
+ * Ask for what a visit to the ring looks at first, while another ring is visited: whether there is anything, and where.
+ * These misses come one after the other, and nothing else of the visit can run beside them.
+ */
+static inline void vring_look_ahead(const struct virtqueue *vring)
+{
+	if (unlikely(vring->fault != VRING_FAULT_NONE))
+		return; /* it may not even lie in the guest's memory */
+	if (vring->packed) {
+		rte_prefetch0(&vring->packed_desc[vring->index]);
+	} else {
+		rte_prefetch0(&vring->avail->idx);
+		rte_prefetch0(&vring->avail->ring[vring->index & (vring->size - 1u)]);
+	}
 }
 
 /* How many places were known to be available and have not been taken; 0 on a stopped ring. */

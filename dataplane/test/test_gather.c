@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A burst of plain buffers with one among them that is something else, or is plain in an unusual way: at every place of
+ * the burst and of the ring, since four are looked at together where that is possible.
+ */
+#include "test/cmocka_all.h"
+
+#include "test/ring_pair.h"
+#include "vring/gather.h"
+#include "vring/hop.h"
+
+enum { COUNT = 8, FRAME = 60, BUFFER = 128, STEP = 0x100 };
+
+struct odd {
+	uint64_t address;
+	uint32_t length;
+	uint16_t flags;
+	bool plain;
+};
+
+#define BORDER (GUEST_BASE + GUEST_HALF)
+#define OTHER  (BORDER + 0x1000)
+
+static const struct odd frames[] = {
+	{FRAMES, HEADER + FRAME, VRING_DESC_F_WRITE, false},
+	{FRAMES, HEADER + FRAME, VRING_DESC_F_NEXT, false},
+	{FRAMES, HEADER + FRAME, VRING_DESC_F_INDIRECT, false},
+	{FRAMES, HEADER + FRAME, 1 << 3, false},
+	{FRAMES, 0, 0, false},
+	{FRAMES, HEADER + VRING_FRAME_MIN - 1, 0, false},
+	{FRAMES, HEADER + VRING_FRAME_MIN, 0, true},
+	{FRAMES, VRING_RUN_FRAME, 0, true},
+	{FRAMES, VRING_RUN_FRAME + 1, 0, false},
+	{FRAMES, UINT32_MAX, 0, false},
+	{GUEST_BASE, HEADER + FRAME, 0, true},
+	{GUEST_BASE - 1, HEADER + FRAME, 0, false},
+	{BORDER - VRING_RUN_FRAME, VRING_RUN_FRAME, 0, true},
+	{BORDER - VRING_RUN_FRAME + 1, VRING_RUN_FRAME, 0, false},
+	{BORDER - HEADER - FRAME, HEADER + FRAME, 0, true},
+	{BORDER - HEADER - FRAME + 1, HEADER + FRAME, 0, false},
+	{OTHER, HEADER + FRAME, 0, true},
+	{0, HEADER + FRAME, 0, false},
+	{UINT64_MAX - 10, HEADER + FRAME, 0, false},
+};
+
+static const struct odd buffers[] = {
+	{BUFFERS, BUFFER, 0, false},
+	{BUFFERS, BUFFER, VRING_DESC_F_WRITE | VRING_DESC_F_NEXT, false},
+	{BUFFERS, BUFFER, VRING_DESC_F_WRITE | VRING_DESC_F_INDIRECT, false},
+	{BUFFERS, 0, VRING_DESC_F_WRITE, true},
+	{BUFFERS, VRING_RUN_FRAME + 1, VRING_DESC_F_WRITE, true},
+	{BUFFERS, GUEST_HALF - 0x4000, VRING_DESC_F_WRITE, true},
+	{BUFFERS, GUEST_HALF - 0x4000 + 1, VRING_DESC_F_WRITE, false},
+	{BUFFERS, UINT32_MAX, VRING_DESC_F_WRITE, false},
+	{GUEST_BASE - 1, BUFFER, VRING_DESC_F_WRITE, false},
+	{BORDER - BUFFER, BUFFER, VRING_DESC_F_WRITE, true},
+	{BORDER - BUFFER + 1, BUFFER, VRING_DESC_F_WRITE, false},
+	{OTHER, BUFFER, VRING_DESC_F_WRITE, true},
+	{UINT64_MAX - 10, BUFFER, VRING_DESC_F_WRITE, false},
+};
+
+/* Bring both rings to place `before`. */
+static void advance_rings(struct pair *pair, unsigned before)
+{
+	for (unsigned i = 0; i < before; i++) {
+		send_plain(&pair->from, FRAMES, FRAME, 0);
+		offer_buffer(&pair->to, BUFFERS, BUFFER);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	}
+}
+
+/* Offer a burst, with the odd one at its place; NULL: none. */
+static void offer_burst(struct simulated_guest *guest, bool write, unsigned place, const struct odd *odd)
+{
+	for (unsigned i = 0; i < COUNT; i++) {
+		if (odd != NULL && i == place)
+			guest_offer(guest, guest_desc(guest, odd->address, odd->length, odd->flags));
+		else if (write)
+			offer_buffer(guest, BUFFERS + i * STEP, BUFFER);
+		else
+			send_plain(guest, FRAMES + i * STEP, FRAME, 0);
+	}
+}
+
+static void expect_gathered(struct simulated_guest *guest, bool write, unsigned before, unsigned place,
+			    const struct odd *odd, unsigned count)
+{
+	struct vring_buffer found[COUNT];
+
+	assert_int_equal(vring_available(&guest->ring, COUNT), COUNT);
+	assert_int_equal(vring_gather(&guest->ring, guest->ring.packed, write, 0, COUNT, found), count);
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t address = (write ? BUFFERS : FRAMES) + i * STEP;
+		uint32_t length = write ? BUFFER : HEADER + FRAME;
+
+		if (odd != NULL && i == place) {
+			address = odd->address;
+			length = odd->length;
+		}
+		assert_ptr_equal(found[i].at, guest_at(guest, address));
+		assert_int_equal(found[i].length, length);
+		assert_int_equal(found[i].id, (before + i) % RING);
+	}
+	assert_int_equal(guest->report, VRING_FAULT_NONE);
+}
+
+static void try_all(bool write, const struct odd *odds, unsigned nb_odds)
+{
+	static const unsigned befores[] = {0, 5, 10, 15};
+
+	for (unsigned each = 0; each < RTE_DIM(befores) * nb_odds * COUNT; each++) {
+		const struct odd *odd = &odds[each / COUNT % nb_odds];
+		const unsigned before = befores[each / COUNT / nb_odds], place = each % COUNT;
+		struct simulated_guest *guest;
+		struct pair *pair;
+
+		start((void **)&pair);
+		guest = write ? &pair->to : &pair->from;
+		advance_rings(pair, before);
+		offer_burst(guest, write, place, odd);
+		expect_gathered(guest, write, before, place, odd, odd->plain ? COUNT : place);
+		end((void **)&pair);
+	}
+}
+
+static void gathers_frames_up_to_one_that_is_not_plain(void **state)
+{
+	(void)state;
+	try_all(false, frames, RTE_DIM(frames));
+}
+
+static void gathers_buffers_up_to_one_that_is_not_plain(void **state)
+{
+	(void)state;
+	try_all(true, buffers, RTE_DIM(buffers));
+}
+
+static void ends_before_a_head_outside_the_table(void **state)
+{
+	(void)state;
+	for (unsigned place = 0; place < COUNT; place++) {
+		struct pair *pair;
+
+		start((void **)&pair);
+		offer_burst(&pair->from, false, 0, NULL);
+		if (!from_packed)
+			pair->from.ring.avail->ring[place] = place % 2 ? RING : UINT16_MAX;
+		expect_gathered(&pair->from, false, 0, 0, NULL, from_packed ? COUNT : place);
+		end((void **)&pair);
+	}
+}
+
+/* A guest with little memory: no region has room for the longest plain frame. */
+static void gathers_from_small_regions(void **state)
+{
+	struct pair *pair = *state;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct simulated_guest *guest = i ? &pair->to : &pair->from;
+
+		offer_burst(guest, i, 0, NULL);
+		guest->memory.regions[0].size = 0x4000 + COUNT * STEP;
+		expect_gathered(guest, i, 0, 0, NULL, COUNT);
+		/* The region begins where the frames do. */
+		guest->memory.regions[0].guest += 0x4000;
+		guest->memory.regions[0].host += 0x4000;
+		guest->memory.regions[0].size = COUNT * STEP;
+		expect_gathered(guest, i, 0, 0, NULL, COUNT);
+		guest->memory.regions[0].host -= 0x4000;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gathers_frames_up_to_one_that_is_not_plain),
+		cmocka_unit_test(gathers_buffers_up_to_one_that_is_not_plain),
+		cmocka_unit_test(ends_before_a_head_outside_the_table),
+		cmocka_unit_test_setup_teardown(gathers_from_small_regions, start, end),
+	};
+
+	choose_layouts(argc, argv);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
