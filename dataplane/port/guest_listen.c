@@ -70,7 +70,13 @@ int guest_socket_listen(const struct guest_options *options, char *why, unsigned
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
 		rc = -errno;
-		snprintf(why, why_size, "socket %s cannot be made: %s", path, strerror(-rc));
+		if (rc == -EACCES)
+			snprintf(why, why_size,
+				 "socket %s cannot be made: %s; let user %u, as whom the switch runs, write to its "
+				 "folder",
+				 path, strerror(-rc), geteuid());
+		else
+			snprintf(why, why_size, "socket %s cannot be made: %s", path, strerror(-rc));
 		goto close_fd;
 	}
 	/* Nobody can connect until it listens, so there is no moment at which the wrong ones may. */

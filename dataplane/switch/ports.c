@@ -48,8 +48,7 @@ static int open_device(struct port *port, const struct port_model *model, bool a
 				   why, sizeof(why));
 
 	if (rc != 0)
-		control_fail(error, rc == -EBUSY ? CONTROL_IN_USE : CONTROL_FAILED, "ports.%s: device %s: %s",
-			     model->name, model->device, why);
+		control_fail(error, rc == -EBUSY ? CONTROL_IN_USE : CONTROL_FAILED, "ports.%s: %s", model->name, why);
 	return rc;
 }
 
