@@ -13,6 +13,7 @@ from browser import CHROMIUM, browser
 
 from tailrace.errors import Mistake
 from tailrace.measure.host import run as host_run
+from tailrace.measure.host import tracers
 from tailrace.measure.host.plan import LONGEST_SLICE, HostPlan, read_plan
 from tailrace.measure.host.run import alone_in, measure_host
 from tailrace.measure.host.tools import Progress, Setting, Slice, from_values, parse_cyclictest, parse_oslat
@@ -165,6 +166,25 @@ class Dying(Fake):
         if len(self.order) == self.after:
             raise self.Death
         return super().measure(setting, seconds, progress)
+
+
+def test_what_tracers_share_is_put_back_also_after_a_run_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(tracers, "TRACING", tmp_path)
+    period, cpus = tmp_path / "period", tmp_path / "cpus"
+    period.write_text("700\n")
+    cpus.write_text("0-3\n")
+
+    killed = tracers._options({"cpus": "1", "period": "1000"})
+    killed.__enter__()
+    assert (cpus.read_text(), period.read_text()) == ("1", "1000")
+    with tracers._options({"period": "9"}):
+        assert (cpus.read_text(), period.read_text()) == ("0-3", "9")
+    assert (cpus.read_text(), period.read_text()) == ("0-3", "700")
+    assert not (tmp_path / "state").exists()
+    del killed
 
 
 @pytest.mark.parametrize("after", range(6))

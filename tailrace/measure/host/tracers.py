@@ -2,13 +2,15 @@
 
 timerlat says apart how late a timer's interrupt comes and how late its thread runs. osnoise says how long a thread that
 never sleeps is kept from running. hwlat turns interrupts off and sees what is taken below the kernel: firmware, or a
-hypervisor. What the tracers share with other instances (their period, their CPUs) is put back afterwards.
+hypervisor. What the tracers share with other instances (their period, their CPUs) is put back afterwards, of a run
+that was killed by the next one.
 
 Sources: Linux, Documentation/trace/timerlat-tracer.rst, osnoise-tracer.rst, hwlat_detector.rst.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -21,7 +23,9 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.host.cpus import show_list, show_mask
+from tailrace.host.state import default_folder
 from tailrace.measure.host.tools import Progress, Setting, Slice, from_values
+from tailrace.results.run import write_atomically
 
 TRACING = Path("/sys/kernel/tracing")
 _INSTANCE = TRACING / "instances/tailrace"
@@ -120,18 +124,33 @@ def available_tracers() -> tuple[str, ...]:
 
 @contextmanager
 def _options(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Files that all instances share, set for the block."""
-    before: dict[Path, str] = {}
+    """Files that all instances share, set for the block. What they were is noted first: a run that is killed leaves
+    them to the next one."""
+    note = default_folder() / "tracing.json"
+    _put_back(note)
+    before = {name: (TRACING / name).read_text().strip() for name in wanted}
+    if before:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(note, json.dumps(before))
     try:
         for name, text in wanted.items():
-            path = TRACING / name
-            before[path] = path.read_text().strip()
-            path.write_text(text)
+            (TRACING / name).write_text(text)
         yield
     finally:
-        for path, text in reversed(before.items()):
-            with suppress(OSError):
-                path.write_text(text)
+        _put_back(note)
+
+
+def _put_back(note: Path) -> None:
+    try:
+        before: dict[str, str] = json.loads(note.read_text())
+    except FileNotFoundError:
+        return
+    for name, text in reversed(before.items()):
+        with suppress(OSError):
+            (TRACING / name).write_text(text)
+    note.unlink()
+    with suppress(OSError):
+        note.parent.rmdir()  # unless it is a running node's
 
 
 @contextmanager
