@@ -42,7 +42,7 @@ def figures(measured: tuned.Answer) -> set[tuple[str, str, int]]:
     ("kernel", "tools"),
     [
         pytest.param("rt", "timerlat,cyclictest", id="real-time"),
-        pytest.param("cloud", "cyclictest", id="stock", marks=pytest.mark.whole),
+        pytest.param("cloud", "cyclictest", id="stock"),
     ],
 )
 def test_tuned_over_two_reboots_and_back(tmp_path: Path, accelerator: str, kernel: str, tools: str) -> None:
