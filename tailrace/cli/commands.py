@@ -25,7 +25,7 @@ from tailrace.measure.progress import Bar, reporter
 from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
 from tailrace.plan import Plan, make_plan
-from tailrace.spec import load_spec
+from tailrace.spec.load import load_located
 from tailrace.spec.tests import METHODS, Traffic
 
 
@@ -74,21 +74,25 @@ def measure(
 
 
 def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> int:
-    spec = load_spec(path)
+    spec, document = load_located(path)
     if spec.tester_chain() is None:
-        raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one, to be measured")
-    tests = [test.settings for test in spec.tests if test.kind == method.name]
+        raise document.mistake(("chains",), "no chain runs from tester.a to tester.b; expected one, to be measured")
+    numbers = [number for number, test in enumerate(spec.tests) if test.kind == method.name]
+    if method.one_test and len(numbers) > 1:
+        raise document.mistake(("tests", numbers[1]), f"a second test of {method.name}; expected one in a spec")
+    tests = [spec.tests[number].settings for number in numbers]
     tests = [override(test, options.changes) for test in tests or [METHODS[method.name]()]]
-    plan = make_plan(spec, huge=options.huge)
+    plan = make_plan(spec, huge=options.huge, document=document)
     steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))
     text = path.read_text(encoding="utf-8-sig")
     request = _request(method.name, path.stem, options, text, str(path.absolute()), "tailrace", tests)
     _headline(plan, options.as_json)
-    return run_with_bar(
-        lambda bar: run_on_node(request, plan, _work(method, steps, options.repeat), bar),
-        _seconds(steps, options),
-        as_json=options.as_json,
-    )
+    with document.locating():
+        return run_with_bar(
+            lambda bar: run_on_node(request, plan, _work(method, steps, options.repeat), bar),
+            _seconds(steps, options),
+            as_json=options.as_json,
+        )
 
 
 def _measure_between(method: Method[Any], between: tuple[str, str], options: MeasureOptions) -> int:

@@ -13,14 +13,15 @@ from tailrace.cli import commands
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
-from tailrace.fabric.fit import check_fits
+from tailrace.fabric.fit import check_fits, words_beyond
 from tailrace.fabric.kinds import KINDS, check_installed, parse_fabrics, parse_interface
 from tailrace.host.state import default_folder
 from tailrace.measure.compare import ComparePlan, Comparison
 from tailrace.measure.session import Request, run_own
 from tailrace.measure.side import loads_of
 from tailrace.measure.stand import Scene, SceneFunction, placed
-from tailrace.spec import Spec, load_spec
+from tailrace.spec import Spec
+from tailrace.spec.load import load_located
 from tailrace.spec.tests import Latency
 
 FABRICS = "fabrics"
@@ -109,11 +110,13 @@ def compare(
 
 
 def _compare(path: Path, options: CompareOptions) -> int:
-    spec = load_spec(path)
+    spec, document = load_located(path)
     kinds = parse_fabrics(options.fabrics)
     problems = [problem for kind in kinds if (problem := check_fits(spec, kind))]
     if problems:
-        raise Mistake(f"{path}: {'; '.join(problems)}; take these words out of it, or compare without")
+        first = words_beyond(spec)[0].split(":")[0].split(" ")[0]
+        text = f"{'; '.join(problems)}; take these words out of it, or compare without"
+        raise document.mistake(tuple(first.split(".")), text)
     check_installed(kinds)
     commands.needs_root("compare")
     scene = scene_of(path, spec, huge=options.huge, interface=options.interface)

@@ -21,7 +21,7 @@ from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
 from tailrace.results import ResultError
 from tailrace.results.run import RunFolder, load_run, write_atomically
-from tailrace.spec import load_spec
+from tailrace.spec.load import load_located
 from tailrace.spec.tests import Matrix
 
 PLAN = "matrix.json"
@@ -89,11 +89,17 @@ def matrix(
     raise typer.Exit(run_command(call))
 
 
+def _matrix_of(path: Path) -> Matrix:
+    """The matrix of a spec, or one with its defaults if it has none."""
+    spec, document = load_located(path)
+    found = [(number, test.settings) for number, test in enumerate(spec.tests) if isinstance(test.settings, Matrix)]
+    if len(found) > 1:
+        raise document.mistake(("tests", found[1][0]), "a second test of matrix; expected one in a spec")
+    return found[0][1] if found else Matrix()
+
+
 def _begin(path: Path | None, options: MatrixOptions) -> int:
-    tests = [test.settings for test in load_spec(path).tests if isinstance(test.settings, Matrix)] if path else []
-    if len(tests) > 1:
-        raise Mistake(f"{path}: {len(tests)} matrix tests; expected one in a spec")
-    test = commands.override(tests[0] if tests else Matrix(), options.changes)
+    test = commands.override(_matrix_of(path) if path else Matrix(), options.changes)
     if not isinstance(test, Matrix):
         raise TypeError(test)
     text = path.read_text(encoding="utf-8-sig") if path else "# a matrix of the command line; see matrix.json\n"

@@ -13,13 +13,14 @@ from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOptio
 from tailrace.cli.output import note, run_command
 from tailrace.errors import Mistake
 from tailrace.measure.burst import BurstMethod
-from tailrace.measure.chain import LatencyMethod
+from tailrace.measure.chain import LatencyMethod, Throughput, throughput_of
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.noise import NoiseMethod
 from tailrace.measure.reorder import ReorderMethod
 from tailrace.measure.share import ShareMethod
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
+from tailrace.results import load_run
 from tailrace.spec.units import parse_duration
 
 app = typer.Typer(
@@ -53,6 +54,17 @@ def _duration(option: str, text: str) -> float:
         raise Mistake(f"{option}: {error}") from None
 
 
+def _throughput(run: Path | None) -> Throughput | None:
+    if run is None:
+        return None
+    found = throughput_of(load_run(run))
+    if not found:
+        raise Mistake(
+            f"--of {run}: no throughput was found in this run; expected a run of `tailrace measure throughput`"
+        )
+    return found
+
+
 def text(number: int | None) -> str | None:
     return None if number is None else str(number)
 
@@ -66,6 +78,10 @@ def latency(
     rate: Annotated[
         str | None,
         typer.Option(metavar="RATE,...", help="Each way: 1Mpps, or 90% of the no-loss rate, to be found; or several."),
+    ] = None,
+    of: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Rates in percent are of the throughput in this run of `measure throughput`."),
     ] = None,
     duration: DurationOption = None,
     flows: FlowsOption = None,
@@ -93,6 +109,7 @@ def latency(
       sudo tailrace measure latency examples/chain.yaml
       sudo tailrace measure latency examples/chain.yaml --frames 64 --rate 500kpps --duration 60s
       sudo tailrace measure latency examples/chain.yaml --rate 10%,50%,90%,100% --repeat 5
+      sudo tailrace measure latency examples/chain.yaml --rate 10%,50%,90%,100% --of runs/2026-11-21-143005-throughput
 
     \b
     Anything else, between two ports (vhost:SOCKET, vhost-server:SOCKET, if:NAME, pci:ADDRESS):
@@ -109,7 +126,7 @@ def latency(
                 f"{'--causes' if causes else '--hops'} needs the switch's own records; expected a SPEC with it"
             )
         changes = {"frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "flows": text(flows)}
-        method = LatencyMethod(floor, hops, causes, _duration("--gap-limit", gap_limit))
+        method = LatencyMethod(floor, hops, causes, _duration("--gap-limit", gap_limit), _throughput(of))
         return measure(method, spec, between, MeasureOptions(changes, repeat, runs, huge, as_json))
 
     raise typer.Exit(run_command(call))

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from tailrace import up as node_up
 from tailrace.cli.output import error_line, print_json, print_line
-from tailrace.errors import Refused
 from tailrace.fabric.difference import Change, Difference
 from tailrace.host.state import default_folder
 from tailrace.plan import Plan, make_plan
@@ -39,10 +38,8 @@ def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
     if not as_json:
         print_line(plan.placement.headline)
         sys.stdout.flush()
-    try:
+    with document.locating():
         raised = node_up.bring_up(default_folder(), plan, str(spec_path.absolute()))
-    except Refused as refused:
-        raise document.refused(str(refused)) from None
     if as_json:
         print_json({"changed": raised.changed, "notes": raised.notes, **node_status(default_folder())})
         return 0
@@ -67,10 +64,8 @@ def _maker(spec_path: Path, huge: bool | None) -> tuple[PlanMaker, Any]:
 
 def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
     make, document = _maker(spec_path, huge)
-    try:
+    with document.locating():
         proposal = node_up.propose(default_folder(), make)
-    except Refused as refused:
-        raise document.refused(str(refused)) from None
     wanted = proposal.wanted
     if as_json:
         print_json(_as_data(proposal))
@@ -95,10 +90,8 @@ def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as
             if not proposal.wanted.fixed and not _agreed():
                 return 1
             base = proposal.version if base is None else base
-    try:
+    with document.locating():
         applied = node_up.apply(default_folder(), make, str(spec_path.absolute()), base)
-    except Refused as refused:
-        raise document.refused(str(refused)) from None
     return _show_applied(applied, "is up as it stands: nothing to change", as_json=as_json)
 
 

@@ -7,12 +7,13 @@ guest of the machine's hypervisor does changes from minute to minute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Mistake
 from tailrace.measure.cause_meter import GAP_LIMIT
 from tailrace.measure.hop_meter import HopMeter
 from tailrace.measure.latency import (
@@ -25,9 +26,15 @@ from tailrace.measure.latency import (
     run_trial,
 )
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
+from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions
 from tailrace.measure.session import Session, start_causes
+from tailrace.results import Run
+from tailrace.results.findings import ThroughputFinding
 from tailrace.spec import Latency, Rate
+
+Throughput = Mapping[tuple[str, int], float]
+"""Frames a second of each direction, by profile and number of functions."""
 
 #: Longer than the demo's: a rate that a longer trial is to bear out.
 SEARCH = SearchOptions(trial_seconds=0.5, precision=0.03, most_trials=14)
@@ -56,13 +63,21 @@ class Timing:
         return total + (self.floor + TRIAL_WAIT if with_floor else 0.0)
 
 
-def measure(session: Session, place: Place, cases: Iterable[Case], timing: Timing, *, with_floor: bool) -> None:
+def measure(
+    session: Session,
+    place: Place,
+    cases: Iterable[Case],
+    timing: Timing,
+    *,
+    with_floor: bool,
+    throughput: Throughput | None = None,
+) -> None:
     """Measures the cases in order; with the floor of each at its rate, where it has functions.
 
-    The no-loss rate is searched for once for each profile and length of chain: what the first trial bore out holds for
-    those that follow.
+    The no-loss rate is searched for once for each profile and length of chain, unless `throughput` has it: what the
+    first trial bore out holds for those that follow.
     """
-    known: dict[tuple[str, int], float | None] = {}
+    known: dict[tuple[str, int], float | None] = dict(throughput or {})
     for case in cases:
         place.lead(session, case.functions)
 
@@ -77,7 +92,8 @@ def measure(session: Session, place: Place, cases: Iterable[Case], timing: Timin
             timing.options,
             known_no_loss=known.get((case.profile.name, case.functions)),
             measure_floor=measure_floor,
-            patient=timing.patient,
+            # A throughput that was measured stands: what is lost at it is a result.
+            patient=timing.patient if throughput is None else lambda: False,
         )
         known.setdefault((case.profile.name, case.functions), trial.no_loss_pps)
 
@@ -86,6 +102,17 @@ def _measure_floor(session: Session, place: Place, case: Case, rate: float, seco
     floor = replace(floor_case(case), seconds=seconds, rate=Rate(pps=rate))
     place.lead(session, 0)
     kept(session.folder, floor, run_trial(session.measure, session.folder, floor, rate, None), rate, None)
+
+
+def throughput_of(run: Run) -> Throughput:
+    """The rates without loss that `measure throughput` found; of several rounds the median."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for finding in run.findings:
+        if isinstance(finding, ThroughputFinding) and finding.valid:
+            goal = min(finding.goals, key=lambda goal: goal.loss_ratio)
+            if goal.pps > 0:
+                found.setdefault((finding.profile, finding.functions), []).append(goal.pps)
+    return {key: median(rates) for key, rates in found.items()}
 
 
 @dataclass(frozen=True)
@@ -97,6 +124,8 @@ class LatencyMethod(Method[Latency]):
     causes: bool = False
     gap_limit: float = GAP_LIMIT
     """With `causes`: a round of a polling loop longer than so many seconds is a gap."""
+    throughput: Throughput | None = None
+    """What a rate in percent is of; None: of a no-loss rate, to be searched for."""
 
     name = "latency"
 
@@ -118,14 +147,24 @@ class LatencyMethod(Method[Latency]):
                     for rate in sorted(test.rate, key=lambda rate: -(rate.fraction or 0.0))
                 ]
                 searches = [case for case in cases if case.rate.fraction is not None]
+                if self.throughput is not None and searches:
+                    self._check_known(profile, place)
                 seconds = sum(timing.of(case, with_floor=self.floor and case.functions > 0) for case in cases)
-                seconds -= timing.search * max(len(searches) - 1, 0)
+                seconds -= timing.search * max(len(searches) - (self.throughput is None), 0)
                 work = partial(self._measure, place=place, cases=cases, timing=timing)
                 steps.append(Step(name, seconds, work))
         return steps
 
+    def _check_known(self, profile: Profile, place: Place) -> None:
+        if (profile.name, place.functions) not in (self.throughput or {}):
+            known = ", ".join(f"{name} through {functions}" for name, functions in self.throughput or {})
+            raise Mistake(
+                f"--of: no throughput of {profile.name} through {place.functions} functions is in that run; "
+                f"it has {known or 'none'}"
+            )
+
     def _measure(self, session: Session, place: Place, cases: list[Case], timing: Timing) -> None:
-        measure(session, place, cases, timing, with_floor=self.floor)
+        measure(session, place, cases, timing, with_floor=self.floor, throughput=self.throughput)
 
     def begin(self, session: Session) -> None:
         if (self.hops or self.causes) and session.node is not None:

@@ -57,6 +57,8 @@ class Method(ABC, Generic[T]):
 
     name: ClassVar[str]
     """As on the command line, and as the key of a test in a spec."""
+    one_test: ClassVar[bool] = False
+    """Whether a spec may have one test of it only."""
 
     @abstractmethod
     def steps(self, tests: Sequence[T], place: Place) -> list[Step]:

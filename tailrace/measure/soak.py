@@ -81,13 +81,12 @@ class SoakMethod(Method[Soak]):
     """The run folder of a soak that was broken off, to be gone on with."""
 
     name = "soak"
+    one_test = True
 
     def steps(self, tests: Sequence[Soak], place: Place) -> list[Step]:
         if self.resume is not None:
             return [self._again(self.resume, place)]
-        if len(tests) != 1:
-            raise Mistake(f"{len(tests)} soaks are to be run; expected one at a time")
-        test = tests[0]
+        (test,) = tests
         (profile,) = profiles_of(test)
         name = f"soak-{profile.name}"
         pps = test.rate.pps or FASTEST_PPS

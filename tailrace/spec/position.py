@@ -5,13 +5,15 @@ A key written twice is an error here, because YAML itself would silently keep th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tailrace.errors import Mistake
+from tailrace.errors import Mistake, Refused
 
 MOST_BYTES = 1 << 20
 MOST_NODES = 100_000
@@ -60,6 +62,14 @@ class Document:
     def mistake(self, location: Location, message: str) -> SpecError:
         """What was found out about a value after the file was read, at its place."""
         return SpecError(self.path, self.value(location), message)
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """What is refused in the block is told with its place in the file."""
+        try:
+            yield
+        except Refused as refused:
+            raise self.refused(str(refused)) from None
 
     def refused(self, message: str) -> Mistake:
         """What the switch says of a configuration (`chains.voice.through[1]: why`), at the place in the file."""

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from simulated_device import SimulatedDevice
 
-from tailrace.cli.commands import override
+from tailrace.cli.commands import MeasureOptions, measure, override
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.burst import BurstMethod
-from tailrace.measure.chain import LatencyMethod
+from tailrace.measure.chain import LatencyMethod, throughput_of
 from tailrace.measure.demo import run_demo
 from tailrace.measure.fit import Carries, carries, check_fit
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
+from tailrace.measure.soak import SoakMethod
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod
 from tailrace.report.findings import sections
@@ -151,6 +152,35 @@ def test_latency_at_parts_of_the_throughput_searches_once_for_each_profile(tmp_p
     assert no_loss is not None
     assert [trial.offered_pps for trial in trials] == pytest.approx([no_loss * part for part in (1, 0.9, 0.5, 0.1)])
     assert sum(seconds == 1.0 for _, seconds in device.trials) == 4
+
+
+def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp_path: Path) -> None:
+    searched = run(
+        tmp_path, ThroughputMethod(), Throughput.model_validate({**FAST, "frames": 64}), SimulatedDevice(1e6)
+    )
+    throughput = throughput_of(searched)
+    assert throughput == {("64", 0): searched.findings[0].goals[0].pps}
+    # The device has become slower since: what is lost at the old rate is a result.
+    method, device = LatencyMethod(throughput=throughput), SimulatedDevice(0.8e6)
+    test = Latency.model_validate({"frames": 64, "rate": ["50%", "100%"], "duration": "1s"})
+    trials = run(tmp_path, method, test, device).trials
+    assert [trial.offered_pps for trial in trials] == pytest.approx([throughput["64", 0], throughput["64", 0] / 2])
+    assert trials[0].total("lost") > 0
+    assert [seconds for _, seconds in device.trials] == [1.0, 1.0]
+    with pytest.raises(Mistake, match=r"no throughput of 128 through 0 functions.*it has 64 through 0"):
+        run(tmp_path, method, Latency.model_validate({"frames": 128, "rate": "50%", "duration": "1s"}), device)
+
+
+def test_what_a_method_cannot_do_is_told_with_its_place_in_the_spec(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    options = MeasureOptions({}, 1, tmp_path, huge=False, as_json=True)
+    floor = "chains:\n  floor: [tester.a, tester.b]\n"
+    path.write_text(floor + "tests:\n  - soak: {duration: 1h}\n  - latency: {}\n  - soak: {duration: 2h}\n")
+    with pytest.raises(Mistake, match=r"spec\.yaml:6:\d+: a second test of soak"):
+        measure(SoakMethod(), path, None, options)
+    path.write_text("ports:\n  left: {}\nchains:\n  away: [left, tester.b]\n")
+    with pytest.raises(Mistake, match=r"spec\.yaml:4:\d+: no chain runs from tester\.a"):
+        measure(LatencyMethod(), path, None, options)
 
 
 def test_the_demo_measures_every_chain_with_its_floor(tmp_path: Path) -> None:
