@@ -189,7 +189,7 @@ def prefer(session: Session) -> None:
 def set_autogroup(process: int, nice: int) -> None:
     """Where the kernel shares time among sessions first (sched_autogroup), only this is heard by the others.
 
-    The file is empty for a process that never had a session of its own: it is in no group and its own nice value counts.
+    The file is empty for a process that never had a session of its own: it is in no group, and its nice value counts.
     """
     path = Path(f"/proc/{process}/autogroup")
     if path.exists() and path.read_text():
