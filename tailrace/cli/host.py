@@ -188,8 +188,7 @@ def switch_mode(
         applied = read_journal(folder).applied
         keeps = load_profile(applied.roles or applied.profile) if applied else None
         machine = _machine(root)
-        node = applied.node if applied else None
-        made = make_tuning_plan(machine, load_profile(mode), roles_of=keeps, kept=node)
+        made = make_tuning_plan(machine, load_profile(mode), roles_of=keeps, kept=applied)
         with hold_journal(folder) as journal:
             outcome = tuner.apply(made, machine, journal, boot=False)
         _print_outcome(made, outcome, as_json=as_json)
@@ -207,12 +206,12 @@ def verify(
     root: RootOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Read everything again: right, drifted, refused by the kernel, waiting for a reboot, or never set.
+    """Read everything again: right, drifted, gone with a reboot, refused, waiting for a reboot, or never set.
 
     \b
     tailrace host verify
 
-    The exit status is 1 if something that was set has been changed since.
+    The exit status is 1 if something that was set has been changed since, or has gone with a reboot.
     """
 
     def work() -> int:
@@ -224,7 +223,7 @@ def verify(
             if len(found) > document["counts"][tuner.State.RIGHT.value]:
                 wide_console().print(show.check_table(found))
             print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))
-        return 1 if document["drifted"] else 0
+        return 1 if document["lost"] else 0
 
     raise typer.Exit(run_command(work))
 
@@ -311,20 +310,18 @@ def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPla
     if root == HERE:
         with suppress(Failure):  # not to be read by everybody; a plan changes nothing
             applied = read_journal(state_folder()).applied
-    node = applied.node if applied else None
-    return machine, make_tuning_plan(machine, load_profile(profile), nic, kept=node)
+    return machine, make_tuning_plan(machine, load_profile(profile), nic, kept=applied)
 
 
 def _check(root: Path, profile: str | None, nic: str | None) -> list[tuner.Checked]:
     journal = read_journal(state_folder())
     if profile is None and journal.applied is None:
         raise Mistake("no profile is applied; apply one, or name it with --profile")
-    applied, keeps, node = journal.applied, None, None
-    if applied is not None and profile is None:
-        profile, node = applied.profile, applied.node
-        keeps = load_profile(applied.roles) if applied.roles else None
+    applied = journal.applied
+    keeps = load_profile(applied.roles) if applied and applied.roles else None
+    name = profile or (applied.profile if applied else LATENCY)
     machine = _machine(root)
-    made = make_tuning_plan(machine, load_profile(profile or LATENCY), nic, roles_of=keeps, kept=node)
+    made = make_tuning_plan(machine, load_profile(name), nic, roles_of=keeps, kept=applied)
     return tuner.verify(made, machine, journal, read_writers(state_folder(), boot_id(machine.tree)))
 
 
@@ -345,8 +342,8 @@ def _print_outcome(made: TuningPlan, outcome: tuner.Outcome, *, as_json: bool) -
     print_line(f"Changed {len(outcome.changed)} places.")
     if outcome.put_back:
         print_line(f"Put {len(outcome.put_back)} back that the profile leaves alone.")
-    if outcome.refused:
-        print_line(f"The kernel kept {len(outcome.refused)} as they are, such as interrupts that it manages itself.")
+    for line in show.refused_lines(outcome):
+        print_line(line)
     if missing := made.missing():
         print_line(f"Not on this machine: {', '.join(f'{name} (needs {needs})' for name, needs in missing.items())}.")
     if outcome.reboot:

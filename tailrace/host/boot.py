@@ -8,6 +8,7 @@ Sources: update-grub(8); kernel-install(8).
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,17 +21,25 @@ GRUB_FOLDER = "/etc/default/grub.d"
 GRUB_FILE = f"{GRUB_FOLDER}/zz-tailrace.cfg"
 INSTALL_FOLDER = "/etc/kernel/install.d"
 INSTALL_FILE = f"{INSTALL_FOLDER}/95-tailrace.install"
+#: Where kernel-install has a machine's own arguments from; where there is neither, from /proc/cmdline.
+LINE_FILES = ("/etc/kernel/cmdline", "/usr/lib/kernel/cmdline")
 _MARK = "# Written by `tailrace host apply`; `tailrace host undo` removes it."
 _GRUB = '{mark}\nGRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {arguments}"\n'
 _INSTALL = """\
 #!/bin/sh
 {mark}
 [ "$1" = add ] || exit 0
+arguments="{arguments}"
 token=${{KERNEL_INSTALL_ENTRY_TOKEN:-$KERNEL_INSTALL_MACHINE_ID}}
 for entry in "$KERNEL_INSTALL_BOOT_ROOT/loader/entries/$token-$2"*.conf; do
-	[ ! -f "$entry" ] || sed -i 's|^options .*|& {arguments}|' "$entry"
+	[ ! -f "$entry" ] || sed -i "s|^options .*|& $arguments|" "$entry"
 done
 """
+_GIVEN = re.compile(r'^\w+="(?:\$\w+ )?(.*)"$', re.MULTILINE)
+"""Our arguments in either file."""
+_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
+PATIENCE = 120.0
+"""Seconds that a boot loader's command may take."""
 
 
 class BootLoader:
@@ -60,16 +69,28 @@ class BootLoader:
     def write(self, target: str, value: str) -> None:  # noqa: ARG002 - a scheme's places have both
         raise OSError(1, "a kernel argument takes effect at the next boot")
 
-    def path(self, arguments: Sequence[tuple[str, str]] = ()) -> str:
-        """Our file. Raises Mistake, with the arguments that it should have had, where the boot loader is not known."""
+    def check(self, arguments: Sequence[tuple[str, str]]) -> None:
+        """Raises Mistake, with the arguments, where they cannot be given to the boot loader, or not taken back."""
+        obstacle = self._obstacle() if arguments else None
+        if obstacle:
+            raise Mistake(
+                f"{obstacle}; leave the boot-time knobs out with --run-time, and give the kernel its arguments "
+                f"yourself: {_words(arguments)}"
+            )
+
+    def _obstacle(self) -> str | None:
         kind = self.kind()
         if kind is None:
-            words = f": {_words(arguments)}" if arguments else ""
-            raise Mistake(
-                "no boot loader that Tailrace knows (GRUB, kernel-install); leave the boot-time knobs out with "
-                f"--run-time, and give the kernel its arguments yourself{words}"
-            )
-        return GRUB_FILE if kind == "grub" else INSTALL_FILE
+            return "no boot loader that Tailrace knows (GRUB, kernel-install)"
+        if kind == "kernel-install" and not any(self._tree.exists(path) for path in LINE_FILES):
+            # Its entries would be made of the running kernel's line, with our arguments in it, also when we undo.
+            return f"kernel-install would keep the arguments for good: write the machine's own into {LINE_FILES[0]}"
+        missing = [command[0] for command in self.commands() if _program(command[0]) is None]
+        return f"{missing[0]} is missing" if self._tree.live and missing else None
+
+    def path(self) -> str:
+        """Our file."""
+        return INSTALL_FILE if self.kind() == "kernel-install" else GRUB_FILE
 
     def text(self, arguments: Sequence[tuple[str, str]]) -> str:
         """What our file is to say."""
@@ -79,6 +100,12 @@ class BootLoader:
     def staged(self) -> str | None:
         """What our file says now; None if there is none."""
         return self._tree.text(self.path()) if self.kind() else None
+
+    def staged_arguments(self) -> set[tuple[str, str]]:
+        """The arguments that our file gives."""
+        given = _GIVEN.search(self.staged() or "")
+        words = given[1].split() if given else []
+        return {(name, value) for name, _, value in (word.partition("=") for word in words)}
 
     def stage(self, text: str | None) -> None:
         """Writes our file, or removes it for None, and has the boot loader take it in. Raises Failure."""
@@ -97,14 +124,20 @@ class BootLoader:
                 temporary.replace(path)
         except OSError as error:
             raise Failure(f"{path}: {error.strerror}") from None
-        if self._tree.live:
-            self._refresh()
+        self.refresh()
 
-    def _refresh(self) -> None:
-        for command in self.commands():
-            if shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
+    def refresh(self) -> None:
+        """Has the boot loader take our file in as it is now, which may be done again; a copied machine's is not run.
+
+        Raises Failure.
+        """
+        for command in self.commands() if self._tree.live else []:
+            if _program(command[0]) is None:
                 raise Failure(f"{command[0]} is missing; run what makes your boot loader read {self.path()}")
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            except subprocess.TimeoutExpired:
+                raise Failure(f"{shlex.join(command)}: has not ended within {PATIENCE:g} s") from None
             if done.returncode != 0:
                 words = done.stderr.strip().splitlines()
                 raise Failure(f"{shlex.join(command)}: {words[-1] if words else 'failed'}")
@@ -120,6 +153,10 @@ class BootLoader:
             if image is not None:
                 found.append(["kernel-install", "add", version, image])
         return found
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=_PATH)
 
 
 def _words(arguments: Sequence[tuple[str, str]]) -> str:

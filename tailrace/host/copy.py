@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.boot import GRUB_FILE, INSTALL_FILE
+from tailrace.host.boot import GRUB_FILE, INSTALL_FILE, LINE_FILES
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.knobs import FAMILIES, Context
 from tailrace.host.machine import read_machine
@@ -99,7 +99,7 @@ def _read_all(tree: Recording) -> None:
             for knob in family.knobs:
                 for setting in knob.settings(context, _some_value(knob.name, profile.knobs)):
                     values.read(setting)
-    for path in ("/etc/default/grub", GRUB_FILE, INSTALL_FILE):
+    for path in ("/etc/default/grub", GRUB_FILE, INSTALL_FILE, *LINE_FILES):
         tree.exists(path)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -39,6 +39,10 @@ class Entry:
     """The boot in which it was made: what is not a file of the boot loader does not outlive it."""
     refused: bool = False
     """The kernel did not take it."""
+    kept: str | None = None
+    """What it made of it, where it said nothing."""
+    knob: str = ""
+    """The knob that wanted it."""
 
     @property
     def setting(self) -> Setting:
@@ -57,6 +61,8 @@ class Applied:
     """The profile whose roles the cores keep, where it is another."""
     node: int | None = None
     """The node that the roles' cores are on, which they keep: the card may be DPDK's by now."""
+    siblings: Sequence[Sequence[int]] = ()
+    """The CPUs of each core of which some were taken offline: the kernel does not tell of those any more."""
 
 
 def state_folder() -> Path:

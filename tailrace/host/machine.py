@@ -6,7 +6,8 @@ Everything is read through a `Tree`, so a copied /sys and /proc of another machi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from tailrace.host.cpus import parse_list
 from tailrace.host.tree import Tree
@@ -195,6 +196,17 @@ class Machine:
 
     def cpu(self, number: int) -> Cpu:
         return next(cpu for cpu in self.cpus if cpu.number == number)
+
+    def with_cores(self, cores: Sequence[Sequence[int]]) -> Machine:
+        """The machine as it is with all CPUs of these cores online. An offline one has no topology of its own and is
+        in nobody else's, so it has that of a CPU of its core which is online."""
+        cpus = {cpu.number: cpu for cpu in self.cpus}
+        for core in cores:
+            siblings = tuple(number for number in core if number in cpus)
+            online = next((cpus[number] for number in siblings if cpus[number].online), None)
+            if online is not None:
+                cpus |= {number: replace(online, number=number, siblings=siblings) for number in siblings}
+        return replace(self, cpus=tuple(cpus.values()))
 
     @property
     def parts(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 
@@ -43,4 +44,7 @@ class Nics:
     @staticmethod
     def _ethtool(*words: str) -> subprocess.CompletedProcess[str]:
         command = [system_program("ethtool"), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        except subprocess.TimeoutExpired:
+            raise OSError(errno.ETIMEDOUT, "ethtool has not ended within 10 s") from None

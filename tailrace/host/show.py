@@ -17,7 +17,7 @@ from tailrace.host.cpus import show_list
 from tailrace.host.machine import DISTURBERS, Machine
 from tailrace.host.roles import Roles, show_roles
 from tailrace.host.setting import Form, Setting, meaning, plain
-from tailrace.host.tuner import Checked, State
+from tailrace.host.tuner import Checked, Outcome, State
 from tailrace.host.tuning import Step, TuningPlan
 
 _PLACES = 3
@@ -25,6 +25,7 @@ _PLACES = 3
 #: What asks for something first.
 _STYLES = {
     State.DRIFTED: "red",
+    State.GONE: "red",
     State.WRONG: "yellow",
     State.REBOOT: "yellow",
     State.REFUSED: "dim",
@@ -275,10 +276,20 @@ def check_table(found: Sequence[Checked]) -> Table:
     return table
 
 
+def refused_lines(outcome: Outcome) -> list[str]:
+    """What the kernel did not take when it was applied: one line for places of a knob that are alike."""
+    groups = Counter((step.knob.name, _shown(step.setting, step.setting.wanted), why) for step, why in outcome.refused)
+    return [
+        f"Cannot be set here: {knob} to {wanted}{f', {count} places' if count > 1 else ''}: {why}."
+        for (knob, wanted, why), count in groups.items()
+    ]
+
+
 def check_document(found: Sequence[Checked]) -> dict[str, Any]:
     counts = Counter(each.state.value for each in found)
     return {
         "drifted": any(each.state is State.DRIFTED for each in found),
+        "lost": any(each.state.lost for each in found),
         "counts": {state.value: counts[state.value] for state in State},
         "places": [{**_place(each.step), "state": each.state.value, "by": each.by} for each in found],
     }

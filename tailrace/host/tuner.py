@@ -5,20 +5,23 @@ from __future__ import annotations
 import enum
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.boot import BootLoader
 from tailrace.host.journal import BOOT_FILE, Applied, Entry, Journal, boot_id
+from tailrace.host.knobs import KNOBS
 from tailrace.host.machine import DISTURBERS, Machine
 from tailrace.host.process import undisturbed
 from tailrace.host.setting import Form, Setting, plain
 from tailrace.host.tuning import Step, TuningPlan
-from tailrace.host.values import Values
+from tailrace.host.values import OWN, Values
 from tailrace.host.writers import forget_writers
+
+_Task = tuple[str, Callable[[], object]]
+"""A place, and what is to be done there."""
 
 
 class State(enum.Enum):
@@ -27,11 +30,18 @@ class State(enum.Enum):
     RIGHT = "right"
     DRIFTED = "drifted"
     """It was set, and something has changed it since."""
+    GONE = "gone with the reboot"
+    """It was set before the machine was booted: apply again."""
     REFUSED = "cannot be set here"
-    """The kernel keeps its own value, for a good reason."""
+    """The machine does not have it, or the kernel keeps a value of its own."""
     REBOOT = "waits for a reboot"
     WRONG = "wrong"
     """It has never been set."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was set and is no more."""
+        return self in (State.DRIFTED, State.GONE)
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class Outcome:
 
     changed: Sequence[Step]
     refused: Sequence[tuple[Step, str]]
-    """Places that the kernel refused for a good reason, with its words."""
+    """Places that the kernel refused for a good reason, with its words, or made something else of."""
     put_back: Sequence[str]
     """Places that an earlier profile had set and this one leaves alone."""
     reboot: bool
@@ -83,41 +93,53 @@ def apply(plan: TuningPlan, machine: Machine, journal: Journal, *, boot: bool = 
     makes every change that is missing.
 
     Boot-time knobs go into the boot loader's file unless `boot` is false; then that file stays as it is. Raises Mistake
-    or Failure, and then the host is as it was before the call.
+    or Failure, and then the host is as it was before the call, but for what the error says could not be put back.
     """
     check_tunable(machine)
     values, mark = Values(machine.tree), boot_id(machine.tree)
-    if boot and plan.arguments():
-        values.boot.path(plan.arguments())
-    todo = [step for step in plan.steps("run") if not step.done and step.now is not None]
+    if boot:
+        values.boot.check(plan.arguments())
+    steps = list(plan.steps("run"))
+    todo = [step for step in steps if not step.done and step.now is not None]
     check_writable(todo, machine)
-    wanted = {step.setting.place for step in plan.steps("run")}
-    gone = [
-        entry
-        for entry in reversed(journal.entries)
-        if entry.boot == mark and entry.setting.scheme != BOOT_FILE and entry.place not in wanted
-    ]
     forget_writers(journal.path.parent)
     before = {entry.place: entry for entry in journal.entries}, journal.applied
+    planned = {step.setting.place for step in steps}
+    gone = [entry for entry in reversed(journal.entries) if _in_force(entry, mark) and entry.place not in planned]
     work = _Work(values, journal, mark)
     try:
-        journal.note(*(work.entry(step.setting, step.now) for step in todo), applied=plan.asked)
-        for entry in gone:
-            work.put_back(entry)
+        # What somebody else has made right counts from now on as this profile wants it.
+        right = [step for step in steps if step.done and _wanted_else(before[0].get(step.setting.place), step)]
+        journal.note(*(work.entry(step) for step in (*todo, *right)), applied=plan.asked)
+        later = _do_all((entry.setting.target, partial(work.put_back, entry)) for entry in gone)
         for step in todo:
             work.set(step)
+        if left := _do_all(task for task, _ in later):
+            raise Failure("; ".join(_problems(left)))
+        work.finish()
         if boot:
             work.stage(plan)
-    except BaseException:
+    except BaseException as error:
         with undisturbed():
-            if before[0]:
-                work.roll_back(*before)
-            else:
-                undo(machine, journal)
+            problems = work.roll_back(*before) if before[0] else undo(machine, journal)
+        if problems:
+            said = "; ".join(problems)
+            raise Failure(
+                f"{str(error) or 'interrupted'}; not all was put back: {said}; run `tailrace host undo`"
+            ) from error
         raise
-    journal.note(*(replace(work.entry(step.setting, step.now), refused=True) for step, _ in work.refused))
     waits = boot and any(not step.done for step in plan.steps("boot"))
-    return Outcome(work.changed, work.refused, [entry.place for entry in gone], waits)
+    return Outcome(work.changed, work.refused, [entry.place for entry in work.back], waits)
+
+
+def _in_force(entry: Entry, mark: str) -> bool:
+    """Whether it is about a place of the running kernel that was set in this boot, and was not put back since."""
+    return entry.setting.scheme != BOOT_FILE and entry.boot == mark and entry.wanted != entry.was
+
+
+def _wanted_else(entry: Entry | None, step: Step) -> bool:
+    """Whether the journal says that something else is wanted there."""
+    return entry is not None and not step.setting.satisfied(entry.wanted)
 
 
 class _Work:
@@ -126,62 +148,115 @@ class _Work:
     def __init__(self, values: Values, journal: Journal, mark: str) -> None:
         self.changed: list[Step] = []
         self.refused: list[tuple[Step, str]] = []
+        self.back: list[Entry] = []
+        """What of an earlier profile was put back."""
         self._values, self._journal, self._mark = values, journal, mark
-        self._back: list[Callable[[], object]] = []
+        self._undoing: list[_Task] = []
         """What takes each change back, in the order of the changes."""
 
-    def entry(self, setting: Setting, was: str | None) -> Entry:
-        return Entry(
-            setting.place,
-            setting.form.value,
-            None if was is None else plain(setting.form, was),
-            setting.wanted,
-            self._mark,
-        )
+    def entry(self, step: Step) -> Entry:
+        setting = step.setting
+        was = None if step.now is None else plain(setting.form, step.now)
+        return Entry(setting.place, setting.form.value, was, setting.wanted, self._mark, knob=step.knob.name)
 
     def put_back(self, entry: Entry) -> None:
         """What an earlier profile changed. Raises OSError."""
         now = self._values.read(entry.setting)
-        if now is None or entry.was is None:
+        if entry.was is None or (now is None and entry.setting.scheme not in OWN):
             return
-        setting = Setting(entry.place, entry.was, Form(entry.form))
-        if not setting.satisfied(now):
-            self._back.append(partial(self._values.write, setting, plain(setting.form, now)))
-            self._values.write(setting, entry.was)
+        if now is not None:
+            self._begin(entry.setting, now)
+        self._values.restore(entry.setting, entry.was)
+        self.back.append(entry)
 
     def set(self, step: Step) -> None:
         """One place. Raises Failure unless the kernel refuses for a good reason."""
         assert step.now is not None
-        self._back.append(partial(self._values.write, step.setting, plain(step.setting.form, step.now)))
+        self._begin(step.setting, step.now)
         try:
             self._values.write(step.setting, step.setting.wanted)
         except OSError as error:
-            self._back.pop()
             if not _kept(step.setting, error):
                 raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name})") from None
             self.refused.append((step, error.strerror or str(error)))
             return
         self.changed.append(step)
 
+    def _begin(self, setting: Setting, now: str) -> None:
+        """A change that even a failing write may make half of."""
+        self._undoing.append((setting.target, partial(self._values.restore, setting, plain(setting.form, now))))
+
+    def finish(self) -> None:
+        """Reads back what was set, when all is, because one value may bound another; notes what the kernel did not
+        take, with or without a word, and what was put back."""
+        kept = {
+            step.setting.place: plain(step.setting.form, now)
+            for step in self.changed
+            if (now := self._values.read(step.setting)) is not None and not step.setting.satisfied(now)
+        }
+        self.refused += [
+            (step, f"the kernel made it {kept[step.setting.place]}")
+            for step in self.changed
+            if step.setting.place in kept
+        ]
+        self.changed = [step for step in self.changed if step.setting.place not in kept]
+        self._journal.note(
+            *(replace(self.entry(step), refused=True, kept=kept.get(step.setting.place)) for step, _ in self.refused),
+            *map(_put_back, self.back),
+        )
+
     def stage(self, plan: TuningPlan) -> None:
         """The boot loader's file. Raises Failure."""
         loader, arguments = self._values.boot, plan.arguments()
-        was = loader.staged() if loader.kind() else None
-        if not arguments and was is None:
+        if loader.kind() is None:
             return
-        text = loader.text(arguments) if arguments else None
-        if text is not None and was is not None and text.strip() == was.strip():
+        was, text = loader.staged(), loader.text(arguments) if arguments else None
+        same = (was or "").strip() == (text or "").strip()
+        if same and not any(entry.setting.scheme == BOOT_FILE for entry in self._journal.entries):
             return
-        self._journal.note(Entry(f"{BOOT_FILE}:", Form.TEXT.value, was, text or "", self._mark))
-        self._back.append(partial(loader.stage, f"{was}\n" if was else None))
+        # What is staged already is staged again: the boot loader may not have heard of it when an earlier call ended.
+        if not same:
+            self._journal.note(Entry(f"{BOOT_FILE}:", Form.TEXT.value, was, text or "", self._mark))
+        self._undoing.append((loader.path(), partial(loader.stage, f"{was}\n" if was else None)))
         loader.stage(text)
 
-    def roll_back(self, entries: Mapping[str, Entry], applied: Applied | None) -> None:
-        """Takes back what was done; the journal says again what it said before."""
-        for back in reversed(self._back):
-            with suppress(OSError, Failure):
-                back()
-        self._journal.note(*entries.values(), applied=applied)
+    def roll_back(self, entries: Mapping[str, Entry], applied: Applied | None) -> list[str]:
+        """Takes back what was done; the journal says again what it said before. Returns what could not be."""
+        problems = _problems(_do_all(reversed(self._undoing)))
+        new = (entry for entry in self._journal.entries if entry.place not in entries)
+        begun = (_put_back(entry) for entry in new if entry.setting.scheme != BOOT_FILE)
+        try:
+            self._journal.note(*entries.values(), *begun, applied=applied)
+        except Failure as error:
+            problems.append(str(error))
+        return problems
+
+
+def _put_back(entry: Entry) -> Entry:
+    """As the journal has a place that is as it was."""
+    return replace(entry, wanted=entry.was or "", refused=False, kept=None)
+
+
+def _do_all(tasks: Iterable[_Task]) -> list[tuple[_Task, str]]:
+    """Does them in this order, and those that failed again as long as others do not: the kernel takes some values only
+    after others, such as an energy preference after the governor. Returns what failed in the end, and why."""
+    left = list(tasks)
+    while True:
+        failed: list[tuple[_Task, str]] = []
+        for task in left:
+            try:
+                task[1]()
+            except OSError as error:
+                failed.append((task, _reason(error)))
+            except (Failure, Mistake) as error:
+                failed.append((task, str(error)))
+        if len(failed) in (0, len(left)):
+            return failed
+        left = [task for task, _ in failed]
+
+
+def _problems(failed: Sequence[tuple[_Task, str]]) -> list[str]:
+    return [f"{place}: {why}" for (place, _), why in failed]
 
 
 def _kept(setting: Setting, error: OSError) -> bool:
@@ -206,58 +281,81 @@ def undo(machine: Machine, journal: Journal) -> list[str]:
     Doing it again is harmless. What was set in an earlier boot has gone with it.
     """
     values, mark = Values(machine.tree), boot_id(machine.tree)
-    problems = []
-    for entry in reversed(journal.entries):
-        try:
-            _restore(values, entry, mark)
-        except (OSError, Failure) as error:
-            problems.append(f"{entry.setting.target or values.boot.path()}: {error}")
-    if not problems:
+    failed = _do_all(
+        (entry.setting.target or values.boot.path(), partial(_restore, values, entry, mark))
+        for entry in reversed(journal.entries)
+    )
+    if not failed:
         journal.clear()
         forget_writers(journal.path.parent)
-    return problems
+    return _problems(failed)
 
 
 def _restore(values: Values, entry: Entry, mark: str) -> None:
     if entry.setting.scheme == BOOT_FILE:
-        if values.boot.kind() and values.boot.staged() != (entry.was or None):
+        # Also where the file is as it was: an earlier call may have ended before the boot loader heard of it.
+        if values.boot.kind():
             values.boot.stage(f"{entry.was}\n" if entry.was else None)
-        return
-    if entry.boot != mark or entry.was is None:
-        return
-    now = values.read(entry.setting)
-    if now is None or Setting(entry.place, entry.was, Form(entry.form)).satisfied(now):
-        return
-    values.write(entry.setting, entry.was)
+    elif entry.boot == mark and entry.was is not None:
+        values.restore(entry.setting, entry.was)
 
 
 def verify(
     plan: TuningPlan, machine: Machine, journal: Journal, writers: Mapping[str, str] | None = None
 ) -> list[Checked]:
     """Every place of the plan, read again; `writers` are those who were seen to write, by file."""
-    entries = {entry.place: entry for entry in journal.entries if entry.boot == boot_id(machine.tree)}
-    loader = BootLoader(machine.tree)
-    staged = loader.staged() or "" if loader.kind() else ""
+    entries = {entry.place: entry for entry in journal.entries}
+    mark, staged = boot_id(machine.tree), BootLoader(machine.tree).staged_arguments()
     found = []
-    for step in plan.steps():
-        if step.done or (step.now is None and not step.reboot):
+    for step in (*plan.steps(), *_unplanned(plan, machine, journal)):
+        if step.done:
             found.append(Checked(step, State.RIGHT))
         elif step.reboot:
-            waits = f"{step.setting.target}={step.setting.wanted}".rstrip("=") in staged
+            waits = (step.setting.target, step.setting.wanted) in staged
             found.append(Checked(step, State.REBOOT if waits else State.WRONG))
         else:
-            entry = entries.get(step.setting.place)
-            found.append(_drift(step, entry, machine, (writers or {}).get(step.setting.target)))
+            state = _state(step, entries.get(step.setting.place), mark)
+            by = _culprit(step, machine, writers or {}) if state is State.DRIFTED else None
+            found.append(Checked(step, state, by))
     return found
 
 
-def _drift(step: Step, entry: Entry | None, machine: Machine, writer: str | None) -> Checked:
-    if entry is None:
-        return Checked(step, State.WRONG)
-    if entry.refused:
-        return Checked(step, State.REFUSED)
+def _unplanned(plan: TuningPlan, machine: Machine, journal: Journal) -> Iterator[Step]:
+    """Places that the plan's profile has set and that are not to be seen in it any more. A file or a thread that is
+    not there went with its device; what Tailrace itself has made, only a person takes away."""
+    if journal.applied is None or journal.applied.profile != plan.asked.profile:
+        return
+    values, mark = Values(machine.tree), boot_id(machine.tree)
+    planned = {step.setting.place for step in plan.steps()}
+    for entry in journal.entries:
+        knob = KNOBS.get(entry.knob)
+        if knob is None or entry.place in planned or entry.refused or not _in_force(entry, mark):
+            continue
+        now = values.read(entry.setting)
+        if now is not None or entry.setting.scheme in OWN:
+            yield Step(knob, entry.setting, now)
+
+
+def _state(step: Step, entry: Entry | None, mark: str) -> State:
+    """How a place of the running kernel stands that is not as it is wanted."""
+    missing = step.now is None
+    if entry is None or _wanted_else(entry, step):
+        return State.REFUSED if missing else State.WRONG
+    if entry.boot != mark:
+        if missing:
+            return State.REFUSED
+        return State.WRONG if entry.refused else State.GONE
+    if step.now is None:
+        # A file that is there and cannot be read has not drifted.
+        return State.REFUSED if entry.refused or step.setting.scheme == "file" else State.DRIFTED
+    kept = entry.refused and entry.kept in (None, plain(step.setting.form, step.now))
+    return State.REFUSED if kept else State.DRIFTED
+
+
+def _culprit(step: Step, machine: Machine, writers: Mapping[str, str]) -> str | None:
+    writer = writers.get(step.setting.target)
     culprits = [writer] if writer else [name for name in machine.disturbers if _touches(name, step)]
-    return Checked(step, State.DRIFTED, ", ".join(culprits) or None)
+    return ", ".join(culprits) or None
 
 
 def _touches(disturber: str, step: Step) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from tailrace.host.cpus import show_list
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
+from tailrace.host.knobs.cores import second_threads
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
 from tailrace.host.roles import Roles, deal_roles
@@ -91,14 +92,15 @@ def make_tuning_plan(
     nic: str | None = None,
     *,
     roles_of: Profile | None = None,
-    kept: int | None = None,
+    kept: Applied | None = None,
 ) -> TuningPlan:
-    """What the profile wants of this machine, with its own roles or those of another profile, on the node that is
-    `kept` from before unless a card is named.
+    """What the profile wants of this machine, with its own roles or those of another profile. Of what was applied
+    before (`kept`) the node stays, unless a card is named, and CPUs that were taken offline keep their roles.
 
     Raises Mistake if its roles need more cores than there are.
     """
-    roles = deal_roles(machine, (roles_of or profile).roles, nic, kept=kept)
+    machine = machine.with_cores(kept.siblings) if kept else machine
+    roles = deal_roles(machine, (roles_of or profile).roles, nic, kept=kept.node if kept else None)
     context, values = Context(machine, roles, profile.knobs), Values(machine.tree)
     tuned = []
     for family in FAMILIES:
@@ -108,11 +110,13 @@ def make_tuning_plan(
             value = profile.knobs[knob.name]
             steps = [Step(knob, setting, values.read(setting)) for setting in knob.settings(context, value)]
             tuned.append(Tuned(family, knob, value, steps))
+    parted = second_threads(context) if profile.knobs.get("siblings_offline") else []
+    siblings = sorted({machine.cpu(cpu).siblings for cpu in parted})
     return TuningPlan(
         profile,
         roles,
         tuned,
-        Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node),
+        Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings),
         _warnings(machine, roles),
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from tailrace.host.boot import BootLoader
@@ -11,6 +13,9 @@ from tailrace.host.groups import CacheShares, Controllers, Domains, Partitions
 from tailrace.host.nics import Nics
 from tailrace.host.setting import Setting
 from tailrace.host.tree import Tree
+
+OWN = ("controller", "partition", "domains", "cache")
+"""Schemes of places that Tailrace makes itself and no device brings along."""
 
 
 class Places(Protocol):
@@ -128,3 +133,11 @@ class Values:
     def write(self, setting: Setting, value: str) -> None:
         """Sets it. Raises OSError."""
         self._schemes[setting.scheme].write(setting.target, value)
+
+    def restore(self, setting: Setting, was: str) -> None:
+        """Sets what stood there before, unless it does already or the place has gone. Raises OSError."""
+        now = self.read(setting)
+        if (now is None and setting.scheme not in OWN) or replace(setting, wanted=was).satisfied(now):
+            return
+        with suppress(FileNotFoundError):  # it has gone just now, or what it was made in
+            self.write(setting, was)

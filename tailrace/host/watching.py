@@ -1,4 +1,4 @@
-"""Verifying again and again: what has drifted since the last look, and what is right again."""
+"""Verifying again and again: what is lost since the last look, and what is right again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tailrace.host.tuner import Checked, State
+from tailrace.host.tuner import Checked
 from tailrace.host.writers import Writers
 
 
 @dataclass(frozen=True)
 class Change:
-    """A place that has drifted, or has come right again."""
+    """A place that has drifted or has gone with a reboot, or has come right again."""
 
     what: str
     checked: Checked
@@ -22,7 +22,7 @@ def changes(
     check: Callable[[], Sequence[Checked]], writers: Writers | None, every: float, count: int | None
 ) -> Iterator[Change]:
     """Looks `count` times, or without end: every so many seconds, and at once where writes are heard of."""
-    drifted: dict[str, Checked] = {}
+    lost: dict[str, Checked] = {}
     looks = 0
     while count is None or looks < count:
         if looks and writers is not None:
@@ -33,7 +33,7 @@ def changes(
         found = check()
         if writers is not None:
             writers.watch([each.step.setting.target for each in found if each.step.setting.scheme == "file"])
-        now = {each.step.setting.place: each for each in found if each.state is State.DRIFTED}
-        yield from (Change("drifted", each) for place, each in now.items() if place not in drifted)
-        yield from (Change("right again", each) for place, each in drifted.items() if place not in now)
-        drifted = now
+        now = {each.step.setting.place: each for each in found if each.state.lost}
+        yield from (Change(each.state.value, each) for place, each in now.items() if place not in lost)
+        yield from (Change("right again", each) for place, each in lost.items() if place not in now)
+        lost = now

@@ -127,6 +127,7 @@ def test_priorities_of_kernel_threads_are_set_and_put_back(tailrace: Path, tmp_p
         assert json.loads(host("verify", "--json"))["counts"] == {
             "right": len(before),
             "drifted": 0,
+            "gone with the reboot": 0,
             "cannot be set here": 0,
             "waits for a reboot": 0,
             "wrong": 0,

@@ -146,6 +146,7 @@ def arm(folder: Path) -> None:
     (folder / "etc/default/grub").unlink()
     files = {
         "/etc/kernel/install.d/README": "",
+        "/etc/kernel/cmdline": "root=/dev/sda1",
         "/boot/efi/loader/entries/machine-6.1.0.conf": "options root=/dev/sda1",
         "/lib/modules/6.1.0/vmlinuz": "",
         "/sys/firmware/acpi/tables/IORT": "",

@@ -6,12 +6,13 @@ After the next undo the machine is as it was. The profile sets a place of every 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from machines import machine, make
+from tuned_host import update_grub, with_preference
 
 from tailrace.host import tuner
 from tailrace.host.boot import BootLoader
@@ -22,6 +23,7 @@ from tailrace.host.profile import load_profile
 from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 
+CPU = "/sys/devices/system/cpu"
 PROFILE = """\
 inherits: latency
 knobs: {cpuset_partition: true, cache_share: 50, siblings_offline: true, huge_pages_2mib: 8, receive_steering: true}
@@ -43,9 +45,11 @@ class Host:
                 f"{CPUSETS}/cpuset.mems": "0",
                 "/sys/fs/resctrl/info/L3/cbm_mask": "fff",
                 "/sys/fs/resctrl/schemata": "    L3:0=fff",
-                **{f"/sys/devices/system/cpu/cpu{cpu}/online": "1" for cpu in range(1, 4)},
+                **{f"{CPU}/cpu{cpu}/online": "1" for cpu in range(1, 4)},
+                **{f"{CPU}/cpu{cpu}/cpufreq/energy_performance_preference": "power" for cpu in range(4)},
             },
         )
+        update_grub(self.root)
         self.before = self.contents()
 
     def contents(self) -> dict[str, str]:
@@ -77,7 +81,10 @@ def _chosen(text: str) -> str:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the disk is not what is cut off here
-    return Host(tmp_path)
+    monkeypatch.setattr(Tree, "write", with_preference(Tree.write))
+    host = Host(tmp_path)
+    monkeypatch.setattr(BootLoader, "refresh", lambda _: update_grub(host.root))
+    return host
 
 
 def torn(note: Callable[..., None], journal: Journal, *entries: Any, **more: Any) -> None:
@@ -88,7 +95,19 @@ def torn(note: Callable[..., None], journal: Journal, *entries: Any, **more: Any
     os.truncate(journal.path, (before + after) // 2 + 1)
 
 
-def killed_at(work: Callable[[], None], step: int, *, power: bool = False) -> bool:
+STEPS: tuple[tuple[type, str], ...] = (
+    (Journal, "note"),
+    (Tree, "write"),
+    (Journal, "clear"),
+    (BootLoader, "stage"),
+    (BootLoader, "refresh"),
+)
+"""What may be cut off: a journal entry, a change, or the boot loader before it hears of it."""
+
+
+def killed_at(
+    work: Callable[[], None], step: int, *, power: bool = False, steps: Sequence[tuple[type, str]] = STEPS
+) -> bool:
     """Does the work in a child that dies before its `step`th journal entry or change; with `power`, in the middle of
     its `step`th entry. Dying after one is dying before the next.
 
@@ -111,11 +130,8 @@ def killed_at(work: Callable[[], None], step: int, *, power: bool = False) -> bo
             return wrapped
 
         try:
-            Journal.note = dying(Journal.note)  # type: ignore[method-assign]
-            if not power:
-                Tree.write = dying(Tree.write)  # type: ignore[method-assign]
-                Journal.clear = dying(Journal.clear)  # type: ignore[method-assign]
-                BootLoader.stage = dying(BootLoader.stage)  # type: ignore[method-assign]
+            for owner, name in STEPS[:1] if power else steps:
+                setattr(owner, name, dying(getattr(owner, name)))
             work()
         except BaseException:
             os._exit(1)
@@ -180,3 +196,16 @@ def test_a_damaged_line_in_the_middle_is_said_and_nothing_is_thrown_away(host: H
     with pytest.raises(Exception, match="line 2 is damaged"):
         host.undo()
     assert len(journal.read_text().splitlines()) == len(lines)
+
+
+def test_what_the_boot_loader_has_not_heard_of_it_hears_when_it_is_done_again(host: Host) -> None:
+    line, deaf = host.root / "boot/grub/grub.cfg", [(BootLoader, "refresh")]
+    before = line.read_text()
+    assert killed_at(host.apply, 0, steps=deaf)
+    assert line.read_text() == before
+    host.apply()
+    assert "isolcpus" in line.read_text()
+    assert killed_at(host.undo, 0, steps=deaf)
+    assert "isolcpus" in line.read_text()
+    host.undo()
+    assert line.read_text() == before

@@ -14,6 +14,7 @@ from machines import add_nic, machine, make
 
 from tailrace.errors import Mistake
 from tailrace.host import show
+from tailrace.host.journal import Applied
 from tailrace.host.machine import Machine, Nic, read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tree import Tree
@@ -149,7 +150,7 @@ CARDS = st.lists(NICS, max_size=4, unique_by=lambda nic: nic.address)
 LATENCY = load_profile("latency")
 
 
-def plan_of(machine: Machine, nics: list[Nic], kept: int | None = None) -> TuningPlan:
+def plan_of(machine: Machine, nics: list[Nic], kept: Applied | None = None) -> TuningPlan:
     return make_tuning_plan(replace(machine, nics=tuple(nics)), LATENCY, kept=kept)
 
 
@@ -173,7 +174,7 @@ def test_a_card_that_comes_or_goes_after_applying_moves_no_core(
 ) -> None:
     applied = plan_of(two_nodes, before)
     for nics in ([*before, more], before[1:]):
-        after = plan_of(two_nodes, nics, applied.asked.node)
+        after = plan_of(two_nodes, nics, applied.asked)
         assert after.roles.cpus == applied.roles.cpus
         assert after.arguments() == applied.arguments()
 

@@ -6,51 +6,20 @@ import os
 from pathlib import Path
 
 import pytest
-from machines import machine, make
+from hosts import HOSTS
+from machines import make
+from tuned_host import Host, Write, contents, meanings, update_grub, with_preference
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host import tuner
-from tailrace.host.boot import GRUB_FILE
+from tailrace.host import boot, tuner
+from tailrace.host.boot import GRUB_FILE, BootLoader
+from tailrace.host.cpus import show_list
 from tailrace.host.journal import hold_journal, read_journal
-from tailrace.host.machine import Machine, read_machine
+from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
-from tailrace.host.tuning import TuningPlan, make_tuning_plan
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """Every file, but the journal."""
-    return {
-        str(path.relative_to(folder)): path.read_text()
-        for path in folder.rglob("*")
-        if path.is_file() and "state" not in path.parts
-    }
-
-
-class Host:
-    def __init__(self, folder: Path, *, threads: int = 1) -> None:
-        self.folder, self.state = folder, folder / "state"
-        machine(folder, threads=threads)
-
-    @property
-    def machine(self) -> Machine:
-        return read_machine(Tree(self.folder))
-
-    def plan(self, profile: str = "latency") -> TuningPlan:
-        return make_tuning_plan(self.machine, load_profile(profile))
-
-    def apply(self, profile: str = "latency", *, boot: bool = True) -> tuner.Outcome:
-        with hold_journal(self.state) as journal:
-            return tuner.apply(self.plan(profile), self.machine, journal, boot=boot)
-
-    def undo(self) -> list[str]:
-        with hold_journal(self.state) as journal:
-            return tuner.undo(self.machine, journal)
-
-    def states(self) -> dict[str, State]:
-        found = tuner.verify(self.plan(), self.machine, read_journal(self.state))
-        return {each.step.setting.place: each.state for each in found}
+from tailrace.host.tuning import make_tuning_plan
 
 
 @pytest.fixture
@@ -70,14 +39,6 @@ def test_undo_puts_every_byte_back(host: Host) -> None:
     assert host.undo() == []
     assert meanings(contents(host.folder)) == meanings(before)
     assert not (host.state / "journal").exists()
-
-
-def meanings(files: dict[str, str]) -> dict[str, str]:
-    """The kernel shows its choices again with brackets around the one that was written; a plain file does not."""
-    return {
-        path: text.split("[")[1].split("]")[0] + "\n" if "[" in text and "hugepage" in path else text
-        for path, text in files.items()
-    }
 
 
 def test_applied_twice_changes_nothing_more(host: Host) -> None:
@@ -290,3 +251,192 @@ def test_second_threads_go_offline_and_come_back(tmp_path: Path) -> None:
     assert online == ["1", "1", "1", "1", "0", "0", "0"]
     host.undo()
     assert all((tmp_path / f"sys/devices/system/cpu/cpu{cpu}/online").read_text() == "1\n" for cpu in range(1, 8))
+
+
+def hotplugged(folder: Path, write: Write) -> Write:
+    """Writing as on a kernel with four cores of two threads: a CPU that is offline has no topology and no frequency,
+    and its sibling does not name it."""
+    cpus = folder / "sys/devices/system/cpu"
+
+    def plugging(tree: Tree, path: str, value: str) -> None:
+        write(tree, path, value)
+        if not path.endswith("/online"):
+            return
+        cpu = tree.at(path).parent
+        for part in ("topology", "cpufreq"):
+            here, away = cpu / part, cpu / f".{part}"
+            (away if value == "1" else here).rename(here if value == "1" else away)
+        online = {number for number in range(8) if (cpus / f"cpu{number}/topology").exists()}
+        make(folder, {"/sys/devices/system/cpu/online": show_list(online)})
+        make(folder, {"/sys/devices/system/node/node0/cpulist": show_list(online)})
+        for number in online:
+            siblings = show_list({number % 4, number % 4 + 4} & online)
+            make(folder, {f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list": siblings})
+
+    return plugging
+
+
+def test_second_threads_stay_offline_and_keep_their_roles_when_applied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(tmp_path, threads=2)
+    make(tmp_path, {f"/sys/devices/system/cpu/cpu{cpu}/online": "1" for cpu in range(1, 8)})
+    before = contents(tmp_path)
+    monkeypatch.setattr(Tree, "write", hotplugged(tmp_path, Tree.write))
+    own = host.own("{siblings_offline: true, governor: performance, irq_affinity: true, isolcpus: true}")
+    first = host.plan(own)
+    host.apply(own)
+    assert host.machine.online == (0, 1, 2, 3, 4)
+    again = host.plan(own)
+    assert (again.roles.cpus, again.arguments()) == (first.roles.cpus, first.arguments())
+    for _ in range(2):
+        outcome = host.apply(own)
+        assert (list(outcome.changed), list(outcome.put_back)) == ([], [])
+        assert host.machine.online == (0, 1, 2, 3, 4)
+    assert set(host.states(own).values()) == {State.RIGHT, State.REBOOT}
+    host.apply(host.own("{irq_affinity: true}"))
+    assert host.machine.online == tuple(range(8))
+    assert host.undo() == []
+    assert contents(tmp_path) == before
+
+
+PREFERENCES = {
+    f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/energy_performance_preference": "balance_performance" for cpu in range(4)
+}
+
+
+def test_a_preference_that_the_governor_forbids_is_put_back_after_it(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(host.folder, PREFERENCES)
+    monkeypatch.setattr(Tree, "write", with_preference(Tree.write))
+    before = meanings(contents(host.folder))
+    host.apply("latency", boot=False)
+    assert host.undo() == []
+    assert meanings(contents(host.folder)) == before
+    host.apply("latency", boot=False)
+    host.apply("vanilla", boot=False)
+    assert meanings(contents(host.folder)) == before
+    host.apply("latency", boot=False)
+    other = host.apply(host.own("{governor: schedutil}"), boot=False)  # which makes way for the former preference
+    assert any(place.endswith("energy_performance_preference") for place in other.put_back)
+    assert host.undo() == []
+    assert meanings(contents(host.folder)) == before
+
+
+def failing_at(name: str, write: Write) -> Write:
+    """Writing that fails at the files of this name."""
+
+    def failing(tree: Tree, path: str, value: str) -> None:
+        if path.endswith(name):
+            raise OSError(5, "Input/output error")
+        write(tree, path, value)
+
+    return failing
+
+
+def test_a_failure_after_the_preference_leaves_the_profile_before(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(host.folder, PREFERENCES)
+    host.apply(host.own("{vm.stat_interval: 33}"))
+    tuned = meanings(contents(host.folder))
+    with monkeypatch.context() as patch:
+        patch.setattr(Tree, "write", failing_at("pm_qos_resume_latency_us", with_preference(Tree.write)))
+        with pytest.raises(Failure, match="pm_qos_resume_latency_us: Input/output error") as raised:
+            host.apply("latency")
+    assert "not all" not in str(raised.value)
+    assert meanings(contents(host.folder)) == tuned
+    profile = read_journal(host.state).applied
+    assert profile is not None
+    assert set(host.states(profile.profile).values()) == {State.RIGHT}, "what was taken back counts as drifted"
+
+
+@pytest.mark.parametrize("before", [None, "throughput"])
+def test_what_cannot_be_put_back_after_a_failure_is_said(
+    host: Host, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    if before:
+        host.apply(before)
+    write = failing_at("vm/stat_interval", Tree.write)
+
+    def stuck(tree: Tree, path: str, value: str) -> None:
+        if path.endswith("timer_migration") and value == "0":
+            raise OSError(5, "Input/output error")
+        write(tree, path, value)
+
+    make(host.folder, {"/proc/sys/kernel/timer_migration": "0"})
+    with monkeypatch.context() as patch:
+        patch.setattr(Tree, "write", stuck)
+        with pytest.raises(Failure, match=r"stat_interval: .*; not all was put back: .*timer_migration: .*host undo"):
+            host.apply("latency")
+    assert host.undo() == []
+    assert (host.folder / "proc/sys/kernel/timer_migration").read_text() == "0\n"
+
+
+class Grub:
+    """The boot loader of a copied machine, which can fail."""
+
+    def __init__(self, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails = False
+        self._folder = host.folder
+        monkeypatch.setattr(BootLoader, "refresh", lambda _: self.refresh())
+        self.refresh()
+
+    def refresh(self) -> None:
+        if self.fails:
+            raise Failure("update-grub: has not ended within 120 s")
+        update_grub(self._folder)
+
+    @property
+    def line(self) -> str:
+        return (self._folder / "boot/grub/grub.cfg").read_text()
+
+
+def test_a_boot_loader_that_fails_at_undo_is_asked_again_and_holds_nothing_up(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grub = Grub(host, monkeypatch)
+    before = meanings(contents(host.folder))
+    host.apply()
+    assert "isolcpus" in grub.line
+    grub.fails = True
+    assert host.undo() == [f"{GRUB_FILE}: update-grub: has not ended within 120 s"]
+    assert (host.folder / "proc/sys/vm/stat_interval").read_text() == "1\n"
+    assert "isolcpus" in grub.line
+    grub.fails = False
+    assert host.undo() == []
+    assert meanings(contents(host.folder)) == before
+
+
+def test_a_boot_loader_that_fails_fails_the_whole_call(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    grub = Grub(host, monkeypatch)
+    before = meanings(contents(host.folder))
+    grub.fails = True
+    with pytest.raises(Failure, match=r"has not ended within 120 s; not all was put back: .*zz-tailrace.cfg"):
+        host.apply()
+    assert meanings(contents(host.folder)) == before
+    grub.fails = False
+    assert host.undo() == []
+    assert not (host.state / "journal").exists()
+
+
+def test_a_boot_loaders_command_that_does_not_end_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boot, "PATIENCE", 0.1)
+    monkeypatch.setattr(BootLoader, "commands", lambda _: [["sleep", "60"]])
+    with pytest.raises(Failure, match=r"sleep 60: has not ended within 0\.1 s"):
+        BootLoader(Tree()).refresh()
+
+
+def test_kernel_install_is_refused_where_the_arguments_would_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    HOSTS["arm"](tmp_path)
+    (tmp_path / "etc/kernel/cmdline").unlink()
+    machine, before = read_machine(Tree(tmp_path)), contents(tmp_path)
+    plan = make_tuning_plan(machine, load_profile("latency"))
+    with hold_journal(tmp_path / "state") as journal:
+        with pytest.raises(Mistake, match=r"would keep the arguments .* /etc/kernel/cmdline; .*yourself: isolcpus="):
+            tuner.apply(plan, machine, journal)
+        assert contents(tmp_path) == before
+        make(tmp_path, {"/usr/lib/kernel/cmdline": "root=/dev/sda1"})
+        assert tuner.apply(plan, machine, journal).reboot

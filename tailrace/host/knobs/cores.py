@@ -30,19 +30,25 @@ def _domains(context: Context, value: Value) -> list[Setting]:
     return [Setting(f"domains:{DOMAIN}", system, Form.CPU_LIST)]
 
 
+def second_threads(context: Context) -> list[int]:
+    """Those of isolated cores."""
+    return [cpu for cpu in context.roles.isolated if context.machine.cpu(cpu).core != cpu]
+
+
 def _siblings(context: Context, value: Value) -> list[Setting]:
-    """The second threads of isolated cores."""
     if not value:
         return []
-    seconds = [cpu for cpu in context.roles.isolated if context.machine.cpu(cpu).core != cpu]
     return [
-        setting for cpu in seconds for setting in file_setting(context, f"{CPUS}/cpu{cpu}/online", "0", Form.NUMBER)
+        setting
+        for cpu in second_threads(context)
+        for setting in file_setting(context, f"{CPUS}/cpu{cpu}/online", "0", Form.NUMBER)
     ]
 
 
 def _cache(context: Context, value: Any) -> list[Setting]:
     """The highest ways of each last-level cache, which devices do not write into, for the isolated CPUs."""
-    tree, cpus = context.machine.tree, show_list(context.roles.isolated)
+    offline = second_threads(context) if context.knobs.get("siblings_offline") else ()  # the kernel refuses those
+    tree, cpus = context.machine.tree, show_list(set(context.roles.isolated) - set(offline))
     whole = tree.number_hex(f"{RESCTRL}/info/L3/cbm_mask")
     if not value or not cpus or not whole:
         return []
