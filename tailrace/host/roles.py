@@ -1,8 +1,8 @@
 """Which core does what: system, switch, VNFs, tester; by the machine's topology and the network card's node.
 
-Stable: cores are dealt in one order that depends on the topology alone, and a network card only says which node comes
-first. Once a profile is applied that node is kept, whatever card comes, or leaves Linux for a driver of DPDK's; before,
-one more card changes nothing unless it has the lowest address of all.
+Stable: cores are dealt in one order that depends on the topology alone, on the node with the most cores; among nodes
+with as many, the network card with the lowest address decides. Once a profile is applied that node is kept, whatever
+card comes, or leaves Linux for a driver of DPDK's.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def deal_roles(
 
     `wanted` gives whole cores by role; "rest" for one of them takes what the others leave, which may be none, and
     "spare" takes one where there are at least MANY. `nic` names the network card that frames come in by: its node is
-    used; otherwise the node that is `kept` from before, otherwise that of the first physical card, otherwise the one
-    with the most cores. A core's SMT siblings stay together. Raises Mistake if there are not enough cores.
+    used; otherwise the node that is `kept` from before, otherwise the one with the most cores, and of several such
+    that of the first physical card. A core's SMT siblings stay together. Raises Mistake if there are not enough cores.
     """
     node, because = _node(machine, nic, kept)
     cores = _cores(machine, node)
@@ -82,12 +82,15 @@ def _node(machine: Machine, nic: str | None, kept: int | None) -> tuple[int, str
         return card.node or 0, f"the node of {card.name}"
     if kept is not None and _cores(machine, kept):
         return kept, "as applied before"
-    physical = [each for each in machine.nics if each.node is not None and not each.virtual_function]
-    if physical:
-        first = min(physical, key=lambda each: each.address)
+    cores = {each.number: len(_cores(machine, each.number)) for each in machine.nodes}
+    best = [node for node, count in cores.items() if count == max(cores.values())]
+    if len(best) < 2:
+        return min(best, default=0), "the node with the most cores" if len(cores) > 1 else "there is one node"
+    near = [each for each in machine.nics if each.node in best and not each.virtual_function]
+    if near:
+        first = min(near, key=lambda each: each.address)
         return first.node or 0, f"the node of {first.name}, the first network card by address"
-    best = max(machine.nodes, key=lambda each: (len(_cores(machine, each.number)), -each.number), default=None)
-    return (best.number, "the node with the most cores") if best else (0, "there is one node")
+    return min(best), "the first node of those with the most cores"
 
 
 def _cores(machine: Machine, node: int) -> list[tuple[int, ...]]:

@@ -181,9 +181,30 @@ def test_a_card_that_comes_or_goes_after_applying_moves_no_core(
 
 @FEW
 @given(before=CARDS, more=NICS)
-def test_before_applying_only_a_card_of_a_lower_address_can_move_cores(
+def test_of_nodes_with_as_many_cores_only_a_card_of_a_lower_address_moves_the_roles(
     two_nodes: Machine, before: list[Nic], more: Nic
 ) -> None:
     assume(any(nic.node is not None and not nic.virtual_function for nic in before))
     higher = replace(more, address="0001:00:00.0")
     assert plan_of(two_nodes, [*before, higher]).roles.cpus == plan_of(two_nodes, before).roles.cpus
+
+
+@FEW
+@given(before=CARDS, after=CARDS)
+def test_where_one_node_has_the_most_cores_no_card_moves_the_roles(
+    two_nodes: Machine, before: list[Nic], after: list[Nic]
+) -> None:
+    cpus = tuple(replace(cpu, online=cpu.core != 3) for cpu in two_nodes.cpus)  # of the first node's four cores
+    machine = replace(two_nodes, cpus=cpus)
+    plans = [plan_of(machine, nics) for nics in (before, after)]
+    assert plans[0].roles.cpus == plans[1].roles.cpus
+    assert plans[0].roles.node == 1
+
+
+def test_the_share_of_the_cache_leaves_out_threads_that_go_offline(tmp_path: Path) -> None:
+    machine(tmp_path, threads=2)
+    files = {f"{CPU}/cpu{cpu}/online": "1" for cpu in range(1, 8)}
+    make(tmp_path, {**files, "/sys/fs/resctrl/info/L3/cbm_mask": "fff", "/sys/fs/resctrl/schemata": "L3:0=fff"})
+    for siblings, cpus in {"true": "1-3", "false": "1-3,5-7"}.items():
+        plan = planned(tmp_path, f"{{cache_share: 50, siblings_offline: {siblings}}}")
+        assert wanted(plan)["/sys/fs/resctrl/tailrace"] == f"{cpus} L3:0=fc0"
