@@ -34,6 +34,7 @@ def check_noise(command: Command, *neighbours: str, pairs: int, duration: str) -
     assert finding["sides"] == ["quiet", *neighbours]
     assert finding["left_out"] == {}
     assert [list(pair["sides"]) for pair in finding["pairs"]] == [["quiet", each] for each in neighbours] * pairs
+    assert all(figures["floor_ratio"] > 0 for pair in finding["pairs"] for figures in pair["sides"].values())
     ratios = {(each["side"], each["figure"]): each for each in finding["ratios"]}
     for side in neighbours:
         for figure in ("p50_us", "p90_us", "p99_us", "p99.9_us", "max_us"):

@@ -46,6 +46,7 @@ def test_a_known_delay_is_the_functions_share(command: Command) -> None:
         share = shares[direction, "p50_us"]
         assert 0.9 * DELAY_US < share["difference_us"] < 1.3 * DELAY_US, share
         assert share["low_us"] <= share["difference_us"] <= share["high_us"]
+        assert all(pair[side][direction]["floor_ratio"] > 0 for pair in pairs for side in SIDES)
         means = [
             pair["function"][direction]["average_us"] - pair["skeleton"][direction]["average_us"] for pair in pairs
         ]
