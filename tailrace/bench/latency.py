@@ -7,7 +7,7 @@ low that the wait between two frames is many times the latency. All frames must 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.fabric import ovs_dpdk
-from tailrace.fabric.base import Fabric
 from tailrace.host import hugepages
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
@@ -76,11 +75,11 @@ def run(plan: LatencyPlan, folder: Path, report: Reporter) -> Comparison:
 
 def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> Figures:
     with running(setting, name, what=f"{plan.frame} B") as (switch, sockets), tester_at(setting, sockets) as tester:
-        return measure_loads(plan, switch, tester, step)
+        return measure_loads(plan, tester, step, lambda: check_alive([tester.process, *switch.processes()]))
 
 
-def measure_loads(plan: Plan, switch: Fabric, tester: Tester, step: Step) -> Figures:
-    """The latency of each load in turn, one way, every frame there. Raises Fault if one is not."""
+def measure_loads(plan: Plan, tester: Tester, step: Step, watch: Callable[[], None]) -> Figures:
+    """The latency of each load in turn, one way. Raises Fault unless all frames come back, and what `watch` raises."""
     figures: dict[str, float] = {}
     for number, (load, rate) in enumerate(LOADS.items()):
         begin = START_SECONDS / 2 + number * (plan.seconds + WAIT_SECONDS)
@@ -94,7 +93,7 @@ def measure_loads(plan: Plan, switch: Fabric, tester: Tester, step: Step) -> Fig
             plan.seconds,
             wait=WAIT_SECONDS,
             interval=1.0,
-            watch=lambda: check_alive([tester.process, *switch.processes()]),
+            watch=watch,
             progress=progress,
         )
         (stream,) = result["streams"]

@@ -1,7 +1,8 @@
 """What recording causes costs: latency through the switch with the recorder off and on, in turn.
 
-As `bench latency`: the tester is both guests, one frame at a time and at a steady rate, every frame timed. With the
-recorder on, interrupts, context switches and the rest are recorded on both pollers' CPUs.
+As in `bench latency`: one frame at a time and at a steady rate, every frame timed. The tester is both ends of a chain
+of so many skeletons; without one it is both guests of a hop. With the recorder on, interrupts, context switches and
+the rest are recorded on the CPUs of all pollers, functions included.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tailrace.bench.chain import MOST_FUNCTIONS
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
-from tailrace.bench.guests import WAIT_SECONDS, tester_at
+from tailrace.bench.guests import WAIT_SECONDS
 from tailrace.bench.latency import LOADS, START_SECONDS, measure_loads
 from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import running
-from tailrace.fabric.base import Fabric
-from tailrace.host import hugepages
+from tailrace.errors import Mistake
+from tailrace.fabric.kinds import KINDS
+from tailrace.host.place import Placement
 from tailrace.host.process import undisturbed
 from tailrace.measure.progress import Reporter
-from tailrace.measure.recorder import RECORDER_PROGRAM, Recorder, watch_process
-from tailrace.measure.tester import TESTER_PROGRAM, Tester
-from tailrace.plan import TESTER_BUFFERS_MIB
+from tailrace.measure.recorder import RECORDER_PROGRAM, Recorder, place_recorder, pollers_of
+from tailrace.measure.stand import Scene, SceneFunction, Stand, standing
+from tailrace.measure.tester import TESTER_PROGRAM
 
 OFF, ON = "off", "on"
 RATIOS = tuple(
@@ -36,6 +38,18 @@ RATIOS = tuple(
 @dataclass(frozen=True)
 class RecorderPlan(Plan):
     """What is to be measured."""
+
+    functions: int = 0
+    """Skeletons in the chain."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.functions <= MOST_FUNCTIONS:
+            raise Mistake(f"--functions {self.functions}: expected 0 to {MOST_FUNCTIONS}")
+
+    @property
+    def scene(self) -> Scene:
+        return Scene("bench", tuple(SceneFunction(f"vnf{number}") for number in range(1, self.functions + 1)))
 
     @property
     def sides(self) -> Sequence[Side]:
@@ -49,6 +63,7 @@ class RecorderPlan(Plan):
 
 def run(plan: RecorderPlan, folder: Path, report: Reporter) -> Comparison:
     """Measures all pairs."""
+    programs = ["tailrace-switch", TESTER_PROGRAM, RECORDER_PROGRAM, *(["tailrace-vnf"] if plan.functions else [])]
     return compare(
         "recorder",
         plan,
@@ -56,19 +71,17 @@ def run(plan: RecorderPlan, folder: Path, report: Reporter) -> Comparison:
         RATIOS,
         folder=folder,
         report=report,
-        pages=TESTER_BUFFERS_MIB // hugepages.PAGE_MIB + 8,
-        programs=("tailrace-switch", TESTER_PROGRAM, RECORDER_PROGRAM),
-        settings={"rates_pps": LOADS},
+        pages=plan.scene.pages(KINDS[TAILRACE]),
+        programs=programs,
+        settings={"functions": plan.functions, "rates_pps": LOADS},
     )
 
 
 @contextmanager
-def _recording(setting: Setting, switch: Fabric, tester: Tester) -> Iterator[None]:
-    """The recorder on both pollers, on the CPU of everything that sleeps."""
-    cores = setting.cores
-    watched = [each for process in switch.processes() for each in watch_process(process.pid, [cores.switch])]
-    watched += watch_process(tester.process.pid, [cores.load])
-    recorder = Recorder.start(setting.launcher, [each.poller for each in watched], [cores.control])
+def _recording(setting: Setting, stand: Stand, where: Placement) -> Iterator[None]:
+    """The recorder at work as `measure latency --causes` has it."""
+    watched = pollers_of(where, stand.fabric.processes(), stand.functions, stand.tester)
+    recorder = Recorder.start(setting.launcher, [each.poller for each in watched], place_recorder(where))
     try:
         yield
         check_alive([recorder.process])
@@ -78,9 +91,8 @@ def _recording(setting: Setting, switch: Fabric, tester: Tester) -> Iterator[Non
 
 
 def _side(plan: RecorderPlan, on: bool, setting: Setting, step: Step) -> Figures:
-    with (
-        running(setting, TAILRACE, what=f"{plan.frame} B") as (switch, sockets),
-        tester_at(setting, sockets) as tester,
-        _recording(setting, switch, tester) if on else nullcontext(),
-    ):
-        return measure_loads(plan, switch, tester, step)
+    where = setting.cores.placement([function.name for function in plan.scene.functions])
+    with standing(setting.launcher, plan.scene, KINDS[TAILRACE], where) as stand:
+        setting.versions |= stand.fabric.version() | stand.tester.version()
+        with _recording(setting, stand, where) if on else nullcontext():
+            return measure_loads(plan, stand.tester, step, stand.check)

@@ -16,8 +16,8 @@ from typing import Any
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.host.distance import CORE_TO_CORE, core_to_core
 from tailrace.host.launch import Launcher
-from tailrace.host.place import Place, allowed_cpus
-from tailrace.host.process import how_it_ended, identify, reap, undisturbed
+from tailrace.host.place import FUNCTION_PRIORITY, Place, Placement, allowed_cpus, interrupt_place
+from tailrace.host.process import how_it_ended, identify, real_time_refusal, reap, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import Process, State, hold
 from tailrace.measure.progress import Reporter
@@ -35,6 +35,8 @@ class Cores:
     load: int
     control: int
     """The CPU of everything that sleeps; the load's where there is no third."""
+    others: tuple[int, ...] = ()
+    """CPUs that nobody has yet."""
 
     @classmethod
     def choose(cls, wanted: tuple[int, int] | None, what: str) -> Cores:
@@ -50,7 +52,7 @@ class Cores:
             expected = f"two different CPUs of {','.join(map(str, allowed))}"
             raise Mistake(f"--cores {wanted[0]},{wanted[1]}: expected {expected}")
         spare = [cpu for cpu in allowed if cpu not in wanted]
-        return cls(wanted[0], wanted[1], spare[0] if spare else wanted[1])
+        return cls(wanted[0], wanted[1], spare[0] if spare else wanted[1], tuple(spare[1:]))
 
     @property
     def switch_place(self) -> Place:
@@ -59,6 +61,27 @@ class Cores:
     @property
     def load_place(self) -> Place:
         return Place(self.load, tuple(sorted({self.load, self.control})))
+
+    def placement(self, functions: Sequence[str]) -> Placement:
+        """Where the switch, the tester (the load) and functions run.
+
+        Functions poll where there is a CPU for each; else they sleep on the load's until there is something to do.
+        """
+        free = len(functions) <= len(self.others)
+        if free:
+            places = [Place(core, tuple(sorted({core, self.control}))) for core in self.others[: len(functions)]]
+        else:
+            shared = interrupt_place(self.load, real_time=real_time_refusal(FUNCTION_PRIORITY) is None)
+            places = [shared] * len(functions)
+        return Placement(
+            self.switch_place,
+            self.load_place,
+            dict(zip(functions, places, strict=True)),
+            oversubscribed=not free,
+            pollers=2 + len(functions),
+            cores=len({self.switch, self.load, self.control, *self.others}),
+            workers=(self.switch,),
+        )
 
 
 @dataclass

@@ -376,6 +376,7 @@ def apply(
 
 @app.command()
 def recorder(
+    functions: Annotated[int, typer.Option(metavar="N", help="Functions (skeletons) in the chain: 0 to 8.")] = 0,
     frame: FrameOption = 64,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
@@ -386,15 +387,18 @@ def recorder(
 
     \b
     sudo tailrace bench recorder
+    sudo tailrace bench recorder --functions 1
 
-    The recorder is what  measure latency --causes  starts. As in  bench latency  the tester is both guests.
+    The recorder is what  measure latency --causes  starts. As in  bench latency  the tester is both guests; with
+    functions it is both ends of their chain. Where no core is left for them they share the tester's, and sleep until a
+    frame comes.
     """
     _finish(
-        lambda: bench_recorder.RecorderPlan(frame, pairs, seconds, _parse_cores(cores)),
+        lambda: bench_recorder.RecorderPlan(frame, pairs, seconds, _parse_cores(cores), functions),
         bench_recorder.run,
         partial(
             comparison_table,
-            title=f"One-way latency with the recorder off and on, {frame} B frames, µs",
+            title=f"One-way latency with the recorder off and on, {functions} functions, {frame} B frames, µs",
             columns=[
                 Column(f"{load}_{figure}_us", f"{word}\n{figure}", 2)
                 for load, word in (("single", "one"), ("paced", "100k"))

@@ -188,7 +188,7 @@ def place(
     return Placement(
         Place(own[0], tuple(sorted({*own, shared})), nice=0),
         Place(shared, (shared,), nice=0) if tester else None,
-        dict.fromkeys(functions, _interrupt(shared, real_time=real_time)),
+        dict.fromkeys(functions, interrupt_place(shared, real_time=real_time)),
         True,
         count,
         len(numbers),
@@ -202,7 +202,7 @@ def place_without_switch(cpus: Sequence[Cpu], functions: Sequence[str], *, real_
     return replace(found, tester=found.switch, workers=())
 
 
-def _interrupt(core: int, *, real_time: bool) -> Place:
+def interrupt_place(core: int, *, real_time: bool) -> Place:
     """A place that is shared: sleeps until there is something to do, and then goes first."""
     return Place(core, (core,), "interrupt", FUNCTION_PRIORITY if real_time else None, nice=0)
 
@@ -231,7 +231,8 @@ def keep_places(
         own_tester = Place(chosen.pop(0), (), nice=0) if chosen else Place(shared, (shared,), nice=0)
         own_tester = replace(own_tester, cpus=tuple(sorted({own_tester.core, *control})))
     places = {
-        name: Place(chosen.pop(0), (), nice=0) if chosen else _interrupt(shared, real_time=real_time) for name in new
+        name: Place(chosen.pop(0), (), nice=0) if chosen else interrupt_place(shared, real_time=real_time)
+        for name in new
     }
     placed = {
         name: replace(each, cpus=tuple(sorted({each.core, *control}))) if not each.cpus else each

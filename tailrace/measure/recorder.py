@@ -44,14 +44,18 @@ def watch_process(pid: int, cpus: Sequence[int], name: str | None = None) -> lis
     ]
 
 
-def pollers_of(node: Node, tester: Tester) -> list[Watched]:
-    """All pollers of a node and the tester's. Raises Failure."""
-    placement = node.plan.placement
+def pollers_of(
+    placement: Placement, switch: Sequence[Process], functions: Sequence[Process], tester: Tester
+) -> list[Watched]:
+    """All pollers of these processes; among `functions` may be others, which are no functions of the placement.
+
+    Raises Failure.
+    """
     workers = placement.workers or (placement.switch.core,)
     found: list[Watched] = []
-    for process in node.fabric.processes():
+    for process in switch:
         found += watch_process(process.pid, workers)
-    for process in node.state.processes():
+    for process in functions:
         name = process.name.partition("@")[0]
         place = placement.functions.get(name)
         pid = program_in(process)

@@ -130,9 +130,10 @@ def start_causes(session: Session, limit: float) -> CauseMeter:
     node = session.node
     if node is None:
         raise Mistake("causes can only be told of a chain that Tailrace runs")
-    watched = pollers_of(node, session.tester)
+    placement = node.plan.placement
+    watched = pollers_of(placement, node.fabric.processes(), node.state.processes(), session.tester)
     pollers = [each.poller for each in watched]
-    recorder = Recorder.start(node.launcher, pollers, place_recorder(node.plan.placement))
+    recorder = Recorder.start(node.launcher, pollers, place_recorder(placement))
     for source in recorder.recording.sources:
         if source.origin is None:
             session.folder.note(f"{source.what} cannot be recorded here: {source.why}")

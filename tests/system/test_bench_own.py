@@ -94,6 +94,7 @@ OPEN_VSWITCH = pytest.mark.requires_program("ovs-vswitchd-dpdk")
         (("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows"),
         (("idle",), ("poll", "pause", "sleep"), "cpu"),
         (("recorder",), ("off", "on"), "paced_p50"),
+        (("recorder", "--functions", "1"), ("off", "on"), "paced_p50"),
     ],
 )
 def test_a_comparison_has_every_side_and_its_ratios(
@@ -103,6 +104,8 @@ def test_a_comparison_has_every_side_and_its_ratios(
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["bench"] == options[0]
+    if "--functions" in options:
+        assert result["functions"] == int(options[options.index("--functions") + 1])
     for pair in result["pairs"]:
         for side in sides:
             assert all(value >= 0 for value in pair[side].values())
@@ -127,6 +130,7 @@ def test_a_configuration_of_many_chains(tailrace: Path, tmp_path: Path) -> None:
     [
         (("tester", "--frame", "60"), "64 to 1518"),
         (("tester", "--flows", "0"), "1 to 1000000"),
+        (("recorder", "--functions", "9"), "0 to 8"),
         (("switch", "--starts", "0"), "at least 1"),
         (("switch", "--cores", "0,0"), "two different CPUs"),
     ],

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.bench import apply, chain, latency, scale, tcp
+from tailrace.bench import apply, chain, latency, recorder, scale, tcp
 from tailrace.bench.guests import check_all_there, latency_figures
+from tailrace.bench.setting import Cores
 from tailrace.errors import Fault, Mistake
 from tailrace.results.histogram import index_of
 
@@ -46,6 +47,22 @@ def test_latency_below_one_favours_tailrace() -> None:
     ratio = latency.RATIOS[0]
     sides = {"tailrace": {"single_p50_us": 2.0}, "ovs-dpdk": {"single_p50_us": 4.0}}
     assert (ratio.name, ratio.of(sides)) == ("single_p50", 0.5)
+
+
+def test_functions_poll_where_there_is_a_core_for_each_and_else_share_the_loads() -> None:
+    def cores(number: int) -> Cores:
+        return Cores(number - 1, number - 2, 0, tuple(range(1, number - 2)))
+
+    for number, functions, polls in ((2, 0, True), (2, 1, False), (4, 1, True), (4, 2, False), (8, 5, True)):
+        names = [function.name for function in recorder.RecorderPlan(functions=functions).scene.functions]
+        where = cores(number).placement(names)
+        assert where.tester is not None
+        assert list(where.functions) == names
+        assert {each.mode for each in where.functions.values()} <= {"poll" if polls else "interrupt"}
+        assert where.oversubscribed == (not polls)
+        taken = [where.switch.core, where.tester.core, *(each.core for each in where.functions.values())]
+        assert len(set(taken)) == (len(taken) if polls else 2)
+        assert where.switch.core not in taken[1:]
 
 
 def stream(**values: Any) -> dict[str, Any]:
@@ -90,6 +107,8 @@ def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
         lambda: latency.LatencyPlan(against="vpp"),
         lambda: apply.ApplyPlan(chains=0),
         lambda: apply.ApplyPlan(times=0),
+        lambda: recorder.RecorderPlan(functions=-1),
+        lambda: recorder.RecorderPlan(functions=9),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(make: Any) -> None:
