@@ -27,7 +27,7 @@ from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan, read_plan
-from tailrace.measure.host.run import alone_in, measure_host, usable
+from tailrace.measure.host.run import measure_host, usable
 from tailrace.measure.host.tools import Cyclictest, Oslat, Tool
 from tailrace.measure.host.tracers import TRACERS, available_tracers
 from tailrace.measure.progress import Reporter, Silent, reporter
@@ -143,8 +143,6 @@ def _resume(path: Path, options: HostOptions) -> int:
     if options.duration or options.tools or options.loads or options.cpus:
         raise Mistake("--resume goes on as the run was begun; expected no other settings with it")
     run = load_run(path)
-    with alone_in(path):
-        pass  # before anything in it is changed
     soak = run.host_soak
     if soak is None or run.method != HOST:
         raise Mistake(f"{path}: not a run of `tailrace measure host`; expected its folder")
@@ -271,8 +269,8 @@ def _run(
         print_line(f"Measuring for {show_span(left)}: {tools}; loads {loads}; CPUs {show_list(plan.cpus)}.")
     bar = reporter(left, wanted=not options.as_json)
     if bar is None:
-        finished = run_on_host(request, lambda folder: work(folder, Silent()))
+        finished = run_on_host(request, lambda folder: work(folder, Silent()), plan.cpus)
     else:
         with bar:
-            finished = run_on_host(request, lambda folder: work(folder, bar))
+            finished = run_on_host(request, lambda folder: work(folder, bar), plan.cpus)
     return show_finished(finished, as_json=options.as_json)

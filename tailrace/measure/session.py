@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from tailrace.errors import Failure, Fault, Interrupted, Mistake, TailraceError
 from tailrace.host import hugepages
 from tailrace.host.clock import check_clock
+from tailrace.host.cpus import show_list
 from tailrace.host.facts import host_facts, tool_versions
 from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.place import Place
@@ -36,6 +37,7 @@ from tailrace.node import Node, quietly, reserve_pages
 from tailrace.plan import TESTER_BUFFERS_MIB, Plan
 from tailrace.report.html import write_report
 from tailrace.results import ResultError, Run, RunFolder
+from tailrace.results.lock import alone_in
 from tailrace.spec.model import TESTER_ENDS
 
 #: How often the switch is asked about its ports while a trial runs, in seconds.
@@ -161,6 +163,18 @@ def short_name(spec: str) -> str:
     return Path(spec).stem if Path(spec).suffix in (".yaml", ".yml") else spec
 
 
+@contextmanager
+def _into(request: Request, *, oversubscribed: bool = False, notes: Sequence[str] = ()) -> Iterator[RunFolder]:
+    """The folder of the run, which is this command's alone for the block. Raises Mistake."""
+    with ExitStack() as held:
+        if request.resume is not None:
+            held.enter_context(alone_in(request.resume))
+        folder = _new_folder(request, oversubscribed=oversubscribed, notes=notes)
+        if request.resume is None:
+            held.enter_context(alone_in(folder.path))
+        yield folder
+
+
 def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str]) -> RunFolder:
     try:
         if request.resume is not None:
@@ -223,14 +237,14 @@ def run_on_node(
         with _own(request, state, plan.as_data()):
             node = Node.of(state, plan, logs=state.logs, tied=True)
             node.prepare()
-            folder = _new_folder(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes)
-            node.log_to(folder.logs)
+            with _into(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes) as folder:
+                node.log_to(folder.logs)
 
-            def everything() -> None:
-                node.start()
-                _with_tester(node, request, folder, work, report or Silent())
+                def everything() -> None:
+                    node.start()
+                    _with_tester(node, request, folder, work, report or Silent())
 
-            return _finish(folder, _attempt(everything, node))
+                return _finish(folder, _attempt(everything, node))
 
 
 def _on_what_is_up(
@@ -238,17 +252,17 @@ def _on_what_is_up(
 ) -> Finished:
     node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=True)
     node.attach()
-    folder = _new_folder(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes)
-    before = list(state.record.things)
-    error = _attempt(lambda: _with_tester(node, request, folder, work, report), node)
-    with undisturbed():
-        for chain in (each for each in plan.chains if each.tested):
-            quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
-        for thing in reversed([each for each in state.record.things if each not in before]):
-            state.undo(thing)
-        for log in state.logs.glob("*.log"):
-            shutil.copy(log, folder.logs)
-    return _finish(folder, error)
+    with _into(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes) as folder:
+        before = list(state.record.things)
+        error = _attempt(lambda: _with_tester(node, request, folder, work, report), node)
+        with undisturbed():
+            for chain in (each for each in plan.chains if each.tested):
+                quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
+            for thing in reversed([each for each in state.record.things if each not in before]):
+                state.undo(thing)
+            for log in state.logs.glob("*.log"):
+                shutil.copy(log, folder.logs)
+        return _finish(folder, error)
 
 
 def _measure_floor(
@@ -331,15 +345,30 @@ def run_own(
         with _own(request, state, {}):
             if pages:
                 reserve_pages(state, pages)
-            into = folder or _new_folder(request, oversubscribed=oversubscribed, notes=notes)
-            launcher = Launcher(state, into.logs, tied=True)
-            return _finish(into, _attempt(lambda: work(launcher, into, report or Silent()), None))
+            with nullcontext(folder) if folder else _into(request, oversubscribed=oversubscribed, notes=notes) as into:
+                launcher = Launcher(state, into.logs, tied=True)
+                return _finish(into, _attempt(lambda: work(launcher, into, report or Silent()), None))
 
 
-def run_on_host(request: Request, work: Callable[[RunFolder], None]) -> Finished:
-    """Runs a measurement of the host alone: nothing of Tailrace's is started."""
-    folder = _new_folder(request, oversubscribed=False, notes=())
-    return _finish(folder, _attempt(lambda: work(folder), None))
+def run_on_host(request: Request, work: Callable[[RunFolder], None], cpus: Collection[int]) -> Finished:
+    """Runs a measurement of the host alone, on these CPUs: nothing of Tailrace's is started, and none may be there."""
+    with _held(request) as state:
+        _check_left_out(state, cpus)
+        with nullcontext() if state.record.things else _own(request, state, {}), _into(request) as folder:
+            return _finish(folder, _attempt(lambda: work(folder), None))
+
+
+def _check_left_out(state: State, cpus: Collection[int]) -> None:
+    """Raises Mistake if a poller of what is up has one of the CPUs."""
+    if not state.record.things:
+        return
+    placement = Plan.read(state.record.plan).placement
+    pollers = {*placement.workers, *(place.core for place in placement.functions.values())}
+    if taken := sorted(pollers.intersection(cpus)):
+        raise Mistake(
+            f"{state.record.spec or 'something'} is up and has CPU {show_list(taken)}; run `tailrace down`, or leave "
+            "its CPUs out with --cpus"
+        )
 
 
 @contextmanager

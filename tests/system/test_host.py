@@ -20,7 +20,8 @@ pytestmark = pytest.mark.requires_root
 class Host:
     def __init__(self, tailrace: Path, folder: Path) -> None:
         self._tailrace = tailrace
-        self._environment = {**os.environ, "TAILRACE_HOST_STATE": str(folder / "host")}
+        places = {"TAILRACE_HOST_STATE": folder / "host", "TAILRACE_STATE": folder / "state"}
+        self._environment = {**os.environ, **{name: str(path) for name, path in places.items()}}
 
     def __call__(self, *words: str, status: int = 0) -> str:
         """What `tailrace host` prints."""

@@ -12,17 +12,23 @@ import pytest
 from browser import CHROMIUM, browser
 
 from tailrace.errors import Mistake
+from tailrace.host.place import Cpu
+from tailrace.host.state import FilePath, hold, peek
 from tailrace.measure.host import run as host_run
 from tailrace.measure.host import tracers
 from tailrace.measure.host.plan import LONGEST_SLICE, HostPlan, read_plan
-from tailrace.measure.host.run import alone_in, measure_host
+from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import Progress, Setting, Slice, from_values, parse_cyclictest, parse_oslat
 from tailrace.measure.host.tracers import TRACERS
 from tailrace.measure.progress import Silent
+from tailrace.measure.session import Request, run_on_host
+from tailrace.plan import make_plan
 from tailrace.report import host as report
 from tailrace.report.html import write_report
 from tailrace.results import RunFolder, load_run
 from tailrace.results.histogram import Histogram
+from tailrace.results.lock import alone_in
+from tailrace.spec.load import parse_spec
 
 
 def test_what_cyclictest_could_not_hold_counts_as_its_maximum() -> None:
@@ -102,9 +108,13 @@ class Fake:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_run, "load", lambda *_: nullcontext())
     monkeypatch.setattr(host_run, "_on", lambda _: nullcontext((0, 1)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, unloaded: None) -> RunFolder:
     return RunFolder.create(tmp_path, "host", spec="# host\n", host={}, command=["tailrace"], versions={})
 
 
@@ -242,11 +252,40 @@ def test_a_browser_draws_a_run_with_a_gap(folder: RunFolder, tmp_path: Path) -> 
         assert chromium.complaints == []
 
 
-def test_two_commands_do_not_measure_into_one_folder(folder: RunFolder) -> None:
-    plan = HostPlan([Fake({None: 1})], ["none"], {1: "switch"}, (0,), 2)
+def asked(folder: Path, resume: Path | None = None) -> Request:
+    return Request("host", folder / "runs", folder / "state", ("tailrace",), "# host\n", "host", None, resume=resume)
+
+
+def never(_: RunFolder) -> None:
+    pytest.fail("something was measured")
+
+
+def test_two_commands_do_not_measure_into_one_folder(folder: RunFolder, tmp_path: Path) -> None:
+    before = (folder.path / "results.json").read_text()
     with alone_in(folder.path), pytest.raises(Mistake, match="another command measures into it"):
-        measure_host(plan, folder, Silent())
-    measure_host(plan, folder, Silent())
+        run_on_host(asked(tmp_path, folder.path), never, [1])
+    assert (folder.path / "results.json").read_text() == before
+
+
+def test_the_host_is_measured_by_one_command_at_a_time(tmp_path: Path) -> None:
+    with hold(tmp_path / "state"), pytest.raises(Mistake, match="is in use"):
+        run_on_host(asked(tmp_path), never, [1])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_cpus_of_what_is_up_are_not_measured(tmp_path: Path, unloaded: None) -> None:
+    text = "functions: {first: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n"
+    up = make_plan(parse_spec(text, "s"), cpus=[Cpu(n, 0, n) for n in range(6)], real_time=None)
+    with hold(tmp_path / "state") as state:
+        state.record.plan, state.record.spec = up.as_data(), "chain.yaml"
+        state.add(FilePath(str(tmp_path / "socket")))
+    for core in (up.placement.switch.core, up.placement.functions["first"].core):
+        with pytest.raises(Mistake, match=f"chain.yaml is up and has CPU {core}; run `tailrace down`, or .* --cpus"):
+            run_on_host(asked(tmp_path), never, [0, core])
+    plan = HostPlan([Fake({None: 1})], ["none"], {0: "system"}, (0,), 2)
+    finished = run_on_host(asked(tmp_path), lambda folder: measure_host(plan, folder, Silent()), plan.cpus)
+    assert finished.run.valid
+    assert len(peek(tmp_path / "state").things) == 1
 
 
 def test_a_plan_is_read_again_from_what_it_wrote() -> None:

@@ -6,7 +6,6 @@ after every slice, so a run of many hours that is cut short has lost nothing.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,6 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from tailrace.errors import Mistake
 from tailrace.host.place import allowed_cpus
 from tailrace.measure.host.loads import load
 from tailrace.measure.host.plan import HostPlan
@@ -48,27 +46,8 @@ def measure_host(
 ) -> None:
     """Measures everything that the folder does not have yet; `switch` brings the host into a profile before its slices.
 
-    Raises Failure; Mistake while another command measures into the folder.
+    Raises Failure.
     """
-    with alone_in(folder.path):
-        _measure(plan, folder, report, switch)
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """The folder is this command's for the block. Raises Mistake while it is another's."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Mistake(f"{folder}: another command measures into it; wait for it, or end it with Ctrl-C") from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _measure(plan: HostPlan, folder: RunFolder, report: Reporter, switch: Callable[[str | None], None]) -> None:
     series = _read_series(folder)
     began = folder.run.started.timestamp()
     soak = _go_on(plan, folder.run.host_soak, time.time() - began)
