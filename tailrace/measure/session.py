@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -200,9 +200,13 @@ def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str])
 
 
 def _finish(folder: RunFolder, error: TailraceError | None) -> Finished:
-    if error is not None:
-        folder.invalidate(str(error))
-    folder.finish()
+    try:
+        folder.reserve.spend()
+        if error is not None:
+            folder.invalidate(str(error))
+        folder.finish()
+    except OSError as problem:  # the disk took not even this; what was kept before says that the run has not finished
+        return Finished(folder.path, folder.run, error or _cause(problem))
     finished = Finished(folder.path, folder.run, error)
     try:
         finished.report = write_report(folder.path)
@@ -260,8 +264,9 @@ def _on_what_is_up(
                 quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
             for thing in reversed([each for each in state.record.things if each not in before]):
                 state.undo(thing)
-            for log in state.logs.glob("*.log"):
-                shutil.copy(log, folder.logs)
+            with suppress(OSError):  # where the disk is full, the run still ends in order
+                for log in state.logs.glob("*.log"):
+                    shutil.copy(log, folder.logs)
         return _finish(folder, error)
 
 

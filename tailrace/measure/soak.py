@@ -7,10 +7,9 @@ log is `soaking.py`; what the log is, and why a crash cannot spoil it, `tailrace
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,13 +27,13 @@ from tailrace.measure.tester import Stopped
 from tailrace.results import ResultError
 from tailrace.results.interval_log import SUFFIX, IntervalLog, LogReader
 from tailrace.results.intervals import Header
+from tailrace.results.reserve import REPORT_BYTES
 from tailrace.results.soak import Totals, find_log, read_totals, trial_result
 from tailrace.spec.tests import Soak
 from tailrace.spec.units import show_span
 
-#: Bytes of an interval of a direction in results.json, and of the report beside it.
-_RESULT, _REPORT = 400, 4 << 20
-_RESERVE = "reserve"
+#: Bytes of an interval of a direction in results.json.
+_RESULT = 400
 #: What the size of a log is reckoned with before the rate is known, in frames a second.
 FASTEST_PPS = 1e8
 
@@ -58,7 +57,7 @@ class Space:
 def space_for(header: Header, folder: Path, seconds: float) -> Space:
     """What `seconds` more of a soak take in `folder`. Raises Mistake if there is not so much."""
     intervals = header.intervals(seconds)
-    after = intervals * len(header.streams) * _RESULT + _REPORT
+    after = intervals * len(header.streams) * _RESULT + REPORT_BYTES
     space = Space(
         intervals, header.most_bytes(intervals) + after, header.usual_bytes(intervals) + after, free_bytes(folder)
     )
@@ -152,10 +151,13 @@ class SoakMethod(Method[Soak]):
             progress=lambda seconds: session.report.advance(f"{header.name}: soaking", before + seconds - done),
             tell=self.tell,
         )
-        room = header.intervals(header.duration_s) * len(header.streams) * _RESULT + _REPORT
+        room = header.intervals(header.duration_s) * len(header.streams) * _RESULT + REPORT_BYTES
         try:
-            with reserved(session.folder.path, room):
+            session.folder.reserve.hold(room)
+            try:
                 soaking.run()
+            finally:
+                session.folder.reserve.spend()
         except Stopped as stopped:
             error = session.explained(stopped)
             soaking.last_words(str(error))  # a full disk has room again for what it had none
@@ -179,15 +181,3 @@ def _keep(session: Session, path: Path, totals: Totals, *, stopped: bool) -> Non
         no_loss_pps=header.no_loss_pps,
         rate_fraction=header.rate_fraction,
     )
-
-
-@contextmanager
-def reserved(folder: Path, size: int) -> Iterator[None]:
-    """Keeps so much room on the disk for the results, which are written when the log may have filled it."""
-    path = folder / _RESERVE
-    with path.open("wb") as file, suppress(OSError):  # where a file system cannot, the check beforehand has to do
-        os.posix_fallocate(file.fileno(), 0, size)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)

@@ -36,6 +36,7 @@ from tailrace.results.model import (
     parse_run,
 )
 from tailrace.results.record import name_in_round
+from tailrace.results.reserve import REPORT_BYTES, Reserve
 from tailrace.results.trial import against_floor, file_name, floor_of, from_trial_result, share_of
 
 RESULTS = "results.json"
@@ -49,6 +50,7 @@ class RunFolder:
     def __init__(self, path: Path, run: Run) -> None:
         self.path = path
         self.run = run
+        self.reserve = Reserve(path)
         self._fault: str | None = None
         self._round = 1
         self._ports: str | None = None
@@ -242,7 +244,11 @@ class RunFolder:
         self._update()
 
     def finish(self) -> Run:
-        """Write the end of the run and return it: valid unless something said otherwise or nothing was measured."""
+        """Write the end of the run and return it: valid unless something said otherwise or nothing was measured.
+
+        Raises OSError if it cannot be written; what was kept before stays.
+        """
+        self.reserve.spend()
         host = any(trial.samples for trial in self.run.host_trials)
         if not self.run.trials and not self.run.findings and not host:
             self._fault = self._fault or "nothing was measured"
@@ -266,8 +272,10 @@ class RunFolder:
         elif self._fault is not None:
             changes |= {"valid": False, "reason": self._fault}
         run = Run(**{**dict(self.run), **changes})
-        write_atomically(self.path / RESULTS, run.to_json())
+        text = run.to_json()
+        write_atomically(self.path / RESULTS, text)
         self.run = run
+        self.reserve.hold(len(text.encode()) + REPORT_BYTES)
 
     def _floor(self, profile: str) -> Trial | None:
         floors = [trial for trial in self.run.trials if trial.profile == profile and not trial.functions]
@@ -330,8 +338,10 @@ def write_atomically(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -92,7 +92,7 @@ def test_a_soak_is_measured_watched_and_reported(command: Command) -> None:
     check(trial, 40)
     assert trial["soak"]["gaps"] == []
     (folder,) = command.runs.iterdir()
-    assert (folder / "report.html").exists() and not (folder / "reserve").exists()
+    assert (folder / "report.html").exists() and not (folder / ".reserve").exists()
     ended = watched(command)
     assert ended["state"] == "done"
     assert ended["intervals"] == trial["soak"]["intervals"]

@@ -13,6 +13,7 @@ from tailrace.errors import Mistake
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.tools import Tool
 from tailrace.measure.space import free_bytes, mib
+from tailrace.results.reserve import REPORT_BYTES
 
 LONGEST_SLICE = 60
 """Seconds; so a run of hours has an interval record of each tool and load at least every few minutes."""
@@ -22,7 +23,6 @@ _FIGURES = 2
 """The most that a tool measures: timerlat's interrupt and thread."""
 _INTERVAL_BYTES, _HISTOGRAM_BYTES = 320, 16 << 10
 """The most that an interval takes in results.json, and a histogram in its log (twice, while it is replaced)."""
-_REPORT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class HostPlan:
     def most_bytes(self) -> int:
         """The most that the run folder takes on disk."""
         figures = len(self.loads) * len(self.profiles) * len(self.tools) * _FIGURES * len(self.cpus)
-        # results.json is there twice while it is replaced.
-        return figures * (2 * _HISTOGRAM_BYTES + 2 * _INTERVAL_BYTES * self.rounds) + _REPORT_BYTES
+        # results.json is there twice while it is replaced, and room for it is kept.
+        return figures * (2 * _HISTOGRAM_BYTES + 3 * _INTERVAL_BYTES * self.rounds) + REPORT_BYTES
 
     def check_space(self, folder: Path) -> None:
         """Raises Mistake if a run in the folder may take more than there is."""

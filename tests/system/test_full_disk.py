@@ -1,0 +1,87 @@
+"""A disk that fills while a run measures: what was measured is kept, and the run says so and where it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import Failure
+from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.host.run import measure_host
+from tailrace.measure.host.tools import Progress, Setting, Slice, from_values
+from tailrace.measure.progress import Silent
+from tailrace.measure.session import Finished, Request, run_on_host
+from tailrace.results import load_run
+from tailrace.results.reserve import NAME
+
+pytestmark = pytest.mark.requires_root
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leaves no room for anything."""
+    with (disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+
+
+class Tool:
+    """Measures 100 values of 5 µs at each turn, before the second of which something happens."""
+
+    name = "cyclictest"
+
+    def __init__(self, second: Callable[[], None]) -> None:
+        self.second = second
+        self.turn = 0
+
+    def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+        self.turn += 1
+        if self.turn == 2:
+            self.second()
+        progress(seconds)
+        return {self.name: {cpu: Slice(from_values({5_000: 100}), 0) for cpu in setting.cpus}}
+
+
+def measured(disk: Path, state: Path, second: Callable[[], None]) -> Finished:
+    cpu = min(os.sched_getaffinity(0))
+    plan = HostPlan([Tool(second)], ["none"], {cpu: "system"}, (cpu,), 2, least_rounds=2)
+    request = Request("host", disk / "runs", state, ("tailrace",), "", "host", None)
+    finished = run_on_host(request, lambda folder: measure_host(plan, folder, Silent()), plan.cpus)
+    assert isinstance(finished.error, Failure) and "No space left on device" in str(finished.error)
+    assert load_run(finished.folder) == finished.run
+    assert [trial.samples for trial in finished.run.host_trials] == [100]
+    assert not finished.run.valid
+    return finished
+
+
+def test_a_run_ends_in_order_with_the_room_that_it_has_kept(disk: Path, tmp_path: Path) -> None:
+    finished = measured(disk, tmp_path / "state", lambda: fill(disk))
+    assert finished.run.finished is not None and "No space left on device" in (finished.run.reason or "")
+    assert finished.report is not None and finished.report.stat().st_size > 0
+    assert not (finished.folder / NAME).exists()
+
+
+def test_where_even_that_room_is_gone_the_folder_is_still_told(disk: Path, tmp_path: Path) -> None:
+    def all_gone() -> None:
+        (kept,) = disk.glob(f"runs/*/{NAME}")
+        kept.unlink()
+        fill(disk)
+
+    finished = measured(disk, tmp_path / "state", all_gone)
+    assert (finished.run.finished, finished.report) == (None, None)
