@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +20,6 @@ from tailrace.host.state import default_folder
 from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
-from tailrace.results import ResultError
 from tailrace.results.run import RunFolder, load_run, write_atomically
 from tailrace.spec.load import load_located
 from tailrace.spec.tests import Matrix
@@ -113,7 +113,7 @@ def _begin(path: Path | None, options: MatrixOptions) -> int:
         ",".join(test.fabrics),
         method="matrix",
     )
-    return _run(request, test, options, None)
+    return _run(request, test, options, ())
 
 
 def _resume(path: Path, options: MatrixOptions) -> int:
@@ -121,22 +121,18 @@ def _resume(path: Path, options: MatrixOptions) -> int:
         test = Matrix.model_validate_json((path / PLAN).read_bytes())
     except (OSError, ValidationError):
         raise Mistake(f"{path}: no matrix was begun there; expected the run folder of one") from None
-    try:
-        folder = RunFolder.reopen(path, without=[each.name for each in load_run(path).trials if not each.valid])
-    except ResultError as error:
-        raise Mistake(str(error)) from None
-    if not left(test, done(folder))[0]:
-        folder.finish()
+    run = load_run(path)
+    known = done(run)
+    if run.valid and not left(test, known)[0]:
         raise Mistake(f"{path}: every cell that can be had here is done; there is nothing to go on with")
-    request = Request(
-        "matrix", path.parent, default_folder(), tuple(commands.command_line()), "", str(path), folder.run.fabric
-    )
-    return _run(request, test, options, folder)
+    command = tuple(commands.command_line())
+    request = Request("matrix", path.parent, default_folder(), command, "", str(path), run.fabric, resume=path)
+    return _run(request, test, options, known)
 
 
-def _run(request: Request, test: Matrix, options: MatrixOptions, folder: RunFolder | None) -> int:
-    wanted, refused = left(test, done(folder) if folder else ())
-    if not wanted:
+def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collection[str]) -> int:
+    wanted, refused = left(test, known)
+    if not wanted and request.resume is None:
         raise Mistake(f"no cell can be had here: {'; '.join(dict.fromkeys(reason for _, reason in refused))}")
     commands.needs_root("measure matrix")
     total = seconds(wanted, test)
@@ -153,7 +149,6 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, folder: RunFold
             pages(wanted, huge=options.huge),
             work,
             oversubscribed=any(place.oversubscribed for place in placements(wanted)),
-            folder=folder,
             report=bar,
         ),
         total,

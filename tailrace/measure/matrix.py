@@ -30,6 +30,7 @@ from tailrace.measure.side import Load, at_rate, no_loss
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placed, standing
 from tailrace.measure.tester import Stopped
 from tailrace.results.comparison import MatrixCell
+from tailrace.results.model import Run
 from tailrace.results.run import RunFolder
 from tailrace.spec.tests import Matrix
 
@@ -158,9 +159,9 @@ def pages(wanted: Sequence[Cell], *, huge: bool) -> int:
     return max((replace(cell.scene, huge=huge).pages(cell.kind) for cell in wanted), default=0)
 
 
-def done(folder: RunFolder) -> set[str]:
+def done(run: Run) -> set[str]:
     """The names of cells with figures, which need not be measured again."""
-    found = (each for each in folder.run.findings if isinstance(each, MatrixCell))
+    found = (each for each in run.findings if isinstance(each, MatrixCell))
     return {cell.name for cell in found if cell.valid and cell.not_here is None}
 
 
@@ -195,7 +196,7 @@ class MatrixRun:
 
     def run(self) -> None:
         """Measures what is not done yet. A cell that fails is kept with the reason, and the others go on."""
-        wanted, refused = left(self._test, done(self._folder))
+        wanted, refused = left(self._test, done(self._folder.run))
         for cell, reason in refused:
             self._folder.put_finding(cell.finding().model_copy(update={"not_here": reason}))
         failed = 0

@@ -336,13 +336,9 @@ def run_own(
     *,
     oversubscribed: bool = False,
     notes: Sequence[str] = (),
-    folder: RunFolder | None = None,
     report: Reporter | None = None,
 ) -> Finished:
-    """Runs a measurement that starts what it needs by itself, with so many 2 MiB pages free; all is gone after it.
-
-    `folder` is that of a run to go on with; a new one is made unless it is given.
-    """
+    """Runs a measurement that starts what it needs by itself, with so many 2 MiB pages free; all is gone after it."""
     check_clock()
     with _held(request) as state:
         if state.record.things:
@@ -350,9 +346,9 @@ def run_own(
         with _own(request, state, {}):
             if pages:
                 reserve_pages(state, pages)
-            with nullcontext(folder) if folder else _into(request, oversubscribed=oversubscribed, notes=notes) as into:
-                launcher = Launcher(state, into.logs, tied=True)
-                return _finish(into, _attempt(lambda: work(launcher, into, report or Silent()), None))
+            with _into(request, oversubscribed=oversubscribed, notes=notes) as folder:
+                launcher = Launcher(state, folder.logs, tied=True)
+                return _finish(folder, _attempt(lambda: work(launcher, folder, report or Silent()), None))
 
 
 def run_on_host(request: Request, work: Callable[[RunFolder], None], cpus: Collection[int]) -> Finished:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -106,19 +106,17 @@ class RunFolder:
         return folder
 
     @classmethod
-    def reopen(cls, path: Path, *, without: Collection[str] = ()) -> RunFolder:
-        """Return the folder of a run that is gone on with, without its trials of these names, which are made again.
+    def reopen(cls, path: Path) -> RunFolder:
+        """Return the folder of a run that is gone on with.
 
-        A soak in it will be added anew, with what there was.
-
+        Trials that are not valid are left out, to be made again; so is a soak, to be added anew with what there was.
         Raises ResultError, OSError.
         """
         run = load_run(path)
-        again = [trial for trial in run.trials if trial.soak is not None or trial.name in without]
+        again = [trial for trial in run.trials if trial.soak is not None or not trial.valid]
         trials = tuple(trial for trial in run.trials if trial not in again)
         logs = {way.histogram.file for trial in again for way in trial.directions if way.histogram}
         folder = cls(path, run.model_copy(update={"finished": None, "trials": trials}))
-        folder._fault = next((f"{trial.name}: {trial.reason}" for trial in trials if trial.reason is not None), None)
         folder._update()
         for log in logs:
             (path / log).unlink(missing_ok=True)

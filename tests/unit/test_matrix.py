@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from joined_tester import JoinedTester
 from pydantic import ValidationError
+from run_folders import add
 from tester_results import result, stream
 
+from tailrace.cli.matrix import PLAN, MatrixOptions, _resume
 from tailrace.errors import Mistake
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Cpu
-from tailrace.host.state import Record, State
+from tailrace.host.state import Record, State, hold
 from tailrace.measure import matrix as the_matrix
 from tailrace.measure import stand as the_stand
 from tailrace.measure.floors import floors_seconds
@@ -130,14 +132,14 @@ def test_what_is_done_is_known_from_the_run_folder(tmp_path: Path) -> None:
     folder.put_finding(refused.finding().model_copy(update={"not_here": "too few cores"}))
     folder.put_finding(failed.finding().model_copy(update={"valid": False, "reason": "it died"}))
     folder.finish()
-    again = RunFolder.reopen(folder.path, without=())
+    again = RunFolder.reopen(folder.path)
     assert not again.run.valid
     assert again.run.finished is None
     # What failed is tried again, and takes the place of what was kept of it.
     # And what could not be had is looked at again: it may have been installed meanwhile.
-    assert done(again) == {measured.name}
+    assert done(again.run) == {measured.name}
     again.put_finding(failed.finding())
-    assert done(again) == {measured.name, failed.name}
+    assert done(again.run) == {measured.name, failed.name}
     assert len(again.run.findings) == 3
     assert again.finish().valid
 
@@ -199,7 +201,7 @@ def test_a_matrix_that_is_gone_on_with_measures_the_floors_again_that_it_needs(
     folder.put_finding(failed.finding().model_copy(update={"valid": False, "reason": "it died"}))
     folder.finish()
     before = folder.run.floors
-    again = RunFolder.reopen(folder.path, without=[failed.name])
+    again = RunFolder.reopen(folder.path)
     assert run_matrix(monkeypatch, again).stood == [("memif", "direct")]
     assert again.run.floors[: len(before)] == before
     assert [(each.ports, each.profile) for each in again.run.floors[len(before) :]] == [("memif", "1518")]
@@ -212,3 +214,16 @@ def test_the_time_for_a_floor_is_counted_once() -> None:
     one, other, *_ = cells(FLOORS)
     assert one.stand == other.stand
     assert seconds([one, other], FLOORS) < seconds([one], FLOORS) + seconds([other], FLOORS)
+
+
+def test_a_resume_that_is_refused_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_STATE", str(tmp_path / "state"))
+    test = matrix(fabrics=["direct"], interfaces=["vhost-user"], patterns=["VV"], frames=[64])
+    with RunFolder.create(tmp_path, "matrix", spec="", host={}, command=(), versions={}) as folder:
+        (folder.path / PLAN).write_text(test.model_dump_json())
+        add(folder, {**result(stream([1_000] * 50)), "stopped": True})
+    assert not folder.run.valid
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    with hold(tmp_path / "state"), pytest.raises(Mistake):
+        _resume(folder.path, MatrixOptions({}, tmp_path, huge=False, as_json=True))
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
