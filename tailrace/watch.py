@@ -1,19 +1,18 @@
 """`tailrace watch`: a measurement that is under way, seen from its run folder. It only reads; the tester never waits.
 
-A soak is followed by its interval log, which is on disk interval by interval. What is drawn is made of a `View`,
-purely; how often, and on what, is `tailrace.cli.watch`.
+A soak is followed by its interval log, which is on disk interval by interval; before there is one, by its results.json.
+What is drawn is made of a `View`, purely; how often, and on what, is `tailrace.cli.watch`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -21,16 +20,42 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.report.figures import MISSING, chain_name, count, mega, microseconds, plain, profile_name
-from tailrace.results import ResultError
+from tailrace.results import ResultError, Run, load_run
 from tailrace.results.interval_log import SUFFIX, LogReader
 from tailrace.results.intervals import Interval, Way
+from tailrace.results.lock import is_held
 from tailrace.results.model import timestamp
+from tailrace.results.run import RESULTS
 from tailrace.results.soak import Totals, find_log, slowest_ns
 from tailrace.spec.units import show_span
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+SOAK = "soak"
+"""The method that is watched."""
 #: Of the newest intervals, how many maxima are remembered for the line of blocks.
 _REMEMBERED = 600
+
+State = Literal["running", "done", "broken off", "cut off"]
+"""done: its time is up; broken off: it ended in order before that; cut off: it was killed or crashed."""
+
+
+class Watched(Protocol):
+    """A measurement as it stands."""
+
+    @property
+    def state(self) -> State: ...
+
+    def look(self) -> Watched:
+        """Takes in what has been added; returns what is to be shown from now on. Raises ResultError if it has gone."""
+        ...
+
+    def as_data(self) -> dict[str, Any]:
+        """For --json: times in seconds, latencies in µs."""
+        ...
+
+    def draw(self, width: int) -> RenderableType:
+        """The whole picture."""
+        ...
 
 
 @dataclass
@@ -50,27 +75,31 @@ class View:
         reader = LogReader(find_log(folder))
         return cls(folder, reader, Totals(reader.header))
 
-    def look(self) -> None:
-        """Takes in what has been added. Raises ResultError if the log has gone."""
+    def look(self) -> View:
         for entry in self.reader.entries():
             self.totals.add(entry)
             if isinstance(entry, Interval):
                 self.maxima.append((slowest_ns(entry), any(faults(way) for way in entry.ways)))
         self.looked = time.time()
+        return self
 
     @property
-    def state(self) -> Literal["running", "done", "broken off", "cut off"]:
-        """done: its time is up; broken off: it ended in order before that; cut off: it was killed or crashed."""
-        if self.totals.ended is not None:
-            return "done" if self.totals.ended.reason is None else "broken off"
-        return "running" if is_written(self.reader.path) else "cut off"
+    def state(self) -> State:
+        ended = self.totals.ended
+        if ended is not None and ended.reason is None:
+            return "done"
+        if is_held(self.reader.path) or is_held(self.folder):  # the folder alone: it is about to be gone on with
+            return "running"
+        return "cut off" if ended is None else "broken off"
 
     @property
     def left_s(self) -> float:
         return max(self.totals.header.duration_s - self.totals.measured_s, 0.0)
 
+    def draw(self, width: int) -> RenderableType:
+        return draw(self, width)
+
     def as_data(self) -> dict[str, Any]:
-        """For --json: times in seconds, latencies in µs."""
         totals, header = self.totals, self.totals.header
         return {
             "folder": str(self.folder),
@@ -96,27 +125,58 @@ def faults(way: Way) -> bool:
     return way.lost > 0 or way.duplicate > 0 or way.out_of_sequence > 0
 
 
+@dataclass
+class Beginning:
+    """A soak without an interval log: what it stands on is measured first."""
+
+    folder: Path
+    run: Run
+
+    def look(self) -> Watched:
+        with suppress(ResultError):  # no log yet, or one that is just being made
+            return View.open(self.folder).look()
+        self.run = load_run(self.folder)
+        return self
+
+    @property
+    def state(self) -> State:
+        if self.run.finished is not None:
+            return "broken off"
+        return "running" if is_held(self.folder) else "cut off"
+
+    def as_data(self) -> dict[str, Any]:
+        state = self.state
+        reason = None if state == "running" else self.run.reason
+        return {"folder": str(self.folder), "name": self.run.name, "state": state, "intervals": 0, "reason": reason}
+
+    def draw(self, width: int) -> RenderableType:
+        if self.state == "running":
+            text = Text("no interval yet: the rate is searched for unless it is given, and the tester is soaked alone")
+        else:
+            text = Text(f"{self.state} before its first interval: {plain(str(self.run.reason))}", style="yellow")
+        return Group(heading(self.folder, self.run.name), text)
+
+
+def watched(folder: Path) -> Watched:
+    """The soak in a run folder, to be looked at. Raises ResultError if there is none."""
+    if not any((folder / "histograms").glob(f"*{SUFFIX}")) and (run := load_run(folder)).method == SOAK:
+        return Beginning(folder, run)
+    return View.open(folder)
+
+
 def newest(runs: Path) -> Path:
-    """The run folder whose soak was written to last. Raises ResultError if there is none."""
-    logs = sorted(runs.glob(f"*/histograms/*{SUFFIX}"), key=lambda log: log.stat().st_mtime)
-    if not logs:
-        raise ResultError(f"{runs}: no soak in it; begin one with `tailrace measure soak SPEC`, or name its run folder")
-    return logs[-1].parent.parent
-
-
-def is_written(path: Path) -> bool:
-    """Whether a process has the log open to go on with it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    """The run folder of a soak that was written to last. Raises ResultError if there is none."""
+    written: dict[Path, float] = {}
+    for pattern, depth in ((f"*/{RESULTS}", 0), (f"*/histograms/*{SUFFIX}", 1)):
+        for path in runs.glob(pattern):
+            folder = path.parents[depth]
+            with suppress(FileNotFoundError):
+                written[folder] = max(written.get(folder, 0.0), path.stat().st_mtime)
+    for folder in sorted(written, key=written.__getitem__, reverse=True):
+        with suppress(ResultError):
+            watched(folder)
+            return folder
+    raise ResultError(f"{runs}: no soak in it; begin one with `tailrace measure soak SPEC`, or name its run folder")
 
 
 def _interval_data(interval: Interval | None) -> dict[str, Any] | None:
@@ -143,14 +203,18 @@ def blocks(values: list[tuple[int, bool]], width: int) -> Text:
     return line
 
 
+def heading(folder: Path, what: str) -> Text:
+    """The first line."""
+    return Text.assemble(("tailrace watch", "bold"), f"  {plain(folder.name)}: {plain(what)}")
+
+
 def draw(view: View, width: int = 80) -> RenderableType:
     """The whole picture; a dozen lines."""
     totals, header = view.totals, view.totals.header
     rate = f"{mega(header.offered_pps / 1e6)} Mpps each way"
     what = f"{profile_name(header.profile)}, {chain_name(header.functions)}, {rate}"
-    head = Text.assemble(("tailrace watch", "bold"), f"  {plain(view.folder.name)}: {what}")
-    parts: list[RenderableType] = [head, _progress(view)]
-    if totals.ended is not None and totals.ended.reason:
+    parts: list[RenderableType] = [heading(view.folder, what), _progress(view)]
+    if view.state == "broken off" and totals.ended is not None and totals.ended.reason:
         parts.append(Text(f"broken off: {plain(totals.ended.reason)}", style="yellow"))
     if totals.last is None:
         parts.append(Text(f"the first interval of {header.interval_s:g} s is being measured", style="dim"))

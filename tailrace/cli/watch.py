@@ -1,4 +1,4 @@
-"""`tailrace watch`: which soak, how often, and on what; what is shown is made elsewhere."""
+"""`tailrace watch`: which run, how often, and on what; what is shown is made elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.cli.output import print_line
 from tailrace.errors import Mistake
 from tailrace.results import ResultError
 from tailrace.spec.units import parse_duration
-from tailrace.watch import View, draw, newest
+from tailrace.watch import Watched, newest, watched
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ def watch(folder: Path | None, options: WatchOptions) -> int:
     except ValueError as error:
         raise Mistake(f"--every: {error}") from None
     try:
-        view = View.open(folder if folder is not None else newest(options.runs))
-        view.look()
+        view = watched(folder if folder is not None else newest(options.runs)).look()
         if options.as_json:
             return _documents(view, every, once=options.once)
         if options.once or not sys.stdout.isatty():
@@ -45,34 +44,34 @@ def watch(folder: Path | None, options: WatchOptions) -> int:
         raise Mistake(str(error)) from None
 
 
-def _documents(view: View, every: float, *, once: bool) -> int:
+def _documents(view: Watched, every: float, *, once: bool) -> int:
     """One JSON document a line."""
     while True:
         print_line(json.dumps(view.as_data()))
         sys.stdout.flush()
         if once or view.state != "running":
             return 0
-        _wait(view, every)
+        view = _wait(view, every)
 
 
-def _pictures(view: View, every: float, *, once: bool) -> int:
+def _pictures(view: Watched, every: float, *, once: bool) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     while True:
-        console.print(draw(view, console.width))
+        console.print(view.draw(console.width))
         if once or view.state != "running":
             return 0
-        _wait(view, every)
+        view = _wait(view, every)
 
 
-def _live(view: View, every: float) -> int:
+def _live(view: Watched, every: float) -> int:
     console = Console()
-    with Live(draw(view, console.width), console=console, auto_refresh=False) as live:
+    with Live(view.draw(console.width), console=console, auto_refresh=False) as live:
         while view.state == "running":
-            _wait(view, every)
-            live.update(draw(view, console.width), refresh=True)
+            view = _wait(view, every)
+            live.update(view.draw(console.width), refresh=True)
     return 0
 
 
-def _wait(view: View, every: float) -> None:
+def _wait(view: Watched, every: float) -> Watched:
     time.sleep(every)
-    view.look()
+    return view.look()

@@ -11,10 +11,11 @@ import pytest
 from rich.console import Console
 from soaks import header, intervals, part
 
-from tailrace.results import ResultError
+from tailrace.results import ResultError, RunFolder
 from tailrace.results.interval_log import SUFFIX, IntervalLog
 from tailrace.results.intervals import End
-from tailrace.watch import View, blocks, draw, newest
+from tailrace.results.lock import alone_in
+from tailrace.watch import Beginning, View, Watched, blocks, newest, watched
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +32,9 @@ def begin(folder: Path, name: str = "run") -> IntervalLog:
     return log
 
 
-def drawn(view: View, width: int = 80) -> str:
+def drawn(view: Watched, width: int = 80) -> str:
     console = Console(width=width, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
-    console.print(draw(view, width))
+    console.print(view.draw(width))
     return console.export_text()
 
 
@@ -111,3 +112,49 @@ def test_where_there_is_no_soak_it_says_so(tmp_path: Path) -> None:
         newest(tmp_path)
     with pytest.raises(ResultError, match="expected the run folder"):
         View.open(tmp_path)
+
+
+def first_moment(runs: Path) -> RunFolder:
+    """What `measure soak` has made of a run before its log."""
+    return RunFolder.create(runs, "soak-chain", spec="", host={}, command=(), versions={}, method="soak")
+
+
+def test_a_soak_is_watched_from_its_first_moment_and_not_an_older_one(tmp_path: Path) -> None:
+    old = begin(tmp_path)
+    old.end(End(None))
+    old.close()
+    os.utime(old.path, (0, 0))
+    folder = first_moment(tmp_path)
+    with alone_in(folder.path):
+        view = watched(newest(tmp_path)).look()
+        assert (view.state, view.as_data()["folder"]) == ("running", str(folder.path))
+        assert "no interval yet" in drawn(view)
+        log = IntervalLog.create(folder.path / "histograms" / f"soak-64{SUFFIX}", header(3600.0))
+        log.begin(part())
+        for interval in intervals(2):
+            log.add(interval)
+        view = view.look()
+        assert view.as_data()["intervals"] == 2
+        log.close()
+        assert view.state == "running", "its folder is still held"
+    assert view.look().state == "cut off"
+
+
+def test_a_soak_that_ended_before_its_first_interval_says_why(tmp_path: Path) -> None:
+    folder = first_moment(tmp_path)
+    view = watched(folder.path).look()
+    assert isinstance(view, Beginning) and view.state == "cut off"
+    folder.invalidate("the switch was killed")
+    folder.finish()
+    assert "broken off before its first interval: the switch was killed" in drawn(view.look())
+    assert view.look().as_data()["reason"] == "the switch was killed"
+
+
+def test_one_that_is_about_to_be_gone_on_with_runs(tmp_path: Path) -> None:
+    log = begin(tmp_path)
+    log.end(End("interrupted by Ctrl-C"))
+    log.close()
+    view = watched(tmp_path / "run").look()
+    assert view.state == "broken off"
+    with alone_in(tmp_path / "run"):
+        assert view.look().state == "running"
