@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.prompt import Confirm
 
 from tailrace.cli.output import print_json, print_line, run_command, wide_console
@@ -26,6 +28,7 @@ from tailrace.host.tree import Tree
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
 from tailrace.host.watching import changes
 from tailrace.host.writers import Writers, read_writers
+from tailrace.spec.units import parse_duration
 
 app = typer.Typer(
     help="What this machine is, and how it is made deterministic and put back.",
@@ -44,7 +47,7 @@ RootOption = Annotated[
     Path, typer.Option("--root", metavar="FOLDER", help="Read a copied /sys, /proc and /etc instead of this machine's.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask. Nothing is asked without a terminal.")]
 HERE = Path("/")
 LATENCY = "latency"
 MODES = ("latency", "throughput")
@@ -151,11 +154,13 @@ def apply(
     """
 
     def work() -> int:
+        _check_root(root, "host apply")
         machine, made = _plan(root, profile, nic)
         tuner.check_tunable(machine)
-        if not yes and not as_json and sys.stdin.isatty():
-            _print_plan(made)
-            if not Confirm.ask("Apply this?", default=False):
+        if not yes and sys.stdin.isatty():
+            if not as_json:
+                _print_plan(made)
+            if not _agreed(f"Apply {made.profile.name}?"):
                 return 0
         with hold_journal(state_folder()) as journal:
             outcome = tuner.apply(made, machine, journal, boot=not run_time)
@@ -232,8 +237,10 @@ def verify(
 def watch(
     nic: NicOption = None,
     root: RootOption = HERE,
-    every: Annotated[float, typer.Option("--every", metavar="S", help="Seconds between two looks.")] = 10.0,
-    count: Annotated[int | None, typer.Option("--count", metavar="N", help="Looks; without end unless given.")] = None,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Between two looks: 10s.")] = "10s",
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", min=1, help="Looks; without end unless given.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Keep verifying, and report each drift when it is seen and when it is gone. Ctrl-C ends it.
@@ -246,13 +253,17 @@ def watch(
     """
 
     def work() -> int:
+        try:
+            seconds = parse_duration(every)
+        except ValueError as error:
+            raise Mistake(f"--every: {error}") from None
         writers, ever = None, False
         try:
             writers = Writers.start(state_folder(), boot_id(Tree(root))) if root == HERE else None
         except Failure as error:
             print(f"tailrace: {error}", file=sys.stderr)
         try:
-            for change in changes(lambda: _check(root, None, nic), writers, every, count):
+            for change in changes(lambda: _check(root, None, nic), writers, seconds, count):
                 _event(change.what, change.checked, as_json=as_json)
                 ever = True
         finally:
@@ -274,14 +285,10 @@ def undo(root: RootOption = HERE, yes: YesOption = False, as_json: JsonOption = 
     def work() -> int:
         folder = state_folder()
         entries = read_journal(folder).entries
-        if (
-            entries
-            and not yes
-            and not as_json
-            and sys.stdin.isatty()
-            and not Confirm.ask(f"Put {len(entries)} places back?")
-        ):
-            return 0
+        if entries:
+            _check_root(root, "host undo")
+            if not yes and sys.stdin.isatty() and not _agreed(f"Put {len(entries)} places back?"):
+                return 0
         problems: list[str] = []
         if entries:
             with hold_journal(folder) as journal:
@@ -295,6 +302,22 @@ def undo(root: RootOption = HERE, yes: YesOption = False, as_json: JsonOption = 
         return 0
 
     raise typer.Exit(run_command(work))
+
+
+def _check_root(root: Path, what: str) -> None:
+    """Raises Mistake where this machine is to be changed by somebody who may not."""
+    if root == HERE and os.geteuid() != 0:
+        raise Mistake(f"{what} changes the machine, which needs root; start it with sudo")
+
+
+def _agreed(question: str) -> bool:
+    """Whether the user says yes; Ctrl-D is no. Asked on standard error, so that --json prints nothing else."""
+    console = Console(stderr=True)
+    try:
+        return Confirm.ask(question, default=False, console=console)
+    except EOFError:
+        console.print()
+        return False
 
 
 def _machine(root: Path) -> Machine:

@@ -95,7 +95,7 @@ def test_who_changes_a_place_is_named_at_once_and_afterwards(tailrace: Path, tmp
     host, own = Host(tailrace, tmp_path), tmp_path / "own.yaml"
     own.write_text("inherits: vanilla\nknobs: {vm.stat_interval: 33}\n")
     host("apply", "--profile", str(own), "--run-time", "--yes")
-    watching = host.begin("host", "watch", "--every", "60", "--json")
+    watching = host.begin("host", "watch", "--every", "60s", "--json")
     try:
         assert watching.stdout is not None
         wait_until(lambda: hears_of_writes(watching.pid))

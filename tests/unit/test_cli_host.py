@@ -1,0 +1,97 @@
+"""`tailrace host` as a user meets it: what it asks before it changes a machine, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from machines import machine
+
+#: Runs the command as somebody who is not root; were anything to be changed, it would fail otherwise.
+NOBODY = """
+import os, sys
+os.geteuid = lambda: 1000
+from tailrace.host import tuner
+tuner.apply = tuner.undo = None
+sys.argv = ["tailrace", *sys.argv[1:]]
+from tailrace.cli.main import main
+main()
+"""
+
+
+class Terminal:
+    """The command on a terminal, over a machine made of files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.machine, self._state = folder / "machine", folder / "state"
+        machine(self.machine)
+
+    def __call__(
+        self, *words: str, answer: str = "", command: tuple[str, ...] = ("-m", "tailrace.cli.main")
+    ) -> subprocess.CompletedProcess[str]:
+        ours, theirs = pty.openpty()
+        try:
+            os.write(ours, answer.encode())
+            return subprocess.run(
+                [sys.executable, *command, "host", *words],
+                stdin=theirs,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+                env={**os.environ, "TAILRACE_HOST_STATE": str(self._state)},
+            )
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    def contents(self) -> dict[Path, str]:
+        return {path: path.read_text() for path in self.machine.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\x04"])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_nothing_is_changed_without_a_yes(terminal: Terminal, answer: str, options: tuple[str, ...]) -> None:
+    """Ctrl-D is no answer, and --json no yes."""
+    before = terminal.contents()
+    done = terminal("apply", "--root", str(terminal.machine), *options, answer=answer)
+    assert (done.returncode, "internal error" in done.stderr) == (0, False), done.stderr
+    assert "Apply latency?" in done.stderr and "Apply latency?" not in done.stdout
+    assert terminal.contents() == before
+
+
+def test_with_a_yes_json_is_all_that_is_printed(terminal: Terminal) -> None:
+    before = terminal.contents()
+    place = ("--root", str(terminal.machine), "--json")
+    assert json.loads(terminal("apply", *place, answer="y\n").stdout)["changed"]
+    tuned = terminal.contents()
+    assert tuned != before
+    for answer in ("n\n", "\x04"):
+        assert terminal("undo", *place, answer=answer).returncode == 0
+        assert terminal.contents() == tuned
+    assert json.loads(terminal("undo", *place, answer="y\n").stdout)["problems"] == []
+    assert terminal.contents() != tuned
+
+
+def test_who_may_not_change_the_machine_is_told_before_being_asked(terminal: Terminal) -> None:
+    assert terminal("apply", "--root", str(terminal.machine), "--yes").returncode == 0
+    for what in ("apply", "undo"):
+        done = terminal(what, answer="y\n", command=("-c", NOBODY))
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert f"host {what} changes the machine, which needs root" in done.stderr
+
+
+@pytest.mark.parametrize("every", ["0", "-1", "0s", "soon"])
+def test_the_time_between_two_looks_is_a_time(terminal: Terminal, every: str) -> None:
+    done = terminal("watch", "--root", str(terminal.machine), "--count", "1", "--every", every)
+    assert done.returncode == 2 and "--every" in done.stderr
