@@ -214,14 +214,14 @@ def _check_able() -> Machine:
 
 def _plan(options: HostOptions, roles: Roles, profiles: Sequence[str | None] = (None,), pairs: int = 1) -> HostPlan:
     role = {cpu: name for name in ROLES for cpu in roles.cpus[name]}
+    wanted = sorted(role) if options.cpus is None else _listed(options.cpus)
     try:
-        wanted = list(parse_list(options.cpus)) if options.cpus else sorted(role)
         seconds = parse_duration(options.duration or "60s")
     except ValueError as error:
-        raise Mistake(f"--duration or --cpus: {error}") from None
+        raise Mistake(f"--duration: {error}") from None
     cpus = usable(wanted)
     missing = sorted(set(wanted) - set(cpus))
-    if missing and options.cpus:
+    if missing and options.cpus is not None:
         raise Mistake(f"--cpus {options.cpus}: CPU {missing[0]} is none that this process may use")
     control = tuple(usable(roles.system))
     if not control or not cpus:
@@ -230,6 +230,17 @@ def _plan(options: HostOptions, roles: Roles, profiles: Sequence[str | None] = (
     return HostPlan(
         _tools(options.tools), loads, {cpu: role[cpu] for cpu in cpus}, control, seconds, tuple(profiles), pairs
     )
+
+
+def _listed(text: str) -> list[int]:
+    """The CPUs of --cpus."""
+    try:
+        cpus = list(parse_list(text))
+    except ValueError as error:
+        raise Mistake(f"--cpus: {error}") from None
+    if not cpus:
+        raise Mistake("--cpus: no CPU is named; expected a list such as 1,4-7")
+    return cpus
 
 
 def _tools(wanted: str | None) -> list[Tool]:

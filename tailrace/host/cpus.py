@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MOST = 1 << 16
+"""Beyond any number of CPUs that Linux can be built for (CONFIG_NR_CPUS)."""
+
 
 def parse_list(text: str) -> tuple[int, ...]:
     """`0-3,8` → (0, 1, 2, 3, 8), sorted; empty for an empty list. Raises ValueError.
@@ -14,8 +17,13 @@ def parse_list(text: str) -> tuple[int, ...]:
     for part in text.strip().split(","):
         if not part.strip():
             continue
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        ends = (first, last if dash else first)
+        if not all(end.isdecimal() and end.isascii() and int(end) < MOST for end in ends):
+            raise ValueError(f"{part.strip()!r} is no CPU and no range of CPUs; expected a list such as 1,4-7")
+        if int(ends[0]) > int(ends[1]):
+            raise ValueError(f"{part.strip()!r} ends before it begins; expected a range such as 4-7")
+        cpus.update(range(int(ends[0]), int(ends[1]) + 1))
     return tuple(sorted(cpus))
 
 

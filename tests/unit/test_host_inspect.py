@@ -41,6 +41,12 @@ def test_lists_and_masks_are_written_as_the_kernel_does() -> None:
     assert parse_mask("ff,00000001") == (0, *range(32, 40))
 
 
+@pytest.mark.parametrize("text", ["x", "3-1", "1-", "-1", "1-2-3", "1_0", "+1", "0-4000000000", "99999", "1:2"])
+def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a (list|range) such as"):
+        parse_list(f"0,{text}")
+
+
 def test_a_machine_of_two_sockets(tmp_path: Path) -> None:
     machine(tmp_path, nodes=2, cores=8, threads=2)
     add_nic(tmp_path, "eth0", "0000:81:00.0", 1)

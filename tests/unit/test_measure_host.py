@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, browser
 
+from tailrace.cli.measure_host import _listed
 from tailrace.errors import Mistake
 from tailrace.host.place import Cpu
 from tailrace.host.state import FilePath, hold, peek
@@ -286,6 +287,15 @@ def test_the_cpus_of_what_is_up_are_not_measured(tmp_path: Path, unloaded: None)
     finished = run_on_host(asked(tmp_path), lambda folder: measure_host(plan, folder, Silent()), plan.cpus)
     assert finished.run.valid
     assert len(peek(tmp_path / "state").things) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("x", "--cpus: 'x' is no CPU"), ("3-1", "--cpus: '3-1' ends before it begins"), (",", "--cpus: no CPU is named")],
+)
+def test_wrong_cpus_are_told_by_their_option(text: str, words: str) -> None:
+    with pytest.raises(Mistake, match=words):
+        _listed(text)
 
 
 def test_a_plan_is_read_again_from_what_it_wrote() -> None:
