@@ -47,17 +47,20 @@ def profile_names() -> list[str]:
 
 def load_profile(name: str, _seen: tuple[str, ...] = ()) -> Profile:
     """The profile of a name, or in a file whose path has a `/` or ends in .yaml. Raises Mistake with file and key."""
-    own = "/" in name or name.endswith((".yaml", ".yml"))
+    own = _is_file(name)
     path = Path(name) if own else FOLDER / f"{name}.yaml"
-    if name in _seen:
-        raise Mistake(f"{path}: inherits itself, by {' → '.join((*_seen, name))}")
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Mistake(f"{path}: not text in UTF-8; expected a YAML file") from None
     except OSError as error:
         known = ", ".join(profile_names())
         raise Mistake(
             f"{path}: {error.strerror}" if own else f"no profile {name!r}; expected {known}, or a YAML file"
         ) from None
+    place = str(path.resolve())
+    if place in _seen:
+        raise Mistake(f"{path}: inherits itself, by {' → '.join((*_seen, place))}")
     try:
         data = yaml.safe_load(text)
         data = {} if data is None else data
@@ -68,7 +71,7 @@ def load_profile(name: str, _seen: tuple[str, ...] = ()) -> Profile:
     for key in data:
         if key not in _KEYS:
             raise Mistake(f"{path}: {key}: unknown; expected {', '.join(_KEYS)}")
-    base = load_profile(str(data["inherits"]), (*_seen, name)) if data.get("inherits") else None
+    base = _base(path, data.get("inherits"), (*_seen, place))
     knobs = {**(base.knobs if base else {}), **_knobs(path, data.get("knobs") or {})}
     return Profile(
         path.stem if own else name,
@@ -78,6 +81,23 @@ def load_profile(name: str, _seen: tuple[str, ...] = ()) -> Profile:
         (base.name, *base.line) if base else (),
         str(path.absolute()) if own else name,
     )
+
+
+def _is_file(name: str) -> bool:
+    """Whether a profile's name is a path."""
+    return "/" in name or name.endswith((".yaml", ".yml"))
+
+
+def _base(path: Path, name: Any, seen: tuple[str, ...]) -> Profile | None:
+    """What the profile in a file inherits; a path is relative to the file's folder."""
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise Mistake(f"{path}: inherits: {name!r} is wrong; expected a profile's name, or a YAML file")
+    try:
+        return load_profile(str((path.parent / name).absolute()) if _is_file(name) else name, seen)
+    except Mistake as error:
+        raise Mistake(f"{path}: inherits: {error}") from None
 
 
 def _knobs(path: Path, values: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_lists_and_masks_are_written_as_the_kernel_does() -> None:
 
 @pytest.mark.parametrize("text", ["x", "3-1", "1-", "-1", "1-2-3", "1_0", "+1", "0-4000000000", "99999", "1:2"])
 def test_what_is_no_list_of_cpus_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected a (list|range) such as"):
+    with pytest.raises(ValueError, match=r"expected a (list|range) such as"):
         parse_list(f"0,{text}")
 
 
@@ -168,7 +168,9 @@ def test_inheritance_adds_and_null_leaves_alone(tmp_path: Path) -> None:
         ("knobs: {governor: 3}", "knobs.governor: 3 is wrong"),
         ("roles: {guests: 2}", "roles.guests: unknown"),
         ("roles: {system: -1}", "expected a number of cores"),
-        ("inherits: fast", "no profile 'fast'"),
+        ("inherits: fast", "mine.yaml: inherits: no profile 'fast'"),
+        ("inherits: ./fast", "mine.yaml: inherits: .*/fast: No such file"),
+        ("inherits: 3", "inherits: 3 is wrong"),
         ("speed: 3", "speed: unknown"),
         ("[]", "expected a mapping"),
         ("knobs: [", "while parsing"),
@@ -181,9 +183,27 @@ def test_a_wrong_profile_is_one_message_with_file_and_key(tmp_path: Path, text: 
         load_profile(str(own))
 
 
+def test_what_is_inherited_is_looked_for_beside_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/base.yaml").write_text("inherits: vanilla\nknobs: {vm.stat_interval: 33}\n")
+    (tmp_path / "own/mine.yaml").write_text("inherits: base.yaml\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_profile("own/mine.yaml").knobs == {"vm.stat_interval": 33}
+    monkeypatch.chdir(tmp_path / "own")
+    assert load_profile("mine.yaml").line == ("base", "vanilla")
+
+
+def test_a_profile_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_bytes(b"about: caf\xe9\n")
+    with pytest.raises(Mistake, match=r"mine.yaml: not text in UTF-8"):
+        load_profile(str(tmp_path / "mine.yaml"))
+
+
 def test_a_profile_that_inherits_itself_is_refused(tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
-    own.write_text(f"inherits: {own}\n")
+    own.write_text("inherits: b/mine.yaml\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/mine.yaml").write_text("inherits: ../mine.yaml\n")
     with pytest.raises(Mistake, match="inherits itself"):
         load_profile(str(own))
 
