@@ -17,6 +17,7 @@ SHOWN: dict[str, Callable[[float], str]] = {
     "Mpps": mega,
     "µs": microseconds,
     "×": lambda value: f"{value:.3g}",
+    "%": lambda value: f"{value:.3g}",
 }
 
 
@@ -59,7 +60,8 @@ def print_difference(found: Difference, console: Console) -> None:
 
 
 def _reading(found: Difference) -> Iterator[str]:
-    yield "Rates and latency are those of each trial's worse direction; counts are of all."
+    if any(figure.unit in ("Mpps", "frames") for figure in found.figures):
+        yield "Rates and latency are those of each trial's worse direction; counts are of all."
     if any(figure.spreads for figure in found.figures):
         yield (
             "Where a trial was repeated: the median, ± half the way from the lowest to the highest; frames lost, "

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.results.comparison import ComparisonFinding
-from tailrace.results.findings import BurstFinding, ThroughputFinding
+from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.model import Latency, Run, Trial
 from tailrace.results.share import ShareFinding
 from tailrace.results.spread import Spread, spread
@@ -61,6 +61,10 @@ FIGURES = (
     Figure("latency max", "µs", _latency("max")),
 )
 
+_HOST_FIGURES = {
+    "min": "min", "average": "avg", "p50": "p50", "p99": "p99", "p99_9": "p99.9", "p99_99": "p99.99", "max": "max",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Differing:
@@ -72,7 +76,7 @@ class Differing:
 
 @dataclass(frozen=True)
 class Compared:
-    """A figure of a trial that both of two runs have."""
+    """A figure that both of two runs have, of a trial or a finding."""
 
     trial: str
     figure: str
@@ -110,7 +114,7 @@ class Difference:
     figures: tuple[Compared, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    """Trials that only one has."""
+    """Trials that only one has, of traffic or of the host."""
     rounds: tuple[int, int] = (1, 1)
     """Of each run."""
 
@@ -149,6 +153,8 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         if (found := _compared(name, figure, ours[name], theirs[name])) is not None
     ]
     figures += _found(a.run, b.run)
+    names = [[*cases, *(each.name for each in of.run.host_trials)] for cases, of in ((ours, a), (theirs, b))]
+    only_a, only_b = (tuple(name for name in one if name not in other) for one, other in (names, names[::-1]))
     return Difference(
         a=a.run.id,
         b=b.run.id,
@@ -157,8 +163,8 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         versions=tuple(differing([each.run.versions for each in (a, b)])),
         spec=tuple(spec_lines(a, b)),
         figures=tuple(figures),
-        only_a=tuple(name for name in ours if name not in theirs),
-        only_b=tuple(name for name in theirs if name not in ours),
+        only_a=only_a,
+        only_b=only_b,
         rounds=(a.run.repeat, b.run.repeat),
     )
 
@@ -188,8 +194,8 @@ def _medians(name: str, figure: str, unit: str, ours: Sequence[float], theirs: S
 
 
 def _found(a: Run, b: Run) -> list[Compared]:
-    """What methods found in both, beside trials: throughput, bursts, the ratios of comparisons, shares."""
-    ours, theirs = _findings(a), _findings(b)
+    """What both have beside trials of traffic: what methods found, and what was measured of the host."""
+    ours, theirs = ({**_findings(run), **_host(run)} for run in (a, b))
     both = (_medians(*key, ours[key], theirs[key]) for key in ours if key in theirs)
     return [each for each in both if each is not None]
 
@@ -202,6 +208,14 @@ def _findings(run: Run) -> dict[tuple[str, str, str], list[float]]:
             for goal in each.goals:
                 name = f"throughput, {100 * goal.loss_ratio:g} % lost"
                 found.setdefault((each.case, name, "Mpps"), []).append(goal.pps / 1e6)
+        elif isinstance(each, LossFinding):
+            found.setdefault((each.case, "full rate", "Mpps"), []).append(each.full_pps / 1e6)
+            for fraction, trial in each.points.items():
+                name = f"lost at {100 * fraction:g} % of the full rate"
+                found.setdefault((each.case, name, "%"), []).append(100 * trial.loss_ratio)
+        elif isinstance(each, ReorderFinding):
+            for name, order in (("together", each.together), ("apart", each.apart)):
+                found.setdefault((each.case, f"reordered, {name}", "%"), []).append(100 * order.ratio)
         elif isinstance(each, BurstFinding):
             found.setdefault((each.case, "longest burst", "frames"), []).append(each.average)
         elif isinstance(each, ComparisonFinding):
@@ -213,6 +227,17 @@ def _findings(run: Run) -> dict[tuple[str, str, str], list[float]]:
                 if part.figure in ("average_us", "p99_us"):
                     name = f"share of {each.function}, {part.direction} {part.figure.removesuffix('_us')}"
                     found.setdefault((each.case, name, "µs"), []).append(part.difference_us)
+    return found
+
+
+def _host(run: Run) -> dict[tuple[str, str, str], list[float]]:
+    """The figures of host trials, by trial, figure and unit."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for trial in run.host_trials:
+        if trial.latency_us is not None:
+            values = ((name, getattr(trial.latency_us, field)) for field, name in _HOST_FIGURES.items())
+            found |= {(trial.name, name, "µs"): [value] for name, value in values}
+        found[trial.name, "missed", "values"] = [trial.missed]
     return found
 
 

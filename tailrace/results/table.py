@@ -1,5 +1,5 @@
 """All figures of runs as one table of comma-separated values (RFC 4180): a line for each direction of each trial; and
-for what methods found, a line for each figure, and for each trial of a search.
+for what methods found, a line for each figure, and for each trial of a search; and one for each trial of the host.
 
 Names that come from a spec or a host may be anybody's. A cell of text that a spreadsheet would take for a formula has
 an apostrophe in front.
@@ -12,6 +12,7 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
+from tailrace.results.host import HostTrial
 from tailrace.results.index import host_name
 from tailrace.results.model import Direction, Finding, Floor, Run, Trial
 from tailrace.results.table_findings import lines
@@ -30,6 +31,7 @@ _LATENCY = {
     for name in ("min", "average", "p50", "p90", "p99", "p99_9", "p99_99", "max")
 }
 _SHARE = ("average", "p50", "p99", "max")
+_HOST = ("test", "load", "host_profile", "cpu", "role", "samples", "missed")
 COLUMNS = (
     *_RUN,
     *_TRIAL,
@@ -45,10 +47,12 @@ COLUMNS = (
     "value",
     "low",
     "high",
+    *_HOST,
 )
 """Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share and how
 its median stands to the tester's own floor. `finding` is the method of a line that is no trial's, whose name is in
-`trial`; `floor` of a line of that floor itself, with the kind of port in `trial`."""
+`trial`; `floor` of a line of that floor itself, with the kind of port in `trial`. What begins with `test` is
+of lines of `measure host`, whose latencies are how late a CPU woke up, or for how long it was taken."""
 
 
 def csv_text(runs: Iterable[Run]) -> str:
@@ -62,6 +66,7 @@ def csv_text(runs: Iterable[Run]) -> str:
         writer.writerows(_floor(run, floor) for floor in run.floors)
         for finding in run.findings:
             writer.writerows(_found(run, finding, line) for line in lines(finding))
+        writer.writerows(_host(run, trial) for trial in run.host_trials)
     return text.getvalue()
 
 
@@ -103,6 +108,18 @@ def _found(run: Run, finding: Finding, line: dict[str, Any]) -> list[Any]:
     return [_cell(cells.get(column)) for column in COLUMNS]
 
 
+def _host(run: Run, trial: HostTrial) -> list[Any]:
+    cells = {
+        **_of(run),
+        "trial": trial.name,
+        "duration_s": trial.duration_s,
+        **{name: getattr(trial, name) for name in _HOST},
+    }
+    if trial.latency_us is not None:
+        cells |= {column: getattr(trial.latency_us, name) for name, column in _LATENCY.items()}
+    return [_cell(cells.get(column)) for column in COLUMNS]
+
+
 def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
     worse = way is trial.worse
     share = trial.share_us if worse else None
@@ -115,7 +132,7 @@ def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
         *(getattr(way.latency_us, name) if way.latency_us else None for name in _LATENCY),
         *(getattr(share, name) if share else None for name in _SHARE),
         *((trial.floor_ratio, trial.near_floor) if worse and trial.floor_ratio is not None else (None, None)),
-        *(None,) * 5,
+        *(None,) * (5 + len(_HOST)),
     ]  # fmt: skip
     return [_cell(cell) for cell in cells]
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from run_folders import add, run_folder
 from tester_results import both_ways, result, stream
 
+from tailrace.measure.host.tools import from_values
 from tailrace.report.bars import throughput
 from tailrace.report.difference import print_difference
 from tailrace.report.html import write_comparison
@@ -20,7 +21,8 @@ from tailrace.report.marked import mark
 from tailrace.results import RunFolder, load_run
 from tailrace.results.comparison import ComparedPair, ComparisonFinding, ratios_of
 from tailrace.results.diff import FIGURES, Difference, diff
-from tailrace.results.findings import Goal, LossFinding, SearchTrial, ThroughputFinding
+from tailrace.results.findings import Goal, LossFinding, Order, ReorderFinding, SearchTrial, ThroughputFinding
+from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.spread import Spread
 from tailrace.results.stored import read_run
 from tailrace.results.table import COLUMNS, csv_text
@@ -215,17 +217,7 @@ def test_a_spreadsheet_is_not_made_to_reckon(tmp_path: Path) -> None:
 def test_csv_has_what_methods_found(tmp_path: Path) -> None:
     throughput_found = searched(tmp_path, 1e6)
     compared = comparison(tmp_path, 0.5, 0.4)
-    trial = SearchTrial(
-        offered_pps=2e6, duration_s=1, sent=90, unsent=10, refused=10, lost=9, duplicate=0, out_of_sequence=0,
-        beyond_window=0, foreign=0, sent_pps=90, forwarded_pps=81, loss_ratio=0.1, fell_short="refused",
-    )  # fmt: skip
-    with RunFolder.create(tmp_path, "loss", spec="", host={}, command=[], versions={}) as lossy:
-        lossy.add_finding(
-            LossFinding(
-                name="one-function-64", profile="64", functions=1, valid=True, reason=None, full_pps=2e6,
-                trials=(trial,),
-            )
-        )  # fmt: skip
+    lossy = curve(tmp_path, 0.1)
     found = [row for row in rows(throughput_found, compared, lossy) if row["finding"]]
     assert [(row["finding"], row["trial"], row["figure"], row["value"]) for row in found] == [
         ("throughput", "one-function-64", "ndr_pps", "1000000.0"),
@@ -238,6 +230,96 @@ def test_csv_has_what_methods_found(tmp_path: Path) -> None:
     assert (found[4]["low"], found[4]["high"]) == ("0.4", "0.5")
     assert (found[5]["offered_pps"], found[5]["offered"], found[5]["lost"]) == ("2000000.0", "100", "9")
     assert {row["run"] for row in found} == {throughput_found.run.id, compared.run.id, lossy.run.id}
+
+
+# Loss curves, order, the host
+
+
+def curve(runs: Path, ratio: float) -> RunFolder:
+    """A loss curve of one point, at the full rate."""
+    trial = SearchTrial(
+        offered_pps=2e6, duration_s=1, sent=90, unsent=10, refused=10, lost=9, duplicate=0, out_of_sequence=0,
+        beyond_window=0, foreign=0, sent_pps=90, forwarded_pps=81, loss_ratio=ratio, fell_short="refused",
+    )  # fmt: skip
+    with RunFolder.create(runs, "loss", spec="", host={}, command=[], versions={}) as folder:
+        folder.add_finding(
+            LossFinding(
+                name="one-function-64", profile="64", functions=1, valid=True, reason=None, full_pps=2e6,
+                trials=(trial,),
+            )
+        )  # fmt: skip
+    return folder
+
+
+def reordered(runs: Path, *frames: int) -> RunFolder:
+    """What `measure reorder` finds where so many of 1,000 frames were out of sequence, together and apart."""
+    together, apart = (
+        Order(
+            sent=1000, received=1000, out_of_sequence=number, beyond_window=0, extent_average=0, extent_max=0,
+            extent_unknown=0,
+        )
+        for number in frames
+    )  # fmt: skip
+    with RunFolder.create(runs, "reorder", spec="", host={}, command=[], versions={}) as folder:
+        folder.add_finding(
+            ReorderFinding(
+                name="64", profile="64", functions=1, valid=True, reason=None, flows=8, delays_us={}, slower=9,
+                together=together, apart=apart,
+            )
+        )  # fmt: skip
+    return folder
+
+
+def host(runs: Path, us: int, *cpus: int) -> RunFolder:
+    """A run of `measure host` in which these CPUs always took so long."""
+    histogram = from_values({1000 * us: 100})
+    with RunFolder.create(runs, "host", spec="", host={}, command=[], versions={}) as folder:
+        found = [
+            HostTrial(
+                name=f"latency-cyclictest-cpu-cpu{cpu}", test="cyclictest", load="cpu", host_profile="latency", cpu=cpu,
+                role="vnf", started=folder.run.started, duration_s=1, samples=100, missed=2,
+                latency_us=histogram.latency(), histogram=None, intervals=(),
+            )
+            for cpu in cpus
+        ]  # fmt: skip
+        soak = HostSoak(asked_s=1, slices=1, done=1, end_s=1, boot="this-boot")
+        folder.keep_host_slice([(trial, histogram) for trial in found], soak)
+    return folder
+
+
+def test_loss_curves_and_order_are_compared(tmp_path: Path) -> None:
+    found = difference(curve(tmp_path, 0.1), curve(tmp_path, 0.2))
+    assert [(each.figure, each.unit, each.a, each.b) for each in found.figures] == [
+        ("full rate", "Mpps", 2.0, 2.0),
+        ("lost at 100 % of the full rate", "%", 10.0, 20.0),
+    ]
+    assert next(line for line in shown(found).splitlines() if "lost at" in line).split()[-3:] == ["10", "20", "2.00"]
+    found = difference(reordered(tmp_path, 50, 0), reordered(tmp_path, 25, 1))
+    assert [(each.figure, each.a, each.b) for each in found.figures] == [
+        ("reordered, together", 5.0, 2.5),
+        ("reordered, apart", 0.0, 0.1),
+    ]
+
+
+def test_what_was_measured_of_the_host_is_compared(tmp_path: Path) -> None:
+    found = difference(host(tmp_path, 5, 1, 2), host(tmp_path, 10, 1, 3))
+    assert {each.trial for each in found.figures} == {"latency-cyclictest-cpu-cpu1"}
+    figures = {each.figure: each for each in found.figures}
+    assert list(figures) == ["min", "avg", "p50", "p99", "p99.9", "p99.99", "max", "missed"]
+    assert figures["max"].ratio == 2.0 and figures["missed"].a == 2
+    assert (found.only_a, found.only_b) == (("latency-cyclictest-cpu-cpu2",), ("latency-cyclictest-cpu-cpu3",))
+    assert "max, µs" in shown(found) and "worse direction" not in shown(found)
+
+
+def test_csv_has_a_line_for_each_trial_of_the_host(tmp_path: Path) -> None:
+    found = rows(host(tmp_path, 5, 1, 2))
+    assert [(row["trial"], row["cpu"]) for row in found] == [
+        ("latency-cyclictest-cpu-cpu1", "1"),
+        ("latency-cyclictest-cpu-cpu2", "2"),
+    ]
+    cells = {"test": "cyclictest", "load": "cpu", "host_profile": "latency", "role": "vnf", "samples": "100"}
+    cells |= {"missed": "2", "latency_max_us": "5.0", "latency_p99.99_us": "5.0", "duration_s": "1.0", "finding": ""}
+    assert cells.items() <= found[0].items()
 
 
 # Throughput that was searched for
