@@ -20,6 +20,7 @@ from tailrace.errors import Failure, Fault
 from tailrace.host.process import undisturbed
 from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.tester import Stopped
+from tailrace.measure.wall_clock import clock_step
 from tailrace.results.histogram import Histogram, from_tester
 from tailrace.results.interval_log import IntervalLog
 from tailrace.results.intervals import End, Interval, Part, Way
@@ -27,9 +28,6 @@ from tailrace.results.soak import SUMMED, Totals
 
 #: How often the switch and the processes are looked at, in seconds. The tester's core may be this process's too.
 _LOOK = 2.0
-#: The machine's clock has been set if it and the monotonic one differ by more than this, and a thousandth of the
-#: interval: what disciplines it (adjtimex(2)) makes it run at most 500 ppm faster or slower.
-_STEP = 0.1
 #: Less than this is not worth a start of its own, in seconds.
 SHORTEST = 0.5
 
@@ -146,15 +144,14 @@ class Soaking:
 
     def _interval(self, record: dict[str, Any]) -> Interval:
         histograms = [from_tester(stream["latency"]) for stream in record["streams"]]
-        step = record["real_time"] - record["monotonic"] - self._clock
-        stepped = abs(step) > _STEP + 1e-3 * (record["end"] - record["start"])
+        off = record["real_time"] - record["monotonic"] - self._clock
         return Interval(
             part=self.totals.parts,
             number=record["number"],
             start_s=self.offset + record["start"],
             end_s=self.offset + record["end"],
             real_time=record["real_time"],
-            clock_step_s=step if stepped else 0.0,
+            clock_step_s=clock_step(off, record["end"] - record["start"]),
             ways=tuple(map(self._way, record["streams"], histograms)),
             histograms=tuple(histograms),
         )

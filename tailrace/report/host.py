@@ -93,6 +93,10 @@ def remarks(run: Run) -> list[str]:
         f"{plain(gap.reason)}."
         for gap in (run.host_soak.gaps if run.host_soak else ())
     ]
+    said += [
+        f"The clock was set by {step.step_s:+.3f} s before {show_span(step.at_s)}; the run goes by another."
+        for step in (run.host_soak.clock_steps if run.host_soak else ())
+    ]
     return said
 
 

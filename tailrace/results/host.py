@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from tailrace.results.record import Amount, Count, Gap, HistogramReference, Latency, Record
+from tailrace.results.record import Amount, ClockStep, Count, Gap, HistogramReference, Latency, Record
 
 
 class HostInterval(Record):
@@ -48,4 +48,10 @@ class HostSoak(Record):
     done: Count = Field(description="Slices that are measured.")
     end_s: Amount = Field(description="End of the last of them, in seconds after the start of the run.")
     boot: str = Field(description="The kernel's name for the boot in which it was measured.")
+    began_s: float | None = Field(
+        default=None,
+        description="Start of the run by the clock of that boot (CLOCK_BOOTTIME), in seconds; negative if that was "
+        "before the boot; null if it is not known.",
+    )
     gaps: tuple[Gap, ...] = Field(default=(), description="When nothing was measured between two slices, and why.")
+    clock_steps: tuple[ClockStep, ...] = Field(default=(), description="When the machine's clock was set.")

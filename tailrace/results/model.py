@@ -21,6 +21,7 @@ from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding,
 from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
 from tailrace.results.record import Amount as Amount
+from tailrace.results.record import ClockStep as ClockStep
 from tailrace.results.record import Count as Count
 from tailrace.results.record import Gap as Gap
 from tailrace.results.record import HistogramReference as HistogramReference
@@ -265,13 +266,6 @@ class Share(Record):
     p50: float = Field(description="Difference of the medians, in µs.")
     p99: float = Field(description="Difference of the 99th percentiles, in µs.")
     max: float = Field(description="Difference of the largest latencies, in µs.")
-
-
-class ClockStep(Record):
-    """The machine's clock was set while a soak ran. Its own times are the TSC's, so no figure is touched."""
-
-    at_s: Amount = Field(description="End of the interval in which it was, in seconds after the start of the soak.")
-    step_s: float = Field(description="By how much, in seconds.")
 
 
 class Alone(Record):

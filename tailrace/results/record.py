@@ -54,6 +54,13 @@ class HistogramReference(Record):
     tag: str = Field(description="The tag of the line in the log.")
 
 
+class ClockStep(Record):
+    """The machine's clock was set while something was measured. No figure goes by that clock, so none is touched."""
+
+    at_s: Amount = Field(description="End of the interval in which it was, in seconds after the start of the soak.")
+    step_s: float = Field(description="By how much, in seconds.")
+
+
 class Gap(Record):
     """A time in which a soak did not measure, because it was broken off and gone on with later."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -108,14 +109,14 @@ class Fake:
         return {self.name: {cpu: Slice(from_values({self.us[self.now] * 1000: 100}), 1) for cpu in setting.cpus}}
 
 
-@pytest.fixture
-def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def nothing_runs_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_run, "load", lambda *_: nullcontext())
     monkeypatch.setattr(host_run, "_on", lambda _: nullcontext((0, 1)))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, unloaded: None) -> RunFolder:
+def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path, "host", spec="# host\n", host={}, command=["tailrace"], versions={})
 
 
@@ -219,6 +220,40 @@ def test_a_run_that_was_killed_goes_on_where_it_was(folder: RunFolder, after: in
     assert ("Nothing was measured for" in text) is bool(after)
 
 
+def test_a_clock_that_is_set_is_told_and_moves_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot, wall = 5000.0, folder.run.started.timestamp()
+
+    class Minute(Fake):
+        """Takes a minute; in the second the clock is set back by an hour."""
+
+        def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+            nonlocal boot, wall
+            boot += 60
+            wall += 60.01 - (3600 if len(self.order) == 1 else 0)  # which is disciplined besides
+            return super().measure(setting, seconds, progress)
+
+    def plan(seconds: float) -> HostPlan:
+        return HostPlan([Minute({None: 40})], ["none"], {1: "switch"}, (0,), seconds)
+
+    monkeypatch.setattr(time, "time", lambda: wall)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: boot)
+    measure_host(plan(240), folder, Silent())
+    soak = folder.run.host_soak
+    assert soak is not None and soak.end_s == pytest.approx(240)
+    (step,) = soak.clock_steps
+    assert (step.at_s, step.step_s) == (pytest.approx(120), pytest.approx(-3600, abs=0.1))
+    (trial,) = folder.run.host_trials
+    assert [each.start_s for each in trial.intervals] == pytest.approx([0, 60, 120, 180])
+    assert any("The clock was set by -3599.990 s before 2 min 0 s" in each for each in report.remarks(folder.run))
+
+    boot += 600
+    again = RunFolder.reopen(folder.path)
+    measure_host(plan(300), again, Silent())
+    assert again.run.host_soak is not None
+    (gap,) = again.run.host_soak.gaps
+    assert (gap.start_s, gap.end_s) == (pytest.approx(240), pytest.approx(840))
+
+
 def test_a_browser_draws_a_run_with_a_gap(folder: RunFolder, tmp_path: Path) -> None:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium)")
@@ -234,7 +269,8 @@ def test_a_browser_draws_a_run_with_a_gap(folder: RunFolder, tmp_path: Path) -> 
 
     plan = HostPlan([Slow({None: 40})], ["none", "cpu"], {0: "system", 1: "switch"}, (0,), 2400)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host_run.time, "time", lambda: now)
+        patch.setattr(time, "time", lambda: now)
+        patch.setattr(time, "clock_gettime", lambda _: now)
         first = HostPlan(plan.tools, plan.loads, plan.cpus, plan.control, 1200)
         measure_host(first, folder, Silent())
         now += 600
@@ -274,7 +310,7 @@ def test_the_host_is_measured_by_one_command_at_a_time(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_cpus_of_what_is_up_are_not_measured(tmp_path: Path, unloaded: None) -> None:
+def test_the_cpus_of_what_is_up_are_not_measured(tmp_path: Path) -> None:
     text = "functions: {first: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n"
     up = make_plan(parse_spec(text, "s"), cpus=[Cpu(n, 0, n) for n in range(6)], real_time=None)
     with hold(tmp_path / "state") as state:

@@ -20,10 +20,11 @@ from tailrace.measure.host.loads import load
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.tools import Setting, Slice
 from tailrace.measure.progress import Reporter
-from tailrace.results import RunFolder
+from tailrace.measure.wall_clock import WallClock, boot_seconds
+from tailrace.results import Run, RunFolder
 from tailrace.results.histogram import Histogram, merge
 from tailrace.results.host import HostInterval, HostSoak, HostTrial
-from tailrace.results.model import Gap, timestamp
+from tailrace.results.model import ClockStep, Gap, timestamp
 from tailrace.results.run import load_histogram
 
 Key = tuple[str | None, str, str, int]
@@ -49,8 +50,9 @@ def measure_host(
     Raises Failure.
     """
     series = _read_series(folder)
-    began = folder.run.started.timestamp()
-    soak = _go_on(plan, folder.run.host_soak, time.time() - began)
+    began = boot_seconds() - _elapsed(folder.run)
+    soak = _go_on(plan, folder.run.host_soak, began)
+    wall = WallClock()
     setting = Setting(plan.cpus, plan.control, folder.logs)
     now: tuple[int, str | None] | None = None
     with _on(plan.control) as anywhere:
@@ -63,17 +65,19 @@ def measure_host(
                     at = f" {turn.profile}" if turn.profile else ""
                     label = f"round {turn.number} of {plan.rounds}:{at} {tool.name}, load {turn.load}"
                     report.stage(label, plan.slice_time)
-                    start = time.time()
+                    started, start = timestamp(time.time()), boot_seconds() - began
                     found = tool.measure(setting, plan.slice_seconds, partial(report.advance, label))
                     kept = []
                     for figure, cpus in found.items():
                         for cpu, slice_ in cpus.items():
                             key = turn.profile, figure, turn.load, cpu
-                            one = series.setdefault(key, _Series(timestamp(start)))
-                            _add(one, slice_, start - began, plan.slice_seconds)
+                            one = series.setdefault(key, _Series(started))
+                            _add(one, slice_, start, plan.slice_seconds)
                             kept.append((_trial(key, one, plan.cpus[cpu]), one.histogram))
-                    end = max(time.time() - began, soak.end_s)
-                    soak = soak.model_copy(update={"done": soak.done + 1, "end_s": end})
+                    end = max(boot_seconds() - began, soak.end_s)
+                    step = wall.look()
+                    steps = (*soak.clock_steps, *((ClockStep(at_s=end, step_s=step),) if step else ()))
+                    soak = soak.model_copy(update={"done": soak.done + 1, "end_s": end, "clock_steps": steps})
                     folder.keep_host_slice(kept, soak)
 
 
@@ -90,16 +94,28 @@ def _read_series(folder: RunFolder) -> dict[Key, _Series]:
     return found
 
 
-def _go_on(plan: HostPlan, before: HostSoak | None, now: float) -> HostSoak:
-    """How far the run is, `now` seconds after its start, with the gap if it was broken off."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _elapsed(run: Run) -> float:
+    """Seconds since the start of the run. Across a reboot only the clock on the wall has run all the time."""
+    soak = run.host_soak
+    if soak is not None and soak.boot == _boot() and soak.began_s is not None:
+        return boot_seconds() - soak.began_s
+    return max(time.time() - run.started.timestamp(), soak.end_s if soak else 0.0)
+
+
+def _go_on(plan: HostPlan, before: HostSoak | None, began: float) -> HostSoak:
+    """How far the run is, which `began` so many seconds after the boot, with the gap if it was broken off."""
+    boot = _boot()
     if before is None:
         asked = float(plan.all_slices * plan.slice_seconds)
-        return HostSoak(asked_s=asked, slices=plan.all_slices, done=0, end_s=0.0, boot=boot)
+        return HostSoak(asked_s=asked, slices=plan.all_slices, done=0, end_s=0.0, boot=boot, began_s=began)
     anew = before.boot != boot
     reason = "the machine was started anew" if anew else "the run was broken off, killed or crashed"
-    gap = Gap(start_s=before.end_s, end_s=max(now, before.end_s), reason=reason)
-    return before.model_copy(update={"boot": boot, "gaps": (*before.gaps, gap)})
+    gap = Gap(start_s=before.end_s, end_s=max(boot_seconds() - began, before.end_s), reason=reason)
+    return before.model_copy(update={"boot": boot, "began_s": began, "gaps": (*before.gaps, gap)})
 
 
 @contextmanager
