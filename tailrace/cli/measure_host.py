@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +15,10 @@ import typer
 from tailrace.cli import compare as comparing
 from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
 from tailrace.cli.output import print_line, run_command, show_finished
-from tailrace.errors import Failure, Mistake
+from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.host import tuner
 from tailrace.host.cpus import parse_list, show_list
-from tailrace.host.journal import hold_journal, read_journal, state_folder
+from tailrace.host.journal import Journal, hold_journal, read_journal, state_folder
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.process import undisturbed
 from tailrace.host.profile import Profile, load_profile
@@ -181,15 +182,34 @@ def _compare(profiles: str, pairs: int, options: HostOptions) -> int:
         def work(folder: RunFolder, report: Reporter) -> None:
             for note in _left_out(names, machine, loaded):
                 folder.note(note)
-            try:
+            with _putting_back(journal, Tree()):
                 measure_host(plan, folder, report, switch)
-            finally:
-                with undisturbed():
-                    problems = tuner.undo(read_machine(Tree()), journal)
-            if problems:
-                raise Failure(f"not all was put back: {'; '.join(problems)}; run `tailrace host undo`")
 
         return _run("compare-host", options, plan, work)
+
+
+@contextmanager
+def _putting_back(journal: Journal, tree: Tree) -> Iterator[None]:
+    """Puts the host back after the block; what cannot be is told beside whatever else has ended the block."""
+    try:
+        yield
+    except BaseException as error:
+        if problem := _put_back(journal, tree):
+            kind = Interrupted if isinstance(error, KeyboardInterrupt) else Failure
+            raise kind(f"{str(error) or 'interrupted by Ctrl-C'}; besides, {problem}") from error
+        raise
+    if problem := _put_back(journal, tree):
+        raise Failure(problem)
+
+
+def _put_back(journal: Journal, tree: Tree) -> str | None:
+    """Why the host is not as it was, and what to do; None if it is."""
+    with undisturbed():
+        try:
+            problems = tuner.undo(read_machine(tree), journal)
+        except (OSError, TailraceError) as error:
+            problems = [str(error)]
+    return f"not all was put back: {'; '.join(problems)}; run `tailrace host undo`" if problems else None
 
 
 def _left_out(names: Sequence[str], machine: Machine, loaded: Mapping[str, Profile]) -> list[str]:

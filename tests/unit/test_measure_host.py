@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections import Counter
@@ -11,11 +12,18 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, browser
+from machines import machine
 
-from tailrace.cli.measure_host import _listed
-from tailrace.errors import Mistake
+from tailrace.cli.measure_host import _listed, _putting_back
+from tailrace.errors import Failure, Interrupted, Mistake
+from tailrace.host import tuner
+from tailrace.host.journal import hold_journal
+from tailrace.host.machine import read_machine
 from tailrace.host.place import Cpu
+from tailrace.host.profile import load_profile
 from tailrace.host.state import FilePath, hold, peek
+from tailrace.host.tree import Tree
+from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host import run as host_run
 from tailrace.measure.host import tracers
 from tailrace.measure.host.plan import LONGEST_SLICE, HostPlan, read_plan
@@ -350,3 +358,39 @@ def test_what_a_run_may_take_on_disk_has_to_be_there(tmp_path: Path, monkeypatch
     monkeypatch.setattr("tailrace.measure.host.plan.free_bytes", lambda _: plan.most_bytes - 1)
     with pytest.raises(Mistake, match=r"720 slices may take .* MiB"):
         plan.check_space(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (KeyboardInterrupt(), Interrupted, "interrupted by Ctrl-C; besides, not all was put back: "),
+        (Failure("cyclictest was killed"), Failure, "cyclictest was killed; besides, not all was put back: "),
+        (None, Failure, "not all was put back: "),
+    ],
+)
+def test_what_is_not_put_back_is_told_beside_what_ended_the_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, kind: type[Exception], words: str
+) -> None:
+    tree = machine(tmp_path)
+    write = Tree.write
+
+    def failing(tree: Tree, path: str, value: str) -> None:
+        if path.endswith("stat_interval"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        write(tree, path, value)
+
+    def compare() -> None:
+        with _putting_back(journal, tree):
+            if error is not None:
+                raise error
+
+    with hold_journal(tmp_path / "state") as journal:
+        found = read_machine(tree)
+        tuner.apply(make_tuning_plan(found, load_profile("latency")), found, journal, boot=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(Tree, "write", failing)
+            with pytest.raises(kind, match=f"{words}.*stat_interval: .*; run `tailrace host undo`"):
+                compare()
+        with pytest.raises(type(error)) if error else nullcontext():
+            compare()  # what is left is put back, and there is nothing to add
+    assert not (tmp_path / "state/journal").exists()
