@@ -1,7 +1,8 @@
 """`tailrace watch`: a measurement that is under way, seen from its run folder. It only reads; the tester never waits.
 
 A soak is followed by its interval log, which is on disk interval by interval; before there is one, by its results.json.
-What is drawn is made of a `View`, purely; how often, and on what, is `tailrace.cli.watch`.
+A run of the host is `tailrace.watch_host`'s. What is drawn is made of a `View`, purely; how often, and on what, is
+`tailrace.cli.watch`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -28,34 +29,14 @@ from tailrace.results.model import timestamp
 from tailrace.results.run import RESULTS
 from tailrace.results.soak import Totals, find_log, slowest_ns
 from tailrace.spec.units import show_span
+from tailrace.watch_host import METHODS as HOST
+from tailrace.watch_host import HostView
+from tailrace.watched import State, Watched, events, heading
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SOAK = "soak"
-"""The method that is watched."""
 #: Of the newest intervals, how many maxima are remembered for the line of blocks.
 _REMEMBERED = 600
-
-State = Literal["running", "done", "broken off", "cut off"]
-"""done: its time is up; broken off: it ended in order before that; cut off: it was killed or crashed."""
-
-
-class Watched(Protocol):
-    """A measurement as it stands."""
-
-    @property
-    def state(self) -> State: ...
-
-    def look(self) -> Watched:
-        """Takes in what has been added; returns what is to be shown from now on. Raises ResultError if it has gone."""
-        ...
-
-    def as_data(self) -> dict[str, Any]:
-        """For --json: times in seconds, latencies in µs."""
-        ...
-
-    def draw(self, width: int) -> RenderableType:
-        """The whole picture."""
-        ...
 
 
 @dataclass
@@ -96,7 +77,7 @@ class View:
     def left_s(self) -> float:
         return max(self.totals.header.duration_s - self.totals.measured_s, 0.0)
 
-    def draw(self, width: int) -> RenderableType:
+    def draw(self, width: int, /) -> RenderableType:
         return draw(self, width)
 
     def as_data(self) -> dict[str, Any]:
@@ -149,7 +130,7 @@ class Beginning:
         reason = None if state == "running" else self.run.reason
         return {"folder": str(self.folder), "name": self.run.name, "state": state, "intervals": 0, "reason": reason}
 
-    def draw(self, width: int) -> RenderableType:
+    def draw(self, _width: int, /) -> RenderableType:
         if self.state == "running":
             text = Text("no interval yet: the rate is searched for unless it is given, and the tester is soaked alone")
         else:
@@ -158,14 +139,18 @@ class Beginning:
 
 
 def watched(folder: Path) -> Watched:
-    """The soak in a run folder, to be looked at. Raises ResultError if there is none."""
-    if not any((folder / "histograms").glob(f"*{SUFFIX}")) and (run := load_run(folder)).method == SOAK:
-        return Beginning(folder, run)
+    """The soak in a run folder, of traffic or of the host, to be looked at. Raises ResultError if there is none."""
+    if not any((folder / "histograms").glob(f"*{SUFFIX}")):
+        view = HostView.open(folder)
+        if view.run.method in HOST:
+            return view
+        if view.run.method == SOAK:
+            return Beginning(folder, view.run)
     return View.open(folder)
 
 
 def newest(runs: Path) -> Path:
-    """The run folder of a soak that was written to last. Raises ResultError if there is none."""
+    """The run folder of the soak, of traffic or the host, that was written to last. Raises ResultError if none is."""
     written: dict[Path, float] = {}
     for pattern, depth in ((f"*/{RESULTS}", 0), (f"*/histograms/*{SUFFIX}", 1)):
         for path in runs.glob(pattern):
@@ -176,7 +161,7 @@ def newest(runs: Path) -> Path:
         with suppress(ResultError):
             watched(folder)
             return folder
-    raise ResultError(f"{runs}: no soak in it; begin one with `tailrace measure soak SPEC`, or name its run folder")
+    raise ResultError(f"{runs}: no soak in it; begin one with `tailrace measure soak SPEC` or `host`, or name a run")
 
 
 def _interval_data(interval: Interval | None) -> dict[str, Any] | None:
@@ -203,11 +188,6 @@ def blocks(values: list[tuple[int, bool]], width: int) -> Text:
     return line
 
 
-def heading(folder: Path, what: str) -> Text:
-    """The first line."""
-    return Text.assemble(("tailrace watch", "bold"), f"  {plain(folder.name)}: {plain(what)}")
-
-
 def draw(view: View, width: int = 80) -> RenderableType:
     """The whole picture; a dozen lines."""
     totals, header = view.totals, view.totals.header
@@ -225,14 +205,7 @@ def draw(view: View, width: int = 80) -> RenderableType:
     parts.append(blocks(shown, width))
     if totals.worst is not None:
         parts.append(Text(f"worst: {microseconds(slowest_ns(totals.worst) / 1e3)} µs {_when(totals.worst)}"))
-    events = [
-        f"gap: {show_span(gap.end_s - gap.start_s)} from {show_span(gap.start_s)} on ({plain(gap.reason)})"
-        for gap in totals.gaps[-3:]
-    ]
-    events += [
-        f"the clock was set by {step.step_s:+.3f} s at {show_span(step.at_s)}" for step in totals.clock_steps[-3:]
-    ]
-    return Group(*parts, *(Text(event, style="yellow") for event in events))
+    return Group(*parts, *events(totals.gaps, totals.clock_steps))
 
 
 def _progress(view: View) -> RenderableType:

@@ -179,7 +179,7 @@ def watch(
     every: Annotated[str, typer.Option(metavar="TIME", help="Between two looks: 2s.")] = "2s",
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a soak live: how far it is, loss and order so far, latency now and ever, gaps.
+    """Watch a soak live, of traffic or of the host: how far it is, loss and order so far, latency now and ever, gaps.
 
     \b
     tailrace watch

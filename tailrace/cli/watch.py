@@ -15,7 +15,8 @@ from tailrace.cli.output import print_line
 from tailrace.errors import Mistake
 from tailrace.results import ResultError
 from tailrace.spec.units import parse_duration
-from tailrace.watch import Watched, newest, watched
+from tailrace.watch import newest, watched
+from tailrace.watched import Watched
 
 
 @dataclass(frozen=True)

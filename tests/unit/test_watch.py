@@ -11,11 +11,14 @@ import pytest
 from rich.console import Console
 from soaks import header, intervals, part
 
+from tailrace.measure.host.tools import from_values
 from tailrace.results import ResultError, RunFolder
+from tailrace.results.host import HostInterval, HostSoak, HostTrial
 from tailrace.results.interval_log import SUFFIX, IntervalLog
 from tailrace.results.intervals import End
 from tailrace.results.lock import alone_in
-from tailrace.watch import Beginning, View, Watched, blocks, newest, watched
+from tailrace.watch import Beginning, View, blocks, newest, watched
+from tailrace.watched import Watched
 
 
 @pytest.fixture(autouse=True)
@@ -158,3 +161,44 @@ def test_one_that_is_about_to_be_gone_on_with_runs(tmp_path: Path) -> None:
     assert view.state == "broken off"
     with alone_in(tmp_path / "run"):
         assert view.look().state == "running"
+
+
+def keep(folder: RunFolder, done: int, worst: dict[int, int]) -> None:
+    """So many slices of a minute of 12 hours; in the last, each CPU had such a largest value in µs."""
+    found = []
+    for cpu, us in worst.items():
+        histogram = from_values({5_000: 1_000, 1_000 * us: 1})
+        interval = HostInterval(
+            start_s=62.0 * (done - 1), samples=1_001, min_us=5, avg_us=5, p99_99_us=us, max_us=us
+        )  # fmt: skip
+        trial = HostTrial(
+            name=f"cyclictest-cpu-cpu{cpu}", test="cyclictest", load="cpu", host_profile=None, cpu=cpu, role="vnf",
+            started=folder.run.started, duration_s=60, samples=1_001, missed=0, latency_us=histogram.latency(),
+            histogram=None, intervals=(interval,),
+        )  # fmt: skip
+        found.append((trial, histogram))
+    soak = HostSoak(asked_s=43_200, slices=720, done=done, end_s=62.0 * done, boot="this-boot")
+    folder.keep_host_slice(found, soak)
+
+
+def test_a_soak_of_the_host_is_watched_slice_by_slice(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "host", spec="", host={}, command=(), versions={}, method="host")
+    with alone_in(folder.path):
+        view = watched(newest(tmp_path)).look()
+        assert view.state == "running"
+        assert "the first slice is being measured" in drawn(view)
+        for done, worst in ((1, {1: 40, 2: 70}), (2, {1: 41, 2: 700})):
+            keep(folder, done, worst)
+            view = view.look()
+        text = drawn(view)
+        assert max(map(len, text.splitlines())) <= 80
+        assert "host, 2 CPUs" in text and "2 min 0 s of 12 h 0 min, 2 of 720 slices, until" in text
+        assert " ".join(text.splitlines()[-1].split()) == "cyclictest, load cpu 1,001 700 700 2 vnf 1 min 2 s"
+        data = json.loads(json.dumps(view.as_data()))
+        assert [(each["cpu"], each["max_us"]) for each in data["cpus"]] == [(1, 41.0), (2, 700.0)]
+        assert (data["state"], data["done"], data["slices"], data["measured_s"]) == ("running", 2, 720, 120.0)
+    assert view.state == "cut off"
+    folder.invalidate("interrupted by Ctrl-C")
+    folder.finish()
+    view = view.look()
+    assert view.state == "broken off" and "broken off: interrupted by Ctrl-C" in drawn(view)
