@@ -131,7 +131,11 @@ static int configure(struct device *device, const struct device_options *options
 		config.txmode.offloads &= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	if (device->queues > 1)
 		spread(&config, &info);
-	device->link_events = *info.dev_flags & RTE_ETH_DEV_INTR_LSC;
+	/*
+	 * DPDK goes by what the driver told last of its link, and not by the link.  A PCI device whose queues interrupt
+	 * may have no vector left to tell by, or a driver that sets none up (e1000's for the 82574): that one is asked.
+	 */
+	device->link_events = device->kind != DEVICE_PCI && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC);
 	config.intr_conf.lsc = device->link_events;
 	step = "take its configuration";
 	rc = rte_eth_dev_configure(device->port, device->queues, device->queues, &config);
@@ -213,7 +217,9 @@ bool device_exists(const struct device *device)
 {
 	char name[IF_NAMESIZE];
 
-	return device->interface == 0 || device->kind == DEVICE_PCI || if_indextoname(device->interface, name) != NULL;
+	if (device->kind == DEVICE_PCI)
+		return device_pci_exists(device->name);
+	return device->interface == 0 || if_indextoname(device->interface, name) != NULL;
 }
 
 /* ------- stopping ------- */

@@ -107,7 +107,7 @@ void device_follow_mtu(struct device *device);
 /* The MTU of a Linux interface, or 0: there is none of that name. */
 unsigned device_mtu(const char *interface);
 
-/* Whether the device is still there: a Linux interface can be deleted. */
+/* Whether the device is still there: a Linux interface can be deleted, a PCI device be unplugged. */
 bool device_exists(const struct device *device);
 
 /* Stop and start again, as a client of memif must to find its peer.  Returns whether it is started. */

@@ -28,6 +28,9 @@ int device_probe_interface(struct device *device, unsigned queues, struct rte_me
 int device_probe_xdp(struct device *device, unsigned queues, struct device_error *error);
 int device_probe_tap(struct device *device, struct device_error *error);
 
+/* Whether Linux has a PCI device of this address, which is written with its domain. */
+bool device_pci_exists(const char *address);
+
 /* Whether somebody listens at a Unix socket.  Returns 0 or -errno. */
 int device_try_connect(const char *path);
 

@@ -76,8 +76,11 @@ int eal_start(const struct eal_options *options)
 	arguments[count++] = "--file-prefix";
 	arguments[count++] = prefix;
 	arguments[count++] = "--no-telemetry";
-	/* A PCI device without an IOMMU reaches memory by physical addresses only: then DPDK finds out. */
-	if (!options->pci)
+	/*
+	 * A PCI device without an IOMMU reaches memory by physical addresses, which only huge pages keep: then DPDK
+	 * finds out.
+	 */
+	if (!options->pci || !options->huge)
 		arguments[count++] = "--iova-mode=va";
 	/* Warnings of probing and of rings are ours to word: the caller reports what failed. */
 	arguments[count++] = "--log-level=lib.*:error";
@@ -89,8 +92,16 @@ int eal_start(const struct eal_options *options)
 		arguments[count++] = "--no-huge";
 		arguments[count++] = "--no-shconf";
 	}
-	if (!options->pci)
+	if (!options->pci) {
 		arguments[count++] = "--no-pci";
+	} else if (!options->huge) {
+		/*
+		 * By itself DPDK opens every device that it can, be it meant for another program.  Allowed one that is
+		 * not there, it opens none before device_open() names it.
+		 */
+		arguments[count++] = "-a";
+		arguments[count++] = "ffff:ff:1f.7";
+	}
 
 	if (rte_eal_init(count, arguments) < 0) {
 		if (options->huge)

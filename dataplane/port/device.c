@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +97,19 @@ static void note_sockets(struct device_queue *queue, const uint64_t *before)
 int device_wait_fd(const struct device_queue *queue, unsigned which)
 {
 	return device_receives(queue) ? queue->waits_on[which] : -1;
+}
+
+bool device_interrupts(struct device_queue *queue, unsigned which)
+{
+	struct pollfd first = {.fd = queue->waits_on[which], .events = POLLIN};
+
+	if (queue->device.kind != DEVICE_PCI || atomic_load_explicit(&queue->interrupted[which], memory_order_relaxed))
+		return true;
+	/* Nobody reads it: it stays readable. */
+	if (poll(&first, 1, 0) <= 0)
+		return false;
+	atomic_store_explicit(&queue->interrupted[which], true, memory_order_relaxed);
+	return true;
 }
 
 /* ------- opening ------- */
@@ -195,8 +209,10 @@ int device_queue_start(struct device_queue *queue, bool quietly, struct device_e
 	if (rc != 0)
 		return rc;
 	queue->port_id = queue->device.port;
-	for (unsigned i = 0; i < DEVICE_QUEUES; i++)
+	for (unsigned i = 0; i < DEVICE_QUEUES; i++) {
 		queue->waits_on[i] = -1;
+		atomic_store(&queue->interrupted[i], false);
+	}
 	if (sleeps_on_sockets(queue->device.kind))
 		note_sockets(queue, sockets);
 	queue->arms = false;

@@ -38,6 +38,7 @@ struct device_queue {
 	atomic_int state;	  /* enum device_state */
 	struct rte_mempool *pool; /* buffers for frames that guests send out by it */
 	struct device device;
+	atomic_bool interrupted[DEVICE_QUEUES]; /* see device_interrupts() */
 
 	/* The watching thread's. */
 	atomic_bool taken_away; /* the driver has said so */
@@ -87,6 +88,12 @@ void device_queue_describe(const struct device_queue *queue, json_t *into);
  * the queue can only be polled.  It holds until the device's state changes.
  */
 int device_wait_fd(const struct device_queue *queue, unsigned which);
+
+/*
+ * Whether that descriptor alone will do.  A PCI device's driver may take a wish for interrupts, and none come (e1000's
+ * for the 82574 sets up no vector of MSI-X): until the queue's first, it has to be looked at as well.
+ */
+bool device_interrupts(struct device_queue *queue, unsigned which);
 
 /* ------- for workers ------- */
 

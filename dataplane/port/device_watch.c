@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register() */
 #include <errno.h>
 #include <inttypes.h>
 #include <net/if.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <rte_dev.h>
 #include <rte_ethdev.h>
 
 #include "common/grace.h"
@@ -24,7 +26,8 @@ enum {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_queue *devices; /* that are open */
 static pthread_t thread;
-static int wake = -1; /* an eventfd: a driver has something to tell */
+static int wake = -1;				 /* an eventfd: a driver has something to tell */
+static atomic_bool asked_back[RTE_MAX_ETHPORTS]; /* by on_request() */
 static atomic_bool ending;
 static void (*tell_change)(void);
 
@@ -60,8 +63,22 @@ static int on_removal(uint16_t port_id, enum rte_eth_event_type type, void *argu
 	return 0;
 }
 
+/*
+ * Linux asks for a device of vfio-pci back before it unplugs or unbinds it, and waits for as long as we have it.  Its
+ * driver in DPDK hears nothing of that.  One callback for all devices, for good: DPDK 22.11 takes the others' back too
+ * when one device's is.
+ */
+static void on_request(const char *name, enum rte_dev_event_type type, void *argument)
+{
+	uint16_t port_id;
+
+	if (type == RTE_DEV_EVENT_REMOVE && rte_eth_dev_get_port_by_name(name, &port_id) == 0)
+		atomic_store(&asked_back[port_id], true);
+}
+
 static void hear(struct device_queue *queue)
 {
+	atomic_store(&asked_back[queue->port_id], false);
 	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, queue);
 	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, queue);
 }
@@ -123,7 +140,7 @@ static bool may_be_back(const struct device_queue *queue)
 		return if_nametoindex(target) != 0;
 	if (strncmp(queue->uri, "vhost:", 6) == 0)
 		return stat(target, &file) == 0;
-	return true;
+	return queue->device.kind != DEVICE_PCI || device_exists(&queue->device);
 }
 
 static void try_again(struct device_queue *queue)
@@ -177,7 +194,8 @@ static void look(struct device_queue *queue)
 		return;
 	}
 	count_refused(queue);
-	if (atomic_load(&queue->taken_away) || !device_exists(&queue->device)) {
+	if (atomic_load(&queue->taken_away) || atomic_load(&asked_back[queue->port_id]) ||
+	    !device_exists(&queue->device)) {
 		close_removed(queue);
 		return;
 	}
@@ -212,8 +230,11 @@ static void *watch(void *argument)
 
 static int start_watching(void)
 {
+	static bool hears_requests;
 	int rc;
 
+	if (!hears_requests)
+		hears_requests = rte_dev_event_callback_register(NULL, on_request, NULL) == 0;
 	wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (wake < 0)
 		return -errno;

@@ -71,6 +71,13 @@ static int wait_fd(const struct source *source)
 						: device_wait_fd(&source->from->device, source->queue);
 }
 
+/* Can a descriptor that stays silent be believed? */
+static bool believed(const struct source *source)
+{
+	return source->from->kind == PORT_GUEST || wait_fd(source) < 0 ||
+	       device_interrupts(&source->from->device, source->queue);
+}
+
 static bool watch(struct sleeper *sleeper, int fd, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.fd = fd};
@@ -193,7 +200,7 @@ bool worker_sleep(struct worker *worker, struct program *program, const struct r
 	 */
 	timed = sleeper->timed;
 	for (unsigned i = 0; i < program->nb_sources; i++)
-		timed |= source_owes(&program->sources[i]);
+		timed |= source_owes(&program->sources[i]) || !believed(&program->sources[i]);
 	atomic_store(&worker->asleep, true);
 	grace_worker_rest(worker->number);
 	wait_for_events(worker, timed);

@@ -7,7 +7,8 @@
  *  - A guest that makes frames available first writes its index and then reads whether we want a kick; we first state
  *    the wish and then read its index, with a full fence between (vring_arm()).  So one of the two sees the other: we
  *    do not sleep, or it kicks.  A kick before epoll_wait() is kept by the eventfd, and reported at once.
- *  - A device's queue is asked for an interrupt, and then looked at once more.
+ *  - A device's queue is asked for an interrupt, and then looked at once more.  A PCI device's is looked at every
+ *    SLEEP_TIMED_US until its first one: some drivers only say that they have interrupts.
  *  - Whoever changes programs or rings first makes the change, then counts it in `changes`, then writes the worker's
  * own eventfd, which stays readable until the worker has read it.  A worker that slept on what was there before wakes.
  *  - The set of descriptors was made at one count of changes and is made anew at any other, while the worker still
