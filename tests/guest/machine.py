@@ -100,14 +100,23 @@ class Background:
 
 class Machine:
     def __init__(
-        self, folder: Path, name: str, hardware: Hardware, *, accelerator: str = "tcg", incoming: bool = False
+        self,
+        folder: Path,
+        name: str,
+        hardware: Hardware,
+        *,
+        accelerator: str = "tcg",
+        incoming: bool = False,
+        within: Sequence[str] = (),
     ):
+        """`within`: a command that runs another one, as `ip netns exec NAME` does."""
         self.name = name
         self.folder = folder / name
         self.hardware = hardware
         self.console = self.folder / "console"
         self.accelerator = accelerator
         self.incoming = incoming
+        self.within = within
         self._count = 0
 
     # ------- start and end -------
@@ -124,7 +133,9 @@ class Machine:
                 with (IMAGES / f"{layer}.cpio").open("rb") as source:
                     shutil.copyfileobj(source, file)
         with (self.folder / "log").open("w") as log:
-            self.process = subprocess.Popen(self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                [*self.within, *self._command()], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
         try:
             self.qmp = self._retry(self._open_monitor, "QEMU to answer")
             self._agent = self._retry(self._open_agent, "the serial port")

@@ -1,0 +1,231 @@
+"""A virtual machine with NICs behind an IOMMU, the far ends of their cables, and a switch that runs inside."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import select
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine import Hardware, Machine, Value, mac
+from private_network import Network
+from running_switch import RunningSwitch
+
+from tailrace.control import Control
+from tailrace.page import Page, Slot
+
+FOLDER = Path("/run/switch")
+"""Inside: the switch's own."""
+USER = 61000
+PAGE_START = 1 << 17
+"""Bytes of the page of counters that hold every slot in use here; all of it would take seconds to carry out."""
+FIRST_SLOT = 0x10
+QUEUES = 2
+"""Of the NIC that has several."""
+
+VIRTIO: Mapping[str, Value] = {"disable-legacy": "on", "iommu_platform": "on"}
+"""Such a device keeps to the IOMMU."""
+
+
+@dataclass(frozen=True)
+class Nic:
+    driver: str
+    """QEMU's."""
+    options: Mapping[str, Value]
+
+
+NICS = {
+    "left": Nic("e1000e", {}),
+    "right": Nic("virtio-net-pci", VIRTIO),
+    "third": Nic("vmxnet3", {}),
+    "fourth": Nic("e1000e", {}),
+    "many": Nic("virtio-net-pci", {**VIRTIO, "mq": "on", "vectors": 2 * QUEUES + 2, "rss": "on"}),
+}
+"""By the name of port, cable and device.  Several queues need a back end that has them: the last hangs on a TAP."""
+
+
+class Wire:
+    """The far end of a NIC's cable: a datagram of a Unix socket is a frame."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path, self._nic = folder / f"{name}.wire", folder / f"{name}.nic"
+        here, there = f"local.type=unix,local.path={self._nic}", f"remote.type=unix,remote.path={self._path}"
+        self.backend = f"dgram,id={name},{here},{there}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(10)
+        self._socket.bind(str(self._path))
+
+    def send(self, frame: bytes) -> None:
+        """Waits for a NIC that takes no more."""
+        self._socket.sendto(frame, str(self._nic))
+
+    def wait_received(self, count: int, seconds: float = 20) -> list[bytes]:
+        """The next `count` frames. Fails when they do not arrive in time."""
+        frames: list[bytes] = []
+        deadline = time.monotonic() + seconds
+        while len(frames) < count:
+            left = deadline - time.monotonic()
+            assert left > 0 and select.select([self._socket], [], [], left)[0], f"{len(frames)} of {count} arrived"
+            frames.append(self._socket.recv(65536))
+        return frames
+
+    def forget(self, seconds: float = 0) -> None:
+        """What has arrived, until nothing more has for so long."""
+        while select.select([self._socket], [], [], seconds)[0]:
+            self._socket.recv(65536)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class NicMachine:
+    """The machine, with all NICs bound to vfio-pci."""
+
+    def __init__(self, machine: Machine, wires: Mapping[str, Wire], network: Network) -> None:
+        self.machine = machine
+        self.wires = wires
+        self.network = network
+        """Where the TAP `many` is."""
+        machine.run("for name in vfio-pci vfio_iommu_type1 virtio_console; do modprobe $name; done")
+        # For a function beside the switch.
+        machine.run("echo 40 >/proc/sys/vm/nr_hugepages")
+        self.addresses = {name: self._find(slot) for slot, name in enumerate(NICS, FIRST_SLOT)}
+        for name in NICS:
+            self.bind(name, "vfio-pci")
+
+    def _find(self, slot: int) -> str:
+        return Path(self.machine.run(f"echo /sys/bus/pci/devices/0000:00:{slot:02x}.0/0000:??:??.?").strip()).name
+
+    def uri(self, name: str) -> str:
+        return f"pci:{self.addresses[name]}"
+
+    def unbind(self, name: str) -> None:
+        device = self._path(name)
+        self.machine.run(f"[ ! -e {device}/driver ] || echo {self.addresses[name]} >{device}/driver/unbind")
+
+    def bind(self, name: str, driver: str) -> None:
+        self.unbind(name)
+        device, address = self._path(name), self.addresses[name]
+        self.machine.run(f"echo {driver} >{device}/driver_override; echo {address} >/sys/bus/pci/drivers_probe")
+        assert Path(self.machine.run(f"readlink {device}/driver").strip()).name == driver
+
+    def has(self, name: str) -> bool:
+        return self.machine.ask(f"[ -e {self._path(name)} ]")[0] == 0
+
+    def _path(self, name: str) -> str:
+        return f"/sys/bus/pci/devices/{self.addresses[name]}"
+
+    def set_link(self, name: str, *, up: bool) -> None:
+        self.machine.execute("set_link", name=name, up=up)
+
+    def unplug(self, name: str) -> None:
+        """Returns at once; QEMU says when the kernel inside has let go of it."""
+        self.machine.execute("device_del", id=name)
+
+    def plug(self, name: str) -> None:
+        """Back into its slot, bound again."""
+        words = dict(word.partition("=")[::2] for word in _device(name).split(",")[1:])
+        self.machine.execute("device_add", driver=NICS[name].driver, **words)
+        self.machine.wait(f"[ -e {self._path(name)} ]")
+        self.bind(name, "vfio-pci")
+
+
+def _device(name: str) -> str:
+    nic, number = NICS[name], list(NICS).index(name)
+    options = {"id": name, "netdev": name, "bus": f"slot-{name}", "mac": mac(number + 1), "romfile": "", **nic.options}
+    return ",".join([nic.driver, *(f"{key}={value}" for key, value in options.items())])
+
+
+@contextmanager
+def nic_machine(folder: Path, accelerator: str) -> Iterator[NicMachine]:
+    network = Network()
+    wires = {name: Wire(folder, name) for name in NICS if name != "many"}
+    backends = {name: wire.backend for name, wire in wires.items()}
+    backends["many"] = f"tap,id=many,ifname=many,queues={QUEUES},vhost=off,script=no,downscript=no"
+    arguments: list[str | Path] = ["-device", "intel-iommu,intremap=on,aw-bits=48"]
+    for slot, name in enumerate(NICS, FIRST_SLOT):
+        arguments += ["-netdev", backends[name]]
+        arguments += ["-device", f"pcie-root-port,id=slot-{name},chassis={slot},slot={slot},addr={slot:#x}"]
+        arguments += ["-device", _device(name)]
+    arguments += ["-chardev", f"socket,id=control,path={folder}/control,server=on,wait=off"]
+    arguments += ["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control"]
+    hardware = Hardware(
+        memory=768,
+        layers=("base", "dpdk", "python"),
+        command_line="intel_iommu=on",
+        # KVM's own interrupt controller cannot remap interrupts.
+        machine="q35,kernel-irqchip=split" if accelerator == "kvm" else "q35",
+        arguments=arguments,
+    )
+    try:
+        with Machine(folder, "machine", hardware, accelerator=accelerator, within=network.within) as machine:
+            network.run("ip", "link", "set", "many", "up")
+            yield NicMachine(machine, wires, network)
+    finally:
+        for wire in wires.values():
+            wire.close()
+        network.end()
+
+
+RELAY = """
+import os, socket, threading
+port = os.open("/dev/vport0p1", os.O_RDWR)
+control = socket.socket(socket.AF_UNIX)
+control.connect("/run/switch/control")
+def carry(read, write):
+    while data := read(4096):
+        write(data)
+threading.Thread(target=carry, args=(lambda size: os.read(port, size), control.sendall), daemon=True).start()
+carry(control.recv, lambda data: os.write(port, data))
+"""
+
+
+class SwitchInside(RunningSwitch):
+    """A switch in the machine, as `tailrace up` starts one. Virtio-serial carries its control socket out."""
+
+    def __init__(self, nics: NicMachine, *options: str) -> None:
+        self.machine = nics.machine
+        self.folder = FOLDER
+        self._files = nics.machine.folder.parent
+        self.machine.run(f"rm -rf {FOLDER}; mkdir {FOLDER}; chown {USER}:{USER} {FOLDER}")
+        self._running = self.machine.begin(
+            f"exec tailrace-switch --control {FOLDER}/control --page {FOLDER}/page --idle sleep --memory 128 "
+            f"--backpressure-us 1000000 --user {USER}:{USER} --keep dac_override,ipc_lock,sys_rawio {' '.join(options)}"
+        )
+        self.machine.wait(f"[ -S {FOLDER}/control ]")
+        self.control = Control(self._files / "control", timeout=60)
+        self._relay = self.machine.begin(f"exec /usr/bin/python3.11 -ISc '{RELAY}'")
+        self.call("version")
+
+    def said(self, text: str) -> int:
+        """How often, in its log."""
+        return self._running.output().count(text)
+
+    def groups(self) -> int:
+        """Devices that it has from vfio."""
+        return int(self.machine.run("ls -l /proc/$(pidof tailrace-switch)/fd | grep -c '/dev/vfio/[0-9]' || true"))
+
+    def slots(self) -> list[Slot]:
+        text = self.machine.run(f"head -c {PAGE_START} {FOLDER}/page | gzip -1 | base64 -w 0")
+        copy = self._files / "page"
+        copy.write_bytes(gzip.decompress(base64.b64decode(text)))
+        page = Page(copy)
+        slots = page.slots()
+        page.close()
+        return slots
+
+    def counters(self, name: str) -> dict[str, int]:
+        """Of a port: the sums over its queues."""
+        queues = [slot.counters for slot in self.slots() if slot.kind == "queue" and slot.name.startswith(f"{name}/")]
+        return {key: sum(queue[key] for queue in queues) for key in queues[0]}
+
+    def end(self) -> int:
+        self.control.close()
+        self._running.end()
+        self._running.wait()  # that its status was 0
+        return 0
