@@ -133,7 +133,7 @@ static int configure(struct device *device, const struct device_options *options
 		spread(&config, &info);
 	/*
 	 * DPDK goes by what the driver told last of its link, and not by the link.  A PCI device whose queues interrupt
-	 * may have no vector left to tell by, or a driver that sets none up (e1000's for the 82574): that one is asked.
+	 * may have no vector left to tell by, or a driver that sets none up: that one is asked.
 	 */
 	device->link_events = device->kind != DEVICE_PCI && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC);
 	config.intr_conf.lsc = device->link_events;

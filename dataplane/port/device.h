@@ -90,8 +90,8 @@ void device_queue_describe(const struct device_queue *queue, json_t *into);
 int device_wait_fd(const struct device_queue *queue, unsigned which);
 
 /*
- * Whether that descriptor alone will do.  A PCI device's driver may take a wish for interrupts, and none come (e1000's
- * for the 82574 sets up no vector of MSI-X): until the queue's first, it has to be looked at as well.
+ * Whether that descriptor alone will do.  A PCI device's driver may take a wish for interrupts, and none come: until
+ * the queue's first, it has to be looked at as well.
  */
 bool device_interrupts(struct device_queue *queue, unsigned which);
 

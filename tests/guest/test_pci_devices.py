@@ -259,7 +259,7 @@ def sleeps_in_half_a_second(switch: SwitchInside) -> int:
 
 @pytest.mark.parametrize("names", [("right", "third"), ("left", "fourth")])
 def test_a_worker_that_sleeps_is_woken_by_a_nic(switch: SwitchInside, nics: NicMachine, names: tuple[str, str]) -> None:
-    """DPDK's driver of the e1000e (left, fourth) says that it has interrupts, and sets none up: those are looked at."""
+    """Or looks for itself, until a NIC has shown that it interrupts."""
     open_ports(switch, nics, *names)
     switch.join(*names)
     one, other = (nics.wires[name] for name in names)
