@@ -199,4 +199,5 @@ def test_neither_the_command_nor_the_tester_grows(command: Command) -> None:
     running.communicate(timeout=60)
     for pid, before in early.items():
         assert late[pid]["VmRSS"] <= before["VmRSS"] + 1024, (before, late[pid])
-        assert late[pid]["VmData"] <= before["VmData"] + 1024, (before, late[pid])
+        # Python takes address space for objects 1 MiB at a time, and may do so once without growing.
+        assert late[pid]["VmData"] <= before["VmData"] + 2048, (before, late[pid])

@@ -234,7 +234,10 @@ def test_what_cannot_be_is_refused_with_the_reason(switch: RunningSwitch, tmp_pa
             r"^ports\.d\.socket\.mode: .*octal",
         ),
         ({"ports": {"d": {**guest, "queues": 17}}}, r"^ports\.d\.queues: .* from 1 to 16$"),
-        ({"ports": {"d": {"kind": "device", "device": "if:nosuchthing"}}}, r"^ports\.d: .* no network interface"),
+        (
+            {"ports": {"d": {"kind": "device", "device": "if:nosuchthing"}}},
+            r"^ports\.d: no network interface 'nosuchthing'",
+        ),
         ({"ports": {"d": {"kind": "cable"}}}, r"^ports\.d\.kind: 'cable': expected 'guest' or 'device'$"),
         ({"ports": {"d": {**guest, "mode": "both"}}}, r"^ports\.d\.mode: .* 'server' or 'client'$"),
         ({"ports": {"d": {**guest, "colour": "red"}}}, r"^ports\.d\.colour: no such key$"),
