@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from small_disk import small_disk
 
 from tailrace.errors import Failure
 from tailrace.measure.host.plan import HostPlan
@@ -25,13 +25,8 @@ pytestmark = pytest.mark.requires_root
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", place], check=True)
-    try:
+    with small_disk(tmp_path / "disk", 16) as place:
         yield place
-    finally:
-        subprocess.run(["umount", place], check=True)
 
 
 def fill(disk: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from running_node import REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
+from small_disk import small_disk
 
 from tailrace.results import ResultError
 from tailrace.watch import View, newest
@@ -142,28 +143,23 @@ def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], check=True)
-    try:
+    with small_disk(tmp_path / "disk", 64) as place:
         yield place
-    finally:
-        subprocess.run(["umount", place], check=True)
 
 
-def test_a_disk_that_fills_keeps_what_was_measured(command: Command, small_disk: Path) -> None:
-    refused = command("measure", "soak", FLOOR, *TRAFFIC, "--duration", "40h", "--runs", small_disk / "x", status=2)
+def test_a_disk_that_fills_keeps_what_was_measured(command: Command, disk: Path) -> None:
+    refused = command("measure", "soak", FLOOR, *TRAFFIC, "--duration", "40h", "--runs", disk / "x", status=2)
     assert "make room, choose another place with --runs FOLDER, or a longer --interval" in refused.stderr
-    assert not list(small_disk.iterdir())
+    assert not list(disk.iterdir())
 
-    runs = small_disk / "runs"
+    runs = disk / "runs"
     running = begin(command, "--duration", "8s", runs=runs)
     intervals(command, 10, runs)
-    filler = small_disk / "filler"
+    filler = disk / "filler"
     with filler.open("wb") as file:
-        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
         os.posix_fallocate(file.fileno(), 0, free - 8192)
     _, error = running.communicate(timeout=60)
     assert running.returncode == 1, error
