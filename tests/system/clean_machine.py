@@ -38,10 +38,14 @@ def is_alive(process: dict[str, Any]) -> bool:
 
 @contextmanager
 def clean(tailrace: Path, folder: Path) -> Iterator[Command]:
-    """The command in a folder of its own; after the block and `tailrace down`, the machine must be as it was."""
+    """The command in a folder of its own; after the block and `tailrace down`, the machine must be as it was.
+
+    What a failed test leaves running is ended first, so that it costs no other test its cores.
+    """
     before, links = pages(), network()
     command = Command(tailrace, folder)
     yield command
+    command.end_begun()
     command("down")
     wait_until(lambda: not command.leftovers())
     assert pages() <= before

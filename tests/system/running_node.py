@@ -50,6 +50,7 @@ class Command:
         self.runs = folder / "runs"
         self.folder = folder
         self.environment = {**os.environ, "TAILRACE_STATE": str(self.state)}
+        self.begun: list[subprocess.Popen[str]] = []
 
     def spec(self, text: str, name: str = "spec.yaml") -> Path:
         path = self.folder / name
@@ -73,7 +74,7 @@ class Command:
 
     def begin(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Starts the command and returns while it runs."""
-        return subprocess.Popen(
+        running = subprocess.Popen(
             [self.program, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -81,6 +82,15 @@ class Command:
             env=self.environment,
             cwd=self.folder,
         )
+        self.begun.append(running)
+        return running
+
+    def end_begun(self) -> None:
+        """Kills each command that was begun and still runs."""
+        for running in self.begun:
+            if running.poll() is None:
+                running.kill()
+                running.communicate(timeout=10)
 
     def status(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self("status", "--json", status=None).stdout)

@@ -8,12 +8,11 @@ import json
 import os
 import signal
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import Command, needs_a_node, pages, wait_until
+from running_node import Command, needs_a_node, wait_until
 from running_tester import RunningTester, Trial, stream
 
 from tailrace.control import Control
@@ -33,16 +32,6 @@ chains:
 MORE = BASE.replace("[c, d]", "[c, second, d]")
 HEAVIER = MORE.replace("second: skeleton", "second: {kind: skeleton, memory: 300MiB}")
 ENDS = {"a": "tester.a", "b": "tester.b", "c": "c", "d": "d"}
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 class Traffic:

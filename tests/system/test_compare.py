@@ -5,22 +5,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clean_machine import PLAIN, clean, is_alive, network, things
+from clean_machine import PLAIN, is_alive, network, things
 from running_node import Command, elapsed, needs_a_node, pages, wait_until
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ovs-vswitchd-dpdk")]
 ALL = ("tailrace", "ovs-dpdk", "linux-bridge", "direct")
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    with clean(tailrace, tmp_path) as command:
-        yield command
 
 
 def compared(command: Command, *options: str) -> dict[str, Any]:

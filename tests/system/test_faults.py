@@ -6,23 +6,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import ONE, Command, kill_all, needs_a_node, pages, wait_until
+from running_node import ONE, Command, kill_all, needs_a_node, wait_until
 
 pytestmark = needs_a_node
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 @pytest.fixture

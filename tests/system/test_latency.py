@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import ONE, REPOSITORY, Command, needs_a_node, pages, wait_until
+from running_node import ONE, REPOSITORY, Command, needs_a_node, wait_until
 
 from tailrace.control import connect_when_ready
 
 pytestmark = needs_a_node
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def check_trial(trial: dict[str, Any]) -> None:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from clean_machine import clean, is_alive, things
+from clean_machine import is_alive, things
 from running_node import Command, elapsed, needs_a_node, wait_until
 
 pytestmark = needs_a_node
 BRIEF = ("--frames", "64", "--rate", "5kpps", "--duration", "300ms")
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    with clean(tailrace, tmp_path) as command:
-        yield command
 
 
 def cells(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

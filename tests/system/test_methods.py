@@ -5,26 +5,15 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import ONE, Command, elapsed, needs_a_node, pages, wait_until
+from running_node import ONE, Command, elapsed, needs_a_node, wait_until
 
 pytestmark = needs_a_node
 
 QUICK = ("--wait", "50ms", "--frames", "64")
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def measured(command: Command, *arguments: str | Path) -> dict[str, Any]:

@@ -6,27 +6,15 @@ import os
 import re
 import signal
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from running_node import ONE, Command, needs_a_node, pages, wait_until
+from running_node import ONE, Command, needs_a_node
 from running_tester import RunningTester, both_ways
 
 pytestmark = needs_a_node
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def scrape(url: str) -> Samples:

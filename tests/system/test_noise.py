@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clean_machine import PLAIN, clean, is_alive, things
+from clean_machine import PLAIN, is_alive, things
 from running_node import Command, elapsed, needs_a_node, wait_until
 
 from tailrace.host.process import descendants
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("stress-ng")]
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    with clean(tailrace, tmp_path) as command:
-        yield command
 
 
 def check_noise(command: Command, *neighbours: str, pairs: int, duration: str) -> None:

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-from running_node import REPOSITORY, Command, needs_a_node, pages, wait_until
+from running_node import REPOSITORY, Command, needs_a_node
 
 pytestmark = needs_a_node
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def test_flows_overtake_each_other_and_none_itself(command: Command) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
-from running_node import ONE, Command, needs_a_node, pages, wait_until
+from running_node import ONE, Command, needs_a_node
 
 pytestmark = needs_a_node
 
@@ -18,16 +16,6 @@ SPEC = """\
 functions: {wan: {kind: impair, impair: {delay: 1ms}}}
 chains: {office: [tester.a, wan, tester.b]}
 """
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def test_a_known_delay_is_the_functions_share(command: Command) -> None:

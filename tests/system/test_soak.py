@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
+from running_node import REPOSITORY, Command, kill_all, needs_a_node, wait_until
 from small_disk import small_disk
 
 from tailrace.results import ResultError
@@ -21,16 +21,6 @@ pytestmark = needs_a_node
 
 FLOOR = REPOSITORY / "examples/floor.yaml"
 TRAFFIC = ("--frames", "64", "--rate", "10kpps", "--interval", "100ms", "--alone", "500ms")
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def begin(command: Command, *options: str | Path, runs: Path | None = None) -> subprocess.Popen[str]:

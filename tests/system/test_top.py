@@ -12,24 +12,13 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_node import ONE, Command, needs_a_node, pages, wait_until
+from running_node import ONE, Command, needs_a_node
 from running_tester import RunningTester, both_ways
 
 pytestmark = needs_a_node
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def attached(command: Command, binaries: Path) -> RunningTester:

@@ -7,23 +7,13 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clean_machine import things
 from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
 
 pytestmark = needs_a_node
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def namespaces(pid: int) -> dict[str, str]:
@@ -132,7 +122,7 @@ def test_down_after_everything_was_killed(command: Command) -> None:
 
 def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -> None:
     running = command.begin("up", command.spec(ONE))
-    wait_until(lambda: command.state.exists() and "switch" in (command.state / "state.json").read_text())
+    wait_until(lambda: any(thing["name"] == "switch" for thing in things(command)))
     running.kill()
     running.communicate(timeout=10)
     command("down")

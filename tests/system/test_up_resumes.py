@@ -6,14 +6,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from front_end import FrontEnd, PackedFrontEnd
 from lasting_guests import BURST, Pair, Traffic
-from running_node import Command, needs_a_node, pages, wait_until
+from running_node import Command, needs_a_node, wait_until
 
 from tailrace.control import Control
 from tailrace.host.state import Process, peek
@@ -23,16 +22,6 @@ pytestmark = needs_a_node
 
 HOPS = 2
 KILLS = 2
-
-
-@pytest.fixture
-def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
-    before = pages()
-    command = Command(tailrace, tmp_path)
-    yield command
-    command("down")
-    wait_until(lambda: not command.leftovers())
-    assert pages() <= before
 
 
 def configuration(command: Command) -> dict[str, Any]:
