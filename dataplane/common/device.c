@@ -16,7 +16,10 @@
 
 #include "device_internal.h"
 
-enum { MTU_JUMBO = 9000 };
+enum {
+	MTU_JUMBO = 9000,
+	SENT_KEPT = 64, /* buffers that have been sent and a vhost-user front end may keep: a burst */
+};
 
 /* What the driver finds wrong while it opens is worth a line; that a peer has gone it would say often. */
 static const char *const repetitive[] = {"pmd.net.virtio.*", "pmd.net.memif*"};
@@ -84,17 +87,23 @@ void device_follow_mtu(struct device *device)
 		__atomic_store_n(&device->longest, mtu + RTE_ETHER_HDR_LEN + RTE_VLAN_HLEN, __ATOMIC_RELAXED);
 }
 
-static int set_up_queues(struct device *device, const struct device_options *options)
+static int set_up_queues(struct device *device, const struct device_options *options,
+			 const struct rte_eth_dev_info *info)
 {
 	uint16_t wanted = options->descriptors ? options->descriptors : DEVICE_DESCRIPTORS;
 	uint16_t received = wanted, sent = wanted;
 	int socket = rte_eth_dev_socket_id(device->port);
 	int rc = rte_eth_dev_adjust_nb_rx_tx_desc(device->port, &received, &sent);
+	struct rte_eth_txconf transmit = info->default_txconf;
 
+	/* Else they come back only when the ring is nearly full, and the next frames are written to buffers gone cold.
+	 */
+	if ((device->kind == DEVICE_VHOST || device->kind == DEVICE_VHOST_SERVER) && sent > 2 * SENT_KEPT)
+		transmit.tx_free_thresh = sent - SENT_KEPT;
 	for (uint16_t queue = 0; queue < device->queues && rc == 0; queue++) {
 		rc = rte_eth_rx_queue_setup(device->port, queue, received, socket, NULL, options->pool);
 		if (rc == 0)
-			rc = rte_eth_tx_queue_setup(device->port, queue, sent, socket, NULL);
+			rc = rte_eth_tx_queue_setup(device->port, queue, sent, socket, &transmit);
 	}
 	device->descriptors = sent;
 	return rc;
@@ -144,7 +153,7 @@ static int configure(struct device *device, const struct device_options *options
 	device->receives = config.rxmode.offloads;
 	device->transmits = config.txmode.offloads;
 	step = "set up its rings";
-	rc = set_up_queues(device, options);
+	rc = set_up_queues(device, options, &info);
 	if (rc != 0)
 		goto fail;
 	step = "start";

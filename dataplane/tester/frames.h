@@ -35,7 +35,7 @@ enum {
 	FRAME_FLOWS = 1000000,
 	FRAME_KINDS = 16,     /* sizes in a mix */
 	FRAME_PATTERN = 4096, /* frames in one round of a mix */
-	FRAME_BURST = 32,
+	FRAME_BURST = 64,
 };
 
 /* Offsets in a made frame. */
