@@ -19,6 +19,7 @@
 
 #include "port/device.h"
 #include "port/device_watch.h"
+#include "vring/vring.h"
 
 enum {
 	QUEUE_BUFFERS = 4096, /* of each queue: its rings, and what is under way */
@@ -223,6 +224,22 @@ int device_queue_start(struct device_queue *queue, bool quietly, struct device_e
 	return 0;
 }
 
+static atomic_bool had_peers;
+
+bool device_had_peers(void)
+{
+	return atomic_load(&had_peers);
+}
+
+static void note_peer(enum device_kind kind)
+{
+	if (kind != DEVICE_VHOST && kind != DEVICE_MEMIF)
+		return;
+	atomic_store(&had_peers, true);
+	if (vring_on_wake != NULL)
+		vring_on_wake();
+}
+
 void device_queue_stop(struct device_queue *queue)
 {
 	device_close(&queue->device);
@@ -258,6 +275,7 @@ int device_queue_open(struct device_queue *queue, const struct device_queue_opti
 		goto unlock;
 	}
 	rc = device_queue_start(queue, options->awaited, &error);
+	note_peer(queue->device.kind);
 	if (rc != 0 && options->awaited) {
 		queue->port_id = queue->device.port = RTE_MAX_ETHPORTS;
 		queue->problem = error;

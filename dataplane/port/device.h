@@ -73,6 +73,9 @@ int device_queue_open(struct device_queue *queue, const struct device_queue_opti
 /* Stop and close the device; no worker's program may name it any more. */
 void device_queue_close(struct device_queue *queue);
 
+/* Whether there ever was a device whose driver wakes a peer by a descriptor, which the peer can make block. */
+bool device_had_peers(void);
+
 /* Have `changed` called, in the watching thread, after any device's state has changed.  Once, before any port. */
 void device_on_change(void (*changed)(void));
 

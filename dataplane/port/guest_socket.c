@@ -21,6 +21,7 @@
 
 enum {
 	TICK_MS = 20,	/* between tries to connect, and between looks for what takes too long */
+	REST_MS = 500,	/* between looks for rings that have been stopped, while nothing else is waited for */
 	SETTLE_MS = 10, /* that waking a guest may take */
 };
 
@@ -141,8 +142,11 @@ static void report_faults(struct guest_backend *backend)
 	}
 }
 
-static void tick(uint64_t now)
+/* Returns whether something is waited for that may take long, or shall be tried again. */
+static bool tick(uint64_t now)
 {
+	bool waiting = false;
+
 	for (struct guest_backend *backend = guest_backends; backend != NULL; backend = backend->next) {
 		report_faults(backend);
 		if (backend->barred_until != 0 && now >= backend->barred_until)
@@ -151,19 +155,21 @@ static void tick(uint64_t now)
 			guest_cut_off(backend, "it stopped in the middle of a message");
 		if (backend->guest->client && backend->connection < 0)
 			try_connect(backend);
+		waiting |= backend->barred_until != 0 || backend->deadline != 0 ||
+			   (backend->guest->client && backend->connection < 0);
 	}
+	return waiting;
 }
 
 static void *serve(void *unused)
 {
-	uint64_t next = 0;
+	uint64_t now = guest_now(), next = now;
 
 	for (;;) {
 		struct epoll_event event;
-		uint64_t now;
 
 		/* One at a time: what an event points at cannot have gone with an earlier one. */
-		if (epoll_wait(epoll_fd, &event, 1, TICK_MS) == 1) {
+		if (epoll_wait(epoll_fd, &event, 1, next > now ? (int)(next - now) : 0) == 1) {
 			struct guest_backend *backend = (struct guest_backend *)(event.data.u64 & ~(uint64_t)LISTENER);
 
 			if (backend == NULL)
@@ -172,12 +178,12 @@ static void *serve(void *unused)
 				accept_front_end(backend);
 			else
 				guest_read_message(backend);
+			/* It may have begun something that is waited for. */
+			next = RTE_MIN(next, now + TICK_MS);
 		}
 		now = guest_now();
-		if (now >= next) {
-			next = now + TICK_MS;
-			tick(now);
-		}
+		if (now >= next)
+			next = now + (tick(now) ? TICK_MS : REST_MS);
 	}
 	return NULL;
 }

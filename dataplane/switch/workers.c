@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +11,29 @@
 #include <rte_launch.h>
 
 #include "common/eal.h"
+#include "port/device.h"
 #include "port/guest.h"
 #include "switch/pages.h"
 #include "switch/sleep.h"
 #include "switch/workers.h"
+#include "vring/vring.h"
 
-enum { WATCH_MS = 10 /* that a worker may take for a round before it is interrupted */ };
+enum {
+	WATCH_MS = 10,	   /* that a worker may take for a round before it is interrupted */
+	WATCH_LOOKS = 100, /* for nothing, after which the watch rests */
+};
+
+/* The watch rests while nobody wakes guests, as when they poll: what shares its core is not disturbed. */
+enum { RESTING, LOOKING, NEEDED };
+static atomic_int watching = LOOKING;
+static sem_t needed;
+
+static void need_watch(void)
+{
+	if (atomic_load_explicit(&watching, memory_order_relaxed) != NEEDED &&
+	    atomic_exchange(&watching, NEEDED) == RESTING)
+		sem_post(&needed);
+}
 
 const char *worker_idle_name(enum worker_idle idle)
 {
@@ -96,11 +114,25 @@ static void interrupt(int signal_number)
 {
 }
 
+/* Returns once there is something to look for. */
+static void rest(unsigned *looks)
+{
+	bool was_needed = atomic_exchange(&watching, LOOKING) == NEEDED || device_had_peers();
+
+	*looks = was_needed ? 0 : *looks + 1;
+	if (*looks < WATCH_LOOKS || !atomic_compare_exchange_strong(&watching, &(int){LOOKING}, RESTING))
+		return;
+	while (sem_wait(&needed) != 0)
+		continue;
+	*looks = 0;
+}
+
 static void *watch(void *argument)
 {
 	const struct timespec pause = {.tv_nsec = WATCH_MS * 1000000};
 	uint64_t before[GRACE_WORKERS] = {0};
 	struct workers *workers = argument;
+	unsigned looks = 0;
 
 	while (!atomic_load(&workers->stop)) {
 		guest_watch();
@@ -116,6 +148,7 @@ static void *watch(void *argument)
 			before[i] = rounds;
 		}
 		nanosleep(&pause, NULL);
+		rest(&looks);
 	}
 	return NULL;
 }
@@ -126,8 +159,9 @@ int workers_start(struct workers *workers)
 	struct sigaction action = {.sa_handler = interrupt};
 	int rc;
 
-	if (sigaction(SIGUSR1, &action, NULL) != 0)
+	if (sigaction(SIGUSR1, &action, NULL) != 0 || sem_init(&needed, 0, 0) != 0)
 		return -errno;
+	vring_on_wake = need_watch;
 	for (unsigned i = 0; i < workers->count; i++)
 		rte_eal_remote_launch(worker_run, &workers->list[i], workers->list[i].lcore);
 	rc = pthread_create(&workers->watch, NULL, watch, workers);
@@ -145,6 +179,7 @@ void workers_stop(struct workers *workers)
 	for (unsigned i = 0; i < workers->count; i++)
 		rte_eal_wait_lcore(workers->list[i].lcore);
 	atomic_store(&workers->stop, true);
+	need_watch();
 	if (workers->watched)
 		pthread_join(workers->watch, NULL);
 }

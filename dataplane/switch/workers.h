@@ -32,7 +32,7 @@ int workers_open(struct workers *workers, const struct workers_options *options,
 /*
  * Start them, and a watch over them in a thread of its own.  The one system call that a busy worker makes is to wake a
  * guest, by a descriptor that the guest can make blocking and fill; a worker that has finished no round for a while is
- * interrupted, and stops that guest's ring.  Returns 0 or a negative errno.
+ * interrupted, and stops that guest's ring.  Before any port is opened.  Returns 0 or a negative errno.
  */
 int workers_start(struct workers *workers);
 

@@ -198,6 +198,8 @@ static bool packed_wants_notification(const struct virtqueue *vring, uint16_t pl
 	return place < vring->index && place >= vring->index - places;
 }
 
+void (*vring_on_wake)(void);
+
 /* After the fence. */
 static void wake(struct virtqueue *vring)
 {
@@ -210,6 +212,8 @@ static void wake(struct virtqueue *vring)
 	vring->unsettled = 0;
 	if (!vring->asleep)
 		return;
+	if (vring_on_wake != NULL)
+		vring_on_wake();
 	if (write(vring->call_fd, &one, sizeof(one)) == sizeof(one))
 		++*vring->notifications;
 	else if (errno == EINTR)

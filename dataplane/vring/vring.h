@@ -333,6 +333,12 @@ static inline void vring_settle(struct virtqueue *vring, struct virtqueue *other
 }
 
 /*
+ * Called before a guest is woken, by a descriptor that it can make block: for who watches over the thread that wakes it.
+ * Set once, before any ring is served; NULL: nobody watches.
+ */
+extern void (*vring_on_wake)(void);
+
+/*
  * Let the ring go on where it stands in the guest's memory; `base` is what the front end says about that.  Frames
  * complete in order and at once, so the guest's memory is right also when an earlier switch was killed and the front
  * end was told nothing: a split ring's used index is the position, and in a packed ring it is recorded beside.

@@ -7,6 +7,7 @@ low that the wait between two frames is many times the latency. All frames must 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,9 @@ from tailrace.plan import TESTER_BUFFERS_MIB
 
 LOADS = {"single": 5_000.0, "paced": 100_000.0}
 """Frames a second: one at a time, and a steady load."""
-START_SECONDS = 6.0
+START_SECONDS = 9.0
+SETTLE_SECONDS = 3.0
+"""By then the kernel has done what the end of the side before left to it: memory to be taken back, above all."""
 RATIOS = tuple(
     Ratio(f"{load}_{figure}", f"{load}_{figure}_us", TAILRACE, OVS_DPDK)
     for load in LOADS
@@ -81,6 +84,7 @@ def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> Figures
 def measure_loads(plan: Plan, tester: Tester, step: Step, watch: Callable[[], None]) -> Figures:
     """The latency of each load in turn, one way. Raises Fault unless all frames come back, and what `watch` raises."""
     figures: dict[str, float] = {}
+    time.sleep(SETTLE_SECONDS)
     for number, (load, rate) in enumerate(LOADS.items()):
         begin = START_SECONDS / 2 + number * (plan.seconds + WAIT_SECONDS)
         step(begin)

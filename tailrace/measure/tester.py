@@ -89,7 +89,7 @@ class Tester:
         watch: Callable[[], None],
         progress: Callable[[float], None] = lambda _: None,
         interval: float = 0.1,
-        pace: float = 0.25,
+        pace: float = 1.0,
         more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One whole trial; returns the tester's result.
