@@ -7,9 +7,9 @@
  * is known.  The second plays both guests and hands frames over by one index for each direction and burst.
  *
  * What it costs depends on where the buffers' cache lines are, so they circulate as in `tailrace bench hop`.  There
- * some 1040 buffers of a direction go round: a frame is read 515 frames after it was written, most of which it waits in
- * the ring that the guest sends by, and its buffer is written again 525 frames after that, most of which it waits in
- * the ring that the guest receives by (counted in the hop, by the addresses of 20 million frames of 1518 B).
+ * 1040 buffers of a direction go round: a frame is read 512 frames after it was written, most of which it waits in the
+ * ring that the guest sends by, and its buffer is written again 528 frames after that, most of which it waits in the
+ * ring that the guest receives by (counted in the hop, by the addresses of 20 million frames of 1518 B).
  *
  * What the guest does to a frame decides which lines move.  `--guest forward` (the load of `bench hop`: testpmd in io
  * mode) reads the network header of what it receives and sends the same buffer on.  `--guest rewrite` reads every byte
@@ -39,7 +39,7 @@ enum {
 	WAYS = 2,
 	WAITING = 512,		  /* frames between being copied and being copied on */
 	BURST = 64,		  /* as the hop's */
-	FREE = WAITING + 3,	  /* not a multiple of a page away, or else loads seem to depend on stores */
+	FREE = 528 + 3,		  /* not a multiple of a page away, or else loads seem to depend on stores */
 	BUFFERS = WAITING + FREE, /* of a direction */
 	STRIDE = 2048 + 256 + 64, /* of a packet buffer with its own header, as DPDK lays them out */
 	HEADROOM = 256,		  /* to the frame's first byte */
