@@ -158,15 +158,28 @@ def _has(one: MarkedTrial) -> bool:
 
 def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
     trial = one.trial
-    alike = [other for other in found if other.of is one.of and other.trial.functions == trial.functions]
     placed = trial.name in one.of.places
-    label = f"{one.chain}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 and not placed else "")
-    # One run: colours by chain, or by fabric or neighbour, and the floor dashed. Several: by run, dashes by chain.
+    name = one.chain + one.rate + one.round
+    alike = [other for other in found if other.chain + other.rate + other.round == name]
+    label = f"{name}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 and not placed else "")
+    # One run: colours by chain, by rate where chains have several, or by fabric or neighbour; dashes by round, and of
+    # the floor. Several runs: colours by run, dashes by chain.
+    if one.of.number:
+        dash = (1, 0, 2, 3)[trial.functions % 4]
+    else:
+        dash = (trial.round - 1) % 4 if trial.functions and not placed else int(trial.functions == 0)
     return {
         "label": label,
-        "colour": one.of.colour(one.of.side(trial) if placed else trial.functions),
-        "dash": (1, 0, 2, 3)[trial.functions % 4] if one.of.number else int(trial.functions == 0),
+        "colour": one.of.colour(one.of.side(trial) if placed else _line(one, found)),
+        "dash": dash,
     }
+
+
+def _line(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int:
+    """The number of a trial's colour in one run: how many functions, or its place, from 1, among chains and rates."""
+    lines = list(dict.fromkeys((other.trial.functions, other.rate) for other in found if other.trial.functions))
+    several = one.trial.functions and any(rate for _, rate in lines)
+    return lines.index((one.trial.functions, one.rate)) + 1 if several else one.trial.functions
 
 
 def short(number: Point) -> Point:

@@ -92,6 +92,11 @@ class MarkedTrial:
         rate = self.of.rates.get(self.trial.name)
         return "" if rate is None else f" at {rate}"
 
+    @property
+    def round(self) -> str:
+        """ ", round 2", where the run has several."""
+        return f", round {self.trial.round}" if self.of.stored.run.repeat > 1 else ""
+
 
 def mark(runs: Sequence[StoredRun]) -> list[Marked]:
     """The runs with letters from A on, if there are several."""

@@ -20,6 +20,7 @@ from tester_results import both_ways, latency, result, samples_of, stream
 from tailrace.measure.side import figures as side_figures
 from tailrace.report import curves, figures
 from tailrace.report.html import write_comparison, write_report
+from tailrace.report.marked import mark
 from tailrace.report.table import print_run
 from tailrace.results import ResultError, Run, RunFolder
 from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, ratios_of
@@ -27,6 +28,7 @@ from tailrace.results.diff import facts
 from tailrace.results.histogram import Histogram, from_tester
 from tailrace.results.hops import Joined
 from tailrace.results.model import HopPart, Hops, Interval, SlowFrame
+from tailrace.results.stored import read_run
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\x1b[31m\u202e&amp;'\""
 
@@ -453,6 +455,24 @@ PAGES: dict[str, tuple[Callable[[Path], Path], int]] = {
     "soak": (soaked, 3),
     "compared": (compared, 6),
 }
+
+
+def test_curves_of_different_rates_and_rounds_look_different(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}, repeat=2) as folder:
+        for round_ in (1, 2):
+            folder.begin_round(round_)
+            add(folder, result(stream([1_000])), functions=0, name=f"floor-{round_}")
+            for part in (1.0, 0.5):
+                add(
+                    folder, result(stream([2_000])), functions=1, name=f"at-{part}-{round_}",
+                    rate_fraction=part, no_loss_pps=1e6, offered_pps=1e6 * part,
+                )  # fmt: skip
+    (profile,) = curves.charts(mark([read_run(folder.path)]))
+    assert {(one["label"], one["colour"], one["dash"]) for one in profile["times"]} == {
+        *((f"floor, round {number}, a-to-b", 0, 1) for number in (1, 2)),
+        *((f"1 VNF at 100%, round {number}, a-to-b", 1, number - 1) for number in (1, 2)),
+        *((f"1 VNF at 50%, round {number}, a-to-b", 2, number - 1) for number in (1, 2)),
+    }
 
 
 @pytest.mark.parametrize("kind", PAGES)
