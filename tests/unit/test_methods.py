@@ -169,6 +169,8 @@ def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp
     assert [seconds for _, seconds in device.trials] == [1.0, 1.0]
     with pytest.raises(Mistake, match=r"no throughput of 128 through 0 functions.*it has 64 through 0"):
         run(tmp_path, method, Latency.model_validate({"frames": 128, "rate": "50%", "duration": "1s"}), device)
+    with pytest.raises(Mistake, match=r"--of: every rate is given outright"):
+        run(tmp_path, method, Latency.model_validate({"frames": 64, "rate": "50kpps", "duration": "1s"}), device)
 
 
 def test_what_a_method_cannot_do_is_told_with_its_place_in_the_spec(tmp_path: Path) -> None:
