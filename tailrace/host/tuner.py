@@ -285,6 +285,12 @@ def undo(machine: Machine, journal: Journal) -> list[str]:
         (entry.setting.target or values.boot.path(), partial(_restore, values, entry, mark))
         for entry in reversed(journal.entries)
     )
+    if not failed:  # one value may bound another, so they are read back when all have been set
+        failed = _do_all(
+            (entry.setting.target, partial(_read_back, values, entry))
+            for entry in journal.entries
+            if entry.setting.scheme != BOOT_FILE and entry.boot == mark
+        )
     if not failed:
         journal.clear()
         forget_writers(journal.path.parent)
@@ -298,6 +304,16 @@ def _restore(values: Values, entry: Entry, mark: str) -> None:
             values.boot.stage(f"{entry.was}\n" if entry.was else None)
     elif entry.boot == mark and entry.was is not None:
         values.restore(entry.setting, entry.was)
+
+
+def _read_back(values: Values, entry: Entry) -> None:
+    """Raises Failure unless the place is as it was, or has gone."""
+    if entry.was is None:
+        return
+    values.restore(entry.setting, entry.was)
+    now = values.read(entry.setting)
+    if now is not None and not replace(entry.setting, wanted=entry.was).satisfied(now):
+        raise Failure(f"was {entry.was!r}, and the kernel made it {plain(entry.setting.form, now)!r}")
 
 
 def verify(

@@ -52,6 +52,24 @@ def test_what_the_kernel_quietly_did_not_take_is_said_and_is_no_drift(
     assert contents(host.folder) == before
 
 
+def test_what_the_kernel_does_not_give_back_is_said_and_undone_later(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, most = Tree.write, 3000
+
+    def clamping(tree: Tree, path: str, value: str) -> None:
+        write(tree, path, str(min(int(value), most)) if path == PAGES else value)
+
+    make(host.folder, {PAGES: "4000"})
+    before = contents(host.folder)
+    monkeypatch.setattr(Tree, "write", clamping)
+    host.apply(host.own("{huge_pages_2mib: 100, vm.stat_interval: 33}"))
+    assert host.undo() == [f"{PAGES}: was '4000', and the kernel made it '3000'"]
+    most = 5000
+    assert host.undo() == []
+    assert contents(host.folder) == before
+
+
 def test_a_value_that_bounds_another_is_set_before_both_are_read_back(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
