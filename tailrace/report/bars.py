@@ -11,6 +11,7 @@ from statistics import median
 
 from tailrace.report import figures
 from tailrace.report.marked import Marked, by_profile, trials
+from tailrace.report.rounds import figure
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import HopPart, Trial
@@ -91,23 +92,23 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
 
 def _found(runs: Sequence[Marked]) -> list[BarChart]:
     """The same from what searches found: the rate with the least loss of each, the median of all rounds."""
-    rows: list[tuple[Marked, ThroughputFinding, tuple[float, float]]] = []
+    rows: list[tuple[Marked, ThroughputFinding, tuple[list[float], list[float]]]] = []
     for one in runs:
         found = [each for each in one.stored.run.findings if isinstance(each, ThroughputFinding) and each.goals]
         for rounds in by_case(found):
             goals = [min(each.goals, key=lambda goal: goal.loss_ratio) for each in rounds]
-            rates = (median(goal.pps / 1e6 for goal in goals), median(goal.gbps_l1 for goal in goals))
+            rates = ([goal.pps / 1e6 for goal in goals], [goal.gbps_l1 for goal in goals])
             rows.append((one, rounds[0], rates))
     rows.sort(key=lambda row: (figures.profile_place(row[1].profile), row[1].functions, row[0].number))
     charts = []
     for index, title in enumerate(("Mpps", "Gbps at layer 1")):
-        most = max((rates[index] for _, _, rates in rows), default=0.0)
+        most = max((median(rates[index]) for _, _, rates in rows), default=0.0)
         bars, before = [], None
         for one, found_first, rates in rows if most else ():
             name = f"{figures.profile_name(found_first.profile)}, {figures.chain_name(found_first.functions)}"
-            segment = Segment(100 * rates[index] / most, one.colour(found_first.functions))
+            segment = Segment(100 * median(rates[index]) / most, one.colour(found_first.functions))
             first, before = before != found_first.profile, found_first.profile
-            bars.append(Bar(one.label(name), figures.mega(rates[index]), (segment,), first))
+            bars.append(Bar(one.label(name), figure(rates[index], figures.mega), (segment,), first))
         if bars:
             charts.append(BarChart(title, tuple(bars)))
     return charts
@@ -159,7 +160,8 @@ def _colour(part: HopPart, functions: Sequence[str]) -> int:
 def heat_maps(runs: Sequence[Marked]) -> Iterator[HeatMap]:
     """Rate without loss, median and 99th percentile of every length of chain, or cell of a matrix, by profile.
 
-    Each is the median of its rounds. Only what has at least two rows and two columns is worth a map.
+    Each is the median of its rounds, with their spread; a latency that is near the tester's own floor is marked. Only
+    what has at least two rows and two columns is worth a map.
     """
     runs = [one for one in runs if not one.is_compared]
     for title, of, show, by_rate in (
@@ -185,6 +187,7 @@ def _heat_map(
     by_rate: bool,
 ) -> HeatMap:
     rounds: dict[tuple[int, int, str, str], list[float]] = {}
+    floors: dict[tuple[int, int, str, str], list[float]] = {}
     labels: dict[tuple[int, int, str], None] = {}
     columns: dict[str, None] = {}
     for profile, found in by_profile(runs):
@@ -195,17 +198,24 @@ def _heat_map(
             if value is None or ((*row, profile) in rounds and one.trial.round == 1):
                 continue
             rounds.setdefault((*row, profile), []).append(value)
+            if one.trial.floor_ratio is not None:
+                floors.setdefault((*row, profile), []).append(one.trial.floor_ratio)
             labels[row] = None
             columns[profile] = None
     values = {at: median(each) for at, each in rounds.items()}
     warmth = by_logarithm(list(values.values()))
+
+    def cell(at: tuple[int, int, str, str]) -> Cell | None:
+        if at not in values:
+            return None
+        text = figure(rounds[at], show)
+        near = by_rate and at in floors
+        return Cell(figures.by_floor(text, median(floors[at])) if near else text, 100 * warmth(values[at]))
+
     rows = tuple(
         (
             row[2],
-            tuple(
-                Cell(show(value), 100 * warmth(value)) if (value := values.get((*row, profile))) is not None else None
-                for profile in columns
-            ),
+            tuple(cell((*row, profile)) for profile in columns),
         )
         for row in sorted(labels, key=lambda row: row[:2])
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 
 from tailrace.report.figures import MISSING, by_floor, chain_name, mega, microseconds, percent, plain, profile_name
+from tailrace.report.rounds import figure
 from tailrace.report.section import Section
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.comparison import ComparedPair, ComparedRatio, ComparisonFinding, MatrixCell
@@ -23,9 +23,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("max_us", "max µs", microseconds),
 )
 _HOW = (
-    "Figures are medians over pairs; beside each, how many times the baseline's it is: the median of the pairs' ratios "
-    "with its 95 % bootstrap interval. A pair is two sides measured one right after the other; an interval around 1 "
-    "shows no difference, and few pairs make a wide one."
+    "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
+    "baseline's it is: the median of the pairs' ratios with its 95 % bootstrap interval. A pair is two sides measured "
+    "one right after the other; an interval around 1 shows no difference, and few pairs make a wide one."
 )
 
 
@@ -52,7 +52,7 @@ def comparisons(found: Sequence[Measurement]) -> Iterator[Section]:
 def _comparison(finding: ComparisonFinding) -> Section:
     noise = finding.method == "noise"
     rows = [
-        (title, plain(side), _marked(finding, side, name, show(median(values))), _by(finding, side, name))
+        (title, plain(side), _marked(finding, side, name, figure(values, show)), _by(finding, side, name))
         for name, title, show in _FIGURES
         for side in finding.sides
         if (values := _values(finding.pairs, side, name))

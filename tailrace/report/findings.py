@@ -5,9 +5,9 @@ Where a run was repeated, a row is of all its rounds: the median, and ± half th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from tailrace.report.comparisons import cells_table, comparisons, heats
+from tailrace.report.comparisons import COMPARING, cells_table, comparisons, heats
 from tailrace.report.figures import (
     FAULTS,
     MISSING,
@@ -23,6 +23,7 @@ from tailrace.report.figures import (
     rates,
 )
 from tailrace.report.lines import Chart, Line
+from tailrace.report.rounds import figure, remark
 from tailrace.report.section import Section as Section
 from tailrace.report.share import shares
 from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
@@ -60,31 +61,12 @@ def sections(run: Run) -> Iterator[Section]:
     yield from heats(run.findings)
     yield from shares(run.findings)
     yield from cells_table(run.findings)
-    if run.repeat > 1 and run.trials:
+    if run.repeat > 1 and run.trials and not any(isinstance(each, COMPARING) for each in run.findings):
         yield from _repeated(in_order(run), rates(run))
-
-
-def figure(values: Sequence[float], show: Callable[[float], str], *, absolute: bool = False) -> str:
-    """A figure of several rounds: its median, and its spread; `absolute` for what may be near 0: its range."""
-    found = spread(values)
-    if found is None:
-        return MISSING
-    text = show(found.median)
-    if absolute:
-        return text if found.low == found.high else f"{text} ({show(found.low)}–{show(found.high)})".replace(" %", "%")
-    if found.count > 1 and found.relative is not None:
-        text += f" ±{found.relative:.1%}"
-    return text
 
 
 def _named(measured: Measurement) -> tuple[str, str]:
     return profile_name(measured.profile) + ("" if measured.valid else " !"), chain_name(measured.functions)
-
-
-def _remark(rounds: int) -> tuple[str, ...]:
-    if rounds < 2:
-        return ("One round, so there is no spread; --repeat 5 gives one.",)
-    return (f"{rounds} rounds: medians, ± half the way from the lowest to the highest.",)
 
 
 def goal_name(loss_ratio: float) -> str:
@@ -134,7 +116,7 @@ def _throughput(found: list[ThroughputFinding], search: str) -> Section:
             "nothing lost; PDR: at most the part that is named. Frames that could not be sent are never lost.",
             "Limit: loss; back pressure: the device took no more frames and lost none. Tester short: trials in which "
             "the tester itself sent less; they were repeated and do not count against the device.",
-            *_remark(max(each.round for each in found)),
+            *remark(max(each.round for each in found)),
             *_disorder(found),
         ),
         (chart,) if len(rows) > 1 else (),
@@ -185,7 +167,7 @@ def _loss(found: list[LossFinding]) -> Section:
         (
             "RFC 2544, section 26.3: from the full rate down until two rates in a row lose nothing. Loss is of the "
             "frames sent, in the worse direction; lost and unsent are of both.",
-            *_remark(max(each.round for each in found)),
+            *remark(max(each.round for each in found)),
         ),
         (Chart("Loss by rate", "Mpps sent, each direction", "loss in %", tuple(lines)),),
         naming=3,
@@ -235,7 +217,7 @@ def _burst(found: list[BurstFinding]) -> Section:
             "RFC 9004: bursts of frames back to back, as fast as the tester sends; lengths in frames, of the worse "
             "direction. Buffer: the corrected buffer time of section 6.4. Where the limit is not loss, the device did "
             "not drop what came too fast, and the length says nothing of its buffer.",
-            *_remark(max(each.round for each in found)),
+            *remark(max(each.round for each in found)),
         ),
         naming=2,
     )
@@ -243,19 +225,25 @@ def _burst(found: list[BurstFinding]) -> Section:
 
 def _reorder(found: list[ReorderFinding]) -> Section:
     rows = []
-    for each in found:
-        for streams, order, slower in ((1, each.together, each.slower), (each.flows, each.apart, None)):
+    for rounds in by_case(found):
+        first = rounds[0]
+        for streams, orders in (
+            (1, [each.together for each in rounds]),
+            (first.flows, [each.apart for each in rounds]),
+        ):
+            together = streams == 1
+            disturbed = [order for order in orders if order.out_of_sequence]
             rows.append(
                 (
-                    *_named(each),
-                    f"{each.flows} as {streams}",
-                    count(order.received),
-                    MISSING if slower is None else count(slower),
-                    count(order.out_of_sequence),
-                    percent(order.ratio),
-                    MISSING if slower is None else percent(each.seen),
-                    f"{order.extent_average:.1f}" if order.out_of_sequence else MISSING,
-                    count(order.extent_max) if order.out_of_sequence else MISSING,
+                    *_named(first),
+                    f"{first.flows} as {streams}",
+                    count(sum(order.received for order in orders)),
+                    count(sum(each.slower for each in rounds)) if together else MISSING,
+                    count(sum(order.out_of_sequence for order in orders)),
+                    figure([order.ratio for order in orders], percent, absolute=True),
+                    figure([each.seen for each in rounds], percent, absolute=True) if together else MISSING,
+                    figure([order.extent_average for order in disturbed], lambda extent: f"{extent:.1f}"),
+                    count(max(order.extent_max for order in disturbed)) if disturbed else MISSING,
                 )
             )
     delays = ", ".join(f"{plain(name)} {microseconds(delay)}" for name, delay in found[0].delays_us.items())
@@ -279,6 +267,7 @@ def _reorder(found: list[ReorderFinding]) -> Section:
             "replica: those frames must be out of sequence (RFC 4737, section 3). Sent as a stream each, every flow is "
             "pinned to one replica: none may be.",
             "Extent: how many frames arrived from the first that overtook one until it came (RFC 4737, section 4.2).",
+            *remark(max(each.round for each in found)),
         ),
         naming=3,
     )

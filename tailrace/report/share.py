@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
+from typing import Literal
 
 from tailrace.report.figures import MISSING, by_floor, chain_name, mega, microseconds, plain, profile_name
+from tailrace.report.rounds import figure
 from tailrace.report.section import Section
 from tailrace.results.record import Measurement
 from tailrace.results.share import Budget, Contribution, Figures, ShareFinding
@@ -20,7 +21,8 @@ _FIGURES = {
 }
 _HOW = (
     "Own share: the chain with the function less the chain with the skeleton in its place, which only forwards, within "
-    "each pair; the median over pairs with its 95 % bootstrap interval, and the same of the ratio.",
+    "each pair; the median over pairs with its 95 % bootstrap interval, and the same of the ratio. What the chains "
+    "took: medians over pairs, ± half the way from the lowest to the highest.",
     "Means subtract: the first line is what the function adds to the mean. Quantiles do not: the others are "
     "differences of two percentiles, not percentiles of a difference.",
 )
@@ -51,8 +53,8 @@ def _contributions(finding: ShareFinding) -> Section:
         (
             plain(each.direction),
             _FIGURES[each.figure],
-            _shown(with_function, each),
-            _shown(with_skeleton, each),
+            _shown(finding, "function", each),
+            _shown(finding, "skeleton", each),
             difference_words(each),
             _ratio_words(each),
         )
@@ -88,15 +90,12 @@ def _ratio_words(each: Contribution) -> str:
     return f"{each.ratio:.3g} [{each.ratio_low:.3g}–{each.ratio_high:.3g}]"
 
 
-def _shown(sides: Sequence[Figures], of: Contribution) -> str:
-    """The median over pairs of one side; that of medians marked where it is near the tester's own."""
-    text = microseconds(median(_values(sides, of.direction, of.figure)))
-    floors = _values(sides, of.direction, "floor_ratio") if of.figure == "p50_us" else []
-    return by_floor(text, median(floors)) if floors else text
-
-
-def _values(sides: Sequence[Figures], direction: str, figure: str) -> list[float]:
-    return [side[direction][figure] for side in sides if figure in side.get(direction, {})]
+def _shown(finding: ShareFinding, side: Literal["function", "skeleton"], of: Contribution) -> str:
+    """The median over pairs of one side with its spread; that of medians marked where it is near the tester's own."""
+    figures: list[Figures] = [getattr(pair, side) for pair in finding.pairs]
+    known = [each[of.direction][of.figure] for each in figures if of.figure in each.get(of.direction, {})]
+    text = figure(known, microseconds)
+    return by_floor(text, finding.floor_ratio(side, of.direction)) if of.figure == "p50_us" else text
 
 
 def _most_lost(sides: Sequence[Figures]) -> float:

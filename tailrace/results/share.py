@@ -8,6 +8,7 @@ percentiles is not the 99th percentile of anything. It is given as what it is, a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Literal
 
 from pydantic import Field
@@ -81,6 +82,12 @@ class ShareFinding(Measurement):
 
     def contribution(self, direction: str, figure: str) -> Contribution | None:
         return next((each for each in self.contributions if (each.direction, each.figure) == (direction, figure)), None)
+
+    def floor_ratio(self, side: Literal["function", "skeleton"], direction: str) -> float | None:
+        """The median over pairs of a side's median latency as a multiple of the tester's own; None if unknown."""
+        figures: list[Figures] = [getattr(pair, side) for pair in self.pairs]
+        known = [each[direction]["floor_ratio"] for each in figures if "floor_ratio" in each.get(direction, {})]
+        return median(known) if known else None
 
 
 def contributions_of(pairs: Sequence[SharePair]) -> tuple[Contribution, ...]:

@@ -104,6 +104,13 @@ def _share(finding: ShareFinding) -> Iterator[Line]:
             "low": part.low_us,
             "high": part.high_us,
         }
+    for direction in dict.fromkeys(part.direction for part in finding.contributions):
+        for name, ratio in (
+            (finding.function, finding.floor_ratio("function", direction)),
+            ("skeleton", finding.floor_ratio("skeleton", direction)),
+        ):
+            of = {"direction": direction, "offered_pps": finding.offered_pps}
+            yield from ({**of, **line} for line in _by_floor(f"with {name} floor_ratio", ratio))
 
 
 def _cell(cell: MatrixCell) -> Iterator[Line]:

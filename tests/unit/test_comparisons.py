@@ -211,8 +211,8 @@ def test_a_table_has_ratios_with_their_interval() -> None:
     (section,) = comparisons([comparison()])
     assert section.titles == ("figure", "fabric", "median", "× tailrace")
     assert section.rows == (
-        ("p50 µs", "tailrace", "10.0", "-"),
-        ("p50 µs", "direct", "5.00", "× 0.5 [0.4–0.6]"),
+        ("p50 µs", "tailrace", "10.0 ±0.0%", "-"),
+        ("p50 µs", "direct", "5.00 ±20.0%", "× 0.5 [0.4–0.6]"),
         ("most lost", "tailrace", "0", "-"),
         ("most lost", "direct", "1 %", "-"),
     )

@@ -347,5 +347,5 @@ def test_the_throughput_that_was_found_is_compared_and_charted_as_the_median_of_
     charts = throughput(mark([read_run(each.path) for each in (a, b)]))
     assert [chart.title for chart in charts] == ["Mpps", "Gbps at layer 1"]
     bars = charts[0].bars
-    assert [(bar.label, bar.value) for bar in bars] == [("A: 64 B, 1 VNF", "1.000"), ("B: 64 B, 1 VNF", "3.000")]
+    assert [(bar.label, bar.value) for bar in bars] == [("A: 64 B, 1 VNF", "1.000"), ("B: 64 B, 1 VNF", "3.000 ±33.3%")]
     assert [bar.segments[0].percent for bar in bars] == pytest.approx([100 / 3, 100])

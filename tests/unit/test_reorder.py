@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tailrace.errors import Mistake
@@ -11,6 +13,8 @@ from tailrace.measure.profile import profile
 from tailrace.measure.reorder import Apart, ReorderMethod, delays_of, slower_of
 from tailrace.plan import make_plan
 from tailrace.planned import Plan
+from tailrace.report.findings import sections
+from tailrace.results import RunFolder
 from tailrace.results.findings import Order, ReorderFinding
 from tailrace.spec import Reorder, SpecError
 from tailrace.spec.load import parse_spec
@@ -75,3 +79,27 @@ def test_ratios_are_those_of_the_rfc() -> None:
     assert order.ratio == 0.25
     assert finding.seen == 0.8
     assert finding.apart.ratio == 0
+
+
+def test_rounds_are_one_row_with_their_spread(tmp_path: Path) -> None:
+    apart = Order(
+        sent=900, received=800, out_of_sequence=0, beyond_window=0, extent_average=0, extent_max=0, extent_unknown=0
+    )
+    with RunFolder.create(tmp_path, "reorder", spec="", host={}, command=(), versions={}, repeat=2) as folder:
+        for number, disturbed in ((1, 200), (2, 240)):
+            folder.begin_round(number)
+            together = apart.model_copy(
+                update={"out_of_sequence": disturbed, "extent_average": disturbed / 100, "extent_max": disturbed}
+            )
+            folder.add_finding(
+                ReorderFinding(
+                    name="x", profile="64", functions=1, valid=True, reason=None, flows=2, delays_us={"a": 0, "b": 9},
+                    slower=250, together=together, apart=apart,
+                )
+            )  # fmt: skip
+    (section,) = sections(folder.run)
+    assert [row[2:] for row in section.rows] == [
+        ("2 as 1", "1,600", "500", "440", "27.5% (25%–30%)", "88% (80%–96%)", "2.2 ±9.1%", "240"),
+        ("2 as 2", "1,600", "-", "0", "0", "-", "-", "-"),
+    ]
+    assert section.remarks[-1].startswith("2 rounds")

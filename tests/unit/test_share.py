@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -29,6 +31,7 @@ from tailrace.results.model import Run, Trial
 from tailrace.results.run import RunFolder
 from tailrace.results.share import ShareFinding, SharePair, contributions_of
 from tailrace.results.stored import StoredRun
+from tailrace.results.table import csv_text
 from tailrace.spec.load import parse_spec
 from tailrace.spec.tests import Share
 
@@ -296,6 +299,23 @@ def test_a_side_that_is_near_the_testers_own_floor_is_marked(
         assert not row[2].startswith("~")
         assert row[3].startswith("~")
     assert not any(row[3].startswith("~") for row in section.rows if row[1] != "p50")
+    # The same as comma-separated values.
+    rows = [row for row in csv.DictReader(io.StringIO(csv_text([folder.run]))) if "floor_ratio" in row["figure"]]
+    assert [(row["direction"], row["figure"], row["near_floor"]) for row in rows] == [
+        (direction, f"with {side} floor_ratio", near)
+        for direction in ("a-to-b", "b-to-a")
+        for side, near in (("wan", "no"), ("skeleton", "yes"))
+    ]
+    for row in rows:
+        expected = (65 if "wan" in row["figure"] else 25) / 11
+        assert float(row["value"]) == pytest.approx(expected, rel=0.1)
+
+
+def test_what_both_chains_took_has_its_spread(shown: Run) -> None:
+    contributions, _ = shares(shown.findings)
+    for row in contributions.rows:
+        assert "±" in row[2]
+        assert "±" in row[3]
 
 
 def test_diff_sets_shares_beside_each_other(shown: Run, folder: RunFolder) -> None:
