@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from tailrace.cli import commands
-from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
+from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import KINDS
@@ -31,6 +32,7 @@ PLAN = "matrix.json"
 @dataclass(frozen=True)
 class MatrixOptions:
     changes: dict[str, str | None]
+    repeat: int
     runs: Path
     huge: bool
     as_json: bool
@@ -58,6 +60,7 @@ def matrix(
         str | None, typer.Option(metavar="RATE", help="Each way: 100kpps, or 90% of the cell's own no-loss rate.")
     ] = None,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Of each measured trial: 5s.")] = None,
+    repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
     huge: HugeOption = True,
     as_json: JsonOption = False,
@@ -67,22 +70,24 @@ def matrix(
     \b
     sudo tailrace measure matrix examples/matrix.yaml
     sudo tailrace measure matrix --fabrics tailrace,direct --patterns VV,PVP --frames 64 --duration 5s
+    sudo tailrace measure matrix examples/matrix.yaml --repeat 3
     sudo tailrace measure matrix --resume runs/2026-11-21-143005-matrix
 
     P is an end outside the machine (a veth in a private network namespace stands for a NIC), V a function. Each cell is
-    kept when it is done, so --resume measures what is left after Ctrl-C or a crash, and what has failed. A cell that
-    cannot be had on this machine says why.
+    kept when it is done, so --resume measures what is left after Ctrl-C or a crash, and what has failed. With --repeat
+    the whole matrix is measured in rounds, and each figure is their median. A cell that cannot be had on this machine
+    says why.
     """
     changes = {
         "fabrics": fabrics, "interfaces": interfaces, "patterns": patterns, "functions": functions, "frames": frames,
         "rate": rate, "duration": duration,
     }  # fmt: skip
-    options = MatrixOptions(changes, runs, huge, as_json)
+    options = MatrixOptions(changes, repeat, runs, huge, as_json)
 
     def call() -> int:
         if resume is None:
             return _begin(spec, options)
-        if spec is not None or any(changes.values()):
+        if spec is not None or any(changes.values()) or repeat > 1:
             raise Mistake("--resume goes on with the matrix as it was begun; expected no SPEC and no words beside it")
         return _resume(resume, options)
 
@@ -112,6 +117,7 @@ def _begin(path: Path | None, options: MatrixOptions) -> int:
         str(path.absolute()) if path else "matrix",
         ",".join(test.fabrics),
         method="matrix",
+        repeat=options.repeat,
     )
     return _run(request, test, options, ())
 
@@ -123,21 +129,25 @@ def _resume(path: Path, options: MatrixOptions) -> int:
         raise Mistake(f"{path}: no matrix was begun there; expected the run folder of one") from None
     run = load_run(path)
     known = done(run)
-    if run.valid and not left(test, known)[0]:
+    if run.valid and not any(left(test, known, run.repeat)[0]):
         raise Mistake(f"{path}: every cell that can be had here is done; there is nothing to go on with")
     command = tuple(commands.command_line())
-    request = Request("matrix", path.parent, default_folder(), command, "", str(path), run.fabric, resume=path)
+    request = Request(
+        "matrix", path.parent, default_folder(), command, "", str(path), run.fabric, run.repeat, resume=path
+    )
     return _run(request, test, options, known)
 
 
-def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collection[str]) -> int:
-    wanted, refused = left(test, known)
+def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collection[tuple[str, int]]) -> int:
+    rounds, refused = left(test, known, request.repeat)
+    wanted = list({cell.name: cell for cell in chain.from_iterable(rounds)}.values())
     if not wanted and request.resume is None:
         raise Mistake(f"no cell can be had here: {'; '.join(dict.fromkeys(reason for _, reason in refused))}")
     commands.needs_root("measure matrix")
-    total = seconds(wanted, test)
+    total = seconds(rounds, test)
     cannot = f"; {len(refused)} more cannot be had here" if refused else ""
-    commands.say([f"{len(wanted)} cells, about {round(total / 60) or 1} min{cannot}"], as_json=options.as_json)
+    many = f"{len(wanted)} cells" + (f" in {request.repeat} rounds" if request.repeat > 1 else "")
+    commands.say([f"{many}, about {round(total / 60) or 1} min{cannot}"], as_json=options.as_json)
 
     def work(launcher: Launcher, into: RunFolder, report: Reporter) -> None:
         write_atomically(into.path / PLAN, test.model_dump_json(indent=1) + "\n")

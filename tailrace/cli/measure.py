@@ -9,7 +9,7 @@ import typer
 
 from tailrace.cli import matrix, measure_host
 from tailrace.cli.commands import MeasureOptions, measure
-from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
+from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import note, run_command
 from tailrace.errors import Mistake
 from tailrace.measure.burst import BurstMethod
@@ -42,9 +42,6 @@ FramesOption = Annotated[
 PcapOption = Annotated[str | None, typer.Option("--pcap", metavar="FILE", help="Send a capture file's frames instead.")]
 DurationOption = Annotated[str | None, typer.Option("--duration", metavar="TIME", help="Of each measured trial: 10s.")]
 FlowsOption = Annotated[int | None, typer.Option("--flows", min=1, max=1_000_000, help="UDP flows each way.")]
-RepeatOption = Annotated[
-    int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Measure all of it so often, and show the spread.")
-]
 
 
 def _duration(option: str, text: str) -> float:

@@ -15,4 +15,7 @@ HugeOption = Annotated[
         "--huge/--no-huge", help="Memory of functions and tester: 2 MiB pages, reserved and given back, or not."
     ),
 ]
+RepeatOption = Annotated[
+    int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Measure all of it so often, and show the spread.")
+]
 DEFAULT_RUNS = Path("runs")

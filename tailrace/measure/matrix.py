@@ -4,7 +4,8 @@ Patterns are those of RFC 8204: P is an end outside the machine, V a function. N
 by an interface of Linux's (a veth in a private network namespace stands for the NIC); east/west ones go from function
 to function, and the tester is the outermost two.
 
-Every cell is kept as soon as it is known, so that a run that was cut short goes on where it stood (`--resume`).
+Every cell is kept as soon as it is known, so that a run that was cut short goes on where it stood (`--resume`). With
+`--repeat` the whole matrix is measured in rounds, so that what changes on the machine meets all cells alike.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal
 
 from tailrace.errors import Failure, Interrupted, Mistake
@@ -29,8 +30,9 @@ from tailrace.measure.session import Session, keep_aside
 from tailrace.measure.side import Load, at_rate, no_loss
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placed, standing
 from tailrace.measure.tester import Stopped
-from tailrace.results.comparison import MatrixCell
+from tailrace.results.comparison import CellRound, MatrixCell
 from tailrace.results.model import Run
+from tailrace.results.record import name_in_round
 from tailrace.results.run import RunFolder
 from tailrace.spec.tests import Matrix
 
@@ -142,10 +144,11 @@ def why_not(cell: Cell) -> str | None:
     return None
 
 
-def seconds(wanted: Sequence[Cell], test: Matrix) -> float:
-    """How long the cells are expected to take."""
+def seconds(rounds: Sequence[Sequence[Cell]], test: Matrix) -> float:
+    """How long the cells of all rounds are expected to take."""
+    wanted = list(chain.from_iterable(rounds))
     floors = floors_seconds((cell.tester_ports, cell.profile) for cell in wanted)
-    starts = len({cell.stand for cell in wanted}) * START_SECONDS
+    starts = sum(len({cell.stand for cell in each}) for each in rounds) * START_SECONDS
     return floors + starts + sum(_load(cell, test).duration for cell in wanted)
 
 
@@ -159,23 +162,29 @@ def pages(wanted: Sequence[Cell], *, huge: bool) -> int:
     return max((replace(cell.scene, huge=huge).pages(cell.kind) for cell in wanted), default=0)
 
 
-def done(run: Run) -> set[str]:
-    """The names of cells with figures, which need not be measured again."""
-    found = (each for each in run.findings if isinstance(each, MatrixCell))
-    return {cell.name for cell in found if cell.valid and cell.not_here is None}
+def done(run: Run) -> set[tuple[str, int]]:
+    """The names of cells with figures, each with a round of which it has them: those need not be measured again."""
+    return {(cell.name, each.round) for cell in run.findings if isinstance(cell, MatrixCell) for each in cell.rounds}
 
 
-def left(test: Matrix, known: Collection[str] = ()) -> tuple[list[Cell], list[tuple[Cell, str]]]:
-    """What is to be measured besides the `known`, and the cells that cannot be had here, each with the reason."""
-    wanted: list[Cell] = []
+def left(
+    test: Matrix, known: Collection[tuple[str, int]] = (), repeat: int = 1
+) -> tuple[list[list[Cell]], list[tuple[Cell, str]]]:
+    """What is to be measured in each round besides the `known`, and the cells that cannot be had here, with the reason.
+
+    A cell that has all its rounds is in neither.
+    """
+    numbers = range(1, repeat + 1)
+    rounds: list[list[Cell]] = [[] for _ in numbers]
     refused: list[tuple[Cell, str]] = []
-    for group in stands([cell for cell in cells(test) if cell.name not in known]):
+    for group in stands([cell for cell in cells(test) if any((cell.name, number) not in known for number in numbers)]):
         reason = why_not(group[0])
-        if reason is None:
-            wanted += group
-        else:
+        if reason is not None:
             refused += [(cell, reason) for cell in group]
-    return wanted, refused
+            continue
+        for number, wanted in zip(numbers, rounds, strict=True):
+            wanted += [cell for cell in group if (cell.name, number) not in known]
+    return rounds, refused
 
 
 def _load(cell: Cell, test: Matrix) -> Load:
@@ -191,25 +200,37 @@ class MatrixRun:
         self._folder = folder
         self._report = report
         self._huge = huge
+        self._repeat = folder.run.repeat
         self._floors = Floors(launcher, folder, report, huge=huge)
         self._allowed = os.sched_getaffinity(0)
 
     def run(self) -> None:
         """Measures what is not done yet. A cell that fails is kept with the reason, and the others go on."""
-        wanted, refused = left(self._test, done(self._folder.run))
+        rounds, refused = left(self._test, done(self._folder.run), self._repeat)
         for cell, reason in refused:
-            self._folder.put_finding(cell.finding().model_copy(update={"not_here": reason}))
+            self._put(self._known(cell).model_copy(update={"valid": True, "reason": None, "not_here": reason}))
         failed = 0
-        for group in stands(wanted):
-            try:
-                failed += self._stand(group)
-            finally:
-                os.sched_setaffinity(0, self._allowed)
+        for number, wanted in enumerate(rounds, 1):
+            self._folder.begin_round(number)
+            for group in stands(wanted):
+                try:
+                    failed += self._stand(group, number)
+                finally:
+                    os.sched_setaffinity(0, self._allowed)
         if failed:
-            self._folder.invalidate(f"{failed} of {len(wanted)} cells failed; measure them again with --resume")
+            of = f"{sum(map(len, rounds))} cells" + (f" in {self._repeat} rounds" if self._repeat > 1 else "")
+            self._folder.invalidate(f"{failed} of {of} failed; measure them again with --resume")
 
-    def _stand(self, group: Sequence[Cell]) -> int:
-        """Measures cells on one stand; returns how many failed."""
+    def _known(self, cell: Cell) -> MatrixCell:
+        """What is kept of a cell so far."""
+        found = (each for each in self._folder.run.findings if isinstance(each, MatrixCell) and each.name == cell.name)
+        return next(found, None) or cell.finding()
+
+    def _put(self, finding: MatrixCell) -> None:
+        self._folder.put_finding(finding, of_all_rounds=True)
+
+    def _stand(self, group: Sequence[Cell], number: int) -> int:
+        """Measures cells on one stand, for the n-th time; returns how many failed."""
         first = group[0]
         scene = replace(first.scene, huge=self._huge)
         (where,) = placed(scene, [first.kind])
@@ -218,34 +239,40 @@ class MatrixRun:
             self._folder.note(caveat)
         waiting = list(group)
         try:
-            self._measure(scene, where, waiting)
+            self._measure(scene, where, waiting, number)
             return 0
         except (Failure, Mistake, Stopped) as error:
             cause = error.cause if isinstance(error, Stopped) else error
             if isinstance(cause, Interrupted):
                 raise
             for cell in waiting:
-                self._folder.put_finding(cell.finding().model_copy(update={"valid": False, "reason": str(cause)}))
+                reason = str(cause) if self._repeat == 1 else f"round {number}: {cause}"
+                self._put(self._known(cell).model_copy(update={"valid": False, "reason": reason, "not_here": None}))
             return len(waiting)
 
-    def _measure(self, scene: Scene, where: Placed, waiting: list[Cell]) -> None:
+    def _measure(self, scene: Scene, where: Placed, waiting: list[Cell], number: int) -> None:
         """Measures cells one by one, and takes those that are done off the list."""
         keep_aside(where.placement.switch)
         first = waiting[0]
         self._floors.stand_on(first.tester_ports, [cell.profile for cell in waiting], where.placement)
         label = f"{first.kind.name}, {first.interface}, {first.pattern}"
+        if self._repeat > 1:
+            label += f" ({number} of {self._repeat})"
         self._report.stage(label, START_SECONDS + sum(_load(cell, self._test).duration for cell in waiting))
-        logs = self._launcher.logs / f"{first.kind.name}-{first.interface}-{first.pattern}"
+        place = f"{first.kind.name}-{first.interface}-{first.pattern}"
+        logs = self._launcher.logs / name_in_round(place, number)
         with standing(replace(self._launcher, logs=logs), scene, where.kind, where.placement) as stand:
             session = Session(stand.tester, self._folder, stand.check, None, self._report)
             session.stage_seconds = START_SECONDS
             while waiting:
-                self._folder.put_finding(self._cell(session, waiting[0]))
+                found = self._cell(session, waiting[0], number)
+                self._put(self._known(waiting[0]).with_round(found))
                 waiting.pop(0)
 
-    def _cell(self, session: Session, cell: Cell) -> MatrixCell:
+    def _cell(self, session: Session, cell: Cell, number: int) -> CellRound:
+        """Measures a cell, for the n-th time."""
         load = _load(cell, self._test)
-        case = Case(self._trial_name(cell), cell.profile, cell.functions, load.rate, load.seconds)
+        case = Case(self._trial_name(cell, number), cell.profile, cell.functions, load.rate, load.seconds)
         if load.rate.fraction is not None:
             most = no_loss(session, case)
             rate = most * load.rate.fraction
@@ -253,30 +280,27 @@ class MatrixRun:
             most, rate = None, load.rate.pps or 0.0
         trial = at_rate(session, case, rate, most)
         latency = trial.worse.latency_us
-        figures = {
-            "no_loss_pps": most,
-            "offered_pps": rate,
-            "mpps": trial.worse.mpps,
-            "loss_ratio": trial.worse.loss_ratio,
-            "floor_ratio": trial.floor_ratio,
-            "trial": trial.name,
-        }
-        if latency is not None:
-            figures |= {
-                "p50_us": latency.p50,
-                "p99_us": latency.p99,
-                "p99_9_us": latency.p99_9,
-                "max_us": latency.max,
-            }
-        return cell.finding().model_copy(update=figures)
+        return CellRound(
+            round=number,
+            trial=trial.name,
+            no_loss_pps=most,
+            offered_pps=rate,
+            mpps=trial.worse.mpps,
+            loss_ratio=trial.worse.loss_ratio,
+            p50_us=latency.p50 if latency else None,
+            p99_us=latency.p99 if latency else None,
+            p99_9_us=latency.p99_9 if latency else None,
+            max_us=latency.max if latency else None,
+            floor_ratio=trial.floor_ratio,
+        )
 
-    def _trial_name(self, cell: Cell) -> str:
-        """The cell's name; with a number if a run that was cut short has kept a part of a trial under it."""
+    def _trial_name(self, cell: Cell, number: int) -> str:
+        """The cell's name; with "again" if a run that was cut short has kept a part of a trial of this round."""
         taken = {trial.name for trial in self._folder.run.trials}
-        name, number = cell.name, 1
-        while name in taken:
-            number += 1
-            name = f"{cell.name}-again-{number}"
+        name, times = cell.name, 1
+        while name_in_round(name, number) in taken:
+            times += 1
+            name = f"{cell.name}-again-{times}"
         return name
 
 

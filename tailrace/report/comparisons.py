@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tailrace.report.figures import MISSING, by_floor, chain_name, mega, microseconds, percent, plain, profile_name
-from tailrace.report.rounds import figure
+from tailrace.report.rounds import figure, remark, spread_words
 from tailrace.report.section import Section
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.comparison import ComparedPair, ComparedRatio, ComparisonFinding, MatrixCell
@@ -112,7 +112,7 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
     for cell in found:
         if isinstance(cell, MatrixCell) and cell.trial is not None:
             median_us, *others = (
-                MISSING if value is None else microseconds(value) for value in (cell.p50_us, cell.p99_us, cell.max_us)
+                spread_words(cell.spread_of(name), microseconds) for name in ("p50_us", "p99_us", "max_us")
             )
             rows.append(
                 (
@@ -120,17 +120,21 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
                     plain(cell.interface),
                     plain(cell.pattern),
                     profile_name(cell.profile),
-                    percent(cell.loss_ratio or 0.0),
+                    spread_words(cell.spread_of("loss_ratio"), percent, absolute=True),
                     by_floor(median_us, cell.floor_ratio),
                     *others,
+                    str(len(cell.rounds)),
                 )
             )
     if rows:
         yield Section(
             "Matrix, all cells",
-            ("fabric", "ports", "pattern", "frames", "lost", "p50 µs", "p99 µs", "max µs"),
+            ("fabric", "ports", "pattern", "frames", "lost", "p50 µs", "p99 µs", "max µs", "rounds"),
             tuple(rows),
-            ("Latency and loss are those of the worse direction; rates are in the map above, and in results.json.",),
+            (
+                "Latency and loss are those of the worse direction; rates are in the map above, and in results.json.",
+                *remark(max(len(cell.rounds) for cell in found if isinstance(cell, MatrixCell))),
+            ),
             naming=4,
         )
 
@@ -158,7 +162,7 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
         for column in columns:
             cell = at.get((fabric, interface, column))
             value = getattr(cell, name) if cell else None
-            row.append(_cell_words(cell, value, show, unit))
+            row.append(_cell_words(cell, name, show, unit))
             warm.append(None if value is None else warmth(value))
         rows.append(tuple(row))
         shades.append(tuple(warm))
@@ -175,14 +179,22 @@ def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
     for (what, reason), places in found.items():
         said = "; ".join(f"{place}: {', '.join(dict.fromkeys(patterns))}" for place, patterns in places.items())
         yield plain(f"{what}, {reason} ({said}).")
-    if any(cell.loss_ratio for cell in cells):
+    if any(_lost(cell) for cell in cells):
         yield f"{LOST}: frames were lost in the measured trial."
 
 
-def _cell_words(cell: MatrixCell | None, value: float | None, show: Callable[[float], str], unit: float) -> str:
+def _lost(cell: MatrixCell) -> bool:
+    """Whether any round lost frames."""
+    found = cell.spread_of("loss_ratio")
+    return found is not None and found.high > 0
+
+
+def _cell_words(cell: MatrixCell | None, name: str, show: Callable[[float], str], unit: float) -> str:
+    """A figure with its spread; a latency marked where the cell is near the tester's own floor."""
     if cell is None:
         return ""
-    if value is None:
+    found = cell.spread_of(name)
+    if found is None:
         return "not here" if cell.not_here else "failed" if cell.reason else MISSING
-    lost = f" {LOST}" if cell.loss_ratio else ""
-    return show(value / unit) + lost
+    text = spread_words(found, lambda value: show(value / unit)) + (f" {LOST}" if _lost(cell) else "")
+    return by_floor(text, cell.floor_ratio) if name.endswith("_us") else text

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tailrace.results.ratio import LEVEL, Ratio
 from tailrace.results.record import Amount, Count, Measurement, Record, name_in_round
+from tailrace.results.spread import Spread, spread
 
 
 class ComparedPair(Record):
@@ -83,18 +84,9 @@ def ratios_of(
     return tuple(found)
 
 
-class MatrixCell(Measurement):
-    """One cell of a matrix: one fabric, kind of interface, pattern, number of functions and kind of traffic."""
+class CellFigures(Record):
+    """The figures of a cell of a matrix."""
 
-    method: Literal["matrix"] = Field(default="matrix", description="What kind of finding it is.")
-    fabric: str = Field(description="What carries the frames.")
-    interface: str = Field(description="What the functions' ports are: vhost-user, memif, tap or veth.")
-    ends: Literal["north/south", "east/west"] = Field(
-        description="north/south: in and out by interfaces of the machine's (a veth here stands for a NIC); east/west: "
-        "from function to function, the tester being the outer ones."
-    )
-    pattern: str = Field(description="As RFC 8204 writes it: P2P, PVP, PVVP, VV; a letter more for each function more.")
-    not_here: str | None = Field(default=None, description="Why it cannot be measured on this machine; null if it was.")
     no_loss_pps: Amount | None = Field(default=None, description="No-loss rate of each direction, in frames a second.")
     offered_pps: Amount | None = Field(default=None, description="Rate of the measured trial, in frames a second.")
     mpps: Amount | None = Field(default=None, description="Rate received in the worse direction, in millions a second.")
@@ -106,12 +98,78 @@ class MatrixCell(Measurement):
     floor_ratio: Amount | None = Field(
         default=None, description="Median latency as a multiple of the tester's own over such ports; null if unknown."
     )
-    trial: str | None = Field(default=None, description="Name of its trial.")
+
+
+class CellRound(CellFigures):
+    """A cell as it was measured once."""
+
+    round: int = Field(ge=1, description="Which time it was measured.")
+    trial: str = Field(min_length=1, description="Name of its trial.")
+
+
+class CellRange(Record):
+    """How far apart the rounds of a cell lie in one figure."""
+
+    low: Amount = Field(description="The lowest of the rounds.")
+    high: Amount = Field(description="The highest of the rounds.")
+
+
+class MatrixCell(CellFigures, Measurement):
+    """One cell of a matrix: one fabric, kind of interface, pattern, number of functions and kind of traffic.
+
+    Its figures are the medians of its rounds.
+    """
+
+    method: Literal["matrix"] = Field(default="matrix", description="What kind of finding it is.")
+    fabric: str = Field(description="What carries the frames.")
+    interface: str = Field(description="What the functions' ports are: vhost-user, memif, tap or veth.")
+    ends: Literal["north/south", "east/west"] = Field(
+        description="north/south: in and out by interfaces of the machine's (a veth here stands for a NIC); east/west: "
+        "from function to function, the tester being the outer ones."
+    )
+    pattern: str = Field(description="As RFC 8204 writes it: P2P, PVP, PVVP, VV; a letter more for each function more.")
+    not_here: str | None = Field(default=None, description="Why it cannot be measured on this machine; null if it was.")
+    trial: str | None = Field(default=None, description="Name of its trial; of several rounds, that of the first.")
+    spread: dict[str, CellRange] = Field(
+        default_factory=dict, description="Of several rounds: by figure, such as p99_us, its lowest and its highest."
+    )
+    rounds: tuple[CellRound, ...] = Field(default=(), description="Every round that was measured, in order.")
 
     @property
     def place(self) -> str:
         """Where in the matrix it is, but for the traffic: tailrace, memif, PVP."""
         return f"{self.fabric}, {self.interface}, {self.pattern}"
+
+    def spread_of(self, figure: str) -> Spread | None:
+        """What its rounds say of a figure; None where that was not measured."""
+        value = getattr(self, figure)
+        if value is None:
+            return None
+        known = self.spread.get(figure)
+        return Spread(value, known.low, known.high, len(self.rounds)) if known else Spread(value, value, value, 1)
+
+    def with_round(self, new: CellRound) -> MatrixCell:
+        """The cell with one round more. Why another round failed stands until that one has been measured."""
+        rounds = tuple(sorted((*self.rounds, new), key=lambda each: each.round))
+        known = {
+            name: found
+            for name in CellFigures.model_fields
+            if (found := spread([value for each in rounds if (value := getattr(each, name)) is not None]))
+        }
+        whole = len(rounds) == rounds[-1].round
+        return self.model_copy(
+            update={name: found.median for name, found in known.items()}
+            | {
+                "valid": self.valid or whole,
+                "reason": None if whole else self.reason,
+                "not_here": None,
+                "trial": rounds[0].trial,
+                "spread": {
+                    name: CellRange(low=found.low, high=found.high) for name, found in known.items() if found.count > 1
+                },
+                "rounds": rounds,
+            }
+        )
 
 
 def places(found: Iterable[Measurement]) -> dict[str, str]:
@@ -121,8 +179,8 @@ def places(found: Iterable[Measurement]) -> dict[str, str]:
     """
     said: dict[str, str] = {}
     for finding in found:
-        if isinstance(finding, MatrixCell) and finding.trial is not None:
-            said[finding.trial] = finding.place
+        if isinstance(finding, MatrixCell):
+            said |= {each.trial: finding.place for each in finding.rounds}
         elif isinstance(finding, ComparisonFinding):
             for number in range(1, len(finding.pairs) + 1):
                 for side in finding.sides:

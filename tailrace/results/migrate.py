@@ -19,7 +19,24 @@ def _say_method_and_spec(document: Document) -> Document:
     return {**document, "method": method or "unknown", "spec": spec or None}
 
 
-STEPS: dict[int, Callable[[Document], Document]] = {1: _say_method_and_spec}
+_CELL_FIGURES = (
+    "no_loss_pps", "offered_pps", "mpps", "loss_ratio", "p50_us", "p99_us", "p99_9_us", "max_us", "floor_ratio",
+    "trial",
+)  # fmt: skip
+
+
+def _give_cells_rounds(document: Document) -> Document:
+    """2 to 3: a cell of a matrix was measured once, and had the figures of that round alone."""
+
+    def with_round(finding: Document) -> Document:
+        if finding.get("method") != "matrix" or finding.get("trial") is None:
+            return finding
+        return {**finding, "rounds": [{"round": 1, **{name: finding.get(name) for name in _CELL_FIGURES}}]}
+
+    return {**document, "findings": [with_round(each) for each in document.get("findings", ())]}
+
+
+STEPS: dict[int, Callable[[Document], Document]] = {1: _say_method_and_spec, 2: _give_cells_rounds}
 
 
 def migrate(document: Document, version: int, target: int) -> Document:

@@ -31,7 +31,7 @@ from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
 from tailrace.results.share import ShareFinding
 
-FORMAT = 2
+FORMAT = 3
 """The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
 
 

@@ -145,10 +145,14 @@ class RunFolder:
             self._fault = self._fault or f"{name}: {finding.reason}"
         self._update(findings=(*self.run.findings, finding))
 
-    def put_finding(self, finding: Finding) -> None:
-        """Keep a finding that grows, or that is made again: it takes the place of the one of its name and round."""
-        name = name_in_round(finding.name, self._round)
-        finding = finding.model_copy(update={"name": name, "round": self._round})
+    def put_finding(self, finding: Finding, *, of_all_rounds: bool = False) -> None:
+        """Keep a finding that grows, or that is made again: it takes the place of the one of its name and round.
+
+        One that is `of_all_rounds` grows with each of them.
+        """
+        number = 1 if of_all_rounds else self._round
+        name = name_in_round(finding.name, number)
+        finding = finding.model_copy(update={"name": name, "round": number})
         others = tuple(other for other in self.run.findings if other.name != name)
         at = next((n for n, other in enumerate(self.run.findings) if other.name == name), len(others))
         self._update(findings=(*others[:at], finding, *others[at:]))

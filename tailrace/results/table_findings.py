@@ -118,10 +118,16 @@ def _cell(cell: MatrixCell) -> Iterator[Line]:
     if cell.trial is None:
         yield {**of, "figure": "not_here", "reason": cell.not_here or cell.reason}
     for name in ("no_loss_pps", "mpps", "loss_ratio", "p50_us", "p99_us", "p99_9_us", "max_us"):
-        value = getattr(cell, name)
-        if value is not None:
-            yield {**of, "figure": name.replace("p99_9", "p99.9"), "value": value}
-    yield from ({**of, **line} for line in _by_floor("floor_ratio", cell.floor_ratio))
+        if getattr(cell, name) is not None:
+            yield {**of, "figure": name.replace("p99_9", "p99.9"), "value": getattr(cell, name), **_range(cell, name)}
+    for line in _by_floor("floor_ratio", cell.floor_ratio):
+        yield {**of, **line, **_range(cell, "floor_ratio")}
+
+
+def _range(cell: MatrixCell, figure: str) -> Line:
+    """The lowest and the highest of several rounds."""
+    found = cell.spread.get(figure)
+    return {"low": found.low, "high": found.high} if found else {}
 
 
 def _by_floor(figure: str, ratio: float | None) -> Iterator[Line]:

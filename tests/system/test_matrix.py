@@ -83,6 +83,43 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     assert "every cell that can be had here is done" in again.stderr
 
 
+def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Command) -> None:
+    options = ("--fabrics", "direct", "--interfaces", "vhost-user,memif", "--patterns", "VV", "--repeat", "2")
+    begun = command.begin("measure", "matrix", *options, *BRIEF, "--runs", command.runs)
+
+    def measured() -> list[str]:
+        try:
+            return [trial["name"] for trial in command.results()["trials"]]
+        except (ValueError, OSError):  # there is no run folder yet
+            return []
+
+    names = ["direct-vhost-user-VV-64", "direct-memif-VV-64"]
+    rounds = [*names, *(f"{name}-round-2" for name in names)]
+    wait_until(lambda: len(measured()) >= 2, 60)
+    begun.kill()
+    begun.communicate(timeout=30)
+    before = {trial["name"]: trial["started"] for trial in command.results()["trials"]}
+    assert rounds[:2] == list(before)[:2]
+    assert len(before) < 4
+    (folder,) = command.runs.iterdir()
+    done = command("measure", "matrix", "--resume", folder)
+    results = command.results()
+    assert results["valid"]
+    started = {trial["name"]: trial["started"] for trial in results["trials"]}
+    assert list(started) == rounds
+    assert before.items() <= started.items()
+    for name, cell in cells(results).items():
+        check_measured(cell)
+        assert [each["trial"] for each in cell["rounds"]] == [name, f"{name}-round-2"]
+        low, high = sorted(each["p99_us"] for each in cell["rounds"])
+        assert cell["spread"]["p99_us"] == {"low": low, "high": high}
+        assert cell["p99_us"] == pytest.approx((low + high) / 2)
+    assert "2 rounds: medians" in done.stdout
+    assert "±" in done.stdout
+    refused = command("measure", "matrix", "--resume", folder, "--repeat", "3", status=2)
+    assert "expected no SPEC and no words beside it" in refused.stderr
+
+
 @pytest.mark.whole
 @pytest.mark.requires_program("ovs-vswitchd-dpdk")
 def test_a_whole_matrix(command: Command) -> None:

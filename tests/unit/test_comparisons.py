@@ -31,10 +31,19 @@ from tailrace.report.figures import naming, trial_names
 from tailrace.report.html import render
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
-from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, places, ratios_of
+from tailrace.results.comparison import (
+    CellFigures,
+    CellRound,
+    ComparedPair,
+    ComparisonFinding,
+    MatrixCell,
+    places,
+    ratios_of,
+)
 from tailrace.results.model import Trial
 from tailrace.results.run import RunFolder
 from tailrace.results.stored import StoredRun
+from tailrace.results.table_findings import lines
 from tailrace.spec import Rate
 from tailrace.spec.tests import Latency
 
@@ -227,6 +236,12 @@ def cell(fabric: str, pattern: str, p99: float | None, **more: Any) -> MatrixCel
     ).model_copy(update=more)  # fmt: skip
 
 
+def measured_once(known: MatrixCell) -> MatrixCell:
+    """A cell with its figures as those of a round, whose trial has its name."""
+    figures = known.model_dump(include=set(CellFigures.model_fields), exclude_none=True)
+    return known.with_round(CellRound(round=1, trial=known.name, **{"loss_ratio": 0.0, **figures}))
+
+
 CELLS = [
     cell("tailrace", "PVP", 10.0),
     cell("tailrace", "VV", 20.0, loss_ratio=0.1),
@@ -248,17 +263,41 @@ def test_a_map_is_warm_where_the_figure_is_high() -> None:
 
 
 def test_cells_are_listed_with_fabric_ports_and_pattern() -> None:
-    measured = [each.model_copy(update={"trial": each.name}) for each in CELLS[:3]]
+    measured = [measured_once(each) for each in CELLS[:3]]
     (section,) = cells_table([*measured, CELLS[3]])
     places = [("tailrace", "PVP"), ("tailrace", "VV"), ("direct", "PVP")]
     assert [row[:3] for row in section.rows] == [(fabric, "vhost-user", pattern) for fabric, pattern in places]
     assert [row[4] for row in section.rows] == ["0", "10 %", "0"]
+    assert section.remarks[1].startswith("One round")
+
+
+def test_cells_that_were_repeated_have_their_spread_and_the_mark_of_the_floor() -> None:
+    """In the table, in the map, and as comma-separated values."""
+    known = ((1, 9e5, 0.0, 8.0, 2.0), (2, 1e6, 0.0, 10.0, 2.5), (3, 12e5, 0.1, 11.0, 4.0))
+    near = cell("direct", "VV", None)
+    for number, rate, lost, p99, times in known:
+        figures = {"no_loss_pps": rate, "loss_ratio": lost, "p50_us": 4.0, "p99_us": p99, "floor_ratio": times}
+        near = near.with_round(CellRound(round=number, trial=f"cell-{number}", **figures))
+    far = near.model_copy(update={"name": "far", "pattern": "PVP", "ends": "north/south", "floor_ratio": 3.0})
+    (table,) = cells_table([near, far])
+    assert [row[4:] for row in table.rows] == [
+        ("0 (0–10%)", f"{mark}4.00 ±0.0%", "10.0 ±15.0%", "-", "3") for mark in ("~", "")
+    ]
+    assert table.remarks[1].startswith("3 rounds")
+    rates, slowest = heats([near, far])
+    # The median round lost nothing, but frames were lost; a rate is no latency and stands on no floor.
+    assert rates.rows == (("direct, vhost-user", "1.000 ±15.0% !", "1.000 ±15.0% !"),)
+    assert slowest.rows == (("direct, vhost-user", "10.0 ±15.0% !", "~10.0 ±15.0% !"),)
+    found = {line["figure"]: line for line in lines(near)}
+    assert (found["p99_us"]["value"], found["p99_us"]["low"], found["p99_us"]["high"]) == (10.0, 8.0, 11.0)
+    assert (found["floor_ratio"]["low"], found["floor_ratio"]["near_floor"]) == (2.0, True)
+    assert places([near]) == {f"cell-{number}": "direct, vhost-user, VV" for number in (1, 2, 3)}
 
 
 def test_a_median_of_a_cell_that_is_near_the_floor_is_marked() -> None:
     ratios = (2.9, 3.1, None)
     measured = [
-        cell("direct", "VV", 9.0, name=f"cell-{ratio}", trial=f"cell-{ratio}", p50_us=4.0, floor_ratio=ratio)
+        measured_once(cell("direct", "VV", 9.0, name=f"cell-{ratio}", p50_us=4.0, floor_ratio=ratio))
         for ratio in ratios
     ]
     (section,) = cells_table(measured)
@@ -274,7 +313,7 @@ def test_charts_tell_the_trials_of_a_matrix_apart(folder: RunFolder) -> None:
             name = f"{each.name}-{frames}"
             functions = each.functions
             add(folder, both_ways(100, seed=number, base_ns=1_000 * (1 + number)), frames, functions, name=name)
-            folder.put_finding(each.model_copy(update={"name": name, "trial": name, "profile": frames}))
+            folder.put_finding(measured_once(each.model_copy(update={"name": name, "profile": frames})))
     one = mark([StoredRun(folder.path, folder.run, "")])
     maps = list(heat_maps(one))
     assert maps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from run_folders import add
 from tester_results import result, stream
 
 from tailrace.cli.matrix import PLAN, MatrixOptions, _resume
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Cpu
 from tailrace.host.state import Record, State, hold
@@ -26,8 +26,9 @@ from tailrace.measure.floors import floors_seconds
 from tailrace.measure.matrix import MatrixRun, cells, done, left, pattern, seconds, stands
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
-from tailrace.results.comparison import MatrixCell
+from tailrace.results.comparison import CellRange, CellRound, MatrixCell
 from tailrace.results.model import Trial
+from tailrace.results.record import name_in_round
 from tailrace.results.run import RunFolder
 from tailrace.spec.tests import Matrix
 
@@ -101,7 +102,7 @@ def test_what_cannot_be_had_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     changed["direct"] = replace(changed["direct"], installed=lambda: None)
     monkeypatch.setattr(the_matrix, "KINDS", changed)
     test = matrix(fabrics=["tailrace", "direct"], interfaces=["memif", "tap"], patterns=["VV"], frames=[64, 1518])
-    wanted, refused = left(test, known={"direct-memif-VV-64"})
+    (wanted,), refused = left(test, known={("direct-memif-VV-64", 1)})
     assert [cell.name for cell in wanted] == ["direct-memif-VV-1518"]
     reasons = {cell.name: reason for cell, reason in refused}
     assert reasons["tailrace-memif-VV-64"] == "it is not installed; install it with `sudo apt-get install it`"
@@ -128,7 +129,7 @@ def test_what_is_done_is_known_from_the_run_folder(tmp_path: Path) -> None:
     found = cells(matrix(fabrics=["tailrace"], interfaces=["vhost-user"], patterns=["VV", "PVP"], frames=[64, 1518]))
     measured, refused, failed, _ = found
     folder = RunFolder.create(tmp_path, "matrix", spec="", host={}, command=(), versions={})
-    folder.put_finding(measured.finding().model_copy(update={"p99_us": 3.5}))
+    folder.put_finding(measured.finding().with_round(CellRound(round=1, trial="x", p99_us=3.5)))
     folder.put_finding(refused.finding().model_copy(update={"not_here": "too few cores"}))
     folder.put_finding(failed.finding().model_copy(update={"valid": False, "reason": "it died"}))
     folder.finish()
@@ -137,9 +138,9 @@ def test_what_is_done_is_known_from_the_run_folder(tmp_path: Path) -> None:
     assert again.run.finished is None
     # What failed is tried again, and takes the place of what was kept of it.
     # And what could not be had is looked at again: it may have been installed meanwhile.
-    assert done(again.run) == {measured.name}
-    again.put_finding(failed.finding())
-    assert done(again.run) == {measured.name, failed.name}
+    assert done(again.run) == {(measured.name, 1)}
+    again.put_finding(failed.finding().with_round(CellRound(round=1, trial="y", p99_us=3.5)))
+    assert done(again.run) == {(measured.name, 1), (failed.name, 1)}
     assert len(again.run.findings) == 3
     assert again.finish().valid
 
@@ -152,16 +153,24 @@ FLOORS = matrix(
 )  # fmt: skip
 
 
-def run_matrix(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> JoinedTester:
-    """Measures `FLOORS` on fabrics that answer at once: every frame takes 10 µs."""
+def run_matrix(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder, fails: Callable[[str], str | None] = lambda _: None
+) -> JoinedTester:
+    """Measures `FLOORS` on fabrics that answer at once: every frame takes 10 µs, in the second round 20 µs, ...
+
+    `fails` says by a trial's name why it fails.
+    """
 
     @contextmanager
     def standing(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(tester=None, check=lambda: None)
 
     def at_rate(session: Any, case: Any, rate: float, _: float | None) -> Trial:
-        made = result(stream([10_000] * 100))
         traffic = {"name": case.name, "profile": case.profile.name, "functions": case.functions}
+        number = session.folder._round
+        if reason := fails(name_in_round(case.name, number)):
+            raise Failure(reason)
+        made = result(stream([10_000 * number] * 100))
         kept: Trial = session.folder.add_trial(made, offered_pps=rate, **traffic)
         return kept
 
@@ -213,7 +222,84 @@ def test_the_time_for_a_floor_is_counted_once() -> None:
     assert floors_seconds(pairs) == floors_seconds(pairs[1:3]) + floors_seconds(pairs[3:])  # type: ignore[arg-type]
     one, other, *_ = cells(FLOORS)
     assert one.stand == other.stand
-    assert seconds([one, other], FLOORS) < seconds([one], FLOORS) + seconds([other], FLOORS)
+    assert seconds([[one, other]], FLOORS) < seconds([[one]], FLOORS) + seconds([[other]], FLOORS)
+    # Rounds share the floors and nothing else.
+    floor = floors_seconds([(one.tester_ports, one.profile)])
+    assert seconds([[one], [one]], FLOORS) == pytest.approx(2 * seconds([[one]], FLOORS) - floor)
+
+
+# --- rounds ----------------------------------------------------------------------------------------------------------
+
+
+def of_round(number: int, p99: float, **more: Any) -> CellRound:
+    return CellRound(round=number, trial=f"cell-{number}", p99_us=p99, **more)
+
+
+def test_a_cell_is_the_median_of_its_rounds_in_whatever_order_they_came() -> None:
+    cell = cells(FLOORS)[0].finding().with_round(of_round(1, 10.0))
+    assert (cell.p99_us, cell.spread, cell.trial) == (10.0, {}, "cell-1")
+    cell = cell.with_round(of_round(3, 40.0)).with_round(of_round(2, 20.0, no_loss_pps=5e5))
+    assert (cell.p99_us, cell.no_loss_pps, cell.p50_us, cell.trial) == (20.0, 5e5, None, "cell-1")
+    # What was measured once has no spread.
+    assert cell.spread == {"p99_us": CellRange(low=10.0, high=40.0)}
+    assert [each.round for each in cell.rounds] == [1, 2, 3]
+    found = cell.spread_of("p99_us")
+    assert found is not None
+    assert found.relative == 0.75
+
+
+def test_why_a_round_failed_stands_until_it_has_been_measured() -> None:
+    failed = cells(FLOORS)[0].finding().model_copy(update={"valid": False, "reason": "round 1: it died"})
+    later = failed.with_round(of_round(2, 10.0))
+    assert (later.valid, later.reason) == (False, "round 1: it died")
+    whole = later.with_round(of_round(1, 20.0))
+    assert (whole.valid, whole.reason, whole.p99_us) == (True, None, 15.0)
+
+
+def test_rounds_go_over_the_whole_matrix_on_one_set_of_floors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "matrix", spec="", host={}, command=(), versions={}, repeat=3)
+    joined = run_matrix(monkeypatch, folder)
+    names = [cell.name for cell in cells(FLOORS)]
+    measured = [trial.name for trial in folder.run.trials]
+    assert measured == [name_in_round(name, number) for number in (1, 2, 3) for name in names]
+    assert joined.stood == [("veth", "direct"), ("vhost-user", "direct"), ("memif", "direct")]
+    found = [each for each in folder.run.findings if isinstance(each, MatrixCell)]
+    assert [cell.name for cell in found] == names
+    for cell in found:
+        assert cell.p50_us == pytest.approx(20, rel=0.02)
+        assert [each.p50_us for each in cell.rounds] == pytest.approx([10, 20, 30], rel=0.02)
+        assert [each.trial for each in cell.rounds] == [name_in_round(cell.name, number) for number in (1, 2, 3)]
+    assert folder.finish().valid
+
+
+def test_a_matrix_goes_on_at_the_cell_and_the_round_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = [cell.name for cell in cells(FLOORS)]
+    folder = RunFolder.create(tmp_path, "matrix", spec="", host={}, command=(), versions={}, repeat=2)
+    killed = name_in_round(names[3], 2)
+
+    def kill(name: str) -> str | None:
+        if name == killed:
+            raise KeyboardInterrupt
+        return "it died" if name == names[0] else None
+
+    with pytest.raises(KeyboardInterrupt):
+        run_matrix(monkeypatch, folder, kill)
+    before = {trial.name: trial.started for trial in folder.run.trials}
+    again = RunFolder.reopen(folder.path)
+    (first, second), _ = left(FLOORS, done(again.run), again.run.repeat)
+    # The stand that died took its second cell along.
+    assert [cell.name for cell in first] == names[:2]
+    assert [cell.name for cell in second] == names[3:]
+    run_matrix(monkeypatch, again)
+    assert not any(left(FLOORS, done(again.run), again.run.repeat)[0])
+    assert {trial.name: trial.started for trial in again.run.trials}.items() >= before.items()
+    assert len(again.run.trials) == 2 * len(names)
+    for cell in again.run.findings:
+        assert isinstance(cell, MatrixCell)
+        assert (cell.valid, [each.round for each in cell.rounds]) == (True, [1, 2])
+    assert again.finish().valid
 
 
 def test_a_resume_that_is_refused_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,5 +311,5 @@ def test_a_resume_that_is_refused_changes_nothing(tmp_path: Path, monkeypatch: p
     assert not folder.run.valid
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     with hold(tmp_path / "state"), pytest.raises(Mistake):
-        _resume(folder.path, MatrixOptions({}, tmp_path, huge=False, as_json=True))
+        _resume(folder.path, MatrixOptions({}, 1, tmp_path, huge=False, as_json=True))
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before

@@ -23,7 +23,7 @@ from tailrace.report.html import write_comparison, write_report
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
 from tailrace.results import ResultError, Run, RunFolder
-from tailrace.results.comparison import ComparedPair, ComparisonFinding, MatrixCell, ratios_of
+from tailrace.results.comparison import CellRound, ComparedPair, ComparisonFinding, MatrixCell, ratios_of
 from tailrace.results.diff import facts
 from tailrace.results.histogram import Histogram, from_tester
 from tailrace.results.hops import Joined
@@ -427,8 +427,12 @@ def compared(runs: Path) -> Path:
                     folder.put_finding(
                         MatrixCell(
                             name=name, profile=each, functions=1, valid=True, reason=None, fabric=side, interface="tap",
-                            ends="east/west", pattern="VVV", trial=name, p50_us=found[side]["p50_us"], p99_us=30.0,
-                            max_us=90.0, floor_ratio=found[side]["floor_ratio"],
+                            ends="east/west", pattern="VVV",
+                        ).with_round(
+                            CellRound(
+                                round=1, trial=name, p50_us=found[side]["p50_us"], p99_us=30.0, max_us=90.0,
+                                floor_ratio=found[side]["floor_ratio"],
+                            )
                         )
                     )  # fmt: skip
                 pairs.append(ComparedPair(sides=found))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tester_results import both_ways, contract_index, latency, result, samples_of, stream
 
 from tailrace.results import FORMAT, ResultError, RunFolder, Unreadable, load_run, parse_run
+from tailrace.results.comparison import MatrixCell, places
 from tailrace.results.histogram import HIGHEST_NS, Histogram, bounds, from_tester, index_of, log_text, merge, read_log
 from tailrace.results.run import load_histogram, write_atomically
 from tailrace.results.schema import schema_text
@@ -455,14 +456,14 @@ def test_notes_are_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 3}', "format 3, but this Tailrace reads up to format 2; upgrade"),
+        ('{"format": 4}', "format 4, but this Tailrace reads up to format 3; upgrade"),
         ('{"format": "1"}', "no format version"),
         ('{"format": true}', "no format version"),
         ("[1]", "no format version"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "x.json: id: Field required"),
-        ('{"format": 2}', "x.json: id: Field required"),
+        ('{"format": 3}', "x.json: id: Field required"),
     ],
 )
 def test_results_that_cannot_be_read_say_why(text: str, message: str) -> None:
@@ -487,6 +488,17 @@ def test_every_older_format_has_a_step_and_a_file_that_is_read() -> None:
         assert (run.method, run.spec) == ("latency", "chain")
         assert [trial.name for trial in run.trials] == ["64-0", "64-1"]
         assert parse_run(run.to_json()) == run
+
+
+def test_a_cell_of_format_2_was_measured_in_one_round() -> None:
+    run = parse_run((REPOSITORY / "tests/unit/data/results-format-2.json").read_text())
+    measured, lacking = run.findings
+    assert isinstance(measured, MatrixCell)
+    assert isinstance(lacking, MatrixCell)
+    (only,) = measured.rounds
+    assert (only.round, only.trial, only.p99_us) == (1, "64-1", measured.p99_us)
+    assert places(run.findings) == {"64-1": "tailrace, memif, PVP"}
+    assert (lacking.rounds, lacking.not_here) == ((), "too few cores")
 
 
 @pytest.mark.parametrize(
