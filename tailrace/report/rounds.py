@@ -19,7 +19,8 @@ def spread_words(found: Spread | None, show: Callable[[float], str], *, absolute
         return MISSING
     text = show(found.median)
     if absolute:
-        return text if found.low == found.high else f"{text} ({show(found.low)}–{show(found.high)})".replace(" %", "%")
+        low, high = show(found.low), show(found.high)
+        return text if low == high else f"{text} ({low}–{high})".replace(" %", "%")
     if found.count > 1 and found.relative is not None:
         text += f" ±{found.relative:.1%}"
     return text

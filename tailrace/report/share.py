@@ -72,6 +72,7 @@ def _contributions(finding: ShareFinding) -> Section:
         ("direction", "latency", "with it, µs", "with skeleton, µs", "own share, µs", "× skeleton"),
         tuple(rows),
         (*_HOW, *remarks),
+        naming=2,
     )
 
 

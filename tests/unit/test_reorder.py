@@ -13,7 +13,9 @@ from tailrace.measure.profile import profile
 from tailrace.measure.reorder import Apart, ReorderMethod, delays_of, slower_of
 from tailrace.plan import make_plan
 from tailrace.planned import Plan
+from tailrace.report.figures import percent
 from tailrace.report.findings import sections
+from tailrace.report.rounds import figure
 from tailrace.results import RunFolder
 from tailrace.results.findings import Order, ReorderFinding
 from tailrace.spec import Reorder, SpecError
@@ -98,6 +100,7 @@ def test_rounds_are_one_row_with_their_spread(tmp_path: Path) -> None:
                 )
             )  # fmt: skip
     (section,) = sections(folder.run)
+    assert figure([0.50001, 0.50002], percent, absolute=True) == "50 %", "a range that cannot be seen"
     assert [row[2:] for row in section.rows] == [
         ("2 as 1", "1,600", "500", "440", "27.5% (25%–30%)", "88% (80%–96%)", "2.2 ±9.1%", "240"),
         ("2 as 2", "1,600", "-", "0", "0", "-", "-", "-"),

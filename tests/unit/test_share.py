@@ -284,6 +284,10 @@ def test_tables_say_the_share_and_add_up(shown: Run, folder: RunFolder) -> None:
     console = Console(record=True, width=160)
     print_run(shown, console)
     assert "Where the time goes: wan (impair), 64 B, a-to-b" in console.export_text()
+    # What is too wide says in every part which figure of which direction a line is of.
+    narrow = Console(record=True, width=60)
+    print_run(shown, narrow)
+    assert sum(line.split()[:2] == ["a-to-b", "p99.9"] for line in narrow.export_text().splitlines()) > 1
     assert "Share of wan" in render([StoredRun(folder.path, shown, "", {}, ())])
 
 
