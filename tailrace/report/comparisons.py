@@ -127,12 +127,14 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
                 )
             )
     if rows:
+        searched = any(isinstance(cell, MatrixCell) and cell.no_loss_pps is not None for cell in found)
+        where = "the map above, and in " if searched else ""
         yield Section(
             "Matrix, all cells",
             ("fabric", "ports", "pattern", "frames", "lost", "p50 µs", "p99 µs", "max µs", "rounds"),
             tuple(rows),
             (
-                "Latency and loss are those of the worse direction; rates are in the map above, and in results.json.",
+                f"Latency and loss are those of the worse direction; rates are in {where}results.json.",
                 *remark(max(len(cell.rounds) for cell in found if isinstance(cell, MatrixCell))),
             ),
             naming=4,

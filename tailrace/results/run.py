@@ -172,6 +172,7 @@ class RunFolder:
 
         Where the result has "hops", each direction's is kept with it (`Joined` by the direction's name).
         Rates are frames a second in each direction; the floor is the last valid trial of the profile with no functions.
+        Where trials go over several kinds of ports that may be on another fabric, and no share is made of it.
         A trial that is not valid makes the run invalid too. Raises ResultError if the result cannot be understood or
         the name is taken, OSError if it cannot be written; what was kept before stays.
         """
@@ -190,7 +191,7 @@ class RunFolder:
             hops=result.get("hops"),
         )
         trial = measured.trial.model_copy(update={"round": self._round})
-        floor = self._floor(profile) if functions else None
+        floor = self._floor(profile) if functions and self._ports is None else None
         if floor is not None:
             trial = trial.model_copy(update={"share_us": share_of(trial, floor)})
         trial = against_floor(trial, self._own_floor(profile))

@@ -66,6 +66,15 @@ def test_only_a_floor_of_the_same_profile_counts(tmp_path: Path) -> None:
     assert not trial.near_floor
 
 
+def test_no_share_is_made_of_a_cell_that_may_be_of_another_fabric(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        empty = result(stream([1_000] * 100))
+        folder.add_trial(empty, name="linux-bridge-vv", profile="64", functions=0, offered_pps=1e5)
+        assert measure(folder, 5_000).share_us.p50 == pytest.approx(4, rel=0.02)
+        folder.measure_over("vhost-user")
+        assert measure(folder, 5_000, name="tailrace-pvp").share_us is None
+
+
 def test_a_trial_stands_on_the_last_floor_of_its_own_ports(tmp_path: Path) -> None:
     with folder_in(tmp_path) as folder:
         floor(folder, 1_000)
