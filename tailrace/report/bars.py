@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tailrace.report import figures
-from tailrace.report.marked import Marked, by_profile, trials
+from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
 from tailrace.report.rounds import figure
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.findings import ThroughputFinding
@@ -68,26 +68,38 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
     if any(isinstance(each, ThroughputFinding) for one in runs for each in one.stored.run.findings):
         return _found(runs)
     measured = [
-        (profile, [one for one in found if one.trial.no_loss_pps])
+        (profile, _once([one for one in found if one.trial.no_loss_pps]))
         for profile, found in by_profile([one for one in runs if not one.is_compared])
     ]
     charts = []
     for title, of in (("Mpps", _mpps), ("Gbps at layer 1", _gbps)):
-        most = max((of(one.trial) for _, found in measured for one in found), default=0.0)
+        most = max((of(one.trial) for _, found in measured for _, one in found), default=0.0)
         if not most:
             continue
         bars = [
             Bar(
-                one.name,
+                name,
                 figures.mega(of(one.trial)),
                 (Segment(100 * of(one.trial) / most, one.of.colour(one.trial.functions)),),
                 first=number == 0,
             )
             for _, found in measured
-            for number, one in enumerate(sorted(found, key=lambda one: one.trial.functions))
+            for number, (name, one) in enumerate(found)
         ]
         charts.append(BarChart(title, tuple(bars)))
     return charts
+
+
+def _once(found: Sequence[MarkedTrial]) -> list[tuple[str, MarkedTrial]]:
+    """Each rate that was found once, however many trials are at parts of it, with a name; the shortest chain first."""
+    rates: dict[tuple[int, str], dict[float, MarkedTrial]] = {}
+    for one in sorted(found, key=lambda one: one.trial.functions):
+        rates.setdefault((one.of.number, one.chain), {}).setdefault(one.trial.no_loss_pps or 0.0, one)
+    return [
+        (one.of.label(figures.trial_name(one.trial)) + (one.round if len(of) > 1 else ""), one)
+        for of in rates.values()
+        for one in of.values()
+    ]
 
 
 def _found(runs: Sequence[Marked]) -> list[BarChart]:

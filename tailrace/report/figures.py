@@ -73,7 +73,8 @@ def trial_name(trial: Trial) -> str:
 def traced_names(run: Run) -> dict[str, str]:
     """What trials that were traced are called, by their own names, which are told where several are alike."""
     traced = [trial for trial in run.trials if any(way.hops is not None for way in trial.directions)]
-    names = [trial_name(trial) for trial in traced]
+    told = trial_names(run)
+    names = [told[trial.name] for trial in traced]
     return {
         trial.name: f"{name} ({plain(trial.name)})" if names.count(name) > 1 else name
         for trial, name in zip(traced, names, strict=True)
@@ -81,7 +82,7 @@ def traced_names(run: Run) -> dict[str, str]:
 
 
 def chains(run: Run) -> dict[str, str]:
-    """What each trial went through, by its name: "2 VNFs"; of a matrix or comparison "tailrace, memif, PVP"."""
+    """What each trial went through, by its name: "2 VNFs"; where it needs more "tailrace, memif, PVP"."""
     places = places_of(run.findings)
     return {
         trial.name: plain(places[trial.name]) if trial.name in places else chain_name(trial.functions)
@@ -307,7 +308,8 @@ def warnings(run: Run) -> list[str]:
         if short:
             shown = sorted(sorted(short, key=_unsent, reverse=True)[:MOST_NAMED], key=short.index)
             each = "; ".join(f"{names[trial.name]} {_unsent_words(trial)}" for trial in shown)
-            more = f"; and less in {len(short) - len(shown)} more trials" if len(short) > len(shown) else ""
+            rest = len(short) - len(shown)
+            more = f"; and less in {rest} more trial{'s' if rest > 1 else ''}" if rest else ""
             told.append(f"{words} all that was offered, so the rate was lower: {each}{more}.")
     return [plain(text) for text in (*told, *run.notes)]
 

@@ -8,8 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from tailrace.results.findings import ReorderFinding
 from tailrace.results.ratio import LEVEL, Ratio
 from tailrace.results.record import Amount, Count, Measurement, Record, name_in_round
+from tailrace.results.share import ShareFinding
 from tailrace.results.spread import Spread, spread
 
 
@@ -173,7 +175,7 @@ class MatrixCell(CellFigures, Measurement):
 
 
 def places(found: Iterable[Measurement]) -> dict[str, str]:
-    """By a trial's name: which cell of a matrix, or which side of which pair, it is of.
+    """By a trial's name: which cell of a matrix, which side of which pair, or which part of a method it is.
 
     Traffic and length of chain do not tell such trials apart.
     """
@@ -186,6 +188,24 @@ def places(found: Iterable[Measurement]) -> dict[str, str]:
                 for side in finding.sides:
                     for name, words in _trials_of(finding, side, number):
                         said[name_in_round(name, finding.round)] = f"{words}, pair {number}"
+        elif isinstance(finding, ShareFinding):
+            said |= _places_of_share(finding)
+        elif isinstance(finding, ReorderFinding):
+            for name, words in (("together", "flows together"), ("apart", "flows apart")):
+                said[name_in_round(f"{finding.case}-{name}", finding.round)] = words
+    return said
+
+
+def _places_of_share(finding: ShareFinding) -> dict[str, str]:
+    sides = {"function": f"with {finding.function}", "skeleton": "with the skeleton"}
+    said = {
+        name_in_round(f"{finding.case}-pair-{number}-{side}", finding.round): f"{words}, pair {number}"
+        for number in range(1, len(finding.pairs) + 1)
+        for side, words in sides.items()
+    }
+    for budget in finding.budgets:
+        said[budget.function_trial] = f"{sides['function']}, traced"
+        said[budget.skeleton_trial] = f"{sides['skeleton']}, traced"
     return said
 
 

@@ -25,7 +25,7 @@ from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
 from tailrace.measure.side import Load, figures, loads_of
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
-from tailrace.report.bars import heat_maps
+from tailrace.report.bars import heat_maps, throughput
 from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import naming, trial_names
 from tailrace.report.html import render
@@ -268,6 +268,9 @@ def test_cells_are_listed_with_fabric_ports_and_pattern() -> None:
     places = [("tailrace", "PVP"), ("tailrace", "VV"), ("direct", "PVP")]
     assert [row[:3] for row in section.rows] == [(fabric, "vhost-user", pattern) for fabric, pattern in places]
     assert [row[4] for row in section.rows] == ["0", "10 %", "0"]
+    assert "in results.json" in section.remarks[0]
+    (searched,) = cells_table([each.model_copy(update={"no_loss_pps": 1e6}) for each in measured])
+    assert "in the map above" in searched.remarks[0]
     assert section.remarks[1].startswith("One round")
 
 
@@ -363,4 +366,7 @@ def test_trials_that_differ_in_their_rate_alone_are_told_apart(folder: RunFolder
     }
     maps = {made.title: made for made in heat_maps(mark([StoredRun(folder.path, folder.run, "")]))}
     assert [label for label, _ in maps["Latency p50, µs"].rows] == ["1 VNF at 100%", "1 VNF at 50%"]
+    # Of the rate that they are parts of there is one bar.
+    (mpps, _) = throughput(mark([StoredRun(folder.path, folder.run, "")]))
+    assert [bar.label for bar in mpps.bars] == ["64 B, 1 VNF", "1518 B, 1 VNF"]
     assert [column.title for column in naming([folder.run])] == ["frames", "VNFs", "rate"]

@@ -17,6 +17,7 @@ from tailrace.report.figures import percent
 from tailrace.report.findings import sections
 from tailrace.report.rounds import figure
 from tailrace.results import RunFolder
+from tailrace.results.comparison import places
 from tailrace.results.findings import Order, ReorderFinding
 from tailrace.spec import Reorder, SpecError
 from tailrace.spec.load import parse_spec
@@ -81,6 +82,7 @@ def test_ratios_are_those_of_the_rfc() -> None:
     assert order.ratio == 0.25
     assert finding.seen == 0.8
     assert finding.apart.ratio == 0
+    assert places([finding]) == {"x-together": "flows together", "x-apart": "flows apart"}
 
 
 def test_rounds_are_one_row_with_their_spread(tmp_path: Path) -> None:

@@ -23,9 +23,11 @@ from tailrace.measure.method import Place
 from tailrace.measure.share import ShareMethod, budgets_of, element_name, figures_of, with_skeleton
 from tailrace.plan import make_plan
 from tailrace.planned import Plan
+from tailrace.report.figures import trial_names
 from tailrace.report.html import render
 from tailrace.report.share import shares
 from tailrace.report.table import print_run
+from tailrace.results.comparison import places
 from tailrace.results.diff import diff
 from tailrace.results.model import Run, Trial
 from tailrace.results.run import RunFolder
@@ -257,6 +259,22 @@ def test_rounds_are_kept_beside_each_other(monkeypatch: pytest.MonkeyPatch, fold
         "two-functions-64-share-of-wan",
         "two-functions-64-share-of-wan-round-2",
     ]
+
+
+def test_trials_are_told_apart_in_every_round(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    machine = Machine(monkeypatch, folder)
+    monkeypatch.setattr(
+        the_share,
+        "budgets_of",
+        lambda one, other: budgets_of(traced([9, 1, 40, 1, 5], one.name), traced([8, 1, 2, 1, 5], other.name)),
+    )
+    for number in (1, 2):
+        folder.begin_round(number)
+        run(machine, 1)
+    said = set(places(folder.run.findings).values())
+    assert said == {f"with {side}, {when}" for side in ("wan", "the skeleton") for when in ("pair 1", "traced")}
+    names = trial_names(folder.run.model_copy(update={"repeat": 2}))
+    assert len(set(names.values())) == len(folder.run.trials) == 8
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
