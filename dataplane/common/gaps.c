@@ -8,6 +8,7 @@
 
 #include "gaps.h"
 #include "log.h"
+#include "shared_file.h"
 
 enum { GAPS_LINE = 64, GAPS_NAME = 48 };
 
@@ -29,14 +30,14 @@ _Static_assert(sizeof(struct gaps_header) == 64 && sizeof(struct gaps_loop) == G
 /* Returns the memory of a file that nobody can cut short or make longer, or NULL with errno set. */
 static void *sealed_file(size_t size)
 {
-	void *memory = MAP_FAILED;
+	void *memory = NULL;
 	int fd = memfd_create(GAPS_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return NULL;
 	if (ftruncate(fd, (off_t)size) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-		memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-	if (memory != MAP_FAILED)
+		memory = shared_file_map(fd, size);
+	if (memory != NULL)
 		return memory; /* the descriptor stays open for readers, as long as the process lives */
 	close(fd);
 	return NULL;

@@ -16,6 +16,17 @@ static const char *unfinished(const char *path, char *room, size_t size)
 	return NULL;
 }
 
+void *shared_file_map(int fd, size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (memory == MAP_FAILED)
+		return NULL;
+	/* MAP_POPULATE would only read, and each page's first write still fault.  That it may do so is no failure. */
+	(void)madvise(memory, size, MADV_POPULATE_WRITE);
+	return memory;
+}
+
 void *shared_file_make(const char *path, size_t size, mode_t mode)
 {
 	char room[300];
@@ -29,14 +40,14 @@ void *shared_file_make(const char *path, size_t size, mode_t mode)
 	if (fd < 0)
 		return NULL;
 	rc = posix_fallocate(fd, 0, (off_t)size);
-	memory = rc == 0 ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0) : MAP_FAILED;
-	if (memory == MAP_FAILED) {
+	memory = rc == 0 ? shared_file_map(fd, size) : NULL;
+	if (memory == NULL) {
 		rc = rc != 0 ? rc : errno;
 		unlink(name);
 	}
 	close(fd);
 	errno = rc;
-	return memory != MAP_FAILED ? memory : NULL;
+	return memory;
 }
 
 int shared_file_show(const char *path)

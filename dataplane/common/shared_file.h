@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/* Map `size` bytes of a file that is in memory, or soon will be, to be written to without a page fault.  Returns NULL
+ * with errno set. */
+void *shared_file_map(int fd, size_t size);
+
 /*
  * Map `size` zero bytes for a file at `path` that has no name yet, readable as `mode` says.  What it takes of the disk
  * (or of memory, on a tmpfs) is taken at once, so that no worker faults over it later.  Returns NULL with errno set.
