@@ -150,7 +150,10 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""
-        what = str(first["ctx"]["error"]) if first["type"] == "value_error" else f"{first['input']!r}: {first['msg']}"
+        expected = first["msg"].removeprefix("Input should be ")
+        what = f"{first['input']!r} is not possible; expected {expected}"
+        if first["type"] == "value_error":
+            what = str(first["ctx"]["error"])
         raise Mistake(f"--{key}: {what}" if key else what) from None
 
 

@@ -194,7 +194,7 @@ def _table(found: list[Entry]) -> RenderableType:
             continue
         names = (each.folder, each.fabric, each.host)
         state = Text("not valid", style="red") if each.reason is not None else Text("")
-        table.add_row(*(Text(plain(name or "-")) for name in names), str(each.trials), state)
+        table.add_row(*(Text(plain(name or "-")) for name in names), str(each.trials or "-"), state)
     return table
 
 

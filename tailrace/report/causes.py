@@ -121,7 +121,8 @@ def _remarks(causes: Causes, number: int) -> Iterator[str]:
     yield (
         f"{count(len(causes.frames))} slow frames in {count(number)} incident{'' if number == 1 else 's'}. Causes, "
         "unexplained and usual time add up to a frame's latency; unexplained means that a polling thread was held up "
-        "and the kernel knows of nothing: firmware or a hypervisor may be behind it."
+        "and the kernel knows of nothing: firmware or a hypervisor may be behind it; usual that none was seen to be: "
+        "at work, or behind other frames."
     )
     held = [f"{plain(name)} {count(times)}" for name, times in causes.gaps.items()]
     if held:

@@ -87,6 +87,13 @@ def test_no_since(text: str) -> None:
         parse_since(text, datetime.now(UTC))
 
 
+def test_a_run_without_trials_is_not_listed_with_none(tmp_path: Path) -> None:
+    """A search, a loss curve and a burst keep what they found, and no trial by itself."""
+    name = run_folder(tmp_path / "runs", profiles=()).path.name
+    (line,) = [line for line in tailrace(tmp_path, "runs").splitlines() if name in line]
+    assert "-" in line.split()
+
+
 def test_a_run_is_a_path_or_a_name(tmp_path: Path) -> None:
     made = run_folder(tmp_path / "runs", profiles=())
     assert find_folder(str(made.path), tmp_path) == made.path

@@ -26,7 +26,7 @@ from tailrace.report.html import write_report
 from tailrace.report.lines import Chart, Line, ticks
 from tailrace.results import Run, RunFolder, load_run
 from tailrace.spec import Burst, Latency, Loss, Throughput
-from tailrace.spec.tests import Traffic
+from tailrace.spec.tests import Matrix, Traffic
 
 FAST = {"wait": "1ms", "trial": "100ms", "duration": "1s"}
 
@@ -171,6 +171,13 @@ def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp
         run(tmp_path, method, Latency.model_validate({"frames": 128, "rate": "50%", "duration": "1s"}), device)
     with pytest.raises(Mistake, match=r"--of: every rate is given outright"):
         run(tmp_path, method, Latency.model_validate({"frames": 64, "rate": "50kpps", "duration": "1s"}), device)
+
+
+def test_an_option_that_cannot_be_says_what_can() -> None:
+    with pytest.raises(Mistake, match=r"^--functions: '9' is not possible; expected less than or equal to 8$"):
+        override(Matrix.model_validate({}), {"functions": "9"})
+    with pytest.raises(Mistake, match=r"--search: 'none' is not possible; expected 'mlrsearch', 'tst009'"):
+        override(Throughput.model_validate({}), {"search": "none"})
 
 
 def test_what_a_method_cannot_do_is_told_with_its_place_in_the_spec(tmp_path: Path) -> None:
