@@ -14,6 +14,9 @@
 enum {
 	IPV6_EXTENSIONS = 8, /* that are looked through */
 	PORTS = 4,	     /* bytes of both ports, with which TCP and UDP begin */
+
+	PROTOCOL_HIP = 139,
+	PROTOCOL_SHIM6 = 140,
 };
 
 uint8_t offload_of_features(uint64_t features, bool sends)
@@ -102,6 +105,19 @@ static uint32_t tcp_behind_ipv6(const uint8_t *head, uint32_t head_length, uint3
 	return at != 0 && protocol == IPPROTO_TCP ? at : 0;
 }
 
+static bool has_ports(uint8_t protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_SCTP ||
+	       protocol == IPPROTO_UDPLITE || protocol == IPPROTO_DCCP;
+}
+
+/* Headers of IPv6 that steering looks behind, and nobody leaves a checksum behind. */
+static bool hides_ports(uint8_t protocol)
+{
+	return protocol == IPPROTO_FRAGMENT || protocol == IPPROTO_AH || protocol == IPPROTO_MH ||
+	       protocol == PROTOCOL_HIP || protocol == PROTOCOL_SHIM6;
+}
+
 /*
  * The first byte that a checksum may be written to; 0 when there is none.  Steering decides by tags, addresses,
  * protocol and ports, and the sum is the guest's to choose: were it written there, the frame that is delivered would
@@ -122,11 +138,13 @@ static uint32_t checksum_least(const uint8_t *head, uint32_t head_length)
 		at += (head[at] & 15) * 4;
 	} else if (type == RTE_ETHER_TYPE_IPV6) {
 		at = behind_ipv6(head, head_length, at, &protocol);
+		if (hides_ports(protocol))
+			return 0;
 	}
-	/* A fragment has no checksum of its own, and an ICMP error tells its flow by what it quotes. */
-	if (at == 0 || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6 || protocol == IPPROTO_FRAGMENT)
+	/* An ICMP error tells its flow by what it quotes. */
+	if (at == 0 || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
 		return 0;
-	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP ? at + PORTS : at;
+	return has_ports(protocol) ? at + PORTS : at;
 }
 
 /* Check the fields of a long segment. */
