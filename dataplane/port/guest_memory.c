@@ -88,12 +88,14 @@ static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int f
 		return -EINVAL;
 	if (fstat(fd, &stat) != 0 || fstatfs(fd, &kind) != 0)
 		return -errno;
-	/* Memory, and not a disk or a file system of the guest's own, which could let a worker wait for a page for
-	 * ever. */
-	if (kind.f_type != TMPFS_MAGIC && kind.f_type != HUGETLBFS_MAGIC)
+	/*
+	 * Memory, and not a disk, a file system of the guest's own, or a device, whose file may lie in a tmpfs too:
+	 * they could let a worker wait for a page for ever.
+	 */
+	if ((kind.f_type != TMPFS_MAGIC && kind.f_type != HUGETLBFS_MAGIC) || !S_ISREG(stat.st_mode))
 		return -EINVAL;
 	/* Pages that the file does not have would fault; a file that is cut later is caught when it does. */
-	if (S_ISREG(stat.st_mode) && end > (uint64_t)stat.st_size)
+	if (end > (uint64_t)stat.st_size)
 		return -EINVAL;
 	page = stat.st_blksize >= 4096 && (stat.st_blksize & (stat.st_blksize - 1)) == 0 ? stat.st_blksize : 4096;
 	start = offset & ~(page - 1);

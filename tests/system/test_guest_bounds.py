@@ -178,19 +178,24 @@ def test_a_chain_of_4096_descriptors_in_a_packed_ring(switch: RunningSwitch, bad
 
 
 def test_memory_must_be_memory(switch: RunningSwitch, bad: GuestPair, tmp_path: Path) -> None:
-    """A page of a file on a disk, or in a file system that the guest serves itself, may never come."""
-    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True)
-    assert kind.stdout.strip() not in ("tmpfs", "hugetlbfs"), "the test needs a folder on a disk; give it --basetemp"
+    """A page of a file on a disk, or in a file system that the guest serves itself, may never come. No more may one of a
+    device, whose file lies in memory and whose pages are the driver's."""
+    devices = Path("/dev/zero")
+    kinds = subprocess.run(["stat", "-f", "-c", "%T", tmp_path, devices], capture_output=True, text=True, check=True)
+    disk, device = kinds.stdout.split()
+    assert disk not in ("tmpfs", "hugetlbfs"), "the test needs a folder on a disk; give it --basetemp"
+    assert device == "tmpfs"
     path = tmp_path / "memory"
-    with path.open("w+b") as file:
-        file.truncate(SIZE)
-        guest = bad.guests[0]
-        for request, payload in (
-            (SET_LOG_BASE, struct.pack("<QQ", 4096, 0)),
-            (ADD_MEM_REG, bytes(8) + struct.pack("<QQQQ", BASE + SIZE, SIZE, USER + SIZE, 0)),
-            (SET_MEM_TABLE, struct.pack("<II", 1, 0) + region()),
-        ):
-            assert not guest.acknowledged(request, payload, (file.fileno(),))
+    path.touch()
+    os.truncate(path, SIZE)
+    for refused in path, devices:
+        with refused.open("r+b", buffering=0) as file:
+            for request, payload in (
+                (SET_LOG_BASE, struct.pack("<QQ", 4096, 0)),
+                (ADD_MEM_REG, bytes(8) + struct.pack("<QQQQ", BASE + SIZE, SIZE, USER + SIZE, 0)),
+                (SET_MEM_TABLE, struct.pack("<II", 1, 0) + region()),
+            ):
+                assert not bad.guests[0].acknowledged(request, payload, (file.fileno(),)), refused
     switch.wait_state("bad", "waiting")
 
 
