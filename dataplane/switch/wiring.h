@@ -30,8 +30,7 @@ struct running_function {
 
 struct running_bridge {
 	char name[PORT_NAME];
-	unsigned macs;
-	struct bridge_memory *memory;
+	struct bridge_memory *memory, *next_memory; /* the same, unless there is to be more or less room */
 	struct bridge *bridge, *next;
 	const struct bridge_model *model, *next_model;
 };

@@ -73,14 +73,15 @@ static bool make_bridge(struct maker *maker, const struct bridge_model *model)
 	bridge->next_model = model;
 	if (bridge->model != NULL && json_equal(bridge->model->json, model->json)) {
 		bridge->next = bridge->bridge;
+		bridge->next_memory = bridge->memory;
 		return true;
 	}
 	/* What was learned stays as long as the room for it does. */
-	if (bridge->memory == NULL) {
-		bridge->memory = bridge_memory_new(model->macs);
-		bridge->macs = model->macs;
-	}
-	if (bridge->memory == NULL)
+	if (bridge->model != NULL && bridge->model->macs == model->macs)
+		bridge->next_memory = bridge->memory;
+	else
+		bridge->next_memory = bridge_memory_new(model->macs);
+	if (bridge->next_memory == NULL)
 		return false;
 	for (unsigned i = 0; i < model->nb_ports; i++)
 		ports[i] = (struct bridge_port_config){
@@ -90,12 +91,12 @@ static bool make_bridge(struct maker *maker, const struct bridge_model *model)
 			.nb_trunk = model->ports[i].nb_trunk,
 			.trunk = model->ports[i].trunk,
 		};
-	bridge->next = bridge_new(bridge->memory, &(struct bridge_config){
-							  .nb_ports = model->nb_ports,
-							  .ports = ports,
-							  .ageing = model->ageing,
-							  .flood = model->flood,
-						  });
+	bridge->next = bridge_new(bridge->next_memory, &(struct bridge_config){
+							       .nb_ports = model->nb_ports,
+							       .ports = ports,
+							       .ageing = model->ageing,
+							       .flood = model->flood,
+						       });
 	return bridge->next != NULL;
 }
 
@@ -231,9 +232,13 @@ void wiring_keep(struct running *running, const struct model *model)
 	{
 		if (bridge->bridge != bridge->next)
 			free(bridge->bridge);
+		if (bridge->memory != bridge->next_memory)
+			bridge_memory_free(bridge->memory);
 		bridge->bridge = bridge->next;
+		bridge->memory = bridge->next_memory;
 		bridge->model = bridge->next_model;
 		bridge->next = NULL;
+		bridge->next_memory = NULL;
 		bridge->next_model = NULL;
 		if (bridge->bridge != NULL)
 			bridge_memory_forget_others(bridge->memory, bridge->bridge);
@@ -258,7 +263,10 @@ void wiring_drop(struct wiring *wiring, struct running *running)
 	{
 		if (bridge->bridge != bridge->next)
 			free(bridge->next);
+		if (bridge->memory != bridge->next_memory)
+			bridge_memory_free(bridge->next_memory);
 		bridge->next = NULL;
+		bridge->next_memory = NULL;
 		bridge->next_model = NULL;
 	}
 }

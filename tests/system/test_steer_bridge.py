@@ -16,6 +16,8 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 from steered import Guests
 
+from tailrace.control import ControlError
+
 ALL = "ff:ff:ff:ff:ff:ff"
 GROUP = "01:00:5e:00:00:05"
 
@@ -203,6 +205,20 @@ def test_stations_stay_known_when_the_bridge_changes(switch: RunningSwitch, plai
     assert {entry["port"] for entry in lan(switch)["macs"]} == {"p1", "p2"}
     plain.send("p4", to(ALL, 4))
     assert plain.drops("p4") == {"drop_no_chain": 1}
+
+
+def test_a_bridge_gets_the_room_that_it_is_given(switch: RunningSwitch, plain: Guests) -> None:
+    plain.send("p1", to(ALL, 1))
+    for macs in (64, 8192):
+        switch.patch(bridges={"lan": {"macs": macs}})
+        assert lan(switch)["room"] == macs
+        assert set(plain.send("p2", to(1, 2))) == {"p1", "p3", "p4"}, "it begins anew"
+        assert plain.where("p1", to(2, 1)) == "p2"
+    # What is refused changes nothing.
+    with pytest.raises(ControlError):
+        switch.patch(bridges={"lan": {"macs": 128, "ports": {"none": {}}}})
+    assert lan(switch)["room"] == 8192
+    assert plain.where("p1", to(2, 1)) == "p2"
 
 
 def test_workers_share_a_bridge(asan_binaries: Path, tmp_path: Path) -> None:
