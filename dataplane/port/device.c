@@ -233,7 +233,8 @@ bool device_had_peers(void)
 
 static void note_peer(enum device_kind kind)
 {
-	if (kind != DEVICE_VHOST && kind != DEVICE_MEMIF)
+	/* What DPDK's words name may have one too. */
+	if (kind != DEVICE_VHOST && kind != DEVICE_MEMIF && kind != DEVICE_VDEV)
 		return;
 	atomic_store(&had_peers, true);
 	if (vring_on_wake != NULL)

@@ -121,6 +121,51 @@ def test_a_guest_that_blocks_its_worker_again_is_barred_for_longer(switch: Runni
     assert waited[1] > waited[0] + 0.5
 
 
+def watches(switch: RunningSwitch) -> bool:
+    """Whether a thread looks after the workers, every 10 ms; no other thread sleeps and wakes nearly as often."""
+
+    def sleeps() -> dict[str, int]:
+        tasks = Path(f"/proc/{switch.process.pid}/task").glob("*/status")
+        return {
+            task.parent.name: int(task.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0]) for task in tasks
+        }
+
+    before = sleeps()
+    time.sleep(0.5)
+    return any(count - before.get(task, count) > 20 for task, count in sleeps().items())
+
+
+def test_a_watch_that_rests_is_back_when_it_is_needed(switch: RunningSwitch, bad: GuestPair) -> None:
+    guest, peer = bad.guests
+    wait_until(lambda: not watches(switch), "nobody has been woken for a second")
+    for call in peer.call:
+        with suppress(BlockingIOError):
+            os.read(call, 8)
+        os.write(call, struct.pack("<Q", 2**64 - 2))
+        os.set_blocking(call, True)
+    peer.offer_buffers(1)
+    guest.send(b"e" * 60)
+    switch.wait_state("peer", "quarantined")
+    assert "blocks" in switch.port("peer")["reason"]
+    for call in peer.call:
+        os.set_blocking(call, False)
+        os.read(call, 8)
+    set_up_anew(peer)
+    switch.wait_state("peer", "up")
+    bad.exchange()
+
+
+@pytest.mark.parametrize("uri", ["memif:{}/memif.sock,role=server", "vdev:net_ring0"])
+def test_the_watch_does_not_rest_beside_a_driver_that_may_wake_a_peer(
+    switch: RunningSwitch, tmp_path: Path, uri: str
+) -> None:
+    """It does so behind our back, by a descriptor that the peer can make block."""
+    wait_until(lambda: not watches(switch), "nobody has been woken for a second")
+    switch.add_device("device", uri.format(tmp_path))
+    time.sleep(1.5)
+    assert watches(switch)
+
+
 class LongChains(PackedFrontEnd):
     """A guest whose send ring has 4096 descriptors, and makes them one chain."""
 
@@ -178,7 +223,7 @@ def test_a_chain_of_4096_descriptors_in_a_packed_ring(switch: RunningSwitch, bad
 
 
 def test_memory_must_be_memory(switch: RunningSwitch, bad: GuestPair, tmp_path: Path) -> None:
-    """A page of a file on a disk, or in a file system that the guest serves itself, may never come. No more may one of a
+    """A page of a file on a disk, or in a file system that the guest serves itself, may never come. Nor may one of a
     device, whose file lies in memory and whose pages are the driver's."""
     devices = Path("/dev/zero")
     kinds = subprocess.run(["stat", "-f", "-c", "%T", tmp_path, devices], capture_output=True, text=True, check=True)
