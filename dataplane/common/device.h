@@ -76,8 +76,8 @@ struct device_error {
 /* Whether a URI is well-formed and allowed.  Returns 0, or -EINVAL with the error filled in.  Opens nothing. */
 int device_check(const char *uri, struct device_error *error);
 
-/* Whether this URI needs the PCI bus (eal_options.pci). */
-bool device_is_pci(const char *uri);
+/* The address of a URI's PCI device, for eal_want_device(); NULL: it is none. */
+const char *device_pci_address(const char *uri);
 
 /* Capabilities (bits of linux/capability.h) that a well-formed URI's device needs to be opened, and while it is open.
  */

@@ -149,9 +149,9 @@ int device_check(const char *uri, struct device_error *error)
 	return device_parse(uri, &kind, &target, error);
 }
 
-bool device_is_pci(const char *uri)
+const char *device_pci_address(const char *uri)
 {
-	return strncmp(uri, "pci:", 4) == 0;
+	return strncmp(uri, "pci:", 4) == 0 ? uri + 4 : NULL;
 }
 
 uint64_t device_capabilities_to_open(const char *uri)

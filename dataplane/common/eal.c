@@ -54,12 +54,18 @@ static int place_lcores(const struct eal_options *options, const cpu_set_t *allo
 	return 0;
 }
 
+void eal_want_device(struct eal_options *options, const char *address)
+{
+	options->pci = true;
+	options->devices[options->nb_devices++] = address;
+}
+
 int eal_start(const struct eal_options *options)
 {
-	char program[32], lcores[EAL_WORKERS * 12 + 16], memory[16], prefix[64];
+	char program[32], lcores[EAL_WORKERS * 12 + 16], memory[16], prefix[64], devices[EAL_DEVICES][32];
 	cpu_set_t allowed;
 	int count = 0;
-	char *arguments[20];
+	char *arguments[20 + 2 * EAL_DEVICES];
 
 	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
 		return -errno;
@@ -94,7 +100,14 @@ int eal_start(const struct eal_options *options)
 	}
 	if (!options->pci) {
 		arguments[count++] = "--no-pci";
-	} else if (!options->huge) {
+	} else if (options->huge && options->nb_devices > 0) {
+		/* Only with these can DPDK find out by which addresses they reach memory. */
+		for (unsigned i = 0; i < options->nb_devices; i++) {
+			snprintf(devices[i], sizeof(devices[i]), "%s", options->devices[i]);
+			arguments[count++] = "-a";
+			arguments[count++] = devices[i];
+		}
+	} else {
 		/*
 		 * By itself DPDK opens every device that it can, be it meant for another program.  Allowed one that is
 		 * not there, it opens none before device_open() names it.

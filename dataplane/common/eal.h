@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-enum { EAL_WORKERS = 64 };
+enum { EAL_WORKERS = 64, EAL_DEVICES = 8 };
 
 struct eal_options {
 	const char *program;
@@ -18,7 +18,14 @@ struct eal_options {
 	unsigned memory_mib; /* DPDK's memory: packet buffers and device rings */
 	bool huge;	     /* back it with 2 MiB pages (anonymous files) instead of 4 KiB ones */
 	bool pci;	     /* look for PCI devices */
+
+	/* Addresses of those that will be opened, as far as they are known; no other device is touched. */
+	const char *devices[EAL_DEVICES];
+	unsigned nb_devices;
 };
+
+/* A PCI device will be opened, one of at most EAL_DEVICES; the address must stay. */
+void eal_want_device(struct eal_options *options, const char *address);
 
 /*
  * Start the environment.  Afterwards the calling thread is the main lcore, kept off the polling CPUs

@@ -82,6 +82,8 @@ static void add_port(struct loop *loop, const char *text)
 	loop->nb_ports++;
 }
 
+_Static_assert((int)LOOP_PORTS <= (int)EAL_DEVICES, "each may be a PCI device");
+
 static struct options parse(int argc, char **argv, struct loop *loop)
 {
 	enum { CONTROL = 256, PORT, CORE, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
@@ -99,6 +101,7 @@ static struct options parse(int argc, char **argv, struct loop *loop)
 	struct options options = {
 		.eal = {.program = "tailrace-tester", .core = -1, .memory_mib = DEFAULT_MEMORY},
 	};
+	const char *address;
 	int option;
 
 	opterr = 0;
@@ -109,7 +112,9 @@ static struct options parse(int argc, char **argv, struct loop *loop)
 			break;
 		case PORT:
 			add_port(loop, optarg);
-			options.eal.pci |= device_is_pci(loop->ports[loop->nb_ports - 1].uri);
+			address = device_pci_address(loop->ports[loop->nb_ports - 1].uri);
+			if (address != NULL)
+				eal_want_device(&options.eal, address);
 			break;
 		case CORE:
 			options.eal.core = (int)option_number("core", optarg, 0, 1023);

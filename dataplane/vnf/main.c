@@ -131,7 +131,8 @@ static struct options parse(int argc, char **argv)
 				log_error("--port: %s", error.text);
 				exit(2);
 			}
-			options.eal.pci |= device_is_pci(optarg);
+			if (device_pci_address(optarg) != NULL)
+				eal_want_device(&options.eal, device_pci_address(optarg));
 			options.ports[nb_ports++] = optarg;
 			break;
 		case MODE:

@@ -120,6 +120,10 @@ class NicMachine:
     def _path(self, name: str) -> str:
         return f"/sys/bus/pci/devices/{self.addresses[name]}"
 
+    def groups(self, program: str) -> int:
+        """Devices that it has from vfio."""
+        return int(self.machine.run(f"ls -l /proc/$(pidof {program})/fd | grep -c '/dev/vfio/[0-9]' || true"))
+
     def set_link(self, name: str, *, up: bool) -> None:
         self.machine.execute("set_link", name=name, up=up)
 
@@ -205,10 +209,6 @@ class SwitchInside(RunningSwitch):
     def said(self, text: str) -> int:
         """How often, in its log."""
         return self._running.output().count(text)
-
-    def groups(self) -> int:
-        """Devices that it has from vfio."""
-        return int(self.machine.run("ls -l /proc/$(pidof tailrace-switch)/fd | grep -c '/dev/vfio/[0-9]' || true"))
 
     def slots(self) -> list[Slot]:
         text = self.machine.run(f"head -c {PAGE_START} {FOLDER}/page | gzip -1 | base64 -w 0")

@@ -92,7 +92,7 @@ def cross(switch: SwitchInside, nics: NicMachine, one: str, other: str, *through
 
 def test_frames_cross_from_nic_to_nic(switch: SwitchInside, nics: NicMachine) -> None:
     open_ports(switch, nics, "left", "right")
-    assert switch.groups() == 2, "it takes the devices that it is told to, and no other"
+    assert nics.groups("tailrace-switch") == 2, "it takes the devices that it is told to, and no other"
     switch.join("left", "right")
     cross(switch, nics, "left", "right", wanted=PLAIN + JUMBO)
     open_ports(switch, nics, "third", "fourth")
@@ -111,6 +111,19 @@ def test_frames_cross_a_function_between_two_nics(switch: SwitchInside, nics: Ni
         switch.wait_state(name, "up")
     switch.set_chain("chain", "left", "in", "out", "right")
     cross(switch, nics, "left", "right", "in", "out", wanted=PLAIN)
+    function.end()
+    function.wait()
+
+
+def test_a_function_on_huge_pages_opens_its_own_nics_and_no_other(nics: NicMachine) -> None:
+    ports = " ".join(f"--port {nics.uri(name)}" for name in ("left", "right"))
+    function = nics.machine.begin(f"exec tailrace-vnf skeleton --huge --memory 64 {ports}")
+    wait_until(lambda: "forwarding" in function.output(), "it forwards", 20)
+    assert nics.groups("tailrace-vnf") == 2
+    wanted = PLAIN[:BURST]
+    for frame_ in wanted:
+        nics.wires["left"].send(frame_)
+    assert nics.wires["right"].wait_received(len(wanted)) == wanted
     function.end()
     function.wait()
 
