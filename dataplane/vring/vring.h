@@ -333,8 +333,8 @@ static inline void vring_settle(struct virtqueue *vring, struct virtqueue *other
 }
 
 /*
- * Called before a guest is woken, by a descriptor that it can make block: for who watches over the thread that wakes it.
- * Set once, before any ring is served; NULL: nobody watches.
+ * Called before a guest is woken, by a descriptor that it can make block: for who watches over the thread that wakes
+ * it. Set once, before any ring is served; NULL: nobody watches.
  */
 extern void (*vring_on_wake)(void);
 
