@@ -50,8 +50,9 @@ def stream_of(client: Background) -> dict[str, int]:
         ({"status": "off"}, SOON),
         pytest.param({}, LATER, marks=pytest.mark.whole),
         pytest.param({"packed": "on"}, LATER, marks=pytest.mark.whole),
+        pytest.param({"packed": "on", "status": "off"}, SOON, marks=pytest.mark.whole),
     ],
-    ids=["without-link", "with-link", "packed"],
+    ids=["without-link", "with-link", "packed", "packed-without-link"],
 )
 def test_machines_resume_after_the_switch_was_killed(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, options: dict[str, str], most: float
