@@ -229,10 +229,13 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
 
 def reserve_pages(state: State, pages: int) -> None:
     """Sees to it that so many 2 MiB pages are free; what is added is on record first."""
-    lacking = hugepages.missing(pages)
-    if lacking:
-        state.add(HugePages(before=hugepages.pool().total, added=lacking))
-        hugepages.add(lacking)
+    with hugepages.alone():
+        lacking = hugepages.missing(pages)
+        if lacking:
+            thing = HugePages(before=hugepages.pool().total, added=lacking)
+            state.add(thing)
+            hugepages.add(lacking)
+            state.alter(thing, replace(thing, there=True))
 
 
 def quietly(call: Callable[[], object]) -> None:

@@ -5,6 +5,9 @@ Only the number that was added is taken away again, so that what somebody else r
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +34,19 @@ def pool(base: Path = _POOL) -> Pool:
     except OSError:
         return Pool(0, 0)
     return Pool(total, max(free - reserved, 0))
+
+
+@contextmanager
+def alone(base: Path = _POOL) -> Iterator[None]:
+    """No other Tailrace changes the pool meanwhile: the kernel takes totals only, so two at once would lose pages."""
+    try:
+        file = (base / "nr_hugepages").open()
+    except OSError:  # `add` says so
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def missing(pages: int, base: Path = _POOL) -> int:

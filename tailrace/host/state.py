@@ -122,10 +122,16 @@ class HugePages(Thing):
     kind = "hugepages"
     before: int
     added: int
+    there: bool = False
+    """Whether they have been added; the record is older than the act."""
 
     def undo(self) -> str | None:
-        # The record may be older than the act: after a crash in between, there is nothing above `before`.
-        extra = min(self.added, max(hugepages.pool().total - self.before, 0))
+        with hugepages.alone():
+            # After a crash before the act there is nothing above `before`, if nobody else adds pages.
+            extra = self.added if self.there else min(self.added, max(hugepages.pool().total - self.before, 0))
+            return self._remove(extra)
+
+    def _remove(self, extra: int) -> str | None:
         try:
             hugepages.remove(extra)
         except OSError as error:
@@ -266,6 +272,11 @@ class State:
     def add(self, *things: Thing) -> None:
         """Puts things on record; to be called before they are made."""
         self.record.things.extend(things)
+        self.save()
+
+    def alter(self, thing: Thing, now: Thing) -> None:
+        """Puts on record what has become of a thing."""
+        self.record.things[self.record.things.index(thing)] = now
         self.save()
 
     def undo(self, thing: Thing) -> str | None:

@@ -13,6 +13,10 @@ import pytest
 from clean_machine import things
 from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
 
+from tailrace.host.hugepages import pool
+from tailrace.host.state import hold
+from tailrace.node import reserve_pages
+
 pytestmark = needs_a_node
 
 
@@ -118,6 +122,19 @@ def test_down_after_everything_was_killed(command: Command) -> None:
     command("down")
     assert not command.leftovers()
     assert pages() <= before
+
+
+def test_two_that_overlap_give_back_all_the_huge_pages_that_they_added(tmp_path: Path) -> None:
+    """The first to come is the first to go, and what it leaves is what the second has added."""
+    before = pages()
+    with hold(tmp_path / "first") as first, hold(tmp_path / "second") as second:
+        reserve_pages(first, pool().free + 3)
+        reserve_pages(second, pool().free + 5)
+        assert pages() == before + 8
+        assert first.undo_all() == []
+        assert pages() == before + 5
+        assert second.undo_all() == []
+    assert pages() == before
 
 
 def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -> None:
