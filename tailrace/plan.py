@@ -212,6 +212,8 @@ class _Maker:
         uri = port.device.uri if port.device else None
         function = self.spec.functions.get(settings.rpartition(".")[0])
         started = function is not None and function.kind != GUEST
+        # What it may have of its own, and its huge pages.
+        own = function.memory + (FUNCTION_BUFFERS_MIB << 20) if started and function is not None else None
         return PlannedPort(
             name,
             uri or owner,
@@ -223,6 +225,7 @@ class _Maker:
             socket_mode=port.socket.mode and f"{int(port.socket.mode, 8):04o}",
             socket_group=port.socket.group,
             offloads=port.offloads,
+            memory_bytes=port.memory or own,
             max_bps=port.rate.max,
             max_pps=port.rate.packets,
             share=port.rate.share,

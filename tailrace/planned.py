@@ -40,6 +40,8 @@ class PlannedPort:
     socket_mode: str | None = None
     socket_group: str | None = None
     offloads: bool = True
+    memory_bytes: int | None = None
+    """The most that its guest may share; None: as much as the switch maps for any."""
     max_bps: int | None = None
     max_pps: int | None = None
     share: int = 1

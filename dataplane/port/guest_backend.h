@@ -30,6 +30,7 @@ struct guest_backend {
 	char name[64];
 	struct queue_counters *counters[GUEST_PAIRS];
 
+	uint64_t memory_most; /* bytes that it may share */
 	uint64_t offered, features;
 	uint64_t protocol_features;
 	uint8_t status;

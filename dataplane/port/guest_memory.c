@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,8 @@ static bool overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 }
 
 /* Does the region lie whole in both address spaces, and apart from those that are there?  0 or a negative errno. */
-static int check_region(const struct guest_table *table, const struct guest_region_message *region)
+static int check_region(struct guest_backend *backend, const struct guest_table *table,
+			const struct guest_region_message *region)
 {
 	uint64_t end, sum = region->size;
 
@@ -138,7 +140,11 @@ static int check_region(const struct guest_table *table, const struct guest_regi
 			return -EINVAL;
 		sum += map->size;
 	}
-	return region->size > GUEST_MEMORY_MOST || sum > GUEST_MEMORY_MOST ? -E2BIG : 0;
+	if (region->size <= backend->memory_most && sum <= backend->memory_most)
+		return 0;
+	guest_complain(backend, "refused memory: it shares more than the %" PRIu64 " MiB that the port allows",
+		       backend->memory_most >> 20);
+	return -E2BIG;
 }
 
 static bool same_bytes(const struct guest_map *a, const struct guest_map *b)
@@ -231,7 +237,7 @@ int guest_memory_set(struct guest_backend *backend, const struct guest_region_me
 		struct guest_map *map = &table->maps[table->count];
 		const struct guest_map *same = mapped(old, &regions[i], fds[i]);
 
-		rc = check_region(table, &regions[i]);
+		rc = check_region(backend, table, &regions[i]);
 		if (rc != 0)
 			break;
 		/* No part twice: it would be unmapped twice. */
@@ -273,7 +279,7 @@ int guest_memory_add(struct guest_backend *backend, const struct guest_region_me
 	table = copy(old);
 	if (table == NULL)
 		return -ENOMEM;
-	rc = table->count < GUEST_REGIONS ? check_region(table, region) : -ENOSPC;
+	rc = table->count < GUEST_REGIONS ? check_region(backend, table, region) : -ENOSPC;
 	if (rc == 0)
 		rc = map_file(&table->maps[table->count], region->size, region->offset, fd);
 	if (rc != 0) {

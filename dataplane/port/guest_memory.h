@@ -15,7 +15,10 @@
 
 struct guest_backend;
 
-/* Of one guest, so that the address space is enough for all, even where their files are sparse. */
+/*
+ * Of one guest, so that the address space is enough for all, even where their files are sparse.  A page that a file
+ * does not have yet is made when the switch writes to it, so a port's own limit bounds what its guest can have it take.
+ */
 #define GUEST_MEMORY_MOST (1ULL << 41)
 /* The log of a migration has a bit for each 4 KiB page of it. */
 #define GUEST_LOG_MOST (GUEST_MEMORY_MOST / 4096 / 8)
@@ -47,7 +50,7 @@ struct guest_table {
 /*
  * Replace the whole table; an empty one is left when a region cannot be mapped.  The files stay the caller's.
  * Returns 0 or a negative errno: -EINVAL for regions that are empty, wrap, overlap or reach past the end of their file,
- * -E2BIG for more than GUEST_MEMORY_MOST in all.
+ * -E2BIG for more in all than the port allows, which is logged.
  */
 int guest_memory_set(struct guest_backend *backend, const struct guest_region_message *regions, const int *fds,
 		     unsigned count);

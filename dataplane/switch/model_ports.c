@@ -2,8 +2,11 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "port/guest_memory.h"
 #include "steer/rate.h"
 #include "switch/model_read.h"
+
+enum { MEMORY_LEAST = 1 << 20 };
 
 static bool read_socket(struct reader *reader, const struct place *up, json_t *object, struct port_model *port)
 {
@@ -71,9 +74,11 @@ static bool read_rate(struct reader *reader, const struct place *up, json_t *obj
 
 static bool read_guest(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
 {
-	static const char *const known[] = {"kind", "path", "mode", "queues", "socket", "offloads", "rate", NULL};
+	static const char *const known[] = {"kind",   "path",	  "mode", "queues", "socket",
+					    "memory", "offloads", "rate", NULL};
 	static const char *const modes[] = {"server", "client", NULL};
 	const size_t longest = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+	json_int_t memory = 0;
 	unsigned mode = 0;
 
 	port->offloads = true;
@@ -81,9 +86,11 @@ static bool read_guest(struct reader *reader, const struct place *at, json_t *ob
 	    !field_text(&reader->fields, at, object, "path", true, &port->path) ||
 	    !field_word(&reader->fields, at, object, "mode", false, modes, &mode) ||
 	    !field_boolean(&reader->fields, at, object, "offloads", &port->offloads) ||
+	    !field_number(&reader->fields, at, object, "memory", MEMORY_LEAST, GUEST_MEMORY_MOST, &memory) ||
 	    !read_socket(reader, at, object, port))
 		return false;
 	port->client = mode == 1;
+	port->memory = memory;
 	if (port->path[0] == '\0')
 		return wrong(&reader->fields, &(struct place){.up = at, .key = "path"}, "the path is empty");
 	if (strlen(port->path) > longest)

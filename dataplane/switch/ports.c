@@ -16,6 +16,7 @@ static int open_guest(struct port *port, const struct port_model *model, struct 
 		.path = model->path,
 		.client = model->client,
 		.offloads = model->offloads,
+		.memory = model->memory,
 		.queues = model->queues,
 		.socket_mode = model->socket_mode,
 		.group = model->group,

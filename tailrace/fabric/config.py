@@ -99,6 +99,8 @@ def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
             said["socket"] = {key: value for key, value in access.items() if value is not None}
         if not port.offloads:
             said["offloads"] = False
+        if port.memory_bytes is not None:
+            said["memory"] = port.memory_bytes
     if port.queues > 1:
         said["queues"] = port.queues
     rate: Config = {}

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
-from tailrace.spec.fields import BitRate, Duration, Model, Name, PacketRate, PortName, ShortSchema, short
+from tailrace.spec.fields import BitRate, Duration, Model, Name, PacketRate, PortName, ShortSchema, Size, short
 
 MOST_QUEUES = 16
 MOST_VLAN = 4094
+#: As the switch has it (GUEST_MEMORY_MOST in dataplane/port/guest_memory.h).
+MOST_GUEST_MEMORY = 2 << 40
 #: The longest path of a Unix socket (unix(7): 108 bytes with the terminating zero).
 LONGEST_SOCKET = 107
 SOCKET_MODE = r"^0?[0-7]{3}$"
@@ -102,6 +104,7 @@ class Port(Model):
     )
     queues: Queues = Field(1, description="pairs of queues, one for each CPU of a guest at the best")
     socket: Socket = Field(default_factory=Socket, description="who may connect")
+    memory: Size | None = Field(None, description="the most memory that its guest may share with the switch: 4GiB")
     offloads: bool = Field(True, description="whether checksum and segmentation may be left to the receiver")
     rate: Annotated[
         PortRate,
@@ -121,12 +124,17 @@ class Port(Model):
             raise ValueError(f"{length} bytes are too long for a socket's path; expected at most {LONGEST_SOCKET}")
         return value
 
+    @field_validator("memory")
+    @classmethod
+    def _memory_in_range(cls, value: int | None) -> int | None:
+        if value is not None and not 1 << 20 <= value <= MOST_GUEST_MEMORY:
+            raise ValueError(f"{units.show_size(value)} is out of range; expected from 1MiB to 2048GiB")
+        return value
+
     @model_validator(mode="after")
     def _guest_or_device(self) -> Port:
         if self.device is not None:
-            of_a_guest = [
-                name for name in ("path", "mode", "socket", "offloads") if getattr(self, name) != _GUEST[name]
-            ]
+            of_a_guest = [name for name, default in _GUEST.items() if getattr(self, name) != default]
             if of_a_guest:
                 raise ValueError(f"a port on a device has no {of_a_guest[0]}; expected device, queues or rate")
         elif self.mode == "client" and self.path is None:
@@ -134,7 +142,7 @@ class Port(Model):
         return self
 
 
-_GUEST: dict[str, Any] = {"path": None, "mode": "server", "socket": Socket(), "offloads": True}
+_GUEST: dict[str, Any] = {"path": None, "mode": "server", "socket": Socket(), "memory": None, "offloads": True}
 
 
 def expand_port(value: Any) -> Any:

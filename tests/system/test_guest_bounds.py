@@ -35,6 +35,8 @@ from front_end import (
 from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
 
+from tailrace.control import ControlError
+
 LONGEST_LOG = 1 << 26
 
 
@@ -254,3 +256,23 @@ def test_the_log_of_a_migration_is_bounded(bad: GuestPair) -> None:
     assert guest.ask(SET_LOG_BASE, struct.pack("<QQ", LONGEST_LOG, 0), (log,))
     os.close(log)
     bad.exchange()
+
+
+def test_a_guest_shares_no_more_memory_than_its_port_allows(switch: RunningSwitch) -> None:
+    """A file's pages that are not there are made when the switch writes to them, at nobody's cost but the machine's."""
+    path = switch.add_guest("small", memory=SIZE)
+    guest = FrontEnd()
+    guest.start(path)
+    switch.wait_state("small", "up")
+    sparse = os.memfd_create("sparse")
+    os.ftruncate(sparse, 1 << 30)
+    more = struct.pack("<QQQQQ", 0, BASE + SIZE, 1 << 20, USER + SIZE, 0)
+    assert not guest.acknowledged(ADD_MEM_REG, more, (sparse,))
+    told = "port small: refused memory: it shares more than the 4 MiB that the port allows"
+    wait_until(lambda: told in switch.log.read_text(), "it is logged")
+    assert guest.acknowledged(SET_MEM_TABLE, struct.pack("<II", 1, 0) + region(), (guest.memory_fd,))
+    assert not guest.acknowledged(SET_MEM_TABLE, struct.pack("<II", 1, 0) + region(1 << 30), (sparse,))
+    os.close(sparse)
+    guest.close()
+    with pytest.raises(ControlError, match=r"ports\.small\.memory: expected a whole number from 1048576 to"):
+        switch.patch(ports={"small": {"memory": 4096}})

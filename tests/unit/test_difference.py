@@ -73,8 +73,8 @@ def test_the_configuration_of_a_chain() -> None:
     assert config == {
         "ports": {
             "tester.a": {"kind": "guest", "path": "/run/t/sockets/tester.a.sock", "mode": "server"},
-            "first.0": {"kind": "guest", "path": "/run/t/sockets/first.0/sock", "mode": "client"},
-            "first.1": {"kind": "guest", "path": "/run/t/sockets/first.1/sock", "mode": "client"},
+            "first.0": {"kind": "guest", "path": "/run/t/sockets/first.0/sock", "mode": "client", "memory": 320 << 20},
+            "first.1": {"kind": "guest", "path": "/run/t/sockets/first.1/sock", "mode": "client", "memory": 320 << 20},
             "tester.b": {"kind": "guest", "path": "/run/t/sockets/tester.b.sock", "mode": "server"},
         },
         "functions": {

@@ -209,6 +209,16 @@ WRONG = {
         "s.yaml:1:12: a port on a device has no mode",
         "queues or rate",
     ),
+    "no memory to speak of": (
+        "ports: {p: {memory: 4KiB}}\n" + CHAIN,
+        "s.yaml:1:21: 4KiB is out of range",
+        "from 1MiB to 2048GiB",
+    ),
+    "a device with memory": (
+        "ports: {p: {if: x, memory: 1GiB}}\n" + CHAIN,
+        "s.yaml:1:12: a port on a device has no memory",
+        "queues or rate",
+    ),
     "too many queues": (
         "ports: {p: {queues: 17}}\n" + CHAIN,
         "s.yaml:1:21: 17 in ports.p.queues",
