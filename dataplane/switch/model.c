@@ -191,6 +191,6 @@ static bool same_text(const char *a, const char *b)
 bool port_model_same(const struct port_model *a, const struct port_model *b)
 {
 	return a->kind == b->kind && a->queues == b->queues && a->client == b->client && a->offloads == b->offloads &&
-	       a->memory == b->memory && a->socket_mode == b->socket_mode && same_text(a->path, b->path) && same_text(a->group, b->group) &&
-	       same_text(a->device, b->device);
+	       a->memory == b->memory && a->socket_mode == b->socket_mode && same_text(a->path, b->path) &&
+	       same_text(a->group, b->group) && same_text(a->device, b->device);
 }
