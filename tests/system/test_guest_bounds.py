@@ -95,24 +95,30 @@ def test_memory_that_was_cut_is_not_served_again(switch: RunningSwitch, bad: Gue
     bad.exchange()
 
 
+def block_its_worker(pair: GuestPair) -> None:
+    """The second guest fills the descriptors that it is woken with, makes them block, is woken, and empties them."""
+    guest, peer = pair.guests
+    for call in peer.call:
+        with suppress(BlockingIOError):
+            os.read(call, 8)
+        os.write(call, struct.pack("<Q", 2**64 - 2))
+        os.set_blocking(call, True)
+    peer.offer_buffers(1)
+    guest.send(b"e" * 60)
+    pair.switch.wait_state("peer", "quarantined")
+    assert "blocks" in pair.switch.port("peer")["reason"]
+    for call in peer.call:
+        os.set_blocking(call, False)
+        os.read(call, 8)
+
+
 def test_a_guest_that_blocks_its_worker_again_is_barred_for_longer(switch: RunningSwitch, bad: GuestPair) -> None:
     """Each time the others wait for 20 ms: so that they need not do so all the time, its rings stay stopped for a
     second, then for two, and so on."""
-    guest, peer = bad.guests
+    peer = bad.guests[1]
     waited = []
     for _ in range(2):
-        for call in peer.call:
-            with suppress(BlockingIOError):
-                os.read(call, 8)
-            os.write(call, struct.pack("<Q", 2**64 - 2))
-            os.set_blocking(call, True)
-        peer.offer_buffers(1)
-        guest.send(b"e" * 60)
-        switch.wait_state("peer", "quarantined")
-        assert "blocks" in switch.port("peer")["reason"]
-        for call in peer.call:
-            os.set_blocking(call, False)
-            os.read(call, 8)
+        block_its_worker(bad)
         began = time.monotonic()
         set_up_anew(peer)
         assert switch.port("peer")["state"] == "quarantined"  # although nothing is wrong with it now
@@ -138,20 +144,9 @@ def watches(switch: RunningSwitch) -> bool:
 
 
 def test_a_watch_that_rests_is_back_when_it_is_needed(switch: RunningSwitch, bad: GuestPair) -> None:
-    guest, peer = bad.guests
+    peer = bad.guests[1]
     wait_until(lambda: not watches(switch), "nobody has been woken for a second")
-    for call in peer.call:
-        with suppress(BlockingIOError):
-            os.read(call, 8)
-        os.write(call, struct.pack("<Q", 2**64 - 2))
-        os.set_blocking(call, True)
-    peer.offer_buffers(1)
-    guest.send(b"e" * 60)
-    switch.wait_state("peer", "quarantined")
-    assert "blocks" in switch.port("peer")["reason"]
-    for call in peer.call:
-        os.set_blocking(call, False)
-        os.read(call, 8)
+    block_its_worker(bad)
     set_up_anew(peer)
     switch.wait_state("peer", "up")
     bad.exchange()
