@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import sys
+from pathlib import Path
 
 sys.path.insert(0, "/opt/tailrace")
 
@@ -17,6 +18,9 @@ from tailrace.cli.main import main
 for words in json.loads(sys.argv[1]):
     out, error = io.StringIO(), io.StringIO()
     sys.argv = ["tailrace", *words]
+    # On the console too, so that a machine that stops answering shows at which command.
+    with contextlib.suppress(OSError), Path("/dev/kmsg").open("w") as console:
+        console.write("<3>tailrace " + " ".join(words) + "\n")
     status: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         try:
