@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.errors import Failure
+from tailrace.ring import Ring
 
 _FILE = "/memfd:tailrace-gaps"
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -25,6 +26,7 @@ _RECORD = struct.Struct("<QQQ")
 _HEAD_BEFORE = 64
 #: Records that the loop may be writing over while they are read.
 _MARGIN = 64
+_BEGIN, _END = 0, 1
 
 
 class Gap(NamedTuple):
@@ -43,8 +45,19 @@ class Loop:
     name: str
     thread: int
     """Linux's thread id, as this process sees it; 0 before the loop's first round."""
-    records: int
-    length: int
+    ring: Ring
+
+    def between(self, begin: int, end: int) -> tuple[list[Gap], bool]:
+        """The gaps that lie in or reach into the time from `begin` to `end` in their order, and whether all are there.
+
+        Some may have been written over by later ones.
+        """
+        ring = self.ring
+        oldest, head = ring.window
+        first = ring.first(oldest, head, _END, begin)
+        gaps = (Gap(*values) for values in ring.between(first, ring.first(first, head, _BEGIN, end)))
+        found = [gap for gap in gaps if gap.begin < gap.end]
+        return found, ring.oldest < first or ring.oldest == 0
 
 
 class Gaps:
@@ -78,7 +91,8 @@ class Gaps:
             if not length or records < _HEAD_BEFORE or records + length * _RECORD.size > len(self._map):
                 raise ValueError
             text = name.split(b"\0", 1)[0].decode(errors="replace")
-            yield Loop(text, threads.get(thread, 0), records, length)
+            ring = Ring(self._map, records - _HEAD_BEFORE, records, length, _MARGIN, _RECORD)
+            yield Loop(text, threads.get(thread, 0), ring)
 
     @property
     def limit(self) -> int:
@@ -88,23 +102,6 @@ class Gaps:
     @limit.setter
     def limit(self, cycles: int) -> None:
         _WORD.pack_into(self._map, _LIMIT_AT, cycles)
-
-    def count(self, loop: Loop) -> int:
-        """How many have been noted since the loop began."""
-        return int(_WORD.unpack_from(self._map, loop.records - _HEAD_BEFORE)[0])
-
-    def between(self, loop: Loop, begin: int, end: int) -> list[Gap]:
-        """Those that lie in or reach into the time from `begin` to `end` and are still there, in their order."""
-        head = self.count(loop)
-        oldest = max(0, head - loop.length + _MARGIN)
-        found: list[Gap] = []
-        for place in range(head - 1, oldest - 1, -1):
-            gap = Gap(*_RECORD.unpack_from(self._map, loop.records + place % loop.length * _RECORD.size))
-            if gap.end < begin:
-                break
-            if gap.begin < end and gap.begin < gap.end:
-                found.append(gap)
-        return found[::-1]
 
     def close(self) -> None:
         self._map.close()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tailrace.errors import Failure
+from tailrace.ring import Ring
 
 _HEADER = struct.Struct("<8sII")
 _SCHEMA_AT = 64
@@ -19,6 +20,7 @@ _WORD = struct.Struct("<Q")
 _MARGIN = 4096
 #: Records are taken from the ring in pieces of so many.
 _PIECE = 2048
+_END = 1
 
 
 class Event(NamedTuple):
@@ -72,12 +74,15 @@ class Recording:
         if magic != b"TAILNOTE" or version != 1:
             raise Failure(f"{path}: not a recording that this version reads")
         schema: dict[str, Any] = json.loads(self._map[_SCHEMA_AT : _SCHEMA_AT + length])
-        self._record = struct.Struct(schema["record"]["format"])
+        record = struct.Struct(schema["record"]["format"])
         self._series: dict[str, Any] = schema["series"]
         self._one = struct.Struct(self._series["format"])
         self._kinds: list[str] = schema["kinds"]
         self._cpus: list[dict[str, int]] = schema["cpus"]
-        self._notes: dict[str, int] = schema["notes"]
+        *self._rings, self._notes = (
+            Ring(self._map, each["head"], each["records"], each["length"], _MARGIN, record)
+            for each in (*self._cpus, schema["notes"])
+        )
         self._clock_error: int = schema["clock_error"]
         self._wall: int = schema["wall"]
         self._known: list[Series] = []
@@ -97,7 +102,7 @@ class Recording:
 
     def heads(self) -> list[tuple[int, int]]:
         """Of each CPU: how many events were ever written, and how many the ring holds."""
-        return [(self._word(cpu["head"]), cpu["length"]) for cpu in self._cpus]
+        return [(ring.head, ring.length) for ring in self._rings]
 
     @property
     def clock_error(self) -> int:
@@ -120,49 +125,34 @@ class Recording:
             found.append(Series(cpu, self._kinds[kind], id_, text, count, cycles, longest))
         return found
 
-    def between(self, begin: int, end: int, late: int) -> list[Event]:
-        """All events that lie in or reach into the time from `begin` to `end` (TSC) and are still there.
+    def between(self, begin: int, end: int, late: int) -> tuple[list[Event], bool]:
+        """All events that lie in or reach into the time from `begin` to `end` (TSC), and whether all are still there.
 
         One that goes on for more than `late` cycles after `end` is left out.
         """
         if self._word(self._series["used"]) > len(self._known):
             self._known = self.series()
-        return [event for cpu in self._cpus for event in self._of(cpu, begin, end, late)]
+        found: list[Event] = []
+        whole = True
+        for ring in self._rings:
+            first = ring.first(*ring.window, _END, begin)
+            found += self._events(ring, first, end, late)
+            whole = whole and (ring.oldest < first or ring.oldest == 0)
+        return found, whole
 
     def notes(self, begin: int) -> list[Event]:
         """What is rare, and ended after `begin`: migrations, changes of frequency, steal time and the like."""
         self._known = self.series()
-        return self._of(self._notes, begin, 1 << 64, 0)
+        ring = self._notes
+        return list(self._events(ring, ring.first(*ring.window, _END, begin), 1 << 64, 0))
 
-    def _of(self, cpu: dict[str, int], begin: int, end: int, late: int) -> list[Event]:
-        head, length, size = self._word(cpu["head"]), cpu["length"], self._record.size
-        first = self._first_since(cpu, max(0, head - length + _MARGIN), head, begin)
-        found: list[Event] = []
-        while first < head:
-            index = first % length
-            count = min(head - first, length - index, _PIECE)
-            at = cpu["records"] + index * size
-            for start, stop, series, extra in self._record.iter_unpack(self._map[at : at + count * size]):
-                if stop > end + late:
-                    return found
-                if start <= end and series < len(self._known):
-                    known = self._known[series]
-                    found.append(Event(start, stop, known.cpu, known.kind, known.id, known.name, extra))
-            first += count
-        return found
-
-    def _first_since(self, cpu: dict[str, int], low: int, high: int, time: int) -> int:
-        """The place of the first record that ended at `time` or later: they stand in the order of their ends."""
-        while low < high:
-            middle = (low + high) // 2
-            if (
-                self._record.unpack_from(self._map, cpu["records"] + middle % cpu["length"] * self._record.size)[1]
-                < time
-            ):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    def _events(self, ring: Ring, first: int, end: int, late: int) -> Iterator[Event]:
+        for start, stop, series, extra in ring.between(first, ring.head, _PIECE):
+            if stop > end + late:
+                return
+            if start <= end and series < len(self._known):
+                known = self._known[series]
+                yield Event(start, stop, known.cpu, known.kind, known.id, known.name, extra)
 
     def _word(self, at: int) -> int:
         return int(_WORD.unpack_from(self._map, at)[0])

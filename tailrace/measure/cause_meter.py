@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tailrace.errors import Failure
+from tailrace.gaps import Gap
 from tailrace.hop_trace import Record
 from tailrace.measure.cause_words import knobs, words
 from tailrace.measure.causes import Account, Cause, Evidence, Holders, Poller, account
@@ -39,8 +40,8 @@ class CauseMeter:
     """The worker that polls a port of the switch."""
     hz: int
     limit_us: float = GAP_LIMIT * 1e6
-    _kept: dict[int, Evidence] = field(default_factory=dict)
-    _missed: set[int] = field(default_factory=set)
+    _kept: dict[int, Evidence | None] = field(default_factory=dict)
+    """Of each frame that was looked up; None: it was too late."""
     _before: dict[tuple[str, int, int, str], Series] = field(default_factory=dict)
     _gaps_before: dict[str, int] = field(default_factory=dict)
     _limits: dict[int, int] = field(default_factory=dict)
@@ -65,14 +66,13 @@ class CauseMeter:
     def begin(self) -> None:
         """A trial begins."""
         self._kept.clear()
-        self._missed.clear()
         self._before = {_key(each): each for each in self.recorder.recording.series()}
-        self._gaps_before = {each.poller.name: each.gaps.count(each.loop) for each in self.watched}
+        self._gaps_before = {each.poller.name: each.loop.ring.head for each in self.watched}
         self._began = self.recorder.recording.until
 
     def heads(self) -> list[tuple[int, int]]:
         """Of each ring of evidence: how much was ever written, and how much it holds."""
-        gaps = [(each.gaps.count(each.loop), each.loop.length) for each in self.watched]
+        gaps = [(each.loop.ring.head, each.loop.ring.length) for each in self.watched]
         return [*self.recorder.recording.heads(), *gaps]
 
     def look(self, frames: Sequence[Sighting]) -> None:
@@ -91,17 +91,18 @@ class CauseMeter:
             while new and new[0].sent <= end:
                 together.append(new.pop(0))
                 end = max(end, together[-1].received)
-            begin = together[0].sent
-            events = self.recorder.recording.between(begin, end, self.hz // 1000)
-            gaps = {each.poller.thread: each.gaps.between(each.loop, begin, end) for each in self.watched}
+            found = self._evidence_between(together[0].sent, end)
             for frame in together:
-                self._kept[frame.key] = Evidence(
-                    [event for event in events if event.end >= frame.sent and event.begin <= frame.received],
-                    {
-                        thread: [gap for gap in found if gap.end > frame.sent and gap.begin < frame.received]
-                        for thread, found in gaps.items()
-                    },
-                )
+                self._kept[frame.key] = None if found is None else found.of(frame.sent, frame.received)
+
+    def _evidence_between(self, begin: int, end: int) -> Evidence | None:
+        """All that is known of that time; None if part of it has been written over: the rest would mislead."""
+        events, whole = self.recorder.recording.between(begin, end, self.hz // 1000)
+        gaps: dict[int, list[Gap]] = {}
+        for each in self.watched:
+            gaps[each.poller.thread], all_there = each.loop.between(begin, end)
+            whole = whole and all_there
+        return Evidence(events, gaps) if whole else None
 
     def last_look(self, frames: Sequence[Sighting]) -> None:
         """After the trial: waits until all of it is recorded."""
@@ -137,7 +138,7 @@ class CauseMeter:
             unexamined=unexamined,
             recurrences=self._recurrences([told for _, told in explained]),
             gaps={
-                each.poller.name: each.gaps.count(each.loop) - self._gaps_before.get(each.poller.name, 0)
+                each.poller.name: each.loop.ring.head - self._gaps_before.get(each.poller.name, 0)
                 for each in self.watched
             },
             limit_us=self.limit_us,

@@ -98,6 +98,16 @@ class Evidence:
     gaps: Mapping[int, Sequence[Gap]] = field(default_factory=dict)
     """By thread."""
 
+    def of(self, begin: int, end: int) -> Evidence:
+        """What of it lies in or reaches into that time."""
+        return Evidence(
+            [event for event in self.events if event.end >= begin and event.begin <= end],
+            {
+                thread: [gap for gap in gaps if gap.end > begin and gap.begin < end]
+                for thread, gaps in self.gaps.items()
+            },
+        )
+
 
 @dataclass(frozen=True)
 class Holders:

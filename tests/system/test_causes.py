@@ -42,6 +42,22 @@ def test_the_command_says_why_frames_were_slow(tailrace: Path, tmp_path: Path) -
     assert not command.leftovers()
 
 
+def test_looking_up_is_fast_enough_for_many_gaps(tailrace: Path, tmp_path: Path) -> None:
+    """At this rate on shared cores pollers note tens of thousands of gaps a second, and soon write over the oldest."""
+    command = Command(tailrace, tmp_path)
+    spec = command.spec(ONE)
+    command(
+        "measure", "latency", spec, "--causes", "--gap-limit", "1us", "--rate", "100kpps", "--duration", "3s",
+        "--runs", command.runs,
+    )  # fmt: skip
+    (trial,) = command.results()["trials"]
+    for direction in trial["directions"]:
+        causes = direction["hops"]["causes"]
+        assert len(causes["frames"]) > 5 * causes["unexamined"]
+        # To be held up for so long is not work.
+        assert not [frame for frame in causes["frames"] if frame["usual_us"] > 2000]
+
+
 def test_without_a_switch_of_ours_there_are_no_causes(tailrace: Path, tmp_path: Path) -> None:
     command = Command(tailrace, tmp_path)
     refused = command("measure", "latency", "--between", "if:lo", "vdev:net_null0", "--causes", status=2)

@@ -49,9 +49,9 @@ def test_gaps_are_found_by_their_time(process: Process) -> None:
     gaps = Gaps(os.getpid())
     (loop,) = gaps.loops
     assert (loop.name, loop.thread, gaps.tsc_hz) == ("worker-0", threading.get_native_id(), HZ)
-    assert gaps.count(loop) == 10
-    assert gaps.between(loop, 3500, 5001) == [Gap(3000, 3500, 3), Gap(4000, 4500, 4), Gap(5000, 5500, 5)]
-    assert gaps.between(loop, 3600, 3900) == []
+    assert loop.ring.head == 10
+    assert loop.between(3500, 5001) == ([Gap(3000, 3500, 3), Gap(4000, 4500, 4), Gap(5000, 5500, 5)], True)
+    assert loop.between(3600, 3900) == ([], True)
     gaps.close()
 
 
@@ -59,9 +59,22 @@ def test_those_that_may_be_overwritten_are_left_out(process: Process) -> None:
     for number in range(1000):
         process.note(1000 * number, 1000 * number + 500)
     gaps = Gaps(os.getpid())
-    found = gaps.between(gaps.loops[0], 0, 10**9)
+    (loop,) = gaps.loops
+    found, whole = loop.between(0, 10**9)
     assert found[-1].begin == 999_000
     assert len(found) == LENGTH - 64
+    assert not whole
+    # The oldest that is left may have had one before it that lay in that time too.
+    oldest = found[0].begin
+    assert loop.between(oldest, oldest + 600) == ([found[0]], False)
+    assert loop.between(oldest + 1000, oldest + 1600) == ([found[1]], True)
+    gaps.close()
+
+
+def test_a_count_that_cannot_be_does_not_take_forever(process: Process) -> None:
+    gaps = Gaps(os.getpid())
+    os.pwrite(process.file, struct.pack("<Q", 2**64 - 1), process.records - 64)
+    assert gaps.loops[0].between(0, 2**63) == ([], False)
     gaps.close()
 
 
