@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From CLOCK_MONOTONIC_RAW, which the kernel stamps events with, to the TSC, which everything else here is measured by.
+ * From CLOCK_MONOTONIC, which the kernel stamps events with, to the TSC, which everything else here is measured by.
  * Both are read together, the one between two readings of the other, before and after what is converted: between two
- * such readings the clock is a straight line, because nothing disciplines it, and a time is known to half the time
- * that a reading took.
+ * such readings, some milliseconds apart, the clock is a straight line but for what NTP changes of its rate meanwhile,
+ * and a time is known to half the time that a reading took.
  */
 #ifndef TAILRACE_RECORDER_CLOCK_H
 #define TAILRACE_RECORDER_CLOCK_H
@@ -19,7 +19,7 @@ struct clock_reading {
 /* The best of some readings of a clock, taken now. */
 struct clock_reading clock_read(clockid_t clock);
 
-/* A time of the raw clock as TSC, by a reading before it and one after it. */
+/* A time of the clock as TSC, by a reading before it and one after it. */
 static inline uint64_t clock_tsc(const struct clock_reading *before, const struct clock_reading *after, uint64_t ns)
 {
 	const __int128 cycles = (__int128)(int64_t)(ns - before->ns) * (int64_t)(after->tsc - before->tsc);

@@ -10,7 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "recorder/events.h"
+#include "recorder/often.h"
 #include "recorder/tracepoints.h"
 
 enum {
@@ -113,6 +115,8 @@ struct events {
 	struct tracepoint tracepoints[KNOWN]; /* number 0: not there */
 	struct buffer buffers[RECORD_CPUS];
 	char line_names[RECORD_CPUS][RECORD_NAME]; /* whose interrupt was entered last */
+	struct often *often;			   /* or NULL */
+	uint8_t by_point[OFTEN_NB_POINTS];	   /* which of `known` each of its points is */
 	const int *cpus;
 	unsigned nb_cpus;
 	int *files;
@@ -131,7 +135,7 @@ static struct perf_event_attr attributes(uint32_t type, uint64_t config)
 		.sample_type = EVENTS_SAMPLE,
 		.sample_id_all = 1,
 		.use_clockid = 1,
-		.clockid = CLOCK_MONOTONIC_RAW,
+		.clockid = CLOCK_MONOTONIC,
 		/* Nobody is woken: we come by ourselves. */
 		.watermark = 1,
 		.wakeup_watermark = EVENTS_BUFFER,
@@ -200,8 +204,14 @@ static void open_tracepoint(struct events *events, unsigned number, const struct
 	struct source *source = &sources[event->source];
 	char filter[EVENTS_FILTER];
 	struct perf_event_attr attr;
-	int rc = tracepoint_read(event->name, event->fields, &events->tracepoints[number]);
+	int rc = events->often != NULL ? often_attach(events->often, event->name) : -ENOENT;
 
+	if (rc >= 0) {
+		events->by_point[rc] = (uint8_t)number;
+		source->from = "BPF";
+		return;
+	}
+	rc = tracepoint_read(event->name, event->fields, &events->tracepoints[number]);
 	if (rc == 0) {
 		attr = attributes(PERF_TYPE_TRACEPOINT, events->tracepoints[number].number);
 		if (event->filter != NULL)
@@ -235,11 +245,11 @@ static void open_software(struct events *events, enum event_kind kind, struct so
 		snprintf(source->why, sizeof(source->why), "perf_event_open: %s", strerror(-rc));
 }
 
-struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timeline *timeline, bool software,
+struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timeline *timeline, enum events_by best,
 			   struct source *sources, unsigned *nb_sources)
 {
 	struct events *events = calloc(1, sizeof(*events));
-	char why[96] = "tracepoints are not to be used";
+	char why[96] = "tracepoints are not to be used", no_programs[96];
 
 	if (events == NULL)
 		return NULL;
@@ -255,7 +265,12 @@ struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timel
 		free(events);
 		return NULL;
 	}
-	if (!software && tracepoints_open(why, sizeof(why)) == 0)
+	if (best == EVENTS_BY_BPF) {
+		events->often = often_open(cpus, nb_cpus, no_programs, sizeof(no_programs));
+		if (events->often == NULL)
+			log_info("%s; perf records in its place, at a greater cost", no_programs);
+	}
+	if (best != EVENTS_BY_SOFTWARE && tracepoints_open(why, sizeof(why)) == 0)
 		for (unsigned i = 0; i < KNOWN; i++)
 			open_tracepoint(events, i, timeline, sources);
 	else
@@ -275,6 +290,7 @@ void events_close(struct events *events)
 	for (unsigned i = 0; i < events->nb_cpus; i++)
 		if (events->buffers[i].page != NULL)
 			munmap(events->buffers[i].page, (size_t)sysconf(_SC_PAGESIZE) + EVENTS_BUFFER);
+	often_close(events->often);
 	free(events->files);
 	free(events);
 }
@@ -347,26 +363,15 @@ static void text_at(const struct sample *sample, const struct tracepoint *tracep
 	text[length] = '\0';
 }
 
-static void read_interrupt(const struct reading *reading, const struct event *event,
-			   const struct tracepoint *tracepoint, const struct sample *sample, uint64_t time)
+/* An interrupt or softirq has ended; `id` is the softirq's or the line's. */
+static void leave(const struct reading *reading, const struct event *event, uint64_t time, uint32_t id)
 {
-	char *line = reading->events->line_names[reading->index];
 	const char *name = event->whose;
-	uint32_t id = 0;
 
-	if (event->kind == ENTER) {
-		if (event->nesting == NESTING_LINE)
-			text_at(sample, tracepoint, 1, line);
-		timeline_enter(reading->timeline, reading->index, event->nesting, time);
-		return;
-	}
-	if (event->nesting == NESTING_LINE) {
-		id = (uint32_t)int_at(sample, tracepoint, 0);
-		name = line;
-	} else if (event->nesting == NESTING_SOFTIRQ) {
-		id = (uint32_t)int_at(sample, tracepoint, 0);
+	if (event->nesting == NESTING_LINE)
+		name = reading->events->line_names[reading->index];
+	else if (event->nesting == NESTING_SOFTIRQ)
 		name = id < sizeof(softirqs) / sizeof(softirqs[0]) ? softirqs[id] : "?";
-	}
 	timeline_leave(reading->timeline, reading->index, event->nesting, time, id, name);
 }
 
@@ -379,8 +384,13 @@ static void read_tracepoint(const struct reading *reading, unsigned number, cons
 
 	switch (event->kind) {
 	case ENTER:
+		if (event->nesting == NESTING_LINE)
+			text_at(sample, tracepoint, 1, reading->events->line_names[reading->index]);
+		timeline_enter(timeline, reading->index, event->nesting, time);
+		break;
 	case LEAVE:
-		read_interrupt(reading, event, tracepoint, sample, time);
+		leave(reading, event, time,
+		      event->nesting == NESTING_VECTOR ? 0 : (uint32_t)int_at(sample, tracepoint, 0));
 		break;
 	case SWITCH:
 		before = task_at(sample, tracepoint, 0, 1, 2);
@@ -451,17 +461,59 @@ static void read_switch(const struct reading *reading, const struct switched *sw
 			switched->header.misc & PERF_RECORD_MISC_SWITCH_OUT_PREEMPT ? 0 : 1, &after);
 }
 
+static void read_often(const struct reading *reading, const struct often_event *often)
+{
+	const struct event *event = &known[reading->events->by_point[often->point % OFTEN_NB_POINTS]];
+	uint64_t time = clock_tsc(reading->before, reading->after, often->time);
+	struct task before = {often->before, often->priority, ""}, after = {.thread = often->after};
+
+	switch (event->kind) {
+	case ENTER:
+		timeline_enter(reading->timeline, reading->index, event->nesting, time);
+		break;
+	case LEAVE:
+		leave(reading, event, time, often->id);
+		break;
+	default:
+		memcpy(before.name, often->name, sizeof(before.name));
+		before.name[sizeof(before.name) - 1] = '\0';
+		timeline_switch(reading->timeline, reading->index, time, &before, often->state, &after);
+	}
+}
+
+static void lose(const struct reading *reading, uint64_t events)
+{
+	record_lost(reading->timeline->file, reading->index, events);
+	timeline_lost(reading->timeline, reading->index);
+}
+
 static void read_record(const struct reading *reading, const struct perf_event_header *header)
 {
-	if (header->type == PERF_RECORD_SAMPLE) {
+	if (header->type == PERF_RECORD_SAMPLE)
 		read_sample(reading, (const struct sample *)header);
-	} else if (header->type == PERF_RECORD_SWITCH_CPU_WIDE) {
+	else if (header->type == PERF_RECORD_SWITCH_CPU_WIDE)
 		read_switch(reading, (const struct switched *)header);
-	} else if (header->type == PERF_RECORD_LOST) {
-		const uint64_t *words = (const uint64_t *)(header + 1); /* the event's id, how many */
+	else if (header->type == PERF_RECORD_LOST)
+		lose(reading, ((const uint64_t *)(header + 1))[1]); /* the event's id, how many */
+}
 
-		record_lost(reading->timeline->file, reading->index, words[1]);
-		timeline_lost(reading->timeline, reading->index);
+/* When it happened; what has no time, at once. */
+static uint64_t time_of(const struct perf_event_header *header)
+{
+	if (header->type == PERF_RECORD_SAMPLE)
+		return ((const struct sample *)header)->time;
+	return header->type == PERF_RECORD_SWITCH_CPU_WIDE ? ((const struct switched *)header)->time : 0;
+}
+
+/* All that our programs noted before `time`. */
+static void read_often_before(const struct reading *reading, uint64_t time)
+{
+	struct often *often = reading->events->often;
+	struct often_event event;
+
+	while (often != NULL && often_next(often, reading->index, &event) && event.time < time) {
+		read_often(reading, &event);
+		often_take(often, reading->index);
 	}
 }
 
@@ -474,29 +526,37 @@ static void copy_out(const struct buffer *buffer, uint64_t at, void *room, size_
 	memcpy((uint8_t *)room + first, buffer->data, size - first);
 }
 
+/* What perf has gathered, and between it what our programs have. */
+static void read_buffer(const struct reading *reading, struct buffer *buffer)
+{
+	_Alignas(8) uint8_t room[EVENTS_LARGEST];
+	uint64_t head = __atomic_load_n(&buffer->page->data_head, __ATOMIC_ACQUIRE), tail = buffer->page->data_tail;
+
+	while (tail < head) {
+		struct perf_event_header *header = (struct perf_event_header *)room;
+
+		copy_out(buffer, tail, header, sizeof(*header));
+		if (header->size < sizeof(*header))
+			break; /* cannot be */
+		tail += header->size;
+		if (header->size > sizeof(room))
+			continue;
+		copy_out(buffer, tail - header->size, room, header->size);
+		read_often_before(reading, time_of(header));
+		read_record(reading, header);
+	}
+	__atomic_store_n(&buffer->page->data_tail, head, __ATOMIC_RELEASE);
+}
+
 void events_drain(struct events *events, unsigned index, struct timeline *timeline, const struct clock_reading *before,
 		  const struct clock_reading *after)
 {
 	const struct reading reading = {events, timeline, before, after, index};
-	struct buffer *buffer = &events->buffers[index];
-	_Alignas(8) uint8_t room[EVENTS_LARGEST];
-	uint64_t head, tail;
+	uint64_t lost = events->often != NULL ? often_begin(events->often, index) : 0;
 
-	if (buffer->page == NULL)
-		return;
-	head = __atomic_load_n(&buffer->page->data_head, __ATOMIC_ACQUIRE);
-	tail = buffer->page->data_tail;
-	while (tail < head) {
-		struct perf_event_header header;
-
-		copy_out(buffer, tail, &header, sizeof(header));
-		if (header.size < sizeof(header))
-			break; /* cannot be */
-		if (header.size <= sizeof(room)) {
-			copy_out(buffer, tail, room, header.size);
-			read_record(&reading, (const struct perf_event_header *)room);
-		}
-		tail += header.size;
-	}
-	__atomic_store_n(&buffer->page->data_tail, head, __ATOMIC_RELEASE);
+	if (lost > 0)
+		lose(&reading, lost);
+	if (events->buffers[index].page != NULL)
+		read_buffer(&reading, &events->buffers[index]);
+	read_often_before(&reading, UINT64_MAX);
 }

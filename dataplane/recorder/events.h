@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel's events by perf_event_open(2): opened for each CPU, gathered in one buffer for each CPU, read out into
- * the timeline.  Where the kernel has no tracepoints, or shows none, its software events stand in: they know less, and
- * the list of sources says so.
+ * The kernel's events, read out into the timeline in the order of their times: those that come often by programs of
+ * ours in the kernel (often.h), the rest by perf_event_open(2), gathered in one buffer for each CPU.  Where programs
+ * cannot be loaded perf takes all; where the kernel has no tracepoints, or shows none, its software events stand in.
+ * They know less, and the list of sources says so.
  */
 #ifndef TAILRACE_RECORDER_EVENTS_H
 #define TAILRACE_RECORDER_EVENTS_H
@@ -12,11 +13,14 @@
 
 struct events;
 
+/* The best that may be used. */
+enum events_by { EVENTS_BY_BPF, EVENTS_BY_TRACEPOINTS, EVENTS_BY_SOFTWARE };
+
 /*
  * Open what there is for these CPUs, and fill in `sources` (RECORD_SOURCES of them).  Only page faults and migrations
- * of watched threads are recorded.  With `software`, tracepoints are left alone.  Returns NULL without memory.
+ * of watched threads are recorded.  Returns NULL without memory.
  */
-struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timeline *timeline, bool software,
+struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timeline *timeline, enum events_by best,
 			   struct source *sources, unsigned *nb_sources);
 
 /* Read what one CPU has for us; times lie between the readings. */

@@ -32,6 +32,7 @@ static const char usage[] =
 	"  --file PATH        the file\n"
 	"  --cpu N            a CPU to record\n"
 	"  --thread ID        a polling thread, by Linux's thread id\n"
+	"  --no-bpf           load no programs into the kernel, and use its tracepoints by perf\n"
 	"  --software         leave the kernel's tracepoints alone, and use what else there is\n"
 	"  --version, --help\n";
 
@@ -39,7 +40,7 @@ struct options {
 	const char *file;
 	int cpus[RECORD_CPUS];
 	unsigned nb_cpus;
-	bool software;
+	enum events_by best;
 };
 
 static void add_thread(struct timeline *timeline, const char *text)
@@ -63,13 +64,10 @@ static void add_cpu(struct options *options, const char *text)
 static struct options parse(int argc, char **argv, struct timeline *timeline)
 {
 	static const struct option known[] = {
-		{"file", required_argument, NULL, 'f'},
-		{"cpu", required_argument, NULL, 'c'},
-		{"thread", required_argument, NULL, 't'},
-		{"software", no_argument, NULL, 's'},
-		{"version", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"file", required_argument, NULL, 'f'},	  {"cpu", required_argument, NULL, 'c'},
+		{"thread", required_argument, NULL, 't'}, {"no-bpf", no_argument, NULL, 'b'},
+		{"software", no_argument, NULL, 's'},	  {"version", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
 	};
 	struct options options = {.file = NULL};
 	int option;
@@ -86,8 +84,11 @@ static struct options parse(int argc, char **argv, struct timeline *timeline)
 		case 't':
 			add_thread(timeline, optarg);
 			break;
+		case 'b':
+			options.best = EVENTS_BY_TRACEPOINTS;
+			break;
 		case 's':
-			options.software = true;
+			options.best = EVENTS_BY_SOFTWARE;
 			break;
 		case 'v':
 			puts("tailrace-recorder " TAILRACE_VERSION);
@@ -112,10 +113,10 @@ static struct options parse(int argc, char **argv, struct timeline *timeline)
 static void run(struct events *events, struct samples *samples, struct timeline *timeline, unsigned nb_cpus, int stop)
 {
 	struct pollfd end = {.fd = stop, .events = POLLIN};
-	struct clock_reading before = clock_read(CLOCK_MONOTONIC_RAW), looked = before;
+	struct clock_reading before = clock_read(CLOCK_MONOTONIC), looked = before;
 
 	for (unsigned round = 0; poll(&end, 1, DRAIN_MS) == 0; round++) {
-		struct clock_reading now = clock_read(CLOCK_MONOTONIC_RAW);
+		struct clock_reading now = clock_read(CLOCK_MONOTONIC);
 
 		/* Whatever is read now happened before a reading that is taken after it. */
 		for (unsigned i = 0; i < nb_cpus; i++) {
@@ -152,7 +153,7 @@ int main(int argc, char **argv)
 		log_error("signals: %s", strerror(-stop));
 		return 1;
 	}
-	events = events_open(options.cpus, options.nb_cpus, &timeline, options.software, sources, &nb_sources);
+	events = events_open(options.cpus, options.nb_cpus, &timeline, options.best, sources, &nb_sources);
 	if (events != NULL)
 		samples = samples_open(options.cpus, options.nb_cpus, sources, &nb_sources);
 	if (samples == NULL) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -64,25 +65,41 @@ def test_without_a_switch_of_ours_there_are_no_causes(tailrace: Path, tmp_path: 
     assert "--causes needs the switch's own records" in refused.stderr
 
 
-@pytest.mark.parametrize("options", [(), ("--software",)])
+@pytest.mark.parametrize(
+    ("options", "origin"),
+    [((), "BPF"), (("--no-bpf",), "tracepoints"), (("--software",), "software events")],
+    ids=["bpf", "tracepoints", "software"],
+)
 def test_a_recorder_notes_who_ran_and_what_it_cannot_know(
-    binaries: Path, tmp_path: Path, options: tuple[str, ...]
+    binaries: Path, tmp_path: Path, options: tuple[str, ...], origin: str
 ) -> None:
-    """With tracepoints where the kernel has them, and with what stands in for them where it has not."""
+    """By programs in the kernel, by its tracepoints where there can be none, and with what stands in for those."""
     path, cpu = tmp_path / "file", max(os.sched_getaffinity(0))
     program = binaries / "recorder/tailrace-recorder"
     recorder = subprocess.Popen([program, "--file", path, "--cpu", str(cpu), "--thread", str(os.getpid()), *options])
     try:
         wait_until(path.exists)
         recording = Recording(path)
-        subprocess.run(["taskset", "--cpu-list", str(cpu), "true"], check=True)
+        began = recording.until
+        # Two that hand the CPU to each other, some thousand times.
+        loop = "for i in $(seq 300); do /bin/true; done"
+        subprocess.run(["taskset", "--cpu-list", str(cpu), "sh", "-c", f"({loop}) & {loop}; wait"], check=True)
         wait_until(lambda: [each for each in recording.series() if each.kind == "task" and each.cpu == cpu])
         sources = {each.what: each for each in recording.sources}
-        assert sources["context switches"].origin == ("software events" if options else "tracepoints")
+        assert sources["context switches"].origin == origin
         for each in recording.sources:
             assert (each.origin is None) == bool(each.why), each
-        if options:
+        if origin == "software events":
             assert sources["softirqs"].why == "tracepoints are not to be used"
+        ended = recording.until
+        events, whole = recording.between(began, ended, 0)
+        ran = [event for event in events if event.kind == "task" and event.cpu == cpu]
+        assert whole and recording.lost == 0
+        # Software events tell no names, and who has ended has none any more.
+        assert len([event for event in ran if event.name == "true" or origin == "software events"]) > 100
+        # A CPU runs one task at a time, and events stand in the order of their ends.
+        assert all(later.begin >= former.end for former, later in pairwise(ran))
+        assert all(later.end >= former.end for former, later in pairwise(events))
         recording.close()
     finally:
         recorder.terminate()
