@@ -9,22 +9,36 @@ MOST = 1 << 16
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """`0-3,8` → (0, 1, 2, 3, 8), sorted; empty for an empty list. Raises ValueError.
+    """`0-3,8` → (0, 1, 2, 3, 8), sorted; empty for an empty list. `0-7:1/4` → (0, 4): the first 1 of each 4, as kernel
+    arguments may say. Raises ValueError.
 
-    Source: Linux, Documentation/core-api/printk-formats.rst, "%*pbl".
+    Sources: Linux, Documentation/core-api/printk-formats.rst, "%*pbl"; Documentation/admin-guide/kernel-parameters.rst,
+    "cpu lists".
     """
     cpus: set[int] = set()
     for part in text.strip().split(","):
         if not part.strip():
             continue
-        first, dash, last = (word.strip() for word in part.partition("-"))
+        range_, colon, groups = part.partition(":")
+        first, dash, last = (word.strip() for word in range_.partition("-"))
         ends = (first, last if dash else first)
         if not all(end.isdecimal() and end.isascii() and int(end) < MOST for end in ends):
             raise ValueError(f"{part.strip()!r} is no CPU and no range of CPUs; expected a list such as 1,4-7")
         if int(ends[0]) > int(ends[1]):
             raise ValueError(f"{part.strip()!r} ends before it begins; expected a range such as 4-7")
-        cpus.update(range(int(ends[0]), int(ends[1]) + 1))
+        used, size = _groups(part, groups) if colon and dash else (1, 1)
+        if colon and not dash:
+            raise ValueError(f"{part.strip()!r} is no CPU and no range of CPUs; expected a list such as 1,4-7")
+        cpus.update(cpu for cpu in range(int(ends[0]), int(ends[1]) + 1) if (cpu - int(ends[0])) % size < used)
     return tuple(sorted(cpus))
+
+
+def _groups(part: str, groups: str) -> tuple[int, int]:
+    """`1/4` → (1, 4). Raises ValueError."""
+    used, slash, size = groups.strip().partition("/")
+    if not (slash and all(word.isdecimal() and word.isascii() for word in (used, size)) and 0 < int(used) <= int(size)):
+        raise ValueError(f"{part.strip()!r} is no range of CPUs; expected a list such as 1,4-7 or 0-15:1/4")
+    return int(used), int(size)
 
 
 def show_list(cpus: Iterable[int]) -> str:

@@ -14,6 +14,8 @@ from tailrace.host.tree import Tree
 
 CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"
+HUGE_PAGES = "/sys/kernel/mm/hugepages"
+PCI = "/sys/bus/pci/devices"
 _COMM = 15
 """So many letters of a program's name the kernel keeps."""
 #: Services that change what tuning sets, or run when they like: what each does.
@@ -27,6 +29,8 @@ DISTURBERS = {
     "cpupower": "changes governors",
     "auto-cpufreq": "changes governors",
 }
+_ETHERNET = "0x0200"
+"""PCI's class of Ethernet controllers."""
 #: PCI vendor and device of crypto and compression accelerators that DPDK or the kernel drives.
 ACCELERATORS = {
     ("0x8086", "0x0435"): "Intel QuickAssist DH895xCC",
@@ -42,6 +46,9 @@ ACCELERATORS = {
     ("0x1af4", "0x1054"): "virtio crypto",
     ("0x15b3", "0xa2d6"): "NVIDIA BlueField-2",
 }
+SLOW = 0.85
+"""A core that reaches less than this part of the fastest one's speed is of another kind; less is a better or worse
+piece of one kind, such as Intel's favoured cores."""
 #: Implementer and part of Arm's server cores (Arm's technical reference manuals, MIDR_EL1): Linux gives only these.
 ARM_CORES = {
     ("0x41", "0xd08"): "Arm Cortex-A72",
@@ -49,6 +56,11 @@ ARM_CORES = {
     ("0x41", "0xd40"): "Arm Neoverse V1",
     ("0x41", "0xd49"): "Arm Neoverse N2",
     ("0x41", "0xd4f"): "Arm Neoverse V2",
+    ("0x41", "0xd84"): "Arm Neoverse V3",
+    ("0x41", "0xd85"): "Arm Cortex-X925",
+    ("0x41", "0xd87"): "Arm Cortex-A725",
+    ("0x41", "0xd8e"): "Arm Neoverse N3",
+    ("0x48", "0xd01"): "HiSilicon Kunpeng 920",
     ("0xc0", "0xac3"): "Ampere-1",
     ("0xc0", "0xac4"): "Ampere-1a",
 }
@@ -75,6 +87,8 @@ class Cpu:
     package: int
     siblings: tuple[int, ...]
     """The logical CPUs of its core, itself included."""
+    speed: int | None = None
+    """What it can do at most, comparable within the machine: its capacity, or its highest frequency in kHz."""
 
     @property
     def core(self) -> int:
@@ -107,6 +121,7 @@ class Nic:
     """A physical network card's port."""
 
     name: str
+    """Its interface, or its address where Linux has none of it: DPDK has the card, or nobody."""
     address: str
     """Of the PCI device."""
     driver: str
@@ -117,6 +132,11 @@ class Nic:
     """Virtual functions now."""
     most_vfs: int
     virtual_function: bool
+
+    @property
+    def interface(self) -> bool:
+        """Whether Linux has an interface of it."""
+        return self.name != self.address
 
 
 @dataclass(frozen=True)
@@ -194,6 +214,14 @@ class Machine:
     def online(self) -> tuple[int, ...]:
         return tuple(cpu.number for cpu in self.cpus if cpu.online)
 
+    @property
+    def slow(self) -> tuple[int, ...]:
+        """The online CPUs of cores that are slower than others: efficiency cores, Arm's small ones."""
+        fastest = max((cpu.speed or 0 for cpu in self.cpus if cpu.online), default=0)
+        return tuple(
+            cpu.number for cpu in self.cpus if cpu.online and cpu.speed is not None and cpu.speed < SLOW * fastest
+        )
+
     def cpu(self, number: int) -> Cpu:
         return next(cpu for cpu in self.cpus if cpu.number == number)
 
@@ -208,10 +236,15 @@ class Machine:
                 cpus |= {number: replace(online, number=number, siblings=siblings) for number in siblings}
         return replace(self, cpus=tuple(cpus.values()))
 
+    def pools(self, kib: int) -> list[HugePool]:
+        """Each node's pool of huge pages of this size; they are there where kernel and processor know the size."""
+        return [pool for node in self.nodes for pool in node.huge if pool.kib == kib]
+
     @property
     def parts(self) -> str:
         """How many it has of what, in words."""
-        sockets, cores = {cpu.package for cpu in self.cpus}, {(cpu.package, cpu.core) for cpu in self.cpus}
+        online = [cpu for cpu in self.cpus if cpu.online]  # the others have no topology
+        sockets, cores = {cpu.package for cpu in online}, {(cpu.package, cpu.core) for cpu in online}
         counts = ((sockets, "socket"), (self.nodes, "node"), (cores, "core"), (self.online, "CPU"))
         words = (f"{len(those)} {name}{'' if len(those) == 1 else 's'}" for those, name in counts)
         return f"{', '.join(words)} online"
@@ -227,22 +260,24 @@ class Machine:
 
 def read_machine(tree: Tree) -> Machine:
     """The machine behind `tree`. What it does not tell is empty, never a failure."""
-    processor = _processor(tree)
+    processor, cpus = _processor(tree), _cpus(tree)
+    # One CPU stands for all where they are alike, and CPU 0 may be offline.
+    first = f"{CPUS}/cpu{min((cpu.number for cpu in cpus if cpu.online), default=0)}"
     return Machine(
-        architecture=_architecture(tree),
+        architecture=_architecture(processor),
         vendor=processor.get("vendor_id", processor.get("CPU implementer", "unknown")),
-        model=_model(processor),
+        model=_model(tree, processor),
         # Of those of Intel's VMX most have a line of their own, since Linux 5.6.
         flags=frozenset(
             word for line in ("flags", "vmx flags", "Features") for word in processor.get(line, "").split()
         ),
-        cpus=_cpus(tree),
-        nodes=_nodes(tree),
+        cpus=cpus,
+        nodes=_nodes(tree, cpus),
         caches=_caches(tree),
         nics=_nics(tree),
         accelerators=_accelerators(tree),
-        clock=_clock(tree),
-        power=_power(tree),
+        clock=_clock(tree, first),
+        power=_power(tree, first),
         kernel=_kernel(tree),
         disturbers=_disturbers(tree),
         tree=tree,
@@ -255,20 +290,20 @@ def _processor(tree: Tree) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _model(processor: dict[str, str]) -> str:
-    part = processor.get("CPU part")
-    if "model name" in processor or part is None:
+def _model(tree: Tree, processor: dict[str, str]) -> str:
+    if "model name" in processor or "CPU part" not in processor:
         return processor.get("model name", "unknown")
-    implementer = processor.get("CPU implementer", "")
-    return ARM_CORES.get((implementer, part), f"Arm core {part} of implementer {implementer}")
-
-
-def _architecture(tree: Tree) -> str:
-    """From what /proc/cpuinfo looks like, because a copied one does not say more."""
+    # Arm has several kinds of cores in one machine.
     text = tree.text("/proc/cpuinfo") or ""
-    if "vendor_id" in text:
+    kinds = dict.fromkeys(re.findall(r"CPU implementer\s*: (\w+)(?:\n.+)*?\nCPU part\s*: (\w+)", text))
+    return " and ".join(ARM_CORES.get(kind, f"Arm core {kind[1]} of implementer {kind[0]}") for kind in kinds)
+
+
+def _architecture(processor: dict[str, str]) -> str:
+    """From what /proc/cpuinfo looks like, because a copied one does not say more."""
+    if {"vendor_id", "flags"} <= processor.keys():
         return "x86_64"
-    return "aarch64" if "CPU implementer" in text else "unknown"
+    return "aarch64" if processor.get("CPU architecture") == "8" else "unknown"
 
 
 def _cpus(tree: Tree) -> tuple[Cpu, ...]:
@@ -280,7 +315,11 @@ def _cpus(tree: Tree) -> tuple[Cpu, ...]:
         siblings = _list(tree, f"{path}/topology/thread_siblings_list") or (number,)
         package = tree.number(f"{path}/topology/physical_package_id")
         is_online = number in online if online else number not in offline
-        found.append(Cpu(number, is_online, nodes.get(number, 0), max(package or 0, 0), siblings))
+        node = nodes.get(number)
+        if node is None:  # the node's list leaves out offline CPUs, which keep their link to it
+            node = next((of for _, of in tree.find(path, "node*")), 0)
+        speed = tree.number(f"{path}/cpu_capacity") or tree.number(f"{path}/cpufreq/cpuinfo_max_freq")
+        found.append(Cpu(number, is_online, node, max(package or 0, 0), siblings, speed))
     return tuple(found)
 
 
@@ -291,20 +330,33 @@ def _list(tree: Tree, path: str) -> tuple[int, ...]:
         return ()
 
 
-def _nodes(tree: Tree) -> tuple[Node, ...]:
+def _nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:
+    """Those that the kernel lists, and those that only CPUs name; without any (CONFIG_NUMA) the machine is node 0."""
+    paths = {number: path for path, number in tree.find(NODES, "node*")}
+    own: dict[int, list[int]] = {number: [] for number in paths}
+    for cpu in cpus:
+        if cpu.online:
+            own.setdefault(cpu.node, []).append(cpu.number)
     found = []
-    for path, number in tree.find(NODES, "node*"):
-        memory = re.search(r"MemTotal:\s+(\d+) kB", tree.text(f"{path}/meminfo") or "")
-        huge = []
-        for name in tree.names(f"{path}/hugepages"):
-            pool = f"{path}/hugepages/{name}"
-            size = re.fullmatch(r"hugepages-(\d+)kB", name)
-            if size:
-                total, free = (tree.number(f"{pool}/{key}_hugepages") or 0 for key in ("nr", "free"))
-                huge.append(HugePool(int(size[1]), total, free))
+    for number, numbers in sorted(own.items()):
+        path = paths.get(number, f"{NODES}/node{number}")
+        pools = f"{path}/hugepages" if paths else HUGE_PAGES
+        # One node has all the memory of the machine.
+        meminfo = tree.text(f"{path}/meminfo") or (tree.text("/proc/meminfo") if len(own) == 1 else None)
+        memory = re.search(r"MemTotal:\s+(\d+) kB", meminfo or "")
         distances = tuple(int(part) for part in (tree.text(f"{path}/distance") or "").split())
-        cpus = _list(tree, f"{path}/cpulist")
-        found.append(Node(number, cpus, int(memory[1]) // 1024 if memory else 0, distances, tuple(huge)))
+        mib = int(memory[1]) // 1024 if memory else 0
+        found.append(Node(number, tuple(numbers), mib, distances, _pools(tree, pools)))
+    return tuple(found)
+
+
+def _pools(tree: Tree, folder: str) -> tuple[HugePool, ...]:
+    found = []
+    for name in tree.names(folder):
+        size = re.fullmatch(r"hugepages-(\d+)kB", name)
+        if size:
+            total, free = (tree.number(f"{folder}/{name}/{key}_hugepages") or 0 for key in ("nr", "free"))
+            found.append(HugePool(int(size[1]), total, free))
     return tuple(found)
 
 
@@ -325,29 +377,43 @@ def _nics(tree: Tree) -> tuple[Nic, ...]:
     for name in tree.names("/sys/class/net"):
         path = f"/sys/class/net/{name}"
         address = tree.target(f"{path}/device")
-        if address is None or not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address):
+        if address is None or not re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address):
             continue
-        node, speed = tree.number(f"{path}/device/numa_node"), tree.number(f"{path}/speed")
-        found.append(
-            Nic(
-                name,
-                address,
-                tree.target(f"{path}/device/driver") or "unknown",
-                node if node is not None and node >= 0 else None,
-                speed if speed is not None and speed > 0 else None,
-                len(list(tree.find(f"{path}/queues", "rx-*"))),
-                tree.number(f"{path}/device/sriov_numvfs") or 0,
-                tree.number(f"{path}/device/sriov_totalvfs") or 0,
-                tree.exists(f"{path}/device/physfn"),
-            )
-        )
+        speed = tree.number(f"{path}/speed")
+        mbps = speed if speed is not None and speed > 0 else None
+        queues = len(list(tree.find(f"{path}/queues", "rx-*")))
+        found.append(_nic(tree, f"{path}/device", name, address, mbps, queues))
+    known = {nic.address for nic in found}
+    for address in tree.names(PCI):
+        path = f"{PCI}/{address}"
+        if address in known or not (tree.text(f"{path}/class") or "").startswith(_ETHERNET):
+            continue
+        nic = _nic(tree, path, address, address, None, 0)
+        # A virtual machine's card is no physical one, and of virtual functions those count that are an interface.
+        if nic.driver != "virtio-pci" and not nic.virtual_function:
+            found.append(nic)
     return tuple(found)
+
+
+def _nic(tree: Tree, device: str, name: str, address: str, mbps: int | None, queues: int) -> Nic:
+    node = tree.number(f"{device}/numa_node")
+    return Nic(
+        name,
+        address,
+        tree.target(f"{device}/driver") or ("no driver" if name == address else "unknown"),
+        node if node is not None and node >= 0 else None,
+        mbps,
+        queues,
+        tree.number(f"{device}/sriov_numvfs") or 0,
+        tree.number(f"{device}/sriov_totalvfs") or 0,
+        tree.exists(f"{device}/physfn"),
+    )
 
 
 def _accelerators(tree: Tree) -> tuple[Accelerator, ...]:
     found = []
-    for address in tree.names("/sys/bus/pci/devices"):
-        path = f"/sys/bus/pci/devices/{address}"
+    for address in tree.names(PCI):
+        path = f"{PCI}/{address}"
         name = ACCELERATORS.get((tree.text(f"{path}/vendor") or "", tree.text(f"{path}/device") or ""))
         if name:
             node = tree.number(f"{path}/numa_node")
@@ -355,26 +421,28 @@ def _accelerators(tree: Tree) -> tuple[Accelerator, ...]:
     return tuple(found)
 
 
-def _clock(tree: Tree) -> Clock:
+def _clock(tree: Tree, first: str) -> Clock:
     path = "/sys/devices/system/clocksource/clocksource0"
     source, sources = (tree.text(f"{path}/{which}_clocksource") for which in ("current", "available"))
-    khz = tree.number(f"{CPUS}/cpu0/tsc_freq_khz")
+    khz = tree.number(f"{first}/tsc_freq_khz")
     return Clock(source or "unknown", tuple((sources or "").split()), khz)
 
 
-def _power(tree: Tree) -> Power:
-    driver, governor = (tree.text(f"{CPUS}/cpu0/cpufreq/scaling_{name}") for name in ("driver", "governor"))
+def _power(tree: Tree, first: str) -> Power:
+    driver, governor = (tree.text(f"{first}/cpufreq/scaling_{name}") for name in ("driver", "governor"))
     idle = tree.text(f"{CPUS}/cpuidle/current_driver")
-    states = tuple(tree.text(f"{path}/name") or "?" for path, _ in tree.find(f"{CPUS}/cpu0/cpuidle", "state*"))
+    states = tuple(tree.text(f"{path}/name") or "?" for path, _ in tree.find(f"{first}/cpuidle", "state*"))
     return Power(driver, governor, None if idle == "none" else idle, states)
 
 
 def _kernel(tree: Tree) -> Kernel:
-    release = tree.text("/proc/sys/kernel/osrelease") or "unknown"
-    version = tree.text("/proc/sys/kernel/version") or tree.text("/proc/version") or ""
+    whole = tree.text("/proc/version") or ""
+    named = re.match(r"Linux version (\S+)", whole)
+    release = tree.text("/proc/sys/kernel/osrelease") or (named[1] if named else "unknown")
+    version = tree.text("/proc/sys/kernel/version") or whole
     lines = (tree.text(f"/boot/config-{release}") or tree.gzipped("/proc/config.gz") or "").splitlines()
     config = dict(line.removeprefix("CONFIG_").split("=", 1) for line in lines if line.startswith("CONFIG_"))
-    realtime = tree.text("/sys/kernel/realtime") == "1" or "PREEMPT_RT" in version
+    realtime = tree.text("/sys/kernel/realtime") == "1" or re.search("PREEMPT[_ ]RT", version) is not None
     return Kernel(release, version, tuple((tree.text("/proc/cmdline") or "").split()), config, realtime)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from html import escape
 from pathlib import Path
 
 from tailrace.host.cpus import show_list
 from tailrace.host.machine import Machine, Node
 from tailrace.host.roles import ROLES, WORDS, Roles
+from tailrace.host.show import nic_words, size_words
 
 COLOURS = {"system": "#66717e", "switch": "#b35f12", "vnf": "#2a6fad", "tester": "#2e7b4b"}
 """Each dark enough for white letters (WCAG 2.1, 1.4.3: a contrast of 4.5)."""
@@ -25,7 +27,7 @@ _LETTER = 7
 
 def draw(machine: Machine, roles: Roles) -> str:
     """An SVG document, which shrinks with the window that shows it."""
-    most = max((len({machine.cpu(cpu).core for cpu in node.cpus}) for node in machine.nodes), default=0)
+    most = max((len(_cores(machine, node)) for node in machine.nodes), default=0)
     inner = max(_LEAST, min(most, _ACROSS) * (_CORE + _GAP) - _GAP + 2 * _PAD)
     parts = [
         _text(_PAD, 28, machine.model, inner, 'font-size="17" font-weight="600"'),
@@ -51,15 +53,12 @@ def draw(machine: Machine, roles: Roles) -> str:
 
 def _node(parts: list[str], machine: Machine, node: Node, roles: Roles, top: int, width: int) -> int:
     """Adds one node's box; returns its height."""
-    cores: dict[int, list[int]] = {}
-    for cpu in machine.cpus:
-        if cpu.node == node.number:
-            cores.setdefault(cpu.core, []).append(cpu.number)
+    cores = _cores(machine, node)
     rows = -(-len(cores) // _ACROSS)
     high = _THREAD * max((len(threads) for threads in cores.values()), default=1) + 8
     notes = _notes(machine, node)
     height = 34 + rows * (high + _GAP) + _LINE * len(notes) + 8
-    sockets = show_list(sorted({cpu.package for cpu in machine.cpus if cpu.node == node.number}))
+    sockets = show_list({cpu.package for cpu in machine.cpus if cpu.online and cpu.node == node.number})
     said = f"socket {sockets}, {_memory(node.memory_mib)}" if sockets else _memory(node.memory_mib)
     parts.append(
         f'<rect x="{_PAD}" y="{top}" width="{width}" height="{height}" rx="8" fill="#f5f7fa" stroke="{_EDGE}"/>'
@@ -77,6 +76,15 @@ def _node(parts: list[str], machine: Machine, node: Node, roles: Roles, top: int
     return height
 
 
+def _cores(machine: Machine, node: Node) -> dict[int, list[int]]:
+    """The logical CPUs of each core, also offline ones; of those every one is a core, because no more is known."""
+    cores: dict[int, list[int]] = {}
+    for cpu in machine.cpus:
+        if cpu.node == node.number:
+            cores.setdefault(cpu.core, []).append(cpu.number)
+    return cores
+
+
 def _thread(machine: Machine, roles: Roles, cpu: int, x: int, y: int) -> str:
     role, online = roles.role(cpu), machine.cpu(cpu).online
     fill, ink = (COLOURS[role], "#fff") if online else (_OFFLINE, _FAINT)
@@ -92,22 +100,27 @@ def _notes(machine: Machine, node: Node) -> list[str]:
     notes = []
     last = max((cache.level for cache in machine.caches), default=0)
     shared = [cache for cache in machine.caches if cache.level == last and set(cache.cpus) & set(node.cpus)]
-    if shared:
-        size = f"{shared[0].kib // 1024} MiB" if shared[0].kib % 1024 == 0 else f"{shared[0].kib} KiB"
-        notes.append(f"L{last} cache: {len(shared)} × {size}")
-    huge = [f"{pool.total} of {_memory(pool.kib // 1024)}" for pool in node.huge if pool.total]
+    sizes = Counter(size_words(cache.kib) for cache in shared)
+    if sizes:
+        notes.append(f"L{last} cache: {', '.join(f'{count} × {size}' for size, count in sizes.items())}")
+    slow = set(machine.slow) & set(node.cpus)
+    if slow:
+        notes.append(f"of a slower kind: CPUs {show_list(slow)}")
+    huge = [f"{pool.total} of {size_words(pool.kib)}" for pool in node.huge if pool.total]
     if huge:
         notes.append(f"huge pages: {', '.join(huge)}")
     for nic in machine.nics:
         if (nic.node or 0) == node.number:
             functions = f", {nic.vfs} of {nic.most_vfs} virtual functions" if nic.most_vfs else ""
-            notes.append(f"{nic.name} at {nic.address} ({nic.driver}{functions})")
+            notes.append(f"{nic_words(nic)} ({nic.driver}{functions})")
     notes += [f"{each.name} at {each.address}" for each in machine.accelerators if (each.node or 0) == node.number]
     return notes
 
 
 def _memory(mib: int) -> str:
-    return f"{mib // 1024} GiB" if mib and mib % 1024 == 0 else f"{mib} MiB"
+    if not mib:
+        return "no memory"
+    return f"{mib // 1024} GiB" if mib % 1024 == 0 else f"{mib} MiB"
 
 
 def _text(x: int, y: int, text: str, room: int, more: str = "") -> str:

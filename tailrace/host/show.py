@@ -13,8 +13,9 @@ from rich.text import Text
 from rich.tree import Tree as Branches
 
 from tailrace.host.capabilities import Found
+from tailrace.host.capabilities.base import in_this_tree
 from tailrace.host.cpus import show_list
-from tailrace.host.machine import DISTURBERS, Machine
+from tailrace.host.machine import CPUS, DISTURBERS, Machine, Nic, Node
 from tailrace.host.roles import Roles, show_roles
 from tailrace.host.setting import Form, Setting, meaning, plain
 from tailrace.host.tuner import Checked, Outcome, State
@@ -69,11 +70,9 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
     """Topology, kernel and capabilities as a tree."""
     top = Branches(Text(f"{machine.model}: {machine.parts}", style="bold"))
     for node in machine.nodes:
-        huge = ", ".join(f"{pool.free} of {pool.total} × {_size(pool.kib)}" for pool in node.huge)
-        branch = top.add(
-            f"node {node.number}: CPUs {show_list(node.cpus)}, {node.memory_mib} MiB, huge pages free: {huge or 'none'}"
-        )
-        if len(machine.nodes) > 1:
+        huge = ", ".join(f"{pool.free} of {pool.total} × {size_words(pool.kib)}" for pool in node.huge)
+        branch = top.add(f"node {node.number}: {_cpus(node)}, {_memory(node)}, huge pages free: {huge or 'none'}")
+        if len(machine.nodes) > 1 and node.distances:
             branch.add(f"distances {' '.join(map(str, node.distances))}")
         branch.add(_cores(machine, node.number))
         for line in _caches(machine, node.cpus):
@@ -82,25 +81,36 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
             if (nic.node or 0) == node.number:
                 vfs = f", virtual functions {nic.vfs} of {nic.most_vfs}" if nic.most_vfs else ""
                 speed = f", {nic.mbps / 1000:g} Gbit/s" if nic.mbps else ""
-                queues = f"{nic.queues} queue{'' if nic.queues == 1 else 's'}"
-                branch.add(f"{nic.name} at {nic.address} ({nic.driver}{speed}, {queues}{vfs})")
+                queues = f", {nic.queues} queue{'' if nic.queues == 1 else 's'}" if nic.queues else ""
+                branch.add(f"{nic_words(nic)} ({nic.driver}{speed}{queues}{vfs})")
         for device in machine.accelerators:
             if (device.node or 0) == node.number:
                 branch.add(f"{device.name} at {device.address}")
+    offline = show_list(cpu.number for cpu in machine.cpus if not cpu.online)
+    if offline:
+        top.add(f"offline: CPUs {offline}")
     clock = machine.clock
     others = f" of {', '.join(clock.sources)}" if clock.sources else ""
-    top.add(f"clock {clock.source}{others}; TSC {_hertz(clock.tsc_khz)}")
+    counter = f"; TSC {_hertz(clock.tsc_khz)}" if machine.architecture == "x86_64" else ""
+    top.add(f"clock {clock.source}{others}{counter}")
     for line in _power(machine):
         top.add(line)
     kernel = top.add(f"kernel {machine.kernel.release}{', real-time' if machine.kernel.realtime else ''}")
-    kernel.add(Text(machine.kernel.version, style="dim"))
-    kernel.add(Text(" ".join(machine.kernel.arguments) or "no arguments", style="dim"))
+    if machine.kernel.version:
+        kernel.add(Text(machine.kernel.version, style="dim"))
+    if in_this_tree(machine, "/proc/cmdline"):
+        kernel.add(Text(" ".join(machine.kernel.arguments) or "no arguments", style="dim"))
     for name in machine.disturbers:
         kernel.add(Text(f"{name} runs: {DISTURBERS[name]}", style="yellow"))
     able = top.add("capabilities")
     for each in found:
         able.add(_capability(each))
     return top
+
+
+def nic_words(nic: Nic) -> str:
+    """A card by its interface and address, or by its address alone."""
+    return f"{nic.name} at {nic.address}" if nic.interface else f"network card at {nic.address}"
 
 
 def _capability(found: Found) -> Table:
@@ -120,15 +130,26 @@ def _capability(found: Found) -> Table:
     return grid
 
 
+def _cpus(node: Node) -> str:
+    return f"CPUs {show_list(node.cpus)}" if node.cpus else "no CPU"
+
+
+def _memory(node: Node) -> str:
+    return f"{node.memory_mib} MiB" if node.memory_mib else "no memory"
+
+
 def _cores(machine: Machine, node: int) -> str:
     """How many cores and sockets a node has, and which CPUs share a core."""
-    cpus = [cpu for cpu in machine.cpus if cpu.node == node]
+    cpus = [cpu for cpu in machine.cpus if cpu.online and cpu.node == node]
     cores = sorted({cpu.siblings for cpu in cpus})
     sockets = show_list({cpu.package for cpu in cpus})
-    said = f"{len(cores)} core{'' if len(cores) == 1 else 's'}, socket {sockets or 'none'}"
+    said = f"{len(cores)} core{'' if len(cores) == 1 else 's'}, socket {sockets}" if cores else "no core"
+    slow = [cpu.number for cpu in cpus if cpu.number in machine.slow]
+    if slow:
+        said += f"; of a slower kind: CPUs {show_list(slow)}"
     shared = ["+".join(map(str, core)) for core in cores if len(core) > 1]
     if not shared:
-        return f"{said}, one CPU each"
+        return f"{said}; one CPU each" if cores else said
     return f"{said}; CPUs of one core: {', '.join(shared if len(shared) <= 4 else [*shared[:2], '...', shared[-1]])}"
 
 
@@ -138,18 +159,21 @@ def _caches(machine: Machine, cpus: Sequence[int]) -> list[str]:
         (cache.level, cache.kind, cache.kib, len(cache.cpus)) for cache in machine.caches if set(cache.cpus) & set(cpus)
     )
     return [
-        f"L{level} {kind.lower()}: {count} × {_size(kib)}, {shared} CPU{'s' if shared > 1 else ''} each"
+        f"L{level} {kind.lower()}: {count} × {size_words(kib)}, {shared} CPU{'s' if shared > 1 else ''} each"
         for (level, kind, kib, shared), count in sorted(kinds.items())
     ]
 
 
 def _power(machine: Machine) -> list[str]:
     power = machine.power
-    frequency = (
-        f"frequency by {power.frequency}, governor {power.governor}" if power.frequency else "no frequency driver"
+    frequency, idle = (
+        f"no {what} driver" if in_this_tree(machine, f"{CPUS}/cpu{folder}") else f"{what} driver unknown"
+        for what, folder in (("frequency", "freq"), ("idle", "idle"))
     )
-    states = f": {', '.join(power.states)}" if power.states else ""
-    idle = f"idle states by {power.idle}{states}" if power.idle else "no idle driver"
+    if power.frequency:
+        frequency = f"frequency by {power.frequency}, governor {power.governor}"
+    if power.idle:
+        idle = f"idle states by {power.idle}{': ' if power.states else ''}{', '.join(power.states)}"
     return [f"{frequency}; {idle}"]
 
 
@@ -157,7 +181,8 @@ def _hertz(khz: int | None) -> str:
     return f"{khz / 1e6:.3f} GHz" if khz else "of a rate that the kernel does not tell"
 
 
-def _size(kib: int) -> str:
+def size_words(kib: int) -> str:
+    """A size in the largest unit that it is a whole number of."""
     if kib % (1 << 20) == 0:
         return f"{kib >> 20} GiB"
     return f"{kib >> 10} MiB" if kib % 1024 == 0 else f"{kib} KiB"
@@ -252,9 +277,12 @@ def _shown(setting: Setting, text: str | None) -> str:
 
 
 def _several(values: Sequence[str]) -> str:
-    """One value, or how many there are of it."""
+    """One value, or how many there are of it; of many different ones the most frequent."""
     counts = Counter(values)
-    return ", ".join(f"{value} ({count}×)" if count > 1 else value for value, count in counts.items())
+    named = counts.items() if len(counts) <= _PLACES else counts.most_common(_PLACES - 1)
+    words = [f"{value} ({count}×)" if count > 1 else value for value, count in named]
+    rest = len(counts) - len(words)
+    return ", ".join([*words, f"and {rest} other values, which --json lists"] if rest else words)
 
 
 def check_table(found: Sequence[Checked]) -> Table:

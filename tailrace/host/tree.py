@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _NUMBERS = re.compile(r"(\d+)")
+_ENDS = " \t\r\n\0"
+"""White space, and the zero byte that some kernels show: nohz_full before 4.0, a node's cpulist in 5.15-rc."""
 
 
 def natural(text: str) -> tuple[str | int, ...]:
@@ -33,11 +35,11 @@ class Tree:
         return self.root / path.lstrip("/")
 
     def text(self, path: str) -> str | None:
-        """The file's content without white space at its ends; None if there is none or it cannot be read."""
+        """The content without white space and zero bytes at its ends; None if there is no file or it cannot be read."""
         # Thousands of files are read of a large machine, so no Path is made for each.
         try:
             with open(f"{self.root}/{path}", errors="replace") as file:  # noqa: PTH123
-                return file.read().strip()
+                return file.read().strip(_ENDS)
         except OSError:
             return None
 

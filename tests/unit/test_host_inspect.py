@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import AMD_FLAGS, add_nic, machine
+from machines import AMD_FLAGS, add_nic, link, machine, make
 from rich.console import Console, RenderableType
 
 from tailrace.errors import Mistake
@@ -17,7 +18,7 @@ from tailrace.host import show
 from tailrace.host.capabilities import CAPABILITIES, find_capabilities
 from tailrace.host.cpus import parse_list, parse_mask, show_list, show_mask
 from tailrace.host.knobs import FAMILIES, KNOBS
-from tailrace.host.machine import read_machine
+from tailrace.host.machine import HugePool, read_machine
 from tailrace.host.pages import PATH, page
 from tailrace.host.picture import draw
 from tailrace.host.profile import load_profile, profile_names
@@ -39,6 +40,17 @@ def test_lists_and_masks_are_written_as_the_kernel_does() -> None:
     assert show_list([0, 1, 2, 8]) == "0-2,8"
     assert show_mask([0, 32]) == "1,00000001"
     assert parse_mask("ff,00000001") == (0, *range(32, 40))
+
+
+def test_a_list_may_take_some_of_each_group() -> None:
+    assert parse_list("0-9:1/4,20") == (0, 4, 8, 20)
+    assert parse_list("3-10:2/4") == (3, 4, 7, 8)
+
+
+@pytest.mark.parametrize("text", ["0-7:1", "0-7:0/4", "0-7:5/4", "0-7:1/0", "7:1/2"])
+def test_what_is_no_group_of_cpus_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a list such as"):
+        parse_list(text)
 
 
 @pytest.mark.parametrize("text", ["x", "3-1", "1-", "-1", "1-2-3", "1_0", "+1", "0-4000000000", "99999", "1:2"])
@@ -83,6 +95,63 @@ def test_an_empty_tree_is_unknown_and_no_failure(tmp_path: Path) -> None:
     found = read_machine(Tree(tmp_path))
     assert found.cpus == ()
     assert all(each.finding.evidence for each in find_capabilities(found))
+
+
+def test_a_kernel_without_nodes_is_one_node(tmp_path: Path) -> None:
+    machine(tmp_path, cores=4)
+    shutil.rmtree(tmp_path / "sys/devices/system/node")
+    make(
+        tmp_path,
+        {
+            "/proc/meminfo": "MemTotal:       16777216 kB",
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "3",
+            "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages": "2",
+        },
+    )
+    add_nic(tmp_path, "eth0", "0000:81:00.0", -1)
+    found = read_machine(Tree(tmp_path))
+    (node,) = found.nodes
+    assert (node.number, node.cpus, node.memory_mib, node.huge) == (0, (0, 1, 2, 3), 16384, (HugePool(2048, 3, 2),))
+    tree = printed(show.machine_tree(found, find_capabilities(found)))
+    assert "eth0 at 0000:81:00.0" in tree
+
+
+def test_a_card_that_dpdk_has_is_a_card(tmp_path: Path) -> None:
+    """And what is no card of its own is none: a virtual function, a virtual machine's device, another class."""
+    machine(tmp_path, nodes=2, cores=4)
+    cards = {
+        "0000:81:00.0": ("0x020000", "vfio-pci"),
+        "0000:81:02.0": ("0x020000", "vfio-pci"),
+        "0000:00:03.0": ("0x020000", "virtio-pci"),
+        "0000:02:00.0": ("0x010802", "nvme"),
+    }
+    for address, (class_, driver) in cards.items():
+        at = f"/sys/bus/pci/devices/{address}"
+        make(tmp_path, {f"{at}/class": class_, f"{at}/numa_node": "1", f"{at}/config": ""})
+        link(tmp_path, f"{at}/driver", f"../../drivers/{driver}")
+    link(tmp_path, "/sys/bus/pci/devices/0000:81:02.0/physfn", "../0000:81:00.0")
+    make(tmp_path, {"/sys/bus/pci/devices/0000:81:00.0/sriov_totalvfs": "64"})
+    found = read_machine(Tree(tmp_path))
+    assert [(nic.name, nic.driver, nic.node, nic.most_vfs) for nic in found.nics] == [
+        ("0000:81:00.0", "vfio-pci", 1, 64)
+    ]
+    plan = make_tuning_plan(found, load_profile("latency"))
+    assert plan.roles.node == 1
+    assert "network card at 0000:81:00.0" in draw(found, plan.roles)
+    assert not [step for step in plan.steps() if step.setting.scheme == "nic"]
+
+
+@pytest.mark.parametrize(
+    ("text", "architecture"),
+    [
+        ("vendor_id       : IBM/S390\n# processors    : 20\nfeatures\t: esan3 zarch", "unknown"),
+        ("CPU implementer\t: 0x41\nCPU architecture: 7\nCPU part\t: 0xc09", "unknown"),
+        ("CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c", "aarch64"),
+    ],
+)
+def test_another_architecture_is_not_taken_for_x86_or_arm64(tmp_path: Path, text: str, architecture: str) -> None:
+    make(tmp_path, {"/proc/cpuinfo": text})
+    assert read_machine(Tree(tmp_path)).architecture == architecture
 
 
 def test_roles_follow_the_network_cards_node_and_keep_siblings_together(tmp_path: Path) -> None:

@@ -31,6 +31,12 @@ class Capability:
     find: Callable[[Machine], Finding]
 
 
+def in_this_tree(machine: Machine, *folders: str) -> bool:
+    """Whether one of the folders is there. Where it is not, nothing can be said about what would be in it: the kernel
+    has been built without it, or a copy of the machine leaves it out."""
+    return any(machine.tree.exists(folder) for folder in folders)
+
+
 def find_flag(machine: Machine, *flags: str) -> Finding:
     """A CPU flag: shown by the kernel only where the CPU has it and nothing turned it off."""
     if not machine.flags:

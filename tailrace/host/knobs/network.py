@@ -17,6 +17,7 @@ def _receive_steering(context: Context, value: Value) -> list[Setting]:
     return [
         setting
         for nic in context.machine.nics
+        if nic.interface
         for queue, _ in tree.find(f"/sys/class/net/{nic.name}/queues", "rx-*")
         for setting in file_setting(context, f"{queue}/rps_cpus", mask, Form.CPU_MASK)
     ]
@@ -29,7 +30,7 @@ def _cards(what: str) -> Callable[[Context, Any], Iterable[Setting]]:
         if value is False:
             return []
         wanted = "off" if value is True else str(value)
-        cards = [nic.name for nic in context.machine.nics if not nic.virtual_function]
+        cards = [nic.name for nic in context.machine.nics if nic.interface and not nic.virtual_function]
         return [Setting(f"nic:{name}/{what}", wanted, optional=True) for name in cards]
 
     return settings

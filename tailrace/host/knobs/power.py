@@ -193,7 +193,7 @@ class IdleStates(Family):
             "µs, 0 for no limit, or n/a for none at all",
             _each("power/pm_qos_resume_latency_us", Form.TEXT),
             _is_latency,
-            needs="a CPU that is isolated",
+            needs="a CPU that is isolated, and a kernel that shows its power/pm_qos_resume_latency_us",
         ),
         Knob(
             "system_idle_latency",
@@ -206,5 +206,6 @@ class IdleStates(Family):
             "µs, 0 for no limit, or n/a for none at all",
             _each("power/pm_qos_resume_latency_us", Form.TEXT, _system),
             _is_latency,
+            needs="a kernel that shows power/pm_qos_resume_latency_us of its CPUs",
         ),
     )

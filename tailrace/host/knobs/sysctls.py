@@ -31,8 +31,12 @@ def _fair_server(context: Context, value: int) -> list[Setting]:
     ]
 
 
-def _number(name: str, what: str, why: str, cost: str, source: str, takes: str, needs: str = Knob.needs) -> Knob:
-    return Knob(name, what, why, cost, source, "run", takes, _sysctl(name), is_number, needs)
+def _shown(name: str) -> str:
+    return f"a kernel that shows /proc/sys/{name.replace('.', '/')}"
+
+
+def _number(name: str, what: str, why: str, cost: str, source: str, takes: str, needs: str = "") -> Knob:
+    return Knob(name, what, why, cost, source, "run", takes, _sysctl(name), is_number, needs or _shown(name))
 
 
 class Timers(Family):
