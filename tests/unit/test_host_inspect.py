@@ -79,6 +79,9 @@ def test_every_capability_says_what_for_how_and_how_we_know(tmp_path: Path) -> N
         assert each.capability.why and each.capability.how and each.finding.evidence
     assert found["nested-paging"].finding.present
     assert found["realtime"].finding.enabled
+    assert found["sr-iov"].finding.present is None  # nothing of PCI is there
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    found = {each.capability.name: each for each in find_capabilities(read_machine(Tree(tmp_path)))}
     assert found["sr-iov"].finding.present is False
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tailrace.host.capabilities.base import Capability, Finding, find_flag
-from tailrace.host.machine import CPUS, Machine
+from tailrace.host.capabilities.base import Capability, Finding, find_flag, in_this_tree
+from tailrace.host.cpus import parse_list
+from tailrace.host.machine import CPUS, HUGE_PAGES, Machine
 
 
 def _invariant_tsc(machine: Machine) -> Finding:
@@ -11,16 +12,18 @@ def _invariant_tsc(machine: Machine) -> Finding:
         return Finding(True, True, "the generic timer of Arm runs at one rate in every state")
     both = {"constant_tsc", "nonstop_tsc"} <= machine.flags
     source = machine.tree.text("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-    return Finding(
-        both,
-        both and source == "tsc",
-        f"constant_tsc and nonstop_tsc: {'both' if both else 'not both'}; clock source {source}",
-    )
+    words = f"constant_tsc and nonstop_tsc: {'both' if both else 'not both'}"
+    if source is None:
+        return Finding(both, None if both else False, f"{words}; the clock source cannot be read here")
+    return Finding(both, both and source == "tsc", f"{words}; clock source {source}")
 
 
 def _smt(machine: Machine) -> Finding:
     control, active = (machine.tree.text(f"{CPUS}/smt/{name}") for name in ("control", "active"))
     present = any(len(cpu.siblings) > 1 for cpu in machine.cpus) or control in ("on", "off")
+    if active is None:  # before Linux 4.19
+        pairs = sum(cpu.online and len(set(cpu.siblings) & set(machine.online)) > 1 for cpu in machine.cpus)
+        return Finding(present, pairs > 0, f"topology/thread_siblings_list: {pairs} CPUs share a core with another")
     return Finding(present, active == "1", f"{CPUS}/smt: control {control}, active {active}")
 
 
@@ -34,27 +37,34 @@ def _cache_allocation(machine: Machine) -> Finding:
 
 def _one_gib(machine: Machine) -> Finding:
     flag = find_flag(machine, "pdpe1gb")
-    pools = [pool for node in machine.nodes for pool in node.huge if pool.kib == 1 << 20]
+    pools = machine.pools(1 << 20)
     total = sum(pool.total for pool in pools)
-    return Finding(flag.present or bool(pools), total > 0, f"{flag.evidence}; {total} pages of 1 GiB reserved")
+    evidence = "a pool of the kernel's" if pools else flag.evidence
+    return Finding(flag.present or bool(pools), total > 0, f"{evidence}; {total} pages of 1 GiB reserved")
 
 
 def _huge_pages(machine: Machine) -> Finding:
     pools = [pool for node in machine.nodes for pool in node.huge]
     total = sum(pool.total * pool.kib for pool in pools) // 1024
-    sizes = ", ".join(sorted({f"{pool.kib // 1024} MiB" for pool in pools}))
-    return Finding(bool(pools), total > 0, f"sizes {sizes or 'none'}; {total} MiB reserved")
+    sizes = ", ".join(f"{kib >> 10} MiB" if kib >= 1 << 10 else f"{kib} KiB" for kib in sorted({p.kib for p in pools}))
+    known = bool(pools) or in_this_tree(machine, HUGE_PAGES)
+    words = f"sizes {sizes or 'none'}; {total} MiB reserved" if known else "no pool can be read here"
+    return Finding(bool(pools) if known else None, total > 0, words)
 
 
 def _realtime(machine: Machine) -> Finding:
-    return Finding(
-        machine.kernel.realtime, machine.kernel.realtime, f"kernel {machine.kernel.release}: {machine.kernel.version}"
-    )
+    kernel = machine.kernel
+    if not kernel.realtime and not kernel.version:
+        return Finding(None, None, "/proc/version cannot be read here")
+    return Finding(kernel.realtime, kernel.realtime, f"kernel {kernel.release}: {kernel.version}")
 
 
 def _tickless(machine: Machine) -> Finding:
     now = machine.tree.text(f"{CPUS}/nohz_full")
-    on = bool(now and now != "(null)")
+    try:
+        on = bool(parse_list(now or ""))
+    except ValueError:  # `(null)` for none
+        on = False
     built = machine.kernel.built("NO_HZ_FULL")
     return Finding(
         True if on or now is not None else built, on, f"{CPUS}/nohz_full: {now}; CONFIG_NO_HZ_FULL {_built(built)}"
@@ -63,24 +73,26 @@ def _tickless(machine: Machine) -> Finding:
 
 def _isolation(machine: Machine) -> Finding:
     now = machine.tree.text(f"{CPUS}/isolated")
-    return Finding(now is not None, bool(now), f"{CPUS}/isolated: {now or 'empty' if now is not None else 'not there'}")
+    if now is None:
+        return Finding(None, None, f"{CPUS}/isolated cannot be read here")
+    return Finding(True, bool(now), f"{CPUS}/isolated: {now or 'empty'}")
 
 
 def _frequency(machine: Machine) -> Finding:
-    driver = machine.tree.text(f"{CPUS}/cpu0/cpufreq/scaling_driver")
-    governor = machine.tree.text(f"{CPUS}/cpu0/cpufreq/scaling_governor")
-    return Finding(
-        driver is not None, governor == "performance" if driver else None, f"driver {driver}, governor {governor}"
-    )
+    power = machine.power
+    if power.frequency is None:
+        there = in_this_tree(machine, f"{CPUS}/cpufreq")
+        words = f"{CPUS}/cpufreq is empty: no driver" if there else f"{CPUS}/cpufreq cannot be read here"
+        return Finding(False if there else None, None, words)
+    return Finding(True, power.governor == "performance", f"driver {power.frequency}, governor {power.governor}")
 
 
 def _idle(machine: Machine) -> Finding:
-    driver = machine.tree.text(f"{CPUS}/cpuidle/current_driver")
-    states = [
-        machine.tree.text(f"{path}/name") or "?" for path, _ in machine.tree.find(f"{CPUS}/cpu0/cpuidle", "state*")
-    ]
-    there = driver not in (None, "none")
-    return Finding(there, there, f"driver {driver}, states {', '.join(states) or 'none'}")
+    power = machine.power
+    there = power.idle is not None
+    if not there and not in_this_tree(machine, f"{CPUS}/cpuidle"):
+        return Finding(None, None, f"{CPUS}/cpuidle cannot be read here")
+    return Finding(there, there, f"driver {power.idle}, states {', '.join(power.states) or 'unknown'}")
 
 
 def _built(value: bool | None) -> str:
@@ -127,7 +139,7 @@ CAPABILITIES = (
         "realtime",
         "Real-time kernel",
         "the kernel itself can be preempted nearly everywhere",
-        "install linux-image-rt-amd64 and boot it",
+        "install the distribution's real-time kernel (Debian: linux-image-rt-amd64, linux-image-rt-arm64) and boot it",
         _realtime,
     ),
     Capability(

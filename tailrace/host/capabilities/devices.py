@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from tailrace.host.capabilities.base import Capability, Finding, find_flag
-from tailrace.host.machine import Machine
+from tailrace.host.capabilities.base import Capability, Finding, find_flag, in_this_tree
+from tailrace.host.machine import PCI, Machine
+
+_UNITS, _TABLES = "/sys/class/iommu", "/sys/firmware/acpi/tables"
 
 
 def _iommu(machine: Machine) -> Finding:
-    units = machine.tree.names("/sys/class/iommu")
-    table = next(
-        (name for name in ("DMAR", "IVRS", "IORT") if machine.tree.exists(f"/sys/firmware/acpi/tables/{name}")), None
-    )
-    present = bool(units or table)
-    evidence = f"/sys/class/iommu: {', '.join(units)}" if units else "/sys/class/iommu is empty"
-    return Finding(present, bool(units), f"{evidence}; ACPI table {table or 'DMAR, IVRS, IORT: none'}")
+    units = machine.tree.names(_UNITS)
+    table = next((name for name in ("DMAR", "IVRS", "IORT") if machine.tree.exists(f"{_TABLES}/{name}")), None)
+    if not (units or table or in_this_tree(machine, _UNITS, _TABLES)):
+        return Finding(None, None, f"{_UNITS} and {_TABLES} cannot be read here")
+    evidence = f"{_UNITS}: {', '.join(units)}" if units else f"{_UNITS} is empty"
+    return Finding(bool(units or table), bool(units), f"{evidence}; ACPI table {table or 'DMAR, IVRS, IORT: none'}")
 
 
 def _interrupt_remapping(machine: Machine) -> Finding:
@@ -31,6 +33,8 @@ def _interrupt_remapping(machine: Machine) -> Finding:
             return Finding(bool(value >> 3 & 1), False, f"{path}: {value:x}; no interrupt's chip is called IR-...")
         if tree.exists(f"/sys/class/iommu/{unit}/amd-iommu"):
             return Finding(True, False, f"{unit}: every AMD-Vi has it; no interrupt's chip is called IR-...")
+    if not in_this_tree(machine, "/sys/kernel/irq") and re.search(r"\bIR-", tree.text("/proc/interrupts") or ""):
+        return Finding(True, True, "/proc/interrupts: chips called IR-...")
     return Finding(_iommu(machine).present and None, None, "no IOMMU tells of it")
 
 
@@ -61,22 +65,30 @@ def _device_tlb(machine: Machine) -> Finding:
 
 def _sriov(machine: Machine) -> Finding:
     able = [nic for nic in machine.nics if nic.most_vfs]
-    if not able:
-        return Finding(False, False, "no network card shows sriov_totalvfs")
-    shown = ", ".join(f"{nic.name} {nic.vfs} of {nic.most_vfs}" for nic in able)
-    return Finding(True, any(nic.vfs for nic in able), f"virtual functions: {shown}")
+    if able:
+        shown = ", ".join(f"{nic.name} {nic.vfs} of {nic.most_vfs}" for nic in able)
+        return Finding(True, any(nic.vfs for nic in able), f"virtual functions: {shown}")
+    # Linux shows sriov_totalvfs of devices that have it, and config of every one: without that a copy has no more.
+    whole = in_this_tree(machine, *(f"{PCI}/{nic.address}/config" for nic in machine.nics))
+    if not whole and (machine.nics or not in_this_tree(machine, "/sys/class/net", PCI)):
+        return Finding(None, None, f"what network cards are able to cannot be read here: no config in {PCI}")
+    return Finding(False, False, "no network card shows sriov_totalvfs")
 
 
 def _direct_cache(machine: Machine) -> Finding:
     flag = find_flag(machine, "dca")
-    if machine.intel and "Xeon" in machine.model:
+    # From Sandy Bridge on, which brought AVX; the E3 are desktop processors by another name.
+    xeon = machine.intel and "Xeon" in machine.model and "E3-" not in machine.model and "avx" in machine.flags
+    if xeon and "hypervisor" not in machine.flags:
         return Finding(True, True, f"{machine.model}: Xeon processors place what devices write in the last-level cache")
     return Finding(flag.present or None, flag.enabled or None, flag.evidence)
 
 
 def _accelerators(machine: Machine) -> Finding:
     if not machine.accelerators:
-        return Finding(False, False, "no known device in /sys/bus/pci/devices")
+        if not in_this_tree(machine, PCI):
+            return Finding(None, None, f"{PCI} cannot be read here")
+        return Finding(False, False, f"no known device in {PCI}")
     return Finding(True, True, ", ".join(f"{each.address} {each.name}" for each in machine.accelerators))
 
 

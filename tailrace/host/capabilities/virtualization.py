@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from tailrace.host.capabilities.base import Capability, Finding, find_flag
+from tailrace.host.capabilities.base import Capability, Finding, find_flag, in_this_tree
 from tailrace.host.machine import Machine
+
+
+def _find_vmx(machine: Machine, *flags: str) -> Finding:
+    """A feature of VMX: kernels before 5.6 list few of them."""
+    flag = find_flag(machine, *flags)
+    if flag.present or "vmx" not in machine.flags or "\nvmx flags" in (machine.tree.text("/proc/cpuinfo") or ""):
+        return flag
+    return Finding(None, None, f"{flag.evidence}, and no line of vmx flags, which Linux has from 5.6 on")
 
 
 def _parameter(machine: Machine, flag: Finding, *parameters: str) -> Finding:
@@ -14,21 +22,31 @@ def _parameter(machine: Machine, flag: Finding, *parameters: str) -> Finding:
             on = value in ("Y", "1")
             present = flag.present or on or None if flag.present is None else flag.present or on
             return Finding(present, on, f"/sys/module/{parameter}: {value}")
-    evidence = f"{flag.evidence}; KVM is not loaded" if flag.present else flag.evidence
+    loaded = "KVM is not loaded" if in_this_tree(machine, "/sys/module") else "/sys/module cannot be read here"
+    evidence = f"{flag.evidence}; {loaded}" if flag.present else flag.evidence
     return Finding(flag.present, None if flag.present else flag.enabled, evidence)
 
 
 def _virtualization(machine: Machine) -> Finding:
+    device, words = _device(machine)
+    if machine.architecture == "aarch64":  # the kernel lists no flag for it
+        return Finding(device or None, device, words)
     flag = find_flag(machine, "vmx", "svm")
-    device = machine.tree.exists("/dev/kvm")
-    present = flag.present or device or flag.present
-    return Finding(present, device, f"{flag.evidence}; /dev/kvm is {'there' if device else 'not there'}")
+    return Finding(flag.present or device or flag.present, device, f"{flag.evidence}; {words}")
+
+
+def _device(machine: Machine) -> tuple[bool | None, str]:
+    """Whether KVM offers its device, and how we know."""
+    if machine.tree.exists("/dev/kvm"):
+        return True, "/dev/kvm is there"
+    there = in_this_tree(machine, "/dev")
+    return False if there else None, "/dev/kvm is not there" if there else "/dev cannot be read here"
 
 
 def _part_of_kvm(machine: Machine, what: str) -> Finding:
     """What KVM on Arm does not work without."""
-    there = machine.tree.exists("/dev/kvm")
-    return Finding(there or None, there, f"/dev/kvm is {'there' if there else 'not there'}; KVM on Arm needs {what}")
+    there, words = _device(machine)
+    return Finding(there or None, there, f"{words}; KVM on Arm needs {what}")
 
 
 def _nested_paging(machine: Machine) -> Finding:
@@ -38,7 +56,7 @@ def _nested_paging(machine: Machine) -> Finding:
 
 
 def _accessed_dirty(machine: Machine) -> Finding:
-    flag = find_flag(machine, "ept_ad", "npt")
+    flag = _find_vmx(machine, "ept_ad", "npt")
     return _parameter(machine, flag, "kvm_intel/parameters/eptad", "kvm_amd/parameters/npt")
 
 
@@ -49,7 +67,7 @@ def _tagged_tlb(machine: Machine) -> Finding:
 
 
 def _posted_interrupts(machine: Machine) -> Finding:
-    flag = find_flag(machine, "posted_intr", "avic", "apicv")
+    flag = _find_vmx(machine, "posted_intr", "avic", "apicv")
     return _parameter(machine, flag, "kvm_intel/parameters/enable_apicv", "kvm_amd/parameters/avic")
 
 
@@ -58,12 +76,12 @@ def _tpr_shadow(machine: Machine) -> Finding:
 
 
 def _preemption_timer(machine: Machine) -> Finding:
-    flag = find_flag(machine, "preemption_timer") if machine.intel else Finding(False, False, "a feature of Intel's")
+    flag = _find_vmx(machine, "preemption_timer") if machine.intel else Finding(False, False, "a feature of Intel's")
     return _parameter(machine, flag, "kvm_intel/parameters/preemption_timer")
 
 
 def _pause_loop(machine: Machine) -> Finding:
-    flag = find_flag(machine, "ple", "pausefilter")
+    flag = _find_vmx(machine, "ple", "pausefilter")
     gap = machine.tree.text("/sys/module/kvm_intel/parameters/ple_gap")
     if gap is not None:
         return Finding(flag.present, gap != "0", f"/sys/module/kvm_intel/parameters/ple_gap: {gap}")
@@ -71,7 +89,7 @@ def _pause_loop(machine: Machine) -> Finding:
 
 
 def _descriptor_exiting(machine: Machine) -> Finding:
-    return find_flag(machine, "umip", "desc_exiting")
+    return _find_vmx(machine, "umip", "desc_exiting")
 
 
 CAPABILITIES = (

@@ -43,7 +43,8 @@ def _nohz_full(context: Context, value: Value) -> list[Setting]:
 
 
 def _huge_pages(context: Context, value: Any) -> list[Setting]:
-    if not value or "pdpe1gb" not in context.machine.flags:
+    machine = context.machine
+    if not value or not ("pdpe1gb" in machine.flags or machine.pools(1 << 20)):
         return []
     wanted = by_node(context, "huge_pages_1gib", value)
     if len(context.machine.nodes) > 1 and context.machine.kernel.since(5, 16):
