@@ -1,7 +1,8 @@
 """Which core does what: system, switch, VNFs, tester; by the machine's topology and the network card's node.
 
 Stable: cores are dealt in one order that depends on the topology alone, on the node with the most cores; among nodes
-with as many, the network card with the lowest address decides. Once a profile is applied that node is kept, whatever
+with as many, the network card with the lowest address decides. Where cores are of several kinds the switch and the
+tester have fast ones, and functions what is left. Once a profile is applied that node is kept, whatever
 card comes, or leaves Linux for a driver of DPDK's.
 """
 
@@ -61,12 +62,16 @@ def deal_roles(
     node, because = _node(machine, nic, kept)
     cores = _cores(machine, node)
     counts = _counts(wanted, len(cores), node)
-    order = iter(cores)
+    slow = {core for core in cores if core[0] in machine.slow}
     dealt: dict[str, tuple[int, ...]] = {}
-    for role in ROLES:
-        dealt[role] = tuple(cpu for _ in range(counts[role]) for cpu in next(order))
+    # Where it matters those that poll for every frame choose before the functions.
+    for role in ("system", "switch", "tester", "vnf") if slow else ROLES:
+        own, cores = cores[: counts[role]], cores[counts[role] :]
+        dealt[role] = tuple(cpu for core in own for cpu in core)
+        if role == "system":  # which has the first core, where Linux starts, of whatever kind it is
+            cores.sort(key=lambda core: core in slow)
     others = [cpu.number for cpu in machine.cpus if cpu.online and cpu.node != node]
-    rest = [cpu for core in order for cpu in core]
+    rest = [cpu for core in cores for cpu in core]
     dealt["system"] = tuple(sorted({*dealt["system"], *others, *rest}))
     if not dealt["system"]:
         raise Mistake("no core is left for the system; give it at least one")
@@ -82,10 +87,15 @@ def _node(machine: Machine, nic: str | None, kept: int | None) -> tuple[int, str
         return card.node or 0, f"the node of {card.name}"
     if kept is not None and _cores(machine, kept):
         return kept, "as applied before"
-    cores = {each.number: len(_cores(machine, each.number)) for each in machine.nodes}
+    # A node may have CPUs and no memory of its own.
+    nodes = [each.number for each in machine.nodes if each.memory_mib] or [each.number for each in machine.nodes]
+    cores = {number: len(_cores(machine, number)) for number in nodes}
     best = [node for node, count in cores.items() if count == max(cores.values())]
     if len(best) < 2:
-        return min(best, default=0), "the node with the most cores" if len(cores) > 1 else "there is one node"
+        if len(cores) > 1:
+            return min(best), "the node with the most cores"
+        only = "there is one node" if len(machine.nodes) < 2 else "the one node that has memory"
+        return min(best, default=0), only
     near = [each for each in machine.nics if each.node in best and not each.virtual_function]
     if near:
         first = min(near, key=lambda each: each.address)
@@ -118,7 +128,8 @@ def _counts(wanted: Mapping[str, int | str], cores: int, node: int) -> dict[str,
     if left < 0:
         asked = ", ".join(f"{role} {wanted[role]}" for role in ROLES if role in wanted)
         raise Mistake(
-            f"roles: {asked} is more than the {cores} cores of node {node}; take fewer, or another node's card"
+            f"roles: {asked} is more than the {cores} core{'' if cores == 1 else 's'} of node {node}; "
+            "take fewer, or another node's card"
         )
     if greedy:
         counts[greedy[0]] = left

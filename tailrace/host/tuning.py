@@ -12,7 +12,7 @@ from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
-from tailrace.host.roles import Roles, deal_roles
+from tailrace.host.roles import ROLES, Roles, deal_roles
 from tailrace.host.setting import Setting
 from tailrace.host.values import Values
 
@@ -127,4 +127,15 @@ def _warnings(machine: Machine, roles: Roles) -> list[str]:
         f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}: its frames cross over; "
         f"use another card, or give the cores of its node with --nic {nic.name}"
         for nic in far
+    ] + _slow_cores(machine, roles)
+
+
+def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
+    """Roles that poll, or run functions, on cores of a slower kind."""
+    slow = {role: sorted(set(roles.cpus[role]) & set(machine.slow)) for role in ROLES[1:]}
+    return [
+        f"CPUs {show_list(cpus)} of {role} are on slower cores than others of this machine: a function's time depends "
+        "on where it runs; give the role fewer cores, which are the fast ones first"
+        for role, cpus in slow.items()
+        if cpus
     ]
