@@ -37,6 +37,8 @@ done
 """
 _GIVEN = re.compile(r'^\w+="(?:\$\w+ )?(.*)"$', re.MULTILINE)
 """Our arguments in either file."""
+FIRST_COUNTS = ("isolcpus", "nohz_full")
+"""Arguments of which the kernel keeps the first and refuses another list (Linux, kernel/sched/isolation.c)."""
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 PATIENCE = 120.0
 """Seconds that a boot loader's command may take."""
@@ -58,13 +60,10 @@ class BootLoader:
         return "kernel-install" if plugins and entries else None
 
     def read(self, target: str) -> str | None:
-        """The argument's value that the running kernel was given, the last one; empty if it has none."""
-        found = None
-        for argument in (self._tree.text("/proc/cmdline") or "").split():
-            name, _, value = argument.partition("=")
-            if name == target:
-                found = value
-        return found
+        """The argument's value that counts for the running kernel; empty if it has none, None if it is not given."""
+        pairs = (argument.partition("=") for argument in (self._tree.text("/proc/cmdline") or "").split())
+        given = [value for name, _, value in pairs if name == target]
+        return given[0 if target in FIRST_COUNTS else -1] if given else None
 
     def write(self, target: str, value: str) -> None:  # noqa: ARG002 - a scheme's places have both
         raise OSError(1, "a kernel argument takes effect at the next boot")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.host.boot import FIRST_COUNTS
 from tailrace.host.cpus import show_list
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
@@ -117,7 +118,7 @@ def make_tuning_plan(
         roles,
         tuned,
         Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings),
-        _warnings(machine, roles),
+        [*_warnings(machine, roles), *([] if kept else _foreign_arguments(tuned))],
     )
 
 
@@ -138,4 +139,15 @@ def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
         "on where it runs; give the role fewer cores, which are the fast ones first"
         for role, cpus in slow.items()
         if cpus
+    ]
+
+
+def _foreign_arguments(tuned: Sequence[Tuned]) -> list[str]:
+    """Kernel arguments of which the first one counts, and which somebody else has given the running kernel."""
+    steps = [step for each in tuned for step in each.steps if step.setting.target in FIRST_COUNTS and not step.done]
+    return [
+        f"{step.setting.target}={step.now} is on the kernel's command line already, not from here, and the kernel "
+        "keeps the first one: take it away where it was set (the boot loader, an operator's profile) before you reboot"
+        for step in steps
+        if step.setting.scheme == "argument" and step.now is not None
     ]
