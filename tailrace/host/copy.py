@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -71,10 +72,11 @@ def copy_machine(folder: Path, tree: Tree | None = None) -> int:
     recording = Recording((tree or Tree()).root)
     _read_all(recording)
     folder.mkdir(parents=True)
-    for path, target in sorted(recording.links.items()):
+    for path in sorted(recording.links):
         at = _through(recording, folder, path)
         at.parent.mkdir(parents=True, exist_ok=True)
-        at.symlink_to(target)
+        # A link on the way to this one is a folder here, so its own words would lead elsewhere.
+        at.symlink_to(os.path.relpath(folder / _real(recording, path), at.parent))
     for path in sorted(recording.there - recording.texts.keys() - recording.links.keys()):
         _through(recording, folder, path).mkdir(parents=True, exist_ok=True)
     for path, text in sorted(recording.texts.items()):
@@ -113,9 +115,13 @@ def _through(tree: Recording, folder: Path, path: str) -> Path:
     """Where a path lies once links on its way are followed; links lead to where they do on the machine."""
     for link in _parents(path):
         if link in tree.links:
-            real = (tree.at(link).parent / tree.links[link]).resolve()
-            return folder / real.relative_to(tree.root.resolve()) / path[len(link) :].lstrip("/")
+            return folder / _real(tree, link) / path[len(link) :].lstrip("/")
     return folder / path.lstrip("/")
+
+
+def _real(tree: Recording, link: str) -> Path:
+    """Where a link leads to, from the root of the machine's files."""
+    return tree.at(link).resolve().relative_to(tree.root.resolve())
 
 
 def _parents(path: str) -> Iterator[str]:
