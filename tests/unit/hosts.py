@@ -1,38 +1,64 @@
-"""Whole machines for tests. `this` is a real copy (`tailrace host inspect --copy`) of a small virtual machine; the
-others are composed, because no copies of theirs may be had: their files, names and values are those that Linux's
-Documentation/ABI and Documentation/admin-guide give for such machines.
+"""Whole machines for tests. Real ones, which somebody copied: COPIES, whose sources are in data/hosts/README.md, and
+`this`, a small virtual machine. And composed ones, for what no public copy has: kernel threads, interrupts' chips,
+IOMMUs, KVM's parameters, cache allocation, the uncore, boot loaders. Their files, names and values are those that
+Linux's Documentation/ABI and Documentation/admin-guide give for such machines.
 
 `python tests/unit/hosts.py NAME FOLDER` makes one, to be looked at with `tailrace host inspect --root FOLDER`.
+`python tests/unit/hosts.py pack ROOT FILE.json.xz` makes a new copy of the machine whose files are in ROOT, or of this
+one (/): what inspecting and planning read of it (`tailrace host inspect --copy`), packed.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from machines import AMD_FLAGS, INTEL_FLAGS, VMX_FLAGS, add_nic, link, machine, make
 
+from tailrace.host.copy import copy_machine
+from tailrace.host.tree import Tree
+
 DATA = Path(__file__).parent / "data"
+COPIES = (
+    "intel-sr-iov",
+    "intel-real-time",
+    "intel-hybrid",
+    "intel-offline",
+    "amd-opteron",
+    "amd-ryzen",
+    "arm-kunpeng",
+    "arm-two-kinds",
+)
+"""Real machines: data/hosts/NAME.json.xz."""
 CPU = "/sys/devices/system/cpu"
 THREADS = ("rcu_preempt", "kcompactd0", "kswapd0", "khugepaged", "ksmd", "kauditd")
 
 
 def unpack(path: Path, folder: Path) -> None:
     """A copy that was packed as JSON: texts by path, links by path, and empty folders."""
-    packed = json.loads(path.read_text())
+    content = path.read_bytes()
+    packed = json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
     for name in packed["folders"]:
         (folder / name).mkdir(parents=True, exist_ok=True)
     make(folder, packed["texts"])
     for name, target in packed["links"].items():
         link(folder, name, target)
+    for name, text in packed.get("gzipped", {}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def pack(folder: Path) -> str:
     """A copied machine as JSON."""
     found: dict[str, dict[str, str] | list[str]] = {"texts": {}, "links": {}, "folders": []}
     texts: dict[str, str] = {}
+    gzipped: dict[str, str] = {}
     links: dict[str, str] = {}
     folders: list[str] = []
     for path in sorted(folder.rglob("*")):
@@ -41,10 +67,19 @@ def pack(folder: Path) -> str:
             links[name] = str(path.readlink())
         elif path.is_dir():
             folders += [] if any(path.iterdir()) else [name]
+        elif path.suffix == ".gz":
+            gzipped[name] = gzip.decompress(path.read_bytes()).decode()
         else:
             texts[name] = path.read_text().removesuffix("\n")
-    found = {"texts": texts, "links": links, "folders": folders}
+    found = {"texts": texts, "links": links, "folders": folders} | ({"gzipped": gzipped} if gzipped else {})
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
+
+
+def store(root: Path, path: Path) -> None:
+    """Packs the machine whose files are in `root` into a new file; the same files give the same one."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy_machine(Path(folder) / "copy", Tree(root))
+        path.write_bytes(lzma.compress(pack(Path(folder) / "copy").encode(), preset=9))
 
 
 def this(folder: Path) -> None:
@@ -52,7 +87,10 @@ def this(folder: Path) -> None:
 
 
 def intel(folder: Path) -> None:
-    """Two sockets of 24 cores with two threads, two SR-IOV cards, VT-d with interrupt remapping, QuickAssist, CAT."""
+    """Two sockets of 24 cores with two threads, two SR-IOV cards, VT-d with interrupt remapping, QuickAssist, CAT.
+
+    No copy has VT-d, KVM's parameters, QuickAssist, mounted cache allocation or the uncore.
+    """
     cpuinfo = (
         f"processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Gold 6342 CPU @ 2.80GHz\n"
         f"flags\t\t: {INTEL_FLAGS} arch_perfmon tsc_deadline_timer\nvmx flags\t: {VMX_FLAGS}\n"
@@ -99,7 +137,10 @@ def intel(folder: Path) -> None:
 
 
 def amd(folder: Path) -> None:
-    """One socket of 32 cores with two threads as two nodes, an L3 for every four cores, AMD-Vi, AVIC off."""
+    """One socket of 32 cores with two threads as two nodes, an L3 for every four cores, AMD-Vi, AVIC off.
+
+    No copy has AMD-Vi, KVM's parameters or an EPYC.
+    """
     cpuinfo = (
         "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7543P 32-Core Processor\n"
         f"flags\t\t: {AMD_FLAGS}\n"
@@ -134,7 +175,10 @@ def amd(folder: Path) -> None:
 
 
 def arm(folder: Path) -> None:
-    """One socket of 64 cores of one thread, an SMMU, no x86 anything; booted by systemd-boot."""
+    """One socket of 64 cores of one thread, an SMMU, no x86 anything; booted by systemd-boot.
+
+    No copy has an SMMU, KVM on Arm, interrupts of an Arm server or a boot loader.
+    """
     cpuinfo = (
         "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp\n"
         "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\nCPU revision\t: 1\n"
@@ -193,7 +237,17 @@ def _thread(pid: int, name: str, cpus: str) -> dict[str, str]:
     return {f"{at}/comm": name, f"{at}/cmdline": "", f"{at}/status": f"Name:\t{name}\nCpus_allowed_list:\t{cpus}"}
 
 
-HOSTS: Mapping[str, Callable[[Path], None]] = {"intel": intel, "amd": amd, "arm": arm, "this": this, "large": large}
+HOSTS: Mapping[str, Callable[[Path], None]] = {
+    "intel": intel,
+    "amd": amd,
+    "arm": arm,
+    "this": this,
+    "large": large,
+    **{name: partial(unpack, DATA / f"hosts/{name}.json.xz") for name in COPIES},
+}
 
 if __name__ == "__main__":
-    HOSTS[sys.argv[1]](Path(sys.argv[2]))
+    if sys.argv[1] == "pack":
+        store(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        HOSTS[sys.argv[1]](Path(sys.argv[2]))

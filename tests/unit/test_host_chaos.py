@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import HOSTS
 from machines import machine, make
 from tuned_host import update_grub, with_preference
 
@@ -31,10 +32,17 @@ knobs: {cpuset_partition: true, cache_share: 50, siblings_offline: true, huge_pa
 
 
 class Host:
+    boots = True
+    """Whether it has a boot loader that we know."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.root, self.state, self.profile = folder / "root", folder / "state", folder / "every.yaml"
         self.profile.write_text(PROFILE)
+        self.make()
+        self.before = self.contents()
+
+    def make(self) -> None:
         machine(self.root, cores=2, threads=2, interrupts=1)
         make(
             self.root,
@@ -50,7 +58,6 @@ class Host:
             },
         )
         update_grub(self.root)
-        self.before = self.contents()
 
     def contents(self) -> dict[str, str]:
         """Every file and folder; of a kernel's choice the chosen word, which is all that a plain file keeps."""
@@ -64,7 +71,7 @@ class Host:
         found = read_machine(Tree(self.root))
         plan = make_tuning_plan(found, load_profile(profile or str(self.profile)))
         with hold_journal(self.state) as journal:
-            tuner.apply(plan, found, journal)
+            tuner.apply(plan, found, journal, boot=self.boots)
 
     def throughput(self) -> None:
         self.apply("throughput")
@@ -72,6 +79,19 @@ class Host:
     def undo(self) -> None:
         with hold_journal(self.state) as journal:
             assert tuner.undo(read_machine(Tree(self.root)), journal) == []
+
+
+class Copied(Host):
+    """A real machine's copy."""
+
+    boots = False
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        super().__init__(folder)
+
+    def make(self) -> None:
+        HOSTS[self.name](self.root)
 
 
 def _chosen(text: str) -> str:
@@ -151,6 +171,23 @@ def test_apply_killed_at_every_step(host: Host, *, power: bool) -> None:
     assert step > (1 if power else 30)
     host.undo()
     assert host.contents() == host.before
+
+
+@pytest.mark.parametrize("name", ["intel-sr-iov", "intel-hybrid", "amd-opteron", "arm-two-kinds"])
+def test_a_real_machine_killed_at_every_step(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    host = Copied(tmp_path, name)
+    for work in (host.apply, host.undo):
+        step = 0
+        died = True
+        while died:
+            if work == host.undo:
+                host.apply()
+            died = killed_at(work, step)
+            host.undo()
+            assert host.contents() == host.before, f"after {step} steps"
+            step += 1
+        assert step > 2
 
 
 def test_undo_killed_at_every_step(host: Host) -> None:
