@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 from tailrace.change import change_over
 from tailrace.errors import Failure, Mistake
@@ -30,11 +29,10 @@ from tailrace.node import Node, reserve_pages
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
 from tailrace.planned import GUEST
 from tailrace.results import Trial
-from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, contributions_of
+from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, Side, contributions_of
 from tailrace.spec.tests import Share
 
 SKELETON = "skeleton"
-Side = Literal["function", "skeleton"]
 _SIDES: tuple[Side, Side] = ("function", "skeleton")
 CHANGE_SECONDS = 2.0
 """What replacing a function takes, for the progress bar."""
@@ -115,6 +113,8 @@ def figures_of(trial: Trial) -> Figures:
             ratio = trial.floor_ratio_of(way)
             if ratio is not None:
                 found[way.name]["floor_ratio"] = ratio
+        if trial.offered_pps and way.offered:
+            found[way.name]["sent_ratio"] = way.sent / way.offered
     return found
 
 

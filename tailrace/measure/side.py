@@ -70,8 +70,9 @@ def at_rate(session: Session, case: Case, rate: float, no_loss_pps: float | None
 
 
 def figures(trial: Trial, no_loss_pps: float | None = None) -> dict[str, float]:
-    """What is compared of a trial: percentiles of the worse direction in µs, lost frames as a part of those sent; and
-    its median as a multiple of the tester's own, where that is known."""
+    """What is compared of a trial: percentiles of the worse direction in µs, lost frames as a part of those sent;
+    its median as a multiple of the tester's own, where that is known; and the part of the frames offered that was sent.
+    """
     found: dict[str, float] = {}
     if no_loss_pps is not None:
         found["no_loss_mpps"] = round(no_loss_pps / 1e6, 6)
@@ -89,4 +90,6 @@ def figures(trial: Trial, no_loss_pps: float | None = None) -> dict[str, float]:
         }
     if trial.floor_ratio is not None:
         found["floor_ratio"] = trial.floor_ratio
+    if trial.sent_ratio is not None:
+        found["sent_ratio"] = trial.sent_ratio
     return found

@@ -14,10 +14,8 @@ from typing import Any, Literal, Protocol
 from tailrace.errors import Failure
 from tailrace.measure.profile import Profile
 from tailrace.results.findings import SearchTrial
+from tailrace.results.record import UNSENT_TOLERANCE
 
-#: Of the frames offered, how many may stay unsent for a rate to count as kept. On a shared core a scheduler's tick
-#: costs the tester some; also a device that takes frames late makes some. They are shown as unsent, and never lost.
-UNSENT_TOLERANCE = 0.02
 #: How often a trial is repeated in which the tester fell short.
 SHORT_REPEATS = 2
 

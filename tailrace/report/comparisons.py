@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tailrace.report.figures import MISSING, by_floor, chain_name, mega, microseconds, percent, plain, profile_name
-from tailrace.report.rounds import figure, remark, spread_words
+from tailrace.report.figures import (
+    FELL_SHORT,
+    MISSING,
+    by_floor,
+    by_sent,
+    chain_name,
+    mega,
+    microseconds,
+    percent,
+    plain,
+    profile_name,
+)
+from tailrace.report.rounds import figure, pooled_remark, remark, spread_words
 from tailrace.report.section import Section
 from tailrace.report.warmth import by_logarithm
-from tailrace.results.comparison import ComparedPair, ComparedRatio, ComparisonFinding, MatrixCell
-from tailrace.results.record import Measurement
-from tailrace.results.share import ShareFinding
+from tailrace.results.comparison import ComparedRatio, ComparisonFinding, MatrixCell
+from tailrace.results.pooled import pool
+from tailrace.results.record import UNSENT_TOLERANCE, Measurement
+from tailrace.results.spread import by_case
+from tailrace.results.table_findings import figures
 
-COMPARING = (ComparisonFinding, MatrixCell, ShareFinding)
-"""Findings that say of their trials what there is to say."""
 _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("no_loss_mpps", "no-loss Mpps", mega),
     ("p50_us", "p50 µs", microseconds),
@@ -22,6 +33,8 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("p99.9_us", "p99.9 µs", microseconds),
     ("max_us", "max µs", microseconds),
 )
+_AT_RATE = tuple(name for name, *_ in _FIGURES if name != "no_loss_mpps")
+"""Figures of the trial at the common rate; the no-loss rate is looked for at others."""
 _HOW = (
     "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
     "baseline's it is: the median of the pairs' ratios with its 95 % bootstrap interval. A pair is two sides measured "
@@ -33,20 +46,82 @@ def _times(ratio: float) -> str:
     return f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
 
 
-def ratio_words(ratio: ComparedRatio | None) -> str:
+def ratio_words(ratio: ComparedRatio) -> str:
     """× 2.41 [2.30–2.58]"""
-    if ratio is None:
-        return MISSING
     if ratio.low is None or ratio.high is None:
         return f"× {_times(ratio.median)}"
     return f"× {_times(ratio.median)} [{_times(ratio.low)}–{_times(ratio.high)}]"
 
 
 def comparisons(found: Sequence[Measurement]) -> Iterator[Section]:
-    """A table for each kind of traffic that was compared."""
-    for finding in found:
-        if isinstance(finding, ComparisonFinding):
+    """A table for each kind of traffic that was compared; where it was in several rounds, one of all before theirs."""
+    for rounds in by_case(each for each in found if isinstance(each, ComparisonFinding)):
+        if len(rounds) > 1:
+            yield _pooled(rounds)
+        for finding in rounds:
             yield _comparison(finding)
+
+
+def _pooled(rounds: Sequence[ComparisonFinding]) -> Section:
+    """What the rounds say together: the spread over them of what each says by itself."""
+    first = rounds[0]
+    known = pool([list(figures(each)) for each in rounds])
+    sides = dict.fromkeys(side for each in rounds for side in each.sides)
+    rows = []
+    for name, title, show in _FIGURES:
+        for side in sides:
+            if (median := known.get((None, f"{side} {name}"))) is not None:
+                short, either = (
+                    any(each.fell_short(*which) for each in rounds) for which in ((side,), (side, first.baseline))
+                )
+                text = spread_words(median, show)
+                if name == "p50_us":
+                    floor = known.get((None, f"{side} floor_ratio"))
+                    text = by_floor(text, floor.median if floor else None)
+                ratio = known.get((None, f"{side}/{first.baseline} {name}"))
+                times = f"× {spread_words(ratio, _times, absolute=True)}" if ratio else MISSING
+                rows.append(
+                    (
+                        title,
+                        plain(side),
+                        by_sent(text, short=short and name in _AT_RATE),
+                        by_sent(times, short=either and ratio is not None and name in _AT_RATE),
+                    )
+                )
+    rates = figure([each.offered_pps / 1e6 for each in rounds], mega)
+    noise = first.method == "noise"
+    return Section(
+        f"{_what(first)}, {profile_name(first.profile)}, {chain_name(first.functions)} at {rates} Mpps each way, "
+        f"all {len(rounds)} rounds together",
+        ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(first.baseline)}"),
+        tuple(rows),
+        (pooled_remark(len(rounds)), *_short_remarks(rounds)),
+        naming=2,
+    )
+
+
+def _what(finding: ComparisonFinding) -> str:
+    return "Noisy neighbours" if finding.method == "noise" else "Fabrics"
+
+
+def _short_remarks(rounds: Sequence[ComparisonFinding]) -> Iterator[str]:
+    """What the mark of figures of a lower rate means, where there are any."""
+    sent = {
+        side: min(ratio for each in rounds if (ratio := each.sent_ratio(side)) is not None)
+        for side in dict.fromkeys(side for each in rounds for side in each.sides)
+        if any(each.fell_short(side) for each in rounds)
+    }
+    if sent:
+        yield short_remark({plain(side): ratio for side, ratio in sent.items()})
+
+
+def short_remark(sent: Mapping[str, float]) -> str:
+    """What the mark of figures of a lower rate means, of the sides that have it with what was sent of their frames."""
+    told = ", ".join(f"{side} {ratio:.1%}" for side, ratio in sent.items())
+    return (
+        f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the frames offered were sent (median over pairs: "
+        f"{told}), so the figure, or a side of the ratio, is of a lower rate than the one above."
+    )
 
 
 def _comparison(finding: ComparisonFinding) -> Section:
@@ -55,20 +130,20 @@ def _comparison(finding: ComparisonFinding) -> Section:
         (title, plain(side), _marked(finding, side, name, figure(values, show)), _by(finding, side, name))
         for name, title, show in _FIGURES
         for side in finding.sides
-        if (values := _values(finding.pairs, side, name))
+        if (values := finding.values(side, name))
     ]
     rows += [
-        ("most lost", plain(side), percent(max(values)), MISSING)
+        ("most lost", plain(side), by_sent(percent(max(values)), short=bool(finding.fell_short(side))), MISSING)
         for side in finding.sides
-        if (values := _values(finding.pairs, side, "loss_ratio"))
+        if (values := finding.values(side, "loss_ratio"))
     ]
-    what = "Noisy neighbours" if noise else "Fabrics"
-    remarks = [f"{plain(side)} was left out: {plain(reason)}" for side, reason in finding.left_out.items()]
+    remarks = [*_short_remarks([finding])]
+    remarks += [f"{plain(side)} was left out: {plain(reason)}" for side, reason in finding.left_out.items()]
     whole = sum(len(pair.sides) == (2 if noise else len(finding.sides)) for pair in finding.pairs)
     if not noise and whole < len(finding.pairs):
         remarks.append(f"The last of {len(finding.pairs)} pairs is not whole: it was cut short.")
     return Section(
-        f"{what}, {profile_name(finding.profile)}, {chain_name(finding.functions)} "
+        f"{_what(finding)}, {profile_name(finding.profile)}, {chain_name(finding.functions)} "
         f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
         ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(finding.baseline)}"),
         tuple(rows),
@@ -78,11 +153,15 @@ def _comparison(finding: ComparisonFinding) -> Section:
 
 
 def _marked(finding: ComparisonFinding, side: str, name: str, text: str) -> str:
-    return by_floor(text, finding.floor_ratio(side)) if name == "p50_us" else text
+    text = by_floor(text, finding.floor_ratio(side)) if name == "p50_us" else text
+    return by_sent(text, short=bool(finding.fell_short(side)) and name in _AT_RATE)
 
 
 def _by(finding: ComparisonFinding, side: str, name: str) -> str:
-    return MISSING if side == finding.baseline else ratio_words(finding.ratio(side, name))
+    ratio = finding.ratio(side, name)
+    if ratio is None:
+        return MISSING
+    return by_sent(ratio_words(ratio), short=bool(finding.fell_short(side, finding.baseline)) and name in _AT_RATE)
 
 
 def _count_pairs(finding: ComparisonFinding) -> str:
@@ -90,10 +169,6 @@ def _count_pairs(finding: ComparisonFinding) -> str:
     most = max((sum(side in pair.sides for pair in finding.pairs) for side in finding.sides[1:]), default=0)
     again = f", round {finding.round}" if finding.round > 1 else ""
     return f"{most} pair{'' if most == 1 else 's'}{again}"
-
-
-def _values(pairs: Sequence[ComparedPair], side: str, name: str) -> list[float]:
-    return [pair.sides[side][name] for pair in pairs if name in pair.sides.get(side, {})]
 
 
 # --- the matrix ------------------------------------------------------------------------------------------------------

@@ -132,6 +132,11 @@ def by_floor(text: str, ratio: float | None) -> str:
     return NEAR_FLOOR + text if is_near_floor(ratio) else text
 
 
+def by_sent(text: str, *, short: bool) -> str:
+    """A figure, marked where much less was sent than offered."""
+    return FELL_SHORT + text if short else text
+
+
 def _share(field: str) -> Callable[[Trial], str]:
     def cell(trial: Trial) -> str:
         share: Share | None = trial.share_us
@@ -189,6 +194,9 @@ LATENCY = (
 
 NEAR_FLOOR = "~"
 """Stands before a median that is near the tester's own."""
+
+FELL_SHORT = "†"
+"""Stands before a figure of a comparison that is of a lower rate than the one offered."""
 
 MOST_NAMED = 6
 """Trials that a warning names one by one: those with the most of it."""

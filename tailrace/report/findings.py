@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.report.comparisons import COMPARING, cells_table, comparisons, heats
+from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import (
     FAULTS,
     MISSING,
@@ -28,6 +28,7 @@ from tailrace.report.section import Section as Section
 from tailrace.report.share import shares
 from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.model import Run, Trial
+from tailrace.results.pooled import COMPARING
 from tailrace.results.record import Measurement
 from tailrace.results.spread import by_case, spread
 

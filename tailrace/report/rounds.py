@@ -26,6 +26,14 @@ def spread_words(found: Spread | None, show: Callable[[float], str], *, absolute
     return text
 
 
+def pooled_remark(rounds: int) -> str:
+    """How a table of what so many rounds say together is to be read, beside those of each round."""
+    return (
+        f"Each round by itself stands below; here are medians over the {rounds} rounds, ± half the way from the lowest "
+        "to the highest, or in brackets the lowest and the highest."
+    )
+
+
 def remark(rounds: int) -> tuple[str, ...]:
     """How a table of so many rounds is to be read."""
     if rounds < 2:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
 
-from tailrace.report.figures import MISSING, by_floor, chain_name, mega, microseconds, plain, profile_name
-from tailrace.report.rounds import figure
+from tailrace.report.comparisons import short_remark
+from tailrace.report.figures import MISSING, by_floor, by_sent, chain_name, mega, microseconds, plain, profile_name
+from tailrace.report.rounds import figure, pooled_remark, spread_words
 from tailrace.report.section import Section
+from tailrace.results.pooled import pool
 from tailrace.results.record import Measurement
-from tailrace.results.share import Budget, Contribution, Figures, ShareFinding
+from tailrace.results.share import Budget, Contribution, Figures, ShareFinding, Side
+from tailrace.results.spread import Spread, by_case
+from tailrace.results.table_findings import figures
 
 _FIGURES = {
     "average_us": "mean",
@@ -19,6 +22,8 @@ _FIGURES = {
     "p99.9_us": "p99.9",
     "max_us": "max",
 }
+_SIDES: dict[Side, str] = {"function": "the function", "skeleton": "skeleton"}
+_TITLES = ("direction", "latency", "with it, µs", "with skeleton, µs", "own share, µs", "× skeleton")
 _HOW = (
     "Own share: the chain with the function less the chain with the skeleton in its place, which only forwards, within "
     "each pair; the median over pairs with its 95 % bootstrap interval, and the same of the ratio. What the chains "
@@ -33,12 +38,72 @@ _BUDGET = (
 
 
 def shares(found: Sequence[Measurement]) -> Iterator[Section]:
-    """For each function and kind of traffic: what it adds, then where the time goes."""
-    for finding in found:
-        if isinstance(finding, ShareFinding):
+    """For each function and kind of traffic: what it adds, then where the time goes; where it was measured in several
+    rounds, before theirs what all of them say it adds."""
+    for rounds in by_case(each for each in found if isinstance(each, ShareFinding)):
+        if len(rounds) > 1:
+            yield _pooled(rounds)
+        for finding in rounds:
             yield _contributions(finding)
             for budget in finding.budgets:
                 yield _budget(finding, budget)
+
+
+def _pooled(rounds: Sequence[ShareFinding]) -> Section:
+    """What the rounds say together: the spread over them of what each says by itself."""
+    first = rounds[0]
+    known = pool([list(figures(each)) for each in rounds])
+
+    def side(which: Side, words: str, direction: str, name: str) -> str:
+        text = spread_words(known.get((direction, f"with {words} {name}")), microseconds)
+        if name == "p50_us":
+            floor = known.get((direction, f"with {words} floor_ratio"))
+            text = by_floor(text, floor.median if floor else None)
+        return by_sent(text, short=any(each.fell_short(direction, which) for each in rounds))
+
+    rows = []
+    for direction, name in dict.fromkeys((part.direction, part.figure) for part in first.contributions):
+        share = known.get((direction, f"{first.function} {name}"))
+        ratio = known.get((direction, f"with {first.function}/with skeleton {name}"))
+        short = any(each.fell_short(direction, *_SIDES) for each in rounds)
+        rows.append(
+            (
+                plain(direction),
+                _FIGURES[name],
+                side("function", first.function, direction, name),
+                side("skeleton", "skeleton", direction, name),
+                by_sent(_range(share, microseconds, " to "), short=short),
+                by_sent(_range(ratio, lambda value: f"{value:.3g}", "–"), short=short),
+            )
+        )
+    rates = figure([each.offered_pps / 1e6 for each in rounds], mega)
+    return Section(
+        f"Share of {_name(first)}, {chain_name(first.functions)} at {rates} Mpps each way, all {len(rounds)} rounds "
+        "together",
+        _TITLES,
+        tuple(rows),
+        (pooled_remark(len(rounds)), *_short_remarks(rounds)),
+        naming=2,
+    )
+
+
+def _range(found: Spread | None, show: Callable[[float], str], to: str) -> str:
+    """204 (198 to 211)"""
+    return MISSING if found is None else f"{show(found.median)} ({show(found.low)}{to}{show(found.high)})"
+
+
+def _short_remarks(rounds: Sequence[ShareFinding]) -> Iterator[str]:
+    """What the mark of figures of a lower rate means, where there are any."""
+    sent: dict[str, float] = {}
+    for each in rounds:
+        for side, words in _SIDES.items():
+            for direction in dict.fromkeys(part.direction for part in each.contributions):
+                ratio = each.sent_ratio(side, direction)
+                if ratio is not None and each.fell_short(direction, side):
+                    name = f"with {plain(each.function) if side == 'function' else words}, {plain(direction)}"
+                    sent[name] = min(ratio, sent.get(name, 1.0))
+    if sent:
+        yield short_remark(sent)
 
 
 def _name(finding: ShareFinding) -> str:
@@ -55,8 +120,8 @@ def _contributions(finding: ShareFinding) -> Section:
             _FIGURES[each.figure],
             _shown(finding, "function", each),
             _shown(finding, "skeleton", each),
-            difference_words(each),
-            _ratio_words(each),
+            by_sent(difference_words(each), short=bool(finding.fell_short(each.direction, *_SIDES))),
+            by_sent(_ratio_words(each), short=bool(finding.fell_short(each.direction, *_SIDES))),
         )
         for each in finding.contributions
     ]
@@ -69,9 +134,9 @@ def _contributions(finding: ShareFinding) -> Section:
     return Section(
         f"Share of {_name(finding)}, {chain_name(finding.functions)} at {mega(finding.offered_pps / 1e6)} Mpps each "
         f"way, {len(finding.pairs)} pair{'' if len(finding.pairs) == 1 else 's'}",
-        ("direction", "latency", "with it, µs", "with skeleton, µs", "own share, µs", "× skeleton"),
+        _TITLES,
         tuple(rows),
-        (*_HOW, *remarks),
+        (*_HOW, *_short_remarks([finding]), *remarks),
         naming=2,
     )
 
@@ -91,12 +156,11 @@ def _ratio_words(each: Contribution) -> str:
     return f"{each.ratio:.3g} [{each.ratio_low:.3g}–{each.ratio_high:.3g}]"
 
 
-def _shown(finding: ShareFinding, side: Literal["function", "skeleton"], of: Contribution) -> str:
+def _shown(finding: ShareFinding, side: Side, of: Contribution) -> str:
     """The median over pairs of one side with its spread; that of medians marked where it is near the tester's own."""
-    figures: list[Figures] = [getattr(pair, side) for pair in finding.pairs]
-    known = [each[of.direction][of.figure] for each in figures if of.figure in each.get(of.direction, {})]
-    text = figure(known, microseconds)
-    return by_floor(text, finding.floor_ratio(side, of.direction)) if of.figure == "p50_us" else text
+    text = figure(finding.values(side, of.direction, of.figure), microseconds)
+    text = by_floor(text, finding.floor_ratio(side, of.direction)) if of.figure == "p50_us" else text
+    return by_sent(text, short=bool(finding.fell_short(of.direction, side)))
 
 
 def _most_lost(sides: Sequence[Figures]) -> float:

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.report import causes, host, soak
-from tailrace.report.comparisons import COMPARING
 from tailrace.report.figures import (
     LATENCY,
     READING,
@@ -30,6 +29,7 @@ from tailrace.report.hops import TITLES
 from tailrace.report.hops import Table as HopTable
 from tailrace.report.hops import tables as hop_tables
 from tailrace.results.model import Run, Trial
+from tailrace.results.pooled import COMPARING
 
 
 def print_run(run: Run, console: Console | None = None) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tailrace.results.findings import ReorderFinding
 from tailrace.results.ratio import LEVEL, Ratio
-from tailrace.results.record import Amount, Count, Measurement, Record, name_in_round
+from tailrace.results.record import Amount, Count, Measurement, Record, fell_short, name_in_round
 from tailrace.results.share import ShareFinding
 from tailrace.results.spread import Spread, spread
 
@@ -20,7 +20,8 @@ class ComparedPair(Record):
 
     sides: dict[str, dict[str, Amount]] = Field(
         description="By side: no_loss_mpps, mpps received, loss_ratio, and latency (p50_us, p90_us, p99_us, p99.9_us, "
-        "max_us) of the worse direction, and floor_ratio: the median as a multiple of the tester's own."
+        "max_us) of the worse direction; floor_ratio: the median as a multiple of the tester's own; and sent_ratio: "
+        "the part of the frames offered that was sent, in the direction where that is least."
     )
     core_to_core_ns: tuple[Amount, ...] = Field(
         default=(),
@@ -57,10 +58,25 @@ class ComparisonFinding(Measurement):
     def ratio(self, side: str, figure: str) -> ComparedRatio | None:
         return next((each for each in self.ratios if (each.side, each.figure) == (side, figure)), None)
 
+    def values(self, side: str, figure: str) -> list[float]:
+        """A figure of a side in each pair that has it."""
+        return [pair.sides[side][figure] for pair in self.pairs if figure in pair.sides.get(side, {})]
+
     def floor_ratio(self, side: str) -> float | None:
         """The median over pairs of a side's median latency as a multiple of the tester's own; None if unknown."""
-        known = [pair.sides[side]["floor_ratio"] for pair in self.pairs if "floor_ratio" in pair.sides.get(side, {})]
+        known = self.values(side, "floor_ratio")
         return median(known) if known else None
+
+    def sent_ratio(self, side: str) -> float | None:
+        """The median over pairs of the part of the frames offered to a side that was sent; None if unknown."""
+        known = self.values(side, "sent_ratio")
+        return median(known) if known else None
+
+    def fell_short(self, *sides: str) -> bool | None:
+        """Whether much less was sent to one of the sides than was offered, so that its figures are of a lower rate;
+        None if unknown."""
+        known = [ratio for side in sides if (ratio := self.sent_ratio(side)) is not None]
+        return any(map(fell_short, known)) if known else None
 
 
 def ratios_of(

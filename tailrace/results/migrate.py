@@ -36,7 +36,15 @@ def _give_cells_rounds(document: Document) -> Document:
     return {**document, "findings": [with_round(each) for each in document.get("findings", ())]}
 
 
-STEPS: dict[int, Callable[[Document], Document]] = {1: _say_method_and_spec, 2: _give_cells_rounds}
+def _pool(document: Document) -> Document:
+    """3 to 4: what rounds and pairs say together is reckoned from the rest, whenever it is read.
+
+    How much was sent to the sides of pairs is left unknown: it stands with their trials only.
+    """
+    return document
+
+
+STEPS: dict[int, Callable[[Document], Document]] = {1: _say_method_and_spec, 2: _give_cells_rounds, 3: _pool}
 
 
 def migrate(document: Document, version: int, target: int) -> Document:

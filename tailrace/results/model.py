@@ -13,13 +13,14 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field, JsonValue, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, JsonValue, ValidationError, computed_field, model_validator
 
 from tailrace.errors import Mistake
 from tailrace.results.comparison import ComparisonFinding, MatrixCell
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
+from tailrace.results.pooled import Pooled, pooled_of
 from tailrace.results.record import Amount as Amount
 from tailrace.results.record import ClockStep as ClockStep
 from tailrace.results.record import Count as Count
@@ -31,7 +32,7 @@ from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
 from tailrace.results.share import ShareFinding
 
-FORMAT = 3
+FORMAT = 4
 """The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
 
 
@@ -348,6 +349,12 @@ class Trial(Measurement):
             return None
         return self.floor_ratio * way.latency_us.p50 / headline.p50
 
+    @property
+    def sent_ratio(self) -> float | None:
+        """Sent ÷ offered in the direction where it is least; None where as much was offered as could be sent."""
+        known = [way.sent / way.offered for way in self.directions if way.offered]
+        return min(known) if known and self.offered_pps else None
+
     def total(self, field: str) -> int:
         """The sum of a count (such as "lost") over all directions."""
         return sum(int(getattr(direction, field)) for direction in self.directions)
@@ -406,6 +413,21 @@ class Run(Record):
         if len({(each.method, each.name) for each in self.findings}) != len(self.findings):
             raise ValueError("two findings of a method have the same name")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reckon_anew(cls, document: Any) -> Any:
+        """What is pooled is reckoned from the rest, also of a run that is read."""
+        if isinstance(document, dict):
+            return {name: value for name, value in document.items() if name != "pooled"}
+        return document
+
+    @computed_field(  # type: ignore[prop-decorator]
+        description="Of what was measured several times, in rounds or pairs: each figure's median, lowest and highest."
+    )
+    @property
+    def pooled(self) -> tuple[Pooled, ...]:
+        return tuple(pooled_of(self.trials, self.findings))
 
     def to_json(self) -> str:
         """The text of results.json."""

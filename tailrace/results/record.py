@@ -13,6 +13,11 @@ FLOOR_TIMES = 3
 """A median of fewer times the tester's own floor than this says as much of the tester as of what was measured."""
 
 
+UNSENT_TOLERANCE = 0.02
+"""Of the frames offered, how many may stay unsent for a rate to count as kept. On a shared core a scheduler's tick
+costs the tester some; also a device that takes frames late makes some. They are shown as unsent, and never lost."""
+
+
 class ResultError(Exception):
     """Results that cannot be read, or that contradict themselves. The message is one line for the user."""
 
@@ -72,6 +77,11 @@ class Gap(Record):
 def is_near_floor(ratio: float | None) -> bool:
     """Whether a median that is so many times the tester's own is the tester's as much as anybody's."""
     return ratio is not None and ratio < FLOOR_TIMES
+
+
+def fell_short(sent_ratio: float | None) -> bool:
+    """Whether so much less was sent than offered that figures are those of a lower rate."""
+    return sent_ratio is not None and sent_ratio < 1 - UNSENT_TOLERANCE
 
 
 def name_in_round(case: str, number: int) -> str:

@@ -14,9 +14,11 @@ from typing import Literal
 from pydantic import Field
 
 from tailrace.results.ratio import LEVEL, summarise
-from tailrace.results.record import Amount, Count, Measurement, Record
+from tailrace.results.record import Amount, Count, Measurement, Record, fell_short
 
 FIGURES = ("average_us", "p50_us", "p90_us", "p99_us", "p99.9_us", "max_us")
+
+Side = Literal["function", "skeleton"]
 
 Figures = dict[str, dict[str, Amount]]
 """By direction, then by figure."""
@@ -27,7 +29,8 @@ class SharePair(Record):
 
     function: Figures = Field(
         description="By direction: average_us, p50_us, p90_us, p99_us, p99.9_us, max_us, loss_ratio of the chain as it "
-        "is, and floor_ratio: its median as a multiple of the tester's own."
+        "is; floor_ratio: its median as a multiple of the tester's own; sent_ratio: the part of the frames offered "
+        "that was sent."
     )
     skeleton: Figures = Field(description="The same of the chain with the skeleton in the function's place.")
 
@@ -83,11 +86,26 @@ class ShareFinding(Measurement):
     def contribution(self, direction: str, figure: str) -> Contribution | None:
         return next((each for each in self.contributions if (each.direction, each.figure) == (direction, figure)), None)
 
-    def floor_ratio(self, side: Literal["function", "skeleton"], direction: str) -> float | None:
-        """The median over pairs of a side's median latency as a multiple of the tester's own; None if unknown."""
+    def values(self, side: Side, direction: str, figure: str) -> list[float]:
+        """A figure of a side in each pair that has it."""
         figures: list[Figures] = [getattr(pair, side) for pair in self.pairs]
-        known = [each[direction]["floor_ratio"] for each in figures if "floor_ratio" in each.get(direction, {})]
+        return [each[direction][figure] for each in figures if figure in each.get(direction, {})]
+
+    def floor_ratio(self, side: Side, direction: str) -> float | None:
+        """The median over pairs of a side's median latency as a multiple of the tester's own; None if unknown."""
+        known = self.values(side, direction, "floor_ratio")
         return median(known) if known else None
+
+    def sent_ratio(self, side: Side, direction: str) -> float | None:
+        """The median over pairs of the part of the frames offered to a side that was sent; None if unknown."""
+        known = self.values(side, direction, "sent_ratio")
+        return median(known) if known else None
+
+    def fell_short(self, direction: str, *sides: Side) -> bool | None:
+        """Whether much less was sent than offered with one of the sides, so that its figures are of a lower rate; None
+        if unknown."""
+        known = [ratio for side in sides if (ratio := self.sent_ratio(side, direction)) is not None]
+        return any(map(fell_short, known)) if known else None
 
 
 def contributions_of(pairs: Sequence[SharePair]) -> tuple[Contribution, ...]:

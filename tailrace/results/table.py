@@ -15,6 +15,7 @@ from typing import Any
 from tailrace.results.host import HostTrial
 from tailrace.results.index import host_name
 from tailrace.results.model import Direction, Finding, Floor, Run, Trial
+from tailrace.results.pooled import Pooled, over_rounds
 from tailrace.results.table_findings import lines
 
 _RUN = ("run", "started", "method", "spec", "host", "fabric", "run_valid")
@@ -47,12 +48,18 @@ COLUMNS = (
     "value",
     "low",
     "high",
+    "over",
+    "values",
+    "fell_short",
     *_HOST,
 )
 """Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share and how
 its median stands to the tester's own floor. `finding` is the method of a line that is no trial's, whose name is in
-`trial`; `floor` of a line of that floor itself, with the kind of port in `trial`. What begins with `test` is
-of lines of `measure host`, whose latencies are how late a CPU woke up, or for how long it was taken."""
+`trial`; `floor` of a line of that floor itself, with the kind of port in `trial`. `over` (rounds, pairs) says what
+`value` is the median of, `low` and `high` the extremes and `values` the number; such a line of a trial, which has a
+line for itself too, has no `finding`. `fell_short` marks figures of a comparison that are of a lower rate than the one
+offered. What begins with `test` is of lines of `measure host`, whose latencies are how late a CPU woke up, or for how
+long it was taken."""
 
 
 def csv_text(runs: Iterable[Run]) -> str:
@@ -66,6 +73,7 @@ def csv_text(runs: Iterable[Run]) -> str:
         writer.writerows(_floor(run, floor) for floor in run.floors)
         for finding in run.findings:
             writer.writerows(_found(run, finding, line) for line in lines(finding))
+        writer.writerows(_pooled(run, each) for each in over_rounds(run.trials, run.findings))
         writer.writerows(_host(run, trial) for trial in run.host_trials)
     return text.getvalue()
 
@@ -108,6 +116,11 @@ def _found(run: Run, finding: Finding, line: dict[str, Any]) -> list[Any]:
     return [_cell(cells.get(column)) for column in COLUMNS]
 
 
+def _pooled(run: Run, each: Pooled) -> list[Any]:
+    cells = {**_of(run), **each.model_dump(), "trial": each.name, "value": each.median}
+    return [_cell(cells.get(column)) for column in COLUMNS]
+
+
 def _host(run: Run, trial: HostTrial) -> list[Any]:
     cells = {
         **_of(run),
@@ -132,7 +145,7 @@ def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
         *(getattr(way.latency_us, name) if way.latency_us else None for name in _LATENCY),
         *(getattr(share, name) if share else None for name in _SHARE),
         *((trial.floor_ratio, trial.near_floor) if worse and trial.floor_ratio is not None else (None, None)),
-        *(None,) * (5 + len(_HOST)),
+        *(None,) * (8 + len(_HOST)),
     ]  # fmt: skip
     return [_cell(cell) for cell in cells]
 

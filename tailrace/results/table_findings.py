@@ -9,16 +9,25 @@ from tailrace.results.comparison import ComparisonFinding, MatrixCell
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, SearchTrial, ThroughputFinding
 from tailrace.results.record import Measurement, is_near_floor
 from tailrace.results.share import ShareFinding
+from tailrace.results.share import Side as ShareSide
+from tailrace.results.spread import spread
 
 Line = dict[str, Any]
 
 
 def lines(finding: Measurement) -> Iterator[Line]:
     """A line for each figure of a finding, and for each trial of a search."""
+    yield from figures(finding)
+    if isinstance(finding, ThroughputFinding | LossFinding):
+        yield from (_trial(trial) for trial in finding.trials)
+
+
+def figures(finding: Measurement) -> Iterator[Line]:
+    """A line for each figure of a finding; `over` says of what several values are the median, low and high."""
     if isinstance(finding, ThroughputFinding):
         yield from _throughput(finding)
     elif isinstance(finding, LossFinding):
-        yield from (_trial(trial) for trial in finding.trials)
+        yield from _loss(finding)
     elif isinstance(finding, BurstFinding):
         yield from _burst(finding)
     elif isinstance(finding, ReorderFinding):
@@ -52,7 +61,12 @@ def _throughput(finding: ThroughputFinding) -> Iterator[Line]:
         yield {"figure": f"{name}_gbps_l1", "value": goal.gbps_l1}
         yield {"figure": f"{name}_gbps_l2", "value": goal.gbps_l2}
         yield {"figure": f"{name}_limit", "value": goal.limit}
-    yield from (_trial(trial) for trial in finding.trials)
+
+
+def _loss(finding: LossFinding) -> Iterator[Line]:
+    yield {"figure": "full_pps", "value": finding.full_pps}
+    for part, trial in finding.points.items():
+        yield {"figure": f"loss_ratio at {100 * part:g}% of full_pps", "value": trial.loss_ratio}
 
 
 def _burst(finding: BurstFinding) -> Iterator[Line]:
@@ -87,9 +101,14 @@ def _comparison(finding: ComparisonFinding) -> Iterator[Line]:
             "value": ratio.median,
             "low": ratio.low,
             "high": ratio.high,
+            "fell_short": finding.fell_short(ratio.side, finding.baseline),
         }
     for side in finding.sides:
-        yield from _by_floor(f"{side} floor_ratio", finding.floor_ratio(side))
+        names = dict.fromkeys(name for pair in finding.pairs for name in pair.sides.get(side, ()))
+        short = {"offered_pps": finding.offered_pps, "fell_short": finding.fell_short(side)}
+        for name in names:
+            values = finding.values(side, name)
+            yield {**short, **_over_pairs(f"{side} {name}", values)}
     for side, reason in finding.left_out.items():
         yield {"figure": f"{side}/{finding.baseline}", "reason": reason}
 
@@ -103,14 +122,27 @@ def _share(finding: ShareFinding) -> Iterator[Line]:
             "value": part.difference_us,
             "low": part.low_us,
             "high": part.high_us,
+            "fell_short": finding.fell_short(part.direction, "function", "skeleton"),
         }
-    for direction in dict.fromkeys(part.direction for part in finding.contributions):
-        for name, ratio in (
-            (finding.function, finding.floor_ratio("function", direction)),
-            ("skeleton", finding.floor_ratio("skeleton", direction)),
-        ):
+        if part.ratio is not None:
+            yield {
+                "direction": part.direction,
+                "offered_pps": finding.offered_pps,
+                "figure": f"with {finding.function}/with skeleton {part.figure}",
+                "value": part.ratio,
+                "low": part.ratio_low,
+                "high": part.ratio_high,
+                "fell_short": finding.fell_short(part.direction, "function", "skeleton"),
+            }
+    sides: dict[ShareSide, str] = {"function": finding.function, "skeleton": "skeleton"}
+    for direction in dict.fromkeys(name for pair in finding.pairs for name in (*pair.function, *pair.skeleton)):
+        for side, said in sides.items():
             of = {"direction": direction, "offered_pps": finding.offered_pps}
-            yield from ({**of, **line} for line in _by_floor(f"with {name} floor_ratio", ratio))
+            short = {"fell_short": finding.fell_short(direction, side)}
+            known = [getattr(pair, side).get(direction, {}) for pair in finding.pairs]
+            for name in dict.fromkeys(name for each in known for name in each):
+                values = finding.values(side, direction, name)
+                yield {**of, **short, **_over_pairs(f"with {said} {name}", values)}
 
 
 def _cell(cell: MatrixCell) -> Iterator[Line]:
@@ -120,17 +152,21 @@ def _cell(cell: MatrixCell) -> Iterator[Line]:
     for name in ("no_loss_pps", "mpps", "loss_ratio", "p50_us", "p99_us", "p99_9_us", "max_us"):
         if getattr(cell, name) is not None:
             yield {**of, "figure": name.replace("p99_9", "p99.9"), "value": getattr(cell, name), **_range(cell, name)}
-    for line in _by_floor("floor_ratio", cell.floor_ratio):
-        yield {**of, **line, **_range(cell, "floor_ratio")}
+    if cell.floor_ratio is not None:
+        near = {"near_floor": is_near_floor(cell.floor_ratio)}
+        yield {**of, "figure": "floor_ratio", "value": cell.floor_ratio, **near, **_range(cell, "floor_ratio")}
 
 
 def _range(cell: MatrixCell, figure: str) -> Line:
     """The lowest and the highest of several rounds."""
     found = cell.spread.get(figure)
-    return {"low": found.low, "high": found.high} if found else {}
+    return {"low": found.low, "high": found.high, "over": "rounds", "values": len(cell.rounds)} if found else {}
 
 
-def _by_floor(figure: str, ratio: float | None) -> Iterator[Line]:
-    """How a median stands to the tester's own floor, where that is known."""
-    if ratio is not None:
-        yield {"figure": figure, "value": ratio, "near_floor": is_near_floor(ratio)}
+def _over_pairs(figure: str, values: list[float]) -> Line:
+    """A figure of one side over pairs; of how its median stands to the tester's own floor, whether that is near."""
+    found = spread(values)
+    assert found is not None, "a figure is named because a pair has it"
+    near = {"near_floor": is_near_floor(found.median)} if figure.endswith(" floor_ratio") else {}
+    several = {"low": found.low, "high": found.high, "over": "pairs", "values": found.count} if found.count > 1 else {}
+    return {"figure": figure, "value": found.median, **several, **near}

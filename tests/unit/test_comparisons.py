@@ -216,6 +216,56 @@ def comparison() -> ComparisonFinding:
     )  # fmt: skip
 
 
+def sent(ratios: dict[str, tuple[float, ...]]) -> ComparisonFinding:
+    """The same, with the part of the frames offered that was sent to a side in each pair."""
+    known = comparison()
+    pairs = tuple(
+        ComparedPair(
+            sides={
+                side: {**pair.sides[side], "no_loss_mpps": 1.0, "sent_ratio": parts[number]}
+                for side, parts in ratios.items()
+            }
+        )
+        for number, pair in enumerate(known.pairs)
+    )
+    found = ratios_of(pairs, known.sides, known.baseline, ["no_loss_mpps", "p50_us"])
+    return known.model_copy(update={"pairs": pairs, "ratios": found})
+
+
+def test_figures_of_a_side_that_sent_less_than_offered_are_marked() -> None:
+    """In the table as in the CSV; not the no-loss rate, which was looked for at other rates."""
+    short = sent({"tailrace": (1.0, 0.99, 0.985), "direct": (1.0, 0.97, 0.5)})
+    (section,) = comparisons([short])
+    assert section.rows == (
+        ("no-loss Mpps", "tailrace", "1.000 ±0.0%", "-"),
+        ("no-loss Mpps", "direct", "1.000 ±0.0%", "× 1 [1–1]"),
+        ("p50 µs", "tailrace", "10.0 ±0.0%", "-"),
+        ("p50 µs", "direct", "†5.00 ±20.0%", "†× 0.5 [0.4–0.6]"),
+        ("most lost", "tailrace", "0", "-"),
+        ("most lost", "direct", "†1 %", "-"),
+    )
+    (said,) = [text for text in section.remarks if text.startswith("†")]
+    assert "less than 98% of the frames offered" in said
+    assert "direct 97.0%" in said
+    marked = {line["figure"]: line["fell_short"] for line in lines(short) if "fell_short" in line}
+    assert (marked["direct/tailrace p50_us"], marked["direct p50_us"], marked["tailrace p50_us"]) == (True, True, False)
+    # A short baseline is short in every ratio. Where most pairs sent enough, none is; nor where it is not known.
+    (section,) = comparisons([sent({"tailrace": (0.9, 0.9, 1.0), "direct": (1.0, 1.0, 0.5)})])
+    assert [row[2:] for row in section.rows if row[0] == "p50 µs"] == [
+        ("†10.0 ±0.0%", "-"), ("5.00 ±20.0%", "†× 0.5 [0.4–0.6]"),
+    ]  # fmt: skip
+    assert comparison().fell_short("direct") is None
+    (section,) = comparisons([comparison()])
+    assert "†" not in str(section)
+
+
+def test_the_part_that_was_sent_is_that_of_the_worse_direction(folder: RunFolder) -> None:
+    made = result(stream([1_000] * 98, offered=100, unsent=2), stream([1_000] * 60, "b-to-a", offered=100, unsent=40))
+    trial = folder.add_trial(made, name="x", profile="64", functions=1, offered_pps=1e6)
+    assert figures(trial)["sent_ratio"] == 0.6
+    assert "sent_ratio" not in figures(trial.model_copy(update={"offered_pps": 0.0})), "as much as could be sent"
+
+
 def test_a_table_has_ratios_with_their_interval() -> None:
     (section,) = comparisons([comparison()])
     assert section.titles == ("figure", "fabric", "median", "× tailrace")

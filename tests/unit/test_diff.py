@@ -225,10 +225,21 @@ def test_csv_has_what_methods_found(tmp_path: Path) -> None:
         ("throughput", "one-function-64", "ndr_gbps_l2", "1.0"),
         ("throughput", "one-function-64", "ndr_limit", "loss"),
         ("compare", "64", "direct/tailrace p50_us", "0.45"),
+        ("compare", "64", "tailrace p50_us", "10.0"),
+        ("compare", "64", "direct p50_us", "4.5"),
+        ("loss", "one-function-64", "full_pps", "2000000.0"),
+        ("loss", "one-function-64", "loss_ratio at 100% of full_pps", "0.1"),
         ("loss", "one-function-64", "loss_ratio", "0.1"),
     ]
     assert (found[4]["low"], found[4]["high"]) == ("0.4", "0.5")
-    assert (found[5]["offered_pps"], found[5]["offered"], found[5]["lost"]) == ("2000000.0", "100", "9")
+    assert [found[6][name] for name in ("low", "high", "over", "values", "fell_short")] == [
+        "4.0",
+        "5.0",
+        "pairs",
+        "2",
+        "",
+    ]
+    assert (found[-1]["offered_pps"], found[-1]["offered"], found[-1]["lost"]) == ("2000000.0", "100", "9")
     assert {row["run"] for row in found} == {throughput_found.run.id, compared.run.id, lossy.run.id}
 
 

@@ -456,14 +456,14 @@ def test_notes_are_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 4}', "format 4, but this Tailrace reads up to format 3; upgrade"),
+        ('{"format": 5}', "format 5, but this Tailrace reads up to format 4; upgrade"),
         ('{"format": "1"}', "no format version"),
         ('{"format": true}', "no format version"),
         ("[1]", "no format version"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "x.json: id: Field required"),
-        ('{"format": 3}', "x.json: id: Field required"),
+        ('{"format": 4}', "x.json: id: Field required"),
     ],
 )
 def test_results_that_cannot_be_read_say_why(text: str, message: str) -> None:

@@ -348,6 +348,6 @@ def test_diff_sets_shares_beside_each_other(shown: Run, folder: RunFolder) -> No
 
 
 def test_a_figure_without_latency_has_its_loss() -> None:
-    way = SimpleNamespace(name="a-to-b", loss_ratio=1.0, latency_us=None)
-    trial: Any = SimpleNamespace(directions=[way])
-    assert figures_of(trial) == {"a-to-b": {"loss_ratio": 1.0}}
+    way = SimpleNamespace(name="a-to-b", loss_ratio=1.0, latency_us=None, offered=4, sent=3)
+    trial: Any = SimpleNamespace(directions=[way], offered_pps=1e5)
+    assert figures_of(trial) == {"a-to-b": {"loss_ratio": 1.0, "sent_ratio": 0.75}}
