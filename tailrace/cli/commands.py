@@ -20,12 +20,14 @@ from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
 from tailrace.measure.fit import carries, check_fit
 from tailrace.measure.method import Method, Place, Step, profiles_of, run_steps
-from tailrace.measure.profile import parse_frames, profile
+from tailrace.measure.profile import capture, parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
 from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
 from tailrace.plan import Plan, make_plan
 from tailrace.spec.load import load_located
+from tailrace.spec.model import Spec
+from tailrace.spec.position import Document
 from tailrace.spec.tests import METHODS, Traffic
 
 
@@ -80,6 +82,7 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
     numbers = [number for number, test in enumerate(spec.tests) if test.kind == method.name]
     if method.one_test and len(numbers) > 1:
         raise document.mistake(("tests", numbers[1]), f"a second test of {method.name}; expected one in a spec")
+    check_captures(spec, document, method.name, options.changes)
     tests = [spec.tests[number].settings for number in numbers]
     tests = [override(test, options.changes) for test in tests or [METHODS[method.name]()]]
     plan = make_plan(spec, huge=options.huge, document=document)
@@ -93,6 +96,19 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
             _seconds(steps, options),
             as_json=options.as_json,
         )
+
+
+def check_captures(spec: Spec, document: Document, method: str, changes: Mapping[str, str | None]) -> None:
+    """Raises Mistake, with its place, for a capture file in a method's tests that cannot be sent; not for one that the
+    command line puts something else in the place of."""
+    if changes.get("frames") is not None or changes.get("pcap") is not None:
+        return
+    for number, test in enumerate(spec.tests):
+        if test.kind == method and test.settings.pcap is not None:
+            try:
+                capture(Path(test.settings.pcap))
+            except Mistake as mistake:
+                raise document.mistake(("tests", number, method, "pcap"), str(mistake)) from None
 
 
 def _measure_between(method: Method[Any], between: tuple[str, str], options: MeasureOptions) -> int:

@@ -120,6 +120,7 @@ def _compare(path: Path, options: CompareOptions) -> int:
     check_installed(kinds)
     commands.needs_root("compare")
     scene = scene_of(path, spec, huge=options.huge, interface=options.interface)
+    commands.check_captures(spec, document, "latency", options.changes)
     tests = [test.settings for test in spec.tests if isinstance(test.settings, Latency)]
     wanted = [commands.override(test, options.changes) for test in tests or [Latency.model_validate(_BRIEF)]]
     loads = loads_of([test for test in wanted if isinstance(test, Latency)])
@@ -138,7 +139,8 @@ def _compare(path: Path, options: CompareOptions) -> int:
     how_long = f"{plan.pairs} pairs of {len(plan.loads)} loads, about {round(plan.total_seconds / 60) or 1} min"
     commands.say([*headlines, how_long], as_json=options.as_json)
     oversubscribed = any(fabric.placement.oversubscribed for fabric in plan.fabrics)
-    caveats = dict.fromkeys(said for fabric in plan.fabrics if (said := fabric.caveat(scene)) is not None)
+    said = (*(fabric.caveat(scene) for fabric in plan.fabrics), *(each.note for each in plan.profiles))
+    caveats = dict.fromkeys(each for each in said if each is not None)
     return commands.run_with_bar(
         lambda bar: run_own(
             request,

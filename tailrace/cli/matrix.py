@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -94,17 +94,18 @@ def matrix(
     raise typer.Exit(run_command(call))
 
 
-def _matrix_of(path: Path) -> Matrix:
+def _matrix_of(path: Path, changes: Mapping[str, str | None]) -> Matrix:
     """The matrix of a spec, or one with its defaults if it has none."""
     spec, document = load_located(path)
     found = [(number, test.settings) for number, test in enumerate(spec.tests) if isinstance(test.settings, Matrix)]
     if len(found) > 1:
         raise document.mistake(("tests", found[1][0]), "a second test of matrix; expected one in a spec")
+    commands.check_captures(spec, document, "matrix", changes)
     return found[0][1] if found else Matrix()
 
 
 def _begin(path: Path | None, options: MatrixOptions) -> int:
-    test = commands.override(_matrix_of(path) if path else Matrix(), options.changes)
+    test = commands.override(_matrix_of(path, options.changes) if path else Matrix(), options.changes)
     if not isinstance(test, Matrix):
         raise TypeError(test)
     text = path.read_text(encoding="utf-8-sig") if path else "# a matrix of the command line; see matrix.json\n"

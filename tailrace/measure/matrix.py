@@ -206,6 +206,8 @@ class MatrixRun:
 
     def run(self) -> None:
         """Measures what is not done yet. A cell that fails is kept with the reason, and the others go on."""
+        for note in (each.note for each in profiles_of(self._test) if each.note is not None):
+            self._folder.note(note)
         rounds, refused = left(self._test, done(self._folder.run), self._repeat)
         for cell, reason in refused:
             self._put(self._known(cell).model_copy(update={"valid": True, "reason": None, "not_here": reason}))

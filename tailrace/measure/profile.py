@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,8 +18,12 @@ _PCAP_HEADER = 24
 #: Time stamps in µs, in ns, and a variant of the first that libpcap reads too.
 _PCAP_MAGIC = (0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34)
 _RECORD_HEADER, _SMALLEST_BLOCK = 16, 12
-#: pcapng: the types of blocks that hold a frame.
-_FRAME_BLOCKS = (2, 3, 6)
+#: pcapng: the types of blocks that hold a frame with the lengths of it, and of one that has the frame's own alone.
+_FRAME_BLOCKS, _SIMPLE_BLOCK = (2, 6), 3
+#: So many bytes of a block have all that is asked of it; those of a simple one around its frame.
+_BLOCK_HEAD, _SIMPLE_AROUND = 28, 16
+#: The shortest frame, without the FCS, which captures leave out.
+_SHORTEST = SMALLEST_FRAME - 4
 #: pcapng: the type of the first block, the mark of its byte order, and the type of an interface's block.
 _SECTION, _BYTE_ORDER, _INTERFACE = b"\x0a\x0d\x0d\x0a", 0x1A2B3C4D, 1
 
@@ -30,6 +35,8 @@ class Profile:
     name: str
     """A frame size in bytes, `imix` or `pcap`."""
     traffic: dict[str, Any]
+    note: str | None = None
+    """What a reader of the results must know of it."""
 
     def streams(self, rate: float, ends: Sequence[str] = ("a", "b")) -> list[dict[str, Any]]:
         """The tester's streams: one in each direction at `rate` frames a second (0: as fast as possible)."""
@@ -50,26 +57,48 @@ def profile(frames: int | str, flows: int = 1) -> Profile:
 def capture(path: Path) -> Profile:
     """The frames of a capture file. Raises Mistake if it cannot be read, holds no Ethernet frames, or was cut off."""
     try:
-        with path.open("rb") as file:
-            start = file.read(4096)
-            whole = _whole_frames(file, start)
+        stat = path.stat()
+        return _capture(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}; expected a capture file (pcap)") from None
-    link = _link_type(start)
-    if link is None:
-        raise Mistake(f"{path}: this is no capture file; expected a pcap or pcapng file, as `tcpdump -w` writes it")
-    if link != _ETHERNET:
-        raise Mistake(f"{path}: a capture of link type {link}; expected one of Ethernet frames (link type 1)")
-    if whole is not None:
-        raise Mistake(
-            f"{path}: the file ends within frame {whole + 1}: it was cut off, or is still being written; expected a "
-            f"whole one, or what is good of it (`editcap -r {path} OUT 1-{whole}`)"
-        )
-    return Profile("pcap", {"pcap": str(path.absolute())})
 
 
-def _whole_frames(file: BinaryIO, start: bytes) -> int | None:
-    """How many whole frames a capture file has before it is cut off; None if it is not, or is no capture file."""
+@lru_cache(maxsize=8)
+def _capture(path: Path, _modified: int, _size: int) -> Profile:
+    """The same of a file as it is now: it is asked for more than once, and may be large. Raises OSError too."""
+    with path.open("rb") as file:
+        start = file.read(4096)
+        link = _link_type(start)
+        if link is None:
+            raise Mistake(f"{path}: this is no capture file; expected a pcap or pcapng file, as `tcpdump -w` writes it")
+        if link != _ETHERNET:
+            raise Mistake(f"{path}: a capture of link type {link}; expected one of Ethernet frames (link type 1)")
+        number = short = 0
+        for number, frame in enumerate(_frames(file, start), 1):
+            if frame is None:
+                raise Mistake(
+                    f"{path}: the file ends within frame {number}: it was cut off, or is still being written; expected "
+                    f"a whole one, or what is good of it (`editcap -r {path} OUT 1-{number - 1}`)"
+                )
+            kept, length = frame
+            if kept < length:
+                raise Mistake(
+                    f"{path}: frame {number} was cut to {kept} of {length} bytes when it was captured; expected whole "
+                    "frames (`tcpdump -s 0`)"
+                )
+            short += kept < _SHORTEST
+    if not number:
+        raise Mistake(f"{path}: there is no frame in it; expected at least one")
+    note = (
+        f"{short:,} of the {number:,} frames of {path.name} are shorter than {_SHORTEST} bytes: they are sent padded "
+        f"with zeros to {_SHORTEST}, the shortest that Ethernet has (without the FCS)"
+    )
+    return Profile("pcap", {"pcap": str(path.absolute())}, note if short else None)
+
+
+def _frames(file: BinaryIO, start: bytes) -> Iterator[tuple[int, int] | None]:
+    """Of each frame of a capture file, the bytes that were kept and those that it had; None where the file ends within
+    one. Nothing of what is no capture file."""
     size = file.seek(0, os.SEEK_END)
     pcap = next(
         (o for o in ("<", ">") if len(start) >= _PCAP_HEADER and struct.unpack_from(f"{o}I", start)[0] in _PCAP_MAGIC),
@@ -77,20 +106,27 @@ def _whole_frames(file: BinaryIO, start: bytes) -> int | None:
     )
     order = pcap or next((o for o in ("<", ">") if start[8:12] == struct.pack(f"{o}I", _BYTE_ORDER)), None)
     if order is None or (pcap is None and start[:4] != _SECTION):
-        return None
-    at, frames = (_PCAP_HEADER, 0) if pcap else (0, 0)
+        return
+    at = _PCAP_HEADER if pcap else 0
     while at < size:
         file.seek(at)
-        head = file.read(_RECORD_HEADER)
+        head = file.read(_BLOCK_HEAD)
+        words = struct.unpack_from(f"{order}{len(head) // 4}I", head)
         if pcap:
-            length = _RECORD_HEADER + struct.unpack_from(f"{order}I", head, 8)[0] if len(head) == _RECORD_HEADER else 0
+            length = _RECORD_HEADER + words[2] if len(words) >= _RECORD_HEADER // 4 else 0
         else:
-            length = struct.unpack_from(f"{order}I", head, 4)[0] if len(head) >= 8 else 0
+            length = words[1] if len(words) >= 2 else 0
         if length < (_RECORD_HEADER if pcap else _SMALLEST_BLOCK) or at + length > size:
-            return frames
-        frames += pcap is not None or struct.unpack_from(f"{order}I", head)[0] in _FRAME_BLOCKS
+            yield None
+            return
+        if pcap:
+            yield words[2], words[3]
+        elif words[0] == _SIMPLE_BLOCK:
+            # It says what the frame had; what was kept of it fills the block.
+            yield min(words[2], length - _SIMPLE_AROUND), words[2]
+        elif words[0] in _FRAME_BLOCKS:
+            yield (words[5], words[6]) if len(words) == _BLOCK_HEAD // 4 else (0, 0)
         at += length
-    return None
 
 
 def _link_type(start: bytes) -> int | None:

@@ -61,7 +61,7 @@ class Request:
     resume: Path | None = None
     """The folder of a run that is gone on with."""
     floor: tuple[Profile, ...] = ()
-    """What the tester measures of itself before anything else."""
+    """The traffic of the run, of which the tester measures itself before anything else."""
 
 
 @dataclass
@@ -190,7 +190,7 @@ def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str])
             spec_name=short_name(request.spec_name),
             fabric=request.fabric,
             oversubscribed=oversubscribed,
-            notes=notes,
+            notes=(*notes, *(each.note for each in request.floor if each.note is not None)),
             repeat=request.repeat,
         )
     except OSError as error:

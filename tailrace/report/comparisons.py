@@ -88,7 +88,7 @@ def _pooled(rounds: Sequence[ComparisonFinding]) -> Section:
                         by_sent(times, short=either and ratio is not None and name in _AT_RATE),
                     )
                 )
-    rates = figure([each.offered_pps / 1e6 for each in rounds], mega)
+    rates = figure([each.offered_pps / 1e6 for each in rounds], mega, absolute=True)
     noise = first.method == "noise"
     return Section(
         f"{_what(first)}, {profile_name(first.profile)}, {chain_name(first.functions)} at {rates} Mpps each way, "

@@ -76,7 +76,7 @@ def _pooled(rounds: Sequence[ShareFinding]) -> Section:
                 by_sent(_range(ratio, lambda value: f"{value:.3g}", "–"), short=short),
             )
         )
-    rates = figure([each.offered_pps / 1e6 for each in rounds], mega)
+    rates = figure([each.offered_pps / 1e6 for each in rounds], mega, absolute=True)
     return Section(
         f"Share of {_name(first)}, {chain_name(first.functions)} at {rates} Mpps each way, all {len(rounds)} rounds "
         "together",

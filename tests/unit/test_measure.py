@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captures import pcap_of, pcapng_of
 
 from tailrace.errors import Mistake
 from tailrace.measure.latency import Case, measure_case
-from tailrace.measure.profile import capture, parse_frames, profile
+from tailrace.measure.profile import Profile, capture, parse_frames, profile
 from tailrace.measure.search import SearchOptions
 from tailrace.measure.tester import Stopped, absolute_uri
 from tailrace.measure.trials import is_whole, judge, kept_up
@@ -192,7 +193,8 @@ def test_a_capture_file_is_known_by_its_beginning(tmp_path: Path, order: str) ->
 
     for form in (pcap, pcapng):
         path.write_bytes(form(1))
-        assert capture(path).traffic == {"pcap": str(path)}
+        with pytest.raises(Mistake, match="there is no frame in it"):
+            capture(path)
         path.write_bytes(form(113))
         with pytest.raises(Mistake, match="a capture of link type 113"):
             capture(path)
@@ -218,11 +220,31 @@ def test_a_capture_that_was_cut_off_is_refused_with_the_place(tmp_path: Path, fo
         frame = struct.pack(f"{order}IIIIIII", 6, 92, 0, 0, 0, 60, 60) + bytes(60) + struct.pack(f"{order}I", 92)
     whole = start + 3 * frame
     path.write_bytes(whole)
-    assert capture(path).name == "pcap"
+    assert capture(path) == Profile("pcap", {"pcap": str(path)})
     for missing in (1, 50, len(frame) - 1):
         path.write_bytes(whole[:-missing])
         with pytest.raises(Mistake, match=r"ends within frame 3: it was cut off.*editcap -r .*t.pcap OUT 1-2`"):
             capture(path)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("form", ["pcap", "pcapng", "old", "simple"])
+def test_short_frames_of_a_capture_are_noted_and_cut_ones_refused(tmp_path: Path, form: str, order: str) -> None:
+    def made(*frames: tuple[int, int]) -> bytes:
+        kinds = {"pcapng": 6, "old": 2, "simple": 3}
+        return pcapng_of(*frames, order=order, kind=kinds[form]) if form in kinds else pcap_of(*frames, order=order)
+
+    path = tmp_path / "t.pcap"
+    path.write_bytes(made((60, 60), (61, 61), (1514, 1514)))
+    assert capture(path).note is None
+    path.write_bytes(made((14, 14), (60, 60), (59, 59)))
+    assert capture(path).note == (
+        "2 of the 3 frames of t.pcap are shorter than 60 bytes: they are sent padded with zeros to 60, the shortest "
+        "that Ethernet has (without the FCS)"
+    )
+    path.write_bytes(made((60, 60), (64, 1500)))
+    with pytest.raises(Mistake, match="frame 2 was cut to 64 of 1500 bytes when it was captured"):
+        capture(path)
 
 
 NO_PORTS = [

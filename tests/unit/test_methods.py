@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from captures import pcap_of
 from simulated_device import SimulatedDevice
 
-from tailrace.cli.commands import MeasureOptions, measure, override
+from tailrace.cli.commands import MeasureOptions, check_captures, measure, override
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.burst import BurstMethod
 from tailrace.measure.chain import LatencyMethod, throughput_of
@@ -18,6 +19,8 @@ from tailrace.measure.demo import run_demo
 from tailrace.measure.fit import Carries, carries, check_fit
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
+from tailrace.measure.profile import capture
+from tailrace.measure.session import Request, _new_folder
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod
@@ -25,7 +28,8 @@ from tailrace.report.findings import sections
 from tailrace.report.html import write_report
 from tailrace.report.lines import Chart, Line, ticks
 from tailrace.results import Run, RunFolder, load_run
-from tailrace.spec import Burst, Latency, Loss, Throughput
+from tailrace.spec import Burst, Latency, Loss, SpecError, Throughput
+from tailrace.spec.load import load_located
 from tailrace.spec.tests import Matrix, Traffic
 
 FAST = {"wait": "1ms", "trial": "100ms", "duration": "1s"}
@@ -244,6 +248,54 @@ def test_the_command_line_goes_before_the_spec() -> None:
     assert override(Latency(), {"rate": "10%,90%"}) == Latency.model_validate({"rate": ["10%", "90%"]})
     pcap = override(Latency.model_validate({"frames": [64]}), {"pcap": "x.pcap"})
     assert pcap.pcap == "x.pcap"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        (b"not a capture", "this is no capture file"),
+        (pcap_of((60, 60))[:20] + b"\x71" + pcap_of((60, 60))[21:], "a capture of link type 113"),
+        (pcap_of((60, 60), (60, 60))[:-1], "the file ends within frame 2"),
+        (pcap_of((64, 1500)), "frame 1 was cut to 64 of 1500 bytes"),
+    ],
+)
+def test_a_bad_capture_is_told_with_its_line_before_anything_starts(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    bad, runs = tmp_path / "bad.pcap", tmp_path / "runs"
+    if content is not None:
+        bad.write_bytes(content)
+    spec = tmp_path / "s.yaml"
+    chain = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+    spec.write_text(f"{chain}tests:\n  - loss: {{frames: 64}}\n  - latency: {{pcap: {bad}}}\n")
+    options = MeasureOptions({}, 1, runs, True, False)
+    with pytest.raises(SpecError) as caught:
+        measure(LatencyMethod(), spec, None, options)
+    assert str(caught.value).startswith(f"{spec}:5:21: {bad}: {said}")
+    assert not runs.exists()
+
+
+def test_a_capture_that_another_takes_the_place_of_is_not_looked_at(tmp_path: Path) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text(
+        "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+        "tests: [{latency: {pcap: bad.pcap}}]\n"
+    )
+    known, document = load_located(spec)
+    check_captures(known, document, "latency", {"frames": "64"})
+    check_captures(known, document, "loss", {})
+    with pytest.raises(SpecError, match=r"3:26: bad\.pcap"):
+        check_captures(known, document, "latency", {"rate": "1Mpps"})
+
+
+def test_what_is_sent_padded_is_noted_in_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "arp.pcap"
+    path.write_bytes(pcap_of((42, 42)))
+    request = Request("x", tmp_path / "runs", tmp_path, ("tailrace",), "", "x", floor=(capture(path),))
+    folder = _new_folder(request, oversubscribed=False, notes=("one",))
+    assert folder.run.notes[0] == "one"
+    assert folder.run.notes[1].startswith("1 of the 1 frames of arp.pcap are shorter than 60 bytes")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,24 @@
+"""Capture files with frames of given lengths."""
+
+from __future__ import annotations
+
+import struct
+
+
+def pcap_of(*frames: tuple[int, int], order: str = "<") -> bytes:
+    """A capture of frames of which so many bytes were kept, and that had so many."""
+    records = (struct.pack(f"{order}IIII", 0, 0, kept, length) + bytes(kept) for kept, length in frames)
+    return struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records)
+
+
+def pcapng_of(*frames: tuple[int, int], order: str = "<", kind: int = 6) -> bytes:
+    """The same as pcapng, in enhanced (6), old (2) or simple (3) blocks."""
+    made = struct.pack(f"{order}IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+    made += struct.pack(f"{order}IIHHII", 1, 20, 1, 0, 0, 20)
+    for kept, length in frames:
+        around = struct.pack(f"{order}I", length) if kind == 3 else struct.pack(f"{order}IIIII", 0, 0, 0, kept, length)
+        size = 12 + len(around) + kept + -kept % 4
+        made += (
+            struct.pack(f"{order}II", kind, size) + around + bytes(kept + -kept % 4) + struct.pack(f"{order}I", size)
+        )
+    return made
