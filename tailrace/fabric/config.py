@@ -28,6 +28,12 @@ def function_name(process: str) -> str:
     return process.partition("@")[0]
 
 
+def planned_port(name: str) -> str:
+    """A port as the plan has it, whichever instance of its function it belongs to: wan.1 of wan@4.1."""
+    owner, dot, side = name.rpartition(".")
+    return f"{function_name(owner)}.{side}" if dot else name
+
+
 def port_name(port: str, functions: Mapping[str, int]) -> str:
     """The port's name in the configuration: that of the instance of the function it belongs to."""
     owner, dot, side = port.rpartition(".")

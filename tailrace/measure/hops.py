@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from tailrace.fabric.config import planned_port
 from tailrace.hop_trace import HopTrace, Record, frame_key
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.results.hops import Joined
@@ -62,23 +63,27 @@ def sample_every(frames: float, wanted: int = SAMPLES) -> int:
 
 
 def function_name(entered: str, left: str) -> str:
-    """What lies between two ports of the switch: "first" between first.0 and first.1."""
+    """What lies between two ports of the switch: "first" between first.0 and first.1, or first@2.0 and first@2.1."""
+    entered, left = planned_port(entered), planned_port(left)
     one, two = entered.rpartition(".")[0], left.rpartition(".")[0]
     return one if one and one == two else f"{entered} to {left}"
 
 
 def cut(sighting: Sighting, records: Iterable[Record]) -> tuple[Way, list[int]] | None:
-    """The parts of the frame's way, and the cycles that each took; None if the records are not those of one way."""
+    """The parts of the frame's way, and the cycles that each took; None if the records are not those of one way.
+
+    Parts have the names of the plan: the user knows a function, and not which process stands for it now.
+    """
     hops = sorted(records, key=lambda record: record.arrived)
     if not hops:
         return None
-    parts = [Part("ring", f"{hops[0].source} to the switch")]
+    parts = [Part("ring", f"{planned_port(hops[0].source)} to the switch")]
     times = [sighting.sent]
     for hop, after in zip(hops, [*hops[1:], None], strict=True):
-        parts.append(Part("switch", f"{hop.source} to {hop.target}"))
+        parts.append(Part("switch", f"{planned_port(hop.source)} to {planned_port(hop.target)}"))
         times += [hop.arrived, hop.left]
         if after is None:
-            parts.append(Part("ring", f"the switch to {hop.target}"))
+            parts.append(Part("ring", f"the switch to {planned_port(hop.target)}"))
         else:
             parts.append(Part("function", function_name(hop.target, after.source)))
     times.append(sighting.received)

@@ -60,7 +60,7 @@ def pollers_of(
         place = placement.functions.get(name)
         pid = program_in(process)
         if place is not None and pid is not None:
-            found += watch_process(pid, [place.core], process.name)
+            found += watch_process(pid, [place.core], name)
     if placement.tester is not None:
         found += watch_process(tester.process.pid, [placement.tester.core])
     return found

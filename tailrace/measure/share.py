@@ -18,7 +18,6 @@ from functools import partial
 
 from tailrace.change import change_over
 from tailrace.errors import Failure, Mistake
-from tailrace.fabric.config import function_name
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.measure.hop_meter import HopMeter
 from tailrace.measure.latency import TRIAL_WAIT
@@ -134,7 +133,7 @@ def budgets_of(with_function: Trial, with_the_skeleton: Trial) -> tuple[Budget, 
                 elements=tuple(
                     Element(
                         kind=here.kind,
-                        name=element_name(here.name),
+                        name=here.name,
                         function_us=here.latency_us.average,
                         skeleton_us=there.latency_us.average,
                     )
@@ -145,15 +144,6 @@ def budgets_of(with_function: Trial, with_the_skeleton: Trial) -> tuple[Budget, 
             )
         )
     return tuple(found)
-
-
-def element_name(part: str) -> str:
-    """The name of a part, whichever instance of a function it was measured with: "wan@2.1 to b" is "wan.1 to b"."""
-    words = []
-    for word in part.split():
-        prefix, dot, side = word.rpartition(".")
-        words.append(f"{function_name(prefix)}.{side}" if dot else function_name(word))
-    return " ".join(words)
 
 
 def _measure(test: Share, load: Load, function: str, functions: int, session: Session) -> None:

@@ -7,12 +7,13 @@ escaping for HTML is the template's.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tailrace.results.comparison import places as places_of
+from tailrace.results.findings import ReorderFinding
 from tailrace.results.model import Direction, Latency, Run, Share, Trial
-from tailrace.results.record import FLOOR_TIMES, is_near_floor
+from tailrace.results.record import FLOOR_TIMES, is_near_floor, name_in_round
 
 MISSING = "-"
 
@@ -25,8 +26,8 @@ class Column:
     title: str
     unit: str
     cell: Callable[[Trial], str]
-    fault: bool = False
-    """True if anything but 0 is a fault of the device under test."""
+    fault: str = ""
+    """The name of a count of which anything but 0 is a fault of the device under test, unless it was planned."""
 
 
 def plain(text: str) -> str:
@@ -177,9 +178,9 @@ TRAFFIC = (
     Column("traffic", "offered", "Mpps", _offered),
     Column("traffic", "received", "Mpps", lambda trial: mega(trial.worse.mpps)),
     Column("traffic", "layer 1", "Gbps", lambda trial: mega(trial.worse.gbps_l1)),
-    Column("frames of all directions", "lost", "", _total("lost"), fault=True),
-    Column("frames of all directions", "dupli-", "cate", _total("duplicate"), fault=True),
-    Column("frames of all directions", "out of", "seq.", _total("out_of_sequence"), fault=True),
+    Column("frames of all directions", "lost", "", _total("lost"), fault="lost"),
+    Column("frames of all directions", "dupli-", "cate", _total("duplicate"), fault="duplicate"),
+    Column("frames of all directions", "out of", "seq.", _total("out_of_sequence"), fault="out_of_sequence"),
 )
 LATENCY = (
     Column("latency", "min", "µs", _latency("min")),
@@ -266,9 +267,31 @@ def in_order(run: Run) -> list[Trial]:
     return sorted(run.trials, key=place)
 
 
+def disturbed(run: Run) -> frozenset[str]:
+    """The names of the trials whose order was disturbed on purpose, and no more than that."""
+    return frozenset(
+        name_in_round(f"{each.case}-together", each.round)
+        for each in run.findings
+        if isinstance(each, ReorderFinding) and each.as_planned
+    )
+
+
+def is_fault(count: str, trial: Trial, planned: Collection[str]) -> bool:
+    """Whether a count of a trial is a fault of the device; `planned` are the trials whose order was disturbed."""
+    return trial.total(count) > 0 and not (count == "out_of_sequence" and trial.name in planned)
+
+
 def faultless(run: Run) -> bool:
-    """Whether no frame of the run was lost, duplicated or out of sequence."""
-    return not any(trial.total(name) for trial in run.trials for name in FAULTS)
+    """Whether no frame of the run was lost, duplicated or out of sequence, but for what was planned."""
+    planned = disturbed(run)
+    return not any(is_fault(name, trial, planned) for trial in run.trials for name in FAULTS)
+
+
+def tone(run: Run) -> str:
+    """How the verdict is to be seen: bad, good, or neutral where order was disturbed as planned or nothing is said."""
+    if not faultless(run):
+        return "bad"
+    return "good" if run.valid and (run.trials or run.host_trials) and not disturbed(run) else "neutral"
 
 
 def verdict(run: Run) -> str:
@@ -284,13 +307,21 @@ def verdict(run: Run) -> str:
             else ("Nothing was measured.")
         )
     sent = sum(trial.total("sent") for trial in run.trials)
+    planned = disturbed(run)
     faults = {
-        "lost": sum(trial.total("lost") for trial in run.trials),
-        "duplicated": sum(trial.total("duplicate") for trial in run.trials),
-        "out of sequence": sum(trial.total("out_of_sequence") for trial in run.trials),
+        words: sum(trial.total(name) for trial in run.trials if is_fault(name, trial, planned))
+        for name, words in (("lost", "lost"), ("duplicate", "duplicated"), ("out_of_sequence", "out of sequence"))
     }
+    if planned:
+        number = sum(trial.total("out_of_sequence") for trial in run.trials if trial.name in planned)
+        faults["out of sequence as planned"] = number
     if not sent:
         return "No frame was sent."
+    if planned and faultless(run):
+        return (
+            f"Of {count(sent)} frames sent, {count(number)} were out of sequence, as planned; none was lost, "
+            "duplicated or out of sequence beside these."
+        )
     if not any(faults.values()):
         return f"Of {count(sent)} frames sent, none was lost, duplicated or out of sequence."
     told = ", ".join(f"{count(number)} {name}" for name, number in faults.items() if number)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tailrace.report.figures import chains, in_order, plain, profile_place, rates, trial_names
+from tailrace.report.figures import chains, disturbed, in_order, is_fault, plain, profile_place, rates, trial_names
 from tailrace.results.comparison import ComparisonFinding
 from tailrace.results.comparison import places as places_of
 from tailrace.results.model import Trial
@@ -48,6 +48,11 @@ class Marked:
     def places(self) -> dict[str, str]:
         """Of its trials that a matrix or a comparison has, by name: which cell, or side, they are of."""
         return places_of(self.stored.run.findings)
+
+    @cached_property
+    def disturbed(self) -> frozenset[str]:
+        """The names of its trials whose order was disturbed on purpose."""
+        return disturbed(self.stored.run)
 
     @cached_property
     def is_compared(self) -> bool:
@@ -96,6 +101,10 @@ class MarkedTrial:
     def round(self) -> str:
         """ ", round 2", where the run has several."""
         return f", round {self.trial.round}" if self.of.stored.run.repeat > 1 else ""
+
+    def is_fault(self, count: str) -> bool:
+        """Whether one of its counts is a fault of the device."""
+        return is_fault(count, self.trial, self.of.disturbed)
 
 
 def mark(runs: Sequence[StoredRun]) -> list[Marked]:

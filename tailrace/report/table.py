@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -16,11 +16,13 @@ from tailrace.report.figures import (
     READING,
     TRAFFIC,
     Column,
-    faultless,
+    disturbed,
     in_order,
+    is_fault,
     measured_with,
     naming,
     plain,
+    tone,
     verdict,
     warnings,
 )
@@ -60,19 +62,22 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_causes(table_of_causes, console)
     for text in told:
         console.print(Text(text, style="yellow"))
-    clean = run.valid and faultless(run)
-    console.print(Text(verdict(run), style="green" if clean else "red"))
+    style = {"good": "green", "bad": "red"}.get(tone(run), "") if run.valid else "red"
+    console.print(Text(verdict(run), style=style))
 
 
 def table(run: Run, console: Console) -> RenderableType:
     """The table of `run` for the width of `console`: whole, or as two or more, each with the names of its rows."""
-    trials, names = in_order(run), naming([run])
+    trials, names, planned = in_order(run), naming([run]), disturbed(run)
+
+    def made(columns: Sequence[Column]) -> Table:
+        return _table(trials, (*names, *columns), planned)
 
     def fits(columns: Sequence[Column]) -> bool:
-        return _width(_table(trials, (*names, *columns)), console) <= console.width
+        return _width(made(columns), console) <= console.width
 
     if fits((*TRAFFIC, *LATENCY)):
-        return _table(trials, (*names, *TRAFFIC, *LATENCY))
+        return made((*TRAFFIC, *LATENCY))
     parts: list[list[Column]] = []
     for half in (TRAFFIC, LATENCY):
         parts.append([])
@@ -80,17 +85,17 @@ def table(run: Run, console: Console) -> RenderableType:
             if parts[-1] and not fits([*parts[-1], column]):
                 parts.append([])
             parts[-1].append(column)
-    return Group(*(_table(trials, (*names, *part)) for part in parts))
+    return Group(*map(made, parts))
 
 
-def _table(trials: Sequence[Trial], columns: Sequence[Column]) -> Table:
+def _table(trials: Sequence[Trial], columns: Sequence[Column], planned: Collection[str]) -> Table:
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         heading = f"{column.title}\n{column.unit}"
         made.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
     for number, trial in enumerate(trials):
         last = number + 1 == len(trials) or trials[number + 1].profile != trial.profile
-        cells = [_cell(column, trial) for column in columns]
+        cells = [_cell(column, trial, planned) for column in columns]
         made.add_row(*cells, style=None if trial.valid else "red", end_section=last)
     return made
 
@@ -184,6 +189,6 @@ def _print_rows(
     console.print(made)
 
 
-def _cell(column: Column, trial: Trial) -> Text:
-    text = column.cell(trial)
-    return Text(text, style="bold red" if column.fault and text != "0" else "")
+def _cell(column: Column, trial: Trial, planned: Collection[str]) -> Text:
+    fault = column.fault and is_fault(column.fault, trial, planned)
+    return Text(column.cell(trial), style="bold red" if fault else "")

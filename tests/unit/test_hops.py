@@ -41,6 +41,16 @@ def test_the_parts_of_a_frame_add_up_to_its_latency() -> None:
     ]  # fmt: skip
 
 
+def test_parts_have_the_names_of_the_plan_whichever_process_stands_for_a_function() -> None:
+    sighting, records = frame(7, 1000, [10, 20, 30, 40, 50, 60, 70])
+    replaced = [
+        record._replace(source=record.source.replace("d.", "d@4."), target=record.target.replace("d.", "d@4."))
+        for record in records
+    ]
+    assert {record.target for record in replaced} == {"first.0", "second@4.0", "tester.b"}
+    assert cut(sighting, replaced) == cut(sighting, records)
+
+
 def test_a_function_that_is_faster_than_the_burst_it_came_with() -> None:
     sighting, records = frame(7, 1000, [10, 20, -15, 40, 50, 60, 70])
     found = cut(sighting, records)
@@ -89,6 +99,7 @@ def test_how_dense_a_sample_is() -> None:
 
 
 def test_what_lies_between_two_ports() -> None:
+    assert function_name("first@2.0", "first@2.1") == "first"
     assert function_name("fire.wall.0", "fire.wall.1") == "fire.wall"
     assert function_name("left", "right") == "left to right"
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from run_folders import add
+from tester_results import result, stream
 
 from tailrace.errors import Mistake
 from tailrace.host.place import Cpu
@@ -15,10 +19,13 @@ from tailrace.plan import make_plan
 from tailrace.planned import Plan
 from tailrace.report.figures import percent
 from tailrace.report.findings import sections
+from tailrace.report.html import render
 from tailrace.report.rounds import figure
+from tailrace.report.table import print_run
 from tailrace.results import RunFolder
 from tailrace.results.comparison import places
 from tailrace.results.findings import Order, ReorderFinding
+from tailrace.results.stored import StoredRun
 from tailrace.spec import Reorder, SpecError
 from tailrace.spec.load import parse_spec
 
@@ -83,6 +90,60 @@ def test_ratios_are_those_of_the_rfc() -> None:
     assert finding.seen == 0.8
     assert finding.apart.ratio == 0
     assert places([finding]) == {"x-together": "flows together", "x-apart": "flows apart"}
+
+
+def disturbed_run(runs: Path, together: int, *, slower: int = 20, apart: int = 0, lost: int = 0) -> RunFolder:
+    """A run with so many frames out of sequence in the trial of the flows together, and in that of the flows apart."""
+    order = Order(
+        sent=100, received=100, out_of_sequence=0, beyond_window=0, extent_average=0, extent_max=0, extent_unknown=0
+    )
+    with RunFolder.create(runs, "reorder", spec="", host={}, command=(), versions={}, repeat=2) as folder:
+        for number in (1, 2):
+            folder.begin_round(number)
+            for name, disturbed in (("together", together), ("apart", apart)):
+                made = result(stream([1_000] * 100, out_of_sequence=disturbed, lost=lost))
+                add(folder, made, name=f"x-{name}", functions=1)
+            folder.add_finding(
+                ReorderFinding(
+                    name="x", profile="64", functions=1, valid=True, reason=None, flows=2, delays_us={"a": 0, "b": 9},
+                    slower=slower, together=order.model_copy(update={"out_of_sequence": together}), apart=order,
+                )
+            )  # fmt: skip
+    return folder
+
+
+def told(folder: RunFolder) -> tuple[str, str, int]:
+    """The page's banner, its colour, and how many cells are red."""
+    page = render([StoredRun(folder.path, folder.run, "")])
+    found = re.search(r'<div class="banner (\w+)">(.*?)</div>', page)
+    assert found is not None
+    return found[2], found[1], page.count('<td class="fault">')
+
+
+def test_order_that_is_disturbed_on_purpose_is_no_fault(tmp_path: Path) -> None:
+    folder = disturbed_run(tmp_path, 20)
+    words = "Of 400 frames sent, 40 were out of sequence, as planned; none was lost, duplicated or out of sequence"
+    text, colour, red = told(folder)
+    assert text.startswith(words)
+    assert (colour, red) == ("neutral", 0)
+    console = Console(record=True, width=100, color_system="standard", force_terminal=True)
+    print_run(folder.run, console)
+    (line,) = [line for line in console.export_text(styles=True).splitlines() if "as planned" in line]
+    assert "\x1b" not in line, "neither red nor green"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "red"),
+    [
+        ({"together": 20, "lost": 3}, "12 lost, 40 out of sequence as planned", 8),
+        ({"together": 20, "apart": 1}, "2 out of sequence, 40 out of sequence as planned", 4),
+        ({"together": 21}, "42 out of sequence.", 4),
+    ],
+)
+def test_what_was_not_planned_stays_red(tmp_path: Path, changes: dict[str, int], said: str, red: int) -> None:
+    text, colour, cells = told(disturbed_run(tmp_path, **changes))
+    assert said in text
+    assert (colour, cells) == ("bad", red)
 
 
 def test_rounds_are_one_row_with_their_spread(tmp_path: Path) -> None:

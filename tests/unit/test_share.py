@@ -20,7 +20,7 @@ from tailrace.errors import Mistake
 from tailrace.host.place import Cpu
 from tailrace.measure import share as the_share
 from tailrace.measure.method import Place
-from tailrace.measure.share import ShareMethod, budgets_of, element_name, figures_of, with_skeleton
+from tailrace.measure.share import ShareMethod, budgets_of, figures_of, with_skeleton
 from tailrace.plan import make_plan
 from tailrace.planned import Plan
 from tailrace.report.figures import trial_names
@@ -115,12 +115,6 @@ def test_ways_that_are_not_alike_have_no_budget() -> None:
     assert budgets_of(one, other) == ()
     other.directions[0].hops = None
     assert budgets_of(one, other) == ()
-
-
-def test_elements_have_the_functions_name_whichever_process_it_was() -> None:
-    assert element_name("wan@3") == "wan"
-    assert element_name("tester.a to wan@2.0") == "tester.a to wan.0"
-    assert element_name("first.1 to the switch") == "first.1 to the switch"
 
 
 # --- the method ------------------------------------------------------------------------------------------------------
