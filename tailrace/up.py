@@ -80,7 +80,7 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
         if isinstance(error, TailraceError) and problems:
             raise Failure(f"{error}{left}") from None
         raise
-    return Raised(True, f"up{again}: {_contents(plan)}", tuple(node.notes))
+    return Raised(True, f"up{again}: {contents_of(plan)}", tuple(node.notes))
 
 
 def _bring_back(state: State, plan: Plan) -> Raised:
@@ -100,7 +100,7 @@ def _bring_back(state: State, plan: Plan) -> Raised:
         ended = ", ".join(_ended(state))
         if ended:
             notes = _apply(node, node.plan, state.record.spec, None).notes
-            said.append(f"up again ({ended} had ended): {_contents(node.plan)}")
+            said.append(f"up again ({ended} had ended): {contents_of(node.plan)}")
         return Raised(True, "; ".join(said or ["up again (a change had been cut short)"]), notes)
     finally:
         node.fabric.close()
@@ -128,10 +128,17 @@ def _resume(node: Node) -> str:
     return f"resumed: the switch had ended and goes on with version {version}{outlived}"
 
 
-def _contents(plan: Plan) -> str:
-    count = len(plan.started)
-    said = f"{count} function{'' if count == 1 else 's'}, {len(plan.chains)} chain(s)"
-    return said + (f", {len(plan.bridges)} bridge(s)" if plan.bridges else "")
+def contents_of(plan: Plan) -> str:
+    """2 functions, 1 guest, 2 ports, 1 chain: what was started, what others start, and how it is joined."""
+    inner = {side for each in plan.functions for side in each.ports}
+    counts = {
+        "function": len(plan.started),
+        "guest": len(plan.functions) - len(plan.started),
+        "port": sum(port.name not in inner for port in plan.ports),
+        "chain": len(plan.chains),
+        "bridge": len(plan.bridges),
+    }
+    return ", ".join(f"{number} {what}{'' if number == 1 else 's'}" for what, number in counts.items() if number)
 
 
 # --- plan and apply ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Annotated, Literal
 
 import typer
 from rich import box
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +22,7 @@ from tailrace.errors import Mistake
 from tailrace.report.difference import print_difference
 from tailrace.report.figures import plain
 from tailrace.report.html import MOST_RUNS, write_comparison, write_report
+from tailrace.report.table import width_of
 from tailrace.results.archive import MOST_BYTES, SUFFIX, export_run, import_run
 from tailrace.results.diff import diff as differ
 from tailrace.results.index import Entry, find_runs
@@ -176,26 +179,52 @@ def _runs(
     elif not found:
         print_line(f"No such run in {folder}.")
     else:
-        Console().print(_table(found))
+        console = Console()
+        console.print(_table(found, console))
         for each in found:
             if each.unreadable is not None:
                 print_line(f"cannot be read: {plain(each.unreadable)}")
     return 0
 
 
-def _table(found: list[Entry]) -> RenderableType:
+def _table(found: list[Entry], console: Console) -> Table:
+    """One line for each run: where they are too long for `console`, of several fabrics the first and how many more
+    there are, and of the host's name as much as there is room for."""
+    rows = [_cells(each, brief=False) for each in found]
+    if width_of(_drawn(rows), console) > console.width:
+        rows = [_cells(each, brief=True) for each in found]
+    excess = max(width_of(_drawn(rows), console) - console.width, 0)
+    room = max(max(cell_len(row[2].plain) for row in rows) - excess, _HOST_LEAST)
+    for row in rows:
+        row[2].truncate(room, overflow="ellipsis")
+    return _drawn(rows)
+
+
+def _drawn(rows: Sequence[tuple[Text, ...]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for title in ("run", "fabric", "host", "trials", ""):  # the name has the method and the spec in it
+    for title in _TITLES:
         justify: Literal["left", "right"] = "right" if title == "trials" else "left"
         table.add_column(title, justify=justify, overflow="fold", no_wrap=title == "run")
-    for each in found:
-        if each.unreadable is not None:
-            table.add_row(Text(plain(each.folder)), *([""] * 3), Text("cannot be read", style="red"))
-            continue
-        names = (each.folder, each.fabric, each.host)
-        state = Text("not valid", style="red") if each.reason is not None else Text("")
-        table.add_row(*(Text(plain(name or "-")) for name in names), str(each.trials or "-"), state)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+_TITLES = ("run", "fabric", "host", "trials", "")  # the name of a run has the method and the spec in it
+_HOST_LEAST = 8
+
+
+def _cells(each: Entry, *, brief: bool) -> tuple[Text, ...]:
+    if each.unreadable is not None:
+        return (Text(plain(each.folder)), *(Text() for _ in range(3)), Text("unreadable", style="red"))
+    first, *others = (each.fabric or "-").split(",")
+    fabric = f"{first} +{len(others)}" if brief and others else ", ".join((first, *others))
+    state = Text("not valid", style="red") if each.reason is not None else Text()
+    return (
+        *(Text(plain(name or "-")) for name in (each.folder, fabric, each.host)),
+        Text(str(each.trials or "-")),
+        state,
+    )
 
 
 def _report(names: list[str], output: Path | None, folder: Path, *, as_csv: bool) -> int:

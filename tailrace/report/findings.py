@@ -13,6 +13,7 @@ from tailrace.report.figures import (
     MISSING,
     by_floor,
     chain_name,
+    chains,
     count,
     in_order,
     mega,
@@ -63,7 +64,7 @@ def sections(run: Run) -> Iterator[Section]:
     yield from shares(run.findings)
     yield from cells_table(run.findings)
     if run.repeat > 1 and run.trials and not any(isinstance(each, COMPARING) for each in run.findings):
-        yield from _repeated(in_order(run), rates(run))
+        yield from _repeated(in_order(run), rates(run), chains(run))
 
 
 def _named(measured: Measurement) -> tuple[str, str]:
@@ -274,12 +275,13 @@ def _reorder(found: list[ReorderFinding]) -> Section:
     )
 
 
-def _repeated(trials: list[Trial], rate: Mapping[str, str]) -> Iterator[Section]:
+def _repeated(trials: list[Trial], rate: Mapping[str, str], through: Mapping[str, str]) -> Iterator[Section]:
     traffic: list[tuple[str, ...]] = []
     latency: list[tuple[str, ...]] = []
     for rounds in by_case(trials):
         first = rounds[0]
-        name = (*_named(first), *([rate.get(first.name, "")] if rate else []))
+        frames, _ = _named(first)
+        name = (frames, through[first.name], *([rate.get(first.name, "")] if rate else []))
         offered = figure([each.offered_pps / 1e6 for each in rounds], mega)
         heard = [each.worse.latency_us for each in rounds if each.worse.latency_us is not None]
         floor = spread([each.floor_ratio for each in rounds if each.floor_ratio is not None])

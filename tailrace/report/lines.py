@@ -11,6 +11,11 @@ from markupsafe import Markup, escape
 WIDTH, HEIGHT = 560, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 44
 COLOURS = 8
+DOT = 3
+"""Radius of a dot."""
+
+Place = tuple[float, float]
+"""In the picture: across and down."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,10 @@ def _draw(chart: Chart) -> Markup:
         parts.append(_text(name, across(place), HEIGHT - BOTTOM + 16, "middle"))
     parts.append(_text(chart.x_label, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, "middle"))
     parts.append(_text(chart.y_label, LEFT, TOP - 3, "start"))
+    drawn = [[(across(x), up(y)) for x, y in line.points] for line in chart.lines]
     for number, line in enumerate(chart.lines):
-        parts.append(_line(number, line, [(across(x), up(y)) for x, y in line.points]))
+        above = [point for points in drawn[number + 1 :] for point in points]
+        parts.append(_line(number, line, drawn[number], above))
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 
@@ -90,13 +97,16 @@ def _text(text: str, x: float, y: float, anchor: str) -> Markup:
     return Markup(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">') + escape(text) + Markup("</text>")
 
 
-def _line(number: int, line: Line, points: Sequence[tuple[float, float]]) -> Markup:
+def _line(number: int, line: Line, points: Sequence[Place], above: Sequence[Place]) -> Markup:
+    """A line with its dots; a dot that those of lines above it would hide is a ring around them."""
     colour = f"var(--s{number % COLOURS})"
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     made = Markup(f'<polyline fill="none" stroke-width="2" style="stroke: {colour}" points="{path}"/>')
     for (x, y), (name, value) in zip(points, line.points, strict=True):
+        hiding = sum(math.dist((x, y), other) < DOT for other in above)
+        ring = f"fill: none; stroke: {colour}; stroke-width: 2" if hiding else f"fill: {colour}"
         made += (
-            Markup(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" style="fill: {colour}"><title>')
+            Markup(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{DOT * (1 + hiding)}" style="{ring}"><title>')
             + escape(f"{line.label}: {name if isinstance(name, str) else f'{name:.4g}'}, {value:.4g}")
             + Markup("</title></circle>")
         )

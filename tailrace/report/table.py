@@ -74,7 +74,7 @@ def table(run: Run, console: Console) -> RenderableType:
         return _table(trials, (*names, *columns), planned)
 
     def fits(columns: Sequence[Column]) -> bool:
-        return _width(made(columns), console) <= console.width
+        return width_of(made(columns), console) <= console.width
 
     if fits((*TRAFFIC, *LATENCY)):
         return made((*TRAFFIC, *LATENCY))
@@ -114,13 +114,14 @@ def _parts(section: Section, console: Console) -> list[list[int]]:
     parts = [naming]
     for column in others:
         wider = _section_table(section, [*parts[-1], column])
-        if parts[-1] != naming and _width(wider, console) > console.width:
+        if parts[-1] != naming and width_of(wider, console) > console.width:
             parts.append(naming)
         parts[-1] = [*parts[-1], column]
     return parts
 
 
-def _width(table: Table, console: Console) -> int:
+def width_of(table: Table, console: Console) -> int:
+    """The columns of a terminal that a table needs to have all on one line."""
     return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 

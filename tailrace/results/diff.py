@@ -1,4 +1,6 @@
-"""What differs between runs: spec, host, versions, how they were run, and the figures of trials of the same name.
+"""What differs between runs: spec, host, versions, how they were run, and the figures of trials that are alike.
+
+Trials are alike by name; and where only one of two runs had several rates, which are in the names then, by their rate.
 
 Where a trial was repeated, in rounds or in the pairs of a comparison, the medians are set against each other, each with
 its spread. Figures of two runs were measured at two times; on a shared machine they may differ for that alone. The
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +25,13 @@ from tailrace.results.stored import StoredRun
 CHANGING = ("system: load", "cpu: mhz_now", "memory: available_mib", "memory: hugepages_2mib: free")
 """Facts of a host that are others at every look, and say nothing of the difference between two runs."""
 
+Cases = dict[str, list[Trial]]
+"""By the name of a case, all trials of it."""
+
 _PAIR = re.compile(r"-pair-\d+")
+_AT_RATE = re.compile(r"-at-[^-]+")
+_FLOOR = "floor-for-"
+"""What a floor that was measured for one case begins with: it has the rate of that."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,16 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Rates:
+    """A case that two runs measured at rates of which none is the same."""
+
+    trial: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    """Such as 90%."""
+
+
+@dataclass(frozen=True)
 class Difference:
     """What changed from run `a` to run `b`."""
 
@@ -114,7 +132,9 @@ class Difference:
     figures: tuple[Compared, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    """Trials that only one has, of traffic or of the host."""
+    """Trials and findings that only one has, of traffic or of the host."""
+    rates: tuple[Rates, ...] = ()
+    """Cases without a rate in common."""
     rounds: tuple[int, int] = (1, 1)
     """Of each run."""
 
@@ -139,22 +159,32 @@ class Difference:
             ],
             "only_a": list(self.only_a),
             "only_b": list(self.only_b),
+            "rates": [{"trial": each.trial, "a": list(each.a), "b": list(each.b)} for each in self.rates],
         }
 
 
 def diff(a: StoredRun, b: StoredRun) -> Difference:
-    """What changed from `a` to `b`. Trials are matched by their names, all rounds of one together."""
+    """What changed from `a` to `b`. Trials are matched by their names and rates, all rounds of one together."""
     ours, theirs = (_cases(each.run) for each in (a, b))
+    alike = _alike(ours, theirs)
     figures = [
         found
-        for name in ours
-        if name in theirs
+        for here, there in alike.items()
         for figure in FIGURES
-        if (found := _compared(name, figure, ours[name], theirs[name])) is not None
+        if (found := _compared(max(here, there, key=len), figure, ours[here], theirs[there])) is not None
     ]
     figures += _found(a.run, b.run)
-    names = [[*cases, *(each.name for each in of.run.host_trials)] for cases, of in ((ours, a), (theirs, b))]
-    only_a, only_b = (tuple(name for name in one if name not in other) for one, other in (names, names[::-1]))
+    others = [
+        dict.fromkeys([*(each.case for each in run.findings), *(each.name for each in run.host_trials)])
+        for run in (a.run, b.run)
+    ]
+    only_a, only_b = (
+        tuple(dict.fromkeys(name for name in (*cases, *mine) if name not in matched and name not in (*other, *yours)))
+        for cases, mine, matched, other, yours in (
+            (ours, others[0], alike.keys(), theirs, others[1]),
+            (theirs, others[1], alike.values(), ours, others[0]),
+        )
+    )
     return Difference(
         a=a.run.id,
         b=b.run.id,
@@ -165,17 +195,48 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         figures=tuple(figures),
         only_a=only_a,
         only_b=only_b,
+        rates=tuple(_no_rate_in_common(ours, theirs)),
         rounds=(a.run.repeat, b.run.repeat),
     )
 
 
-def _cases(run: Run) -> dict[str, list[Trial]]:
+def _cases(run: Run) -> Cases:
     """The trials of each case: its rounds, and in a comparison those of all pairs."""
     paired = any(isinstance(each, ComparisonFinding) for each in run.findings)
-    cases: dict[str, list[Trial]] = {}
+    cases: Cases = {}
     for trial in run.trials:
         cases.setdefault(_PAIR.sub("", trial.case) if paired else trial.case, []).append(trial)
     return cases
+
+
+def _alike(ours: Cases, theirs: Cases) -> dict[str, str]:
+    """The cases that both have, in the order of ours: of the same name, or but for the rate in one's name the same."""
+    at_rate = {(_AT_RATE.sub("", name), _rate(name, theirs)): name for name in theirs if name not in ours}
+    pairs = {
+        name: name if name in theirs else at_rate.get((_AT_RATE.sub("", name), _rate(name, ours))) for name in ours
+    }
+    return {here: there for here, there in pairs.items() if there is not None}
+
+
+def _rate(name: str, cases: Cases) -> str:
+    """The rate of a case: 50% of the no-loss rate, or 0.1 Mpps; of a floor that of what it was measured for."""
+    trial = cases.get(name.removeprefix(_FLOOR), cases[name])[0]
+    if trial.rate_fraction is not None:
+        return f"{100 * trial.rate_fraction:.4g}%"
+    return f"{trial.offered_pps / 1e6:.4g} Mpps" if trial.offered_pps else "as fast as possible"
+
+
+def _no_rate_in_common(ours: Cases, theirs: Cases) -> Iterator[Rates]:
+    """The cases that both have, but at other rates. A floor has those of what it was measured for."""
+    rates: tuple[dict[str, dict[str, None]], ...] = ({}, {})
+    for found, cases in zip(rates, (ours, theirs), strict=True):
+        for name in cases:
+            if not name.startswith(_FLOOR) and cases[name][0].functions:
+                found.setdefault(_AT_RATE.sub("", name), {})[_rate(name, cases)] = None
+    for name, here in rates[0].items():
+        there = rates[1].get(name, {})
+        if there and not here.keys() & there.keys():
+            yield Rates(name, tuple(here), tuple(there))
 
 
 def _compared(name: str, figure: Figure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> Compared | None:

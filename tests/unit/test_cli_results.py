@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shutil
 import subprocess
@@ -11,10 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from run_folders import run_folder
 
-from tailrace.cli.results import find_folder, parse_since
+from tailrace.cli.results import _table, find_folder, parse_since
 from tailrace.errors import Mistake
+from tailrace.results.index import Entry
 
 
 def tailrace(folder: Path, *arguments: str, status: int = 0) -> str:
@@ -47,6 +50,39 @@ def test_a_run_is_found_shown_compared_and_carried(tmp_path: Path) -> None:
     assert "The same: setting, host, versions, spec." in tailrace(tmp_path, "diff", name, f"elsewhere/runs/{name}")
     tailrace(tmp_path, "report", name, f"elsewhere/runs/{name}", "-o", "both.html")
     assert "2 runs side by side" in (tmp_path / "both.html").read_text()
+
+
+FABRICS = "tailrace,ovs-dpdk,linux-bridge,direct"
+HOST = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+
+
+@pytest.mark.parametrize(
+    ("width", "fabric", "host"),
+    [
+        (80, "tailrace +3", "Intel(R)"),
+        (120, "tailrace +3", HOST),
+        (160, "tailrace, ovs-dpdk, linux-bridge, direct", HOST),
+    ],
+)
+def test_runs_of_several_fabrics_take_one_line_each(width: int, fabric: str, host: str) -> None:
+    found = [
+        Entry("2026-11-21-143005-compare-steady", fabric=FABRICS, host=HOST, trials=40),
+        Entry("2026-11-21-143005-latency-chain", fabric="tailrace", host="lab", trials=4, reason="interrupted"),
+        Entry("broken", unreadable="not JSON"),
+    ]
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(_table(found, console))
+    lines = [line.strip() for line in console.export_text().rstrip().splitlines()]
+    assert all(len(line) <= width for line in lines)
+    named = [line for line in lines if line.startswith(("2026", "broken"))]
+    assert len(named) == len(lines) - 3 == len(found), "an empty line, two of a heading, and one for each"
+    assert all(each.folder in line for each, line in zip(found, named, strict=True))
+    assert named[0].endswith("40")
+    assert fabric in named[0]
+    assert host in named[0]
+    assert ("…" in named[0]) == (width == 80)
+    assert named[1].endswith("not valid")
+    assert named[2].endswith("unreadable")
 
 
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:

@@ -118,6 +118,53 @@ def test_rounds_are_compared_by_their_medians_and_losses_by_their_sum(tmp_path: 
     assert "A has one round and B 3 rounds: sums are of so many." in text
 
 
+def at_rates(runs: Path, *rates: float, floor: bool = False) -> RunFolder:
+    """A run of one case at parts of its no-loss rate, as `measure latency` names them; so many µs as percent."""
+    with RunFolder.create(runs, "latency", spec="", host={}, command=[], versions={}) as folder:
+        for rate in rates:
+            name = f"one-function-64-at-{100 * rate:g}%" if len(rates) > 1 else "one-function-64"
+            made = result(stream([round(rate * 1e5)] * 50))
+            pps = rate * (1e6 + len(rates))
+            if floor:
+                add(folder, made, name=f"floor-for-{name}", offered_pps=pps)
+            add(folder, made, name=name, functions=1, rate_fraction=rate, no_loss_pps=pps / rate, offered_pps=pps)
+    return folder
+
+
+def test_one_rate_is_found_among_several(tmp_path: Path) -> None:
+    one, several = at_rates(tmp_path, 0.5, floor=True), at_rates(tmp_path, 0.1, 0.5, 0.9, floor=True)
+    for a, b, only in ((one, several, "only_b"), (several, one, "only_a")):
+        found = difference(a, b)
+        assert {figure.trial for figure in found.figures} == {
+            "one-function-64-at-50%", "floor-for-one-function-64-at-50%",
+        }  # fmt: skip
+        (p50,) = [each for each in found.figures if each.figure == "latency p50" and each.trial.startswith("one")]
+        assert (p50.a, p50.b) == (pytest.approx(50, rel=0.01), pytest.approx(50, rel=0.01))
+        lacking = {f"{which}one-function-64-at-{rate}%" for which in ("", "floor-for-") for rate in (10, 90)}
+        assert set(found.as_data()[only]) == lacking
+        assert found.rates == ()
+
+
+def test_rates_that_are_not_alike_are_named(tmp_path: Path) -> None:
+    found = difference(at_rates(tmp_path, 0.5), at_rates(tmp_path, 0.1, 0.9))
+    assert found.figures == ()
+    assert found.as_data()["rates"] == [{"trial": "one-function-64", "a": ["50%"], "b": ["10%", "90%"]}]
+    text = " ".join(shown(found).split())
+    assert "one-function-64: A was measured at 50% and B at 10%, 90%, which have no rate in common" in text
+    assert "Only B has: one-function-64-at-10%, one-function-64-at-90%." in text
+    # Of the same name, but at another rate: the figures are there, and it is said.
+    found = difference(at_rates(tmp_path, 0.5), at_rates(tmp_path, 0.9))
+    assert [(each.a, each.b) for each in found.rates] == [(("50%",), ("90%",))]
+    assert found.figures
+
+
+def test_findings_that_only_one_run_has_are_named(tmp_path: Path) -> None:
+    found = difference(searched(tmp_path, 1e6), at_rates(tmp_path, 0.5))
+    assert (found.only_a, found.only_b) == ((), ())
+    found = difference(searched(tmp_path, 1e6), at_rates(tmp_path, 0.1, 0.5))
+    assert found.only_a == ("one-function-64",)
+
+
 def comparison(runs: Path, *ratios: float) -> RunFolder:
     """A comparison of two fabrics, with one pair for each ratio of direct's latency to tailrace's."""
     pairs = []

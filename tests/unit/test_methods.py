@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -355,6 +356,20 @@ def test_ticks_reach_the_most_and_are_round() -> None:
         made = ticks(most)
         assert most <= made[-1] < most * 1.5
         assert 4 <= len(made) <= 8
+
+
+def test_a_dot_that_another_would_hide_is_a_ring_around_it() -> None:
+    """NDR and PDR are often the same rate: both are to be seen."""
+    lines = tuple(
+        Line(name, (("64 B", y), ("1518 B", 1.0))) for name, y in (("NDR", 2.0), ("PDR", 2.5), ("PDR 2", 2.5))
+    )
+    svg = str(Chart("t", "x", "y", lines).svg)
+    dots = re.findall(r'<circle .*? r="(\d+)" style="(.*?)"><title>(.*?): (.*?),', svg)
+    found = {(name, frames): (int(radius), "fill: none" in style) for radius, style, name, frames in dots}
+    assert found == {
+        ("NDR", "64 B"): (3, False), ("PDR", "64 B"): (6, True), ("PDR 2", "64 B"): (3, False),
+        ("NDR", "1518 B"): (9, True), ("PDR", "1518 B"): (6, True), ("PDR 2", "1518 B"): (3, False),
+    }  # fmt: skip
 
 
 def test_a_chart_escapes_what_it_shows() -> None:

@@ -15,6 +15,7 @@ from tailrace.host.place import Cpu, parse_cpu_list, place
 from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
 from tailrace.spec import load_spec
 from tailrace.spec.load import parse_spec
+from tailrace.up import contents_of
 
 # Tests may share their cores with a polling switch.
 settings.register_profile("shared", deadline=None)
@@ -150,3 +151,16 @@ def test_cpu_lists() -> None:
     assert parse_cpu_list("0-3,8\n") == [0, 1, 2, 3, 8]
     with pytest.raises(ValueError, match="invalid"):
         parse_cpu_list("a")
+
+
+@pytest.mark.parametrize(
+    ("example", "contents"),
+    [
+        ("guests", "1 guest, 2 ports, 1 chain"),
+        ("chain-of-two", "2 functions, 2 ports, 1 chain"),
+        ("bridge", "1 function, 4 ports, 2 bridges"),
+    ],
+)
+def test_what_is_up_is_counted_also_where_others_start_it(example: str, contents: str) -> None:
+    (path,) = (each for each in EXAMPLES if each.stem == example)
+    assert contents_of(make_plan(load_spec(path), cpus=cpus(2), real_time=None)) == contents
