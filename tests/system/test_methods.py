@@ -58,6 +58,8 @@ def test_a_curve_and_bursts_of_a_real_chain_in_two_rounds(command: Command) -> N
     spec = command.spec(ONE)
     document = measured(command, "loss", spec, "--duration", "200ms", "--rate", "40kpps", "--repeat", "2", *QUICK)
     assert [finding["name"] for finding in document["findings"]] == ["one-function-64", "one-function-64-round-2"]
+    (full,) = [each for each in document["pooled"] if each["figure"] == "full_pps"]
+    assert (full["finding"], full["over"], full["values"], full["median"]) == ("loss", "rounds", 2, 40_000)
     for finding in document["findings"]:
         check_trials(finding["trials"])
         assert finding["trials"][0]["offered_pps"] == 40_000

@@ -52,6 +52,10 @@ def test_a_known_delay_is_the_functions_share(command: Command) -> None:
             assert way["latency_us"]["average"] == pytest.approx(whole, abs=0.01)
         assert [element["kind"] for element in budget["elements"]] == ["ring", "switch", "function", "switch", "ring"]
         assert budget["elements"][2]["name"] == "wan"
+        traced = [trials[budget[f"{side}_trial"]]["directions"] for side in SIDES]
+        names = {part["name"] for ways in traced for way in ways for part in way["hops"]["parts"]}
+        assert "wan" in names
+        assert not any("@" in name for name in names), "a process's name is nobody's who reads results"
         inside = {side: median_inside(trials[budget[f"{side}_trial"]], budget["direction"]) for side in SIDES}
         assert 0.9 * DELAY_US < inside["function"] - inside["skeleton"] < 1.3 * DELAY_US, inside
     assert "Share of wan (impair)" in done.stdout
