@@ -39,6 +39,8 @@ _GIVEN = re.compile(r'^\w+="(?:\$\w+ )?(.*)"$', re.MULTILINE)
 """Our arguments in either file."""
 FIRST_COUNTS = ("isolcpus", "nohz_full")
 """Arguments of which the kernel keeps the first and refuses another list (Linux, kernel/sched/isolation.c)."""
+_MOST = 2047
+"""Letters of its command line that the kernel reads on x86 and Arm (COMMAND_LINE_SIZE), without a word of the rest."""
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 PATIENCE = 120.0
 """Seconds that a boot loader's command may take."""
@@ -70,7 +72,7 @@ class BootLoader:
 
     def check(self, arguments: Sequence[tuple[str, str]]) -> None:
         """Raises Mistake, with the arguments, where they cannot be given to the boot loader, or not taken back."""
-        obstacle = self._obstacle() if arguments else None
+        obstacle = (self._obstacle() or self._too_long(arguments)) if arguments else None
         if obstacle:
             raise Mistake(
                 f"{obstacle}; leave the boot-time knobs out with --run-time, and give the kernel its arguments "
@@ -86,6 +88,12 @@ class BootLoader:
             return f"kernel-install would keep the arguments for good: write the machine's own into {LINE_FILES[0]}"
         missing = [command[0] for command in self.commands() if _program(command[0]) is None]
         return f"{missing[0]} is missing" if self._tree.live and missing else None
+
+    def _too_long(self, arguments: Sequence[tuple[str, str]]) -> str | None:
+        ours = {*_words(sorted(self.staged_arguments())).split(), *_words(arguments).split()}
+        others = [word for word in (self._tree.text("/proc/cmdline") or "").split() if word not in ours]
+        letters = len(" ".join([*others, _words(arguments)]))
+        return f"the kernel reads {_MOST} letters of its command line, not {letters}" if letters > _MOST else None
 
     def path(self) -> str:
         """Our file."""

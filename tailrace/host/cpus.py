@@ -52,6 +52,20 @@ def show_list(cpus: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
+def show_groups(cpus: Iterable[int]) -> str:
+    """As show_list, and (0, 2, 4, 6) → `0-6:1/2`: where CPUs are numbered by turns over the nodes, lists are long."""
+    numbers, shown = sorted(set(cpus)), []
+    while numbers:
+        step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+        count = next((n for n in range(1, len(numbers)) if numbers[n] != numbers[0] + n * step), len(numbers))
+        if step > 1 and count < 3:  # a group of two is not shorter
+            count = 1
+        group = f":1/{step}" if step > 1 and count > 1 else ""
+        shown.append(f"{numbers[0]}-{numbers[count - 1]}{group}" if count > 1 else f"{numbers[0]}")
+        numbers = numbers[count:]
+    return ",".join(shown)
+
+
 def parse_mask(text: str) -> tuple[int, ...]:
     """`ff,00000001` → (0, 32, 33, ..., 39): words of 32 bits in hexadecimal, the highest first. Raises ValueError."""
     words = text.strip().split(",")

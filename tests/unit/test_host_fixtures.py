@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 from hosts import COPIES, DATA, HOSTS, pack, store
-from machines import add_nic
+from machines import add_nic, make
 from rich.console import Console
 
+from tailrace.errors import Mistake
 from tailrace.host import show, tuner
 from tailrace.host.boot import BootLoader
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
-from tailrace.host.cpus import show_list
+from tailrace.host.cpus import parse_list, show_list
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.picture import draw
@@ -153,6 +154,28 @@ def test_a_real_server_tuned_by_somebody_else(tmp_path: Path) -> None:
         assert any(words in warning and "keeps the first one" in warning for warning in plan.warnings), words
     wanted = dict(plan.arguments())
     assert BootLoader(machine.tree).read("isolcpus") == "managed_irq,0-4,11-79" != wanted["isolcpus"]
+
+
+def test_arguments_are_short_where_cpus_are_numbered_by_turns(tmp_path: Path) -> None:
+    HOSTS["intel-real-time"](tmp_path)
+    make(tmp_path, {"/proc/sys/kernel/osrelease": "5.14.0-427.59.1.el9_4.x86_64+rt"})
+    machine = read_machine(Tree(tmp_path))
+    wanted = dict(make_tuning_plan(machine, load_profile("latency")).arguments())
+    assert wanted["isolcpus"] == "domain,managed_irq,2-38:1/2,42-78:1/2"
+    assert wanted["irqaffinity"] == "0-1,3-39:1/2,40-41,43-79:1/2"
+    make(tmp_path, {"/proc/sys/kernel/osrelease": "3.10.0-1160.15.2.el7.x86_64"})
+    older = dict(make_tuning_plan(read_machine(Tree(tmp_path)), load_profile("latency")).arguments())
+    assert parse_list(older["nohz_full"]) == parse_list(wanted["nohz_full"]) and ":" not in older["nohz_full"]
+
+
+def test_arguments_that_the_kernel_would_cut_off_are_refused(tmp_path: Path) -> None:
+    HOSTS["intel-real-time"](tmp_path)
+    make(tmp_path, {"/etc/default/grub": ""})
+    machine, profile = read_machine(Tree(tmp_path)), load_profile("latency")
+    loader, arguments = BootLoader(machine.tree), make_tuning_plan(machine, profile).arguments()
+    with pytest.raises(Mistake, match=r"the kernel reads 2047 letters of its command line, not 2\d{3}; .*--run-time"):
+        loader.check([*arguments, ("more", "x" * 1000)])
+    loader.check(arguments)
 
 
 def test_a_real_machine_whose_first_cpu_is_offline(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from tailrace.errors import Mistake
 from tailrace.host import show
 from tailrace.host.capabilities import CAPABILITIES, find_capabilities
-from tailrace.host.cpus import parse_list, parse_mask, show_list, show_mask
+from tailrace.host.cpus import parse_list, parse_mask, show_groups, show_list, show_mask
 from tailrace.host.knobs import FAMILIES, KNOBS
 from tailrace.host.machine import HugePool, read_machine
 from tailrace.host.pages import PATH, page
@@ -32,7 +32,7 @@ CPU_SETS = st.sets(st.integers(0, 300))
 
 @given(CPU_SETS)
 def test_lists_and_masks_say_what_they_were_made_of(cpus: set[int]) -> None:
-    assert parse_list(show_list(cpus)) == tuple(sorted(cpus))
+    assert parse_list(show_list(cpus)) == parse_list(show_groups(cpus)) == tuple(sorted(cpus))
     assert parse_mask(show_mask(cpus)) == tuple(sorted(cpus))
 
 
@@ -45,6 +45,8 @@ def test_lists_and_masks_are_written_as_the_kernel_does() -> None:
 def test_a_list_may_take_some_of_each_group() -> None:
     assert parse_list("0-9:1/4,20") == (0, 4, 8, 20)
     assert parse_list("3-10:2/4") == (3, 4, 7, 8)
+    assert show_groups([0, 1, *range(3, 40, 2), *range(43, 80, 2), 90, 95]) == "0-1,3-39:1/2,43-79:1/2,90,95"
+    assert show_groups(range(8)) == "0-7" and show_groups([5]) == "5" and show_groups([]) == ""
 
 
 @pytest.mark.parametrize("text", ["0-7:1", "0-7:0/4", "0-7:5/4", "0-7:1/0", "7:1/2"])
