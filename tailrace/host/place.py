@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.errors import Mistake
+from tailrace.host.machine import SLOW
 
 #: Low in the range of real-time priorities: above ordinary threads, below the kernel's own interrupt threads (50).
 FUNCTION_PRIORITY = 10
@@ -35,6 +37,8 @@ class Cpu:
     """The first CPU of the physical core, so that siblings are told from cores."""
     isolated: bool = False
     """Kept free by the kernel (isolcpus) for whoever asks for it by number."""
+    slow: bool = False
+    """Of a slower kind than others of this machine (machine.SLOW)."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,9 @@ def allowed_cpus() -> list[Cpu]:
     isolated = isolated_cpus()
     if own >= set(_read_list(f"{_CPUS}/online")) - isolated:
         own |= {cpu for cpu in isolated if _may_use(cpu)}
-    return [_describe(number, isolated) for number in sorted(own)]
+    speeds = {number: _speed(number) for number in own}
+    slow = {number for number, speed in speeds.items() if 0 < speed < SLOW * max(speeds.values())}
+    return [_describe(number, isolated, slow) for number in sorted(own)]
 
 
 def isolated_cpus() -> set[int]:
@@ -125,7 +131,15 @@ def _may_use(cpu: int) -> bool:
     return True
 
 
-def _describe(number: int, isolated: Set[int]) -> Cpu:
+def _speed(number: int) -> int:
+    """What it can do at most, comparable within the machine; 0 where the kernel does not tell."""
+    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        with suppress(OSError, ValueError):
+            return int(Path(f"{_CPUS}/cpu{number}/{name}").read_text())
+    return 0
+
+
+def _describe(number: int, isolated: Set[int], slow: Set[int]) -> Cpu:
     base = Path(f"{_CPUS}/cpu{number}")
     node = next((int(path.name[4:]) for path in base.glob("node[0-9]*")), 0)
     try:
@@ -133,7 +147,7 @@ def _describe(number: int, isolated: Set[int]) -> Cpu:
         core = min(parse_cpu_list(siblings))
     except (OSError, ValueError):
         core = number
-    return Cpu(number, node, core, number in isolated)
+    return Cpu(number, node, core, number in isolated, number in slow)
 
 
 def parse_cpu_list(text: str) -> list[int]:
@@ -170,6 +184,9 @@ def place(
         # The first CPU also serves Linux's own work, so it goes to nobody as long as there are enough.
         wanted = count - len(cores)
         spare, chosen = others[: len(others) - wanted], others[len(others) - wanted :]
+        if spare:  # of the chosen ones the first are the switch's
+            slow = {cpu.number for cpu in order if cpu.slow}
+            chosen.sort(key=lambda number: number in slow)
         control = tuple(sorted(spare)) if spare else (numbers[0],)
         nice = POLLER_NICE if spare else 0
         if cores:
@@ -253,8 +270,8 @@ def place_tester(cpus: Sequence[Cpu]) -> Place:
 
 
 def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:
-    """All on the best node, first threads of cores before their siblings, in the order of their numbers; isolated ones
-    last, where pollers are taken from.
+    """All on the best node, first threads of cores before their siblings, in the order of their numbers, but for the
+    first one slow ones before fast ones; isolated ones last, where pollers are taken from.
 
     Only CPUs of the node with the most of them count, isolated ones first: memory and rings are shared, and another
     node is far.
@@ -273,4 +290,5 @@ def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:
     firsts: dict[int, Cpu] = {}
     for cpu in sorted(best, key=lambda cpu: cpu.number):
         firsts.setdefault(cpu.core, cpu)
-    return sorted(firsts.values(), key=lambda cpu: (cpu.isolated, cpu.number))
+    boot = min(cpu.number for cpu in firsts.values())  # Linux's own work is there, of whatever kind it is
+    return sorted(firsts.values(), key=lambda cpu: (cpu.isolated, cpu.number != boot, not cpu.slow, cpu.number))

@@ -88,6 +88,20 @@ def test_siblings_and_far_nodes_are_left_out() -> None:
     assert {placed.switch.core, placed.tester.core, placed.functions["first"].core} == {2, 3, 4}
 
 
+def test_pollers_have_fast_cores_where_cores_are_of_two_kinds() -> None:
+    # As a hybrid processor numbers them: fast cores first.
+    machine = [Cpu(number, 0, number, slow=number >= 4) for number in range(8)]
+    few = place(machine, ["first"], tester=True, real_time=True)
+    assert few.tester is not None
+    assert {few.switch.core, few.tester.core, few.functions["first"].core} == {1, 2, 3}
+    many = place(machine, ["first", "second", "third", "fourth"], tester=True, real_time=True)
+    assert many.tester is not None
+    assert (many.switch.core, many.tester.core) == (1, 2)
+    assert 0 in many.switch.cpus, "Linux's own work keeps the first core"
+    alone = place(machine, [str(number) for number in range(6)], tester=True, real_time=True)
+    assert alone.switch.core == 3
+
+
 @given(st.integers(1, 32), st.integers(0, 16), st.booleans(), st.booleans())
 def test_any_placement_is_sound(cores: int, functions: int, tester: bool, real_time: bool) -> None:
     names = [f"f{number}" for number in range(functions)]
