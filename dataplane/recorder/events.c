@@ -548,6 +548,19 @@ static void read_buffer(const struct reading *reading, struct buffer *buffer)
 	__atomic_store_n(&buffer->page->data_tail, head, __ATOMIC_RELEASE);
 }
 
+void events_begin(struct events *events)
+{
+	for (unsigned i = 0; i < events->nb_cpus; i++) {
+		struct perf_event_mmap_page *page = events->buffers[i].page;
+
+		if (events->often != NULL)
+			often_skip(events->often, i);
+		if (page != NULL)
+			__atomic_store_n(&page->data_tail, __atomic_load_n(&page->data_head, __ATOMIC_ACQUIRE),
+					 __ATOMIC_RELEASE);
+	}
+}
+
 void events_drain(struct events *events, unsigned index, struct timeline *timeline, const struct clock_reading *before,
 		  const struct clock_reading *after)
 {

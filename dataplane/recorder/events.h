@@ -23,6 +23,9 @@ enum events_by { EVENTS_BY_BPF, EVENTS_BY_TRACEPOINTS, EVENTS_BY_SOFTWARE };
 struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timeline *timeline, enum events_by best,
 			   struct source *sources, unsigned *nb_sources);
 
+/* Leave out what happened until now, while the rest was being opened. */
+void events_begin(struct events *events);
+
 /* Read what one CPU has for us; times lie between the readings. */
 void events_drain(struct events *events, unsigned index, struct timeline *timeline, const struct clock_reading *before,
 		  const struct clock_reading *after);

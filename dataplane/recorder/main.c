@@ -115,6 +115,7 @@ static void run(struct events *events, struct samples *samples, struct timeline 
 	struct pollfd end = {.fd = stop, .events = POLLIN};
 	struct clock_reading before = clock_read(CLOCK_MONOTONIC), looked = before;
 
+	events_begin(events);
 	for (unsigned round = 0; poll(&end, 1, DRAIN_MS) == 0; round++) {
 		struct clock_reading now = clock_read(CLOCK_MONOTONIC);
 

@@ -123,6 +123,11 @@ int often_attach(struct often *often, const char *tracepoint)
 	return -ENOENT;
 }
 
+void often_skip(struct often *often, unsigned index)
+{
+	often->tails[index] = __atomic_load_n(&often->rings[index].head, __ATOMIC_ACQUIRE);
+}
+
 uint64_t often_begin(struct often *often, unsigned index)
 {
 	/* As many again may be written while we read. */
@@ -178,6 +183,10 @@ struct often *often_open(const int *cpus, unsigned nb_cpus, char *why, size_t si
 int often_attach(struct often *often, const char *tracepoint)
 {
 	return -ENOENT;
+}
+
+void often_skip(struct often *often, unsigned index)
+{
 }
 
 uint64_t often_begin(struct often *often, unsigned index)

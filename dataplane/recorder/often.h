@@ -23,6 +23,9 @@ struct often *often_open(const int *cpus, unsigned nb_cpus, char *why, size_t si
 /* Begin to note a tracepoint, such as "sched/sched_switch".  Returns its point (enum often_point) or -errno. */
 int often_attach(struct often *often, const char *tracepoint);
 
+/* Leave out all that a CPU has noted until now. */
+void often_skip(struct often *often, unsigned index);
+
 /* Begin to read what a CPU has noted until now; returns how many were lost since the last time. */
 uint64_t often_begin(struct often *often, unsigned index);
 

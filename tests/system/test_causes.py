@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -105,6 +108,40 @@ def test_a_recorder_notes_who_ran_and_what_it_cannot_know(
         recorder.terminate()
         assert recorder.wait(10) == 0
     assert not path.exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--no-bpf",)], ids=["bpf", "tracepoints"])
+def test_events_that_a_recorder_comes_too_late_for_are_counted(
+    binaries: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """Two processes hand a CPU to each other some 100,000 times a second, and the recorder is stopped for that long."""
+    path, cpu = tmp_path / "file", max(os.sched_getaffinity(0))
+    recorder = subprocess.Popen([binaries / "recorder/tailrace-recorder", "--file", path, "--cpu", str(cpu), *options])
+    yielding = "import os\nwhile True: os.sched_yield()"
+    pair = [subprocess.Popen(["taskset", "--cpu-list", str(cpu), sys.executable, "-c", yielding]) for _ in range(2)]
+    try:
+        wait_until(path.exists)
+        recording = Recording(path)
+
+        def switches() -> int:
+            return sum(each.count for each in recording.series() if each.kind == "task" and each.cpu == cpu)
+
+        wait_until(lambda: switches() > 10_000)
+        lost = recording.lost
+        recorder.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        recorder.send_signal(signal.SIGCONT)
+        wait_until(lambda: recording.lost > lost + 10_000)
+        since, before = recording.until, switches()
+        wait_until(lambda: switches() > before + 10_000)
+        events, _ = recording.between(since, recording.until, 0)
+        ran = [event for event in events if event.kind == "task" and event.cpu == cpu]
+        assert all(later.begin >= former.end for former, later in pairwise(ran))
+        recording.close()
+    finally:
+        for process in (recorder, *pair):
+            process.terminate()
+            process.wait(10)
 
 
 @pytest.mark.parametrize(
