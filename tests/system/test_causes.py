@@ -9,6 +9,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running_node import ONE, Command, needs_a_node, wait_until
@@ -22,16 +23,15 @@ pytestmark = [
 ]
 
 
-def test_the_command_says_why_frames_were_slow(tailrace: Path, tmp_path: Path) -> None:
-    command = Command(tailrace, tmp_path)
-    spec = command.spec(ONE)
-    command(
-        "measure", "latency", spec, "--causes", "--gap-limit", "3us", "--rate", "5kpps", "--duration", "500ms",
-        "--runs", command.runs,
-    )  # fmt: skip
+def caused(command: Command, *options: str) -> list[dict[str, Any]]:
+    """What was found out of each direction."""
+    command("measure", "latency", command.spec(ONE), "--causes", *options, "--runs", command.runs)
     (trial,) = command.results()["trials"]
-    for direction in trial["directions"]:
-        causes = direction["hops"]["causes"]
+    return [direction["hops"]["causes"] for direction in trial["directions"]]
+
+
+def test_the_command_says_why_frames_were_slow(command: Command) -> None:
+    for causes in caused(command, "--gap-limit", "3us", "--rate", "5kpps", "--duration", "500ms"):
         assert causes["limit_us"] == pytest.approx(3)
         assert set(causes["gaps"]) == {"worker-0", "first", "tester"}
         assert "context switches" in causes["recorded"]
@@ -46,24 +46,15 @@ def test_the_command_says_why_frames_were_slow(tailrace: Path, tmp_path: Path) -
     assert not command.leftovers()
 
 
-def test_looking_up_is_fast_enough_for_many_gaps(tailrace: Path, tmp_path: Path) -> None:
+def test_looking_up_is_fast_enough_for_many_gaps(command: Command) -> None:
     """At this rate on shared cores pollers note tens of thousands of gaps a second, and soon write over the oldest."""
-    command = Command(tailrace, tmp_path)
-    spec = command.spec(ONE)
-    command(
-        "measure", "latency", spec, "--causes", "--gap-limit", "1us", "--rate", "100kpps", "--duration", "3s",
-        "--runs", command.runs,
-    )  # fmt: skip
-    (trial,) = command.results()["trials"]
-    for direction in trial["directions"]:
-        causes = direction["hops"]["causes"]
+    for causes in caused(command, "--gap-limit", "1us", "--rate", "100kpps", "--duration", "3s"):
         assert len(causes["frames"]) > 5 * causes["unexamined"]
         # To be held up for so long is not work.
         assert not [frame for frame in causes["frames"] if frame["usual_us"] > 2000]
 
 
-def test_without_a_switch_of_ours_there_are_no_causes(tailrace: Path, tmp_path: Path) -> None:
-    command = Command(tailrace, tmp_path)
+def test_without_a_switch_of_ours_there_are_no_causes(command: Command) -> None:
     refused = command("measure", "latency", "--between", "if:lo", "vdev:net_null0", "--causes", status=2)
     assert "--causes needs the switch's own records" in refused.stderr
 
