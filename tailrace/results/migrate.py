@@ -7,8 +7,10 @@ format in tests/unit/data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from tailrace.results.record import name_in_round
 
 Document = dict[str, Any]
 
@@ -36,15 +38,61 @@ def _give_cells_rounds(document: Document) -> Document:
     return {**document, "findings": [with_round(each) for each in document.get("findings", ())]}
 
 
-def _pool(document: Document) -> Document:
-    """3 to 4: what rounds and pairs say together is reckoned from the rest, whenever it is read.
+def _say_what_was_sent(document: Document) -> Document:
+    """3 to 4: how much of what was offered to a side of a pair was sent stood with its trials only.
 
-    How much was sent to the sides of pairs is left unknown: it stands with their trials only.
+    What rounds and pairs say together is reckoned from the rest, whenever it is read.
     """
-    return document
+    trials = {trial.get("name"): trial for trial in document.get("trials", ())}
+    findings = [_with_sent(finding, trials) for finding in document.get("findings", ())]
+    return {**document, "findings": findings} if findings else document
 
 
-STEPS: dict[int, Callable[[Document], Document]] = {1: _say_method_and_spec, 2: _give_cells_rounds, 3: _pool}
+def _with_sent(finding: Document, trials: Mapping[str, Document]) -> Document:
+    """A finding of pairs with the part of the frames offered that was sent, where its trials are there."""
+    if finding.get("method") not in ("compare", "noise", "share"):
+        return finding
+    number = finding.get("round", 1)
+    case = str(finding.get("name")).removesuffix(f"-round-{number}")
+    baseline, others = finding.get("baseline"), max(len(finding.get("sides", ())) - 1, 1)
+
+    def trial(index: int, pair: Document, side: str) -> Document:
+        if finding["method"] == "compare":
+            name = f"{case}-{side}-pair-{index + 1}"
+        elif finding["method"] == "share":
+            name = f"{case}-pair-{index + 1}-{side}"
+        else:
+            noisy = next((each for each in pair if each != baseline), side)
+            name = f"{case}-pair-{index // others + 1}-{noisy}" + (f"-{baseline}" if side == baseline else "")
+        return trials.get(name_in_round(name, number), {})
+
+    def sent(of: Document) -> dict[str, float]:
+        ways = of.get("directions", ()) if of.get("offered_pps") else ()
+        return {way["name"]: way["sent"] / way["offered"] for way in ways if way.get("offered")}
+
+    def with_sent(index: int, pair: Document) -> Document:
+        if finding["method"] == "share":
+            known = {side: sent(trial(index, pair, side)) for side in pair}
+            return {
+                side: {name: _adding(figures, known[side].get(name)) for name, figures in ways.items()}
+                for side, ways in pair.items()
+            }
+        sides = pair.get("sides", {})
+        least = {side: min(sent(trial(index, sides, side)).values(), default=None) for side in sides}
+        return {**pair, "sides": {side: _adding(figures, least[side]) for side, figures in sides.items()}}
+
+    return {**finding, "pairs": [with_sent(*each) for each in enumerate(finding.get("pairs", ()))]}
+
+
+def _adding(figures: Document, sent_ratio: float | None) -> Document:
+    return figures if sent_ratio is None else {**figures, "sent_ratio": sent_ratio}
+
+
+STEPS: dict[int, Callable[[Document], Document]] = {
+    1: _say_method_and_spec,
+    2: _give_cells_rounds,
+    3: _say_what_was_sent,
+}
 
 
 def migrate(document: Document, version: int, target: int) -> Document:

@@ -452,7 +452,11 @@ def parse_run(text: str | bytes, source: str = "results.json") -> Run:
             f"{source}: written in format {version}, but this Tailrace reads up to format {FORMAT}; upgrade Tailrace"
         )
     try:
-        return Run.model_validate(migrate(document, version, FORMAT))
+        document = migrate(document, version, FORMAT)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{source}: breaks the format {version} that it says it has ({error})") from error
+    try:
+        return Run.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the document"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,7 @@ from tailrace.results.comparison import (
     places,
     ratios_of,
 )
-from tailrace.results.model import Trial
+from tailrace.results.model import Trial, parse_run
 from tailrace.results.run import RunFolder
 from tailrace.results.stored import StoredRun
 from tailrace.results.table_findings import lines
@@ -257,6 +258,31 @@ def test_figures_of_a_side_that_sent_less_than_offered_are_marked() -> None:
     assert comparison().fell_short("direct") is None
     (section,) = comparisons([comparison()])
     assert "†" not in str(section)
+
+
+@pytest.mark.parametrize("method", ["compare", "noise"])
+def test_what_was_sent_is_found_with_the_trials_of_an_older_run(folder: RunFolder, method: str) -> None:
+    """Format 3 had it with them only. In the second round, so that names say a round too."""
+    folder.begin_round(2)
+    known = comparison()
+    trials = {
+        "compare": {"tailrace": "64-tailrace-pair-{}", "direct": "64-direct-pair-{}"},
+        "noise": {"tailrace": "64-pair-{}-direct-tailrace", "direct": "64-pair-{}-direct"},
+    }[method]
+    for number in (1, 2, 3):
+        for side, unsent in (("tailrace", 0), ("direct", number)):
+            made = result(stream([1_000] * (100 - 10 * unsent), offered=100, unsent=10 * unsent))
+            add(folder, made, name=trials[side].format(number), functions=1)
+    folder.put_finding(known.model_copy(update={"method": method}))
+    document = {**json.loads(folder.run.to_json()), "format": 3}
+    (found,) = parse_run(json.dumps(document)).findings
+    assert isinstance(found, ComparisonFinding)
+    assert found.values("direct", "sent_ratio") == [0.9, 0.8, 0.7]
+    assert (found.sent_ratio("tailrace"), found.fell_short("direct")) == (1.0, True)
+    # Where the trials are not there it stays unknown.
+    (found,) = parse_run(json.dumps({**document, "trials": []})).findings
+    assert isinstance(found, ComparisonFinding)
+    assert found.fell_short("direct") is None
 
 
 def test_the_part_that_was_sent_is_that_of_the_worse_direction(folder: RunFolder) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from captures import pcap_of
 from simulated_device import SimulatedDevice
+from typer.testing import CliRunner
 
+from tailrace.cli import main
 from tailrace.cli.commands import MeasureOptions, check_captures, measure, override
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.burst import BurstMethod
@@ -288,6 +290,21 @@ def test_a_capture_that_another_takes_the_place_of_is_not_looked_at(tmp_path: Pa
     check_captures(known, document, "loss", {})
     with pytest.raises(SpecError, match=r"3:26: bad\.pcap"):
         check_captures(known, document, "latency", {"rate": "1Mpps"})
+
+
+@pytest.mark.parametrize(
+    ("command", "test"), [(("measure", "matrix"), "matrix"), (("compare",), "latency")], ids=["matrix", "compare"]
+)
+def test_a_bad_capture_of_other_commands_is_told_too(tmp_path: Path, command: tuple[str, ...], test: str) -> None:
+    bad, spec = tmp_path / "bad.pcap", tmp_path / "s.yaml"
+    bad.write_bytes(pcap_of((60, 60))[:-1])
+    chain = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+    spec.write_text(f"{chain}tests:\n  - {test}: {{pcap: {bad}}}\n")
+    done = CliRunner().invoke(main.app, [*command, str(spec), "--runs", str(tmp_path / "runs")])
+    assert done.exit_code == 2
+    assert f"{spec}:4:" in done.stderr
+    assert "the file ends within frame 1" in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_is_sent_padded_is_noted_in_the_run(tmp_path: Path) -> None:

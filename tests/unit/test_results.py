@@ -464,6 +464,8 @@ def test_notes_are_kept_once(tmp_path: Path) -> None:
         ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "x.json: id: Field required"),
         ('{"format": 4}', "x.json: id: Field required"),
+        ('{"format": 2, "findings": [1]}', "x.json: breaks the format 2 that it says it has"),
+        ('{"format": 3, "findings": [{"method": "noise", "sides": 1}]}', "x.json: breaks the format 3"),
     ],
 )
 def test_results_that_cannot_be_read_say_why(text: str, message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -29,7 +30,7 @@ from tailrace.report.share import shares
 from tailrace.report.table import print_run
 from tailrace.results.comparison import places
 from tailrace.results.diff import diff
-from tailrace.results.model import Run, Trial
+from tailrace.results.model import Run, Trial, parse_run
 from tailrace.results.run import RunFolder
 from tailrace.results.share import ShareFinding, SharePair, contributions_of
 from tailrace.results.stored import StoredRun
@@ -345,3 +346,16 @@ def test_a_figure_without_latency_has_its_loss() -> None:
     way = SimpleNamespace(name="a-to-b", loss_ratio=1.0, latency_us=None, offered=4, sent=3)
     trial: Any = SimpleNamespace(directions=[way], offered_pps=1e5)
     assert figures_of(trial) == {"a-to-b": {"loss_ratio": 1.0, "sent_ratio": 0.75}}
+
+
+def test_what_was_sent_is_found_with_the_trials_of_an_older_run(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder
+) -> None:
+    known = run(Machine(monkeypatch, folder), 2)
+    document = {**json.loads(folder.run.to_json()), "format": 3}
+    for finding in document["findings"]:
+        for pair in finding["pairs"]:
+            for side in pair.values():
+                for way in side.values():
+                    assert way.pop("sent_ratio") == 1
+    assert parse_run(json.dumps(document)).findings == (known,)
