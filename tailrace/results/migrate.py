@@ -7,6 +7,8 @@ format in tests/unit/data.
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,11 +40,28 @@ def _give_cells_rounds(document: Document) -> Document:
     return {**document, "findings": [with_round(each) for each in document.get("findings", ())]}
 
 
-def _say_what_was_sent(document: Document) -> Document:
-    """3 to 4: how much of what was offered to a side of a pair was sent stood with its trials only.
+_INSTANCE = re.compile(r"@\d+(?=\.[01]\b| |$)")
+"""What a process that came in another's place was called beside its function: wan@4.1."""
+
+
+def _from_3(document: Document) -> Document:
+    """3 to 4: parts of a way had the names of processes, and pairs did not say how much was sent.
 
     What rounds and pairs say together is reckoned from the rest, whenever it is read.
     """
+    document = copy.deepcopy(document)
+    for trial in document.get("trials", ()):
+        for way in trial.get("directions", ()):
+            hops = way.get("hops") or {}
+            for part in hops.get("parts", ()):
+                part["name"] = _INSTANCE.sub("", part["name"])
+            for frame in hops.get("slowest", ()):
+                frame["parts"] = [_INSTANCE.sub("", name) for name in frame["parts"]]
+    return _say_what_was_sent(document)
+
+
+def _say_what_was_sent(document: Document) -> Document:
+    """How much of what was offered to a side of a pair was sent stood with its trials only."""
     trials = {trial.get("name"): trial for trial in document.get("trials", ())}
     findings = [_with_sent(finding, trials) for finding in document.get("findings", ())]
     return {**document, "findings": findings} if findings else document
@@ -91,7 +110,7 @@ def _adding(figures: Document, sent_ratio: float | None) -> Document:
 STEPS: dict[int, Callable[[Document], Document]] = {
     1: _say_method_and_spec,
     2: _give_cells_rounds,
-    3: _say_what_was_sent,
+    3: _from_3,
 }
 
 

@@ -19,6 +19,7 @@ from tester_results import both_ways, contract_index, latency, result, samples_o
 from tailrace.results import FORMAT, ResultError, RunFolder, Unreadable, load_run, parse_run
 from tailrace.results.comparison import MatrixCell, places
 from tailrace.results.histogram import HIGHEST_NS, Histogram, bounds, from_tester, index_of, log_text, merge, read_log
+from tailrace.results.migrate import migrate
 from tailrace.results.run import load_histogram, write_atomically
 from tailrace.results.schema import schema_text
 from tailrace.results.trial import file_name, from_trial_result, worse
@@ -490,6 +491,17 @@ def test_every_older_format_has_a_step_and_a_file_that_is_read() -> None:
         assert (run.method, run.spec) == ("latency", "chain")
         assert [trial.name for trial in run.trials] == ["64-0", "64-1"]
         assert parse_run(run.to_json()) == run
+
+
+def test_parts_of_a_way_of_format_3_lose_the_names_of_processes() -> None:
+    names = ["tester.a to wan@4.0", "wan@4", "wan@4.1 to the switch", "a@b"]
+    hops = {"parts": [{"name": name} for name in names], "slowest": [{"parts": names}]}
+    document = {"trials": [{"name": "x", "directions": [{"hops": hops}, {"hops": None}]}]}
+    (found, _) = migrate(document, 3, 4)["trials"][0]["directions"]
+    expected = ["tester.a to wan.0", "wan", "wan.1 to the switch", "a@b"]
+    assert [part["name"] for part in found["hops"]["parts"]] == expected
+    assert found["hops"]["slowest"] == [{"parts": expected}]
+    assert hops["slowest"] == [{"parts": names}], "what is migrated is left alone"
 
 
 def test_a_cell_of_format_2_was_measured_in_one_round() -> None:
