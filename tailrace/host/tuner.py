@@ -150,6 +150,8 @@ class _Work:
         self.refused: list[tuple[Step, str]] = []
         self.back: list[Entry] = []
         """What of an earlier profile was put back."""
+        self._absent: list[Entry] = []
+        """What of it is not there now: where it comes again it comes as the kernel makes it."""
         self._values, self._journal, self._mark = values, journal, mark
         self._undoing: list[_Task] = []
         """What takes each change back, in the order of the changes."""
@@ -163,6 +165,7 @@ class _Work:
         """What an earlier profile changed. Raises OSError."""
         now = self._values.read(entry.setting)
         if entry.was is None or (now is None and entry.setting.scheme not in OWN):
+            self._absent.append(entry)
             return
         if now is not None:
             self._begin(entry.setting, now)
@@ -202,7 +205,7 @@ class _Work:
         self.changed = [step for step in self.changed if step.setting.place not in kept]
         self._journal.note(
             *(replace(self.entry(step), refused=True, kept=kept.get(step.setting.place)) for step, _ in self.refused),
-            *map(_put_back, self.back),
+            *map(_put_back, (*self.back, *self._absent)),
         )
 
     def stage(self, plan: TuningPlan) -> None:

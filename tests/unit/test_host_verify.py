@@ -179,6 +179,19 @@ def test_what_went_with_its_device_has_not_drifted(host: Host) -> None:
     assert host.states(own) == {}
 
 
+def test_what_comes_again_under_a_profile_that_leaves_it_alone_has_not_drifted(host: Host) -> None:
+    """As khugepaged does, whose thread ends with `latency` and begins again with `throughput`."""
+    before = contents(host.folder)
+    first, second = host.own("{irq_affinity: true, vm.stat_interval: 33}"), host.own("{vm.stat_interval: 44}")
+    host.apply(first)
+    shutil.rmtree(host.folder / "proc/irq/30")
+    assert set(host.apply(second).put_back) == {f"file:/proc/irq/{number}/smp_affinity_list" for number in (31, 32)}
+    make(host.folder, {"/proc/irq/30/smp_affinity_list": "0-3"})
+    assert host.states(second) == {STAT: State.RIGHT}
+    assert host.undo() == []
+    assert contents(host.folder) == before
+
+
 def test_a_kernel_argument_waits_for_a_reboot_only_with_its_own_value(host: Host) -> None:
     host.apply(host.own("{huge_pages_1gib: 40, audit_off: true}"))
     four = host.states(host.own("{huge_pages_1gib: 4, audit_off: true}"))
