@@ -119,6 +119,14 @@ def test_the_tsc_is_trusted_or_only_not_watched(tmp_path: Path, value: str, argu
     assert wanted(planned(tmp_path, f"{{tsc_reliable: {value}}}")) == {"tsc": argument}
 
 
+@pytest.mark.parametrize("knobs", ["{huge_pages_1gib: 64}", "{huge_pages_1gib: {1: 64}}", "{huge_pages_2mib: 32768}"])
+def test_huge_pages_leave_memory_to_linux(tmp_path: Path, knobs: str) -> None:
+    """A kernel that is given such a number at boot does not start."""
+    machine(tmp_path, nodes=2)
+    with pytest.raises(Mistake, match=r"pages of \d+ MiB leave nothing of the 65536 MiB of node [01]; take fewer"):
+        planned(tmp_path, knobs)
+
+
 @pytest.mark.parametrize("knobs", ["{frequency_limit: 5}", "{huge_pages_2mib: {0: -1}}", "{tsc_reliable: fast}"])
 def test_a_wrong_value_is_refused(tmp_path: Path, knobs: str) -> None:
     with pytest.raises(Mistake, match="is wrong; it takes"):

@@ -41,10 +41,10 @@ def test_what_the_kernel_quietly_did_not_take_is_said_and_is_no_drift(
 
     monkeypatch.setattr(Tree, "write", clamping)
     before = contents(host.folder)
-    own = host.own("{huge_pages_2mib: 100000, vm.stat_interval: 33}")
+    own = host.own("{huge_pages_2mib: 30000, vm.stat_interval: 33}")
     outcome = host.apply(own)
     assert [step.setting.place for step in outcome.changed] == [STAT]
-    assert show.refused_lines(outcome) == ["Cannot be set here: huge_pages_2mib to 100000: the kernel made it 3000."]
+    assert show.refused_lines(outcome) == ["Cannot be set here: huge_pages_2mib to 30000: the kernel made it 3000."]
     assert host.states(own) == {f"file:{PAGES}": State.REFUSED, STAT: State.RIGHT}
     make(host.folder, {PAGES: "5"})
     assert host.states(own)[f"file:{PAGES}"] is State.DRIFTED

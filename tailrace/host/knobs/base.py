@@ -88,16 +88,21 @@ def is_number_by_node(value: Any) -> bool:
     return bool(numbers) and all(is_number(number) and number >= 0 for number in numbers)
 
 
-def by_node(context: Context, name: str, value: Any) -> dict[int, int]:
-    """What a knob wants on which node; of one number, on the node of the switch and the functions.
+def huge_pages_by_node(context: Context, name: str, value: Any, mib: int) -> dict[int, int]:
+    """How many pages of so many MiB a knob wants on which node; of one number, on that of the switch and the functions.
 
-    Raises Mistake for a node that is not there.
+    Raises Mistake for a node that is not there, or has less memory: with all of it in huge pages no kernel starts.
     """
-    if not isinstance(value, dict):
-        return {context.roles.node: value}
-    known = [node.number for node in context.machine.nodes]
-    for node in value:
-        if node not in known:
-            there = ", ".join(map(str, known)) or "none that it tells of"
+    pages = dict(sorted(value.items())) if isinstance(value, dict) else {context.roles.node: value}
+    memory = {node.number: node.memory_mib for node in context.machine.nodes}
+    for node, count in pages.items():
+        if isinstance(value, dict) and node not in memory:
+            there = ", ".join(map(str, memory)) or "none that it tells of"
             raise Mistake(f"knobs.{name}: there is no node {node}; this machine has {there}")
-    return dict(sorted(value.items()))
+        there_is = memory.get(node)
+        if there_is and count * mib >= there_is:
+            raise Mistake(
+                f"knobs.{name}: {count} pages of {mib} MiB leave nothing of the {there_is} MiB of node {node}; "
+                "take fewer, in a profile of your own"
+            )
+    return pages

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.host.cpus import show_groups, show_list
-from tailrace.host.knobs.base import Context, Family, Knob, Value, by_node, is_number, is_number_by_node, one_of
+from tailrace.host.knobs.base import (
+    Context,
+    Family,
+    Knob,
+    Value,
+    huge_pages_by_node,
+    is_number,
+    is_number_by_node,
+    one_of,
+)
 from tailrace.host.setting import Form, Setting
 
 PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
@@ -51,7 +60,7 @@ def _huge_pages(context: Context, value: Any) -> list[Setting]:
     machine = context.machine
     if not value or not ("pdpe1gb" in machine.flags or machine.pools(1 << 20)):
         return []
-    wanted = by_node(context, "huge_pages_1gib", value)
+    wanted = huge_pages_by_node(context, "huge_pages_1gib", value, 1024)
     if len(context.machine.nodes) > 1 and context.machine.kernel.since(5, 16):
         count = ",".join(f"{node}:{pages}" for node, pages in wanted.items())
     else:

@@ -9,8 +9,8 @@ from tailrace.host.knobs.base import (
     Context,
     Family,
     Knob,
-    by_node,
     file_setting,
+    huge_pages_by_node,
     is_number,
     is_number_by_node,
     one_of,
@@ -29,7 +29,7 @@ def _pages(context: Context, value: Any) -> list[Setting]:
     """The pages on the nodes that are named, or that of the switch and the functions; others keep what they have."""
     return [
         setting
-        for node, count in by_node(context, "huge_pages_2mib", value).items()
+        for node, count in huge_pages_by_node(context, "huge_pages_2mib", value, 2).items()
         for setting in file_setting(
             context, f"{NODES}/node{node}/hugepages/hugepages-2048kB/nr_hugepages", count, Form.NUMBER
         )
