@@ -162,7 +162,7 @@ def apply(
                 _print_plan(made)
             if not _agreed(f"Apply {made.profile.name}?"):
                 return 0
-        with hold_journal(state_folder()) as journal:
+        with hold_journal(state_folder(Tree(root))) as journal:
             outcome = tuner.apply(made, machine, journal, boot=not run_time)
         _print_outcome(made, outcome, as_json=as_json)
         return 0
@@ -189,7 +189,7 @@ def switch_mode(
     def work() -> int:
         if mode not in MODES:
             raise Mistake(f"{mode}: no such mode; expected {' or '.join(MODES)}")
-        folder = state_folder()
+        folder = state_folder(Tree(root))
         applied = read_journal(folder).applied
         keeps = load_profile(applied.roles or applied.profile) if applied else None
         machine = _machine(root)
@@ -283,7 +283,7 @@ def undo(root: RootOption = HERE, yes: YesOption = False, as_json: JsonOption = 
     """
 
     def work() -> int:
-        folder = state_folder()
+        folder = state_folder(Tree(root))
         entries = read_journal(folder).entries
         if entries:
             _check_root(root, "host undo")
@@ -337,7 +337,8 @@ def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPla
 
 
 def _check(root: Path, profile: str | None, nic: str | None) -> list[tuner.Checked]:
-    journal = read_journal(state_folder())
+    folder = state_folder(Tree(root))
+    journal = read_journal(folder)
     if profile is None and journal.applied is None:
         raise Mistake("no profile is applied; apply one, or name it with --profile")
     applied = journal.applied
@@ -345,7 +346,7 @@ def _check(root: Path, profile: str | None, nic: str | None) -> list[tuner.Check
     name = profile or (applied.profile if applied else LATENCY)
     machine = _machine(root)
     made = make_tuning_plan(machine, load_profile(name), nic, roles_of=keeps, kept=applied)
-    return tuner.verify(made, machine, journal, read_writers(state_folder(), boot_id(machine.tree)))
+    return tuner.verify(made, machine, journal, read_writers(folder, boot_id(machine.tree)))
 
 
 def _print_outcome(made: TuningPlan, outcome: tuner.Outcome, *, as_json: bool) -> None:

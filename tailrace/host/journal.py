@@ -65,10 +65,10 @@ class Applied:
     """The CPUs of each core of which some were taken offline: the kernel does not tell of those any more."""
 
 
-def state_folder() -> Path:
-    """$TAILRACE_HOST_STATE, else /var/lib/tailrace/host, which outlives a reboot."""
+def state_folder(tree: Tree | None = None) -> Path:
+    """$TAILRACE_HOST_STATE, else /var/lib/tailrace/host, which outlives a reboot; a copied machine has its own."""
     chosen = os.environ.get(ENVIRONMENT)
-    return Path(chosen).absolute() if chosen else DEFAULT
+    return Path(chosen).absolute() if chosen else (tree or Tree()).at(str(DEFAULT))
 
 
 def boot_id(tree: Tree) -> str:

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from machines import machine
+from typer.testing import CliRunner
+
+from tailrace.cli.host import app
+from tailrace.host import journal
 
 #: Runs the command as somebody who is not root; were anything to be changed, it would fail otherwise.
 NOBODY = """
@@ -95,3 +99,23 @@ def test_who_may_not_change_the_machine_is_told_before_being_asked(terminal: Ter
 def test_the_time_between_two_looks_is_a_time(terminal: Terminal, every: str) -> None:
     done = terminal("watch", "--root", str(terminal.machine), "--count", "1", "--every", every)
     assert done.returncode == 2 and "--every" in done.stderr
+
+
+def test_a_copied_machine_has_a_journal_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undoing one machine neither takes another's former values for its own nor throws them away."""
+    monkeypatch.delenv(journal.ENVIRONMENT, raising=False)
+    monkeypatch.setattr(journal, "DEFAULT", tmp_path / "journal")
+
+    def run(name: str, *words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--root", str(tmp_path / name), "--yes"])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    for name in ("one", "other"):
+        machine(tmp_path / name)
+    value = tmp_path / "one/proc/sys/vm/stat_interval"
+    run("one", "apply")
+    assert value.read_text() == "120\n"
+    assert "Nothing is changed" in run("other", "undo")
+    run("one", "undo")
+    assert value.read_text() == "1\n"
