@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import UnionType
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.setting import Form, Setting
+from tailrace.host.setting import SCHEMES, Form, Setting
 from tailrace.host.tree import Tree
 
 ENVIRONMENT = "TAILRACE_HOST_STATE"
@@ -44,6 +45,13 @@ class Entry:
     knob: str = ""
     """The knob that wanted it."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError or TypeError for what no journal says: a damaged one must not stop an undo halfway."""
+        _check_types(str, self.place, self.form, self.wanted, self.boot, self.knob)
+        _check_types(str | None, self.was, self.kept)
+        if self.setting.scheme not in (*SCHEMES, BOOT_FILE):
+            raise ValueError(self.place)
+
     @property
     def setting(self) -> Setting:
         return Setting(self.place, self.wanted, Form(self.form))
@@ -63,6 +71,17 @@ class Applied:
     """The node that the roles' cores are on, which they keep: the card may be DPDK's by now."""
     siblings: Sequence[Sequence[int]] = ()
     """The CPUs of each core of which some were taken offline: the kernel does not tell of those any more."""
+
+    def __post_init__(self) -> None:
+        """Raises TypeError for what no journal says."""
+        _check_types(str, self.profile)
+        _check_types(str | None, self.nic, self.roles)
+        _check_types(int | None, self.node, *(cpu for cpus in self.siblings for cpu in cpus))
+
+
+def _check_types(kind: type | UnionType, *values: object) -> None:
+    if not all(isinstance(value, kind) for value in values):
+        raise TypeError(f"expected {kind}")
 
 
 def state_folder(tree: Tree | None = None) -> Path:

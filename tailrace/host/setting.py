@@ -33,6 +33,7 @@ class Form(enum.Enum):
     CPU_MASK = "cpu-mask"
 
 
+SCHEMES = ("file", "argument", "thread", "controller", "priority", "partition", "domains", "cache", "nic")
 _CHOSEN = re.compile(r"\[([^\]]+)\]")
 
 

@@ -5,6 +5,7 @@ After the next undo the machine is as it was. The profile sets a place of every 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from hosts import HOSTS
 from machines import machine, make
 from tuned_host import update_grub, with_preference
 
+from tailrace.errors import Failure
 from tailrace.host import tuner
 from tailrace.host.boot import BootLoader
 from tailrace.host.groups import CPUSETS
@@ -233,6 +235,34 @@ def test_a_damaged_line_in_the_middle_is_said_and_nothing_is_thrown_away(host: H
     with pytest.raises(Exception, match="line 2 is damaged"):
         host.undo()
     assert len(journal.read_text().splitlines()) == len(lines)
+
+
+ENTRY = {"place": "file:/x", "form": "text", "was": "1", "wanted": "0", "boot": ""}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        5,
+        {},
+        {**ENTRY, "place": 5},
+        {**ENTRY, "place": "nowhere:/x"},
+        {**ENTRY, "form": "round"},
+        {**ENTRY, "was": 0},
+        {"applied": {"profile": 5}},
+        {"applied": {"profile": "latency", "node": "x"}},
+        {"applied": {"profile": "latency", "siblings": 5}},
+    ],
+    ids=str,
+)
+def test_a_line_that_no_journal_has_is_said_before_anything_is_put_back(host: Host, line: object) -> None:
+    host.apply()
+    tuned = host.contents()
+    with (host.state / "journal").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    with pytest.raises(Failure, match="is damaged; put back"):
+        host.undo()
+    assert host.contents() == tuned
 
 
 def test_what_the_boot_loader_has_not_heard_of_it_hears_when_it_is_done_again(host: Host) -> None:
