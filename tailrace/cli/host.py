@@ -155,14 +155,15 @@ def apply(
 
     def work() -> int:
         _check_root(root, "host apply")
-        machine, made = _plan(root, profile, nic)
-        tuner.check_tunable(machine)
         if not yes and sys.stdin.isatty():
+            machine, made = _plan(root, profile, nic)
+            tuner.check_tunable(machine)
             if not as_json:
                 _print_plan(made)
             if not _agreed(f"Apply {made.profile.name}?"):
                 return 0
         with hold_journal(state_folder(Tree(root))) as journal:
+            machine, made = _plan(root, profile, nic)  # as it is when nobody else changes it any more
             outcome = tuner.apply(made, machine, journal, boot=not run_time)
         _print_outcome(made, outcome, as_json=as_json)
         return 0
@@ -189,12 +190,10 @@ def switch_mode(
     def work() -> int:
         if mode not in MODES:
             raise Mistake(f"{mode}: no such mode; expected {' or '.join(MODES)}")
-        folder = state_folder(Tree(root))
-        applied = read_journal(folder).applied
-        keeps = load_profile(applied.roles or applied.profile) if applied else None
-        machine = _machine(root)
-        made = make_tuning_plan(machine, load_profile(mode), roles_of=keeps, kept=applied)
-        with hold_journal(folder) as journal:
+        with hold_journal(state_folder(Tree(root))) as journal:
+            applied, machine = journal.applied, _machine(root)
+            keeps = load_profile(applied.roles or applied.profile) if applied else None
+            made = make_tuning_plan(machine, load_profile(mode), roles_of=keeps, kept=applied)
             outcome = tuner.apply(made, machine, journal, boot=False)
         _print_outcome(made, outcome, as_json=as_json)
         return 0

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from machines import machine
 from typer.testing import CliRunner
 
 from tailrace.cli.host import app
-from tailrace.host import journal
+from tailrace.host import journal, tuner
+from tailrace.host.machine import read_machine
+from tailrace.host.profile import load_profile
+from tailrace.host.tuning import make_tuning_plan
 
 #: Runs the command as somebody who is not root; were anything to be changed, it would fail otherwise.
 NOBODY = """
@@ -119,3 +123,28 @@ def test_a_copied_machine_has_a_journal_of_its_own(tmp_path: Path, monkeypatch: 
     assert "Nothing is changed" in run("other", "undo")
     run("one", "undo")
     assert value.read_text() == "1\n"
+
+
+@pytest.mark.parametrize("words", [("apply", "--profile", "throughput", "--run-time"), ("switch-mode", "throughput")])
+def test_what_somebody_else_applies_meanwhile_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Their command ends just before ours has the journal."""
+    folder, root, others = tmp_path / "state", tmp_path / "machine", ["latency"]
+    monkeypatch.setenv(journal.ENVIRONMENT, str(folder))
+    tree = machine(root)
+
+    def hold(folder: Path) -> AbstractContextManager[journal.Journal]:
+        while others:
+            theirs = read_machine(tree)
+            with journal.hold_journal(folder) as held:
+                tuner.apply(make_tuning_plan(theirs, load_profile(others.pop())), theirs, held, boot=False)
+        return journal.hold_journal(folder)
+
+    monkeypatch.setattr("tailrace.cli.host.hold_journal", hold)
+    huge = root / "sys/kernel/mm/transparent_hugepage/enabled"
+    assert "[madvise]" in huge.read_text()  # as ours wants it, and theirs does not
+    for command in (words, ("verify",)):
+        done = CliRunner().invoke(app, [*command, "--root", str(root)])
+        assert done.exit_code == 0, done.output
+    assert huge.read_text() == "madvise\n"
