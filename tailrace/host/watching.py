@@ -31,6 +31,8 @@ def changes(
             time.sleep(every)
         looks += 1
         found = check()
+        if writers is not None and writers.heard():  # while it looked: who it was is known now
+            found = check()
         if writers is not None:
             writers.watch([each.step.setting.target for each in found if each.step.setting.scheme == "file"])
         now = {each.step.setting.place: each for each in found if each.state.lost}

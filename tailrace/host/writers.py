@@ -63,12 +63,21 @@ class Writers:
             found |= self._heard()
             if any(found.values()):
                 end = min(end, time.monotonic() + _SETTLE)
-        if found:
-            known = {**read_writers(self._folder, self._boot), **found}
-            _write(self._folder, self._boot, {place: by for place, by in known.items() if by is not None})
+        self._keep(found)
+
+    def heard(self) -> bool:
+        """Whether somebody else has written since; what was heard is kept."""
+        found = self._heard()
+        self._keep(found)
+        return any(found.values())
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+    def _keep(self, found: Mapping[str, str | None]) -> None:
+        if found:
+            known = {**read_writers(self._folder, self._boot), **found}
+            _write(self._folder, self._boot, {place: by for place, by in known.items() if by is not None})
 
     def _heard(self) -> dict[str, str | None]:
         """The last writer of each place; None where it was Tailrace itself."""

@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 from running_node import ONE, Command, wait_until
 
+from tailrace.host.knobs import KNOBS
 from tailrace.host.process import descendants, identify
+from tailrace.host.setting import Setting
+from tailrace.host.tuner import Checked, State
+from tailrace.host.tuning import Step
+from tailrace.host.watching import changes
+from tailrace.host.writers import Writers, read_writers
 
 pytestmark = pytest.mark.requires_root
 
@@ -116,6 +122,36 @@ def test_who_changes_a_place_is_named_at_once_and_afterwards(tailrace: Path, tmp
         watching.communicate()
         host("undo", "--yes")
     assert not (tmp_path / "host/writers").exists()
+
+
+def test_who_writes_while_a_look_is_taken_is_named_too(tmp_path: Path) -> None:
+    place = tmp_path / "value"
+    place.write_text("33\n")
+    setting, looks = Setting(f"file:{place}", "33"), 0
+    words = ["sh", "-c", "read -r go; echo 7 >$1; echo written; read -r line", "sh", str(place)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as changing:
+        assert changing.stdin is not None and changing.stdout is not None
+        go, written = changing.stdin, changing.stdout
+
+        def look() -> list[Checked]:
+            nonlocal looks
+            looks += 1
+            known = read_writers(tmp_path, "boot").get(str(place))
+            if looks == 2:
+                go.write(b"go\n")
+                go.flush()
+                assert written.readline() == b"written\n"
+            now = place.read_text().strip()
+            state = State.RIGHT if setting.satisfied(now) else State.DRIFTED
+            return [Checked(Step(KNOBS["vm.stat_interval"], setting, now), state, known)]
+
+        writers = Writers.start(tmp_path, "boot")
+        try:
+            found = [(change.what, change.checked.by) for change in changes(look, writers, 0, 2)]
+        finally:
+            writers.close()
+            changing.communicate()
+    assert found == [("drifted", f"sh (process {changing.pid})")]
 
 
 def test_priorities_of_kernel_threads_are_set_and_put_back(tailrace: Path, tmp_path: Path) -> None:
