@@ -80,7 +80,7 @@ class TuningPlan:
         for tuned in self.tuned:
             if tuned.steps and tuned.knob.cost != "nothing":
                 by.setdefault(tuned.knob.cost, []).append(tuned.knob.name)
-        cores = len(self.roles.isolated)
+        cores = len(self.roles.isolated) if by else 0  # a profile that sets nothing keeps nobody away from them
         lost = (
             [f"{cores} CPUs ({show_list(self.roles.isolated)}) are lost to everything but their role"] if cores else []
         )

@@ -119,6 +119,17 @@ def test_the_tsc_is_trusted_or_only_not_watched(tmp_path: Path, value: str, argu
     assert wanted(planned(tmp_path, f"{{tsc_reliable: {value}}}")) == {"tsc": argument}
 
 
+def test_vanilla_costs_nothing_and_throughput_no_reboot(tmp_path: Path) -> None:
+    HOSTS["intel"](tmp_path)
+    vanilla, throughput, latency = (
+        make_tuning_plan(read_machine(Tree(tmp_path)), load_profile(name))
+        for name in ("vanilla", "throughput", "latency")
+    )
+    assert vanilla.costs() == []
+    assert "CPUs" in throughput.costs()[0] and throughput.arguments() == []
+    assert ("iommu", "pt") in latency.arguments()
+
+
 @pytest.mark.parametrize("knobs", ["{huge_pages_1gib: 64}", "{huge_pages_1gib: {1: 64}}", "{huge_pages_2mib: 32768}"])
 def test_huge_pages_leave_memory_to_linux(tmp_path: Path, knobs: str) -> None:
     """A kernel that is given such a number at boot does not start."""
