@@ -77,12 +77,9 @@ def test_all_fabrics_at_a_part_of_the_lowest_rate_without_loss(command: Command)
     check_floors(document)
     for finding in document["findings"]:
         check_sides(finding, 2)
-        lowest = min(
-            trial["no_loss_pps"] or 1e12 for trial in document["trials"] if trial["profile"] == finding["profile"]
-        )
+        lowest = min(figures["no_loss_mpps"] for pair in finding["pairs"] for figures in pair["sides"].values()) * 1e6
         # Looked for once beforehand, and again in each pair: the machine is not the same every time.
         assert 0.1 * lowest < finding["offered_pps"] < 2 * lowest
-        assert all("no_loss_mpps" in figures for pair in finding["pairs"] for figures in pair["sides"].values())
 
 
 @pytest.mark.parametrize(("fabric", "then"), [("ovs-dpdk", "down"), ("linux-bridge", "next run")])
