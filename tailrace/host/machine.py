@@ -344,10 +344,16 @@ def _nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:
         # One node has all the memory of the machine.
         meminfo = tree.text(f"{path}/meminfo") or (tree.text("/proc/meminfo") if len(own) == 1 else None)
         memory = re.search(r"MemTotal:\s+(\d+) kB", meminfo or "")
-        distances = tuple(int(part) for part in (tree.text(f"{path}/distance") or "").split())
+        distances = _distances(tree.text(f"{path}/distance") or "")
         mib = int(memory[1]) // 1024 if memory else 0
         found.append(Node(number, tuple(numbers), mib, distances, _pools(tree, pools)))
     return tuple(found)
+
+
+def _distances(text: str) -> tuple[int, ...]:
+    """Of a node to each; none if the file says something else."""
+    parts = text.split()
+    return tuple(map(int, parts)) if all(part.isdecimal() and part.isascii() for part in parts) else ()
 
 
 def _pools(tree: Tree, folder: str) -> tuple[HugePool, ...]:

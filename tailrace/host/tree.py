@@ -40,7 +40,7 @@ class Tree:
         try:
             with open(f"{self.root}/{path}", errors="replace") as file:  # noqa: PTH123
                 return file.read().strip(_ENDS)
-        except OSError:
+        except (OSError, ValueError):  # the path may come from a file whose content cannot be one
             return None
 
     def gzipped(self, path: str) -> str | None:
@@ -72,7 +72,7 @@ class Tree:
         """What is in a folder, in natural order; empty if it is not there."""
         try:
             return sorted(os.listdir(self.at(folder)), key=natural)  # noqa: PTH208 - names alone are wanted
-        except OSError:
+        except (OSError, ValueError):
             return []
 
     def find(self, folder: str, pattern: str) -> Iterator[tuple[str, int]]:
@@ -87,7 +87,7 @@ class Tree:
         """The last part of what a symbolic link points at; None if it is none."""
         try:
             return self.at(path).readlink().name
-        except OSError:
+        except (OSError, ValueError):
             return None
 
     def write(self, path: str, value: str) -> None:

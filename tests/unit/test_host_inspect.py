@@ -314,3 +314,19 @@ def test_the_picture_shows_every_cpu_once(tmp_path: Path) -> None:
     titles = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == len(set(titles)) == 80
     assert "CPU 1: switch" in titles
+
+
+@pytest.mark.parametrize("garbage", [b"", b"-1", b"0-3,,x", b"9" * 24, b"a b\0c", bytes(range(128, 160))], ids=repr)
+def test_garbage_is_no_value_in_whichever_file(tmp_path: Path, garbage: bytes) -> None:
+    tree = machine(tmp_path, nodes=2, cores=1, interrupts=1)
+    add_nic(tmp_path, "eth0", "0000:81:00.0", 0)
+    for path in [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]:
+        before = path.read_bytes()
+        path.write_bytes(garbage)
+        found = read_machine(tree)
+        find_capabilities(found)
+        try:
+            make_tuning_plan(found, load_profile("latency"))
+        except Mistake as mistake:
+            assert "core" in str(mistake)  # of which none is left
+        path.write_bytes(before)
