@@ -80,10 +80,8 @@ class TuningPlan:
         for tuned in self.tuned:
             if tuned.steps and tuned.knob.cost != "nothing":
                 by.setdefault(tuned.knob.cost, []).append(tuned.knob.name)
-        cores = len(self.roles.isolated) if by else 0  # a profile that sets nothing keeps nobody away from them
-        lost = (
-            [f"{cores} CPUs ({show_list(self.roles.isolated)}) are lost to everything but their role"] if cores else []
-        )
+        cpus = self.roles.isolated if by else ()  # a profile that sets nothing keeps nobody away from them
+        lost = [f"CPUs {show_list(cpus)}, {len(cpus)} in all, are lost to everything but their role"] if cpus else []
         return lost + [f"{cost} ({', '.join(names)})" for cost, names in by.items()]
 
 
