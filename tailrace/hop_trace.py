@@ -101,7 +101,7 @@ class HopTrace:
                 low = ring.first(max(start, ring.oldest), head, _ARRIVED, sent)
                 high = ring.first(low, head, _ARRIVED, received)
                 for place, values in _find(ring, frame, low, high):
-                    if place > ring.oldest:
+                    if place >= ring.oldest:
                         found.setdefault(frame, []).append(_named(values, names))
         return found
 
