@@ -201,9 +201,21 @@ class Machine:
     # ------- the machine inside -------
 
     def wait_ready(self, seconds: float = 120) -> None:
-        """Return once it has come up."""
+        """Return once it has come up.
+
+        QEMU's emulation of several CPUs may stay at one instruction for good while the kernel, booting, changes its own
+        code beside it. The kernel's watchdog tells, and the machine is then started once more.
+        """
+        again = self.accelerator == "tcg"
         while not self._ready:
-            self._ready = self._line(seconds) == b"ready"
+            try:
+                self._ready = self._line(seconds / 2 if again else seconds) == b"ready"
+            except MachineError:
+                if not again:
+                    raise
+                again = False
+                if "soft lockup" in self.console.read_text(errors="replace"):
+                    self.reset()
 
     def run(self, command: str, seconds: float = 60) -> str:
         """What a shell command printed inside; MachineError unless its status was 0."""
