@@ -46,6 +46,13 @@ class Tuned:
     steps: Sequence[Step]
     """None: the machine does not have it."""
 
+    @property
+    def mib(self) -> int:
+        """The memory that it takes from everything else."""
+        if not self.knob.mib or not self.steps:
+            return 0
+        return self.knob.mib * (sum(self.value.values()) if isinstance(self.value, dict) else int(self.value))
+
 
 @dataclass(frozen=True)
 class TuningPlan:
@@ -82,7 +89,9 @@ class TuningPlan:
                 by.setdefault(tuned.knob.cost, []).append(tuned.knob.name)
         cpus = self.roles.isolated if by else ()  # a profile that sets nothing keeps nobody away from them
         lost = [f"CPUs {show_list(cpus)}, {len(cpus)} in all, are lost to everything but their role"] if cpus else []
-        return lost + [f"{cost} ({', '.join(names)})" for cost, names in by.items()]
+        memory = sum(tuned.mib for tuned in self.tuned)
+        kept = [f"{memory:,} MiB of memory are kept in huge pages"] if memory else []
+        return lost + kept + [f"{cost} ({', '.join(names)})" for cost, names in by.items()]
 
 
 def make_tuning_plan(

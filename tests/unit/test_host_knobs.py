@@ -130,6 +130,14 @@ def test_vanilla_costs_nothing_and_throughput_no_reboot(tmp_path: Path) -> None:
     assert ("iommu", "pt") in latency.arguments()
 
 
+def test_the_memory_that_a_plan_costs_is_summed(tmp_path: Path) -> None:
+    machine(tmp_path, nodes=2)
+    path = tmp_path / "own.yaml"
+    path.write_text("about: x\ninherits: vanilla\nknobs: {huge_pages_1gib: {0: 2, 1: 1}, huge_pages_2mib: 512}\n")
+    plan = make_tuning_plan(read_machine(Tree(tmp_path)), load_profile(str(path)))
+    assert "4,096 MiB of memory are kept in huge pages" in plan.costs()
+
+
 @pytest.mark.parametrize("knobs", ["{huge_pages_1gib: 64}", "{huge_pages_1gib: {1: 64}}", "{huge_pages_2mib: 32768}"])
 def test_huge_pages_leave_memory_to_linux(tmp_path: Path, knobs: str) -> None:
     """A kernel that is given such a number at boot does not start."""

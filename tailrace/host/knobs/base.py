@@ -47,6 +47,8 @@ class Knob:
     """Whether a value is one of those it takes."""
     needs: str = "any Linux"
     """What a machine must have for it to set anything."""
+    mib: int = 0
+    """Memory that each one of its value takes, where it costs memory."""
 
     @property
     def verified(self) -> str:

@@ -276,6 +276,7 @@ class CommandLine(Family):
             _huge_pages,
             is_number_by_node,
             needs="a processor with pages of 1 GiB (pdpe1gb)",
+            mib=1024,
         ),
         Knob(
             "iommu",
