@@ -130,7 +130,7 @@ void often_skip(struct often *often, unsigned index)
 
 uint64_t often_begin(struct often *often, unsigned index)
 {
-	/* As many again may be written while we read. */
+	/* An eighth may be written over while we read. */
 	const uint64_t most = OFTEN_LENGTH - OFTEN_LENGTH / 8;
 	uint64_t head = __atomic_load_n(&often->rings[index].head, __ATOMIC_ACQUIRE), lost = 0;
 

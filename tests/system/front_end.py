@@ -40,6 +40,15 @@ BUFFERS_AT = (0x10_0000, 0x20_0000)
 BUFFER = 2048
 
 
+def fill(descriptor: int) -> None:
+    """Make an eventfd full, so that whoever writes to it next waits until it is read."""
+    os.set_blocking(descriptor, False)
+    with contextlib.suppress(BlockingIOError):
+        os.read(descriptor, 8)
+    os.write(descriptor, struct.pack("<Q", 2**64 - 2))
+    os.set_blocking(descriptor, True)
+
+
 class FrontEnd:
     """One guest. `ring_size` descriptors a ring; features as wanted by the test, if the back end offers them."""
 

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from front_end import (
     USER,
     FrontEnd,
     PackedFrontEnd,
+    fill,
 )
 from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
@@ -99,10 +99,7 @@ def block_its_worker(pair: GuestPair) -> None:
     """The second guest fills the descriptors that it is woken with, makes them block, is woken, and empties them."""
     guest, peer = pair.guests
     for call in peer.call:
-        with suppress(BlockingIOError):
-            os.read(call, 8)
-        os.write(call, struct.pack("<Q", 2**64 - 2))
-        os.set_blocking(call, True)
+        fill(call)
     peer.offer_buffers(1)
     guest.send(b"e" * 60)
     pair.switch.wait_state("peer", "quarantined")

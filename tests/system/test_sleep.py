@@ -8,11 +8,10 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from front_end import F_EVENT_INDEX, F_INDIRECT, F_MERGEABLE, F_VERSION_1, RECEIVES, RING_AT, SENDS, FrontEnd
+from front_end import F_EVENT_INDEX, F_INDIRECT, F_MERGEABLE, F_VERSION_1, RECEIVES, RING_AT, SENDS, FrontEnd, fill
 from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, both_ways
 from test_config import assert_exact
@@ -146,12 +145,7 @@ def test_one_descriptor_for_kicks_and_calls_that_its_guest_makes_blocking(switch
     sleeps = worker(switch)["sleeps"]
     time.sleep(0.5)
     assert worker(switch)["sleeps"] - sleeps < 20
-    # Full: the next one who writes waits for ever.
-    os.set_blocking(shared, False)
-    with suppress(BlockingIOError):
-        os.read(shared, 8)
-    os.write(shared, struct.pack("<Q", 2**64 - 2))
-    os.set_blocking(shared, True)
+    fill(shared)
     bad.offer_buffers(1)
     peer.send(b"f" * 60)
     peer.kick_if_wanted()
