@@ -294,6 +294,7 @@ class MatrixRun:
             p99_9_us=latency.p99_9 if latency else None,
             max_us=latency.max if latency else None,
             floor_ratio=trial.floor_ratio,
+            sent_ratio=trial.sent_ratio,
         )
 
     def _trial_name(self, cell: Cell, number: int) -> str:

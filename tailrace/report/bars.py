@@ -14,7 +14,7 @@ from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
 from tailrace.report.rounds import figure
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.findings import ThroughputFinding
-from tailrace.results.model import HopPart, Trial
+from tailrace.results.model import HopPart, Trial, sent_of
 from tailrace.results.spread import by_case
 from tailrace.results.trial import LAYER_1_OVERHEAD
 
@@ -172,8 +172,8 @@ def _colour(part: HopPart, functions: Sequence[str]) -> int:
 def heat_maps(runs: Sequence[Marked]) -> Iterator[HeatMap]:
     """Rate without loss, median and 99th percentile of every length of chain, or cell of a matrix, by profile.
 
-    Each is the median of its rounds, with their spread; a latency that is near the tester's own floor is marked. Only
-    what has at least two rows and two columns is worth a map.
+    Each is the median of its rounds, with their spread; a latency that is near the tester's own floor is marked, and
+    one of which a trial sent less than was offered. Only what has at least two rows and two columns is worth a map.
     """
     runs = [one for one in runs if not one.is_compared]
     for title, of, show, by_rate in (
@@ -198,8 +198,7 @@ def _heat_map(
     *,
     by_rate: bool,
 ) -> HeatMap:
-    rounds: dict[tuple[int, int, str, str], list[float]] = {}
-    floors: dict[tuple[int, int, str, str], list[float]] = {}
+    rounds: dict[tuple[int, int, str, str], list[tuple[float, Trial]]] = {}
     labels: dict[tuple[int, int, str], None] = {}
     columns: dict[str, None] = {}
     for profile, found in by_profile(runs):
@@ -209,20 +208,22 @@ def _heat_map(
             # A floor that was measured for one chain at its rate is no row of its own.
             if value is None or ((*row, profile) in rounds and one.trial.round == 1):
                 continue
-            rounds.setdefault((*row, profile), []).append(value)
-            if one.trial.floor_ratio is not None:
-                floors.setdefault((*row, profile), []).append(one.trial.floor_ratio)
+            rounds.setdefault((*row, profile), []).append((value, one.trial))
             labels[row] = None
             columns[profile] = None
-    values = {at: median(each) for at, each in rounds.items()}
+    values = {at: median(value for value, _ in each) for at, each in rounds.items()}
     warmth = by_logarithm(list(values.values()))
 
     def cell(at: tuple[int, int, str, str]) -> Cell | None:
         if at not in values:
             return None
-        text = figure(rounds[at], show)
-        near = by_rate and at in floors
-        return Cell(figures.by_floor(text, median(floors[at])) if near else text, 100 * warmth(values[at]))
+        text = figure([value for value, _ in rounds[at]], show)
+        if by_rate:
+            trials = [trial for _, trial in rounds[at]]
+            floors = [trial.floor_ratio for trial in trials if trial.floor_ratio is not None]
+            text = figures.by_floor(text, median(floors) if floors else None)
+            text = figures.by_sent(text, short=sent_of(trials).fell_short)
+        return Cell(text, 100 * warmth(values[at]))
 
     rows = tuple(
         (

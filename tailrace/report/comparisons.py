@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tailrace.report.figures import (
-    FELL_SHORT,
     MISSING,
     by_floor,
     by_sent,
@@ -15,13 +14,14 @@ from tailrace.report.figures import (
     percent,
     plain,
     profile_name,
+    short_remark,
 )
 from tailrace.report.rounds import figure, pooled_remark, remark, spread_words
 from tailrace.report.section import Section
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.comparison import ComparedRatio, ComparisonFinding, MatrixCell
 from tailrace.results.pooled import pool
-from tailrace.results.record import UNSENT_TOLERANCE, Measurement
+from tailrace.results.record import Measurement, Sent
 from tailrace.results.spread import by_case
 from tailrace.results.table_findings import figures
 
@@ -33,8 +33,6 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("p99.9_us", "p99.9 µs", microseconds),
     ("max_us", "max µs", microseconds),
 )
-_AT_RATE = tuple(name for name, *_ in _FIGURES if name != "no_loss_mpps")
-"""Figures of the trial at the common rate; the no-loss rate is looked for at others."""
 _HOW = (
     "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
     "baseline's it is: the median of the pairs' ratios with its 95 % bootstrap interval. A pair is two sides measured "
@@ -71,9 +69,6 @@ def _pooled(rounds: Sequence[ComparisonFinding]) -> Section:
     for name, title, show in _FIGURES:
         for side in sides:
             if (median := known.get((None, f"{side} {name}"))) is not None:
-                short, either = (
-                    any(each.fell_short(*which) for each in rounds) for which in ((side,), (side, first.baseline))
-                )
                 text = spread_words(median, show)
                 if name == "p50_us":
                     floor = known.get((None, f"{side} floor_ratio"))
@@ -84,8 +79,8 @@ def _pooled(rounds: Sequence[ComparisonFinding]) -> Section:
                     (
                         title,
                         plain(side),
-                        by_sent(text, short=short and name in _AT_RATE),
-                        by_sent(times, short=either and ratio is not None and name in _AT_RATE),
+                        by_sent(text, short=_sent(rounds, side).marks(name)),
+                        by_sent(times, short=_sent(rounds, side, first.baseline).marks(name)) if ratio else times,
                     )
                 )
     rates = figure([each.offered_pps / 1e6 for each in rounds], mega, absolute=True)
@@ -106,22 +101,14 @@ def _what(finding: ComparisonFinding) -> str:
 
 def _short_remarks(rounds: Sequence[ComparisonFinding]) -> Iterator[str]:
     """What the mark of figures of a lower rate means, where there are any."""
-    sent = {
-        side: min(ratio for each in rounds if (ratio := each.sent_ratio(side)) is not None)
-        for side in dict.fromkeys(side for each in rounds for side in each.sides)
-        if any(each.fell_short(side) for each in rounds)
-    }
-    if sent:
-        yield short_remark({plain(side): ratio for side, ratio in sent.items()})
+    sides = dict.fromkeys(side for each in rounds for side in each.sides)
+    if (said := short_remark({plain(side): _sent(rounds, side) for side in sides})) is not None:
+        yield said
 
 
-def short_remark(sent: Mapping[str, float]) -> str:
-    """What the mark of figures of a lower rate means, of the sides that have it with what was sent of their frames."""
-    told = ", ".join(f"{side} {ratio:.1%}" for side, ratio in sent.items())
-    return (
-        f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the frames offered were sent (median over pairs: "
-        f"{told}), so the figure, or a side of the ratio, is of a lower rate than the one above."
-    )
+def _sent(rounds: Sequence[ComparisonFinding], *sides: str) -> Sent:
+    """What was sent to the sides, in the pairs of all rounds that have all of them."""
+    return sum((each.sent(*sides) for each in rounds), Sent(()))
 
 
 def _comparison(finding: ComparisonFinding) -> Section:
@@ -133,7 +120,7 @@ def _comparison(finding: ComparisonFinding) -> Section:
         if (values := finding.values(side, name))
     ]
     rows += [
-        ("most lost", plain(side), by_sent(percent(max(values)), short=bool(finding.fell_short(side))), MISSING)
+        ("most lost", plain(side), by_sent(percent(max(values)), short=finding.sent(side).fell_short), MISSING)
         for side in finding.sides
         if (values := finding.values(side, "loss_ratio"))
     ]
@@ -154,14 +141,14 @@ def _comparison(finding: ComparisonFinding) -> Section:
 
 def _marked(finding: ComparisonFinding, side: str, name: str, text: str) -> str:
     text = by_floor(text, finding.floor_ratio(side)) if name == "p50_us" else text
-    return by_sent(text, short=bool(finding.fell_short(side)) and name in _AT_RATE)
+    return by_sent(text, short=finding.sent(side).marks(name))
 
 
 def _by(finding: ComparisonFinding, side: str, name: str) -> str:
     ratio = finding.ratio(side, name)
     if ratio is None:
         return MISSING
-    return by_sent(ratio_words(ratio), short=bool(finding.fell_short(side, finding.baseline)) and name in _AT_RATE)
+    return by_sent(ratio_words(ratio), short=finding.sent(side, finding.baseline).marks(name))
 
 
 def _count_pairs(finding: ComparisonFinding) -> str:
@@ -186,18 +173,14 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
     rows = []
     for cell in found:
         if isinstance(cell, MatrixCell) and cell.trial is not None:
-            median_us, *others = (
-                spread_words(cell.spread_of(name), microseconds) for name in ("p50_us", "p99_us", "max_us")
-            )
             rows.append(
                 (
                     plain(cell.fabric),
                     plain(cell.interface),
                     plain(cell.pattern),
                     profile_name(cell.profile),
-                    spread_words(cell.spread_of("loss_ratio"), percent, absolute=True),
-                    by_floor(median_us, cell.floor_ratio),
-                    *others,
+                    _of_cell(cell, "loss_ratio", percent),
+                    *(_of_cell(cell, name, microseconds) for name in ("p50_us", "p99_us", "max_us")),
                     str(len(cell.rounds)),
                 )
             )
@@ -211,6 +194,7 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
             (
                 f"Latency and loss are those of the worse direction; rates are in {where}results.json.",
                 *remark(max(len(cell.rounds) for cell in found if isinstance(cell, MatrixCell))),
+                *_short_cells([cell for cell in found if isinstance(cell, MatrixCell)]),
             ),
             naming=4,
         )
@@ -258,6 +242,14 @@ def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
         yield plain(f"{what}, {reason} ({said}).")
     if any(_lost(cell) for cell in cells):
         yield f"{LOST}: frames were lost in the measured trial."
+    yield from _short_cells(cells)
+
+
+def _short_cells(cells: Sequence[MatrixCell]) -> Iterator[str]:
+    """What the mark of figures of a lower rate means, where there are any."""
+    said = short_remark({plain(f"{cell.place}, {profile_name(cell.profile)}"): cell.sent for cell in cells})
+    if said is not None:
+        yield said
 
 
 def _lost(cell: MatrixCell) -> bool:
@@ -274,4 +266,12 @@ def _cell_words(cell: MatrixCell | None, name: str, show: Callable[[float], str]
     if found is None:
         return "not here" if cell.not_here else "failed" if cell.reason else MISSING
     text = spread_words(found, lambda value: show(value / unit)) + (f" {LOST}" if _lost(cell) else "")
-    return by_floor(text, cell.floor_ratio) if name.endswith("_us") else text
+    text = by_floor(text, cell.floor_ratio) if name.endswith("_us") else text
+    return by_sent(text, short=cell.sent.marks(name))
+
+
+def _of_cell(cell: MatrixCell, name: str, show: Callable[[float], str]) -> str:
+    """A figure of the table of all cells; the median marked where the cell is near the tester's own floor."""
+    text = spread_words(cell.spread_of(name), show, absolute=name == "loss_ratio")
+    text = by_floor(text, cell.floor_ratio) if name == "p50_us" else text
+    return by_sent(text, short=cell.sent.marks(name))

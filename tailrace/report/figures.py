@@ -7,13 +7,13 @@ escaping for HTML is the template's.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.results.comparison import places as places_of
 from tailrace.results.findings import ReorderFinding
 from tailrace.results.model import Direction, Latency, Run, Share, Trial
-from tailrace.results.record import FLOOR_TIMES, is_near_floor, name_in_round
+from tailrace.results.record import FLOOR_TIMES, UNSENT_TOLERANCE, Sent, is_near_floor, name_in_round
 
 MISSING = "-"
 
@@ -133,9 +133,27 @@ def by_floor(text: str, ratio: float | None) -> str:
     return NEAR_FLOOR + text if is_near_floor(ratio) else text
 
 
-def by_sent(text: str, *, short: bool) -> str:
-    """A figure, marked where much less was sent than offered."""
+def by_sent(text: str, *, short: bool | None) -> str:
+    """A figure, marked where much less was sent than offered in a trial behind it; None is not known."""
     return FELL_SHORT + text if short else text
+
+
+def short_remark(sent: Mapping[str, Sent]) -> str | None:
+    """What the mark of figures of a lower rate means, of the sides that have it; None if none has."""
+    short = {side: each for side, each in sent.items() if each.short}
+    if not short:
+        return None
+    shown = sorted(short, key=lambda side: min(short[side].ratios))[:MOST_NAMED]
+    told = [
+        f"{side} in {each.short} of {len(each.ratios)} trials, {min(each.ratios):.1%} at the least"
+        for side, each in short.items()
+        if side in shown
+    ]
+    rest = [f"and {len(short) - len(shown)} more"] if len(short) > len(shown) else []
+    return (
+        f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the frames offered were sent in a trial behind the "
+        f"figure, or behind a side of the ratio, so it is of a lower rate: {'; '.join([*told, *rest])}."
+    )
 
 
 def _share(field: str) -> Callable[[Trial], str]:
@@ -197,7 +215,7 @@ NEAR_FLOOR = "~"
 """Stands before a median that is near the tester's own."""
 
 FELL_SHORT = "†"
-"""Stands before a figure of a comparison that is of a lower rate than the one offered."""
+"""Stands before a figure of which a trial sent less than was offered, so that it is of a lower rate."""
 
 MOST_NAMED = 6
 """Trials that a warning names one by one: those with the most of it."""

@@ -12,6 +12,7 @@ from tailrace.report.figures import (
     FAULTS,
     MISSING,
     by_floor,
+    by_sent,
     chain_name,
     chains,
     count,
@@ -22,15 +23,16 @@ from tailrace.report.figures import (
     plain,
     profile_name,
     rates,
+    short_remark,
 )
 from tailrace.report.lines import Chart, Line
 from tailrace.report.rounds import figure, remark
 from tailrace.report.section import Section as Section
 from tailrace.report.share import shares
 from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
-from tailrace.results.model import Run, Trial
+from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.pooled import COMPARING
-from tailrace.results.record import Measurement
+from tailrace.results.record import Measurement, Sent
 from tailrace.results.spread import by_case, spread
 
 LIMITS = {
@@ -278,6 +280,7 @@ def _reorder(found: list[ReorderFinding]) -> Section:
 def _repeated(trials: list[Trial], rate: Mapping[str, str], through: Mapping[str, str]) -> Iterator[Section]:
     traffic: list[tuple[str, ...]] = []
     latency: list[tuple[str, ...]] = []
+    sent: dict[str, Sent] = {}
     for rounds in by_case(trials):
         first = rounds[0]
         frames, _ = _named(first)
@@ -290,11 +293,13 @@ def _repeated(trials: list[Trial], rate: Mapping[str, str], through: Mapping[str
             for field in ("average", "p50", "p99", "p99_9", "max")
         }
         shown["p50"] = by_floor(shown["p50"], floor.median if floor else None)
+        name_sent = sent_of(rounds)
+        sent[", ".join(name)] = name_sent
         traffic.append(
             (
                 *name,
                 offered,
-                figure([each.worse.mpps for each in rounds], mega),
+                by_sent(figure([each.worse.mpps for each in rounds], mega), short=name_sent.fell_short),
                 *(count(sum(each.total(fault) for each in rounds)) for fault in FAULTS),
                 str(len(rounds)),
             )
@@ -303,7 +308,7 @@ def _repeated(trials: list[Trial], rate: Mapping[str, str], through: Mapping[str
             (
                 *name,
                 offered,
-                *shown.values(),
+                *(by_sent(text, short=name_sent.fell_short) for text in shown.values()),
             )
         )
     naming = ("frames", "VNFs", *(["rate"] if rate else []))
@@ -320,6 +325,7 @@ def _repeated(trials: list[Trial], rate: Mapping[str, str], through: Mapping[str
         (
             "Medians of the rounds, ± half the way from the lowest to the highest; lost, duplicate and out of sequence "
             "are summed. A median of maxima is not the maximum: results.json and report.html have each round.",
+            *filter(None, [short_remark(sent)]),
         ),
         naming=len(naming),
     )

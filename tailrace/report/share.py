@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tailrace.report.comparisons import short_remark
-from tailrace.report.figures import MISSING, by_floor, by_sent, chain_name, mega, microseconds, plain, profile_name
+from tailrace.report.figures import (
+    MISSING,
+    by_floor,
+    by_sent,
+    chain_name,
+    mega,
+    microseconds,
+    plain,
+    profile_name,
+    short_remark,
+)
 from tailrace.report.rounds import figure, pooled_remark, spread_words
 from tailrace.report.section import Section
 from tailrace.results.pooled import pool
-from tailrace.results.record import Measurement
+from tailrace.results.record import Measurement, Sent
 from tailrace.results.share import Budget, Contribution, Figures, ShareFinding, Side
 from tailrace.results.spread import Spread, by_case
 from tailrace.results.table_findings import figures
@@ -59,13 +68,13 @@ def _pooled(rounds: Sequence[ShareFinding]) -> Section:
         if name == "p50_us":
             floor = known.get((direction, f"with {words} floor_ratio"))
             text = by_floor(text, floor.median if floor else None)
-        return by_sent(text, short=any(each.fell_short(direction, which) for each in rounds))
+        return by_sent(text, short=_sent(rounds, direction, which).fell_short)
 
     rows = []
     for direction, name in dict.fromkeys((part.direction, part.figure) for part in first.contributions):
         share = known.get((direction, f"{first.function} {name}"))
         ratio = known.get((direction, f"with {first.function}/with skeleton {name}"))
-        short = any(each.fell_short(direction, *_SIDES) for each in rounds)
+        short = _sent(rounds, direction, *_SIDES).fell_short
         rows.append(
             (
                 plain(direction),
@@ -94,16 +103,19 @@ def _range(found: Spread | None, show: Callable[[float], str], to: str) -> str:
 
 def _short_remarks(rounds: Sequence[ShareFinding]) -> Iterator[str]:
     """What the mark of figures of a lower rate means, where there are any."""
-    sent: dict[str, float] = {}
-    for each in rounds:
-        for side, words in _SIDES.items():
-            for direction in dict.fromkeys(part.direction for part in each.contributions):
-                ratio = each.sent_ratio(side, direction)
-                if ratio is not None and each.fell_short(direction, side):
-                    name = f"with {plain(each.function) if side == 'function' else words}, {plain(direction)}"
-                    sent[name] = min(ratio, sent.get(name, 1.0))
-    if sent:
-        yield short_remark(sent)
+    names: dict[Side, str] = {**_SIDES, "function": plain(rounds[0].function)}
+    sent = {
+        f"with {words}, {plain(direction)}": _sent(rounds, direction, side)
+        for side, words in names.items()
+        for direction in dict.fromkeys(part.direction for each in rounds for part in each.contributions)
+    }
+    if (said := short_remark(sent)) is not None:
+        yield said
+
+
+def _sent(rounds: Sequence[ShareFinding], direction: str, *sides: Side) -> Sent:
+    """What was sent in a direction with the sides, in all rounds."""
+    return sum((each.sent(direction, *sides) for each in rounds), Sent(()))
 
 
 def _name(finding: ShareFinding) -> str:
@@ -120,8 +132,8 @@ def _contributions(finding: ShareFinding) -> Section:
             _FIGURES[each.figure],
             _shown(finding, "function", each),
             _shown(finding, "skeleton", each),
-            by_sent(difference_words(each), short=bool(finding.fell_short(each.direction, *_SIDES))),
-            by_sent(_ratio_words(each), short=bool(finding.fell_short(each.direction, *_SIDES))),
+            by_sent(difference_words(each), short=finding.sent(each.direction, *_SIDES).fell_short),
+            by_sent(_ratio_words(each), short=finding.sent(each.direction, *_SIDES).fell_short),
         )
         for each in finding.contributions
     ]
@@ -160,7 +172,7 @@ def _shown(finding: ShareFinding, side: Side, of: Contribution) -> str:
     """The median over pairs of one side with its spread; that of medians marked where it is near the tester's own."""
     text = figure(finding.values(side, of.direction, of.figure), microseconds)
     text = by_floor(text, finding.floor_ratio(side, of.direction)) if of.figure == "p50_us" else text
-    return by_sent(text, short=bool(finding.fell_short(of.direction, side)))
+    return by_sent(text, short=finding.sent(of.direction, side).fell_short)
 
 
 def _most_lost(sides: Sequence[Figures]) -> float:

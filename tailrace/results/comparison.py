@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tailrace.results.findings import ReorderFinding
 from tailrace.results.ratio import LEVEL, Ratio
-from tailrace.results.record import Amount, Count, Measurement, Record, fell_short, name_in_round
+from tailrace.results.record import Amount, Count, Measurement, Record, Sent, name_in_round
 from tailrace.results.share import ShareFinding
 from tailrace.results.spread import Spread, spread
 
@@ -67,16 +67,10 @@ class ComparisonFinding(Measurement):
         known = self.values(side, "floor_ratio")
         return median(known) if known else None
 
-    def sent_ratio(self, side: str) -> float | None:
-        """The median over pairs of the part of the frames offered to a side that was sent; None if unknown."""
-        known = self.values(side, "sent_ratio")
-        return median(known) if known else None
-
-    def fell_short(self, *sides: str) -> bool | None:
-        """Whether much less was sent to one of the sides than was offered, so that its figures are of a lower rate;
-        None if unknown."""
-        known = [ratio for side in sides if (ratio := self.sent_ratio(side)) is not None]
-        return any(map(fell_short, known)) if known else None
+    def sent(self, *sides: str) -> Sent:
+        """What was sent to the sides, in the pairs that have all of them."""
+        pairs = [pair.sides for pair in self.pairs if pair.sides.keys() >= set(sides)]
+        return Sent(tuple(pair[side]["sent_ratio"] for pair in pairs for side in sides if "sent_ratio" in pair[side]))
 
 
 def ratios_of(
@@ -115,6 +109,10 @@ class CellFigures(Record):
     max_us: Amount | None = Field(default=None, description="Largest latency in µs.")
     floor_ratio: Amount | None = Field(
         default=None, description="Median latency as a multiple of the tester's own over such ports; null if unknown."
+    )
+    sent_ratio: Amount | None = Field(
+        default=None,
+        description="Sent by offered of the measured trial, in the direction where that is least; null if unknown.",
     )
 
 
@@ -157,6 +155,11 @@ class MatrixCell(CellFigures, Measurement):
     def place(self) -> str:
         """Where in the matrix it is, but for the traffic: tailrace, memif, PVP."""
         return f"{self.fabric}, {self.interface}, {self.pattern}"
+
+    @property
+    def sent(self) -> Sent:
+        """What was sent of what was offered, in all of its rounds."""
+        return Sent(tuple(each.sent_ratio for each in self.rounds if each.sent_ratio is not None))
 
     def spread_of(self, figure: str) -> Spread | None:
         """What its rounds say of a figure; None where that was not measured."""

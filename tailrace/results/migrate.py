@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
+from statistics import median
 from typing import Any
 
 from tailrace.results.record import name_in_round
@@ -85,32 +86,57 @@ def _with_sent(finding: Document, trials: Mapping[str, Document]) -> Document:
             name = f"{case}-pair-{index // others + 1}-{noisy}" + (f"-{baseline}" if side == baseline else "")
         return trials.get(name_in_round(name, number), {})
 
-    def sent(of: Document) -> dict[str, float]:
-        ways = of.get("directions", ()) if of.get("offered_pps") else ()
-        return {way["name"]: way["sent"] / way["offered"] for way in ways if way.get("offered")}
-
     def with_sent(index: int, pair: Document) -> Document:
         if finding["method"] == "share":
-            known = {side: sent(trial(index, pair, side)) for side in pair}
+            known = {side: _sent(trial(index, pair, side)) for side in pair}
             return {
                 side: {name: _adding(figures, known[side].get(name)) for name, figures in ways.items()}
                 for side, ways in pair.items()
             }
         sides = pair.get("sides", {})
-        least = {side: min(sent(trial(index, sides, side)).values(), default=None) for side in sides}
+        least = {side: min(_sent(trial(index, sides, side)).values(), default=None) for side in sides}
         return {**pair, "sides": {side: _adding(figures, least[side]) for side, figures in sides.items()}}
 
     return {**finding, "pairs": [with_sent(*each) for each in enumerate(finding.get("pairs", ()))]}
+
+
+def _sent(trial: Document) -> dict[str, float]:
+    """By direction of a trial, the part of the frames offered that was sent; nothing where none was asked for."""
+    ways = trial.get("directions", ()) if trial.get("offered_pps") else ()
+    return {way["name"]: way["sent"] / way["offered"] for way in ways if way.get("offered")}
 
 
 def _adding(figures: Document, sent_ratio: float | None) -> Document:
     return figures if sent_ratio is None else {**figures, "sent_ratio": sent_ratio}
 
 
+def _say_what_cells_sent(document: Document) -> Document:
+    """4 to 5: how much of what was offered to a cell of a matrix was sent stood with its trials only."""
+    trials = {trial.get("name"): trial for trial in document.get("trials", ())}
+
+    def with_sent(finding: Document) -> Document:
+        if finding.get("method") != "matrix":
+            return finding
+        rounds = [
+            _adding(each, min(_sent(trials.get(each.get("trial"), {})).values(), default=None))
+            for each in finding.get("rounds", ())
+        ]
+        known = [each["sent_ratio"] for each in rounds if "sent_ratio" in each]
+        if len(known) > 1:
+            finding = {
+                **finding, "spread": {**finding.get("spread", {}), "sent_ratio": {"low": min(known), "high": max(known)}}
+            }  # fmt: skip
+        return {**_adding(finding, median(known) if known else None), "rounds": rounds}
+
+    findings = [with_sent(finding) for finding in document.get("findings", ())]
+    return {**document, "findings": findings} if findings else document
+
+
 STEPS: dict[int, Callable[[Document], Document]] = {
     1: _say_method_and_spec,
     2: _give_cells_rounds,
     3: _from_3,
+    4: _say_what_cells_sent,
 }
 
 

@@ -10,6 +10,7 @@ Nothing here touches a file; run.py does.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -30,9 +31,10 @@ from tailrace.results.record import Latency as Latency
 from tailrace.results.record import Measurement as Measurement
 from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
+from tailrace.results.record import Sent
 from tailrace.results.share import ShareFinding
 
-FORMAT = 4
+FORMAT = 5
 """The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
 
 
@@ -352,12 +354,21 @@ class Trial(Measurement):
     @property
     def sent_ratio(self) -> float | None:
         """Sent ÷ offered in the direction where it is least; None where as much was offered as could be sent."""
-        known = [way.sent / way.offered for way in self.directions if way.offered]
-        return min(known) if known and self.offered_pps else None
+        known = [ratio for way in self.directions if (ratio := self.sent_ratio_of(way)) is not None]
+        return min(known, default=None)
+
+    def sent_ratio_of(self, way: Direction) -> float | None:
+        """Sent ÷ offered of a direction; None where as much was offered as could be sent."""
+        return way.sent / way.offered if way.offered and self.offered_pps else None
 
     def total(self, field: str) -> int:
         """The sum of a count (such as "lost") over all directions."""
         return sum(int(getattr(direction, field)) for direction in self.directions)
+
+
+def sent_of(trials: Iterable[Trial]) -> Sent:
+    """What was sent of what was offered, in all of them."""
+    return Sent(tuple(ratio for trial in trials if (ratio := trial.sent_ratio) is not None))
 
 
 Finding = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -79,9 +80,32 @@ def is_near_floor(ratio: float | None) -> bool:
     return ratio is not None and ratio < FLOOR_TIMES
 
 
-def fell_short(sent_ratio: float | None) -> bool:
-    """Whether so much less was sent than offered that figures are those of a lower rate."""
-    return sent_ratio is not None and sent_ratio < 1 - UNSENT_TOLERANCE
+@dataclass(frozen=True)
+class Sent:
+    """How much of what was offered was sent in the trials behind a figure.
+
+    One of them is enough for the figure to be marked: a median over pairs or rounds hides it, their spread does not.
+    """
+
+    ratios: tuple[float, ...]
+    """Sent ÷ offered of each trial, where that is known."""
+
+    @property
+    def short(self) -> int:
+        """How many trials sent so much less than was offered that what they measured is of a lower rate."""
+        return sum(ratio < 1 - UNSENT_TOLERANCE for ratio in self.ratios)
+
+    @property
+    def fell_short(self) -> bool | None:
+        """Whether any trial did; None if nothing is known."""
+        return self.short > 0 if self.ratios else None
+
+    def marks(self, figure: str) -> bool | None:
+        """The same of one figure. A no-loss rate is looked for at other rates than the one offered."""
+        return None if figure.startswith("no_loss_") else self.fell_short
+
+    def __add__(self, other: Sent) -> Sent:
+        return Sent(self.ratios + other.ratios)
 
 
 def name_in_round(case: str, number: int) -> str:

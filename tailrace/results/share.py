@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from tailrace.results.ratio import LEVEL, summarise
-from tailrace.results.record import Amount, Count, Measurement, Record, fell_short
+from tailrace.results.record import Amount, Count, Measurement, Record, Sent
 
 FIGURES = ("average_us", "p50_us", "p90_us", "p99_us", "p99.9_us", "max_us")
 
@@ -96,16 +96,9 @@ class ShareFinding(Measurement):
         known = self.values(side, direction, "floor_ratio")
         return median(known) if known else None
 
-    def sent_ratio(self, side: Side, direction: str) -> float | None:
-        """The median over pairs of the part of the frames offered to a side that was sent; None if unknown."""
-        known = self.values(side, direction, "sent_ratio")
-        return median(known) if known else None
-
-    def fell_short(self, direction: str, *sides: Side) -> bool | None:
-        """Whether much less was sent than offered with one of the sides, so that its figures are of a lower rate; None
-        if unknown."""
-        known = [ratio for side in sides if (ratio := self.sent_ratio(side, direction)) is not None]
-        return any(map(fell_short, known)) if known else None
+    def sent(self, direction: str, *sides: Side) -> Sent:
+        """What was sent in a direction with the sides, in all pairs."""
+        return Sent(tuple(ratio for side in sides for ratio in self.values(side, direction, "sent_ratio")))
 
 
 def contributions_of(pairs: Sequence[SharePair]) -> tuple[Contribution, ...]:

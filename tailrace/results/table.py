@@ -16,6 +16,7 @@ from tailrace.results.host import HostTrial
 from tailrace.results.index import host_name
 from tailrace.results.model import Direction, Finding, Floor, Run, Trial
 from tailrace.results.pooled import Pooled, over_rounds
+from tailrace.results.record import Sent
 from tailrace.results.table_findings import lines
 
 _RUN = ("run", "started", "method", "spec", "host", "fabric", "run_valid")
@@ -57,8 +58,8 @@ COLUMNS = (
 its median stands to the tester's own floor. `finding` is the method of a line that is no trial's, whose name is in
 `trial`; `floor` of a line of that floor itself, with the kind of port in `trial`. `over` (rounds, pairs) says what
 `value` is the median of, `low` and `high` the extremes and `values` the number; such a line of a trial, which has a
-line for itself too, has no `finding`. `fell_short` marks figures of a comparison that are of a lower rate than the one
-offered. What begins with `test` is of lines of `measure host`, whose latencies are how late a CPU woke up, or for how
+line for itself too, has no `finding`. `fell_short` marks figures of which a trial sent so much less than was offered
+that they are of a lower rate. What begins with `test` is of lines of `measure host`, whose latencies are how late a CPU woke up, or for how
 long it was taken."""
 
 
@@ -136,6 +137,7 @@ def _host(run: Run, trial: HostTrial) -> list[Any]:
 def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
     worse = way is trial.worse
     share = trial.share_us if worse else None
+    sent = trial.sent_ratio_of(way)
     cells = [
         *_of(run).values(),
         trial.name, trial.profile, trial.functions, trial.offered_pps, trial.no_loss_pps, trial.rate_fraction,
@@ -145,7 +147,9 @@ def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
         *(getattr(way.latency_us, name) if way.latency_us else None for name in _LATENCY),
         *(getattr(share, name) if share else None for name in _SHARE),
         *((trial.floor_ratio, trial.near_floor) if worse and trial.floor_ratio is not None else (None, None)),
-        *(None,) * (8 + len(_HOST)),
+        *(None,) * 7,
+        Sent(() if sent is None else (sent,)).fell_short,
+        *(None,) * len(_HOST),
     ]  # fmt: skip
     return [_cell(cell) for cell in cells]
 

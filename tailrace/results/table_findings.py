@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.results.comparison import ComparisonFinding, MatrixCell
+from tailrace.results.comparison import CellFigures, ComparisonFinding, MatrixCell
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, SearchTrial, ThroughputFinding
 from tailrace.results.record import Measurement, is_near_floor
 from tailrace.results.share import ShareFinding
@@ -101,14 +101,13 @@ def _comparison(finding: ComparisonFinding) -> Iterator[Line]:
             "value": ratio.median,
             "low": ratio.low,
             "high": ratio.high,
-            "fell_short": finding.fell_short(ratio.side, finding.baseline),
+            "fell_short": finding.sent(ratio.side, finding.baseline).marks(ratio.figure),
         }
     for side in finding.sides:
         names = dict.fromkeys(name for pair in finding.pairs for name in pair.sides.get(side, ()))
-        short = {"offered_pps": finding.offered_pps, "fell_short": finding.fell_short(side)}
         for name in names:
-            values = finding.values(side, name)
-            yield {**short, **_over_pairs(f"{side} {name}", values)}
+            short = {"offered_pps": finding.offered_pps, "fell_short": finding.sent(side).marks(name)}
+            yield {**short, **_over_pairs(f"{side} {name}", finding.values(side, name))}
     for side, reason in finding.left_out.items():
         yield {"figure": f"{side}/{finding.baseline}", "reason": reason}
 
@@ -122,7 +121,7 @@ def _share(finding: ShareFinding) -> Iterator[Line]:
             "value": part.difference_us,
             "low": part.low_us,
             "high": part.high_us,
-            "fell_short": finding.fell_short(part.direction, "function", "skeleton"),
+            "fell_short": finding.sent(part.direction, "function", "skeleton").fell_short,
         }
         if part.ratio is not None:
             yield {
@@ -132,13 +131,13 @@ def _share(finding: ShareFinding) -> Iterator[Line]:
                 "value": part.ratio,
                 "low": part.ratio_low,
                 "high": part.ratio_high,
-                "fell_short": finding.fell_short(part.direction, "function", "skeleton"),
+                "fell_short": finding.sent(part.direction, "function", "skeleton").fell_short,
             }
     sides: dict[ShareSide, str] = {"function": finding.function, "skeleton": "skeleton"}
     for direction in dict.fromkeys(name for pair in finding.pairs for name in (*pair.function, *pair.skeleton)):
         for side, said in sides.items():
             of = {"direction": direction, "offered_pps": finding.offered_pps}
-            short = {"fell_short": finding.fell_short(direction, side)}
+            short = {"fell_short": finding.sent(direction, side).fell_short}
             known = [getattr(pair, side).get(direction, {}) for pair in finding.pairs]
             for name in dict.fromkeys(name for each in known for name in each):
                 values = finding.values(side, direction, name)
@@ -149,12 +148,13 @@ def _cell(cell: MatrixCell) -> Iterator[Line]:
     of = {"fabric": cell.fabric, "offered_pps": cell.offered_pps}
     if cell.trial is None:
         yield {**of, "figure": "not_here", "reason": cell.not_here or cell.reason}
-    for name in ("no_loss_pps", "mpps", "loss_ratio", "p50_us", "p99_us", "p99_9_us", "max_us"):
-        if getattr(cell, name) is not None:
-            yield {**of, "figure": name.replace("p99_9", "p99.9"), "value": getattr(cell, name), **_range(cell, name)}
-    if cell.floor_ratio is not None:
-        near = {"near_floor": is_near_floor(cell.floor_ratio)}
-        yield {**of, "figure": "floor_ratio", "value": cell.floor_ratio, **near, **_range(cell, "floor_ratio")}
+    for name in CellFigures.model_fields:
+        value = getattr(cell, name)
+        if name == "offered_pps" or value is None:
+            continue
+        near = {"near_floor": is_near_floor(value)} if name == "floor_ratio" else {}
+        figure = {"figure": name.replace("p99_9", "p99.9"), "value": value, "fell_short": cell.sent.marks(name)}
+        yield {**of, **figure, **near, **_range(cell, name)}
 
 
 def _range(cell: MatrixCell, figure: str) -> Line:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
 from tailrace.report.bars import heat_maps, throughput
 from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import naming, trial_names
+from tailrace.report.findings import sections
 from tailrace.report.html import render
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
@@ -44,6 +47,7 @@ from tailrace.results.comparison import (
 from tailrace.results.model import Trial, parse_run
 from tailrace.results.run import RunFolder
 from tailrace.results.stored import StoredRun
+from tailrace.results.table import csv_text
 from tailrace.results.table_findings import lines
 from tailrace.spec import Rate
 from tailrace.spec.tests import Latency
@@ -233,7 +237,7 @@ def sent(ratios: dict[str, tuple[float, ...]]) -> ComparisonFinding:
     return known.model_copy(update={"pairs": pairs, "ratios": found})
 
 
-def test_figures_of_a_side_that_sent_less_than_offered_are_marked() -> None:
+def test_figures_of_a_side_that_sent_less_than_offered_in_any_pair_are_marked() -> None:
     """In the table as in the CSV; not the no-loss rate, which was looked for at other rates."""
     short = sent({"tailrace": (1.0, 0.99, 0.985), "direct": (1.0, 0.97, 0.5)})
     (section,) = comparisons([short])
@@ -247,15 +251,16 @@ def test_figures_of_a_side_that_sent_less_than_offered_are_marked() -> None:
     )
     (said,) = [text for text in section.remarks if text.startswith("†")]
     assert "less than 98% of the frames offered" in said
-    assert "direct 97.0%" in said
-    marked = {line["figure"]: line["fell_short"] for line in lines(short) if "fell_short" in line}
+    assert "direct in 2 of 3 trials, 50.0% at the least" in said
+    marked = {line["figure"]: line.get("fell_short") for line in lines(short)}
     assert (marked["direct/tailrace p50_us"], marked["direct p50_us"], marked["tailrace p50_us"]) == (True, True, False)
-    # A short baseline is short in every ratio. Where most pairs sent enough, none is; nor where it is not known.
-    (section,) = comparisons([sent({"tailrace": (0.9, 0.9, 1.0), "direct": (1.0, 1.0, 0.5)})])
+    assert (marked["direct/tailrace no_loss_mpps"], marked["direct no_loss_mpps"]) == (None, None)
+    # One pair is enough, and a short baseline is short in every ratio. None is where it is not known.
+    (section,) = comparisons([sent({"tailrace": (0.9, 1.0, 1.0), "direct": (1.0, 1.0, 1.0)})])
     assert [row[2:] for row in section.rows if row[0] == "p50 µs"] == [
         ("†10.0 ±0.0%", "-"), ("5.00 ±20.0%", "†× 0.5 [0.4–0.6]"),
     ]  # fmt: skip
-    assert comparison().fell_short("direct") is None
+    assert comparison().sent("direct").fell_short is None
     (section,) = comparisons([comparison()])
     assert "†" not in str(section)
 
@@ -278,11 +283,28 @@ def test_what_was_sent_is_found_with_the_trials_of_an_older_run(folder: RunFolde
     (found,) = parse_run(json.dumps(document)).findings
     assert isinstance(found, ComparisonFinding)
     assert found.values("direct", "sent_ratio") == [0.9, 0.8, 0.7]
-    assert (found.sent_ratio("tailrace"), found.fell_short("direct")) == (1.0, True)
+    assert (found.sent("tailrace").fell_short, found.sent("direct").fell_short) == (False, True)
     # Where the trials are not there it stays unknown.
     (found,) = parse_run(json.dumps({**document, "trials": []})).findings
     assert isinstance(found, ComparisonFinding)
-    assert found.fell_short("direct") is None
+    assert found.sent("direct").fell_short is None
+
+
+def test_a_ratio_is_marked_by_the_trials_that_it_is_made_of() -> None:
+    """Quiet trials before another neighbour are no part of it."""
+    pairs = (
+        ComparedPair(sides={"quiet": {"p50_us": 1.0, "sent_ratio": 0.5}, "cpu": {"p50_us": 1.0, "sent_ratio": 1.0}}),
+        ComparedPair(sides={"quiet": {"p50_us": 1.0, "sent_ratio": 1.0}, "disk": {"p50_us": 1.0, "sent_ratio": 1.0}}),
+    )
+    sides = ("quiet", "cpu", "disk")
+    found = comparison().model_copy(
+        update={
+            "method": "noise", "baseline": "quiet", "sides": sides, "pairs": pairs,
+            "ratios": ratios_of(pairs, sides, "quiet", ["p50_us"]),
+        }
+    )  # fmt: skip
+    marked = {line["figure"]: line["fell_short"] for line in lines(found) if "fell_short" in line}
+    assert (marked["quiet p50_us"], marked["cpu/quiet p50_us"], marked["disk/quiet p50_us"]) == (True, True, False)
 
 
 def test_the_part_that_was_sent_is_that_of_the_worse_direction(folder: RunFolder) -> None:
@@ -371,6 +393,92 @@ def test_cells_that_were_repeated_have_their_spread_and_the_mark_of_the_floor() 
     assert (found["p99_us"]["value"], found["p99_us"]["low"], found["p99_us"]["high"]) == (10.0, 8.0, 11.0)
     assert (found["floor_ratio"]["low"], found["floor_ratio"]["near_floor"]) == (2.0, True)
     assert places([near]) == {f"cell-{number}": "direct, vhost-user, VV" for number in (1, 2, 3)}
+
+
+def test_a_cell_of_which_a_round_sent_less_than_offered_is_marked() -> None:
+    """In the table, in the map and as comma-separated values, but for the rate that was looked for."""
+    short, whole = cell("direct", "PVP", None), cell("direct", "VV", None)
+    figures = {"no_loss_pps": 1e6, "loss_ratio": 0.0, "p50_us": 4.0, "p99_us": 9.0, "max_us": 9.0}
+    for number, part in ((1, 1.0), (2, 0.5), (3, 0.99)):
+        short = short.with_round(CellRound(round=number, trial=f"cell-{number}", sent_ratio=part, **figures))
+        whole = whole.with_round(CellRound(round=number, trial=f"cell-{number + 3}", sent_ratio=0.99, **figures))
+    (table,) = cells_table([short, whole])
+    spread = "±0.0%"
+    assert [row[4:8] for row in table.rows] == [
+        tuple(f"{mark}{text}" for text in ("0", f"4.00 {spread}", f"9.00 {spread}", f"9.00 {spread}"))
+        for mark in ("†", "")
+    ]
+    rates, slowest = heats([short, whole])
+    assert rates.rows == (("direct, vhost-user", f"1.000 {spread}", f"1.000 {spread}"),)
+    assert slowest.rows == (("direct, vhost-user", f"†9.00 {spread}", f"9.00 {spread}"),)
+    for section in (table, rates, slowest):
+        (said,) = [text for text in section.remarks if text.startswith("†")]
+        assert "direct, vhost-user, PVP, 64 B in 1 of 3 trials, 50.0% at the least." in said
+    for known, expected in ((short, True), (whole, False)):
+        found = {line["figure"]: line.get("fell_short") for line in lines(known)}
+        assert (found["p99_us"], found["loss_ratio"], found["no_loss_pps"]) == (expected, expected, None)
+
+
+def test_only_the_shortest_of_many_are_named() -> None:
+    cells = [
+        measured_once(cell("direct", "VV", 9.0, name=f"cell-{number}", interface=f"i{number}", sent_ratio=number / 10))
+        for number in range(9)
+    ]
+    (said,) = [text for text in next(cells_table(cells)).remarks if text.startswith("†")]
+    assert "direct, i0, VV" in said
+    assert "direct, i6, VV" not in said
+    assert said.endswith("; and 3 more.")
+
+
+def test_what_a_cell_sent_is_found_with_the_trials_of_an_older_run(folder: RunFolder) -> None:
+    """Format 4 had it with them only."""
+    known = cell("direct", "VV", None)
+    for number in (1, 2):
+        made = result(stream([1_000] * (100 - 10 * number), offered=100, unsent=10 * number))
+        add(folder, made, name=f"cell-{number}", functions=1)
+        trial = folder.run.trials[-1]
+        known = known.with_round(
+            CellRound(round=number, trial=trial.name, p50_us=1.0, sent_ratio=trial.sent_ratio)
+        )
+    folder.put_finding(known)
+    document = {**json.loads(folder.run.to_json()), "format": 4}
+    (finding,) = document["findings"]
+    for each in (finding, finding["spread"], *finding["rounds"]):
+        del each["sent_ratio"]
+    assert parse_run(json.dumps(document)).findings == (known,)
+    (found,) = parse_run(json.dumps({**document, "trials": []})).findings
+    assert isinstance(found, MatrixCell)
+    assert found.sent.fell_short is None
+
+
+def test_maps_and_rounds_of_trials_that_sent_less_than_offered_are_marked(tmp_path: Path) -> None:
+    """Also where nothing was compared; in the CSV each direction has what it sent itself."""
+    words: dict[str, Any] = {"spec": "", "host": {}, "command": (), "versions": {}, "repeat": 2}
+    with RunFolder.create(tmp_path, "latency", **words) as folder:
+        for number in (1, 2):
+            folder.begin_round(number)
+            for frames in ("64", "1518"):
+                for functions in (1, 2):
+                    unsent = 10 if (number, frames, functions) == (2, "64", 1) else 0
+                    short = stream([1_000] * (100 - unsent), offered=100, unsent=unsent)
+                    made = result(short, stream([1_000] * 100, "b-to-a"))
+                    add(folder, made, frames, functions, name=f"{functions}-{frames}")
+    stored = StoredRun(folder.path, folder.run, "")
+    marked = [
+        (made.title, label, number)
+        for made in heat_maps(mark([stored]))
+        for label, row in made.rows
+        for number, one in enumerate(row)
+        if one is not None and one.text.startswith("†")
+    ]
+    assert marked == [("Latency p50, µs", "1 VNF", 0), ("Latency p99, µs", "1 VNF", 0)]
+    assert "64 B, 1 VNF, round 2 in 1 of 1 trials, 90.0% at the least" in render([stored])
+    traffic, latency = sections(folder.run)
+    assert [row[3].startswith("†") for row in traffic.rows] == [True, False, False, False]
+    assert [row[3].startswith("†") for row in latency.rows] == [True, False, False, False]
+    assert any("64 B, 1 VNF in 1 of 2 trials, 90.0% at the least" in text for text in latency.remarks)
+    lines_of = [row for row in csv.DictReader(io.StringIO(csv_text([folder.run]))) if row["trial"] == "1-64-round-2"]
+    assert [(row["direction"], row["fell_short"]) for row in lines_of] == [("a-to-b", "yes"), ("b-to-a", "no")]
 
 
 def test_a_median_of_a_cell_that_is_near_the_floor_is_marked() -> None:

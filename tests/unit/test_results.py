@@ -457,16 +457,17 @@ def test_notes_are_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 5}', "format 5, but this Tailrace reads up to format 4; upgrade"),
+        ('{"format": 6}', "format 6, but this Tailrace reads up to format 5; upgrade"),
         ('{"format": "1"}', "no format version"),
         ('{"format": true}', "no format version"),
         ("[1]", "no format version"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "x.json: id: Field required"),
-        ('{"format": 4}', "x.json: id: Field required"),
+        ('{"format": 5}', "x.json: id: Field required"),
         ('{"format": 2, "findings": [1]}', "x.json: breaks the format 2 that it says it has"),
         ('{"format": 3, "findings": [{"method": "noise", "sides": 1}]}', "x.json: breaks the format 3"),
+        ('{"format": 4, "findings": [{"method": "matrix", "rounds": 1}]}', "x.json: breaks the format 4"),
     ],
 )
 def test_results_that_cannot_be_read_say_why(text: str, message: str) -> None:
