@@ -14,17 +14,19 @@ from pydantic import ValidationError
 
 from tailrace.cli.output import note, print_json, print_line, show_finished
 from tailrace.errors import Mistake
+from tailrace.fabric.kinds import KINDS
 from tailrace.host.facts import tool_versions
 from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
-from tailrace.measure.fit import carries, check_fit
+from tailrace.measure.fit import Carries, beyond, carries, check_fit
 from tailrace.measure.method import Method, Place, Step, profiles_of, run_steps
 from tailrace.measure.profile import capture, parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
 from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
 from tailrace.plan import Plan, make_plan
+from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
 from tailrace.spec.position import Document
@@ -82,9 +84,14 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
     numbers = [number for number, test in enumerate(spec.tests) if test.kind == method.name]
     if method.one_test and len(numbers) > 1:
         raise document.mistake(("tests", numbers[1]), f"a second test of {method.name}; expected one in a spec")
-    check_captures(spec, document, method.name, options.changes)
+    ports = [Carries("tester.a and tester.b", KINDS["tailrace"].mtu("vhost-user"))]
+    check_captures(spec, document, method.name, options.changes, ports)
     tests = [spec.tests[number].settings for number in numbers]
     tests = [override(test, options.changes) for test in tests or [METHODS[method.name]()]]
+    for test in tests:
+        check_fit(test, ports)
+        if (why := next(rates_beyond(spec, test), None)) is not None:
+            raise Mistake(f"--rate: {why}")
     plan = make_plan(spec, huge=options.huge, document=document)
     steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))
     text = path.read_text(encoding="utf-8-sig")
@@ -98,17 +105,21 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
         )
 
 
-def check_captures(spec: Spec, document: Document, method: str, changes: Mapping[str, str | None]) -> None:
-    """Raises Mistake, with its place, for a capture file in a method's tests that cannot be sent; not for one that the
-    command line puts something else in the place of."""
+def check_captures(
+    spec: Spec, document: Document, method: str, changes: Mapping[str, str | None], ports: Sequence[Carries] = ()
+) -> None:
+    """Raises Mistake, with its place, for a capture file in a method's tests that cannot be sent, by these ports; not
+    for one that the command line puts something else in the place of."""
     if changes.get("frames") is not None or changes.get("pcap") is not None:
         return
     for number, test in enumerate(spec.tests):
         if test.kind == method and test.settings.pcap is not None:
             try:
-                capture(Path(test.settings.pcap))
+                why = beyond(capture(Path(test.settings.pcap)), ports)
             except Mistake as mistake:
-                raise document.mistake(("tests", number, method, "pcap"), str(mistake)) from None
+                why = str(mistake)
+            if why is not None:
+                raise document.mistake(("tests", number, method, "pcap"), why)
 
 
 def _measure_between(method: Method[Any], between: tuple[str, str], options: MeasureOptions) -> int:

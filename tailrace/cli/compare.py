@@ -117,10 +117,11 @@ def _compare(path: Path, options: CompareOptions) -> int:
         first = words_beyond(spec)[0].split(":")[0].split(" ")[0]
         text = f"{'; '.join(problems)}; take these words out of it, or compare without"
         raise document.mistake(tuple(first.split(".")), text)
-    commands.check_captures(spec, document, "latency", options.changes)
+    scene = scene_of(path, spec, huge=options.huge, interface=options.interface)
+    ports = [port for kind in kinds for port in scene.carries(kind)]
+    commands.check_captures(spec, document, "latency", options.changes, ports)
     check_installed(kinds)
     commands.needs_root("compare")
-    scene = scene_of(path, spec, huge=options.huge, interface=options.interface)
     tests = [test.settings for test in spec.tests if isinstance(test.settings, Latency)]
     wanted = [commands.override(test, options.changes) for test in tests or [Latency.model_validate(_BRIEF)]]
     loads = loads_of([test for test in wanted if isinstance(test, Latency)])

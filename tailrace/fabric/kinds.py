@@ -18,6 +18,9 @@ from tailrace.host.place import Placement
 from tailrace.host.programs import own_program
 
 BACKPRESSURE_US = 20_000
+ETHERNET_MTU = 1500
+JUMBO_MTU = 9000
+"""What our own programs take where the device can chain buffers (`dataplane/common/device.c`)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,13 @@ class Kind:
     installed: Callable[[], None]
     """Raises Mistake, naming what to install, if it cannot be had."""
     make: Callable[[Making], Fabric]
+    vhost_mtu: int | None = None
+    """Of its vhost-user ports; None is not known."""
+
+    def mtu(self, interface: Interface) -> int | None:
+        """The longest payload of a frame that a port carries; None is not known."""
+        # Linux gives a new interface Ethernet's; DPDK's drivers for TAP and memif take no longer frames.
+        return ETHERNET_MTU if interface in (*KERNEL, "memif") else self.vhost_mtu
 
 
 def _tailrace(making: Making) -> Fabric:
@@ -82,6 +92,7 @@ _ALL = (
         memory_mib=0,
         installed=_own_switch,
         make=_tailrace,
+        vhost_mtu=JUMBO_MTU,
     ),
     Kind(
         "ovs-dpdk",
@@ -91,6 +102,7 @@ _ALL = (
         memory_mib=MEMORY_MIB,
         installed=OvsDpdk.installed,
         make=_ovs_dpdk,
+        vhost_mtu=ETHERNET_MTU,  # Open vSwitch's own, unless mtu_request says otherwise
     ),
     Kind(
         "linux-bridge",

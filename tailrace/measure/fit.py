@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Mistake
+from tailrace.measure.profile import Profile, capture
 from tailrace.results.trial import LAYER_1_OVERHEAD
 from tailrace.spec import units
 from tailrace.spec.tests import IMIX_MEAN, LARGEST_FRAME, Traffic, packet_rates
 
-#: An Ethernet header and the FCS, which the MTU leaves out (IEEE 802.3).
-_AROUND = 14 + 4
+#: An Ethernet header, and that with the FCS, which the MTU leaves out (IEEE 802.3).
+_HEADER, _AROUND = 14, 14 + 4
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,16 @@ class Carries:
     """What a port can carry; None is not known."""
 
     name: str
-    longest: int | None = None
-    """Bytes of the longest frame, FCS included."""
+    mtu: int | None = None
+    """Bytes of the longest payload of a frame."""
     bits: int | None = None
     """Bits a second at layer 1."""
+    interface: str | None = None
+    """Whose MTU the user can change."""
+
+    def raised_to(self, mtu: int) -> str:
+        """How the MTU is made larger, where the user can."""
+        return f", or `ip link set {self.interface} mtu {mtu}`" if self.interface else ""
 
 
 def carries(uri: str, net: Path = Path("/sys/class/net")) -> Carries:
@@ -34,30 +41,53 @@ def carries(uri: str, net: Path = Path("/sys/class/net")) -> Carries:
     mtu = _number(net / name / "mtu")
     # A virtual interface has a speed too, which is nobody's.
     speed = _number(net / name / "speed") if (net / name / "device").exists() else None
-    return Carries(uri, mtu + _AROUND if mtu else None, speed * 10**6 if speed and speed > 0 else None)
+    return Carries(uri, mtu or None, speed * 10**6 if speed and speed > 0 else None, name)
 
 
-def check_fit(test: Traffic, ports: Iterable[Carries]) -> None:
+def check_fit(test: Traffic, ports: Sequence[Carries]) -> None:
     """Raises Mistake, naming the option, where a frame is too long or a rate too high for a port."""
-    profiles = test.frames if test.pcap is None else []
+    held = capture(Path(test.pcap)) if test.pcap is not None else None
+    if held is not None and (why := beyond(held, ports)) is not None:
+        raise Mistake(f"--pcap: {why}")
+    sizes = {_named(frames): LARGEST_FRAME if frames == "imix" else frames for frames in test.frames}
+    means = {_named(frames): IMIX_MEAN if frames == "imix" else frames for frames in test.frames}
+    if held is not None and held.contents is not None:
+        sizes, means = {}, {"the capture": held.contents.mean}
     rates = packet_rates(test)
     for port in ports:
-        for frames in profiles:
-            longest = LARGEST_FRAME if frames == "imix" else frames
-            if port.longest is not None and longest > port.longest:
+        for what, size in sizes.items():
+            if port.mtu is not None and size > port.mtu + _AROUND:
                 raise Mistake(
-                    f"--frames: {frames} is too long for {port.name}, whose MTU lets frames of {port.longest} B pass; "
-                    f"expected at most that, or `ip link set {port.name.partition(':')[2]} mtu {longest - _AROUND}`"
+                    f"--frames: {what.removesuffix(' B')} is too long for {port.name}, whose MTU lets frames of "
+                    f"{port.mtu + _AROUND} B pass; expected at most that{port.raised_to(size - _AROUND)}"
                 )
-            if port.bits is None:
-                continue
-            most = port.bits / ((IMIX_MEAN if frames == "imix" else frames) + LAYER_1_OVERHEAD) / 8
+        for what, mean in means.items() if port.bits is not None else ():
+            most = (port.bits or 0) / (mean + LAYER_1_OVERHEAD) / 8
             if max(rates, default=0.0) > most:
-                what = f"{units.show_packet_rate(round(max(rates)))} of {frames}{'' if frames == 'imix' else ' B'}"
                 raise Mistake(
-                    f"--rate: {what} frames is more than {port.name} carries at {units.show_bit_rate(port.bits)}; "
-                    f"expected at most {units.show_packet_rate(int(most))}"
+                    f"--rate: {units.show_packet_rate(round(max(rates)))} of {what} frames is more than {port.name} "
+                    f"carries at {units.show_bit_rate(port.bits or 0)}; expected at most "
+                    f"{units.show_packet_rate(int(most))}"
                 )
+
+
+def beyond(profile: Profile, ports: Iterable[Carries]) -> str | None:
+    """Why the frames of a capture are too long for one of the ports, or None."""
+    held = profile.contents
+    if held is None:
+        return None
+    for port in ports:
+        if port.mtu is not None and held.payload > port.mtu:
+            return (
+                f"{profile.traffic['pcap']}: frame {held.number} has {held.length} bytes, {held.payload} of them "
+                f"payload, and the MTU of {port.name} is {port.mtu}; take out what is longer (`tcpdump -r IN -w OUT "
+                f"less {port.mtu + _HEADER}`){port.raised_to(held.payload)}"
+            )
+    return None
+
+
+def _named(frames: int | str) -> str:
+    return str(frames) if frames == "imix" else f"{frames} B"
 
 
 def _number(path: Path) -> int | None:

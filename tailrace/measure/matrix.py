@@ -21,6 +21,7 @@ from tailrace.fabric.base import Interface
 from tailrace.fabric.kinds import KINDS, Kind
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Placement
+from tailrace.measure.fit import beyond
 from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
 from tailrace.measure.method import profiles_of
@@ -141,7 +142,7 @@ def why_not(cell: Cell) -> str | None:
         placed(cell.scene, [cell.kind])
     except Mistake as refusal:
         return str(refusal)
-    return None
+    return beyond(cell.profile, cell.scene.carries(cell.kind))
 
 
 def seconds(rounds: Sequence[Sequence[Cell]], test: Matrix) -> float:

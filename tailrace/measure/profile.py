@@ -20,12 +20,29 @@ _PCAP_MAGIC = (0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34)
 _RECORD_HEADER, _SMALLEST_BLOCK = 16, 12
 #: pcapng: the types of blocks that hold a frame with the lengths of it, and of one that has the frame's own alone.
 _FRAME_BLOCKS, _SIMPLE_BLOCK = (2, 6), 3
-#: So many bytes of a block have all that is asked of it; those of a simple one around its frame.
-_BLOCK_HEAD, _SIMPLE_AROUND = 28, 16
+#: So many bytes of a block have all that is asked of it; those of a simple one before its frame, and around it.
+_BLOCK_HEAD, _SIMPLE_HEAD, _SIMPLE_AROUND = 28, 12, 16
+#: An Ethernet header, and one with a VLAN tag, by the types that say that there is one.
+_HEADER, _TAG, _TAGGED = 14, 4, (b"\x81\x00", b"\x88\xa8")
+_FCS = 4
 #: The shortest frame, without the FCS, which captures leave out.
 _SHORTEST = SMALLEST_FRAME - 4
 #: pcapng: the type of the first block, the mark of its byte order, and the type of an interface's block.
 _SECTION, _BYTE_ORDER, _INTERFACE = b"\x0a\x0d\x0d\x0a", 0x1A2B3C4D, 1
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a capture file holds."""
+
+    mean: float
+    """Bytes of a frame as it is sent, with the FCS."""
+    number: int
+    """The frame with the longest payload, the first of which is 1."""
+    length: int
+    """Bytes of that frame, without the FCS, which captures leave out."""
+    payload: int
+    """Its bytes behind the Ethernet header and a VLAN tag: what an MTU bounds."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,8 @@ class Profile:
     traffic: dict[str, Any]
     note: str | None = None
     """What a reader of the results must know of it."""
+    contents: Contents | None = None
+    """Of a capture."""
 
     def streams(self, rate: float, ends: Sequence[str] = ("a", "b")) -> list[dict[str, Any]]:
         """The tester's streams: one in each direction at `rate` frames a second (0: as fast as possible)."""
@@ -73,32 +92,38 @@ def _capture(path: Path, _modified: int, _size: int) -> Profile:
             raise Mistake(f"{path}: this is no capture file; expected a pcap or pcapng file, as `tcpdump -w` writes it")
         if link != _ETHERNET:
             raise Mistake(f"{path}: a capture of link type {link}; expected one of Ethernet frames (link type 1)")
-        number = short = 0
+        number = short = sent = 0
+        largest = (0, 0, 0)
         for number, frame in enumerate(_frames(file, start), 1):
             if frame is None:
                 raise Mistake(
                     f"{path}: the file ends within frame {number}: it was cut off, or is still being written; expected "
                     f"a whole one, or what is good of it (`editcap -r {path} OUT 1-{number - 1}`)"
                 )
-            kept, length = frame
+            kept, length, tagged = frame
             if kept < length:
                 raise Mistake(
                     f"{path}: frame {number} was cut to {kept} of {length} bytes when it was captured; expected whole "
                     "frames (`tcpdump -s 0`)"
                 )
             short += kept < _SHORTEST
+            sent += max(kept, _SHORTEST) + _FCS
+            payload = kept - _HEADER - _TAG * tagged
+            if payload > largest[2] or number == 1:
+                largest = (number, kept, payload)
     if not number:
         raise Mistake(f"{path}: there is no frame in it; expected at least one")
     note = (
         f"{short:,} of the {number:,} frames of {path.name} are shorter than {_SHORTEST} bytes: they are sent padded "
         f"with zeros to {_SHORTEST}, the shortest that Ethernet has (without the FCS)"
     )
-    return Profile("pcap", {"pcap": str(path.absolute())}, note if short else None)
+    contents = Contents(sent / number, *largest)
+    return Profile("pcap", {"pcap": str(path.absolute())}, note if short else None, contents)
 
 
-def _frames(file: BinaryIO, start: bytes) -> Iterator[tuple[int, int] | None]:
-    """Of each frame of a capture file, the bytes that were kept and those that it had; None where the file ends within
-    one. Nothing of what is no capture file."""
+def _frames(file: BinaryIO, start: bytes) -> Iterator[tuple[int, int, bool] | None]:
+    """Of each frame of a capture file, the bytes that were kept, those that it had, and whether it has a VLAN tag; None
+    where the file ends within one. Nothing of what is no capture file."""
     size = file.seek(0, os.SEEK_END)
     pcap = next(
         (o for o in ("<", ">") if len(start) >= _PCAP_HEADER and struct.unpack_from(f"{o}I", start)[0] in _PCAP_MAGIC),
@@ -110,7 +135,7 @@ def _frames(file: BinaryIO, start: bytes) -> Iterator[tuple[int, int] | None]:
     at = _PCAP_HEADER if pcap else 0
     while at < size:
         file.seek(at)
-        head = file.read(_BLOCK_HEAD)
+        head = file.read(_BLOCK_HEAD + _HEADER)
         words = struct.unpack_from(f"{order}{len(head) // 4}I", head)
         if pcap:
             length = _RECORD_HEADER + words[2] if len(words) >= _RECORD_HEADER // 4 else 0
@@ -120,13 +145,20 @@ def _frames(file: BinaryIO, start: bytes) -> Iterator[tuple[int, int] | None]:
             yield None
             return
         if pcap:
-            yield words[2], words[3]
+            yield words[2], words[3], _tagged(head, _RECORD_HEADER, words[2])
         elif words[0] == _SIMPLE_BLOCK:
             # It says what the frame had; what was kept of it fills the block.
-            yield min(words[2], length - _SIMPLE_AROUND), words[2]
+            kept = min(words[2], length - _SIMPLE_AROUND)
+            yield kept, words[2], _tagged(head, _SIMPLE_HEAD, kept)
         elif words[0] in _FRAME_BLOCKS:
-            yield (words[5], words[6]) if len(words) == _BLOCK_HEAD // 4 else (0, 0)
+            known = len(words) >= _BLOCK_HEAD // 4
+            yield (words[5], words[6], _tagged(head, _BLOCK_HEAD, words[5])) if known else (0, 0, False)
         at += length
+
+
+def _tagged(head: bytes, begin: int, kept: int) -> bool:
+    """Whether a frame that begins there has a VLAN tag."""
+    return kept >= _HEADER + _TAG and head[begin + _HEADER - 2 : begin + _HEADER] in _TAGGED
 
 
 def _link_type(start: bytes) -> int | None:

@@ -21,6 +21,7 @@ from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place, place_without_switch
 from tailrace.host.process import real_time_refusal, undisturbed
 from tailrace.host.state import Process, State
+from tailrace.measure.fit import Carries
 from tailrace.measure.profile import profile
 from tailrace.measure.tester import Stopped, Tester
 from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
@@ -69,6 +70,11 @@ class Scene:
         interface, ends = self.interfaces(kind)
         inner = [Port(f"{function.name}.{side}", interface) for function in self.functions for side in (0, 1)]
         return [Port(TESTER_ENDS[0], ends), *inner, Port(TESTER_ENDS[1], ends)]
+
+    def carries(self, kind: Kind) -> list[Carries]:
+        """What the ports of each kind carry."""
+        kinds = dict.fromkeys(port.interface for port in self.ports(kind))
+        return [Carries(f"{kind.name}'s {each} ports", kind.mtu(each)) for each in kinds]
 
     def pages(self, kind: Kind) -> int:
         """2 MiB pages that everything takes."""

@@ -170,22 +170,22 @@ _MAPS: tuple[tuple[str, str, Callable[[float], str], float], ...] = (
 
 def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
     """All cells of a matrix that were measured, one below the other."""
-    rows = []
-    for cell in found:
-        if isinstance(cell, MatrixCell) and cell.trial is not None:
-            rows.append(
-                (
-                    plain(cell.fabric),
-                    plain(cell.interface),
-                    plain(cell.pattern),
-                    profile_name(cell.profile),
-                    _of_cell(cell, "loss_ratio", percent),
-                    *(_of_cell(cell, name, microseconds) for name in ("p50_us", "p99_us", "max_us")),
-                    str(len(cell.rounds)),
-                )
-            )
+    cells = [each for each in found if isinstance(each, MatrixCell)]
+    rows = [
+        (
+            plain(cell.fabric),
+            plain(cell.interface),
+            plain(cell.pattern),
+            profile_name(cell.profile),
+            _of_cell(cell, "loss_ratio", percent),
+            *(_of_cell(cell, name, microseconds) for name in ("p50_us", "p99_us", "max_us")),
+            str(len(cell.rounds)),
+        )
+        for cell in cells
+        if cell.trial is not None
+    ]
     if rows:
-        searched = any(isinstance(cell, MatrixCell) and cell.no_loss_pps is not None for cell in found)
+        searched = any(cell.no_loss_pps is not None for cell in cells)
         where = "the map above, and in " if searched else ""
         yield Section(
             "Matrix, all cells",
@@ -193,8 +193,8 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
             tuple(rows),
             (
                 f"Latency and loss are those of the worse direction; rates are in {where}results.json.",
-                *remark(max(len(cell.rounds) for cell in found if isinstance(cell, MatrixCell))),
-                *_short_cells([cell for cell in found if isinstance(cell, MatrixCell)]),
+                *remark(max(len(cell.rounds) for cell in cells)),
+                *_short_cells(cells),
             ),
             naming=4,
         )

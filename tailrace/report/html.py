@@ -17,8 +17,8 @@ from markupsafe import Markup
 
 from tailrace.report import bars, causes, curves, figures, findings, hops, host, soak
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
-from tailrace.results.model import sent_of
 from tailrace.results.diff import differing, differing_hosts, facts
+from tailrace.results.model import sent_of
 from tailrace.results.run import write_atomically
 from tailrace.results.stored import StoredRun, read_run
 
@@ -76,7 +76,9 @@ def render(stored: Sequence[StoredRun]) -> str:
         ],
         throughput=bars.throughput(marked),
         maps=list(bars.heat_maps(marked)),
-        short=figures.short_remark({one.name: sent_of([one.trial]) for one in trials(marked) if not one.of.is_compared}),
+        short=figures.short_remark(
+            {one.name: sent_of([one.trial]) for one in trials(marked) if not one.of.is_compared}
+        ),
         budgets=bars.budgets(marked),
         hops=[(each, table) for each in marked for table in hops.tables(each.stored.run)],
         hop_titles=hops.TITLES,

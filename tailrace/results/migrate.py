@@ -123,9 +123,8 @@ def _say_what_cells_sent(document: Document) -> Document:
         ]
         known = [each["sent_ratio"] for each in rounds if "sent_ratio" in each]
         if len(known) > 1:
-            finding = {
-                **finding, "spread": {**finding.get("spread", {}), "sent_ratio": {"low": min(known), "high": max(known)}}
-            }  # fmt: skip
+            extremes = {"low": min(known), "high": max(known)}
+            finding = {**finding, "spread": {**finding.get("spread", {}), "sent_ratio": extremes}}
         return {**_adding(finding, median(known) if known else None), "rounds": rounds}
 
     findings = [with_sent(finding) for finding in document.get("findings", ())]

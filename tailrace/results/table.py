@@ -59,8 +59,8 @@ its median stands to the tester's own floor. `finding` is the method of a line t
 `trial`; `floor` of a line of that floor itself, with the kind of port in `trial`. `over` (rounds, pairs) says what
 `value` is the median of, `low` and `high` the extremes and `values` the number; such a line of a trial, which has a
 line for itself too, has no `finding`. `fell_short` marks figures of which a trial sent so much less than was offered
-that they are of a lower rate. What begins with `test` is of lines of `measure host`, whose latencies are how late a CPU woke up, or for how
-long it was taken."""
+that they are of a lower rate. What begins with `test` is of lines of `measure host`, whose latencies are how late a
+CPU woke up, or for how long it was taken."""
 
 
 def csv_text(runs: Iterable[Run]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tailrace.spec import units
 from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
 from tailrace.spec.port import PortRate
 from tailrace.spec.position import Document, Location, Position, SpecError
-from tailrace.spec.tests import IMIX_MEAN, SMALLEST_FRAME, Test, packet_rates
+from tailrace.spec.tests import IMIX_MEAN, SMALLEST_FRAME, Traffic, packet_rates
 
 
 def cross_check(document: Document, spec: Spec) -> list[SpecError]:
@@ -273,33 +273,32 @@ class _Check:
                     ("tests", index),
                     f"the same test is on line {first.line}; expected each test once (`--repeat` measures it again)",
                 )
-            self._test_rates(index, test)
+            for why in rates_beyond(self.spec, test.settings):
+                self.at(("tests", index, test.kind, "rate"), why)
 
-    def _test_rates(self, index: int, test: Test) -> None:
-        """Rates that are given outright must fit the ports of the chain that is measured, where these have a rate."""
-        settings = test.settings
-        rates = packet_rates(settings)
-        sizes = [IMIX_MEAN if frames == "imix" else float(frames) for frames in settings.frames]
-        size = max(sizes) if settings.pcap is None else float(SMALLEST_FRAME)
-        found = self.spec.tester_chain()
-        through = [name for name in (found[1].through if found else []) if name in self.spec.functions]
-        # Replicas share what comes.
-        alone = [name for name in through if len(self.spec.functions[name].replicas) == 1]
-        for end in [*TESTER_ENDS, *(f"{name}.{side}" for name in alone for side in (0, 1))]:
-            limit = self.spec.ports[end].rate if end in self.spec.ports else PortRate()
-            for pps in rates:
-                shown = units.show_packet_rate(round(pps))
-                if limit.packets is not None and pps > limit.packets:
-                    most, key = units.show_packet_rate(limit.packets), "packets"
-                elif limit.max is not None and pps * size * 8 > limit.max:
-                    most, key = units.show_bit_rate(limit.max), "max"
-                else:
-                    continue
-                self.at(
-                    ("tests", index, test.kind, "rate"),
-                    f"{shown} of {size:g} B frames is more than {end} may carry; expected at most {most} "
-                    f"(ports.{end}.rate.{key})",
-                )
+
+def rates_beyond(spec: Spec, settings: Traffic) -> Iterator[str]:
+    """Why rates that a test gives outright do not fit the ports of the chain that is measured, where these have one."""
+    rates = packet_rates(settings)
+    sizes = [IMIX_MEAN if frames == "imix" else float(frames) for frames in settings.frames]
+    size = max(sizes) if settings.pcap is None else float(SMALLEST_FRAME)
+    found = spec.tester_chain()
+    through = [name for name in (found[1].through if found else []) if name in spec.functions]
+    # Replicas share what comes.
+    alone = [name for name in through if len(spec.functions[name].replicas) == 1]
+    for end in [*TESTER_ENDS, *(f"{name}.{side}" for name in alone for side in (0, 1))]:
+        limit = spec.ports[end].rate if end in spec.ports else PortRate()
+        for pps in rates:
+            if limit.packets is not None and pps > limit.packets:
+                most, key = units.show_packet_rate(limit.packets), "packets"
+            elif limit.max is not None and pps * size * 8 > limit.max:
+                most, key = units.show_bit_rate(limit.max), "max"
+            else:
+                continue
+            yield (
+                f"{units.show_packet_rate(round(pps))} of {size:g} B frames is more than {end} may carry; expected at "
+                f"most {most} (ports.{end}.rate.{key})"
+            )
 
 
 def function_of(check: _Check, port: str) -> str | None:

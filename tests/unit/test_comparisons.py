@@ -437,9 +437,7 @@ def test_what_a_cell_sent_is_found_with_the_trials_of_an_older_run(folder: RunFo
         made = result(stream([1_000] * (100 - 10 * number), offered=100, unsent=10 * number))
         add(folder, made, name=f"cell-{number}", functions=1)
         trial = folder.run.trials[-1]
-        known = known.with_round(
-            CellRound(round=number, trial=trial.name, p50_us=1.0, sent_ratio=trial.sent_ratio)
-        )
+        known = known.with_round(CellRound(round=number, trial=trial.name, p50_us=1.0, sent_ratio=trial.sent_ratio))
     folder.put_finding(known)
     document = {**json.loads(folder.run.to_json()), "format": 4}
     (finding,) = document["findings"]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captures import pcap_of, pcapng_of
+from captures import TAG, pcap_of, pcapng_of
 
 from tailrace.errors import Mistake
 from tailrace.measure.latency import Case, measure_case
-from tailrace.measure.profile import Profile, capture, parse_frames, profile
+from tailrace.measure.profile import Contents, capture, parse_frames, profile
 from tailrace.measure.search import SearchOptions
 from tailrace.measure.tester import Stopped, absolute_uri
 from tailrace.measure.trials import is_whole, judge, kept_up
@@ -220,11 +220,29 @@ def test_a_capture_that_was_cut_off_is_refused_with_the_place(tmp_path: Path, fo
         frame = struct.pack(f"{order}IIIIIII", 6, 92, 0, 0, 0, 60, 60) + bytes(60) + struct.pack(f"{order}I", 92)
     whole = start + 3 * frame
     path.write_bytes(whole)
-    assert capture(path) == Profile("pcap", {"pcap": str(path)})
+    found = capture(path)
+    assert (found.name, found.traffic, found.note) == ("pcap", {"pcap": str(path)}, None)
     for missing in (1, 50, len(frame) - 1):
         path.write_bytes(whole[:-missing])
         with pytest.raises(Mistake, match=r"ends within frame 3: it was cut off.*editcap -r .*t.pcap OUT 1-2`"):
             capture(path)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("form", ["pcap", "pcapng", "old", "simple"])
+def test_the_longest_payload_of_a_capture_is_known(tmp_path: Path, form: str, order: str) -> None:
+    """A VLAN tag is no part of it (IEEE 802.3); the mean is of the frames as they are sent, padded, with the FCS."""
+    kinds = {"pcapng": 6, "old": 2, "simple": 3}
+    path = tmp_path / "t.pcap"
+    for tag, payload in ((b"\x08\x00", 1486), (TAG, 1482)):
+        frames = ((40, 40), (1500, 1500), (1499, 1499))
+        made = (
+            pcapng_of(*frames, order=order, kind=kinds[form], type_of=tag)
+            if form in kinds
+            else pcap_of(*frames, order=order, kind=tag)
+        )
+        path.write_bytes(made)
+        assert capture(path).contents == Contents((64 + 1504 + 1503) / 3, 2, 1500, payload)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from captures import pcap_of
+from captures import TAG, pcap_of
 from simulated_device import SimulatedDevice
 from typer.testing import CliRunner
 
@@ -307,6 +307,53 @@ def test_a_bad_capture_of_other_commands_is_told_too(tmp_path: Path, command: tu
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "test", "length", "port", "mtu"),
+    [
+        (("measure", "latency"), "latency", 9015, "tester.a and tester.b", 9000),
+        (("measure", "latency", "--pcap"), "loss", 9015, "tester.a and tester.b", 9000),
+        (("compare", "--fabrics", "tailrace,ovs-dpdk"), "latency", 1515, "ovs-dpdk's vhost-user ports", 1500),
+        (("compare", "--fabrics", "tailrace,linux-bridge"), "latency", 1515, "linux-bridge's tap ports", 1500),
+        (("compare", "--fabrics", "tailrace,direct", "--interface", "memif"), "latency", 1515,
+         "tailrace's memif ports", 1500),
+        (("measure", "matrix", "--fabrics", "linux-bridge", "--patterns", "VV"), "matrix", 1515,
+         "linux-bridge's tap ports", 1500),
+    ],
+)  # fmt: skip
+def test_a_frame_beyond_the_mtu_is_told_before_anything_starts(
+    tmp_path: Path, command: tuple[str, ...], test: str, length: int, port: str, mtu: int
+) -> None:
+    """With the file, the frame, its size, the MTU and what to do; of what the spec names with its line."""
+    spec, long = tmp_path / "s.yaml", tmp_path / "long.pcap"
+    long.write_bytes(pcap_of((60, 60), (length, length)))
+    chain = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+    spec.write_text(f"{chain}tests:\n  - {test}: {{pcap: {long}}}\n")
+    option = (str(long),) if command[-1] == "--pcap" else ()
+    done = CliRunner().invoke(main.app, [*command, *option, str(spec), "--runs", str(tmp_path / "runs")])
+    assert done.exit_code == 2
+    for said in (
+        f"{long}: frame 2 has {length} bytes, {length - 14} of them payload, and the MTU of {port} is {mtu}; ",
+        f"`tcpdump -r IN -w OUT less {mtu + 14}`",
+        "--pcap: " if option else "no cell can be had here" if test == "matrix" else f"{spec}:4:",
+    ):
+        assert said in " ".join(done.stderr.split())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_rates_of_the_command_line_fit_the_ports_of_the_spec_too(tmp_path: Path) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text(
+        "ports: {tester.a: {rate: {packets: 500kpps}}}\n"
+        "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+    )
+    options = MeasureOptions({"rate": "10kpps,1Mpps", "frames": "64"}, 1, tmp_path / "runs", True, False)
+    with pytest.raises(
+        Mistake, match=r"--rate: 1Mpps of 64 B frames is more than tester\.a may carry; expected at most 5"
+    ):
+        measure(LatencyMethod(), spec, None, options)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_what_is_sent_padded_is_noted_in_the_run(tmp_path: Path) -> None:
     path = tmp_path / "arp.pcap"
     path.write_bytes(pcap_of((42, 42)))
@@ -347,7 +394,7 @@ def test_what_does_not_fit_a_port_is_refused_beforehand(tmp_path: Path) -> None:
         if real:
             (tmp_path / name / "device").touch()
     small, real, down = (carries(f"if:{name}", tmp_path) for name in ("small", "real", "down"))
-    assert (small.longest, small.bits, real.bits, down.bits) == (1018, None, 10**9, None)
+    assert (small.mtu, small.bits, real.bits, down.bits) == (1000, None, 10**9, None)
     assert carries("vhost:/x.sock", tmp_path) == Carries("vhost:/x.sock")
     fits = Loss.model_validate({"frames": [64, 1018], "rate": "100kpps"})
     check_fit(fits, [small, real, down])
@@ -364,6 +411,21 @@ def test_what_does_not_fit_a_port_is_refused_beforehand(tmp_path: Path) -> None:
         check_fit(Loss.model_validate({"frames": 64, "rate": "1488096pps"}), [real])
     with pytest.raises(Mistake, match="--rate: 1Mpps of imix frames"):
         check_fit(Latency.model_validate({"frames": [64, "imix"], "rate": ["10%", "1Mpps"]}), [real])
+    # A capture by the mean of its frames, and by the longest payload: 1014 and 1018 B without and with the FCS.
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_of((60, 60), (1014, 1014)))
+    check_fit(Loss.model_validate({"pcap": str(path)}), [small, real])
+    with pytest.raises(Mistake, match="--rate: 1Mpps of the capture frames"):
+        check_fit(Loss.model_validate({"pcap": str(path), "rate": "1Mpps"}), [real])
+    path.write_bytes(pcap_of((60, 60), (1015, 1015), (1018, 1018), kind=TAG))
+    check_fit(Loss.model_validate({"pcap": str(path)}), [small])
+    path.write_bytes(pcap_of((60, 60), (1015, 1015)))
+    with pytest.raises(Mistake) as caught:
+        check_fit(Loss.model_validate({"pcap": str(path)}), [real, small])
+    assert str(caught.value) == (
+        f"--pcap: {path}: frame 2 has 1015 bytes, 1001 of them payload, and the MTU of if:small is 1000; take out what "
+        "is longer (`tcpdump -r IN -w OUT less 1014`), or `ip link set small mtu 1001`"
+    )
 
 
 def test_ticks_reach_the_most_and_are_round() -> None:
