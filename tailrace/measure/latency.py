@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from tailrace.errors import Failure
@@ -43,6 +44,8 @@ class Keeper(Protocol):
         offered_pps: float,
         no_loss_pps: float | None = None,
         rate_fraction: float | None = None,
+        flows: int | None = None,
+        capture: str | None = None,
     ) -> Trial: ...
 
     def note(self, text: str) -> None: ...
@@ -149,6 +152,8 @@ def kept(keep: Keeper, case: Case, result: dict[str, Any], rate: float, no_loss:
             offered_pps=rate,
             no_loss_pps=no_loss,
             rate_fraction=case.rate.fraction,
+            flows=case.profile.traffic.get("flows"),
+            capture=Path(case.profile.traffic["pcap"]).name if "pcap" in case.profile.traffic else None,
         )
     except ResultError as error:
         raise Failure(str(error)) from None

@@ -1,6 +1,9 @@
 """What differs between runs: spec, host, versions, how they were run, and the figures of trials that are alike.
 
-Trials are alike by name; and where only one of two runs had several rates, which are in the names then, by their rate.
+Trials are alike by what was measured and by how: rate, flows, capture, duration; what findings rest on is looked at in
+the same way. Of names only the part counts that says what was measured: a number that tells tests of a spec apart says
+nothing of another spec. Where a run has one trial of a kind, and another run one too, the two are set against each
+other whatever they differ in, and that is said.
 
 Where a trial was repeated, in rounds or in the pairs of a comparison, the medians are set against each other, each with
 its spread. Figures of two runs were measured at two times; on a shared machine they may differ for that alone. The
@@ -10,16 +13,17 @@ floors, which are trials too, show by how much.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.results.comparison import ComparisonFinding
+from tailrace.results.comparison import ComparisonFinding, places
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
-from tailrace.results.model import Latency, Run, Trial
+from tailrace.results.model import Latency, Measurement, Run, Trial
 from tailrace.results.share import ShareFinding
-from tailrace.results.spread import Spread, spread
+from tailrace.results.spread import Spread, by_case, spread
 from tailrace.results.stored import StoredRun
 
 CHANGING = ("system: load", "cpu: mhz_now", "memory: available_mib", "memory: hugepages_2mib: free")
@@ -28,8 +32,12 @@ CHANGING = ("system: load", "cpu: mhz_now", "memory: available_mib", "memory: hu
 Cases = dict[str, list[Trial]]
 """By the name of a case, all trials of it."""
 
+Word = str | float | None
+"""One thing about how a case was measured; None is not known, and may be anything."""
+
 _PAIR = re.compile(r"-pair-\d+")
 _AT_RATE = re.compile(r"-at-[^-]+")
+_AGAIN = re.compile(r"-again-\d+")
 _FLOOR = "floor-for-"
 """What a floor that was measured for one case begins with: it has the rate of that."""
 
@@ -109,6 +117,44 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Case:
+    """What is set against its like in another run."""
+
+    name: str
+    words: Mapping[str, Word]
+    """How it was measured, by what that is."""
+    method: str = ""
+    """Of what a method found."""
+
+    @property
+    def kind(self) -> str:
+        """The part of its name that says what was measured."""
+        return _AGAIN.sub("", _AT_RATE.sub("", self.name))
+
+    def unlike(self, other: Case) -> list[str]:
+        """What it differs in from another."""
+        both = ((name, word, other.words.get(name)) for name, word in self.words.items())
+        return [name for name, one, two in both if one is not None and two is not None and not _same(one, two)]
+
+    @property
+    def said(self) -> str:
+        """one-function-64 (50%, 10 s)"""
+        words = [_shown(name, word) for name, word in self.words.items() if word is not None]
+        return _AGAIN.sub("", self.name) + (f" ({', '.join(words)})" if words else "")
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """Something in which two trials that are set against each other differ."""
+
+    trial: str
+    what: str
+    """Such as duration."""
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
 class Rates:
     """A case that two runs measured at rates of which none is the same."""
 
@@ -135,6 +181,8 @@ class Difference:
     """Trials and findings that only one has, of traffic or of the host."""
     rates: tuple[Rates, ...] = ()
     """Cases without a rate in common."""
+    unlike: tuple[Unlike, ...] = ()
+    """What else cases that are set against each other differ in."""
     rounds: tuple[int, int] = (1, 1)
     """Of each run."""
 
@@ -160,30 +208,42 @@ class Difference:
             "only_a": list(self.only_a),
             "only_b": list(self.only_b),
             "rates": [{"trial": each.trial, "a": list(each.a), "b": list(each.b)} for each in self.rates],
+            "unlike": [{"trial": u.trial, "what": u.what, "a": u.a, "b": u.b} for u in self.unlike],
         }
 
 
 def diff(a: StoredRun, b: StoredRun) -> Difference:
-    """What changed from `a` to `b`. Trials are matched by their names and rates, all rounds of one together."""
+    """What changed from `a` to `b`. Trials are matched by all that is known of them, all rounds of one together."""
     ours, theirs = (_cases(each.run) for each in (a, b))
-    alike = _alike(ours, theirs)
+    trials = _Matched([_case(name, ours) for name in ours], [_case(name, theirs) for name in theirs])
     figures = [
         found
-        for here, there in alike.items()
+        for here, there in trials.pairs
         for figure in FIGURES
-        if (found := _compared(max(here, there, key=len), figure, ours[here], theirs[there])) is not None
+        if (found := _compared(trials.name(here, there), figure, ours[here.name], theirs[there.name])) is not None
     ]
-    figures += _found(a.run, b.run)
-    others = [
-        dict.fromkeys([*(each.case for each in run.findings), *(each.name for each in run.host_trials)])
-        for run in (a.run, b.run)
-    ]
+    findings = _Matched(*([_finding(found, run) for found in by_case(run.findings)] for run in (a.run, b.run)))
+    ours_found, theirs_found = (_findings(run) for run in (a.run, b.run))
+    for here, there in findings.pairs:
+        figures += _medians_of(findings.name(here, there), ours_found[here.name], theirs_found[there.name])
+    hosts = [_host(run) for run in (a.run, b.run)]
+    for name in hosts[0]:
+        figures += _medians_of(name, hosts[0][name], hosts[1].get(name, {}))
     only_a, only_b = (
-        tuple(dict.fromkeys(name for name in (*cases, *mine) if name not in matched and name not in (*other, *yours)))
-        for cases, mine, matched, other, yours in (
-            (ours, others[0], alike.keys(), theirs, others[1]),
-            (theirs, others[1], alike.values(), ours, others[0]),
+        tuple(
+            dict.fromkeys(
+                [
+                    *(trials.of(case) for case in trials.left[side]),
+                    *(
+                        f"{findings.of(case)}, {case.method}"
+                        for case in findings.left[side]
+                        if case.kind not in trials.kinds[side]
+                    ),
+                    *(name for name in hosts[side] if name not in hosts[1 - side]),
+                ]
+            )
         )
+        for side in (0, 1)
     )
     return Difference(
         a=a.run.id,
@@ -196,6 +256,7 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         only_a=only_a,
         only_b=only_b,
         rates=tuple(_no_rate_in_common(ours, theirs)),
+        unlike=(*trials.unlike(), *findings.unlike()),
         rounds=(a.run.repeat, b.run.repeat),
     )
 
@@ -209,13 +270,85 @@ def _cases(run: Run) -> Cases:
     return cases
 
 
-def _alike(ours: Cases, theirs: Cases) -> dict[str, str]:
-    """The cases that both have, in the order of ours: of the same name, or but for the rate in one's name the same."""
-    at_rate = {(_AT_RATE.sub("", name), _rate(name, theirs)): name for name in theirs if name not in ours}
-    pairs = {
-        name: name if name in theirs else at_rate.get((_AT_RATE.sub("", name), _rate(name, ours))) for name in ours
-    }
-    return {here: there for here, there in pairs.items() if there is not None}
+def _case(name: str, cases: Cases) -> Case:
+    """A case with how it was measured; a floor with how what it was measured for was, whose rate it has."""
+    trial = cases.get(name.removeprefix(_FLOOR), cases[name])[0]
+    flows = None if trial.flows is None else float(trial.flows)
+    words = {"rate": _rate(name, cases), "flows": flows, "capture": trial.capture, "duration": trial.duration_s}
+    return Case(name, words)
+
+
+def _finding(rounds: Sequence[Measurement], run: Run) -> Case:
+    """What a method found, with how: of pairs by one of their trials, else by what the finding says itself."""
+    first = rounds[0]
+    words: dict[str, Word] = {}
+    if isinstance(first, ThroughputFinding):
+        words = {"search": first.search, "precision": first.precision}
+    elif isinstance(first, ComparisonFinding | ShareFinding):
+        names = places([first]).keys()
+        known = next((trial for trial in run.trials if trial.name in names), None)
+        words = dict(_case(known.name, {known.name: [known]}).words) if known else {}
+    return Case(first.case, words, getattr(first, "method", ""))
+
+
+class _Matched:
+    """Cases of two runs, each set against at most one of the other run.
+
+    Of one kind those come first that are alike in every word, then those that differ in the duration alone. Where each
+    run has one of a kind there is nothing to choose between.
+    """
+
+    def __init__(self, ours: Sequence[Case], theirs: Sequence[Case]) -> None:
+        self.left: tuple[list[Case], list[Case]] = (list(ours), list(theirs))
+        self.kinds = tuple([case.kind for case in each] for each in self.left)
+        self._named = [[_AGAIN.sub("", case.name) for case in each] for each in self.left]
+        order = {case.name: number for number, case in enumerate(ours)}
+        found: list[tuple[Case, Case]] = []
+        for excused in ([], ["duration"]):
+            for here in list(self.left[0]):
+                fitting = [there for there in self.left[1] if there.kind == here.kind]
+                fitting = [there for there in fitting if all(word in excused for word in here.unlike(there))]
+                if fitting:
+                    found.append(self._take(here, min(fitting, key=lambda there: there.name != here.name)))
+        alone = [case for case in self.left[0] if all(kinds.count(case.kind) == 1 for kinds in self.kinds)]
+        found += [self._take(here, next(each for each in self.left[1] if each.kind == here.kind)) for here in alone]
+        self.pairs = sorted(found, key=lambda pair: order[pair[0].name])
+
+    def _take(self, here: Case, there: Case) -> tuple[Case, Case]:
+        self.left[0].remove(here)
+        self.left[1].remove(there)
+        return here, there
+
+    def of(self, case: Case) -> str:
+        """What a case is called: with how it was measured where its name does not tell it from others."""
+        name = _AGAIN.sub("", case.name)
+        return case.said if any(each.count(name) > 1 for each in self._named) else case.name
+
+    def name(self, here: Case, there: Case) -> str:
+        """What both are called together: the name that says more."""
+        return max(self.of(here), self.of(there), key=len)
+
+    def unlike(self) -> Iterator[Unlike]:
+        """What those that are set against each other differ in; rates are told by themselves."""
+        for here, there in self.pairs:
+            for what in here.unlike(there):
+                if what != "rate":
+                    both = (_shown(what, each.words[what]) for each in (here, there))
+                    yield Unlike(self.name(here, there), what, *both)
+
+
+def _same(one: str | float, other: str | float) -> bool:
+    """Whether two words say the same; a duration is as it was measured."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=0.02)
+    return one == other
+
+
+def _shown(what: str, word: Word) -> str:
+    if not isinstance(word, float):
+        return str(word)
+    shown = {"duration": f"{word:.3g} s", "flows": f"{word:.0f} flow{'' if word == 1 else 's'}"}
+    return shown.get(what, f"{what} {word:g}")
 
 
 def _rate(name: str, cases: Cases) -> str:
@@ -254,52 +387,57 @@ def _medians(name: str, figure: str, unit: str, ours: Sequence[float], theirs: S
     return Compared(name, figure, unit, one.median, other.median, *spreads)
 
 
-def _found(a: Run, b: Run) -> list[Compared]:
-    """What both have beside trials of traffic: what methods found, and what was measured of the host."""
-    ours, theirs = ({**_findings(run), **_host(run)} for run in (a, b))
-    both = (_medians(*key, ours[key], theirs[key]) for key in ours if key in theirs)
+Values = dict[tuple[str, str], list[float]]
+"""By figure and unit, its values in all rounds."""
+
+
+def _medians_of(name: str, ours: Values, theirs: Values) -> list[Compared]:
+    """What both have, by their medians."""
+    both = (_medians(name, *key, ours[key], theirs[key]) for key in ours if key in theirs)
     return [each for each in both if each is not None]
 
 
-def _findings(run: Run) -> dict[tuple[str, str, str], list[float]]:
-    """The figures of findings, of all rounds, by case, figure and unit."""
-    found: dict[tuple[str, str, str], list[float]] = {}
+def _findings(run: Run) -> dict[str, Values]:
+    """The figures of findings, by case."""
+    cases: dict[str, Values] = {}
     for each in run.findings:
+        found = cases.setdefault(each.case, {})
         if isinstance(each, ThroughputFinding):
             for goal in each.goals:
                 name = f"throughput, {100 * goal.loss_ratio:g} % lost"
-                found.setdefault((each.case, name, "Mpps"), []).append(goal.pps / 1e6)
+                found.setdefault((name, "Mpps"), []).append(goal.pps / 1e6)
         elif isinstance(each, LossFinding):
-            found.setdefault((each.case, "full rate", "Mpps"), []).append(each.full_pps / 1e6)
+            found.setdefault(("full rate", "Mpps"), []).append(each.full_pps / 1e6)
             for fraction, trial in each.points.items():
                 name = f"lost at {100 * fraction:g} % of the full rate"
-                found.setdefault((each.case, name, "%"), []).append(100 * trial.loss_ratio)
+                found.setdefault((name, "%"), []).append(100 * trial.loss_ratio)
         elif isinstance(each, ReorderFinding):
             for name, order in (("together", each.together), ("apart", each.apart)):
-                found.setdefault((each.case, f"reordered, {name}", "%"), []).append(100 * order.ratio)
+                found.setdefault((f"reordered, {name}", "%"), []).append(100 * order.ratio)
         elif isinstance(each, BurstFinding):
-            found.setdefault((each.case, "longest burst", "frames"), []).append(each.average)
+            found.setdefault(("longest burst", "frames"), []).append(each.average)
         elif isinstance(each, ComparisonFinding):
             for ratio in each.ratios:
                 name = f"{ratio.side} ÷ {each.baseline}, {ratio.figure}"
-                found.setdefault((each.case, name, "×"), []).append(ratio.median)
+                found.setdefault((name, "×"), []).append(ratio.median)
         elif isinstance(each, ShareFinding):
             for part in each.contributions:
                 if part.figure in ("average_us", "p99_us"):
                     name = f"share of {each.function}, {part.direction} {part.figure.removesuffix('_us')}"
-                    found.setdefault((each.case, name, "µs"), []).append(part.difference_us)
-    return found
+                    found.setdefault((name, "µs"), []).append(part.difference_us)
+    return cases
 
 
-def _host(run: Run) -> dict[tuple[str, str, str], list[float]]:
-    """The figures of host trials, by trial, figure and unit."""
-    found: dict[tuple[str, str, str], list[float]] = {}
+def _host(run: Run) -> dict[str, Values]:
+    """The figures of host trials, by trial."""
+    cases: dict[str, Values] = {}
     for trial in run.host_trials:
+        found = cases.setdefault(trial.name, {})
         if trial.latency_us is not None:
             values = ((name, getattr(trial.latency_us, field)) for field, name in _HOST_FIGURES.items())
-            found |= {(trial.name, name, "µs"): [value] for name, value in values}
-        found[trial.name, "missed", "values"] = [trial.missed]
-    return found
+            found |= {(name, "µs"): [value] for name, value in values}
+        found["missed", "values"] = [trial.missed]
+    return cases
 
 
 def spec_lines(a: StoredRun, b: StoredRun) -> list[str]:

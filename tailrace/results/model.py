@@ -312,6 +312,8 @@ class Trial(Measurement):
     rate_fraction: Amount | None = Field(
         description="offered_pps as a fraction of no_loss_pps; null if the rate was given outright."
     )
+    flows: Count | None = Field(default=None, description="UDP flows each way; null of a capture, or if not known.")
+    capture: str | None = Field(default=None, description="Name of the capture file that was sent; null of others.")
     duration_s: Amount = Field(description="How long the trial sent, in seconds.")
     started: AwareDatetime = Field(description="When the trial started sending.")
     directions: tuple[Direction, ...] = Field(min_length=1, description="Every direction that carried traffic.")

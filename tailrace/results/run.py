@@ -167,6 +167,8 @@ class RunFolder:
         offered_pps: float,
         no_loss_pps: float | None = None,
         rate_fraction: float | None = None,
+        flows: int | None = None,
+        capture: str | None = None,
     ) -> Trial:
         """Keep the tester's trial.result and return the trial it makes, with its share if its floor was measured.
 
@@ -190,7 +192,7 @@ class RunFolder:
             log=self._new_log(name),
             hops=result.get("hops"),
         )
-        trial = measured.trial.model_copy(update={"round": self._round})
+        trial = measured.trial.model_copy(update={"round": self._round, "flows": flows, "capture": capture})
         floor = self._floor(profile) if functions and self._ports is None else None
         if floor is not None:
             trial = trial.model_copy(update={"share_us": share_of(trial, floor)})

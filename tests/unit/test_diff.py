@@ -158,11 +158,76 @@ def test_rates_that_are_not_alike_are_named(tmp_path: Path) -> None:
     assert found.figures
 
 
+def of_tests(runs: Path, *tests: tuple[float, int, float], method: str = "latency") -> RunFolder:
+    """A run of a spec with several tests of one rate each: kpps, flows, seconds; as many µs as kpps and flows."""
+    with RunFolder.create(runs, method, spec="", host={}, command=[], versions={}) as folder:
+        for number, (kpps, flows, seconds) in enumerate(tests):
+            made = result(stream([round(1e3 * kpps * flows)] * 50))
+            name = "one-function-64" + (f"-again-{number}" if number else "")
+            words = {"functions": 1, "offered_pps": 1e3 * kpps, "flows": flows}
+            add(folder, {**made, "duration": seconds}, name=name, **words)
+    return folder
+
+
+def test_trials_of_one_name_are_paired_by_all_that_is_known_of_them(tmp_path: Path) -> None:
+    """The number in a name is only the place of a test in its spec."""
+    a = of_tests(tmp_path, (10, 1, 1.0), (20, 1, 1.0), (20, 7, 1.0), (30, 1, 1.0))
+    b = of_tests(tmp_path, (20, 7, 1.0), (40, 1, 1.0), (20, 1, 60.0), (10, 1, 1.001))
+    for one, other in ((a, b), (b, a)):
+        found = difference(one, other)
+        p50 = {each.trial: (each.a, each.b) for each in found.figures if each.figure == "latency p50"}
+        assert sorted(p50.values()) == [(pytest.approx(us, rel=0.01),) * 2 for us in (10, 20, 140)]
+        only = (found.only_a, found.only_b) if one is a else (found.only_b, found.only_a)
+        assert only == (
+            ("one-function-64 (0.03 Mpps, 1 flow, 1 s)",), ("one-function-64 (0.04 Mpps, 1 flow, 1 s)",),
+        )  # fmt: skip
+        (unlike,) = found.unlike
+        assert (unlike.what, {unlike.a, unlike.b}) == ("duration", {"1 s", "60 s"})
+        assert all(name.startswith("one-function-64 (0.0") for name in p50)
+        assert any("7 flows" in name for name in p50)
+    text = " ".join(shown(difference(a, b)).split())
+    assert "1 s in A and 60 s in B: the duration is not the same." in text
+    assert "Only A has: one-function-64 (0.03 Mpps, 1 flow, 1 s)." in text
+    assert json.loads(json.dumps(difference(a, b).as_data()))["unlike"][0]["what"] == "duration"
+
+
+def test_single_trials_of_one_name_are_set_against_each_other_and_what_differs_is_said(tmp_path: Path) -> None:
+    found = difference(of_tests(tmp_path, (10, 1, 1.0)), of_tests(tmp_path, (10, 1000, 1.0)))
+    assert found.figures
+    assert [(each.trial, each.what, each.a, each.b) for each in found.unlike] == [
+        ("one-function-64", "flows", "1 flow", "1000 flows")
+    ]
+    # What an older run does not say may be anything.
+    older = at_rates(tmp_path, 0.5)
+    assert difference(older, older).unlike == ()
+
+
+def test_findings_of_one_name_are_paired_by_their_search(tmp_path: Path) -> None:
+    folders = []
+    for order in ((1e6, "mlrsearch"), (2e6, "rfc2544")), ((2e6, "rfc2544"), (1e6, "mlrsearch")):
+        with RunFolder.create(tmp_path, "throughput", spec="", host={}, command=[], versions={}) as folder:
+            for number, (pps, search) in enumerate(order):
+                goal = Goal(loss_ratio=0, pps=pps, upper_pps=None, gbps_l1=1, gbps_l2=1, limit="loss")
+                folder.add_finding(
+                    ThroughputFinding(
+                        name="one-function-64" + (f"-again-{number}" if number else ""), profile="64", functions=1,
+                        valid=True, reason=None, search=search, precision=0.005, goals=(goal,), trials=(),
+                    )
+                )  # fmt: skip
+        folders.append(folder)
+    found = difference(*folders)
+    assert [(each.trial, each.ratio) for each in found.figures] == [
+        ("one-function-64 (mlrsearch, precision 0.005)", 1.0), ("one-function-64 (rfc2544, precision 0.005)", 1.0),
+    ]  # fmt: skip
+    assert (found.only_a, found.only_b, found.unlike) == ((), (), ())
+
+
 def test_findings_that_only_one_run_has_are_named(tmp_path: Path) -> None:
     found = difference(searched(tmp_path, 1e6), at_rates(tmp_path, 0.5))
-    assert (found.only_a, found.only_b) == ((), ())
+    assert (found.only_a, found.only_b) == (("one-function-64, throughput",), ("one-function-64",))
+    assert found.figures == ()
     found = difference(searched(tmp_path, 1e6), at_rates(tmp_path, 0.1, 0.5))
-    assert found.only_a == ("one-function-64",)
+    assert found.only_a == ("one-function-64, throughput",)
 
 
 def comparison(runs: Path, *ratios: float) -> RunFolder:
