@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,47 @@ def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:
     assert not trial["valid"]
     check(trial, 10)
     assert watched(command)["state"] == "broken off"
+
+
+@pytest.fixture
+def clock(command: Command, tmp_path: Path) -> Callable[[int], None]:
+    """Sets the clock on the wall by so many seconds, for the commands of a test, what they start, and nobody else."""
+    library, file = tmp_path / "stepped_clock.so", tmp_path / "step"
+    source = Path(__file__).parent / "stepped_clock.c"
+    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, source], check=True)
+    file.write_bytes(bytes(8))
+    command.environment |= {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(file)}
+
+    def set_by(seconds: int) -> None:
+        with file.open("r+b") as place:
+            place.write(struct.pack("=q", seconds))
+
+    return set_by
+
+
+def test_a_clock_that_is_set_is_told_and_moves_no_figure(command: Command, clock: Callable[[int], None]) -> None:
+    """By an hour back, which would make times negative, and by a day from there."""
+    running = begin(command, "--duration", "6s")
+    intervals(command, 10)
+    clock(-3600)
+    intervals(command, 25)
+    clock(-3600 + 86400)
+    _, error = running.communicate(timeout=60)
+    assert running.returncode == 0, error
+    for step in ("-3600", "+86400"):
+        assert f"the machine's clock was set by {step}" in error
+        assert f"The clock was set by {step}" in next(command.runs.glob("*/report.html")).read_text()
+    trial = the_trial(command)
+    assert trial["valid"]
+    check(trial, 40)
+    assert trial["duration_s"] == pytest.approx(6.0, abs=0.1)
+    steps = trial["soak"]["clock_steps"]
+    assert [round(each["step_s"]) for each in steps] == [-3600, 86400]
+    assert 0 < steps[0]["at_s"] < steps[1]["at_s"] < 6.2
+    assert trial["soak"]["gaps"] == []
+    starts = [each["start_s"] for each in trial["directions"][0]["intervals"]]
+    assert all(0 < after - one < 0.3 for one, after in pairwise(starts))
+    assert [round(each["step_s"]) for each in watched(command)["clock_steps"]] == [-3600, 86400]
 
 
 @pytest.fixture
