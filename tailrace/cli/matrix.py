@@ -21,7 +21,7 @@ from tailrace.host.state import default_folder
 from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
-from tailrace.results.run import RunFolder, load_run, write_atomically
+from tailrace.results.run import RunFolder, find_folder, load_run, write_atomically
 from tailrace.spec.load import load_located
 from tailrace.spec.tests import Matrix
 
@@ -89,7 +89,7 @@ def matrix(
             return _begin(spec, options)
         if spec is not None or any(changes.values()) or repeat > 1:
             raise Mistake("--resume goes on with the matrix as it was begun; expected no SPEC and no words beside it")
-        return _resume(resume, options)
+        return _resume(find_folder(resume, options.runs), options)
 
     raise typer.Exit(run_command(call))
 

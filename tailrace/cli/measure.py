@@ -21,6 +21,7 @@ from tailrace.measure.share import ShareMethod
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
 from tailrace.results import load_run
+from tailrace.results.run import find_folder
 from tailrace.spec.units import parse_duration
 
 app = typer.Typer(
@@ -51,10 +52,10 @@ def _duration(option: str, text: str) -> float:
         raise Mistake(f"{option}: {error}") from None
 
 
-def _throughput(run: Path | None) -> Throughput | None:
+def _throughput(run: Path | None, runs: Path) -> Throughput | None:
     if run is None:
         return None
-    found = throughput_of(load_run(run))
+    found = throughput_of(load_run(find_folder(run, runs)))
     if not found:
         raise Mistake(
             f"--of {run}: no throughput was found in this run; expected a run of `tailrace measure throughput`"
@@ -123,7 +124,7 @@ def latency(
                 f"{'--causes' if causes else '--hops'} needs the switch's own records; expected a SPEC with it"
             )
         changes = {"frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "flows": text(flows)}
-        method = LatencyMethod(floor, hops, causes, _duration("--gap-limit", gap_limit), _throughput(of))
+        method = LatencyMethod(floor, hops, causes, _duration("--gap-limit", gap_limit), _throughput(of, runs))
         return measure(method, spec, between, MeasureOptions(changes, repeat, runs, huge, as_json))
 
     raise typer.Exit(run_command(call))
@@ -299,13 +300,16 @@ def soak(
             "frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "interval": interval, "alone": alone,
             "flows": text(flows),
         }  # fmt: skip
-        options = MeasureOptions(changes, 1, runs, huge, as_json, resume)
-        method = SoakMethod(runs, note, resume)
-        if resume is None:
-            return measure(method, spec, between, options)
-        if spec is not None or any(changes.values()):
+        if resume is not None and (spec is not None or any(changes.values())):
             raise Mistake("--resume goes on as the soak was begun; expected neither a SPEC nor other settings with it")
-        return measure(method, None if between else resume / "spec.yaml", between, options)
+        folder = None if resume is None else find_folder(resume, runs)
+        options = MeasureOptions(changes, 1, runs, huge, as_json, folder)
+        method = SoakMethod(runs, note, folder)
+        if folder is None:
+            return measure(method, spec, between, options)
+        if load_run(folder).method != SoakMethod.name:
+            raise Mistake(f"{folder}: no soak of a chain was begun there; expected the run folder of one")
+        return measure(method, None if between else folder / "spec.yaml", between, options)
 
     raise typer.Exit(run_command(call))
 

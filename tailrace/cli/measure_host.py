@@ -34,7 +34,7 @@ from tailrace.measure.host.tracers import TRACERS, available_tracers
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.measure.session import Request, run_on_host
 from tailrace.results import RunFolder, load_run
-from tailrace.results.run import SPEC
+from tailrace.results.run import SPEC, find_folder
 from tailrace.spec.units import parse_duration, show_span
 
 HOST = "host"
@@ -130,7 +130,7 @@ def _measure(options: HostOptions) -> int:
     """The host as it is."""
     machine = _check_able()
     if options.resume is not None:
-        return _resume(options.resume, options)
+        return _resume(find_folder(options.resume, options.runs), options)
     applied = read_journal(state_folder()).applied
     profile = load_profile((applied.roles or applied.profile) if applied else "latency")
     roles = deal_roles(machine, profile.roles, kept=applied.node if applied else None)

@@ -26,7 +26,7 @@ from tailrace.report.table import width_of
 from tailrace.results.archive import MOST_BYTES, SUFFIX, export_run, import_run
 from tailrace.results.diff import diff as differ
 from tailrace.results.index import Entry, find_runs
-from tailrace.results.run import load_run
+from tailrace.results.run import find_folder, load_run
 from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
 from tailrace.spec.units import parse_duration, parse_size
@@ -134,15 +134,6 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to `tailrace`."""
     for name, command in (("runs", runs), ("report", report), ("diff", diff), ("export", export), ("import", import_)):
         app.command(name)(command)
-
-
-def find_folder(run: str, runs: Path) -> Path:
-    """The run folder that is meant by a path, or by a name in the folder `runs`. Raises Mistake if there is none."""
-    given, named = Path(run), runs / run
-    for path in (given, named):
-        if path.exists():
-            return path
-    raise Mistake(f"there is no run {given}, nor {named}; `tailrace runs` lists what there is")
 
 
 def parse_since(text: str, now: datetime) -> datetime:

@@ -14,6 +14,7 @@ from rich.live import Live
 from tailrace.cli.output import print_line
 from tailrace.errors import Mistake
 from tailrace.results import ResultError
+from tailrace.results.run import find_folder
 from tailrace.spec.units import parse_duration
 from tailrace.watch import newest, watched
 from tailrace.watched import Watched
@@ -35,7 +36,7 @@ def watch(folder: Path | None, options: WatchOptions) -> int:
     except ValueError as error:
         raise Mistake(f"--every: {error}") from None
     try:
-        view = watched(folder if folder is not None else newest(options.runs)).look()
+        view = watched(find_folder(folder, options.runs) if folder is not None else newest(options.runs)).look()
         if options.as_json:
             return _documents(view, every, once=options.once)
         if options.once or not sys.stdout.isatty():

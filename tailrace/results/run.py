@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from pydantic import JsonValue
 
+from tailrace.errors import Mistake
 from tailrace.results.histogram import Histogram, log_text, read_log
 from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.model import (
@@ -298,6 +299,15 @@ class RunFolder:
             number += 1
             log = f"{base}-{number}.hlog"
         return log
+
+
+def find_folder(run: str | Path, runs: Path) -> Path:
+    """The run folder that is meant by a path, or by a name in the folder `runs`. Raises Mistake if there is none."""
+    given, named = Path(run), runs / run
+    for path in (given, named):
+        if path.exists():
+            return path
+    raise Mistake(f"there is no run {given}, nor {named}; `tailrace runs` lists what there is")
 
 
 def load_run(folder: Path) -> Run:

@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from run_folders import run_folder
+from typer.testing import CliRunner
 
-from tailrace.cli.results import _table, find_folder, parse_since
+from tailrace.cli import main
+from tailrace.cli.results import _table, parse_since
 from tailrace.errors import Mistake
 from tailrace.results.index import Entry
+from tailrace.results.run import find_folder
 
 
 def tailrace(folder: Path, *arguments: str, status: int = 0) -> str:
@@ -136,3 +139,25 @@ def test_a_run_is_a_path_or_a_name(tmp_path: Path) -> None:
     assert find_folder(made.path.name, tmp_path / "runs") == made.path
     with pytest.raises(Mistake, match="there is no run x, nor "):
         find_folder("x", tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("watch", "{}"),
+        ("measure", "soak", "--resume", "{}"),
+        ("measure", "matrix", "--resume", "{}"),
+        ("measure", "latency", "--between", "if:lo", "if:x", "--of", "{}"),
+    ],
+    ids=lambda command: "-".join(command[:2]),
+)
+def test_every_command_finds_a_run_by_its_name_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """Here it is of no use to any of them, which is then said of its folder; and one that is not there is told."""
+    monkeypatch.chdir(tmp_path)
+    made = run_folder(tmp_path / "runs", chains=1)
+    for name, expected in ((made.path.name, made.path.name + ": "), ("x", "there is no run x, nor runs/x; ")):
+        done = CliRunner().invoke(main.app, [word.format(name) for word in command] + ["--runs", "runs"])
+        assert done.exit_code == 2
+        assert expected in " ".join(done.stderr.split())
