@@ -4,7 +4,8 @@
  *
  * A port is an access port (untagged frames, of one VLAN), a trunk (tagged frames of a set of VLANs, and untagged ones
  * of its native VLAN if it has one), or plain: neither named, it carries every VLAN as tagged and a VLAN of its own
- * kind, number 0, untagged.  Tags are 802.1Q's (0x8100); what is under an 802.1ad tag is not looked at.
+ * kind, number 0, untagged.  Tags are C-TAGs (0x8100).  A frame with an S-TAG (0x88a8) is an untagged one, as in
+ * any C-VLAN component (802.1Q, 5.5, 6.9.1 and table 9-1); what is under it is not looked at.
  *
  * A frame never leaves by the port it came from.  Frames to 01:80:c2:00:00:00-0f are for bridges and not forwarded.
  * What goes to all ports (unknown, multicast, broadcast) is limited by the rate of its port.

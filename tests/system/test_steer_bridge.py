@@ -129,6 +129,26 @@ def test_vlans_are_kept_apart_and_every_port_has_its_form_of_a_tag(switch: Runni
         assert guests.drops("trunk") == {"drop_vlan": 2}
 
 
+def test_a_service_tag_names_no_vlan_of_the_bridge(switch: RunningSwitch) -> None:
+    """A bridge of customers' VLANs (802.1Q, 5.5) knows a frame's by its C-TAG, 0x8100. What has an S-TAG, 0x88a8, has
+    none: it is in its port's native VLAN, whole, and goes nowhere from a port that takes only tagged frames."""
+    service = Ether(src=mac(1), dst=ALL, type=0x88A8) / Dot1Q(vlan=20, type=0x0900) / Raw(b"." * 46)
+    under_ten = Ether(src=mac(1), dst=ALL) / Dot1Q(vlan=10, type=0x88A8) / service.payload
+    frame, tagged = bytes(service), bytes(under_ten)
+    ports: dict[str, dict[str, Any]] = {
+        "native": {"trunk": [10, 20], "native": 10},
+        "too": {"trunk": [10, 20], "native": 10},
+        "trunk": {"trunk": [10, 20]},
+        "a10": {"access": 10},
+        "a20": {"access": 20},
+    }
+    with bridged(switch, ports) as guests:
+        assert guests.send("native", frame) == {"too": [frame], "trunk": [tagged], "a10": [frame]}
+        assert guests.send("trunk", tagged) == {"native": [frame], "too": [frame], "a10": [frame]}
+        assert guests.send("trunk", frame) == {}
+        assert guests.drops("trunk") == {"drop_vlan": 1}
+
+
 def test_a_second_tag_does_not_lead_into_another_vlan(switch: RunningSwitch) -> None:
     """Whose first tag is that of a native VLAN would leave without it, and be in the VLAN of its second tag wherever it
     arrives. So it keeps both; and one whose first tag has no VLAN in it goes nowhere."""
