@@ -38,3 +38,16 @@ give_back() {
 		[ -z "$(find "$path" ! -uid "${owner%:*}" -print -quit 2>/dev/null)" ] || as_root chown -R "$owner" "$path"
 	done
 }
+
+# This machine's Debian sources as "URI SUITE COMPONENTS".
+debian_sources() {
+	apt-get indextargets --format '$(ORIGIN)|$(CREATED_BY)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)' 2>/dev/null |
+		sed -n 's/^Debian|Packages|\([^|]*\)|\(bookworm[^|]*\)|main$/\1 \2 main/p' | sort -u
+}
+
+# Where it has Debian 12 from: Debian's own address where apt knows none.
+debian_mirror() {
+	local mirror
+	mirror=$(debian_sources | awk '$2 == "bookworm" && !mirror { mirror = $1 } END { print mirror }')
+	echo "${mirror:-http://deb.debian.org/debian}"
+}

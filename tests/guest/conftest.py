@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine import IMAGES, Hardware, Machine, MachineError
+from machine import BACKPORTED, IMAGES, Hardware, Machine, MachineError
 from running_switch import RunningSwitch
 
 BOOT_LIMIT = 10
@@ -48,6 +48,17 @@ def accelerator(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
     if not answer["why_not"]:
         pytestconfig.stash[_accelerator] = "run by KVM"
     return "tcg" if answer["why_not"] else "kvm"
+
+
+@pytest.fixture(scope="session")
+def backported(accelerator: str) -> str:
+    """The same for machines that Debian backports' QEMU runs; skips where that could not be had."""
+    missing = BACKPORTED / "missing"
+    if missing.exists():
+        pytest.skip(missing.read_text().strip())
+    if not BACKPORTED.exists():
+        pytest.skip("no QEMU of Debian's backports: scripts/setup guest")
+    return accelerator
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ a context manager; whatever happens, its process ends with it.  Everything waite
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import socket
 import subprocess
@@ -24,6 +25,8 @@ from qemu.qmp.legacy import QEMUMonitorProtocol
 REPOSITORY = Path(__file__).resolve().parents[2]
 IMAGES = REPOSITORY / "build-images"
 QEMU = "qemu-system-x86_64"
+BACKPORTED = IMAGES / "qemu"
+"""The folder of Debian backports' QEMU, for what the installed one cannot emulate; or of `missing`: why not."""
 
 Value = str | int
 
@@ -62,6 +65,8 @@ class Hardware:
     """Of the initramfs, on top of the kernel's modules."""
     command_line: str = ""
     """For the kernel, on top of the console."""
+    backported: bool = False
+    """Run by the newer QEMU of Debian's backports."""
     machine: str = "q35"
     numa: Sequence[Sequence[str]] = ()
     """For each node, its CPUs' numbers and ranges; memory is shared out evenly."""
@@ -134,7 +139,12 @@ class Machine:
                     shutil.copyfileobj(source, file)
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(
-                [*self.within, *self._command()], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [*self.within, *self._command()],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                # Else it tries the modules of the installed one.
+                env={**os.environ, "QEMU_MODULE_DIR": str(BACKPORTED)} if self.hardware.backported else None,
             )
         try:
             self.qmp = self._retry(self._open_monitor, "QEMU to answer")
@@ -168,7 +178,8 @@ class Machine:
 
     def _command(self) -> list[str | Path]:
         hardware = self.hardware
-        command: list[str | Path] = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-S"]
+        command: list[str | Path] = [BACKPORTED / QEMU, "-L", BACKPORTED] if hardware.backported else [QEMU]
+        command += ["-nodefaults", "-no-user-config", "-display", "none", "-S"]
         command += ["-accel", "tcg,thread=multi" if self.accelerator == "tcg" else self.accelerator]
         command += ["-cpu", "max" if self.accelerator == "tcg" else "host"]
         command += ["-smp", str(hardware.cpus), "-name", self.name]
