@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from machine import Hardware, Machine, Value, mac
@@ -36,7 +36,9 @@ VIRTIO: Mapping[str, Value] = {"disable-legacy": "on", "iommu_platform": "on"}
 class Nic:
     driver: str
     """QEMU's."""
-    options: Mapping[str, Value]
+    options: Mapping[str, Value] = field(default_factory=dict)
+    for_vfio: bool = True
+    """Else it stays with Linux's driver."""
 
 
 NICS = {
@@ -84,19 +86,21 @@ class Wire:
 
 
 class NicMachine:
-    """The machine, with all NICs bound to vfio-pci."""
+    """The machine, with all NICs bound to vfio-pci but those whose driver is Linux's."""
 
-    def __init__(self, machine: Machine, wires: Mapping[str, Wire], network: Network) -> None:
+    def __init__(self, machine: Machine, nics: Mapping[str, Nic], wires: Mapping[str, Wire], network: Network) -> None:
         self.machine = machine
+        self.nics = nics
         self.wires = wires
         self.network = network
         """Where the TAP `many` is."""
         machine.run("for name in vfio-pci vfio_iommu_type1 virtio_console; do modprobe $name; done")
         # For a function beside the switch.
         machine.run("echo 40 >/proc/sys/vm/nr_hugepages")
-        self.addresses = {name: self._find(slot) for slot, name in enumerate(NICS, FIRST_SLOT)}
-        for name in NICS:
-            self.bind(name, "vfio-pci")
+        self.addresses = {name: self._find(slot) for slot, name in enumerate(nics, FIRST_SLOT)}
+        for name, nic in nics.items():
+            if nic.for_vfio:
+                self.bind(name, "vfio-pci")
 
     def _find(self, slot: int) -> str:
         return Path(self.machine.run(f"echo /sys/bus/pci/devices/0000:00:{slot:02x}.0/0000:??:??.?").strip()).name
@@ -133,29 +137,31 @@ class NicMachine:
 
     def plug(self, name: str) -> None:
         """Back into its slot, bound again."""
-        words = dict(word.partition("=")[::2] for word in _device(name).split(",")[1:])
-        self.machine.execute("device_add", driver=NICS[name].driver, **words)
+        words = dict(word.partition("=")[::2] for word in _device(self.nics, name).split(",")[1:])
+        self.machine.execute("device_add", driver=self.nics[name].driver, **words)
         self.machine.wait(f"[ -e {self._path(name)} ]")
         self.bind(name, "vfio-pci")
 
 
-def _device(name: str) -> str:
-    nic, number = NICS[name], list(NICS).index(name)
+def _device(nics: Mapping[str, Nic], name: str) -> str:
+    nic, number = nics[name], list(nics).index(name)
     options = {"id": name, "netdev": name, "bus": f"slot-{name}", "mac": mac(number + 1), "romfile": "", **nic.options}
     return ",".join([nic.driver, *(f"{key}={value}" for key, value in options.items())])
 
 
 @contextmanager
-def nic_machine(folder: Path, accelerator: str) -> Iterator[NicMachine]:
+def nic_machine(
+    folder: Path, accelerator: str, nics: Mapping[str, Nic] = NICS, **kind: str | bool
+) -> Iterator[NicMachine]:
     network = Network()
-    wires = {name: Wire(folder, name) for name in NICS if name != "many"}
+    wires = {name: Wire(folder, name) for name in nics if name != "many"}
     backends = {name: wire.backend for name, wire in wires.items()}
     backends["many"] = f"tap,id=many,ifname=many,queues={QUEUES},vhost=off,script=no,downscript=no"
     arguments: list[str | Path] = ["-device", "intel-iommu,intremap=on,aw-bits=48"]
-    for slot, name in enumerate(NICS, FIRST_SLOT):
+    for slot, name in enumerate(nics, FIRST_SLOT):
         arguments += ["-netdev", backends[name]]
         arguments += ["-device", f"pcie-root-port,id=slot-{name},chassis={slot},slot={slot},addr={slot:#x}"]
-        arguments += ["-device", _device(name)]
+        arguments += ["-device", _device(nics, name)]
     arguments += ["-chardev", f"socket,id=control,path={folder}/control,server=on,wait=off"]
     arguments += ["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control"]
     hardware = Hardware(
@@ -165,11 +171,13 @@ def nic_machine(folder: Path, accelerator: str) -> Iterator[NicMachine]:
         # KVM's own interrupt controller cannot remap interrupts.
         machine="q35,kernel-irqchip=split" if accelerator == "kvm" else "q35",
         arguments=arguments,
+        **kind,  # type: ignore[arg-type]
     )
     try:
         with Machine(folder, "machine", hardware, accelerator=accelerator, within=network.within) as machine:
-            network.run("ip", "link", "set", "many", "up")
-            yield NicMachine(machine, wires, network)
+            if "many" in nics:
+                network.run("ip", "link", "set", "many", "up")
+            yield NicMachine(machine, nics, wires, network)
     finally:
         for wire in wires.values():
             wire.close()

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import random
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
-from emulated_nics import QUEUES, NicMachine, SwitchInside, Wire, nic_machine
+from crossing import BURST, JUMBO, PLAIN, assert_dropped, begin_function, cross, open_ports, refusal, traffic
+from emulated_nics import QUEUES, NicMachine, SwitchInside, nic_machine
 from private_network import End
 from running_switch import wait_until
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from tailrace.control import ControlError
-
 pytestmark = [
     pytest.mark.requires_root,
     pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "ip"),
 ]
-
-ADDRESSES = bytes.fromhex("02000000000b 02000000000a")
-TAG = bytes.fromhex("8100 0064")
-TYPE = bytes.fromhex("88b5")  # for experiments
-
-
-def frame(size: int, number: int, tag: bytes = b"") -> bytes:
-    head = ADDRESSES + tag + TYPE
-    return head + random.Random(f"{size} {number}").randbytes(size - len(head))
-
-
-PLAIN = [frame(size, number) for number in range(4) for size in (60, 61, 127, 128, 590, 1514)]
-PLAIN.append(frame(1518, 0, TAG))
-JUMBO = [frame(size, 0) for size in (1515, 4000, 9014)]
-BURST = 8
 
 
 @pytest.fixture(scope="module")
@@ -53,41 +33,6 @@ def switch(nics: NicMachine) -> Iterator[SwitchInside]:
     running = SwitchInside(nics, "--pci")
     yield running
     assert running.end() == 0
-
-
-def open_ports(switch: SwitchInside, nics: NicMachine, *names: str) -> None:
-    for name in names:
-        switch.add_device(name, nics.uri(name))
-    for name in names:
-        switch.wait_state(name, "up")
-        if name in nics.wires:
-            nics.wires[name].forget()
-
-
-def counted(switch: SwitchInside, *names: str) -> dict[str, dict[str, int]]:
-    """What of it must be exact."""
-    moved = ("received_packets", "received_bytes", "sent_packets", "sent_bytes")
-    return {
-        name: {key: count for key, count in switch.counters(name).items() if key in moved or key.startswith("drop_")}
-        for name in names
-    }
-
-
-def cross(switch: SwitchInside, nics: NicMachine, one: str, other: str, *through: str, wanted: list[bytes]) -> None:
-    """Both ways every byte of every frame, in its order; and each port has counted them, and nothing else."""
-    names = (one, other, *through)
-    expected = counted(switch, *names)
-    for name in names:
-        for key, sum_ in (("packets", len(wanted)), ("bytes", sum(map(len, wanted)))):
-            expected[name][f"received_{key}"] += sum_
-            expected[name][f"sent_{key}"] += sum_
-    for sender, receiver in ((one, other), (other, one)):
-        for start in range(0, len(wanted), BURST):
-            burst = wanted[start : start + BURST]
-            for each in burst:
-                nics.wires[sender].send(each)
-            assert nics.wires[receiver].wait_received(len(burst)) == burst
-    wait_until(lambda: counted(switch, *names) == expected, f"{expected}, it is {counted(switch, *names)}")
 
 
 def test_frames_cross_from_nic_to_nic(switch: SwitchInside, nics: NicMachine) -> None:
@@ -104,11 +49,7 @@ def test_frames_cross_from_nic_to_nic(switch: SwitchInside, nics: NicMachine) ->
 
 def test_frames_cross_a_function_between_two_nics(switch: SwitchInside, nics: NicMachine) -> None:
     open_ports(switch, nics, "left", "right")
-    paths = [switch.add_guest(name) for name in ("in", "out")]
-    ports = " ".join(f"--port vhost:{path}" for path in paths)
-    function = nics.machine.begin(f"exec tailrace-vnf skeleton --mode interrupt --huge --memory 64 {ports}")
-    for name in ("in", "out"):
-        switch.wait_state(name, "up")
+    function = begin_function(switch, nics)
     switch.set_chain("chain", "left", "in", "out", "right")
     cross(switch, nics, "left", "right", "in", "out", wanted=PLAIN)
     function.end()
@@ -143,37 +84,13 @@ def test_a_nic_that_loses_its_link_and_gets_it_back(
     switch.wait_state(name, "down")
     assert switch.port(name)["reason"] == "it has no link"
     assert switch.port(other)["state"] == "up"
-    before = switch.counters(name)["drop_receiver_down"]
-    for each in PLAIN:
-        nics.wires[other].send(each)
-    wait_until(
-        lambda: switch.counters(name)["drop_receiver_down"] == before + len(PLAIN), "each frame for it is dropped"
-    )
+    assert_dropped(switch, nics.wires[other], name)
     nics.set_link(name, up=True)
     switch.wait_state(name, "up")
     assert switch.port(name)["reason"] is None
     cross(switch, nics, name, other, wanted=PLAIN)
     assert switch.said(f"device {nics.uri(name)} has lost its link") == 1
     assert switch.said(f"device {nics.uri(name)} is up") == ups + 1
-
-
-@contextmanager
-def traffic(source: Wire, target: Wire) -> Iterator[None]:
-    """Frames without end; who receives them is not asked."""
-    ending = threading.Event()
-
-    def send() -> None:
-        while not ending.is_set():
-            source.send(PLAIN[0])
-            target.forget()
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        thread.join()
 
 
 def test_a_nic_unplugged_under_traffic_and_plugged_in_again(switch: SwitchInside, nics: NicMachine) -> None:
@@ -191,12 +108,7 @@ def test_a_nic_unplugged_under_traffic_and_plugged_in_again(switch: SwitchInside
     switch.wait_state("left", "removed")
     assert switch.port("left")["reason"] == "it is not there any more"
     assert not nics.has("left")
-    before = switch.counters("left")["drop_receiver_down"]
-    for each in PLAIN:
-        right.send(each)
-    wait_until(
-        lambda: switch.counters("left")["drop_receiver_down"] == before + len(PLAIN), "each frame for it is dropped"
-    )
+    assert_dropped(switch, right, "left")
     nics.plug("left")
     switch.wait_state("left", "up")
     right.forget(0.2)
@@ -217,16 +129,6 @@ def test_a_nic_that_an_operator_takes_away_and_gives_back(switch: SwitchInside, 
     cross(switch, nics, "left", "right", wanted=PLAIN)
 
 
-def refusal(switch: SwitchInside, uri: str, **more: Any) -> str:
-    """One line."""
-    with pytest.raises(ControlError) as raised:
-        switch.add_device("wan", uri, **more)
-    text = str(raised.value)
-    assert "\n" not in text
-    assert "wan" not in {port["name"] for port in switch.call("port.list")}
-    return text
-
-
 def test_a_device_that_cannot_be_opened(switch: SwitchInside, nics: NicMachine) -> None:
     open_ports(switch, nics, "right", "third")
     switch.join("right", "third")
@@ -242,7 +144,7 @@ def test_a_device_that_cannot_be_opened(switch: SwitchInside, nics: NicMachine) 
     nics.bind("left", "vfio-pci")
     most = QUEUES + 1
     assert re.search(
-        f"{left} has [12] queues and {most} are asked for; ask", refusal(switch, f"pci:{left}", queues=most)
+        f"{left} has [12] queues? and {most} are asked for; ask", refusal(switch, f"pci:{left}", queues=most)
     )
     nics.bind("many", "vfio-pci")
     assert f"has {QUEUES} queues and {most} are asked for" in refusal(switch, nics.uri("many"), queues=most)
