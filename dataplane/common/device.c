@@ -115,6 +115,7 @@ static int configure(struct device *device, const struct device_options *options
 	const char *step = "describe itself";
 	struct rte_eth_dev_info info;
 	uint16_t mtu = RTE_ETHER_MTU;
+	unsigned most;
 	int rc;
 
 	device->queues = options->queues ? options->queues : 1;
@@ -122,9 +123,10 @@ static int configure(struct device *device, const struct device_options *options
 	if (rc != 0)
 		goto fail;
 	device->interface = info.if_index;
-	if (RTE_MIN(info.max_rx_queues, info.max_tx_queues) < device->queues)
-		return device_fail(error, -EINVAL, "%s has %u queues and %u are asked for; ask for fewer",
-				   device->target, RTE_MIN(info.max_rx_queues, info.max_tx_queues), device->queues);
+	most = device_queues_of(&info);
+	if (most < device->queues)
+		return device_fail(error, -EINVAL, "%s has %u queue%s and %u are asked for; ask for fewer",
+				   device->target, most, most == 1 ? "" : "s", device->queues);
 	if (options->jumbo && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER)) {
 		mtu = RTE_MIN(info.max_mtu, MTU_JUMBO);
 		if (info.max_rx_pktlen < (uint32_t)mtu + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN)
@@ -161,7 +163,9 @@ static int configure(struct device *device, const struct device_options *options
 	if (rc != 0 && device->kind != DEVICE_MEMIF)
 		goto fail;
 	device->started = rc == 0;
-	rte_eth_promiscuous_enable(device->port); /* not every device has the mode, or needs it */
+	/* Not every device has the mode, or needs it. */
+	rc = rte_eth_promiscuous_enable(device->port);
+	device_look_at_function(device, &info, rc == 0);
 	device->longest = mtu + RTE_ETHER_HDR_LEN + RTE_VLAN_HLEN;
 	device_follow_mtu(device);
 	return 0;
@@ -190,9 +194,12 @@ int device_open(struct device *device, const char *uri, const struct device_opti
 		rc = device_probe(device, options, error);
 	if (rc == 0)
 		rc = configure(device, options, error);
-	set_log_levels(RTE_LOG_CRIT, RTE_LOG_ERR);
-	if (rc != 0)
+	/* What was never started complains of being stopped. */
+	if (rc != 0) {
+		set_log_levels(RTE_LOG_CRIT, RTE_LOG_CRIT);
 		device_close(device);
+	}
+	set_log_levels(RTE_LOG_CRIT, RTE_LOG_ERR);
 	return rc;
 }
 
@@ -219,7 +226,8 @@ bool device_link_up(const struct device *device)
 		return false;
 	if (device->kind == DEVICE_INTERFACE || device->kind == DEVICE_XDP)
 		return interface_runs(device->interface);
-	return rte_eth_link_get_nowait(device->port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+	return rte_eth_link_get_nowait(device->port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP &&
+	       device_physical_up(device);
 }
 
 bool device_exists(const struct device *device)

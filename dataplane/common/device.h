@@ -64,10 +64,15 @@ struct device {
 	uint64_t receives, transmits; /* RTE_ETH_RX_OFFLOAD_..., RTE_ETH_TX_OFFLOAD_... that are on */
 	unsigned interface;	      /* index of the Linux interface that it is or has; 0: none */
 	bool link_events;	      /* the driver tells of a change of its link */
+	bool virtual_function;	      /* of a NIC: its physical function can reset it, and is then to be asked anew */
+	bool needs_physical;	      /* and it shows a link, whatever its physical function does */
 	bool started;		      /* a client of memif is not before its peer is there: not to be polled */
 	char name[RTE_ETH_NAME_MAX_LEN];
 	const char *target; /* the URI without its scheme; points into the caller's URI */
 };
+
+/* A MAC address as Linux writes it; its bytes come from RTE_ETHER_ADDR_BYTES(). */
+#define DEVICE_MAC_FORMAT "%02x:%02x:%02x:%02x:%02x:%02x"
 
 struct device_error {
 	char text[320]; /* what is wrong; what to do */
@@ -100,6 +105,9 @@ int device_open(struct device *device, const char *uri, const struct device_opti
  * with the rings as they stand, and who polls the port need not stop.
  */
 bool device_link_up(const struct device *device);
+
+/* Why no frames can pass, when device_link_up() says so. */
+void device_why_down(const struct device *device, char *why, size_t size);
 
 /* The interface's MTU may have been changed: keep `longest` up with it. */
 void device_follow_mtu(struct device *device);

@@ -20,16 +20,30 @@ int device_parse(const char *uri, enum device_kind *kind, const char **target, s
 /* Make the device known to DPDK: fills in its name and ethdev id.  Returns 0, or -errno with the error filled in. */
 int device_probe(struct device *device, const struct device_options *options, struct device_error *error);
 
-/* The same for one kind each (device_vhost.c, device_linux.c); the device has its name. */
+/* The same for one kind each (device_vhost.c, device_linux.c, device_pci.c); the device has its name. */
 int device_probe_vhost(struct device *device, unsigned queues, struct device_error *error);
 int device_probe_vhost_server(struct device *device, unsigned queues, struct device_error *error);
 int device_probe_interface(struct device *device, unsigned queues, struct rte_mempool *pool,
 			   struct device_error *error);
 int device_probe_xdp(struct device *device, unsigned queues, struct device_error *error);
 int device_probe_tap(struct device *device, struct device_error *error);
+int device_probe_pci(struct device *device, struct device_error *error);
+
+/* Name a PCI device as Linux and DPDK write it, with its domain. */
+void device_name_pci(struct device *device);
 
 /* Whether Linux has a PCI device of this address, which is written with its domain. */
 bool device_pci_exists(const char *address);
+
+/* Pairs of queues that can be used: not every driver tells the truth. */
+unsigned device_queues_of(const struct rte_eth_dev_info *info);
+
+/* Note whether an open device is a virtual function, and say what it does not receive; any other device is left alone.
+ */
+void device_look_at_function(struct device *device, const struct rte_eth_dev_info *info, bool promiscuous);
+
+/* False: it is a virtual function that is deaf and mute because its physical function is down. */
+bool device_physical_up(const struct device *device);
 
 /* Whether somebody listens at a Unix socket.  Returns 0 or -errno. */
 int device_try_connect(const char *path);

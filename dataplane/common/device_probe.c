@@ -8,9 +8,7 @@
 
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
-#include <rte_eal.h>
 #include <rte_ethdev.h>
-#include <rte_pci.h>
 
 #include "device_internal.h"
 
@@ -75,70 +73,6 @@ static int probe_pcap(struct device *device, struct device_error *error)
 	return device_fail(error, -EIO, "pcap:%s: not a capture file that libpcap reads", device->target);
 }
 
-bool device_pci_exists(const char *address)
-{
-	char path[128];
-
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", address);
-	return access(path, F_OK) == 0;
-}
-
-/* The driver that Linux has bound the device to, or "". */
-static void driver_of(const char *address, char *driver, size_t size)
-{
-	char path[128], target[256];
-	ssize_t length;
-
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/driver", address);
-	length = readlink(path, target, sizeof(target) - 1);
-	target[length > 0 ? length : 0] = '\0';
-	snprintf(driver, size, "%s", strrchr(target, '/') != NULL ? strrchr(target, '/') + 1 : "");
-}
-
-/* Whether a port of this program has it; DPDK may have found it at the start without that. */
-static bool is_configured(const char *name)
-{
-	struct rte_eth_dev_info info;
-	uint16_t port;
-
-	return rte_eth_dev_get_port_by_name(name, &port) == 0 && rte_eth_dev_info_get(port, &info) == 0 &&
-	       info.nb_rx_queues > 0;
-}
-
-static int probe_pci(struct device *device, struct device_error *error)
-{
-	char driver[64];
-	int rc = 0;
-
-	if (is_configured(device->name))
-		return device_fail(error, -EBUSY, "PCI device %s is in use by another port", device->name);
-	if (!device_pci_exists(device->name))
-		rc = device_fail(error, -ENODEV, "there is no PCI device %s; 'lspci -D' lists those there are",
-				 device->name);
-	else if (!rte_eal_has_pci())
-		rc = device_fail(error, -ENODEV,
-				 "PCI device %s: this program does not look for PCI devices; start it with --pci",
-				 device->name);
-	if (rc == 0)
-		rc = device_check_capabilities("pci:", device, error);
-	if (rc != 0)
-		return rc;
-	if (rte_dev_probe(device->name) == 0)
-		return 0;
-	driver_of(device->name, driver, sizeof(driver));
-	if (strcmp(driver, "vfio-pci") == 0)
-		return device_fail(
-			error, -ENODEV,
-			"PCI device %s could not be opened by vfio-pci; is it a NIC that DPDK knows, and in no "
-			"other program's hands, nor another device of its IOMMU group in Linux's?",
-			device->name);
-	return device_fail(
-		error, -ENODEV,
-		"PCI device %s could not be opened: it has %s%s; bind it to vfio-pci with 'dpdk-devbind.py -b "
-		"vfio-pci %s', and see 'dpdk-devbind.py --status'",
-		device->name, driver[0] != '\0' ? "the driver " : "no driver", driver, device->name);
-}
-
 static int probe_vdev(struct device *device, struct device_error *error)
 {
 	if (rte_eth_dev_get_port_by_name(device->name, &device->port) == 0) {
@@ -148,15 +82,6 @@ static int probe_vdev(struct device *device, struct device_error *error)
 	if (rte_dev_probe(device->target) == 0)
 		return 0;
 	return device_fail(error, -ENODEV, "DPDK could not make the device '%s'; check its arguments", device->target);
-}
-
-/* As Linux and DPDK write it, with its domain. */
-static void name_pci(struct device *device)
-{
-	struct rte_pci_addr address;
-
-	rte_pci_addr_parse(device->target, &address);
-	rte_pci_device_name(&address, device->name, sizeof(device->name));
 }
 
 static int probe_kind(struct device *device, unsigned queues, struct rte_mempool *pool, struct device_error *error)
@@ -172,7 +97,7 @@ static int probe_kind(struct device *device, unsigned queues, struct rte_mempool
 	};
 
 	if (device->kind == DEVICE_PCI)
-		name_pci(device);
+		device_name_pci(device);
 	else if (device->kind == DEVICE_VDEV)
 		snprintf(device->name, sizeof(device->name), "%.*s", (int)strcspn(device->target, ","), device->target);
 	else
@@ -193,7 +118,7 @@ static int probe_kind(struct device *device, unsigned queues, struct rte_mempool
 	case DEVICE_PCAP:
 		return probe_pcap(device, error);
 	case DEVICE_PCI:
-		return probe_pci(device, error);
+		return device_probe_pci(device, error);
 	case DEVICE_VDEV:
 		return probe_vdev(device, error);
 	}

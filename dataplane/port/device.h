@@ -42,6 +42,7 @@ struct device_queue {
 
 	/* The watching thread's. */
 	atomic_bool taken_away; /* the driver has said so */
+	atomic_bool was_reset;	/* the same: by its physical function */
 	_Atomic time_t since;	/* of the state */
 	uint64_t refused_before;
 	unsigned ticks;			      /* since it was last tried to be brought back */
@@ -81,8 +82,8 @@ void device_on_change(void (*changed)(void));
 
 /*
  * What an operator may want to know, as members of a JSON object: kind, device, state, since when (seconds since 1970),
- * reason, offloads that it has; for a Linux interface also what the kernel has counted since it was opened,
- * by whomever it was sent.
+ * reason, offloads that it has; for a PCI device its address (mac); for a Linux interface also what the kernel has
+ * counted since it was opened, by whomever it was sent.
  */
 void device_queue_describe(const struct device_queue *queue, json_t *into);
 

@@ -63,6 +63,15 @@ static int on_removal(uint16_t port_id, enum rte_eth_event_type type, void *argu
 	return 0;
 }
 
+static int on_reset(uint16_t port_id, enum rte_eth_event_type type, void *argument, void *answer)
+{
+	struct device_queue *queue = argument;
+
+	atomic_store(&queue->was_reset, true);
+	eventfd_write(wake, 1);
+	return 0;
+}
+
 /*
  * Linux asks for a device of vfio-pci back before it unplugs or unbinds it, and waits for as long as we have it.  Its
  * driver in DPDK hears nothing of that.  One callback for all devices, for good: DPDK 22.11 takes the others' back too
@@ -79,8 +88,10 @@ static void on_request(const char *name, enum rte_dev_event_type type, void *arg
 static void hear(struct device_queue *queue)
 {
 	atomic_store(&asked_back[queue->port_id], false);
+	atomic_store(&queue->was_reset, false);
 	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, queue);
 	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, queue);
+	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_RESET, on_reset, queue);
 }
 
 static void hear_no_more(struct device_queue *queue)
@@ -89,22 +100,27 @@ static void hear_no_more(struct device_queue *queue)
 		return;
 	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, queue);
 	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, queue);
+	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_RESET, on_reset, queue);
 }
 
 /* ------- one device ------- */
 
-static void change_state(struct device_queue *queue, enum device_state state)
+static void enter_state(struct device_queue *queue, enum device_state state)
 {
 	static const char *const texts[] = {
 		[DEVICE_UP] = "is up", [DEVICE_DOWN] = "has lost its link", [DEVICE_REMOVED] = "is gone"};
 
-	if (atomic_load(&queue->state) == (int)state)
-		return;
 	atomic_store(&queue->since, time(NULL));
 	atomic_store(&queue->state, state);
 	log_info("device %s %s", queue->uri, texts[state]);
 	if (tell_change != NULL)
 		tell_change();
+}
+
+static void change_state(struct device_queue *queue, enum device_state state)
+{
+	if (atomic_load(&queue->state) != (int)state)
+		enter_state(queue, state);
 }
 
 /* Take the device away from the workers. */
@@ -187,8 +203,31 @@ static void count_refused(struct device_queue *queue)
 	queue->refused_before = stats.oerrors;
 }
 
+/*
+ * A virtual function that its physical one has reset shows its link and moves no frame, until it is opened anew: the
+ * other has forgotten its address and what it may receive.  Not every driver hears of that, but a physical function
+ * that goes takes the link along, so one that has its link back is opened anew too.
+ */
+static bool open_anew(struct device_queue *queue, bool up)
+{
+	if (!atomic_exchange(&queue->was_reset, false) &&
+	    !(up && queue->device.virtual_function && atomic_load(&queue->state) == DEVICE_DOWN))
+		return false;
+	log_info("device %s is opened anew: its physical function may have reset it", queue->uri);
+	withdraw(queue);
+	hear_no_more(queue);
+	device_queue_stop(queue);
+	queue->ticks = TICKS_TO_RETRY;
+	try_again(queue);
+	if (atomic_load(&queue->state) == DEVICE_REMOVED)
+		enter_state(queue, DEVICE_REMOVED);
+	return true;
+}
+
 static void look(struct device_queue *queue)
 {
+	bool up;
+
 	if (!rte_eth_dev_is_valid_port(queue->port_id)) {
 		try_again(queue);
 		return;
@@ -200,7 +239,10 @@ static void look(struct device_queue *queue)
 		return;
 	}
 	device_follow_mtu(&queue->device);
-	if (device_link_up(&queue->device)) {
+	up = device_link_up(&queue->device);
+	if (open_anew(queue, up))
+		return;
+	if (up) {
 		change_state(queue, DEVICE_UP);
 		return;
 	}
@@ -326,14 +368,18 @@ void device_queue_describe(const struct device_queue *queue, json_t *into)
 	static const char *const states[] = {[DEVICE_UP] = "up", [DEVICE_DOWN] = "down", [DEVICE_REMOVED] = "removed"};
 	uint64_t sent, dropped;
 	enum device_state state;
+	struct rte_ether_addr mac;
+	char why[IF_NAMESIZE + 80];
 	const char *reason = NULL;
 
 	device_lock();
 	state = atomic_load(&queue->state);
 	if (rte_eth_dev_is_valid_port(queue->port_id) && !queue->device.started)
 		state = DEVICE_DOWN;
-	if (state == DEVICE_DOWN)
-		reason = queue->device.started ? "it has no link" : "its peer is not there";
+	if (state == DEVICE_DOWN) {
+		device_why_down(&queue->device, why, sizeof(why));
+		reason = why;
+	}
 	if (state == DEVICE_REMOVED)
 		reason = queue->problem.text[0] != '\0' ? queue->problem.text : "it is not there any more";
 	json_object_set_new(into, "kind", json_string("device"));
@@ -342,6 +388,9 @@ void device_queue_describe(const struct device_queue *queue, json_t *into)
 	json_object_set_new(into, "since", json_integer(atomic_load(&queue->since)));
 	json_object_set_new(into, "reason", reason != NULL ? json_string(reason) : json_null());
 	json_object_set_new(into, "offloads", offloads_of(&queue->device));
+	if (queue->device.kind == DEVICE_PCI && rte_eth_dev_is_valid_port(queue->port_id) &&
+	    rte_eth_macaddr_get(queue->port_id, &mac) == 0)
+		json_object_set_new(into, "mac", json_sprintf(DEVICE_MAC_FORMAT, RTE_ETHER_ADDR_BYTES(&mac)));
 	if (state != DEVICE_REMOVED && queue->device.interface != 0 && queue->device.kind != DEVICE_PCI) {
 		read_kernel(queue, &sent, &dropped);
 		json_object_set_new(into, "kernel",
