@@ -204,7 +204,7 @@ class Machine:
         ]
         command += ["-qmp", f"unix:{self.folder}/qmp,server=on,wait=off"]
         for number, nic in enumerate(hardware.nics):
-            command += nic_arguments(nic, number, self.accelerator)
+            command += nic_arguments(nic, number, msix=self.accelerator != "tcg" or hardware.backported)
         if self.incoming:
             command += ["-incoming", "defer"]
         return [*command, *hardware.arguments]
@@ -351,12 +351,12 @@ def mac(number: int) -> str:
     return f"52:54:00:00:00:{number:02x}"
 
 
-def nic_arguments(nic: Nic, number: int, accelerator: str) -> list[str]:
+def nic_arguments(nic: Nic, number: int, *, msix: bool) -> list[str]:
     """Of QEMU, for the machine's NIC of this number."""
     options: dict[str, Value] = {"mac": mac(number + 1), "romfile": "", **nic.options}
     if nic.queues > 1:
         options["mq"] = "on"
-    if accelerator == "tcg":
+    if not msix:
         # With MSI-X, QEMU 7.2 crashes under emulation when a driver starts a vhost-user device.
         options.setdefault("vectors", 0)
     wait = ",server=on,wait=off" if nic.server else ",reconnect=1"
