@@ -114,8 +114,12 @@ class CauseMeter:
 
     # --- after it ----------------------------------------------------------------------------------------------------
 
-    def explain(self, slowest: Iterable[Sighting], records: Mapping[int, list[Record]]) -> model.Causes:
-        """The causes of these frames."""
+    def explain(self, slowest: Iterable[Sighting], records: Mapping[int, list[Record]], hz: int) -> model.Causes:
+        """The causes of these frames; `hz` is how fast the counter of all stamps ticks, as the tester has measured it.
+
+        Pollers know it no better than DPDK, which rounds it to 10 MHz.
+        """
+        self.hz = hz
         recording = self.recorder.recording
         notes = recording.notes(self._began)
         explained: list[tuple[model.CausedFrame, Account]] = []

@@ -83,6 +83,8 @@ class HopMeter:
         if self._trace is None or self._slowest is None:
             return {}
         self._look_up(tester)
+        # The stamps are of one counter, and the tester has measured how fast it ticks.
+        tsc_hz = int(result["tsc_hz"])
         slowest = _sightings(tester.call("trial.worst")["frames"])
         if self._causes is not None:
             self._causes.last_look(slowest)
@@ -98,13 +100,11 @@ class HopMeter:
                 [each for each in records if each.frame >> 48 in numbers],
                 [each for each in slowest if each.stream in numbers],
                 self._slowest.records,
-                # The stamps are of one counter, and the tester has measured how fast it ticks.
-                int(result["tsc_hz"]),
+                tsc_hz,
             )
             if joined is not None and self._causes is not None:
-                causes = self._causes.explain(
-                    [each for each in slowest if each.stream in numbers], self._slowest.records
-                )
+                own = [each for each in slowest if each.stream in numbers]
+                causes = self._causes.explain(own, self._slowest.records, tsc_hz)
                 joined = replace(joined, hops=joined.hops.model_copy(update={"causes": causes}))
             if joined is not None:
                 found[name] = joined

@@ -200,16 +200,28 @@ TRAFFIC = (
     Column("frames of all directions", "dupli-", "cate", _total("duplicate"), fault="duplicate"),
     Column("frames of all directions", "out of", "seq.", _total("out_of_sequence"), fault="out_of_sequence"),
 )
-LATENCY = (
+_LATENCY = (
     Column("latency", "min", "µs", _latency("min")),
     Column("latency", "avg", "µs", _latency("average")),
     Column("latency", "p50", "µs", lambda trial: by_floor(_latency("p50")(trial), trial.floor_ratio)),
     Column("latency", "p99", "µs", _latency("p99")),
     Column("latency", "p99.9", "µs", _latency("p99_9")),
     Column("latency", "max", "µs", _latency("max")),
+)
+_SHARES = (
     Column("VNFs' own share", "p50", "share", _share("p50")),
     Column("VNFs' own share", "p99", "share", _share("p99")),
 )
+
+
+def latency_columns(runs: Sequence[Run]) -> tuple[Column, ...]:
+    """The columns of latency: with the functions' own share where that is known of any trial."""
+    return (*_LATENCY, *_SHARES) if _have_shares(runs) else _LATENCY
+
+
+def _have_shares(runs: Sequence[Run]) -> bool:
+    return any(trial.share_us is not None for run in runs for trial in run.trials)
+
 
 NEAR_FLOOR = "~"
 """Stands before a median that is near the tester's own."""
@@ -223,12 +235,19 @@ MOST_NAMED = 6
 FAULTS = ("lost", "duplicate", "out_of_sequence")
 """The counts that are 0 where a device under test has done its work."""
 
-READING = (
+_READING = (
     "One row for each trial. Rates and latency are those of the worse direction: the one with the greater loss ratio, "
     "then the larger p99. Lost, duplicate and out of sequence are of all directions together.",
     "Latency is one-way, of every frame received. Gbps at layer 1: frame with FCS, and 20 bytes of preamble and gap.",
-    "Share: the VNFs' own, in µs: the chain's latency less the floor's (tester to tester), each at its offered rate.",
 )
+_READING_SHARES = (
+    "Share: the VNFs' own, in µs: the chain's latency less the floor's (tester to tester), each at its offered rate."
+)
+
+
+def reading(runs: Sequence[Run]) -> tuple[str, ...]:
+    """How the table of trials is to be read."""
+    return (*_READING, _READING_SHARES) if _have_shares(runs) else _READING
 
 
 def profile_place(profile: str) -> tuple[bool, int, str]:

@@ -59,14 +59,14 @@ def render(stored: Sequence[StoredRun]) -> str:
     own = (_HERE / "templates/report.js").read_text(encoding="utf-8")
     marked = mark(stored)
     runs = [each.run for each in stored]
-    columns = [*figures.naming(runs), *figures.TRAFFIC, *figures.LATENCY]
+    columns = [*figures.naming(runs), *figures.TRAFFIC, *figures.latency_columns(runs)]
     return environment.get_template("report.html.j2").render(
         runs=marked,
         several=len(marked) > 1,
         trials=trials(marked),
         columns=columns,
         groups=_groups(columns),
-        reading=figures.READING,
+        reading=figures.reading(runs),
         stands_on=[each.label(text) for each in marked for text in figures.measured_with(each.stored.run)],
         warnings=[each.label(text) for each in marked for text in _warnings(each)],
         sections=[

@@ -12,16 +12,16 @@ from rich.text import Text
 
 from tailrace.report import causes, host, soak
 from tailrace.report.figures import (
-    LATENCY,
-    READING,
     TRAFFIC,
     Column,
     disturbed,
     in_order,
     is_fault,
+    latency_columns,
     measured_with,
     naming,
     plain,
+    reading,
     tone,
     verdict,
     warnings,
@@ -50,7 +50,7 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_section(section, console)
     if run.trials and run.repeat == 1 and not any(isinstance(each, COMPARING) for each in run.findings):
         console.print(table(run, console))
-        for text in READING:
+        for text in reading([run]):
             console.print(Text(text, style="dim"))
     for section in soak.sections(run):
         _print_section(section, console)
@@ -69,6 +69,7 @@ def print_run(run: Run, console: Console | None = None) -> None:
 def table(run: Run, console: Console) -> RenderableType:
     """The table of `run` for the width of `console`: whole, or as two or more, each with the names of its rows."""
     trials, names, planned = in_order(run), naming([run]), disturbed(run)
+    latency = latency_columns([run])
 
     def made(columns: Sequence[Column]) -> Table:
         return _table(trials, (*names, *columns), planned)
@@ -76,10 +77,10 @@ def table(run: Run, console: Console) -> RenderableType:
     def fits(columns: Sequence[Column]) -> bool:
         return width_of(made(columns), console) <= console.width
 
-    if fits((*TRAFFIC, *LATENCY)):
-        return made((*TRAFFIC, *LATENCY))
+    if fits((*TRAFFIC, *latency)):
+        return made((*TRAFFIC, *latency))
     parts: list[list[Column]] = []
-    for half in (TRAFFIC, LATENCY):
+    for half in (TRAFFIC, latency):
         parts.append([])
         for column in half:
             if parts[-1] and not fits([*parts[-1], column]):

@@ -248,7 +248,7 @@ def test_the_page_holds_the_figures_of_the_run(tmp_path: Path) -> None:
     text = write_report(folder.path).read_text()
     cells = [html.unescape(cell) for cell in re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", text)]
     for trial in folder.run.trials:
-        for column in (*figures.NAMING, *figures.TRAFFIC, *figures.LATENCY):
+        for column in (*figures.NAMING, *figures.TRAFFIC, *figures.latency_columns([folder.run])):
             assert column.cell(trial) in cells
     assert "tailrace demo --runs &#39;my runs&#39;" in text
     assert "fabric: tailrace" in text
@@ -497,3 +497,16 @@ def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, chromium: 
     if width == 1280:
         chromium.print(Path(os.environ.get("TAILRACE_PICTURES", tmp_path)) / f"{kind}.pdf")
     assert chromium.complaints == []
+
+
+def test_the_functions_own_share_is_a_column_only_where_it_is_known(tmp_path: Path) -> None:
+    """Else it would be an empty one, with a line on how to read it."""
+    for functions, known in (((0, 1), True), ((1,), False)):
+        with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
+            for number in functions:
+                add(folder, both_ways(50), functions=number)
+        text = printed(folder.run, 200)
+        page = write_report(folder.path).read_text()
+        for shown, where in ((text, "Share: the VNFs' own"), (page, "Share: the VNFs&#39; own")):
+            assert (where in shown) == known
+        assert ("p50\nshare" in text or "share" in text.partition("Share:")[0]) == known
