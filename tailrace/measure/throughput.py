@@ -117,6 +117,7 @@ def _measure(session: Session, name: str, profile: Profile, test: Throughput, pl
     found: list[Bounds] = []
     try:
         found = find_throughput(trials, test)
+        reason = never_kept_up(trials.made)
     except (Stopped, Failure) as error:
         reason = str(error) or "stopped"
         raise
@@ -136,3 +137,22 @@ def _measure(session: Session, name: str, profile: Profile, test: Throughput, pl
                     trials=tuple(trials.made),
                 )
             )
+    if reason is not None:
+        session.folder.invalidate(f"{name}: {reason}")
+
+
+def never_kept_up(made: Sequence[SearchTrial]) -> str | None:
+    """Why a search says nothing of the device: the tester kept no rate at all, so each looked too high. None if it did.
+
+    A tester that is merely too slow keeps the rates that it can; one whose core somebody else works on keeps none.
+    """
+    tried = [trial for trial in made if trial.offered_pps]
+    if not any(trial.fell_short == "tester" for trial in tried) or any(trial.fell_short is None for trial in tried):
+        return None
+    lowest = min(trial.offered_pps for trial in tried) / 1e6
+    most = max((trial.sent_pps for trial in made if not trial.lost), default=0.0) / 1e6
+    return (
+        f"the tester kept no rate, down to {lowest:.4g} Mpps, as when something else runs on its core: the rates found "
+        f"are no measure of the device, which carried {most:.4g} Mpps without loss; measure again when the machine is "
+        "at rest"
+    )

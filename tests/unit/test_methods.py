@@ -242,6 +242,21 @@ def test_a_tester_that_can_send_nothing_is_a_failure(tmp_path: Path) -> None:
         run(tmp_path, ThroughputMethod(), test, SimulatedDevice(0.0, holds_back=True))
 
 
+@pytest.mark.parametrize("search", ["mlrsearch", "tst009", "rfc2544"])
+def test_a_search_in_which_the_tester_kept_no_rate_is_not_valid(tmp_path: Path, search: str) -> None:
+    """Half of what it is to send, at each rate, and it would look ever lower: what is found then is nobody's."""
+    test = Throughput.model_validate({**FAST, "frames": 64, "loss": "0%", "search": search})
+    found = run(tmp_path, ThroughputMethod(), test, SimulatedDevice(1e6, stalls=1.0, sender=4e5))
+    (finding,) = found.findings
+    assert not finding.valid and not found.valid
+    assert "the tester kept no rate, down to " in (found.reason or "")
+    assert "which carried 0.4 Mpps without loss" in (found.reason or "")
+    # One that is slow, or that is held up now and then, keeps others.
+    for device in (SimulatedDevice(1e6, sender=4e5), SimulatedDevice(1e6, stalls=0.5)):
+        found = run(tmp_path, ThroughputMethod(), test, device)
+        assert found.valid, found.reason
+
+
 def test_the_command_line_goes_before_the_spec() -> None:
     test = Throughput.model_validate({"frames": [64], "duration": "5s", "trial": "1s"})
     changed = override(test, {"frames": "128,imix", "loss": "0%,1%", "rate": "1Mpps", "flows": "7", "wait": None})
