@@ -39,14 +39,27 @@ def find_throughput(trials: Trials, test: Throughput) -> list[Bounds]:
         # The library takes a third of a second to load.
         from tailrace.measure.multiple_loss_ratio import multiple_loss_ratios
 
-        return multiple_loss_ratios(trials, test, lowest, highest)
+        return in_order(test.loss, multiple_loss_ratios(trials, test, lowest, highest))
     repeats = test.repeats if test.search == "tst009" else 1
     found: list[Bounds] = []
     start = first.forwarded_pps
     for loss in test.loss:
         found.append(_binary(trials, test, loss, repeats, Range(start, lowest, highest)))
         start = found[-1].low or start
-    return found
+    return in_order(test.loss, found)
+
+
+def in_order(losses: Sequence[float], found: Sequence[Bounds]) -> list[Bounds]:
+    """The bounds for each loss ratio, none below that of a smaller one: what passed with less loss passes with more.
+
+    Searches that meet the machine at two times may say otherwise.
+    """
+    made = list(found)
+    for number in sorted(range(len(made)), key=losses.__getitem__):
+        for loss, other in zip(losses, made, strict=False):
+            if loss < losses[number] and other.low > made[number].low:
+                made[number] = Bounds(other.low, max(other.high, made[number].high), made[number].limit)
+    return made
 
 
 def _binary(trials: Trials, test: Throughput, loss: float, repeats: int, where: Range) -> Bounds:

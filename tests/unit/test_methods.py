@@ -22,11 +22,12 @@ from tailrace.measure.demo import run_demo
 from tailrace.measure.fit import Carries, carries, check_fit
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
-from tailrace.measure.profile import capture
+from tailrace.measure.profile import capture, profile
 from tailrace.measure.session import Request, _new_folder
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.tester import Stopped
-from tailrace.measure.throughput import ThroughputMethod
+from tailrace.measure.throughput import ThroughputMethod, find_throughput
+from tailrace.measure.trials import Trials
 from tailrace.report.findings import sections
 from tailrace.report.html import write_report
 from tailrace.report.lines import Chart, Line, ticks
@@ -255,6 +256,17 @@ def test_a_search_in_which_the_tester_kept_no_rate_is_not_valid(tmp_path: Path, 
     for device in (SimulatedDevice(1e6, sender=4e5), SimulatedDevice(1e6, stalls=0.5)):
         found = run(tmp_path, ThroughputMethod(), test, device)
         assert found.valid, found.reason
+
+
+@pytest.mark.parametrize("search", ["mlrsearch", "tst009", "rfc2544"])
+def test_no_rate_with_less_loss_is_above_one_with_more(search: str) -> None:
+    """However often the tester is held up in one search and not in the other."""
+    test = Throughput.model_validate({**FAST, "frames": 64, "loss": ["0.5%", "0%"], "search": search})
+    for seed in range(12):
+        device = SimulatedDevice(1e6, stalls=0.6, seed=seed)
+        trials = Trials(device, profile(64), "x", most=200, pause=lambda _: None)
+        more, less = find_throughput(trials, test)
+        assert less.low <= more.low <= more.high, seed
 
 
 def test_the_command_line_goes_before_the_spec() -> None:
