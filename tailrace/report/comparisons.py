@@ -227,7 +227,9 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
             warm.append(None if value is None else warmth(value))
         rows.append(tuple(row))
         shades.append(tuple(warm))
-    return Section(heading, ("fabric, ports", *columns), tuple(rows), tuple(_reasons(cells)), heat=tuple(shades))
+    marked = [cell for cell in cells if cell.sent.marks(name)]
+    remarks = (*_reasons(cells), *_short_cells(marked))
+    return Section(heading, ("fabric, ports", *columns), tuple(rows), remarks, heat=tuple(shades))
 
 
 def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
@@ -242,7 +244,6 @@ def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
         yield plain(f"{what}, {reason} ({said}).")
     if any(_lost(cell) for cell in cells):
         yield f"{LOST}: frames were lost in the measured trial."
-    yield from _short_cells(cells)
 
 
 def _short_cells(cells: Sequence[MatrixCell]) -> Iterator[str]:

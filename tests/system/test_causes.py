@@ -41,14 +41,14 @@ def test_the_command_says_why_frames_were_slow(command: Command) -> None:
         for frame in causes["frames"]:
             told = sum(cause["us"] for cause in frame["causes"]) + frame["unexplained_us"] + frame["usual_us"]
             assert told == pytest.approx(frame["latency_us"], rel=1e-6, abs=0.01)
-    # The latency of a frame is the same whichever table says it.
+    # The latency of a frame is the same whichever table says it, but for what is cut to nanoseconds.
     for way in command.results()["trials"][0]["directions"]:
         by_hop = {frame["sequence"]: frame["latency_us"] for frame in way["hops"]["slowest"]}
         by_cause = {frame["sequence"]: frame["latency_us"] for frame in way["hops"]["causes"]["frames"]}
         both = by_hop.keys() & by_cause.keys()
         assert both
         for sequence in both:
-            assert by_cause[sequence] == pytest.approx(by_hop[sequence], rel=1e-5)
+            assert by_cause[sequence] == pytest.approx(by_hop[sequence], abs=0.002)
     (run,) = command.runs.iterdir()
     assert "Why the slowest were slow" in (run / "report.html").read_text()
     assert not command.leftovers()
