@@ -189,7 +189,13 @@ def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
         more.append(Column("", "rate", "", lambda trial: rate.get(trial.name, "")))
     if any(run.repeat > 1 for run in runs):
         more.append(Column("", "round", "", lambda trial: str(trial.round)))
-    return (*NAMING, *more)
+    frames, vnfs = NAMING
+    placed = {name for run in runs for name in places_of(run.findings)}
+    # A fabric without functions is measured itself; it is nobody's floor.
+    bare = Column(
+        "", "VNFs", "", lambda trial: "0" if trial.name in placed and not trial.functions else vnfs.cell(trial)
+    )
+    return (frames, bare if placed else vnfs, *more)
 
 
 TRAFFIC = (

@@ -508,6 +508,9 @@ def test_charts_tell_the_trials_of_a_matrix_apart(folder: RunFolder) -> None:
             "tailrace, vhost-user, VV", "tailrace, vhost-user, PVP", "direct, vhost-user, PVP",
         ]  # fmt: skip
     page = render([StoredRun(folder.path, folder.run, "")])
+    # A fabric by itself is no floor of the tester's.
+    _, vnfs, *_ = naming([folder.run])
+    assert {vnfs.cell(trial) for trial in folder.run.trials} == {"0", "1"}
     assert "<td>direct, vhost-user, PVP</td>" in page
     assert "64 B, direct, vhost-user, PVP" in page
 
