@@ -137,11 +137,11 @@ def _compare(path: Path, options: CompareOptions) -> int:
         method="compare",
     )
     headlines = [f"{fabric.name}: {fabric.placement.headline}" for fabric in plan.fabrics]
-    pairs, loads = (
+    many, kinds_of_load = (
         f"{number} {what}{'' if number == 1 else 's'}"
         for number, what in ((plan.pairs, "pair"), (len(plan.loads), "load"))
     )
-    how_long = f"{pairs} of {loads}, about {round(plan.total_seconds / 60) or 1} min"
+    how_long = f"{many} of {kinds_of_load}, about {round(plan.total_seconds / 60) or 1} min"
     commands.say([*headlines, how_long], as_json=options.as_json)
     oversubscribed = any(fabric.placement.oversubscribed for fabric in plan.fabrics)
     said = (*(fabric.caveat(scene) for fabric in plan.fabrics), *(each.note for each in plan.profiles))
