@@ -26,7 +26,7 @@ from tailrace.report.table import width_of
 from tailrace.results.archive import MOST_BYTES, SUFFIX, export_run, import_run
 from tailrace.results.diff import diff as differ
 from tailrace.results.index import Entry, find_runs
-from tailrace.results.run import find_folder, load_run
+from tailrace.results.run import UNFINISHED, find_folder, load_run
 from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
 from tailrace.spec.units import parse_duration, parse_size
@@ -203,6 +203,7 @@ def _drawn(rows: Sequence[tuple[Text, ...]]) -> Table:
 
 _TITLES = ("run", "fabric", "host", "trials", "")  # the name of a run has the method and the spec in it
 _HOST_LEAST = 8
+_NOT_VALID = Text("not valid", style="red")
 
 
 def _cells(each: Entry, *, brief: bool) -> tuple[Text, ...]:
@@ -210,7 +211,7 @@ def _cells(each: Entry, *, brief: bool) -> tuple[Text, ...]:
         return (Text(plain(each.folder)), *(Text() for _ in range(3)), Text("unreadable", style="red"))
     first, *others = (each.fabric or "-").split(",")
     fabric = f"{first} +{len(others)}" if brief and others else ", ".join((first, *others))
-    state = Text("not valid", style="red") if each.reason is not None else Text()
+    state = Text() if each.reason is None else Text("not finished") if each.reason == UNFINISHED else _NOT_VALID
     return (
         *(Text(plain(name or "-")) for name in (each.folder, fabric, each.host)),
         Text(str(each.trials or "-")),

@@ -73,9 +73,11 @@ def _alone(alone: Alone) -> str:
     latency = alone.latency_us
     faulty = alone.lost + alone.duplicate + alone.out_of_sequence
     fine = "none of them lost, repeated or out of order" if not faulty else f"{count(faulty)} of them at fault"
+    unsent = f"; {count(alone.unsent)} more it could not send in their time" if alone.unsent else ""
     return (
         f"The tester alone, {show_span(alone.seconds)} over {plain(alone.ports)} ports joined with each other at the "
-        f"same rate: {count(alone.sent)} frames, {fine}; latency {microseconds(latency.min)} µs at least, "
+        f"same rate: {count(alone.sent)} frames, {fine}{unsent}; latency "
+        f"{microseconds(latency.min)} µs at least, "
         f"{microseconds(latency.average)} on average, {microseconds(latency.p99_9)} at 99.9 %, "
         f"{microseconds(latency.max)} at most."
     )

@@ -20,7 +20,7 @@ from tailrace.cli import main
 from tailrace.cli.results import _table, parse_since
 from tailrace.errors import Mistake
 from tailrace.results.index import Entry
-from tailrace.results.run import find_folder
+from tailrace.results.run import UNFINISHED, find_folder
 
 
 def tailrace(folder: Path, *arguments: str, status: int = 0) -> str:
@@ -72,6 +72,7 @@ def test_runs_of_several_fabrics_take_one_line_each(width: int, fabric: str, hos
         Entry("2026-11-21-143005-compare-steady", fabric=FABRICS, host=HOST, trials=40),
         Entry("2026-11-21-143005-latency-chain", fabric="tailrace", host="lab", trials=4, reason="interrupted"),
         Entry("broken", unreadable="not JSON"),
+        Entry("2026-11-21-153005-soak-chain", fabric="tailrace", host="lab", trials=1, reason=UNFINISHED),
     ]
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(_table(found, console))
@@ -86,6 +87,7 @@ def test_runs_of_several_fabrics_take_one_line_each(width: int, fabric: str, hos
     assert ("…" in named[0]) == (width == 80)
     assert named[1].endswith("not valid")
     assert named[2].endswith("unreadable")
+    assert named[3].endswith("not finished")
 
 
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:

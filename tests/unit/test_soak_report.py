@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     result = as_trial(*forty_hours(), stopped=False)
     latency = Latency(min=1.0, average=2.0, p50=2.0, p90=3.0, p99=4.0, p99_9=5.0, p99_99=6.0, max=77.0)
     alone = Alone(
-        seconds=300.0, ports="vhost-user", offered_pps=40.0, sent=24_000, unsent=0, lost=0, duplicate=0,
+        seconds=300.0, ports="vhost-user", offered_pps=40.0, sent=24_000, unsent=17, lost=0, duplicate=0,
         out_of_sequence=0, latency_us=latency,
     )  # fmt: skip
     result["soak"] = result["soak"].model_copy(update={"alone": alone, "log": "histograms/soak-64.intervals.hlog"})
@@ -73,6 +73,7 @@ def test_the_intervals_that_stand_out_are_in_the_table(folder: RunFolder) -> Non
     told = " ".join(section.remarks)
     assert "40 h 0 min of 40 h 0 min were measured in 2 parts, in 14,400 intervals of 10 s" in told
     assert "The tester alone, 5 min 0 s over vhost-user ports" in told and "77.0 at most" in told
+    assert "none of them lost, repeated or out of order; 17 more it could not send in their time" in told
     assert "Nothing was measured for 2 h 0 min from 16 h 40 min on: the machine was started anew." in told
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     print_run(folder.run, console)
