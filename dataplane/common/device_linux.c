@@ -104,18 +104,19 @@ int device_probe_interface(struct device *device, unsigned queues, struct rte_me
 int device_probe_xdp(struct device *device, unsigned queues, struct device_error *error)
 {
 	char arguments[256];
+	unsigned channels;
 	int rc = check_interface(device->target, error);
 
 	if (rc == 0)
 		rc = device_check_capabilities("xdp:", device, error);
 	if (rc != 0)
 		return rc;
-	if (channels_of(device->target) < queues)
+	channels = channels_of(device->target);
+	if (channels < queues)
 		return device_fail(error, -EINVAL,
-				   "interface %s has %u queues for AF_XDP and %u are asked for; 'ethtool -L %s "
-				   "combined N' gives it "
-				   "more",
-				   device->target, channels_of(device->target), queues, device->target);
+				   "interface %s has %u queue%s for AF_XDP and %u are asked for; 'ethtool -L %s "
+				   "combined N' gives it more",
+				   device->target, channels, channels == 1 ? "" : "s", queues, device->target);
 	snprintf(arguments, sizeof(arguments), "%s,iface=%s,start_queue=0,queue_count=%u", device->name, device->target,
 		 queues);
 	if (rte_dev_probe(arguments) == 0)

@@ -230,8 +230,8 @@ def test_frames_that_a_device_cannot_take_are_counted(network: Network, switch: 
 def test_several_queues_and_too_few(network: Network, switch: RunningSwitch, guest: Guest, tmp_path: Path) -> None:
     network.pair("left", "right")
     for uri, wrong in (
-        ("xdp:left", "interface left has 1 queues for AF_XDP and 2 are asked for"),
-        (f"pcap:,{tmp_path}/out.pcap", "has 1 queues and 2 are asked for"),
+        ("xdp:left", "interface left has 1 queue for AF_XDP and 2 are asked for"),
+        (f"pcap:,{tmp_path}/out.pcap", "has 1 queue and 2 are asked for"),
     ):
         with pytest.raises(ControlError, match=wrong):
             switch.add_device("wan", uri, queues=2)
