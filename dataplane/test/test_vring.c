@@ -662,6 +662,72 @@ static void goes_on_where_it_stood(void **state)
 	}
 }
 
+/* The guest sleeps, and wants to be woken when the place is used, in the first round of the ring. */
+static void wake_at(struct simulated_guest *guest, uint16_t place)
+{
+	guest->ring.event_index = true;
+	guest->ring.call_fd = eventfd(0, EFD_NONBLOCK);
+	if (guest->ring.packed)
+		*guest->ring.driver_event = (struct vring_packed_desc_event){
+			.off_wrap = place | 1 << VRING_PACKED_EVENT_F_WRAP_CTR, .flags = VRING_PACKED_EVENT_FLAG_DESC};
+	else
+		guest->ring.avail->ring[guest->ring.size] = place;
+}
+
+static bool was_woken(struct simulated_guest *guest)
+{
+	eventfd_t times;
+
+	return eventfd_read(guest->ring.call_fd, &times) == 0;
+}
+
+static void wakes_a_guest_that_an_earlier_switch_did_not(void **state)
+{
+	struct pair *pair = *state;
+
+	for (unsigned i = 0; i < 3; i++) {
+		send_plain(&pair->from, FRAMES + i * 0x100, 60, i);
+		offer_buffer(&pair->to, BUFFERS + i * 0x100, 128);
+	}
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 3);
+	wake_at(&pair->from, 1);
+	wake_at(&pair->to, 2);
+	vring_resume(&pair->from.ring, 0x8000);
+	vring_resume(&pair->to.ring, 0x8000);
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 0);
+	assert_true(was_woken(&pair->from));
+	assert_true(was_woken(&pair->to));
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 0);
+	assert_false(was_woken(&pair->from));
+	assert_false(was_woken(&pair->to));
+	close(pair->from.ring.call_fd);
+	close(pair->to.ring.call_fd);
+}
+
+/* As QEMU does with a packed ring while there is no switch: from a place where the ring stood before. */
+static void goes_on_after_what_another_has_used(void **state)
+{
+	struct pair *pair = *state;
+
+	if (!from_packed)
+		return; /* its used index is where it stands, whoever used what */
+	for (unsigned i = 0; i < 4; i++) {
+		send_plain(&pair->from, FRAMES + i * 0x100, 60, i);
+		offer_buffer(&pair->to, BUFFERS + i * 0x100, 128);
+	}
+	for (unsigned i = 1; i < 3; i++)
+		pair->from.ring.packed_desc[i].flags = VRING_FLAG_AVAILABLE | VRING_FLAG_USED;
+	wake_at(&pair->from, 2);
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	assert_false(was_woken(&pair->from));
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 0);
+	assert_true(was_woken(&pair->from));
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	expect_pattern(&pair->to, BUFFERS + 0x100 + HEADER, 0, 60, 3);
+	assert_int_equal(guest_taken(&pair->from), 4);
+	close(pair->from.ring.call_fd);
+}
+
 static void is_told_where_it_stands_once_it_has_stopped(void **state)
 {
 	struct pair *pair = *state;
@@ -710,6 +776,8 @@ int main(int argc, char **argv)
 		TEST(stops_on_malformed_indirect_tables),
 		TEST(moves_what_came_before_the_fault),
 		TEST(goes_on_where_it_stood),
+		TEST(wakes_a_guest_that_an_earlier_switch_did_not),
+		TEST(goes_on_after_what_another_has_used),
 		TEST(is_told_where_it_stands_once_it_has_stopped),
 #undef TEST
 	};

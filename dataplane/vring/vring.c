@@ -123,25 +123,16 @@ static unsigned completed_places(struct virtqueue *vring, uint16_t id, unsigned 
 	return 1;
 }
 
-static void resume_packed(struct virtqueue *vring, uint16_t base)
+/* Pass the descriptors at the position that are used already, with `looks` at most.  Returns how many places. */
+static unsigned pass_used(struct virtqueue *vring, unsigned looks)
 {
-	const uint16_t recorded = __atomic_load_n(&vring->device_event->off_wrap, __ATOMIC_ACQUIRE);
-	const uint16_t position = recorded != 0 ? recorded : base;
-	/* Every place once, and once more for an id that is not found. */
-	unsigned looks = 2 * vring->size;
+	unsigned passed = 0;
 
-	vring->index = 0;
-	vring->wrap = position >> VRING_PACKED_EVENT_F_WRAP_CTR;
-	vring->known = 0;
-	advance(vring, (position & 0x7fff) % (vring->size + 1u));
-	/* Killed after it had shown completions and before it had recorded them: they are not ours to do again. */
-	for (unsigned passed = 0, shown = 0; recorded != 0 && passed < vring->size && shown < VRING_DONE; shown++) {
+	for (unsigned shown = 0; passed < vring->size && shown < VRING_DONE; shown++) {
 		const struct vring_packed_desc *desc = &vring->packed_desc[vring->index];
-		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
-		const uint16_t used = vring->wrap ? VRING_FLAG_AVAILABLE | VRING_FLAG_USED : 0;
 		unsigned places;
 
-		if ((flags & (VRING_FLAG_AVAILABLE | VRING_FLAG_USED)) != used)
+		if (!vring_looks_used(__atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE), vring->wrap))
 			break;
 		/* A ring that was never filled so far is all zeros, which looks used to a wrap counter of 0. */
 		if (desc->addr == 0 && desc->len == 0)
@@ -150,15 +141,53 @@ static void resume_packed(struct virtqueue *vring, uint16_t base)
 		advance(vring, places);
 		passed += places;
 	}
+	return passed;
+}
+
+/* Whether the guest was woken for what was shown to it on the last `places` places, nobody knows. */
+static void ask_again(struct virtqueue *vring, unsigned places)
+{
+	if (vring->call_fd >= 0)
+		vring->unsettled = RTE_MIN(vring->unsettled + places, (unsigned)vring->size);
+}
+
+void vring_pass_used(struct virtqueue *vring)
+{
+	const unsigned passed = pass_used(vring, RTE_MIN(2 * vring->size, VRING_WORK));
+
+	if (passed == 0)
+		return;
+	record_position(vring);
+	ask_again(vring, passed);
+}
+
+static void resume_packed(struct virtqueue *vring, uint16_t base)
+{
+	const uint16_t recorded = __atomic_load_n(&vring->device_event->off_wrap, __ATOMIC_ACQUIRE);
+	const uint16_t position = recorded != 0 ? recorded : base;
+
+	vring->index = 0;
+	vring->wrap = position >> VRING_PACKED_EVENT_F_WRAP_CTR;
+	vring->known = 0;
+	advance(vring, (position & 0x7fff) % (vring->size + 1u));
+	/* Killed after it had shown completions and before it had recorded them: they are not ours to do again. */
+	if (recorded != 0) {
+		/* Every place once, and once more for an id that is not found. */
+		pass_used(vring, 2 * vring->size);
+		ask_again(vring, vring->size);
+	}
 	record_position(vring);
 }
 
 void vring_resume(struct virtqueue *vring, uint16_t base)
 {
-	if (vring->packed)
+	if (vring->packed) {
 		resume_packed(vring, base);
-	else
-		vring->index = vring->known = __atomic_load_n(&vring->used->idx, __ATOMIC_ACQUIRE);
+		return;
+	}
+	vring->index = vring->known = __atomic_load_n(&vring->used->idx, __ATOMIC_ACQUIRE);
+	if (vring->index != 0)
+		ask_again(vring, vring->size);
 }
 
 void vring_start(struct virtqueue *vring)

@@ -163,6 +163,13 @@ static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fa
 /* Packed: the flags by which a descriptor is available or used, seen from a wrap counter of 1. */
 enum { VRING_FLAG_AVAILABLE = 1 << VRING_PACKED_DESC_F_AVAIL, VRING_FLAG_USED = 1 << VRING_PACKED_DESC_F_USED };
 
+static inline bool vring_looks_used(uint16_t flags, bool wrap)
+{
+	const uint16_t both = VRING_FLAG_AVAILABLE | VRING_FLAG_USED;
+
+	return (flags & both) == (wrap ? both : 0);
+}
+
 /* Packed: the descriptor `ahead` (at most `size`) places after the ring's position, and its wrap counter. */
 static inline struct vring_packed_desc *vring_packed_place(const struct virtqueue *vring, unsigned ahead, bool *wrap)
 {
@@ -172,6 +179,13 @@ static inline struct vring_packed_desc *vring_packed_place(const struct virtqueu
 	*wrap = vring->wrap != wrapped;
 	return &vring->packed_desc[wrapped ? place - vring->size : place];
 }
+
+/*
+ * The descriptor at the position of a packed ring is used already, and not by us.  Pass it and what follows it of the
+ * kind.  QEMU does that: when the switch goes it serves its guest's ring itself, to throw away what the guest sends,
+ * and begins where the ring stood long ago (it cannot know better).  The guest takes it for what it sent there.
+ */
+void vring_pass_used(struct virtqueue *vring);
 
 static inline uint16_t vring_packed_available(struct virtqueue *vring, unsigned wanted)
 {
@@ -185,8 +199,11 @@ static inline uint16_t vring_packed_available(struct virtqueue *vring, unsigned 
 		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
 		const uint16_t expected = wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED;
 
-		if ((flags & (VRING_FLAG_AVAILABLE | VRING_FLAG_USED)) != expected)
+		if ((flags & (VRING_FLAG_AVAILABLE | VRING_FLAG_USED)) != expected) {
+			if (unlikely(ready == 0 && vring_looks_used(flags, wrap)))
+				vring_pass_used(vring);
 			break;
+		}
 	}
 	vring->known = ready;
 	return ready;
@@ -342,6 +359,7 @@ extern void (*vring_on_wake)(void);
  * Let the ring go on where it stands in the guest's memory; `base` is what the front end says about that.  Frames
  * complete in order and at once, so the guest's memory is right also when an earlier switch was killed and the front
  * end was told nothing: a split ring's used index is the position, and in a packed ring it is recorded beside.
+ * Whether the guest was woken for the last of it nobody knows, so the next visit asks once for all of the ring.
  */
 void vring_resume(struct virtqueue *vring, uint16_t base);
 
