@@ -1,4 +1,4 @@
-"""A reader of the gaps that polling loops note of themselves (dataplane/common/gaps.h)."""
+"""A reader of what polling loops note of themselves: gaps, and waits for a receiver (dataplane/common/gaps.h)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _HEADER = struct.Struct("<8sIIQQ")
 _LIMIT_AT = 16
 _LOOPS_AT = 64
-_LOOP = struct.Struct("<48siII")
+_LOOP = struct.Struct("<48siIII")
 _LOOP_SIZE = 64
 _WORD = struct.Struct("<Q")
 _RECORD = struct.Struct("<QQQ")
@@ -27,6 +27,8 @@ _HEAD_BEFORE = 64
 #: Records that the loop may be writing over while they are read.
 _MARGIN = 64
 _BEGIN, _END = 0, 1
+#: In place of the ports that a wait is about.
+_REST = (1 << 64) - 1
 
 
 class Gap(NamedTuple):
@@ -38,6 +40,24 @@ class Gap(NamedTuple):
     """Frames that it moved: a long round may be an honest one."""
 
 
+class Wait(NamedTuple):
+    """A time in which frames waited for a receiver that took none; times in TSC cycles."""
+
+    begin: int
+    end: int
+    source: int
+    """The switch's number of the port that the frames came from."""
+    target: int
+    """The same of the receiver."""
+
+
+class Rest(NamedTuple):
+    """A time in which a loop did nothing because there was nothing to do; times in TSC cycles."""
+
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Loop:
     """One polling loop of a process."""
@@ -46,6 +66,7 @@ class Loop:
     thread: int
     """Linux's thread id, as this process sees it; 0 before the loop's first round."""
     ring: Ring
+    waits: Ring
 
     def between(self, begin: int, end: int) -> tuple[list[Gap], bool]:
         """The gaps that lie in or reach into the time from `begin` to `end` in their order, and whether all are there.
@@ -58,6 +79,22 @@ class Loop:
         gaps = (Gap(*values) for values in ring.between(first, ring.first(first, head, _BEGIN, end)))
         found = [gap for gap in gaps if gap.begin < gap.end]
         return found, ring.oldest < first or ring.oldest == 0
+
+    def waits_between(self, begin: int, end: int) -> tuple[list[Wait], list[Rest], bool]:
+        """The waits and rests that ended in the time from `begin` to `end`, and whether all are there.
+
+        A frame leaves when its wait ends, and comes no further before a rest ends.
+        """
+        ring = self.waits
+        oldest, head = ring.window
+        first = ring.first(oldest, head, _END, begin)
+        waits, rests = [], []
+        for low, high, what in ring.between(first, ring.first(first, head, _END, end + 1)):
+            if low < high and what == _REST:
+                rests.append(Rest(low, high))
+            elif low < high:
+                waits.append(Wait(low, high, what >> 16 & 0xFFFF, what & 0xFFFF))
+        return waits, rests, ring.oldest < first or ring.oldest == 0
 
 
 class Gaps:
@@ -87,12 +124,14 @@ class Gaps:
             raise ValueError
         threads = _threads(pid)
         for number in range(count):
-            name, thread, records, length = _LOOP.unpack_from(self._map, _LOOPS_AT + number * _LOOP_SIZE)
-            if not length or records < _HEAD_BEFORE or records + length * _RECORD.size > len(self._map):
-                raise ValueError
+            name, thread, records, length, waits = _LOOP.unpack_from(self._map, _LOOPS_AT + number * _LOOP_SIZE)
             text = name.split(b"\0", 1)[0].decode(errors="replace")
-            ring = Ring(self._map, records - _HEAD_BEFORE, records, length, _MARGIN, _RECORD)
-            yield Loop(text, threads.get(thread, 0), ring)
+            yield Loop(text, threads.get(thread, 0), self._ring(records, length), self._ring(waits, length))
+
+    def _ring(self, records: int, length: int) -> Ring:
+        if not length or records < _HEAD_BEFORE or records + length * _RECORD.size > len(self._map):
+            raise ValueError
+        return Ring(self._map, records - _HEAD_BEFORE, records, length, _MARGIN, _RECORD)
 
     @property
     def limit(self) -> int:

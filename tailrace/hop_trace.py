@@ -71,7 +71,7 @@ class HopTrace:
 
     def sampled(self) -> tuple[list[Record], bool]:
         """All records of sampled frames since `restart`, and whether they are all (none was overwritten)."""
-        names = self._names()
+        names = self.port_names()
         found: list[Record] = []
         whole = True
         for ring in self._sampled:
@@ -92,7 +92,7 @@ class HopTrace:
 
         `frames` has for each frame (`frame_key`) when it was sent and received, by the TSC: only there is looked.
         """
-        names = self._names()
+        names = self.port_names()
         found: dict[int, list[Record]] = {}
         for ring in self._recent:
             start = self._start[ring.head_at]
@@ -105,7 +105,8 @@ class HopTrace:
                         found.setdefault(frame, []).append(_named(values, names))
         return found
 
-    def _names(self) -> list[str]:
+    def port_names(self) -> list[str]:
+        """The names of the switch's ports by their numbers; "" for one that is not there."""
         offset, size, count = (self._ports[key] for key in ("offset", "size", "count"))
         block = self._map[offset : offset + size * count]
         return [block[i * size : (i + 1) * size].split(b"\0", 1)[0].decode(errors="replace") for i in range(count)]

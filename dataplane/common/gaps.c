@@ -22,7 +22,7 @@ struct gaps_header {
 struct gaps_loop {
 	char name[GAPS_NAME];
 	int32_t thread;
-	uint32_t records, length, room;
+	uint32_t records, length, waits;
 };
 
 _Static_assert(sizeof(struct gaps_header) == 64 && sizeof(struct gaps_loop) == GAPS_LOOP, "as readers know them");
@@ -43,11 +43,16 @@ static void *sealed_file(size_t size)
 	return NULL;
 }
 
+static struct gap_ring ring_at(uint8_t *file, size_t place)
+{
+	return (struct gap_ring){(uint64_t *)(file + place), (struct gap *)(file + place + GAPS_LINE)};
+}
+
 int gaps_open(struct gap_log *logs, const char *const *names, unsigned count, uint64_t tsc_hz)
 {
 	const size_t ring = GAPS_LINE + GAPS_LENGTH * sizeof(struct gap);
 	const size_t first = sizeof(struct gaps_header) + count * sizeof(struct gaps_loop);
-	uint8_t *file = sealed_file(first + count * ring);
+	uint8_t *file = sealed_file(first + count * 2 * ring);
 	struct gaps_loop *loops = (struct gaps_loop *)(file + sizeof(struct gaps_header));
 	struct gaps_header *header = (struct gaps_header *)file;
 
@@ -58,15 +63,19 @@ int gaps_open(struct gap_log *logs, const char *const *names, unsigned count, ui
 		return rc;
 	}
 	for (unsigned i = 0; i < count; i++) {
-		const size_t head = first + i * ring;
+		const size_t head = first + i * 2 * ring;
 
-		loops[i] = (struct gaps_loop){.records = (uint32_t)(head + GAPS_LINE), .length = GAPS_LENGTH};
+		loops[i] = (struct gaps_loop){
+			.records = (uint32_t)(head + GAPS_LINE),
+			.length = GAPS_LENGTH,
+			.waits = (uint32_t)(head + ring + GAPS_LINE),
+		};
 		snprintf(loops[i].name, GAPS_NAME, "%s", names[i]);
 		logs[i] = (struct gap_log){
 			.limit = &header->limit,
-			.head = (uint64_t *)(file + head),
-			.ring = (struct gap *)(file + head + GAPS_LINE),
 			.thread = &loops[i].thread,
+			.gaps = ring_at(file, head),
+			.waits = ring_at(file, head + ring),
 		};
 	}
 	*header = (struct gaps_header){
@@ -84,10 +93,10 @@ void gaps_begin(struct gap_log *log)
 	__atomic_store_n(log->thread, gettid(), __ATOMIC_RELAXED);
 }
 
-void gaps_note(struct gap_log *log, uint64_t begin, uint64_t end, uint64_t frames)
+void gaps_note(struct gap_ring *ring, uint64_t begin, uint64_t end, uint64_t what)
 {
-	uint64_t head = *log->head;
+	uint64_t head = *ring->head;
 
-	log->ring[head % GAPS_LENGTH] = (struct gap){begin, end, frames};
-	__atomic_store_n(log->head, head + 1, __ATOMIC_RELEASE);
+	ring->records[head % GAPS_LENGTH] = (struct gap){begin, end, what};
+	__atomic_store_n(ring->head, head + 1, __ATOMIC_RELEASE);
 }

@@ -4,6 +4,10 @@
  * Whatever keeps a poller from its work shows here, also what no kernel knows of.  It costs a loop one comparison of
  * two times, one of which it has anyway.
  *
+ * Waits, of two sorts.  Frames waited longer than that for a receiver that took none: the loop that has them to give is
+ * held up by nothing, and yet its frames are, by whoever should have made room.  Or the loop rested: it wanted to sleep
+ * until there was something to do, and who knows when the kernel let it run again sees what its way back took.
+ *
  * The intervals lie in a memfd of the process named GAPS_FILE, sealed against a change of its size.  Readers open it as
  * /proc/PID/fd/N, so neither a sandbox nor a dropped privilege is in the way, and nothing of it outlives the process:
  *
@@ -13,11 +17,14 @@
  *   16   limit        u64, TSC cycles.  The one word that a reader may write: loops heed it from their next round on.
  *   24   tsc_hz       u64
  *   64   loops        of GAPS_LOOP bytes: name 48 bytes, thread i32 (Linux's id, in the process's own namespace),
- *                     records u32 (their place in the file), length u32 (how many the ring holds)
- *   then for each loop a head, u64 on a cache line of its own (how many records were ever written), and the ring:
- *   begin u64, end u64, frames u64 (moved in that round).  Record n lies at n modulo length.
+ *                     records u32 (their place in the file), length u32 (how many the ring holds),
+ *                     waits u32 (the place of a second ring, as long)
+ *   then each ring: on a cache line of its own a head, u64 (how many records were ever written), then the records:
+ *   begin u64, end u64, and of a gap frames u64 (moved in that round), of a wait the switch's numbers of two ports,
+ *   u64: the receiver's, and from bit 16 on the sender's; or GAPS_REST.  Record n lies at n modulo length.  Ends never
+ *   go back.
  *
- * A loop writes its own ring and nothing else; it never waits for a reader.
+ * A loop writes its own rings and nothing else; it never waits for a reader.
  */
 #ifndef TAILRACE_COMMON_GAPS_H
 #define TAILRACE_COMMON_GAPS_H
@@ -25,6 +32,7 @@
 #include <stdint.h>
 
 #define GAPS_FILE "tailrace-gaps"
+#define GAPS_REST UINT64_MAX
 
 enum {
 	GAPS_VERSION = 1,
@@ -35,15 +43,19 @@ enum {
 
 struct gap {
 	uint64_t begin, end; /* TSC */
-	uint64_t frames;
+	uint64_t what;	     /* of a gap the frames moved; of a wait the ports, or GAPS_REST */
 };
 
-/* A loop's end of its ring. */
+struct gap_ring {
+	uint64_t *head;
+	struct gap *records;
+};
+
+/* A loop's end of its rings. */
 struct gap_log {
 	const uint64_t *limit;
-	uint64_t *head;
-	struct gap *ring;
 	int32_t *thread;
+	struct gap_ring gaps, waits;
 };
 
 /* Make the file, with room for `count` loops.  Fills in their logs and returns 0, or -errno after logging. */
@@ -52,13 +64,27 @@ int gaps_open(struct gap_log *logs, const char *const *names, unsigned count, ui
 /* Called by the loop's own thread before its first round. */
 void gaps_begin(struct gap_log *log);
 
-void gaps_note(struct gap_log *log, uint64_t begin, uint64_t end, uint64_t frames);
+void gaps_note(struct gap_ring *ring, uint64_t begin, uint64_t end, uint64_t what);
 
 /* A round lasted from `begin` to `end` and moved `frames`. */
 static inline void gaps_check(struct gap_log *log, uint64_t begin, uint64_t end, uint64_t frames)
 {
 	if (__builtin_expect(end - begin > __atomic_load_n(log->limit, __ATOMIC_RELAXED), 0))
-		gaps_note(log, begin, end, frames);
+		gaps_note(&log->gaps, begin, end, frames);
+}
+
+/* From `begin` to `end` frames of port `from` waited for port `to`. */
+static inline void gaps_waited(struct gap_log *log, uint64_t begin, uint64_t end, uint16_t from, uint16_t to)
+{
+	if (end - begin > __atomic_load_n(log->limit, __ATOMIC_RELAXED))
+		gaps_note(&log->waits, begin, end, (uint64_t)from << 16 | to);
+}
+
+/* From `begin` to `end` the loop did nothing because there was nothing to do. */
+static inline void gaps_rested(struct gap_log *log, uint64_t begin, uint64_t end)
+{
+	if (end - begin > __atomic_load_n(log->limit, __ATOMIC_RELAXED))
+		gaps_note(&log->waits, begin, end, GAPS_REST);
 }
 
 #endif

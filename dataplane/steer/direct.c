@@ -47,7 +47,7 @@ static unsigned guest_gone(struct source *source, struct virtqueue *from, const 
 	if ((port_pauses(to, source->exit.queue) || (source->exit.queue > 0 && port_receiver(to, 0) != NULL)) &&
 	    !source_patience_ended(source, round))
 		return 0;
-	source_entry(source)->blocked_since = 0;
+	source_unblocked(source, round);
 	return discard_down(source, from);
 }
 
@@ -71,7 +71,7 @@ static unsigned guest_to_guest(struct source *source, struct virtqueue *from, co
 		exit_turned(exit, counters->sent_bytes - bytes, taken, vring_waiting(from) > 0, round);
 	/* By what the hop has seen: a frame that arrived after it has not been refused by anybody. */
 	if (likely(taken > 0) || vring_waiting(from) == 0) {
-		source_entry(source)->blocked_since = 0;
+		source_unblocked(source, round);
 		if (taken == 0)
 			return 0;
 		packets = counters->sent_packets - packets;
@@ -112,7 +112,7 @@ static bool device_ready(struct source *source, const struct round *round)
 	bool ready = exit_flush(exit);
 
 	if (ready || counters->sent_packets != packets)
-		source_entry(source)->blocked_since = 0;
+		source_unblocked(source, round);
 	if (!ready && source_patience_ended(source, round)) {
 		unsigned dropped = device_forget(exit->port, exit->queue);
 
@@ -195,7 +195,7 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 		return 0;
 	received = device_read(source->from, source->queue, &burst, room > 0 ? RTE_MIN(room, limit) : limit);
 	if (room > 0 || received == 0)
-		source_entry(source)->blocked_since = 0;
+		source_unblocked(source, round);
 	given = vring_write(to, &burst, all(), burst.count);
 	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
 	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);

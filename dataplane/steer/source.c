@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/gaps.h"
 #include "port/device_io.h"
 #include "steer/direct.h"
 #include "steer/steer.h"
@@ -24,6 +25,16 @@ unsigned source_poll(struct source *source, const struct round *round)
 	if (source->kind == SOURCE_STEERED)
 		return steer_poll(source, round);
 	return direct_poll(source, round);
+}
+
+void source_waited(struct source *source, const struct round *round)
+{
+	struct port_queue *queue = source_entry(source);
+
+	if (round->gaps != NULL && source->exit.port != NULL)
+		gaps_waited(round->gaps, queue->blocked_since, round->now, source->from->number,
+			    source->exit.port->number);
+	queue->blocked_since = 0;
 }
 
 void source_begin(struct source *source)

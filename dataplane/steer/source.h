@@ -14,6 +14,7 @@
 #include "port/port.h"
 #include "steer/counters.h"
 
+struct gap_log;	   /* common/gaps.h */
 struct steering;   /* steer.h */
 struct watch;	   /* watch.h */
 struct exit_watch; /* the same */
@@ -47,9 +48,10 @@ struct source {
 
 /* What every source of a worker is polled with. */
 struct round {
-	uint64_t now;	   /* TSC */
-	uint64_t patience; /* TSC cycles that frames wait for a full receiver */
-	unsigned worker;   /* its number: for what each worker has of its own */
+	uint64_t now;	      /* TSC */
+	uint64_t patience;    /* TSC cycles that frames wait for a full receiver */
+	unsigned worker;      /* its number: for what each worker has of its own */
+	struct gap_log *gaps; /* where waits are noted; NULL: nowhere */
 };
 
 struct program {
@@ -105,6 +107,16 @@ static inline bool source_patience_ended(struct source *source, const struct rou
 	if (queue->blocked_since == 0)
 		queue->blocked_since = round->now;
 	return round->now - queue->blocked_since > round->patience;
+}
+
+/* Note that frames have waited for the receiver until now. */
+void source_waited(struct source *source, const struct round *round);
+
+/* The receiver has taken frames, or none are there for it. */
+static inline void source_unblocked(struct source *source, const struct round *round)
+{
+	if (unlikely(source_entry(source)->blocked_since != 0))
+		source_waited(source, round);
 }
 
 /*

@@ -43,7 +43,7 @@ static unsigned give_all(struct source *source, struct burst *burst, bool may_wa
 	number_packets(which, burst->count);
 	given = exit_give(source, exit, burst, which, burst->count, round);
 	if (given.dealt > 0 || given.admitted == 0)
-		source_entry(source)->blocked_since = 0;
+		source_unblocked(source, round);
 	if (given.dealt == burst->count)
 		return burst->count;
 	if (exit_up(exit) && may_wait &&
@@ -59,7 +59,7 @@ static unsigned from_guest(struct source *source, struct virtqueue *from, unsign
 	unsigned done;
 
 	if (vring_read(from, &burst, limit) == 0) {
-		source_entry(source)->blocked_since = 0;
+		source_unblocked(source, round);
 		vring_read_done(from, &burst);
 		return 0;
 	}

@@ -105,7 +105,7 @@ int worker_run(void *argument)
 {
 	struct worker *worker = argument;
 	struct worker_counters *counters = worker->counters;
-	struct round round = {.patience = worker->patience, .worker = worker->number};
+	struct round round = {.patience = worker->patience, .worker = worker->number, .gaps = &worker->gaps};
 	uint64_t now, before = rte_rdtsc(), idle_since = before, rounds = 0;
 	uint64_t last = 0;
 
@@ -133,8 +133,10 @@ int worker_run(void *argument)
 			rested = rest(worker, program, &round, idle_since);
 		grace_worker_round(worker->number);
 		now = rte_rdtsc();
-		if (!rested)
+		if (likely(!rested))
 			gaps_check(&worker->gaps, before, now, moved);
+		else
+			gaps_rested(&worker->gaps, before, now);
 		if (moved > 0) {
 			counters->busy_cycles += now - before;
 			counters->busy_polls++;

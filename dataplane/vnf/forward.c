@@ -114,6 +114,15 @@ static inline uint64_t end_of_round(struct forward *forward, uint64_t began, uin
 	return now;
 }
 
+/* Returns when the rest ended, as above. */
+static uint64_t end_of_rest(struct forward *forward, uint64_t began)
+{
+	uint64_t now = rte_rdtsc();
+
+	gaps_rested(&forward->gaps, began, now);
+	return now;
+}
+
 static void run_polling(struct forward *forward)
 {
 	uint64_t before = rte_rdtsc();
@@ -180,7 +189,7 @@ static void run_by_time(struct forward *forward)
 			continue;
 		count(&forward->sleeps, 1);
 		sleep_shortly();
-		before = rte_rdtsc();
+		before = end_of_rest(forward, before);
 	}
 }
 
@@ -198,7 +207,7 @@ static void run_interrupts(struct forward *forward)
 		/* No interrupt tells of room in a full port, and who is to make room may be waiting for this core. */
 		if (unlikely(holds(forward))) {
 			sleep_shortly();
-			before = rte_rdtsc();
+			before = end_of_rest(forward, before);
 			continue;
 		}
 		arm(forward);
@@ -206,7 +215,7 @@ static void run_interrupts(struct forward *forward)
 		if (forward_once(forward) == 0) {
 			count(&forward->sleeps, 1);
 			rte_epoll_wait(RTE_EPOLL_PER_THREAD, events, EVENTS, -1);
-			before = rte_rdtsc(); /* asleep is no gap */
+			before = end_of_rest(forward, before);
 		}
 		disarm(forward);
 	}

@@ -7,13 +7,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from tailrace.errors import Failure
-from tailrace.gaps import Gap
+from tailrace.gaps import Gap, Wait
 from tailrace.hop_trace import Record
 from tailrace.measure.cause_words import knobs, words
-from tailrace.measure.causes import Account, Cause, Evidence, Holders, Poller, account
+from tailrace.measure.causes import Account, Cause, Evidence, Holders, Hop, Poller, account, late_wakes
 from tailrace.measure.hops import Sighting, cut, function_name
 from tailrace.measure.recorder import Recorder, Watched
 from tailrace.recording import Event, Series
@@ -72,8 +72,9 @@ class CauseMeter:
 
     def heads(self) -> list[tuple[int, int]]:
         """Of each ring of evidence: how much was ever written, and how much it holds."""
-        gaps = [(each.loop.ring.head, each.loop.ring.length) for each in self.watched]
-        return [*self.recorder.recording.heads(), *gaps]
+        loops = [each.loop for each in self.watched]
+        rings = [ring for loop in loops for ring in (loop.ring, loop.waits)]
+        return [*self.recorder.recording.heads(), *((ring.head, ring.length) for ring in rings)]
 
     def look(self, frames: Sequence[Sighting]) -> None:
         """Keeps what is known of these frames, the slowest so far; what is not recorded yet waits for the next look."""
@@ -99,10 +100,14 @@ class CauseMeter:
         """All that is known of that time; None if part of it has been written over: the rest would mislead."""
         events, whole = self.recorder.recording.between(begin, end, self.hz // 1000)
         gaps: dict[int, list[Gap]] = {}
+        waits: dict[int, list[Wait]] = {}
         for each in self.watched:
-            gaps[each.poller.thread], all_there = each.loop.between(begin, end)
-            whole = whole and all_there
-        return Evidence(events, gaps) if whole else None
+            thread = each.poller.thread
+            found, all_gaps = each.loop.between(begin, end)
+            waits[thread], rests, all_waits = each.loop.waits_between(begin, end)
+            gaps[thread] = [*found, *late_wakes(rests, thread, events, each.gaps.limit)]
+            whole = whole and all_gaps and all_waits
+        return Evidence(events, gaps, waits) if whole else None
 
     def last_look(self, frames: Sequence[Sighting]) -> None:
         """After the trial: waits until all of it is recorded."""
@@ -114,11 +119,15 @@ class CauseMeter:
 
     # --- after it ----------------------------------------------------------------------------------------------------
 
-    def explain(self, slowest: Iterable[Sighting], records: Mapping[int, list[Record]], hz: int) -> model.Causes:
-        """The causes of these frames; `hz` is how fast the counter of all stamps ticks, as the tester has measured it.
+    def explain(
+        self, slowest: Iterable[Sighting], records: Mapping[int, list[Record]], ports: Sequence[str], hz: int
+    ) -> model.Causes:
+        """The causes of these frames; `ports` are the switch's, by their numbers.
 
-        Pollers know it no better than DPDK, which rounds it to 10 MHz.
+        `hz` is how fast the counter of all stamps ticks, as the tester has measured it. Pollers know it no better than
+        DPDK, which rounds it to 10 MHz.
         """
+        numbers = {name: number for number, name in enumerate(ports)}
         self.hz = hz
         recording = self.recorder.recording
         notes = recording.notes(self._began)
@@ -135,7 +144,7 @@ class CauseMeter:
                 continue
             way, cycles = found
             times = list(accumulate(cycles, initial=sighting.sent))
-            told = account(way, times, self.holders(hops), evidence, self.hz)
+            told = account(way, times, self.holders(hops, numbers), evidence, self.hz)
             explained.append((self._frame(sighting, told, evidence, notes), told))
         return model.Causes(
             frames=tuple(frame for frame, _ in explained),
@@ -152,19 +161,21 @@ class CauseMeter:
             missing={each.what: each.why or "" for each in recording.sources if each.origin is None},
         )
 
-    def holders(self, hops: Sequence[Record]) -> list[Holders]:
-        """Who had the frame in each part of its way."""
+    def holders(self, records: Sequence[Record], numbers: Mapping[str, int]) -> list[Holders]:
+        """Who had the frame in each part of its way, by the records of its hops and the numbers of ports."""
         pollers = self.pollers
         tester = pollers.get("tester")
-        workers = [pollers.get(self.worker_of(hop.source)) for hop in hops]
-        found = [Holders(workers[0], tester)]
-        for number, hop in enumerate(hops):
-            found.append(Holders(workers[number]))
-            if number + 1 < len(hops):
-                name = function_name(hop.target, hops[number + 1].source)
-                function = pollers.get(name)
-                following = workers[number + 1]
-                found.append(Holders(function, following) if function is not None else Holders(None, following))
+        workers = [pollers.get(self.worker_of(record.source)) for record in records]
+        functions = [pollers.get(function_name(record.target, after.source)) for record, after in pairwise(records)]
+        hops = tuple(
+            Hop(worker, numbers.get(record.source, -1), numbers.get(record.target, -1), record.target, receiver)
+            for record, worker, receiver in zip(records, workers, [*functions, tester], strict=True)
+        )
+        found = [Holders(workers[0], tester, hops)]
+        for number, worker in enumerate(workers):
+            found.append(Holders(worker))
+            if number < len(functions):
+                found.append(Holders(functions[number], workers[number + 1], hops[number + 1 :]))
         found.append(Holders(tester, workers[-1]))
         return found
 
@@ -214,6 +225,11 @@ class CauseMeter:
                     f"{each.poller.name} noted {len(gaps)} gap{'s' if len(gaps) > 1 else ''}, "
                     f"the longest {self._us(longest.end - longest.begin):.1f} µs"
                 )
+            waits = evidence.waits.get(each.poller.thread, ())
+            if waits:
+                most = self._us(max(wait.end - wait.begin for wait in waits))
+                times = f"{len(waits)} time{'s' if len(waits) > 1 else ''}"
+                yield f"{each.poller.name} found receivers without room {times}, the longest for {most:.1f} µs"
         for note in notes:
             if note.begin <= sighting.received and note.end >= sighting.sent:
                 text = self._note(note)

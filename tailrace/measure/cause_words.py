@@ -73,6 +73,7 @@ def words(cause: Cause, pollers: Mapping[int, str] = NOBODY) -> str:
         "blocked": f"{who} waited in the kernel",
         "asleep": f"{who} was asleep and had to be woken",
         "fault": f"page faults of {who}",
+        "full": f"{cause.name} had no room",
     }.get(cause.kind, cause.kind)
 
 

@@ -13,7 +13,9 @@ The order in which a moment is given away:
 5. it was asleep: nothing had woken it yet, or its CPU was at something else, which is then told;
 6. it noted a gap, and nothing of the above is known: unexplained. Firmware or a hypervisor may be behind it; no more
    than that can be said;
-7. otherwise it was at work: the usual time, waiting behind other frames included.
+7. the switch had the frame to give, and the next one's ring had no room: what is known of that one (1 to 4, and its
+   gaps), and of those after it as far as their rings were full too; where nothing is, that there was no room;
+8. otherwise it was at work: the usual time, waiting behind other frames included.
 
 A part may lie with two pollers: a frame waits in a ring until the switch comes, but it may also be the sender who was
 held up before it had shown the frame. What is known of the second one (1 to 4, within its own gaps) goes before 5: who
@@ -22,11 +24,12 @@ sleeps may not have been woken because the other was held up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from tailrace.gaps import Gap
+from tailrace.gaps import Gap, Rest, Wait
 from tailrace.measure.hops import Part, Way
 from tailrace.recording import Event
 
@@ -38,6 +41,8 @@ _FAULT_TO_WAIT = 1e-3
 _ORDER = ("stopped", "blocked", "fault-wait", "nmi", "interrupt", "softirq", "task", "fault")
 #: ... what happened while the first one slept, and at last the gaps that nothing explains.
 _WHILE_ASLEEP, _ASLEEP, _GAP = 2 * len(_ORDER), 3 * len(_ORDER), 3 * len(_ORDER) + 1
+#: After those come the receivers that had no room, each with the same causes and its gaps.
+_RECEIVERS, _EACH_RECEIVER = _GAP + 1, len(_ORDER) + 1
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,9 @@ class Cause:
     """What kept a poller from its work."""
 
     kind: str
-    """stopped, blocked, nmi, interrupt, softirq, task, asleep, fault, or unexplained."""
+    """stopped, blocked, nmi, interrupt, softirq, task, asleep, fault, full, or unexplained."""
     name: str
-    """Whose interrupt, which task, ..."""
+    """Whose interrupt, which task, which port had no room, ..."""
     poller: str
     cpu: int
     id: int = 0
@@ -97,6 +102,8 @@ class Evidence:
     events: Sequence[Event] = ()
     gaps: Mapping[int, Sequence[Gap]] = field(default_factory=dict)
     """By thread."""
+    waits: Mapping[int, Sequence[Wait]] = field(default_factory=dict)
+    """The same, of the switch's workers."""
 
     def of(self, begin: int, end: int) -> Evidence:
         """What of it lies in or reaches into that time."""
@@ -106,7 +113,25 @@ class Evidence:
                 thread: [gap for gap in gaps if gap.end > begin and gap.begin < end]
                 for thread, gaps in self.gaps.items()
             },
+            {
+                thread: [wait for wait in waits if wait.end > begin and wait.begin < end]
+                for thread, waits in self.waits.items()
+            },
         )
+
+
+@dataclass(frozen=True)
+class Hop:
+    """Where a worker gives frames from one port to the next."""
+
+    worker: Poller | None
+    source: int
+    """The switch's number of the port."""
+    target: int
+    name: str
+    """The target's."""
+    receiver: Poller | None
+    """Who takes frames from the target, and so makes room; None: nobody that we watch."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +140,8 @@ class Holders:
 
     first: Poller | None
     second: Poller | None = None
+    onward: tuple[Hop, ...] = ()
+    """The hops that still lay before it, where it waited for the next of them."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +157,19 @@ class _Span:
 def real_gaps(gaps: Iterable[Gap], hz: int) -> list[Gap]:
     """Those that are more than the work of the frames that they moved."""
     return [gap for gap in gaps if gap.end - gap.begin > gap.frames * WORK_PER_FRAME * hz]
+
+
+def late_wakes(rests: Iterable[Rest], thread: int, events: Iterable[Event], limit: int) -> Iterator[Gap]:
+    """Where a poller that had slept was longer than `limit` on its way back to work.
+
+    That is no round of its own, which it would note. It had its CPU again, as the kernel says, and yet did not come:
+    where there is a hypervisor, an interrupt that wakes somebody is what often lets it in.
+    """
+    woken = sorted(event.end for event in events if event.kind == "asleep" and event.id == thread)
+    for rest in rests:
+        number = bisect_right(woken, rest.end)
+        if number and woken[number - 1] >= rest.begin and rest.end - woken[number - 1] > limit:
+            yield Gap(woken[number - 1], rest.end, 0)
 
 
 def _spans_of(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
@@ -195,16 +235,47 @@ def _fault_before(blocked: int, faults: Sequence[int], left: Sequence[int], hz: 
     return None if last is None or any(last <= at < blocked for at in left) else last
 
 
-def _second(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
+def _within(times: Sequence[tuple[int, int]], poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
+    """What is known to have kept a poller in these times that was not sleep."""
+    for span in _spans_of(poller, evidence, hz):
+        if span.rank >= len(_ORDER) and span.rank != _GAP:
+            continue
+        for low, high in times:
+            begin, end = max(span.begin, low), min(span.end, high)
+            if begin < end:
+                yield _Span(begin, end, span.rank, span.cause, span.event)
+
+
+def _second(poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
     """The same for a poller who counts only within its gaps, after all that is known of the first one."""
-    found = []
-    for gap in real_gaps(evidence.gaps.get(poller.thread, ()), hz):
-        for span in _spans_of(poller, Evidence(evidence.events, {poller.thread: [gap]}), hz):
-            begin, end = max(span.begin, gap.begin), min(span.end, gap.end)
-            if begin < end and (span.rank < len(_ORDER) or span.rank == _GAP):
-                rank = span.rank + (len(_ORDER) if span.rank != _GAP else 0)
-                found.append(_Span(begin, end, rank, span.cause, span.event))
-    return found
+    gaps = [(gap.begin, gap.end) for gap in real_gaps(evidence.gaps.get(poller.thread, ()), hz)]
+    for span in _within(gaps, poller, evidence, hz):
+        yield span if span.rank == _GAP else replace(span, rank=span.rank + len(_ORDER))
+
+
+def _receivers(onward: Sequence[Hop], evidence: Evidence, hz: int) -> Iterator[_Span]:
+    """The same for those who took no frames: of each the time in which all up to it had no room."""
+    times = [(0, 1 << 64)]
+    last = _RECEIVERS + len(onward) * _EACH_RECEIVER
+    for number, hop in enumerate(onward):
+        waits = evidence.waits.get(hop.worker.thread, ()) if hop.worker is not None else ()
+        full = [(wait.begin, wait.end) for wait in waits if (wait.source, wait.target) == (hop.source, hop.target)]
+        times = [
+            (max(low, begin), min(high, end))
+            for low, high in times
+            for begin, end in full
+            if begin < high and end > low
+        ]
+        if not times or hop.worker is None:
+            return
+        if hop.receiver is not None:
+            for span in _within(times, hop.receiver, evidence, hz):
+                rank = span.rank if span.rank != _GAP else len(_ORDER)
+                yield replace(span, rank=_RECEIVERS + number * _EACH_RECEIVER + rank)
+        # Of several that had no room, the last one is the reason for the others.
+        cause = Cause("full", hop.name, hop.worker.name, hop.worker.cpu)
+        for each, (low, high) in enumerate(times):
+            yield _Span(low, high, last - number, cause, -1 - each)
 
 
 def _sweep(begin: int, end: int, spans: Iterable[_Span]) -> dict[Cause, tuple[int, set[int]]]:
@@ -241,6 +312,7 @@ def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence
                 known[who] += _spans_of(who.first, evidence, hz)
             if who.second is not None and who.second != who.first:
                 known[who] += _second(who.second, evidence, hz)
+            known[who] += _receivers(who.onward, evidence, hz)
         for cause, (cycles, events) in _sweep(begin, end, known[who]).items():
             usual -= cycles
             if cause.kind == "unexplained":

@@ -104,7 +104,7 @@ class HopMeter:
             )
             if joined is not None and self._causes is not None:
                 own = [each for each in slowest if each.stream in numbers]
-                causes = self._causes.explain(own, self._slowest.records, tsc_hz)
+                causes = self._causes.explain(own, self._slowest.records, self._trace.port_names(), tsc_hz)
                 joined = replace(joined, hops=joined.hops.model_copy(update={"causes": causes}))
             if joined is not None:
                 found[name] = joined

@@ -90,7 +90,7 @@ class Cause(Record):
 
     kind: str = Field(
         description="stopped, blocked, nmi, interrupt, softirq, task, asleep or fault (a page fault): what kept a "
-        "polling thread from its work."
+        "polling thread from its work; or full: a port had no room, and nothing is known of who should have made some."
     )
     text: str = Field(description="The cause in words.")
     part: str = Field(description="The part of the frame's way that it took most of.")

@@ -11,8 +11,10 @@ again.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from pathlib import Path
 import pytest
 from running_node import ONE, needs_a_node
 
+from tailrace.gaps import Gaps
 from tailrace.host.process import descendants
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.profile import profile
@@ -206,6 +209,13 @@ def itself() -> Iterator[None]:
     set_autogroup(os.getpid(), before[1])
 
 
+def run_one(folder: Path, work: Callable[[Session], None]) -> None:
+    request = Request("causes", folder / "runs", folder / "state", ("tailrace",), ONE, "causes")
+    finished = run_on_node(request, make_plan(parse_spec(ONE, "causes")), work)
+    if finished.error is not None:
+        raise finished.error
+
+
 @pytest.mark.usefixtures("itself")
 @pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.whole)])
 def test_what_was_put_in_is_ranked_first(
@@ -226,11 +236,43 @@ def test_what_was_put_in_is_ranked_first(
         finally:
             method.end(session)
 
-    request = Request("causes", tmp_path / "runs", tmp_path / "state", ("tailrace",), ONE, "causes")
-    finished = run_on_node(request, make_plan(parse_spec(ONE, "causes")), work)
-    if finished.error is not None:
-        raise finished.error
+    run_one(tmp_path, work)
     said = "\n".join(f"{'right' if found.right else 'WRONG'} {found}" for found in all_found)
     print(said)
     assert len(all_found) == len(KINDS) * times
     assert sum(found.right for found in all_found) >= 0.95 * len(all_found), said
+
+
+@pytest.mark.usefixtures("itself")
+def test_the_switch_notes_how_long_frames_waited_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function is stopped for so long that its ring must be full."""
+    monkeypatch.setenv("TAILRACE_STATE", str(tmp_path / "state"))
+    rate, stopped = 150_000.0, 0.015
+    waits: list[float] = []
+
+    def work(session: Session) -> None:
+        assert session.node is not None
+        (switch,) = (process for process in session.node.state.processes() if process.name == "switch")
+        function = next(process for process in session.node.state.processes() if process.name == "first")
+        inside = program_in(function)
+        assert inside is not None
+        watch = session.check
+
+        def check() -> None:
+            watch()
+            os.kill(inside, signal.SIGSTOP)
+            try:
+                time.sleep(stopped)
+            finally:
+                os.kill(inside, signal.SIGCONT)
+
+        session.check = check
+        gaps = Gaps(switch.pid)
+        session.measure(profile(64).streams(rate), 2.5, WAIT, "waits")
+        session.check = watch
+        found, _, _ = gaps.loops[0].waits_between(0, 1 << 63)
+        waits.extend((wait.end - wait.begin) / gaps.tsc_hz for wait in found)
+        gaps.close()
+
+    run_one(tmp_path, work)
+    assert max(waits) > 0.001, waits

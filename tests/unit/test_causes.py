@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.gaps import Gap
+from tailrace.gaps import Gap, Rest, Wait
 from tailrace.host.knobs import KNOBS
 from tailrace.measure.cause_words import all_knobs, knobs, words
-from tailrace.measure.causes import Account, Cause, Evidence, Holders, Poller, account, real_gaps
+from tailrace.measure.causes import Account, Cause, Evidence, Holders, Hop, Poller, account, late_wakes, real_gaps
 from tailrace.measure.hops import Part
 from tailrace.recording import Event
 
@@ -28,10 +28,11 @@ WAY = (
     Part("switch", "first.1 to tester.b"),
     Part("ring", "the switch to tester.b"),
 )
+HOPS = (Hop(WORKER, 1, 2, "first.0", FIRST), Hop(WORKER, 3, 4, "tester.b", TESTER))
 HOLDERS = (
-    Holders(WORKER, TESTER),
+    Holders(WORKER, TESTER, HOPS),
     Holders(WORKER),
-    Holders(FIRST, WORKER),
+    Holders(FIRST, WORKER, HOPS[1:]),
     Holders(WORKER),
     Holders(TESTER, WORKER),
 )
@@ -45,10 +46,16 @@ def gap(begin: int, end: int, frames: int = 0) -> Gap:
     return Gap(begin * US, end * US, frames)
 
 
-def told(parts: list[int], events: list[Event], gaps: dict[int, list[Gap]] | None = None) -> Account:
-    """The account of a frame sent at 1000 µs whose parts take so many µs."""
+def wait(begin: int, end: int, hop: Hop) -> Wait:
+    return Wait(begin * US, end * US, hop.source, hop.target)
+
+
+def told(
+    parts: list[int], events: list[Event], gaps: dict[int, list[Gap]] | None = None, waits: list[Wait] | None = None
+) -> Account:
+    """The account of a frame sent at 1000 µs whose parts take so many µs; the switch's worker noted the waits."""
     times = [at * US for at in accumulate(parts, initial=1000)]
-    found = account(WAY, times, HOLDERS, Evidence(events, gaps or {}), HZ)
+    found = account(WAY, times, HOLDERS, Evidence(events, gaps or {}, {WORKER.thread: waits or []}), HZ)
     assert found.total == times[-1] - times[0]
     return found
 
@@ -134,6 +141,55 @@ def test_a_page_fault_on_the_way_out_of_sleep_is_in_no_gap() -> None:
         ("blocked", "first", "first", 50),
         ("asleep", "first", "first", 16),
     ]
+
+
+def test_a_frame_that_waits_for_room_is_held_up_by_who_should_have_made_some() -> None:
+    ran = event(1010, 1990, 0, "task", FIRST.thread, "tailrace-vnf")
+    found = told([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}, [wait(1100, 2001, HOPS[1])])
+    assert shares(found) == [("task", "tester", "first", 890), ("full", "worker-0", "first", 9)]
+    assert (found.unexplained, found.unexplained_in) == (2 * US, WAY[2])
+    assert words(found.shares[1].cause) == "tester.b had no room"
+    # Without the switch's word for it, nobody knows that the frame waited for the tester.
+    assert told([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}).shares == ()
+    # Nor is it to blame while another port had no room.
+    assert told([3, 1, 1000, 1, 200], [ran], waits=[Wait(1100 * US, 2001 * US, 9, 4)]).shares == ()
+
+
+def test_of_rings_that_fill_up_one_after_the_other_the_last_is_to_blame() -> None:
+    stopped = [event(1050, 1900, 0, "stopped", TESTER.thread)]
+    found = told([950, 1, 40, 1, 20], stopped, waits=[wait(1300, 1940, HOPS[0]), wait(1200, 1930, HOPS[1])])
+    assert shares(found) == [
+        ("stopped", "tester", "tester.a to the switch", 600),
+        ("full", "worker-0", "tester.a to the switch", 30),
+        ("full", "worker-0", "tester.a to the switch", 10),
+    ]
+    assert [share.cause.name for share in found.shares[1:]] == ["tester.b", "first.0"]
+    # A function that had room is not held up by the one after it.
+    assert told([950, 1, 40, 1, 20], stopped, waits=[wait(1200, 1930, HOPS[1])]).shares == ()
+
+
+def test_who_has_the_frame_comes_before_who_should_make_room() -> None:
+    events = [event(1050, 1500, 0, "stopped", FIRST.thread), event(1400, 1900, 0, "stopped", TESTER.thread)]
+    found = told([3, 1, 1000, 1, 20], events, waits=[wait(1010, 2002, HOPS[1])])
+    assert shares(found) == [
+        ("stopped", "first", "first", 450),
+        ("stopped", "tester", "first", 400),
+        ("full", "worker-0", "first", 142),
+    ]
+
+
+def test_what_comes_between_waking_and_working_is_a_gap() -> None:
+    events = [event(900, 1100, 0, "asleep", FIRST.thread), event(1200, 1250, 0, "asleep", 99)]
+    rest, limit = Rest(899 * US, 1400 * US), 5 * US
+    gaps = list(late_wakes([rest], FIRST.thread, events, limit))
+    assert gaps == [gap(1100, 1400)]
+    found = told([3, 1, 500, 1, 20], [*events, event(1150, 1180, 0, "softirq", 3, "NET_RX")], {FIRST.thread: gaps})
+    assert shares(found) == [("asleep", "first", "first", 96), ("softirq", "first", "first", 30)]
+    assert found.unexplained == 270 * US
+    # A few microseconds are its usual way back, and nobody knows when it woke if the kernel did not say.
+    assert not list(late_wakes([Rest(899 * US, 1105 * US)], FIRST.thread, events, limit))
+    assert not list(late_wakes([rest], FIRST.thread, [], limit))
+    assert not list(late_wakes([Rest(1150 * US, 1400 * US)], FIRST.thread, events, limit))
 
 
 def test_the_sender_counts_only_in_its_own_gaps() -> None:

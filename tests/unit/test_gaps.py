@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.errors import Failure
-from tailrace.gaps import Gap, Gaps
+from tailrace.gaps import Gap, Gaps, Rest, Wait
 
 HZ = 2_500_000_000
 LENGTH = 256
@@ -20,20 +20,31 @@ LENGTH = 256
 class Process:
     """This process as one with a polling loop."""
 
-    def __init__(self, length: int = LENGTH, seals: int = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW) -> None:
+    def __init__(
+        self, length: int = LENGTH, waits: int = 0, seals: int = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+    ) -> None:
         self.file = os.memfd_create("tailrace-gaps", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self.records = 64 + 64 + 64
-        os.ftruncate(self.file, self.records + 24 * LENGTH)
+        self.waits = self.records + 24 * LENGTH + 64
+        os.ftruncate(self.file, self.waits + 24 * LENGTH)
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, seals)
         os.pwrite(self.file, struct.pack("<8sIIQQ", b"TAILGAPS", 1, 1, 5 * HZ // 10**6, HZ), 0)
         thread = threading.get_native_id()
-        os.pwrite(self.file, struct.pack("<48siII", b"worker-0", thread, self.records, length), 64)
-        self.count = 0
+        os.pwrite(
+            self.file, struct.pack("<48siIII", b"worker-0", thread, self.records, length, waits or self.waits), 64
+        )
+        self.count = {self.records: 0, self.waits: 0}
 
     def note(self, begin: int, end: int, frames: int = 0) -> None:
-        os.pwrite(self.file, struct.pack("<QQQ", begin, end, frames), self.records + self.count % LENGTH * 24)
-        self.count += 1
-        os.pwrite(self.file, struct.pack("<Q", self.count), self.records - 64)
+        self._add(self.records, begin, end, frames)
+
+    def wait(self, begin: int, end: int, what: int) -> None:
+        self._add(self.waits, begin, end, what)
+
+    def _add(self, records: int, begin: int, end: int, what: int) -> None:
+        os.pwrite(self.file, struct.pack("<QQQ", begin, end, what), records + self.count[records] % LENGTH * 24)
+        self.count[records] += 1
+        os.pwrite(self.file, struct.pack("<Q", self.count[records]), records - 64)
 
 
 @pytest.fixture
@@ -52,6 +63,22 @@ def test_gaps_are_found_by_their_time(process: Process) -> None:
     assert loop.ring.head == 10
     assert loop.between(3500, 5001) == ([Gap(3000, 3500, 3), Gap(4000, 4500, 4), Gap(5000, 5500, 5)], True)
     assert loop.between(3600, 3900) == ([], True)
+    gaps.close()
+
+
+def test_waits_and_rests_are_found_by_when_they_ended(process: Process) -> None:
+    process.wait(100, 900, 3 << 16 | 5)
+    process.wait(950, 2000, (1 << 64) - 1)
+    process.wait(400, 2000, 5 << 16 | 6)
+    process.wait(2100, 2500, 3 << 16 | 5)
+    gaps = Gaps(os.getpid())
+    (loop,) = gaps.loops
+    assert loop.waits_between(901, 2000) == ([Wait(400, 2000, 5, 6)], [Rest(950, 2000)], True)
+    assert loop.waits_between(0, 5000)[0] == [Wait(100, 900, 3, 5), Wait(400, 2000, 5, 6), Wait(2100, 2500, 3, 5)]
+    for number in range(LENGTH):
+        process.wait(3000 + number, 3001 + number, 0)
+    assert not loop.waits_between(2000, 3000)[-1]
+    assert loop.between(0, 5000) == ([], True)
     gaps.close()
 
 
@@ -86,7 +113,9 @@ def test_a_reader_sets_the_limit(process: Process) -> None:
     gaps.close()
 
 
-@pytest.mark.parametrize("wrong", [{"length": LENGTH + 1}, {"length": 0}, {"seals": fcntl.F_SEAL_GROW}])
+@pytest.mark.parametrize(
+    "wrong", [{"length": LENGTH + 1}, {"waits": 1 << 20}, {"waits": 8}, {"length": 0}, {"seals": fcntl.F_SEAL_GROW}]
+)
 def test_what_a_process_wrote_is_not_believed(wrong: dict[str, int]) -> None:
     process = Process(**wrong)
     with pytest.raises(Failure, match="no gaps that this version reads"):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from tailrace.hop_trace import Record
 from tailrace.measure.cause_meter import CauseMeter
-from tailrace.measure.causes import Holders, Poller
+from tailrace.measure.causes import Holders, Hop, Poller
 from tailrace.report.causes import incidents, table_of
 from tailrace.results.model import Cause, CausedFrame, Causes, Recurrence
 
@@ -67,9 +67,13 @@ def test_who_had_the_frame_in_each_part_of_its_way() -> None:
     meter.watched = [Watched(each) for each in (tester, first, one, two)]  # type: ignore[misc]
     meter.worker_of = {"tester.a": "worker-0", "first.1": "worker-1", "other.1": "worker-1"}.__getitem__
     hops = [Record(1, 10, 11, "tester.a", "first.0"), Record(1, 20, 21, "first.1", "tester.b")]
-    assert meter.holders(hops) == [
-        Holders(one, tester), Holders(one), Holders(first, two), Holders(two), Holders(tester, two),
+    numbers = {"tester.a": 0, "first.0": 4, "first.1": 5, "tester.b": 1}
+    before, after = Hop(one, 0, 4, "first.0", first), Hop(two, 5, 1, "tester.b", tester)
+    assert meter.holders(hops, numbers) == [
+        Holders(one, tester, (before, after)), Holders(one), Holders(first, two, (after,)), Holders(two),
+        Holders(tester, two),
     ]  # fmt: skip
     # A guest that is not ours has no poller that we know of.
     hops = [Record(1, 10, 11, "tester.a", "other.0"), Record(1, 20, 21, "other.1", "tester.b")]
-    assert meter.holders(hops)[2] == Holders(None, two)
+    assert meter.holders(hops, numbers)[0].onward[0].receiver is None
+    assert meter.holders(hops, numbers)[2] == Holders(None, two, (Hop(two, -1, 1, "tester.b", tester),))
