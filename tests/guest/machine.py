@@ -246,13 +246,15 @@ class Machine:
         """Starts a command in a process group of its own, and returns."""
         self._count += 1
         mark = f"background{self._count}"
-        # Nothing of it may hold the agent's output.
+        # Nothing of it may hold the agent's output. By its path, the shell is none of busybox's, which would run that
+        # one's own programs: its ping marks in a signal handler what it sent, beside the loop that marks what came,
+        # and now and then takes an answer for a second one.
         # The signal that ends the command is for the group; this shell survives it and says how the command ended.
         script = f"trap : TERM; ({command}) >/run/{mark} 2>&1; echo $? >/run/{mark}.status"
         script = base64.b64encode(script.encode()).decode()
         self.run(
             f"echo {script} | base64 -d >/run/{mark}.sh; "
-            f"setsid sh -c 'echo $$ >/run/{mark}.pid; exec sh /run/{mark}.sh' </dev/null >/dev/null 2>&1 & "
+            f"setsid /bin/sh -c 'echo $$ >/run/{mark}.pid; exec /bin/sh /run/{mark}.sh' </dev/null >/dev/null 2>&1 & "
             f"while [ ! -e /run/{mark}.pid ]; do sleep 0.01; done"
         )
         return Background(self, mark)
