@@ -88,14 +88,14 @@ struct bridge *bridge_new(struct bridge_memory *memory, const struct bridge_conf
 		bridge->index[number] = i;
 		set_port(&bridge->ports[i], &config->ports[i]);
 	}
-	stations_share(memory, config->nb_ports);
 	return bridge;
 }
 
-void bridge_memory_forget_others(struct bridge_memory *memory, const struct bridge *bridge)
+void bridge_memory_keep(struct bridge_memory *memory, const struct bridge *bridge)
 {
 	bool kept[BRIDGE_PORTS] = {false};
 
+	stations_share(memory, bridge->nb_ports);
 	for (unsigned i = 0; i < bridge->nb_ports; i++)
 		kept[bridge->ports[i].number] = true;
 	stations_forget_ports(memory, kept);

@@ -55,8 +55,11 @@ struct bridge;
 struct bridge_memory *bridge_memory_new(unsigned macs);
 void bridge_memory_free(struct bridge_memory *memory);
 
-/* Forget the ports that are not `bridge`'s, the only one that workers still use, and what was learned from them. */
-void bridge_memory_forget_others(struct bridge_memory *memory, const struct bridge *bridge);
+/*
+ * Workers use `bridge`, and no other any more: divide the table among its ports, and forget other ports and what was
+ * learned from them.
+ */
+void bridge_memory_keep(struct bridge_memory *memory, const struct bridge *bridge);
 
 /*
  * Returns a bridge to be freed with free(), or NULL with errno: ENOMEM, or ENOSPC when it and the one before it have

@@ -104,10 +104,8 @@ void balance_place(struct switch_state *state, const struct model *model)
 
 	if (view_open(&view, &state->running, model)) {
 		placement_place(view.queues, view.count, state->balance->workers, state->workers.count);
-		for (unsigned i = 0; i < view.count; i++) {
-			view.placed[i]->worker = view.queues[i].worker;
-			view.placed[i]->is_placed = true;
-		}
+		for (unsigned i = 0; i < view.count; i++)
+			view.placed[i]->next_worker = view.queues[i].worker;
 	}
 	view_close(&view);
 }

@@ -15,7 +15,10 @@ struct switch_state;
 int balance_open(struct switch_state *state);
 void balance_close(struct switch_state *state);
 
-/* Give every queue of the model's running ports a worker: the pinned ones theirs, new ones one that has time. */
+/*
+ * Choose a worker for every queue of the model's running ports, for the programs that are made next: the pinned ones
+ * theirs, new ones one that has time.
+ */
 void balance_place(struct switch_state *state, const struct model *model);
 
 /* The part of its time that a worker was busy when last looked: 0 to 1. */

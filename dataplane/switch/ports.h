@@ -11,7 +11,7 @@
 
 /* Where a receive queue is polled, and what that costs. */
 struct placed {
-	unsigned worker;
+	unsigned worker, next_worker; /* of the programs that run, and of those being made */
 	bool is_placed;
 	double load;		 /* of a worker, over the last interval: 0 to 1 */
 	double moved_at;	 /* seconds on the monotonic clock; 0: never */
@@ -34,7 +34,7 @@ struct switch_port {
 	struct port port;		/* first, aligned: what workers see */
 	const struct port_model *model; /* of the running configuration */
 	struct placed placed[PORT_QUEUES];
-	unsigned pairs;			     /* that the programs count on */
+	unsigned pairs, next_pairs;	     /* that the programs count on, and those being made */
 	struct gate gate;		     /* what it may send in */
 	struct port_rules rules, next_rules; /* of the programs that run, and of those being made */
 };

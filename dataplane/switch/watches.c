@@ -169,11 +169,6 @@ void watches_free(struct watches *watches)
 	free(watches);
 }
 
-void watches_keep(struct watches *watches)
-{
-	sweep(watches, SWEEP_UNUSED);
-}
-
 void watches_drop(struct watches *watches)
 {
 	sweep(watches, SWEEP_NEW);
@@ -387,21 +382,40 @@ struct exit_watch *observation_exit(struct observation *observation, const struc
 	return settle(watches, watch);
 }
 
-/* The port's limit, set up anew if the configuration has changed it. */
-static struct gate *gate_of(struct switch_port *port, const struct port_model *model)
+static bool is_gated(const struct port_model *port)
+{
+	return port->most_bits != 0 || port->most_packets != 0;
+}
+
+/* Set the port's limit up anew if the configuration has changed it. */
+static void set_gate(struct gate *gate, const struct port_model *model)
 {
 	const struct rate rate = {.bits = model->most_bits, .packets = model->most_packets};
-	struct gate *gate = &port->gate;
 
-	if (rate.bits == 0 && rate.packets == 0)
-		return NULL;
-	if (gate->rate.bits != rate.bits || gate->rate.packets != rate.packets) {
-		rte_spinlock_lock(&gate->lock);
-		limit_set(&gate->limit, &rate, rte_rdtsc(), rte_get_tsc_hz());
-		gate->rate = rate;
-		rte_spinlock_unlock(&gate->lock);
+	if (gate->rate.bits == rate.bits && gate->rate.packets == rate.packets)
+		return;
+	rte_spinlock_lock(&gate->lock);
+	limit_set(&gate->limit, &rate, rte_rdtsc(), rte_get_tsc_hz());
+	gate->rate = rate;
+	rte_spinlock_unlock(&gate->lock);
+}
+
+/* What the ports may send lies in them and not in a watch, so it changes only now that the change is made. */
+static void set_gates(struct watches *watches)
+{
+	for (unsigned i = 0; i < watches->model->nb_ports; i++) {
+		const struct port_model *model = &watches->model->ports[i];
+		struct switch_port *port = names_find(watches->ports, model->name);
+
+		if (port != NULL && is_gated(model))
+			set_gate(&port->gate, model);
 	}
-	return gate;
+}
+
+void watches_keep(struct watches *watches)
+{
+	sweep(watches, SWEEP_UNUSED);
+	set_gates(watches);
 }
 
 struct watch *observation_source(struct observation *observation, struct switch_port *port, unsigned queue,
@@ -410,7 +424,7 @@ struct watch *observation_source(struct observation *observation, struct switch_
 	struct watches *watches = observation->watches;
 	const struct key key = {.kind = KIND_SOURCE, .a = &port->port.queues[queue]};
 	const struct port_model *model = names_find(&watches->model->ports_by_name, port->port.name);
-	struct gate *gate = gate_of(port, model);
+	struct gate *gate = is_gated(model) ? &port->gate : NULL;
 	struct tap taps[TAPS];
 	unsigned count = collect(observation, model->name, NULL, true, taps);
 	struct watch *watch;

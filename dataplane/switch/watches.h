@@ -16,8 +16,10 @@ void watches_free(struct watches *watches);
 /* Begin with the watches of other programs.  Returns 0, or -1 without memory. */
 int watches_begin(struct watches *watches, const struct model *model, const struct names *ports);
 
-/* Free those that only other programs had; or only those. */
+/* Workers run the programs: set what the ports may send, and free the watches that only other programs had. */
 void watches_keep(struct watches *watches);
+
+/* They never will: free what only these had. */
 void watches_drop(struct watches *watches);
 
 #endif

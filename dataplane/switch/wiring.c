@@ -21,7 +21,7 @@ static uint64_t workers_of(const struct switch_port *port)
 	uint64_t workers = 0;
 
 	for (unsigned queue = 0; queue < port->port.nb_queues; queue++)
-		workers |= UINT64_C(1) << port->placed[queue].worker;
+		workers |= UINT64_C(1) << port->placed[queue].next_worker;
 	return workers;
 }
 
@@ -96,15 +96,15 @@ static void fill_exit(struct maker *maker, struct exit *exit, const struct port_
 	if (port == NULL)
 		return;
 	exit->port = &port->port;
-	if (senders <= port->pairs) {
-		const unsigned own = (port->pairs - rank + senders - 1) / senders;
+	if (senders <= port->next_pairs) {
+		const unsigned own = (port->next_pairs - rank + senders - 1) / senders;
 
 		exit->queue = rank + senders * (source->queue % own);
 	} else {
-		const unsigned queue = rank % port->pairs;
+		const unsigned queue = rank % port->next_pairs;
 
 		exit->queue = queue;
-		exit->locked = (senders - queue + port->pairs - 1) / port->pairs > 1;
+		exit->locked = (senders - queue + port->next_pairs - 1) / port->next_pairs > 1;
 	}
 	maker->given[to->index] |= 1u << exit->queue;
 }
@@ -248,7 +248,7 @@ static bool make_source(struct maker *maker, struct switch_port *port, unsigned 
 	const struct port_model *model = &maker->model->ports[number];
 	const struct wire *wires = &maker->wires.wires[maker->wires.first[number]];
 	const unsigned nb_wires = maker->wires.first[number + 1] - maker->wires.first[number];
-	const unsigned worker = port->placed[source->queue].worker;
+	const unsigned worker = port->placed[source->queue].next_worker;
 	const struct port_model *end = NULL;
 	const struct function_model *function;
 
@@ -275,7 +275,7 @@ static bool make_programs(struct maker *maker, struct wiring *wiring)
 
 	for (unsigned i = 0; i < model->nb_ports; i++)
 		for (unsigned queue = 0; maker->ports[i] != NULL && queue < model->ports[i].queues; queue++)
-			counts[maker->ports[i]->placed[queue].worker]++;
+			counts[maker->ports[i]->placed[queue].next_worker]++;
 	for (unsigned worker = 0; worker < maker->nb_workers; worker++) {
 		struct program **program = &wiring->programs[worker];
 
@@ -291,7 +291,7 @@ static bool make_programs(struct maker *maker, struct wiring *wiring)
 		if (!maker_make_rules(maker, port, i))
 			return false;
 		for (unsigned queue = 0; queue < port->port.nb_queues; queue++) {
-			struct program *program = wiring->programs[port->placed[queue].worker];
+			struct program *program = wiring->programs[port->placed[queue].next_worker];
 			struct source *source = &program->sources[program->nb_sources++];
 
 			source->queue = queue;
@@ -331,7 +331,7 @@ int wiring_make(struct wiring *wiring, struct running *running, const struct mod
 	for (unsigned i = 0; i < model->nb_ports; i++) {
 		maker.ports[i] = names_find(&running->ports, model->ports[i].name);
 		if (maker.ports[i] != NULL)
-			maker.ports[i]->pairs = switch_port_pairs(maker.ports[i]);
+			maker.ports[i]->next_pairs = switch_port_pairs(maker.ports[i]);
 	}
 	maker.chains = maker_take(&maker, model->nb_chains, sizeof(maker.chains[0]));
 	for (unsigned i = 0; i < model->nb_chains; i++)

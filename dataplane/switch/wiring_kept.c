@@ -204,6 +204,15 @@ void port_rules_free(struct port_rules *rules)
 	for (unsigned place_ = 0; place_ < (names)->size; place_++) \
 		for (type *thing = (names)->entries[place_].value; thing != NULL; thing = NULL)
 
+static void keep_placing(struct switch_port *port)
+{
+	port->pairs = port->next_pairs;
+	for (unsigned queue = 0; queue < port->port.nb_queues; queue++) {
+		port->placed[queue].worker = port->placed[queue].next_worker;
+		port->placed[queue].is_placed = true;
+	}
+}
+
 void wiring_keep(struct running *running, const struct model *model)
 {
 	observation_keep(running->observation, model);
@@ -214,6 +223,8 @@ void wiring_keep(struct running *running, const struct model *model)
 		end_rules(&port->rules, &next);
 		port->rules = next;
 		port->next_rules = (struct port_rules){0};
+		if (names_find(&model->ports_by_name, port->port.name) != NULL)
+			keep_placing(port);
 	}
 	EACH_NAMED(&running->functions, struct running_function, function)
 	{
@@ -241,7 +252,7 @@ void wiring_keep(struct running *running, const struct model *model)
 		bridge->next_memory = NULL;
 		bridge->next_model = NULL;
 		if (bridge->bridge != NULL)
-			bridge_memory_forget_others(bridge->memory, bridge->bridge);
+			bridge_memory_keep(bridge->memory, bridge->bridge);
 	}
 }
 

@@ -45,12 +45,18 @@ static void configure(struct setting *setting, const struct bridge_port_config *
 	assert_non_null(setting->bridge);
 }
 
+static void configure_and_keep(struct setting *setting)
+{
+	configure(setting, ports, PORTS);
+	bridge_memory_keep(setting->memory, setting->bridge);
+}
+
 static int start(void **state)
 {
 	struct setting *setting = calloc(1, sizeof(*setting));
 
 	setting->memory = bridge_memory_new(64);
-	configure(setting, ports, PORTS);
+	configure_and_keep(setting);
 	*state = setting;
 	return 0;
 }
@@ -311,11 +317,11 @@ static void remembers_across_a_change_and_forgets_with_the_port(void **state)
 	configure(setting, ports + 1, PORTS - 1);
 	/* Before the old ones are forgotten, too, nothing is sent to a port that is not there. */
 	expect(send_from(setting, PLAIN_TOO - 1, 2, 1, -1, now), BRIDGE_FLOOD, 0);
-	bridge_memory_forget_others(setting->memory, setting->bridge);
+	bridge_memory_keep(setting->memory, setting->bridge);
 	assert_int_equal(stations_figures(setting->memory, stations_tick(now), 1).learned, 1);
 	expect(send_from(setting, ACCESS_10 - 1, 5, 2, -1, now), BRIDGE_FLOOD, 0);
 	free(setting->bridge);
-	configure(setting, ports, PORTS);
+	configure_and_keep(setting);
 	expect(send_from(setting, PLAIN, 1, 2, -1, now), BRIDGE_FORWARD, PLAIN_TOO);
 }
 
