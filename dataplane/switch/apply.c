@@ -38,6 +38,8 @@ static struct switch_port *open_port(struct switch_state *state, const struct po
 		control_fail(error, CONTROL_FAILED, "out of memory");
 		return NULL;
 	}
+	if (port != NULL)
+		port->expected = state->resumes && model->kind == PORT_GUEST && model->client;
 	return port;
 }
 

@@ -19,6 +19,7 @@
 struct balance {
 	int timer;
 	int changed;	    /* eventfd: rings of a guest came or went */
+	int expected;	    /* timerfd: guests that have not come back by now are not expected any more */
 	uint64_t looked_at; /* TSC */
 	struct placement_worker workers[GRACE_WORKERS];
 	uint64_t busy[GRACE_WORKERS]; /* as counted at the last look */
@@ -192,7 +193,7 @@ double balance_busy(const struct switch_state *state, unsigned worker)
 	return state->balance->workers[worker].busy;
 }
 
-/* ------- guests that use more or fewer queues ------- */
+/* ------- guests that use more or fewer queues, or come back ------- */
 
 /* In the thread that speaks vhost-user, or the one that watches over devices. */
 static void on_port_change(void)
@@ -201,15 +202,11 @@ static void on_port_change(void)
 	eventfd_write(watched->balance->changed, 1);
 }
 
-static void recount(void *context)
+static void recount(struct switch_state *state)
 {
-	struct switch_state *state = context;
 	struct control_error error;
 	bool differs = false;
-	uint64_t times;
 
-	if (eventfd_read(state->balance->changed, &times) != 0 || state->model == NULL)
-		return;
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
 		const struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
 
@@ -217,6 +214,42 @@ static void recount(void *context)
 	}
 	if (differs && apply_again(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
+}
+
+static void on_recount(void *context)
+{
+	struct switch_state *state = context;
+	uint64_t times;
+
+	if (eventfd_read(state->balance->changed, &times) == 0 && state->model != NULL)
+		recount(state);
+}
+
+static void stop_expecting(void *context)
+{
+	struct switch_state *state = context;
+	uint64_t times;
+
+	if (read(state->balance->expected, &times, sizeof(times)) != sizeof(times) || state->model == NULL)
+		return;
+	for (unsigned i = 0; i < state->model->nb_ports; i++) {
+		struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
+
+		if (port == NULL || !port->expected)
+			continue;
+		if (switch_port_pairs(port) == 0)
+			log_info("port %s: its guest is not back yet; what is sent to it no longer waits",
+				 port->port.name);
+		port->expected = false;
+	}
+	recount(state);
+}
+
+void balance_expect(struct switch_state *state)
+{
+	const struct itimerspec once = {.it_value.tv_nsec = BALANCE_EXPECT_MS * 1000000L};
+
+	timerfd_settime(state->balance->expected, 0, &once, NULL);
 }
 
 int balance_open(struct switch_state *state)
@@ -230,9 +263,12 @@ int balance_open(struct switch_state *state)
 	balance->looked_at = rte_rdtsc();
 	balance->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	balance->changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (balance->timer < 0 || balance->changed < 0 || timerfd_settime(balance->timer, 0, &each, NULL) != 0 ||
+	balance->expected = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (balance->timer < 0 || balance->changed < 0 || balance->expected < 0 ||
+	    timerfd_settime(balance->timer, 0, &each, NULL) != 0 ||
 	    control_watch(state->control, balance->timer, look, state) != 0 ||
-	    control_watch(state->control, balance->changed, recount, state) != 0) {
+	    control_watch(state->control, balance->changed, on_recount, state) != 0 ||
+	    control_watch(state->control, balance->expected, stop_expecting, state) != 0) {
 		int rc = errno ? -errno : -ENOSPC;
 
 		balance_close(state);
@@ -252,6 +288,7 @@ void balance_close(struct switch_state *state)
 	device_on_change(NULL);
 	close(state->balance->timer);
 	close(state->balance->changed);
+	close(state->balance->expected);
 	free(state->balance);
 	state->balance = NULL;
 }

@@ -10,6 +10,8 @@
 
 struct switch_state;
 
+enum { BALANCE_EXPECT_MS = 500 };
+
 /* Begin to look once a second, and whenever a guest begins to use more or fewer queues.  Returns 0 or a negative errno.
  */
 int balance_open(struct switch_state *state);
@@ -20,6 +22,9 @@ void balance_close(struct switch_state *state);
  * theirs, new ones one that has time.
  */
 void balance_place(struct switch_state *state, const struct model *model);
+
+/* Guests are expected back: let those who send to them wait no longer than BALANCE_EXPECT_MS from now on. */
+void balance_expect(struct switch_state *state);
 
 /* The part of its time that a worker was busy when last looked: 0 to 1. */
 double balance_busy(const struct switch_state *state, unsigned worker);

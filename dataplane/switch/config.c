@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "switch/apply.h"
+#include "switch/balance.h"
 #include "switch/config.h"
 #include "switch/diff.h"
 #include "switch/patch.h"
@@ -139,6 +140,19 @@ json_t *config_rollback(void *context, json_t *params, struct control_error *err
 	return result;
 }
 
+/* Guests that listen for a switch may be back in a moment: those who send to them wait for that. */
+static int resume(struct switch_state *state, struct control_error *error)
+{
+	int rc;
+
+	state->resumes = true;
+	rc = apply(state, state->config.document, error);
+	state->resumes = false;
+	if (rc == 0)
+		balance_expect(state);
+	return rc;
+}
+
 int config_restore(struct switch_state *state, const char *path)
 {
 	struct config *config = &state->config;
@@ -154,7 +168,7 @@ int config_restore(struct switch_state *state, const char *path)
 		return -1;
 	}
 	config->text = json_dumps(config->document, JSON_COMPACT);
-	if (apply(state, config->document, &error) != 0) {
+	if (resume(state, &error) != 0) {
 		log_error("%s: %s; correct the file, or move it away to start with nothing", path, error.message);
 		return -1;
 	}

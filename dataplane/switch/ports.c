@@ -148,7 +148,7 @@ unsigned switch_port_pairs(const struct switch_port *port)
 {
 	unsigned pairs = port->port.kind == PORT_GUEST ? guest_pairs(&port->port.guest) : port->port.nb_queues;
 
-	return RTE_MIN(RTE_MAX(pairs, 1u), (unsigned)port->port.nb_queues);
+	return RTE_MIN(RTE_MAX(pairs, port->expected ? 0u : 1u), (unsigned)port->port.nb_queues);
 }
 
 static json_t *describe_queues(const struct switch_port *port)

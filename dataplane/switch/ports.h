@@ -35,6 +35,7 @@ struct switch_port {
 	const struct port_model *model; /* of the running configuration */
 	struct placed placed[PORT_QUEUES];
 	unsigned pairs, next_pairs;	     /* that the programs count on, and those being made */
+	bool expected;			     /* a guest that an earlier switch served, and that may come back at once */
 	struct gate gate;		     /* what it may send in */
 	struct port_rules rules, next_rules; /* of the programs that run, and of those being made */
 };
@@ -46,7 +47,7 @@ struct switch_port *switch_port_open(struct page *page, const struct port_model 
 /* Close it; no program names it any more. */
 void switch_port_close(struct page *page, struct switch_port *port);
 
-/* The receive queues that frames can be given to now; 1 at least. */
+/* The receive queues that frames can be given to now; 1 at least, but 0 while the guest is expected back. */
 unsigned switch_port_pairs(const struct switch_port *port);
 
 /* What `port.list` says of it. */

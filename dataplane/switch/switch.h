@@ -20,6 +20,7 @@ struct switch_state {
 	struct observation observation;
 	struct workers workers;
 	struct balance *balance; /* balance.h */
+	bool resumes;		 /* what is being applied ran before this switch was started */
 };
 
 struct switch_options {

@@ -48,8 +48,8 @@ struct wiring {
 
 /*
  * Make the programs of so many workers for the model.  Ports of the model that do not run are left out: what would
- * leave by them is dropped.  Every receive queue has been placed.  Returns 0, or -1 after filling in the error, with
- * nothing changed.
+ * leave by them is dropped.  So are queues with frames for a guest that is expected back: what they have waits.  Every
+ * receive queue has been placed.  Returns 0, or -1 after filling in the error, with nothing changed.
  */
 int wiring_make(struct wiring *wiring, struct running *running, const struct model *model, unsigned nb_workers,
 		struct control_error *error);

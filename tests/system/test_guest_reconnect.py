@@ -11,12 +11,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from front_end import FrontEnd, PackedFrontEnd
+from front_end import SENDS, FrontEnd, PackedFrontEnd
 from lasting_guests import BURST, Pair, Traffic
 from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, stream
+
+EXPECTED = 0.5
+"""Seconds from the start of a switch for which it expects the guests that it had back."""
 
 
 def start_switch(build: Path, folder: Path) -> RunningSwitch:
@@ -72,6 +76,95 @@ def test_a_switch_killed_under_load(
     assert lost <= dropped + kills * BURST, (lost, dropped)
     assert switch.end() == 0
     pair.end()
+
+
+def frame(number: int) -> bytes:
+    """To all of a bridge, and numbered."""
+    return bytes.fromhex("ffffffffffff 020000000001 0900") + struct.pack("<Q", number) * 6
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "direct": {},
+    "steered": {"chains": {"a-b": {"match": [{"ethertype": 0x0900}]}}},
+    "bridged": {"chains": None, "bridges": {"lan": {"ports": {"a": {}, "b": {}}}}},
+}
+
+
+@pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
+@pytest.mark.parametrize("way", WAYS)
+def test_frames_wait_for_a_receiver_that_is_about_to_come_back(
+    asan_binaries: Path, tmp_path: Path, way: str, kind: type[FrontEnd]
+) -> None:
+    """The sender is back first, with frames that it has sent meanwhile: they stay in its ring until the receiver is."""
+    pair = Pair(tmp_path, (kind, kind))
+    switch = start_switch(asan_binaries, tmp_path)
+    switch.patch(**WAYS[way])
+    for name in ("a", "b"):
+        pair.serve(name)
+        switch.wait_state(name, "up")
+    switch.kill()
+    a, b = pair.guests["a"], pair.guests["b"]
+    frames = [frame(number) for number in range(40)]
+    for each in frames:
+        a.send(each)
+    b.offer_buffers(len(frames))
+    switch.start()
+    pair.serve("a")
+    switch.wait_state("a", "up")
+    assert a.ring_size - a.room(SENDS) == len(frames)
+    pair.serve("b")
+    assert b.wait_received(len(frames), seconds=1) == frames
+    for name in ("a", "b"):
+        assert not any(count for reason, count in switch.counters(name).items() if reason.startswith("drop_"))
+    assert switch.end() == 0
+    pair.end()
+
+
+def test_a_guest_that_stays_away_delays_those_who_send_to_it_once(asan_binaries: Path, tmp_path: Path) -> None:
+    lan, wire = (Pair(tmp_path, (FrontEnd, FrontEnd), names) for names in (("a", "b"), ("d", "e")))
+    guests = {**lan.guests, **wire.guests}
+    pairs = {name: pair for pair in (lan, wire) for name in pair.guests}
+    switch = start_switch(asan_binaries, tmp_path)
+    for name in ("away", "d", "e"):
+        switch.add_guest(name, mode="client")
+    switch.patch(chains={"a-b": None}, bridges={"lan": {"ports": {"a": {}, "b": {}, "away": {}}}})
+    switch.join("d", "e")
+    for name, pair in pairs.items():
+        pair.serve(name)
+        switch.wait_state(name, "up")
+    switch.kill()
+    for name in ("b", "e"):
+        guests[name].offer_buffers(8)
+    for name in ("a", "d"):
+        guests[name].send(frame(0))
+    switch.start()
+    started = time.monotonic()
+    for name, pair in pairs.items():
+        pair.serve(name)
+    arrived: dict[str, float] = {}
+
+    def all_arrived() -> bool:
+        for name in {"b", "e"} - set(arrived):
+            if guests[name].received() == [frame(0)]:
+                arrived[name] = time.monotonic() - started
+        return len(arrived) == 2
+
+    wait_until(all_arrived, "both frames arrive")
+    # Who does not send to the one that is away does not wait for it.
+    assert arrived["e"] < arrived["b"] < EXPECTED + 0.3, arrived
+    assert "port away: its guest is not back yet" in switch.log.read_text()
+    # It is waited for once, and one that comes later is not waited for at all.
+    guests["a"].send(frame(1))
+    assert guests["b"].wait_received(1, seconds=EXPECTED / 2) == [frame(1)]
+    switch.add_guest("later", mode="client")
+    switch.patch(bridges={"lan": {"ports": {"later": {}}}})
+    guests["a"].send(frame(2))
+    assert guests["b"].wait_received(1, seconds=EXPECTED / 2) == [frame(2)]
+    assert switch.counters("away")["drop_receiver_down"] == 3
+    assert switch.counters("later")["drop_receiver_down"] == 1
+    assert switch.end() == 0
+    for pair in (lan, wire):
+        pair.end()
 
 
 @pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
