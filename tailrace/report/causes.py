@@ -131,6 +131,4 @@ def _remarks(causes: Causes, number: int) -> Iterator[str]:
         yield f"Of the slowest frames, {count(causes.unexamined)} were gone from the recording before they were read."
     if causes.lost:
         yield f"The kernel could not deliver {count(causes.lost)} events, so something may be missing above."
-    for what, why in causes.missing.items():
-        yield f"Not recorded on this machine: {plain(what)} ({plain(why)})."
     yield f"The kernel's times are known to {causes.clock_error_us:.2f} µs."

@@ -36,6 +36,8 @@ def test_the_command_says_why_frames_were_slow(command: Command) -> None:
         assert set(causes["gaps"]) == {"worker-0", "first", "tester"}
         assert "context switches" in causes["recorded"]
         assert not set(causes["recorded"]) & set(causes["missing"])
+        for what, why in causes["missing"].items():
+            assert f"{what} cannot be recorded here: {why}" in command.results()["notes"]
         assert causes["clock_error_us"] < 10
         assert causes["frames"]
         for frame in causes["frames"]:

@@ -5,7 +5,8 @@ whatever else held up frames before and after; what it blames first must be what
 
 Where something else held that frame up for longer than the injection did, the injection is not the right answer. That
 is decided without asking for causes, from the stamps of the tester and the switch alone, and such an injection is made
-again.
+again. So is one during which the kernel itself counted time that a hypervisor took, if most of the frame's time is told
+as unexplained: that is the right answer then.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class Found:
     """What of its time it was with the function."""
     least_us: float
     """The latency of the fastest of the slowest frames: one below is not among them."""
+    stolen: bool
+    """Whether a hypervisor took a CPU meanwhile."""
 
     @property
     def disturbed(self) -> bool:
@@ -89,6 +92,8 @@ class Found:
         delay = self.kind.delay_us
         if self.frame is None:
             return delay is not None and self.least_us > delay
+        if self.stolen and self.frame.unexplained_us > self.frame.latency_us / 2:
+            return True
         if delay is None:
             return self.inside_us < self.frame.latency_us / 2
         return self.frame.latency_us > 2 * delay
@@ -145,6 +150,7 @@ def inject(session: Session, kind: Kind, process: subprocess.Popen[str]) -> Foun
             requests.flush()
 
     session.check = check
+    stolen = stolen_ticks()
     try:
         result = session.measure(profile(64).streams(RATE), SECONDS, WAIT, kind.name)
     finally:
@@ -164,7 +170,13 @@ def inject(session: Session, kind: Kind, process: subprocess.Popen[str]) -> Foun
         if frame.sent_tsc < end and frame.sent_tsc + frame.latency_us * 1e-6 * hz > begin
     ]
     frame, inside = max(under_way, key=lambda each: each[0].latency_us, default=(None, 0.0))
-    return Found(kind, frame, inside, min((frame.latency_us for frame, _ in slowest), default=0.0))
+    least = min((frame.latency_us for frame, _ in slowest), default=0.0)
+    return Found(kind, frame, inside, least, stolen_ticks() > stolen)
+
+
+def stolen_ticks() -> int:
+    """Time that a hypervisor has taken from all CPUs so far (proc(5): the eighth number), in ticks."""
+    return int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
 
 
 def inject_until_undisturbed(session: Session, kind: Kind, process: subprocess.Popen[str]) -> Found:
