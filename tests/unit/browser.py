@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -99,6 +100,12 @@ class Browser:
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
     """A browser with a profile of its own, ended with the block."""
+    # It leaves a folder for temporary files behind; the profile's path may be too long for its socket there.
+    with TemporaryDirectory() as temporary:
+        yield from _browser(profile, temporary)
+
+
+def _browser(profile: Path, temporary: str) -> Iterator[Browser]:
     assert CHROMIUM is not None
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
     # The protocol is spoken on descriptors 3 and 4.
@@ -106,6 +113,7 @@ def browser(profile: Path) -> Iterator[Browser]:
         ["bash", "-c", f'exec "$@" 3<&{their_in} 4>&{their_out}', "chromium", CHROMIUM, *OPTIONS,
          f"--user-data-dir={profile}", "about:blank"],
         pass_fds=(their_in, their_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": temporary},
     )  # fmt: skip
     os.close(their_in)
     os.close(their_out)
