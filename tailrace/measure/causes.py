@@ -256,7 +256,7 @@ def _second(poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
 def _receivers(onward: Sequence[Hop], evidence: Evidence, hz: int) -> Iterator[_Span]:
     """The same for those who took no frames: of each the time in which all up to it had no room."""
     times = [(0, 1 << 64)]
-    last = _RECEIVERS + len(onward) * _EACH_RECEIVER
+    last = _RECEIVERS + len(onward) * (_EACH_RECEIVER + 1)
     for number, hop in enumerate(onward):
         waits = evidence.waits.get(hop.worker.thread, ()) if hop.worker is not None else ()
         full = [(wait.begin, wait.end) for wait in waits if (wait.source, wait.target) == (hop.source, hop.target)]

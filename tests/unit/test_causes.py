@@ -168,6 +168,16 @@ def test_of_rings_that_fill_up_one_after_the_other_the_last_is_to_blame() -> Non
     assert told([950, 1, 40, 1, 20], stopped, waits=[wait(1200, 1930, HOPS[1])]).shares == ()
 
 
+def test_a_gap_of_the_last_of_them_goes_before_its_full_ring() -> None:
+    evidence = Evidence(
+        gaps={TESTER.thread: [gap(1050, 1920)]},
+        waits={WORKER.thread: [wait(1010, 1940, HOPS[0]), wait(1020, 1930, HOPS[1])]},
+    )
+    found = account(WAY[:1], [1000 * US, 1950 * US], [Holders(WORKER, onward=HOPS)], evidence, HZ)
+    assert found.unexplained == 870 * US
+    assert [(share.cause.name, share.cycles // US) for share in found.shares] == [("tester.b", 40), ("first.0", 20)]
+
+
 def test_who_has_the_frame_comes_before_who_should_make_room() -> None:
     events = [event(1050, 1500, 0, "stopped", FIRST.thread), event(1400, 1900, 0, "stopped", TESTER.thread)]
     found = told([3, 1, 1000, 1, 20], events, waits=[wait(1010, 2002, HOPS[1])])
