@@ -27,7 +27,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tailrace.gaps import Gap, Rest, Wait
 from tailrace.measure.hops import Part, Way
@@ -237,13 +237,18 @@ def _fault_before(blocked: int, faults: Sequence[int], left: Sequence[int], hz: 
 
 def _within(times: Sequence[tuple[int, int]], poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
     """What is known to have kept a poller in these times that was not sleep."""
+    times = sorted(times)
+    # The last end up to each of them: some may overlap.
+    ends = list(accumulate((high for _, high in times), max))
     for span in _spans_of(poller, evidence, hz):
         if span.rank >= len(_ORDER) and span.rank != _GAP:
             continue
-        for low, high in times:
-            begin, end = max(span.begin, low), min(span.end, high)
+        number = bisect_right(ends, span.begin)
+        while number < len(times) and times[number][0] < span.end:
+            begin, end = max(span.begin, times[number][0]), min(span.end, times[number][1])
             if begin < end:
                 yield _Span(begin, end, span.rank, span.cause, span.event)
+            number += 1
 
 
 def _second(poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
