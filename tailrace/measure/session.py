@@ -29,6 +29,7 @@ from tailrace.host.state import State, hold
 from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.floor import floor_seconds, measure_floor
 from tailrace.measure.hop_meter import LOOK, HopMeter
+from tailrace.measure.overtaking import overtaking_note
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.recorder import Recorder, place_recorder, pollers_of, worker_of
@@ -300,7 +301,12 @@ def _with_tester(
     _measure_floor(node.launcher, request, ports, place, folder, report, huge=node.plan.huge)
     tester = Tester.start(node.launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=node.plan.huge)
     node.wait_for(list(TESTER_ENDS))
-    work(Session(tester, folder, _watch(node), node, report))
+    try:
+        work(Session(tester, folder, _watch(node), node, report))
+    finally:
+        overtaking = overtaking_note(node.plan, folder.run)
+        if overtaking is not None:
+            folder.note(overtaking)
 
 
 def run_between(

@@ -13,6 +13,7 @@ from tester_results import result, stream
 from tailrace.errors import Mistake
 from tailrace.host.place import Cpu
 from tailrace.measure.method import Place
+from tailrace.measure.overtaking import overtaking_note
 from tailrace.measure.profile import profile
 from tailrace.measure.reorder import Apart, ReorderMethod, delays_of, slower_of
 from tailrace.plan import make_plan
@@ -169,3 +170,27 @@ def test_rounds_are_one_row_with_their_spread(tmp_path: Path) -> None:
         ("2 as 2", "1,600", "-", "0", "0", "-", "-", "-"),
     ]
     assert section.remarks[-1].startswith("2 rounds")
+
+
+@pytest.mark.parametrize(
+    ("function", "disturbed", "flows", "method", "told"),
+    [
+        ("{kind: skeleton, replicas: 2}", 3, 9, "latency", True),
+        ("{kind: skeleton, replicas: 2}", 3, None, "latency", True),
+        ("{kind: skeleton, replicas: 2}", 3, 9, "reorder", False),
+        ("{kind: skeleton, replicas: 2}", 3, 1, "latency", False),
+        ("{kind: skeleton, replicas: 2}", 0, 9, "latency", False),
+        ("{kind: skeleton}", 3, 9, "latency", False),
+    ],
+)
+def test_flows_that_overtake_each_other_in_replicas_are_told_of(
+    tmp_path: Path, function: str, disturbed: int, flows: int | None, method: str, told: bool
+) -> None:
+    with RunFolder.create(
+        tmp_path, "latency", spec="", host={}, command=(), versions={}, spec_name="s", fabric="tailrace", method=method
+    ) as folder:
+        document = result(stream([5_000] * 100, out_of_sequence=disturbed))
+        add(folder, document, functions=1, flows=flows)
+    note = overtaking_note(plan(function), folder.run)
+    assert (note is not None) == told
+    assert note is None or "replicas of 'wan'" in note
