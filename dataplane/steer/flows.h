@@ -42,7 +42,7 @@ struct flows {
 	struct flow_bucket *buckets;
 };
 
-/* A table of 8 * `buckets` entries, a power of two; memory is taken as it is used.  Returns NULL without memory. */
+/* A table of 8 * `buckets` entries, a power of two; all of its memory is taken now.  Returns NULL without memory. */
 struct flows *flows_new(unsigned buckets, unsigned ageing_seconds);
 
 void flows_free(struct flows *flows);

@@ -29,7 +29,7 @@ enum {
 	PIN_REPLICAS = FLOWS_REPLICAS,
 	PIN_NAME = 48,
 	PIN_NOBODY = 255,		/* no replica takes new flows */
-	PIN_FLOW_BUCKETS = 1 << 18,	/* two million flows, 16 MB if they are all there */
+	PIN_FLOW_BUCKETS = 1 << 18,	/* two million flows, 16 MB */
 	PIN_FRAGMENT_BUCKETS = 1 << 13, /* 65536 datagrams */
 	PIN_FLOW_SECONDS = 300,		/* unless the configuration says otherwise */
 	PIN_FLOW_SECONDS_MOST = 3600,

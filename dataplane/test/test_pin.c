@@ -5,6 +5,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <rte_cycles.h>
 
@@ -422,6 +424,20 @@ static void keeps_what_lasts_in_a_full_bucket(void **state)
 	flows_free(flows);
 }
 
+/* A worker that took the faults would stand still for a large page's zeroing: tens of ms for the flows of a start. */
+static void has_all_of_its_memory_from_the_start(void **state)
+{
+	struct pin_memory *memory = *state;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), size = PIN_FLOW_BUCKETS * sizeof(struct flow_bucket);
+	uint8_t *there = malloc(size / page);
+
+	assert_non_null(there);
+	assert_int_equal(mincore(memory->flows->buckets, size, there), 0);
+	for (size_t i = 0; i < size / page; i++)
+		assert_true(there[i] & 1);
+	free(there);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -438,6 +454,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(keeps_fragments_together_that_come_before_the_first, start, end),
 		cmocka_unit_test_setup_teardown(follows_the_flow_of_an_icmp_error, start, end),
 		cmocka_unit_test(keeps_what_lasts_in_a_full_bucket),
+		cmocka_unit_test_setup_teardown(has_all_of_its_memory_from_the_start, start, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
