@@ -121,11 +121,11 @@ def _why_again(trial: SearchTrial) -> str:
     if whole(trial):
         who = "the device did not take" if trial.fell_short == "refused" else "the tester itself could not send"
         offered = trial.sent + trial.unsent
-        return f"at {trial.offered_pps / 1e6:.4g} Mpps {who} {trial.unsent} of {offered} frames, and none was lost"
+        return f"at {trial.offered_pps / 1e6:.4g} Mpps {who} {trial.unsent:,} of {offered:,} frames, and none was lost"
     return (
-        f"a trial at {trial.offered_pps / 1e6:.4g} Mpps lost {trial.lost} of {trial.sent} frames sent "
-        f"({trial.duplicate + trial.out_of_sequence} duplicated or out of sequence, {trial.foreign} foreign, "
-        f"{trial.unsent} unsent)"
+        f"a trial at {trial.offered_pps / 1e6:.4g} Mpps lost {trial.lost:,} of {trial.sent:,} frames sent "
+        f"({trial.duplicate + trial.out_of_sequence:,} duplicated or out of sequence, {trial.foreign:,} foreign, "
+        f"{trial.unsent:,} unsent)"
     )
 
 
