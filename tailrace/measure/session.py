@@ -306,7 +306,8 @@ def _with_tester(
     finally:
         overtaking = overtaking_note(node.plan, folder.run)
         if overtaking is not None:
-            folder.note(overtaking)
+            with suppress(OSError):  # where the disk is full, that is what is told
+                folder.note(overtaking)
 
 
 def run_between(
