@@ -150,6 +150,48 @@ static void ends_before_a_head_outside_the_table(void **state)
 	}
 }
 
+/* Four neighbours of the table are looked at in another way than four from here and there. */
+static void gathers_descriptors_in_any_order(void **state)
+{
+	static const uint8_t orders[][COUNT] = {
+		{7, 6, 5, 4, 3, 2, 1, 0}, {4, 5, 6, 7, 0, 1, 2, 3}, {1, 2, 3, 4, 5, 6, 7, 0}, {6, 7, 0, 1, 2, 3, 4, 5},
+		{0, 1, 2, 2, 4, 5, 6, 7}, {0, 2, 4, 6, 1, 3, 5, 7}, {3, 3, 3, 3, 5, 6, 7, 7}, {0, 1, 2, 4, 3, 5, 7, 6},
+	};
+
+	(void)state;
+	for (unsigned each = 0; each < 2 * RTE_DIM(orders); each++) {
+		const uint8_t *order = orders[each / 2];
+		const bool write = each % 2;
+		struct vring_buffer found[COUNT];
+		struct simulated_guest *guest;
+		struct pair *pair;
+
+		start((void **)&pair);
+		guest = write ? &pair->to : &pair->from;
+		/* Their descriptors are the table's last ones and its first. */
+		advance_rings(pair, RING - COUNT / 2);
+		offer_burst(guest, write, 0, NULL);
+		for (unsigned i = 0; i < COUNT; i++) {
+			const unsigned head = (RING - COUNT / 2 + order[i]) % RING;
+
+			if (guest->ring.packed)
+				guest->ring.packed_desc[(RING - COUNT / 2 + i) % RING].id = head;
+			else
+				guest->ring.avail->ring[(RING - COUNT / 2 + i) % RING] = head;
+		}
+		assert_int_equal(vring_available(&guest->ring, COUNT), COUNT);
+		assert_int_equal(vring_gather(&guest->ring, guest->ring.packed, write, 0, COUNT, found), COUNT);
+		for (unsigned i = 0; i < COUNT; i++) {
+			const unsigned number = guest->ring.packed ? i : order[i];
+
+			assert_int_equal(found[i].id, (RING - COUNT / 2 + order[i]) % RING);
+			assert_ptr_equal(found[i].at, guest_at(guest, (write ? BUFFERS : FRAMES) + number * STEP));
+		}
+		assert_int_equal(guest->report, VRING_FAULT_NONE);
+		end((void **)&pair);
+	}
+}
+
 /* A guest with little memory: no region has room for the longest plain frame. */
 static void gathers_from_small_regions(void **state)
 {
@@ -175,6 +217,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gathers_frames_up_to_one_that_is_not_plain),
 		cmocka_unit_test(gathers_buffers_up_to_one_that_is_not_plain),
+		cmocka_unit_test(gathers_descriptors_in_any_order),
 		cmocka_unit_test(ends_before_a_head_outside_the_table),
 		cmocka_unit_test_setup_teardown(gathers_from_small_regions, start, end),
 	};

@@ -14,45 +14,49 @@
 /*
  * Ask for the descriptors of the next `count` chains and for the places where their completions will be written, so
  * that the misses run beside each other instead of one after the other.  Of a packed ring they have just been read.
+ * Most drivers use descriptors one after the other: where the last chain's is as far from the first's as it is in the
+ * ring, those between are taken to be, and each line is asked for once.
  */
 static __rte_always_inline void vring_prefetch(const struct virtqueue *vring, const bool packed, unsigned count,
 					       unsigned completions)
 {
-	if (packed)
+	const unsigned mask = vring->size - 1u;
+	unsigned head;
+
+	if (packed || count == 0)
 		return;
-	for (unsigned i = 0; i < count; i++)
-		rte_prefetch0(&vring->desc[vring_head(vring, i)]);
+	head = vring_head(vring, 0);
+	if (likely(vring_head(vring, count - 1) == ((head + count - 1) & mask))) {
+		for (unsigned i = 0; i < count; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_desc))
+			rte_prefetch0(&vring->desc[(head + i) & mask]);
+		rte_prefetch0(&vring->desc[(head + count - 1) & mask]);
+	} else {
+		for (unsigned i = 0; i < count; i++)
+			rte_prefetch0(&vring->desc[vring_head(vring, i)]);
+	}
 	for (unsigned i = 0; i < completions; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_used_elem))
-		__builtin_prefetch(&vring->used->ring[(vring->index + i) & (vring->size - 1u)], 1);
+		__builtin_prefetch(&vring->used->ring[(vring->index + i) & mask], 1);
 }
 
 /*
- * There is nothing to do: fetch the lines that the next frame will be written to, one step at each visit, so that they
- * are here when it comes.  Each was last written by the guest's core, and a frame that comes alone would wait for them.
+ * There is nothing to do: fetch the lines that as many frames as came last will be written to, one step at each visit,
+ * so that they are here when the next ones come.  Each was last written or read by the guest's core, and to get them
+ * back is most of what a burst would wait for.
  */
 static __rte_always_inline void vring_expect(struct virtqueue *to, const bool packed)
 {
-	struct vring_descriptor desc;
-	uint16_t id;
-	uint8_t *at;
+	struct vring_buffer buffers[VRING_BURST];
+	unsigned count;
 
-	if (likely(to->expected == 2) || vring_available_in(to, packed, 1) == 0)
+	if (likely(to->expected == 2))
 		return;
-	if (to->expected++ == 0) {
-		if (packed) {
-			bool wrap;
-
-			__builtin_prefetch(vring_packed_place(to, 0, &wrap), 1);
-		} else {
-			vring_prefetch(to, false, 1, 1);
-		}
-	} else if (vring_first(to, packed, 0, &desc, &id)) {
-		at = guest_memory_at(to->memory, desc.address, desc.length);
-		if (at != NULL) {
-			__builtin_prefetch(at, 1);
-			__builtin_prefetch(at + RTE_CACHE_LINE_SIZE, 1);
-		}
-	}
+	count = RTE_MIN(vring_available_in(to, packed, to->last), to->last);
+	if (count == 0)
+		return;
+	if (to->expected++ == 0)
+		vring_prefetch(to, packed, count, count);
+	else
+		vring_gather(to, packed, true, 0, count, buffers);
 }
 
 /*

@@ -7,6 +7,7 @@
 #define TAILRACE_VRING_GATHER_H
 
 #include <stddef.h>
+#include <string.h>
 
 #include <rte_prefetch.h>
 
@@ -93,45 +94,71 @@ static __rte_always_inline struct vring_four vring_four_rules(const struct virtq
 	};
 }
 
+/*
+ * A private copy of the four descriptors at `ahead`, and their buffers' ids where a struct vring_buffer has them.
+ * Returns false when the ring begins anew among them, or a head lies outside the table.
+ */
+static __rte_always_inline bool vring_load_four(const struct virtqueue *vring, const bool packed, uint16_t ahead,
+						__m512i *words, __m512i *ids)
+{
+	const uint64_t each = 0x0001000100010001, steps = 0x0003000200010000;
+	const unsigned sum = vring->index + ahead;
+	const unsigned place = packed ? sum - (sum < vring->size ? 0 : vring->size) : sum & (vring->size - 1u);
+	uint64_t heads;
+
+	if (unlikely(place + 4 > vring->size))
+		return false;
+	if (packed) {
+		*words = _mm512_loadu_si512(&vring->packed_desc[place]);
+		__asm__ volatile("" : "+v"(*words));
+		*ids = _mm512_and_si512(*words, vring_words(0, (uint64_t)UINT16_MAX << 32));
+		return true;
+	}
+	memcpy(&heads, &vring->avail->ring[place], sizeof(heads));
+	/* From here on it is these copies that are checked and used: the guest may write to the rings meanwhile. */
+	__asm__ volatile("" : "+r"(heads));
+	/* The size is a power of two. */
+	if (unlikely((heads & (UINT16_MAX & ~(vring->size - 1u)) * each) != 0))
+		return false;
+	if (likely(heads == (uint16_t)heads * each + steps)) { /* one after the other, as most drivers use them */
+		*words = _mm512_loadu_si512(&vring->desc[(uint16_t)heads]);
+	} else {
+		const struct vring_desc *desc = vring->desc;
+
+		*words = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)&desc[(uint16_t)heads]));
+		*words = _mm512_inserti32x4(*words, _mm_loadu_si128((const __m128i_u *)&desc[(uint16_t)(heads >> 16)]),
+					    1);
+		*words = _mm512_inserti32x4(*words, _mm_loadu_si128((const __m128i_u *)&desc[(uint16_t)(heads >> 32)]),
+					    2);
+		*words = _mm512_inserti32x4(*words, _mm_loadu_si128((const __m128i_u *)&desc[heads >> 48]), 3);
+	}
+	__asm__ volatile("" : "+v"(*words));
+	/* One head to each second word: the last 16 bits once those before are shifted out. */
+	*ids = _mm512_maskz_srlv_epi64(0xaa, _mm512_set1_epi64((long long)heads),
+				       _mm512_set_epi64(48, 0, 32, 0, 16, 0, 0, 0));
+	*ids = _mm512_slli_epi64(_mm512_and_si512(*ids, _mm512_set1_epi64(UINT16_MAX)), 32);
+	return true;
+}
+
 /* Gather the four buffers at `ahead`.  Returns false, and has done nothing, when not all of them are plain. */
 static __rte_always_inline bool vring_gather_four(const struct virtqueue *vring, const bool packed, uint16_t ahead,
 						  const struct vring_four *four, struct vring_buffer *buffers)
 {
-	uint16_t heads[4] = {0};
-	__m512i words, more;
+	__m512i words, ids, more;
 
-	if (packed) {
-		const unsigned place = vring->index + ahead - (vring->index + ahead < vring->size ? 0 : vring->size);
-
-		if (unlikely(place + 4 > vring->size))
-			return false;
-		words = _mm512_loadu_si512(&vring->packed_desc[place]);
-	} else {
-		for (unsigned i = 0; i < 4; i++)
-			heads[i] = vring_head(vring, ahead + i);
-		/* The size is a power of two, so the highest of them is beyond it if their bits together are. */
-		if (unlikely((heads[0] | heads[1] | heads[2] | heads[3]) >= vring->size))
-			return false;
-		words = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)&vring->desc[heads[0]]));
-		words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i_u *)&vring->desc[heads[1]]), 1);
-		words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i_u *)&vring->desc[heads[2]]), 2);
-		words = _mm512_inserti32x4(words, _mm_loadu_si128((const __m128i_u *)&vring->desc[heads[3]]), 3);
-	}
-	/* From here on it is this copy that is checked and used: the guest may write to the descriptors meanwhile. */
-	__asm__ volatile("" : "+v"(words));
+	if (unlikely(!vring_load_four(vring, packed, ahead, &words, &ids)))
+		return false;
 	more = _mm512_sub_epi64(_mm512_and_si512(words, four->bits), four->base);
 	if (unlikely(_mm512_cmpgt_epu64_mask(more, four->room) != 0))
 		return false;
-	more = _mm512_add_epi64(more, four->origin);
-	if (packed)
-		more = _mm512_or_si512(more, _mm512_and_si512(words, vring_words(0, (uint64_t)UINT16_MAX << 32)));
+	more = _mm512_or_si512(_mm512_add_epi64(more, four->origin), ids);
 	_Static_assert(sizeof(struct vring_buffer) == 16 && offsetof(struct vring_buffer, length) == 8 &&
 			       offsetof(struct vring_buffer, id) == 12,
 		       "four buffers are what is stored here");
-	_mm512_storeu_si512(buffers, more);
-	if (!packed)
-		for (unsigned i = 0; i < 4; i++)
-			buffers[i].id = heads[i];
+	/* In halves: what is read of a store of 64 bytes before it is in the cache waits for that, but for its first
+	 * half. */
+	_mm256_storeu_si256((__m256i_u *)&buffers[0], _mm512_castsi512_si256(more));
+	_mm256_storeu_si256((__m256i_u *)&buffers[2], _mm512_extracti64x4_epi64(more, 1));
 	return true;
 }
 

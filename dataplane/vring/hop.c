@@ -68,6 +68,8 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 					     uint16_t to_ahead, unsigned count, const struct kind kind, uint64_t *bytes)
 {
 	struct vring_buffer sources[VRING_BURST], targets[VRING_BURST];
+	const uint32_t from_header = from->header, to_header = to->header;
+	const bool in_order = from->in_order;
 	unsigned i;
 
 	if (kind.to_packed && count > (unsigned)VRING_DONE - to->nb_done)
@@ -80,9 +82,9 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 	/* While the frames are on their way: what the last burst stored has long left this core. */
 	vring_settle(from, to);
 	for (i = 0; i < count; i++) {
-		uint32_t length = sources[i].length - from->header;
+		const uint32_t length = sources[i].length - from_header;
 
-		if (unlikely(targets[i].length < to->header + length))
+		if (unlikely(targets[i].length < to_header + length))
 			break;
 		if (kind.offloads) {
 			struct virtio_net_hdr offload;
@@ -90,20 +92,27 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 			memcpy(&offload, sources[i].at, sizeof(offload));
 			if (!(offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) &&
 			    offload.gso_type == VIRTIO_NET_HDR_GSO_NONE)
-				vring_write_header(targets[i].at, to->header);
+				vring_write_header(targets[i].at, to_header);
 			else if (!(from->offloads & OFFLOAD_CHECKSUM) ||
 				 !pass_header(to, &offload, length, targets[i].at))
 				break;
 		} else {
-			vring_write_header(targets[i].at, to->header);
+			vring_write_header(targets[i].at, to_header);
 		}
 		if (i + 1 < count)
 			prefetch_rest(&sources[i + 1], &targets[i + 1]);
-		copy_frame(targets[i].at + to->header, sources[i].at + from->header, length);
-		vring_complete(to, kind.to_packed, to_ahead + i, targets[i].id, to->header + length);
-		vring_complete_sent(from, kind.from_packed, from_ahead + i, sources[i].id);
+		copy_frame(targets[i].at + to_header, sources[i].at + from_header, length);
+		targets[i].length = to_header + length;
 		*bytes += length;
 	}
+	/* Apart from the copies: what they write might be a ring for all that the compiler knows, to be read again. */
+	for (unsigned j = 0; j < i; j++)
+		vring_complete(to, kind.to_packed, to_ahead + j, targets[j].id, targets[j].length);
+	if (!in_order)
+		for (unsigned j = 0; j < i; j++)
+			vring_complete_sent(from, kind.from_packed, from_ahead + j, sources[j].id);
+	else if (i > 0)
+		vring_complete_sent(from, kind.from_packed, from_ahead + i - 1, sources[i - 1].id);
 	return i;
 }
 
@@ -204,6 +213,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	from->counters->received_bytes += bytes;
 	from->pending = ahead;
 	to->expected = 0;
+	to->last = RTE_MIN(room.used, VRING_BURST);
 	/*
 	 * The sender's first.  The rings are all that survives a switch that is killed, and the next one goes on where
 	 * they stand: killed between the two it has lost the burst.  The other way round the receiver would have seen
