@@ -1,35 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 
 #include <rte_common.h>
 #include <rte_cycles.h>
 
+#include "common/resident.h"
 #include "steer/flows.h"
-
-/*
- * Zeros, in memory that is there: else a worker would take the faults, a frame of a new flow each, and a large page is
- * hundreds of microseconds of zeroing.  Returns NULL with errno where there is not so much.
- */
-static void *zeros(size_t size)
-{
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (memory == MAP_FAILED)
-		return NULL;
-	madvise(memory, size, MADV_HUGEPAGE); /* spares a second miss for each lookup */
-	if (madvise(memory, size, MADV_POPULATE_WRITE) == 0)
-		return memory;
-	if (errno == EINVAL) { /* a kernel before 5.14 */
-		memset(memory, 0, size);
-		return memory;
-	}
-	munmap(memory, size);
-	return NULL;
-}
 
 struct flows *flows_new(unsigned buckets, unsigned ageing_seconds)
 {
@@ -37,7 +14,7 @@ struct flows *flows_new(unsigned buckets, unsigned ageing_seconds)
 
 	if (flows == NULL)
 		return NULL;
-	flows->buckets = zeros((size_t)buckets * sizeof(struct flow_bucket));
+	flows->buckets = resident_zeros((size_t)buckets * sizeof(struct flow_bucket));
 	if (flows->buckets == NULL) {
 		free(flows);
 		return NULL;
@@ -62,7 +39,7 @@ void flows_free(struct flows *flows)
 {
 	if (flows == NULL)
 		return;
-	munmap(flows->buckets, ((size_t)flows->bucket_mask + 1) * sizeof(struct flow_bucket));
+	resident_free(flows->buckets, ((size_t)flows->bucket_mask + 1) * sizeof(struct flow_bucket));
 	free(flows);
 }
 

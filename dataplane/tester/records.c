@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "common/resident.h"
 #include "trial.h"
 
 static double seconds_of(clockid_t clock)
@@ -20,13 +21,13 @@ int trial_open_records(struct trial *trial, const struct clock_rate *rate)
 
 	records->cycles = clock_cycles(rate, trial->record);
 	records->settle = clock_cycles(rate, RTE_MIN(trial->wait, trial->record / 2));
-	records->streams = trial_map(nb_streams * sizeof(*records->streams));
+	records->streams = resident_zeros(nb_streams * sizeof(*records->streams));
 	if (records->streams == NULL)
 		return -ENOMEM;
 	for (uint64_t number = 0; number < RECORDS; number++) {
 		struct record *slot = records_slot(records, number);
 
-		slot->streams = trial_map(nb_streams * sizeof(*slot->streams));
+		slot->streams = resident_zeros(nb_streams * sizeof(*slot->streams));
 		if (slot->streams == NULL)
 			return -ENOMEM;
 		for (uint16_t i = 0; i < nb_streams; i++)
@@ -40,8 +41,8 @@ void trial_close_records(struct trial *trial)
 	struct records *records = &trial->records;
 
 	for (uint64_t number = 0; number < RECORDS; number++)
-		trial_unmap(records->slots[number].streams, trial->nb_streams * sizeof(struct record_stream));
-	trial_unmap(records->streams, trial->nb_streams * sizeof(*records->streams));
+		resident_free(records->slots[number].streams, trial->nb_streams * sizeof(struct record_stream));
+	resident_free(records->streams, trial->nb_streams * sizeof(*records->streams));
 }
 
 static void fill(struct trial *trial, uint64_t number)

@@ -2,21 +2,13 @@
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "common/resident.h"
 #include "sequence.h"
 
 #define WRAP (UINT64_C(1) << SEQUENCE_BITS)
 
 static const size_t gaps_size = SEQUENCE_GAPS * sizeof(struct sequence_gap);
-
-/* Mapped whole now: a page fault later would be measured as latency. */
-static void *map_resident(size_t size)
-{
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-	return memory != MAP_FAILED ? memory : NULL;
-}
 
 int sequence_open(struct sequence *sequence, uint64_t first, uint64_t window)
 {
@@ -25,8 +17,8 @@ int sequence_open(struct sequence *sequence, uint64_t first, uint64_t window)
 	/* One wrap up, so that a number below the first one is still not negative. */
 	*sequence = (struct sequence){.next = first + WRAP, .first = first + WRAP, .mask = window - 1};
 	histogram_clear(&sequence->extents);
-	sequence->seen = map_resident(window / 8);
-	sequence->gaps = map_resident(gaps_size);
+	sequence->seen = resident_zeros(window / 8);
+	sequence->gaps = resident_zeros(gaps_size);
 	if (sequence->seen == NULL || sequence->gaps == NULL) {
 		sequence_close(sequence);
 		return -ENOMEM;
@@ -36,10 +28,8 @@ int sequence_open(struct sequence *sequence, uint64_t first, uint64_t window)
 
 void sequence_close(struct sequence *sequence)
 {
-	if (sequence->seen != NULL)
-		munmap(sequence->seen, (sequence->mask + 1) / 8);
-	if (sequence->gaps != NULL)
-		munmap(sequence->gaps, gaps_size);
+	resident_free(sequence->seen, (sequence->mask + 1) / 8);
+	resident_free(sequence->gaps, gaps_size);
 	sequence->seen = NULL;
 	sequence->gaps = NULL;
 }

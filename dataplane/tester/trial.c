@@ -1,21 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
-#include <sys/mman.h>
 
+#include "common/resident.h"
 #include "trial.h"
-
-void *trial_map(size_t size)
-{
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-	return memory != MAP_FAILED ? memory : NULL;
-}
-
-void trial_unmap(void *memory, size_t size)
-{
-	if (memory != NULL)
-		munmap(memory, size);
-}
 
 struct trial *trial_make(uint16_t nb_streams)
 {
@@ -23,11 +10,11 @@ struct trial *trial_make(uint16_t nb_streams)
 
 	if (trial == NULL)
 		return NULL;
-	trial->streams = trial_map(nb_streams * sizeof(*trial->streams));
+	trial->streams = resident_zeros(nb_streams * sizeof(*trial->streams));
 	if (trial->streams == NULL)
 		goto fail;
 	trial->nb_streams = nb_streams;
-	trial->samples.frames = trial_map(SAMPLES * sizeof(*trial->samples.frames));
+	trial->samples.frames = resident_zeros(SAMPLES * sizeof(*trial->samples.frames));
 	if (trial->samples.frames == NULL)
 		goto fail;
 	for (uint16_t i = 0; i < nb_streams; i++) {
@@ -35,7 +22,7 @@ struct trial *trial_make(uint16_t nb_streams)
 
 		histogram_clear(&stream->latency);
 		stream->counting = &stream->latency;
-		stream->intervals = trial_map(TRIAL_INTERVALS * sizeof(*stream->intervals));
+		stream->intervals = resident_zeros(TRIAL_INTERVALS * sizeof(*stream->intervals));
 		if (stream->intervals == NULL)
 			goto fail;
 	}
@@ -54,11 +41,11 @@ void trial_free(struct trial *trial)
 
 		frames_close(&stream->frames);
 		sequence_close(&stream->sequence);
-		trial_unmap(stream->intervals, TRIAL_INTERVALS * sizeof(*stream->intervals));
+		resident_free(stream->intervals, TRIAL_INTERVALS * sizeof(*stream->intervals));
 	}
 	trial_close_records(trial);
-	trial_unmap(trial->samples.frames, SAMPLES * sizeof(*trial->samples.frames));
-	trial_unmap(trial->streams, trial->nb_streams * sizeof(*trial->streams));
+	resident_free(trial->samples.frames, SAMPLES * sizeof(*trial->samples.frames));
+	resident_free(trial->streams, trial->nb_streams * sizeof(*trial->streams));
 	free(trial);
 }
 

@@ -123,10 +123,6 @@ void trial_begin_intervals(struct trial *trial, const struct clock_rate *rate, u
 /* Begin the interval that `now` lies in; called when now >= interval_end. */
 void trial_next_interval(struct trial *trial, uint64_t now);
 
-/* Resident memory, zeroed, or NULL. */
-void *trial_map(size_t size);
-void trial_unmap(void *memory, size_t size);
-
 /* Room for interval records.  Returns 0 or -ENOMEM. */
 int trial_open_records(struct trial *trial, const struct clock_rate *rate);
 void trial_close_records(struct trial *trial);
