@@ -96,7 +96,11 @@ def _once(found: Sequence[MarkedTrial]) -> list[tuple[str, MarkedTrial]]:
     for one in sorted(found, key=lambda one: one.trial.functions):
         rates.setdefault((one.of.number, one.chain), {}).setdefault(one.trial.no_loss_pps or 0.0, one)
     return [
-        (one.of.label(figures.trial_name(one.trial)) + (one.round if len(of) > 1 else ""), one)
+        (
+            one.of.label(f"{figures.profile_name(one.trial.profile)}, {one.of.chains[one.trial.name]}")
+            + (one.round if len(of) > 1 else ""),
+            one,
+        )
         for of in rates.values()
         for one in of.values()
     ]

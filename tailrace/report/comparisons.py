@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from tailrace.report.figures import (
     MISSING,
@@ -203,14 +204,21 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
 def heats(found: Sequence[Measurement]) -> Iterator[Section]:
     """A map for each kind of traffic and figure of a matrix: fabrics and interfaces down, patterns across."""
     cells = [each for each in found if isinstance(each, MatrixCell)]
-    for profile in dict.fromkeys(cell.profile for cell in cells):
-        same = [cell for cell in cells if cell.profile == profile]
-        for name, words, show, unit in _MAPS:
-            if any(getattr(cell, name) is not None for cell in same):
-                yield _heat(same, name, f"Matrix, {profile_name(profile)}: {words}", show, unit)
+    maps = [
+        _heat(same, name, f"Matrix, {profile_name(profile)}: {words}", show, unit)
+        for profile in dict.fromkeys(cell.profile for cell in cells)
+        if (same := [cell for cell in cells if cell.profile == profile])
+        for name, words, show, unit in _MAPS
+        if any(getattr(cell, name) is not None for cell in same)
+    ]
+    yield from maps[:-1]
+    for last in maps[-1:]:
+        # What holds of all maps is said once.
+        yield replace(last, remarks=(*_reasons(cells), *last.remarks))
 
 
 def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[float], str], unit: float) -> Section:
+    """One map, of cells with the same kind of traffic."""
     order = sorted({(cell.ends != "north/south", cell.functions, cell.pattern) for cell in cells})
     columns = [pattern for *_, pattern in order]
     at = {(cell.fabric, cell.interface, cell.pattern): cell for cell in cells}
@@ -228,12 +236,12 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
         rows.append(tuple(row))
         shades.append(tuple(warm))
     marked = [cell for cell in cells if cell.sent.marks(name)]
-    remarks = (*_reasons(cells), *_short_cells(marked))
+    remarks = (*_lost_remark(cells), *_short_cells(marked))
     return Section(heading, ("fabric, ports", *columns), tuple(rows), remarks, heat=tuple(shades))
 
 
 def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
-    """Why cells have no figures, each reason once, with the cells; and what marks mean."""
+    """Why cells have no figures, each reason once, with the cells."""
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for cell in cells:
         if cell.not_here is not None or cell.reason is not None:
@@ -242,6 +250,10 @@ def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
     for (what, reason), places in found.items():
         said = "; ".join(f"{place}: {', '.join(dict.fromkeys(patterns))}" for place, patterns in places.items())
         yield plain(f"{what}, {reason} ({said}).")
+
+
+def _lost_remark(cells: Sequence[MatrixCell]) -> Iterator[str]:
+    """What the mark of cells that lost frames means, where there are any."""
     if any(_lost(cell) for cell in cells):
         yield f"{LOST}: frames were lost in the measured trial."
 
