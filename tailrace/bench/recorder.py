@@ -93,6 +93,6 @@ def _recording(setting: Setting, stand: Stand, where: Placement) -> Iterator[Non
 def _side(plan: RecorderPlan, on: bool, setting: Setting, step: Step) -> Figures:
     where = setting.cores.placement([function.name for function in plan.scene.functions])
     with standing(setting.launcher, plan.scene, KINDS[TAILRACE], where) as stand:
-        setting.versions |= stand.fabric.version() | stand.tester.version()
+        setting.versions |= stand.version()
         with _recording(setting, stand, where) if on else nullcontext():
             return measure_loads(plan, stand.tester, step, stand.check)

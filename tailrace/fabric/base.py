@@ -81,7 +81,7 @@ class Fabric(Protocol):
         """The processes without which nothing is carried."""
 
     def version(self) -> dict[str, str]:
-        """Names and versions of what runs."""
+        """Names and versions of what runs; none of the kernel, which is the host's."""
 
     def stop(self) -> None:
         """Stops it; what it had is gone afterwards."""

@@ -233,7 +233,7 @@ class TailraceFabric:
 
     def version(self) -> dict[str, str]:
         answer = self.control.call("version")
-        return {answer["program"]: answer["version"], "dpdk": answer["dpdk"]}
+        return {answer["program"]: answer["version"], "dpdk": answer["dpdk"].removeprefix("DPDK ")}
 
     def close(self) -> None:
         """Leaves the switch running."""

@@ -163,6 +163,7 @@ class Comparison:
         self._stand_on(fabric)
         try:
             with self._aside(fabric), standing(launcher, self._plan.scene, fabric.kind, fabric.placement) as stand:
+                self._folder.ran(stand.version())
                 session = Session(stand.tester, self._folder, stand.check, None, self._report)
                 session.stage_seconds = START_SECONDS
                 work(session, fabric)

@@ -265,6 +265,7 @@ class MatrixRun:
         place = f"{first.kind.name}-{first.interface}-{first.pattern}"
         logs = self._launcher.logs / name_in_round(place, number)
         with standing(replace(self._launcher, logs=logs), scene, where.kind, where.placement) as stand:
+            self._folder.ran(stand.version())
             session = Session(stand.tester, self._folder, stand.check, None, self._report)
             session.stage_seconds = START_SECONDS
             while waiting:

@@ -301,6 +301,7 @@ def _with_tester(
     _measure_floor(node.launcher, request, ports, place, folder, report, huge=node.plan.huge)
     tester = Tester.start(node.launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=node.plan.huge)
     node.wait_for(list(TESTER_ENDS))
+    folder.ran(node.fabric.version() | tester.version())
     try:
         work(Session(tester, folder, _watch(node), node, report))
     finally:
@@ -325,6 +326,7 @@ def run_between(
         keep_aside(place)
         _measure_floor(launcher, request, ports, place, folder, report, huge=huge)
         tester = Tester.start(launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
+        folder.ran(tester.version())
 
         def check() -> None:
             if not tester.process.id.alive():

@@ -172,8 +172,12 @@ class SoakMethod(Method[Soak]):
 
 def _keep(session: Session, path: Path, totals: Totals, *, stopped: bool) -> None:
     header = totals.header
+    result = trial_result(path, totals, stopped=stopped)
+    last = session.tester.cut_short(TRIAL_WAIT)  # it has ended; the log does not have what it was timed by
+    if last is not None:
+        result["clock"] = last["clock"]
     session.folder.add_trial(
-        trial_result(path, totals, stopped=stopped),
+        result,
         name=header.name,
         profile=header.profile,
         functions=header.functions,

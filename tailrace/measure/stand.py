@@ -137,6 +137,10 @@ class Stand:
     tester: Tester
     functions: tuple[Process, ...]
 
+    def version(self) -> dict[str, str]:
+        """Names and versions of what carries and measures the frames."""
+        return self.fabric.version() | self.tester.version()
+
     def check(self) -> None:
         """Raises Fault if something that it stands on has ended."""
         for process in (self.tester.process, *self.functions, *self.fabric.processes()):

@@ -78,7 +78,7 @@ class Tester:
 
     def version(self) -> dict[str, str]:
         answer = self.control.call("version")
-        return {answer["program"]: answer["version"], "dpdk": answer["dpdk"]}
+        return {answer["program"]: answer["version"], "dpdk": answer["dpdk"].removeprefix("DPDK ")}
 
     def trial(
         self,

@@ -239,6 +239,18 @@ class RunFolder:
         else:
             self._update(floors=(*self.run.floors, floor))
 
+    def ran(self, versions: Mapping[str, str]) -> None:
+        """Add the versions of programs that ran, by name; of one that ran in several, all stand side by side."""
+        known = dict(self.run.versions)
+        for name, version in versions.items():
+            before = known.get(name)
+            if before is None:
+                known[name] = version
+            elif version not in before.split(", "):
+                known[name] = f"{before}, {version}"
+        if known != self.run.versions:
+            self._update(versions=known)
+
     def note(self, text: str) -> None:
         """Add a sentence that a reader must know to judge the figures; one that is there already is not repeated."""
         if text not in self.run.notes:

@@ -63,6 +63,7 @@ def test_all_fabrics_carry_the_same_traffic_in_turn(command: Command) -> None:
         for way in trial["directions"]:
             assert way["sent"] > 0
             assert way["duplicate"] == way["out_of_sequence"] == way["foreign"] == 0
+    assert document["versions"].keys() >= {"tailrace-switch", "tailrace-tester", "openvswitch", "dpdk"}
     page = (Path(document["folder"]) / "report.html").read_text()
     assert "64 B, linux-bridge, pair 2" in page
     for ports in ("vhost-user", "tap"):

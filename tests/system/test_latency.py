@@ -53,7 +53,8 @@ def test_a_spec_is_measured_and_all_is_kept(command: Command) -> None:
 
 
 def check_what_it_stands_on(results: dict[str, Any]) -> None:
-    """The tester's own floor of each profile, and its clock."""
+    """The tester's own floor of each profile, its clock, and the versions of what ran."""
+    assert results["versions"].keys() >= {"tailrace", "tailrace-switch", "tailrace-tester", "dpdk"}
     floors = {each["profile"]: each["latency_us"]["p50"] for each in results["floors"]}
     assert list(floors) == ["64", "imix"]
     for trial in results["trials"]:

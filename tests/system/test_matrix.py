@@ -29,6 +29,7 @@ def test_a_function_on_every_kind_of_port(command: Command) -> None:
     done = command("measure", "matrix", *options, *BRIEF, "--runs", command.runs)
     results = command.results()
     assert results["valid"]
+    assert results["versions"].keys() >= {"tailrace-switch", "tailrace-tester", "dpdk"}
     found = cells(results)
     assert list(found) == [f"tailrace-{kind}-PVP-64" for kind in ("vhost-user", "memif", "tap", "veth")]
     for cell in found.values():

@@ -60,6 +60,7 @@ def check(trial: dict[str, Any], least: int) -> None:
     soak = trial["soak"]
     assert soak["intervals"] >= least
     assert soak["alone"]["latency_us"]["min"] > 0 and soak["alone"]["lost"] == 0
+    assert trial["clock"]["hz"] > 0 and trial["clock"]["error_ppm"] > 0
     for way in trial["directions"]:
         assert way["lost"] == way["duplicate"] == way["out_of_sequence"] == 0
         assert way["received"] == way["sent"] > 0

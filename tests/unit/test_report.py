@@ -111,6 +111,15 @@ def test_a_tester_that_fell_short_is_said_once_for_all_trials(tmp_path: Path) ->
     ]
 
 
+def test_versions_of_what_ran_are_kept_side_by_side(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={"tailrace": "1"}) as folder:
+        folder.ran({"dpdk": "22.11", "tailrace-switch": "1"})
+        folder.ran({"dpdk": "22.11", "tailrace-switch": "2"})
+        folder.ran({"dpdk": "22", "tailrace-switch": "1"})
+    versions = {"tailrace": "1", "dpdk": "22.11, 22", "tailrace-switch": "1, 2"}
+    assert json.loads((folder.path / "results.json").read_text())["versions"] == versions
+
+
 def test_a_run_without_fault_says_so_and_only_then(tmp_path: Path) -> None:
     run = run_folder(tmp_path).run
     assert "Of 36,000 frames sent, none was lost, duplicated or out of sequence." in printed(run, 120)
