@@ -68,7 +68,7 @@ def make_plan(
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
     cores = spec.fabric.cores or []
-    workers = len(cores) or spec.fabric.workers or 1
+    workers = spec.fabric.number
     if keep is not None and len(keep.workers) == workers and (not cores or tuple(cores) == keep.workers):
         placement = keep_places(keep, cpus, started, tester=tester, real_time=refusal is None)
     else:
@@ -82,7 +82,7 @@ def make_plan(
     return Plan(
         fabric=spec.fabric.kind,
         backpressure_us=round(spec.fabric.backpressure * 1e6),
-        idle=spec.fabric.idle,
+        idle=spec.fabric.policies,
         ports=tuple(ports),
         functions=tuple(functions),
         chains=tuple(maker.chains()),

@@ -5,13 +5,19 @@
 
 #include "common/resident.h"
 
+enum { LARGE_PAGE = 2 << 20 };
+
 void *resident_zeros(size_t size)
 {
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
 		return NULL;
-	(void)madvise(memory, size, MADV_HUGEPAGE); /* spares a second miss for each lookup */
+	/*
+	 * Large pages spare a second miss for each lookup.  What is smaller must not become part of one later: the
+	 * kernel would take it away from whoever uses it meanwhile.
+	 */
+	(void)madvise(memory, size, size >= LARGE_PAGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 	/* MAP_POPULATE would leave out silently what there is no memory for. */
 	if (madvise(memory, size, MADV_POPULATE_WRITE) == 0)
 		return memory;

@@ -22,8 +22,8 @@
 enum {
 	REGION = 4096,
 	RING = 8,
-	DESC = 0, /* offsets into the first region */
-	AVAIL = 0x100,
+	TABLE = RING * sizeof(struct vring_desc), /* written to by what is written to the first region's beginning */
+	AVAIL = 0x100,				  /* offsets into the first region */
 	USED = 0x200,
 	LOG = (0x10000 + VRING_RUN_FRAME + 2 * REGION) / DIRTY_PAGE / 8 + 1,
 	BUFFERS = OFFLOAD_SEGMENTS,
@@ -46,6 +46,7 @@ struct guest {
 	struct guest_memory memory;
 	struct queue_counters counters;
 	struct virtqueue ring;
+	struct vring_desc *table;
 	int report;
 };
 
@@ -84,8 +85,11 @@ static void guest_start(struct guest *guest, uint8_t options, int call_fd)
 								 aligned_alloc(64, size)};
 		memset(guest->memory.regions[i].host, 0, size);
 	}
+	/* Memory of its own, so that a look past its end is found. */
+	guest->table = aligned_alloc(64, TABLE);
+	memset(guest->table, 0, TABLE);
 	guest->ring = (struct virtqueue){
-		.desc = (void *)(guest->memory.regions[0].host + DESC),
+		.desc = guest->table,
 		.avail = (void *)(guest->memory.regions[0].host + AVAIL),
 		.used = (void *)(guest->memory.regions[0].host + USED),
 		.memory = &guest->memory,
@@ -110,6 +114,7 @@ static void guest_end(struct guest *guest)
 {
 	for (unsigned i = 0; i < 2; i++)
 		free(guest->memory.regions[i].host);
+	free(guest->table);
 	free(guest->ring.log.bits);
 }
 
@@ -224,6 +229,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			if (length > REGION - at)
 				length = REGION - at;
 			memcpy(region + at, data, length);
+			if (region == guest->memory.regions[0].host && at < TABLE)
+				memcpy((uint8_t *)guest->table + at, data, RTE_MIN(length, TABLE - at));
 			data += length;
 			size -= length;
 			if (last)

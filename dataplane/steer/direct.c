@@ -72,15 +72,20 @@ static unsigned guest_to_guest(struct source *source, struct virtqueue *from, co
 	/* By what the hop has seen: a frame that arrived after it has not been refused by anybody. */
 	if (likely(taken > 0) || vring_waiting(from) == 0) {
 		source_unblocked(source, round);
-		if (taken == 0)
+		if (taken == 0) {
+			/* What another worker writes to as well, it would only take away from that one. */
+			if (likely(!exit->locked))
+				vring_expect(to);
 			return 0;
+		}
 		packets = counters->sent_packets - packets;
 		EXIT_COUNT(exit, packets, packets);
 		EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
-		if (unlikely(packets != taken)) {
+		/* Not by how many were taken: a long segment may leave as many frames. */
+		if (unlikely(from->dropped > 0)) {
 			too_small = counters->drop_receiver_too_small - too_small;
 			EXIT_COUNT(exit, drop_receiver_too_small, too_small);
-			EXIT_COUNT(exit, drop_frame, taken - packets - too_small);
+			EXIT_COUNT(exit, drop_frame, from->dropped - too_small);
 		}
 		return taken;
 	}
@@ -177,6 +182,7 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 	struct queue_counters *counters = exit_counters(exit);
 	struct virtqueue *to = port_receiver(exit->port, exit->queue);
 	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
+	const uint64_t too_small = counters->drop_receiver_too_small;
 	const unsigned limit = DEVICE_BURST;
 	unsigned received, given, room;
 
@@ -199,7 +205,7 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 	given = vring_write(to, &burst, all(), burst.count);
 	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
 	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
-	EXIT_COUNT(exit, drop_receiver_too_small, given - (counters->sent_packets - packets));
+	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
 	EXIT_COUNT(exit, drop_frame, received - burst.count);
 	/* A frame that takes several buffers may find fewer than it needs; or the ring has just been stopped. */
 	if (to->fault == VRING_FAULT_NONE) {

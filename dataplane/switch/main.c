@@ -29,9 +29,9 @@ static const char usage[] =
 	"  --config PATH        the file that keeps the configuration, read at the start if it is there\n"
 	"  --cores A,B,...      CPUs of the polling workers, one each (the last one allowed)\n"
 	"  --share-cores        take cores that other switches' workers have too, or one for several workers\n"
-	"  --idle poll|pause|sleep\n"
-	"                       what a worker does without traffic: look again at once, rest a microsecond, or leave\n"
-	"                       the core until a guest has something (poll)\n"
+	"  --idle A,B,...       what each worker does without traffic: 'poll' looks again at once, 'pause' rests a\n"
+	"                       microsecond, 'sleep' leaves the core until a guest has something; the last holds for\n"
+	"                       all that follow (poll)\n"
 	"  --idle-after-us N    how long it has had none before it rests or sleeps (200)\n"
 	"  --backpressure-us N  how long frames wait for a full receiver before they are dropped (20000)\n"
 	"  --memory MIB         DPDK's memory, for device ports (48)\n"
@@ -47,7 +47,7 @@ struct options {
 	const char *control, *config;
 	long memory;
 	bool pci, share_cores;
-	unsigned nb_cores;
+	unsigned nb_cores, nb_idle;
 	int cores[EAL_WORKERS];
 	struct switch_options open;
 	struct privileges privileges;
@@ -74,15 +74,53 @@ static bool read_cores(const char *text, struct options *options)
 	return false;
 }
 
+/* The idle policy whose name are the `length` bytes at `text`; -1: none. */
+static int idle_named(const char *text, size_t length)
+{
+	for (enum worker_idle idle = WORKER_POLL; idle <= WORKER_SLEEP; idle++) {
+		const char *name = worker_idle_name(idle);
+
+		if (strlen(name) == length && memcmp(text, name, length) == 0)
+			return idle;
+	}
+	return -1;
+}
+
+/* Read a list of idle policies.  Returns whether it is one. */
 static bool read_idle(const char *text, struct options *options)
 {
-	for (enum worker_idle idle = WORKER_POLL; idle <= WORKER_SLEEP; idle++)
-		if (strcmp(text, worker_idle_name(idle)) == 0) {
-			options->open.workers.idle = idle;
+	enum worker_idle *list = options->open.workers.idle;
+	const char *at = text;
+
+	options->nb_idle = 0;
+	for (;;) {
+		const size_t length = strcspn(at, ",");
+		const int idle = idle_named(at, length);
+
+		if (idle < 0 || options->nb_idle == GRACE_WORKERS)
+			break;
+		list[options->nb_idle++] = idle;
+		if (at[length] == '\0')
 			return true;
-		}
-	log_error("--idle %s: expected 'poll', 'pause' or 'sleep'", text);
+		at += length + 1;
+	}
+	log_error("--idle %s: expected 'poll', 'pause' or 'sleep', or one for each worker, such as poll,sleep", text);
 	return false;
+}
+
+/* The last policy that was given holds for all workers that follow.  Returns whether there are no more than workers. */
+static bool spread_idle(struct options *options)
+{
+	struct workers_options *workers = &options->open.workers;
+
+	if (options->nb_idle > workers->count) {
+		log_error("--idle: %u policies, and there %s %u worker%s (--cores)", options->nb_idle,
+			  workers->count == 1 ? "is" : "are", workers->count, workers->count == 1 ? "" : "s");
+		return false;
+	}
+	for (unsigned i = options->nb_idle; i > 0 && i < GRACE_WORKERS; i++)
+		workers->idle[i] = workers->idle[i - 1];
+	return true;
 }
 
 /* Returns 0 to go on, or the exit status plus one. */
@@ -234,6 +272,8 @@ int main(int argc, char **argv)
 		return rc - 1;
 	if (options.nb_cores > 0)
 		options.open.workers.count = options.nb_cores;
+	if (!spread_idle(&options))
+		return 2;
 	raise_limits();
 	stop = stop_open();
 	if (stop < 0) {

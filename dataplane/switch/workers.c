@@ -54,7 +54,7 @@ static int open_worker(struct worker *worker, unsigned number, const struct work
 	worker->number = number;
 	worker->lcore = eal_worker_lcore(number);
 	worker->cpu = eal_lcore_cpu(worker->lcore);
-	worker->idle = options->idle;
+	worker->idle = options->idle[number];
 	worker->patience = hz / 1000000 * options->backpressure_us;
 	worker->idle_cycles = hz / 1000000 * options->idle_us;
 	worker->pause_cycles = hz / 1000000;

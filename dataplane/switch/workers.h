@@ -21,7 +21,7 @@ struct workers {
 
 struct workers_options {
 	unsigned count;
-	enum worker_idle idle;
+	enum worker_idle idle[GRACE_WORKERS]; /* of each */
 	unsigned backpressure_us;
 	unsigned idle_us; /* without frames, before a worker pauses or sleeps */
 };

@@ -150,6 +150,82 @@ static void ends_before_a_head_outside_the_table(void **state)
 	}
 }
 
+/* Four heads that follow each other and leave the table, or the numbers that a head can be. */
+static void ends_before_neighbours_outside_the_table(void **state)
+{
+	static const uint16_t firsts[] = {RING - 3, RING - 2, RING - 1, RING, UINT16_MAX - 2, UINT16_MAX - 3};
+
+	(void)state;
+	for (unsigned each = 0; each < RTE_DIM(firsts) * 2; each++) {
+		const uint16_t first = firsts[each / 2];
+		const unsigned group = each % 2 * 4;
+		struct vring_buffer found[COUNT];
+		struct pair *pair;
+		unsigned count = 0;
+
+		start((void **)&pair);
+		offer_burst(&pair->from, false, 0, NULL);
+		if (!from_packed) {
+			/* All of the table is plain, so that it is the heads alone that are wrong. */
+			for (unsigned i = COUNT; i < RING; i++)
+				pair->from.ring.desc[i] = pair->from.ring.desc[0];
+			for (unsigned i = 0; i < 4; i++)
+				pair->from.ring.avail->ring[group + i] = first + i;
+			while (count < 4 && (uint16_t)(first + count) < RING)
+				count++;
+		}
+		assert_int_equal(vring_available(&pair->from.ring, COUNT), COUNT);
+		assert_int_equal(vring_gather(&pair->from.ring, from_packed, false, 0, COUNT, found),
+				 from_packed ? COUNT : group + count);
+		end((void **)&pair);
+	}
+}
+
+/* What a worker fetches while there is nothing to do must do no more than that, whatever the guest offers. */
+static void expects_what_a_guest_offers_and_changes_nothing(void **state)
+{
+	static const struct odd offered[] = {
+		{BUFFERS, BUFFER, VRING_DESC_F_WRITE, true},
+		{0, BUFFER, VRING_DESC_F_WRITE, false},
+		{UINT64_MAX - 10, BUFFER, VRING_DESC_F_WRITE, false},
+		{BUFFERS, UINT32_MAX, VRING_DESC_F_WRITE, false},
+		{BUFFERS, BUFFER, VRING_DESC_F_NEXT | VRING_DESC_F_WRITE, false},
+	};
+
+	(void)state;
+	for (unsigned each = 0; each < RTE_DIM(offered) * 3; each++) {
+		const struct odd *odd = &offered[each / 3];
+		const unsigned offers = (unsigned[]){0, 2, COUNT}[each % 3];
+		struct virtqueue before;
+		struct pair *pair;
+
+		start((void **)&pair);
+		for (unsigned i = 0; i < 4; i++) {
+			send_plain(&pair->from, FRAMES, FRAME, 0);
+			offer_buffer(&pair->to, BUFFERS, BUFFER);
+		}
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 4);
+		assert_int_equal(pair->to.ring.last, 4);
+		for (unsigned i = 0; i < offers; i++)
+			guest_offer(&pair->to, guest_desc(&pair->to, odd->address, odd->length, odd->flags));
+		if (offers > 0 && !to_packed && each % 2)
+			pair->to.ring.avail->ring[4] = UINT16_MAX;
+		before = pair->to.ring;
+		for (unsigned i = 0; i < 4; i++)
+			vring_expect(&pair->to.ring);
+		assert_int_equal(pair->to.ring.expected, offers > 0 ? 2 : 0);
+		assert_int_equal(pair->to.ring.index, before.index);
+		assert_int_equal(pair->to.ring.nb_done, before.nb_done);
+		assert_int_equal(pair->to.report, VRING_FAULT_NONE);
+		assert_int_equal(guest_taken(&pair->to), 4);
+		/* And the next frame goes where it would have gone. */
+		send_plain(&pair->from, FRAMES, FRAME, 0);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring),
+				 offers > 0 && odd->plain && (to_packed || each % 2 == 0));
+		end((void **)&pair);
+	}
+}
+
 /* Four neighbours of the table are looked at in another way than four from here and there. */
 static void gathers_descriptors_in_any_order(void **state)
 {
@@ -218,6 +294,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(gathers_frames_up_to_one_that_is_not_plain),
 		cmocka_unit_test(gathers_buffers_up_to_one_that_is_not_plain),
 		cmocka_unit_test(gathers_descriptors_in_any_order),
+		cmocka_unit_test(ends_before_neighbours_outside_the_table),
+		cmocka_unit_test(expects_what_a_guest_offers_and_changes_nothing),
 		cmocka_unit_test(ends_before_a_head_outside_the_table),
 		cmocka_unit_test_setup_teardown(gathers_from_small_regions, start, end),
 	};

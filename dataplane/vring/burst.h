@@ -39,27 +39,6 @@ static __rte_always_inline void vring_prefetch(const struct virtqueue *vring, co
 }
 
 /*
- * There is nothing to do: fetch the lines that as many frames as came last will be written to, one step at each visit,
- * so that they are here when the next ones come.  Each was last written or read by the guest's core, and to get them
- * back is most of what a burst would wait for.
- */
-static __rte_always_inline void vring_expect(struct virtqueue *to, const bool packed)
-{
-	struct vring_buffer buffers[VRING_BURST];
-	unsigned count;
-
-	if (likely(to->expected == 2))
-		return;
-	count = RTE_MIN(vring_available_in(to, packed, to->last), to->last);
-	if (count == 0)
-		return;
-	if (to->expected++ == 0)
-		vring_prefetch(to, packed, count, count);
-	else
-		vring_gather(to, packed, true, 0, count, buffers);
-}
-
-/*
  * Write the network header of a frame that needs no offload and lies in one receive buffer, unless it is there already.
  * A guest that forwards uses its buffers again and leaves the header as it found it; then both cores keep the header's
  * line, and it does not move between them for each frame.

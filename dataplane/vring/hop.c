@@ -90,6 +90,8 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 			struct virtio_net_hdr offload;
 
 			memcpy(&offload, sources[i].at, sizeof(offload));
+			/* It is this copy that is checked and used. */
+			__asm__ volatile("" : "+m"(offload));
 			if (!(offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) &&
 			    offload.gso_type == VIRTIO_NET_HDR_GSO_NONE)
 				vring_write_header(targets[i].at, to_header);
@@ -167,13 +169,12 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 {
 	uint16_t ready = vring_available_in(from, kind.from_packed, VRING_BURST), ahead = 0;
 	struct vring_room room = {0};
-	unsigned taken = 0, moved = 0;
+	unsigned taken = 0, moved = 0, dropped = 0;
 	uint64_t bytes = 0;
 	uint32_t work = 0;
 
 	if (ready == 0) {
 		vring_settle(from, to);
-		vring_expect(to, kind.to_packed);
 		return 0;
 	}
 	if (ready > VRING_BURST)
@@ -204,6 +205,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)
 			break;
 		taken++;
+		dropped += step == VRING_STEP_DROPPED;
 	}
 	vring_settle(from, to);
 	to->counters->sent_packets += moved;
@@ -212,8 +214,11 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	from->counters->received_packets += taken;
 	from->counters->received_bytes += bytes;
 	from->pending = ahead;
-	to->expected = 0;
-	to->last = RTE_MIN(room.used, VRING_BURST);
+	from->dropped = dropped;
+	if (room.used > 0) {
+		to->expected = 0;
+		to->last = RTE_MIN(room.used, VRING_BURST);
+	}
 	/*
 	 * The sender's first.  The rings are all that survives a switch that is killed, and the next one goes on where
 	 * they stand: killed between the two it has lost the burst.  The other way round the receiver would have seen
@@ -267,4 +272,33 @@ unsigned vring_hop(struct virtqueue *from, struct virtqueue *to)
 	if (unlikely(from->traits != 0 || (to->traits & ~VRING_OFFLOADS) != 0))
 		return hop_special(from, to);
 	return hop(from, to, (const struct kind){.runs = true});
+}
+
+static __rte_always_inline void expect(struct virtqueue *to, const bool packed)
+{
+	struct vring_buffer buffers[VRING_BURST];
+	const unsigned count = RTE_MIN(vring_available_in(to, packed, to->last), to->last);
+
+	if (count == 0)
+		return;
+	if (to->expected++ > 0) {
+		vring_gather(to, packed, true, 0, count, buffers);
+	} else if (packed) {
+		/* The descriptors have just been read, and each will be written to. */
+		for (unsigned i = 0; i < count; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_packed_desc)) {
+			bool wrap;
+
+			__builtin_prefetch(vring_packed_place(to, i, &wrap), 1);
+		}
+	} else {
+		vring_prefetch(to, false, count, count);
+	}
+}
+
+void vring_expect_now(struct virtqueue *to)
+{
+	if (to->packed)
+		expect(to, true);
+	else
+		expect(to, false);
 }

@@ -86,6 +86,7 @@ static unsigned read_run(const struct virtqueue *from, struct burst *burst, cons
 			struct virtio_net_hdr offload;
 
 			memcpy(&offload, sources[i].at, sizeof(offload));
+			__asm__ volatile("" : "+m"(offload)); /* it is this copy that is looked at */
 			if ((offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) ||
 			    offload.gso_type != VIRTIO_NET_HDR_GSO_NONE)
 				return i;

@@ -141,6 +141,7 @@ struct virtqueue {
 	bool asleep;	    /* when last asked it wanted to be */
 	uint8_t expected;   /* how far vring_expect() has come since frames were last written */
 	uint8_t last;	    /* how many these were, at most VRING_BURST */
+	uint16_t dropped;   /* frames that the last hop took from here and could not carry; counted by reason */
 	uint32_t work;	    /* counts on, and wraps: descriptors looked at and lines of frames, one frame at a time */
 	enum vring_fault fault;
 	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */

@@ -178,5 +178,5 @@ def scene_of(path: Path, spec: Spec, *, huge: bool, interface: str | None = None
         parse_interface(interface) if interface is not None else None,
         huge=huge,
         backpressure_us=round(spec.fabric.backpressure * 1e6),
-        idle=spec.fabric.idle,
+        idle=spec.fabric.policies,
     )

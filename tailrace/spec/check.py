@@ -247,7 +247,7 @@ class _Check:
 
     def pins(self) -> None:
         fabric = self.spec.fabric
-        workers = len(fabric.cores) if fabric.cores else fabric.workers or 1
+        workers = fabric.number
         for key, worker in fabric.pins.items():
             at: Location = ("fabric", "pins", key)
             port, _, number = key.partition("/")

@@ -63,6 +63,9 @@ LEAST_MEMORY = 128 << 20
 MOST_MEMORY = 1 << 40
 
 
+Idle = Literal["poll", "pause", "sleep"]
+
+
 class Fabric(Model):
     """What carries packets between the functions."""
 
@@ -72,9 +75,11 @@ class Fabric(Model):
         validate_default=False,
         description="how long a frame waits in its sender's ring for a full receiver before it is dropped and counted",
     )
-    idle: Literal["poll", "pause", "sleep"] = Field(
-        "poll",
-        description="what a worker does when it finds nothing: poll on, pause to save power, or sleep until woken",
+    idle: Annotated[list[Idle], short(str, lambda value: [value]), OneOrMany()] = Field(
+        ["poll"],
+        min_length=1,
+        description="what a worker does when it finds nothing: poll on, pause to save power, or sleep until woken; a "
+        "list has one for each worker",
     )
     workers: int | None = Field(None, ge=1, le=MOST_WORKERS, description="how many workers, each on a core of its own")
     cores: list[int] | None = Field(None, min_length=1, description="or the workers' cores, by number")
@@ -107,7 +112,22 @@ class Fabric(Model):
     def _workers_once(self) -> Fabric:
         if self.workers is not None and self.cores is not None:
             raise ValueError("workers and cores both say how many; expected one of them")
+        if len(self.idle) not in (1, self.number):
+            raise ValueError(
+                f"idle lists {len(self.idle)} for {self.number} worker{'' if self.number == 1 else 's'}; "
+                "expected one for each, or one for all"
+            )
         return self
+
+    @property
+    def number(self) -> int:
+        """How many workers."""
+        return len(self.cores or []) or self.workers or 1
+
+    @property
+    def policies(self) -> str:
+        """The idle policies as tailrace-switch takes them."""
+        return ",".join(self.idle)
 
 
 def _expand_replicas(value: Any) -> Any:

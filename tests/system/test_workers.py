@@ -185,6 +185,34 @@ def test_a_core_for_two_workers_is_refused(binaries: Path, tmp_path: Path) -> No
     assert not (tmp_path / "control").exists()
 
 
+def test_each_worker_has_an_idle_policy_of_its_own(asan_binaries: Path, tmp_path: Path) -> None:
+    """Frames cross from the one that sleeps to the one that polls and back."""
+    policies = ("--cores", "0,1,1", "--idle", "pause,sleep", "--idle-after-us", "100")
+    switch = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path, *policies)
+    assert [worker["idle"] for worker in switch.call("worker.list")] == ["pause", "sleep", "sleep"]
+    pair = GuestPair(switch, ("a", "b"))
+    switch.patch(workers={"pins": {"a/0": 0, "b/0": 1}})
+    asleep = [False, True, True]
+    wait_until(lambda: [worker["asleep"] for worker in switch.call("worker.list")] == asleep, "two workers sleep")
+    for _ in range(20):
+        pair.exchange(4)
+    pair.assert_untouched()
+    pair.end()
+    assert switch.end() == 0
+
+
+@pytest.mark.parametrize("policies", ["poll,nap", "poll,", ",poll", "", "poll,poll,sleep"])
+def test_wrong_idle_policies_are_one_clear_line(binaries: Path, tmp_path: Path, policies: str) -> None:
+    options = ["--control", tmp_path / "control", "--page", tmp_path / "page", "--cores", "0,1", "--idle", policies]
+    done = subprocess.run(
+        [binaries / "switch/tailrace-switch", *options], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert ("3 policies, and there are 2 workers" if policies.count(",") == 2 else "one for each worker") in line
+    assert not (tmp_path / "control").exists()
+
+
 @pytest.mark.requires_root
 def test_others_cannot_say_that_a_core_is_taken(binaries: Path, tmp_path: Path) -> None:
     """The name by which a switch says so is one that anybody can take."""

@@ -248,7 +248,7 @@ def test_rates_change_without_a_new_process() -> None:
 
 def test_what_the_running_switch_cannot_become_is_told() -> None:
     up = Up(ONE, cores=8)
-    wanted = up.to("fabric: {idle: sleep, backpressure: 5ms, workers: 2}\n" + ONE)
+    wanted = up.to("fabric: {idle: [sleep, poll], backpressure: 5ms, workers: 2}\n" + ONE)
     assert [each.split(":")[0] for each in wanted.fixed] == ["fabric.backpressure", "fabric.idle", "the workers' cores"]
     assert not wanted.nothing
 

@@ -282,6 +282,16 @@ WRONG = {
         "expected file permissions in octal, such as '0660'",
     ),
     "a trace of no power of two": ("trace: 1000\n" + CHAIN, "s.yaml:1:8: 1000 is no power of two", "512 or 1024"),
+    "an unknown idle policy of one worker": (
+        "fabric: {idle: [poll, nap], workers: 2}\n" + CHAIN,
+        "s.yaml:1:23: 'nap' is unknown in fabric.idle[1]",
+        "'sleep'",
+    ),
+    "idle policies for other workers": (
+        "fabric: {idle: [poll, sleep], workers: 3}\n" + CHAIN,
+        "s.yaml:1:9: idle lists 2 for 3 workers",
+        "expected one for each, or one for all",
+    ),
     "an unknown idle policy": (
         "fabric: {idle: nap}\n" + CHAIN,
         "s.yaml:1:16: 'nap' is unknown in fabric.idle",
