@@ -101,8 +101,8 @@ def compare(
     linux-bridge   Linux's own bridge, with TAPs: the untuned reference
     direct         from function to function without a switch: the lower bound
 
-    A ratio is the median over pairs, with its 95 % bootstrap interval; a pair is one fabric right after the other. A
-    fabric that is not installed, or cannot carry the spec, is said before anything starts.
+    A ratio is the median over pairs, with its bootstrap interval: 95 % from six pairs on. A pair is one fabric right
+    after the other. A fabric that is not installed, or cannot carry the spec, is said before anything starts.
     """
     changes = {"frames": frames, "rate": rate, "duration": duration, "flows": None if flows is None else str(flows)}
     options = CompareOptions(fabrics, interface, pairs, changes, runs, huge, as_json)

@@ -17,7 +17,7 @@ from tailrace.report.figures import (
     profile_name,
     short_remark,
 )
-from tailrace.report.rounds import figure, pooled_remark, remark, spread_words
+from tailrace.report.rounds import figure, interval_words, pooled_remark, remark, spread_words
 from tailrace.report.section import Section
 from tailrace.report.warmth import by_logarithm
 from tailrace.results.comparison import ComparedRatio, ComparisonFinding, MatrixCell
@@ -36,8 +36,8 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 )
 _HOW = (
     "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
-    "baseline's it is: the median of the pairs' ratios with its 95 % bootstrap interval. A pair is two sides measured "
-    "one right after the other; an interval around 1 shows no difference, and few pairs make a wide one."
+    "baseline's it is: the median of the pairs' ratios with its {interval}. A pair is two sides measured one right "
+    "after the other; an interval around 1 shows no difference, and few pairs make a wide one."
 )
 
 
@@ -135,7 +135,7 @@ def _comparison(finding: ComparisonFinding) -> Section:
         f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
         ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(finding.baseline)}"),
         tuple(rows),
-        (_HOW, *remarks),
+        (_HOW.format(interval=interval_words(finding.ratios)), *remarks),
         naming=2,
     )
 

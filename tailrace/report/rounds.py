@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tailrace.report.figures import MISSING
+from tailrace.results.comparison import ComparedRatio
+from tailrace.results.ratio import coverage
+from tailrace.results.share import Contribution
 from tailrace.results.spread import Spread, spread
 
 
@@ -24,6 +27,16 @@ def spread_words(found: Spread | None, show: Callable[[float], str], *, absolute
     if found.count > 1 and found.relative is not None:
         text += f" ±{found.relative:.1%}"
     return text
+
+
+def interval_words(found: Iterable[ComparedRatio | Contribution]) -> str:
+    """What the intervals of medians over pairs are worth: bootstrap interval, which holds the true median with 94 %."""
+    # Runs of earlier versions say 95 % of any number of pairs.
+    levels = [min(each.level, coverage(each.pairs, 1)) for each in found if each.pairs > 1]
+    if not levels:
+        return "bootstrap interval, which a single pair does not have"
+    low, high = (f"{100 * level:.0f}" for level in (min(levels), max(levels)))
+    return f"bootstrap interval, which holds the true median with {low if low == high else f'{low} to {high}'} %"
 
 
 def pooled_remark(rounds: int) -> str:

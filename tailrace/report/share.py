@@ -15,7 +15,7 @@ from tailrace.report.figures import (
     profile_name,
     short_remark,
 )
-from tailrace.report.rounds import figure, pooled_remark, spread_words
+from tailrace.report.rounds import figure, interval_words, pooled_remark, spread_words
 from tailrace.report.section import Section
 from tailrace.results.pooled import pool
 from tailrace.results.record import Measurement, Sent
@@ -35,8 +35,8 @@ _SIDES: dict[Side, str] = {"function": "the function", "skeleton": "skeleton"}
 _TITLES = ("direction", "latency", "with it, µs", "with skeleton, µs", "own share, µs", "× skeleton")
 _HOW = (
     "Own share: the chain with the function less the chain with the skeleton in its place, which only forwards, within "
-    "each pair; the median over pairs with its 95 % bootstrap interval, and the same of the ratio. What the chains "
-    "took: medians over pairs, ± half the way from the lowest to the highest.",
+    "each pair; the median over pairs with its {interval}, and the same of the ratio. What the chains took: medians "
+    "over pairs, ± half the way from the lowest to the highest.",
     "Means subtract: the first line is what the function adds to the mean. Quantiles do not: the others are "
     "differences of two percentiles, not percentiles of a difference.",
 )
@@ -148,7 +148,11 @@ def _contributions(finding: ShareFinding) -> Section:
         f"way, {len(finding.pairs)} pair{'' if len(finding.pairs) == 1 else 's'}",
         _TITLES,
         tuple(rows),
-        (*_HOW, *_short_remarks([finding]), *remarks),
+        (
+            *(text.format(interval=interval_words(finding.contributions)) for text in _HOW),
+            *_short_remarks([finding]),
+            *remarks,
+        ),
         naming=2,
     )
 

@@ -38,7 +38,11 @@ class ComparedRatio(Record):
     median: Amount = Field(description="Median of the pairs' ratios.")
     low: Amount | None = Field(description="Lower end of its bootstrap interval; null of a single pair.")
     high: Amount | None = Field(description="Upper end of it.")
-    level: Amount = Field(default=LEVEL, description="Confidence level of the interval.")
+    level: Amount = Field(
+        default=LEVEL,
+        description="How often such an interval contains the true median: 0.95 from six pairs on, of fewer less often; "
+        "0 of a single pair.",
+    )
     pairs: Count = Field(description="Pairs that it rests on.")
 
 
@@ -90,6 +94,7 @@ def ratios_of(
                         median=summary.median,
                         low=summary.low,
                         high=summary.high,
+                        level=summary.level,
                         pairs=summary.pairs,
                     )
                 )

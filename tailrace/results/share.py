@@ -43,10 +43,16 @@ class Contribution(Record):
     difference_us: float = Field(description="Median of the pairs' differences, function less skeleton, in µs.")
     low_us: float | None = Field(description="Lower end of its bootstrap interval; null of a single pair.")
     high_us: float | None = Field(description="Upper end of it.")
-    ratio: Amount | None = Field(description="Median of the pairs' ratios, function by skeleton.")
+    ratio: Amount | None = Field(
+        description="Median of the pairs' ratios, function by skeleton; null unless all pairs have one."
+    )
     ratio_low: Amount | None = Field(description="Lower end of its bootstrap interval.")
     ratio_high: Amount | None = Field(description="Upper end of it.")
-    level: Amount = Field(default=LEVEL, description="Confidence level of the intervals.")
+    level: Amount = Field(
+        default=LEVEL,
+        description="How often such an interval contains the true median: 0.95 from six pairs on, of fewer less often; "
+        "0 of a single pair.",
+    )
     pairs: Count = Field(description="Pairs that it rests on.")
 
 
@@ -115,7 +121,7 @@ def contributions_of(pairs: Sequence[SharePair]) -> tuple[Contribution, ...]:
                 continue
             difference = summarise([one - other for one, other in both])
             quotients = [one / other for one, other in both if other]
-            ratio = summarise(quotients) if quotients else None
+            ratio = summarise(quotients) if len(quotients) == len(both) else None
             found.append(
                 Contribution(
                     direction=direction,
@@ -126,6 +132,7 @@ def contributions_of(pairs: Sequence[SharePair]) -> tuple[Contribution, ...]:
                     ratio=ratio.median if ratio else None,
                     ratio_low=ratio.low if ratio else None,
                     ratio_high=ratio.high if ratio else None,
+                    level=difference.level,
                     pairs=difference.pairs,
                 )
             )

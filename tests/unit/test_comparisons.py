@@ -34,6 +34,7 @@ from tailrace.report.figures import naming, trial_names
 from tailrace.report.findings import sections
 from tailrace.report.html import render
 from tailrace.report.marked import mark
+from tailrace.report.rounds import interval_words
 from tailrace.report.table import print_run
 from tailrace.results.comparison import (
     CellFigures,
@@ -88,7 +89,7 @@ class Machine:
         assert not self.up, "two fabrics at once"
         self.up = given[2].name
         try:
-            yield SimpleNamespace(tester=None, check=lambda: None)
+            yield SimpleNamespace(tester=None, check=lambda: None, version=dict)
         finally:
             self.up = ""
 
@@ -219,6 +220,38 @@ def comparison() -> ComparisonFinding:
         sides=sides, offered_pps=1e6, pairs=tuple(pairs), ratios=ratios_of(pairs, sides, "tailrace", ["p50_us"]),
         left_out={"vnf": "no <core>"},
     )  # fmt: skip
+
+
+def of_pairs(count: int) -> ComparisonFinding:
+    known = comparison()
+    pairs = (known.pairs * 3)[:count]
+    return known.model_copy(
+        update={"pairs": pairs, "ratios": ratios_of(pairs, known.sides, known.baseline, ["p50_us"])}
+    )
+
+
+@pytest.mark.parametrize(
+    ("pairs", "level", "said"),
+    [
+        (1, 0, "which a single pair does not have"),
+        (2, 0.5, "which holds the true median with 50 %"),
+        (5, 0.9375, "which holds the true median with 94 %"),
+        (6, 0.95, "which holds the true median with 95 %"),
+    ],
+)
+def test_what_an_interval_is_worth_is_stored_and_said(pairs: int, level: float, said: str) -> None:
+    finding = of_pairs(pairs)
+    assert [each.level for each in finding.ratios] == [level]
+    (section,) = comparisons([finding])
+    assert said in section.remarks[0]
+
+
+def test_what_intervals_of_unlike_numbers_of_pairs_are_worth_is_said() -> None:
+    finding = of_pairs(5)
+    ratios = (*finding.ratios, *of_pairs(4).ratios, *of_pairs(1).ratios)
+    assert interval_words(ratios).endswith("the true median with 88 to 94 %")
+    of_old = [each.model_copy(update={"level": 0.95}) for each in finding.ratios]
+    assert interval_words(of_old).endswith("with 94 %")
 
 
 def sent(ratios: dict[str, tuple[float, ...]]) -> ComparisonFinding:

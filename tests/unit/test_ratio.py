@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from itertools import product
 from math import comb
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from tailrace.results.ratio import (
     EXACT_MOST,
     Ratio,
+    bootstrap,
+    coverage,
     drawn_medians,
     exact_medians,
     interval,
@@ -45,8 +48,39 @@ def test_the_exact_medians_follow_efrons_formula(count: int) -> None:
 def test_the_interval_of_three_is_known() -> None:
     # Of 27 resamples of 1, 2, 3 the median is 1 in 7, 2 in 13, 3 in 7: both tails of 2.5 % lie in the outer ones.
     assert exact_medians([1.0, 2.0, 3.0]) == [(1.0, 7), (2.0, 13), (3.0, 7)]
-    assert interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
-    assert interval([3.0, 1.0, 2.0], level=0.4) == (2.0, 2.0)
+    assert bootstrap([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    assert bootstrap([3.0, 1.0, 2.0], level=0.4) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_the_interval_holds_the_true_median_as_often_as_it_says(count: int) -> None:
+    # Ratios have a long tail upwards; the true median of these is 1.
+    source, draws = random.Random(count), 1000 if count <= 7 else 150
+    held = 0
+    for _ in range(draws):
+        found = summarise([source.lognormvariate(0, 0.5) for _ in range(count)])
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 1 <= found.high
+    level = found.level
+    assert level == (1 - 2 ** (1 - count) if count < 6 else 0.95)
+    doubt = 4 * (level * (1 - level) / draws) ** 0.5
+    assert held / draws >= level - doubt
+    assert count >= 6 or held / draws <= level + doubt
+
+
+@pytest.mark.parametrize(("count", "place"), [(6, 1), (7, 1), (8, 1), (9, 2), (11, 2), (12, 3), (20, 6), (30, 10)])
+def test_the_interval_is_never_narrower_than_that_of_the_ordered_values(count: int, place: int) -> None:
+    # The places are those of tables of the sign test's interval for the median.
+    assert coverage(count, place) >= 0.95 > coverage(count, place + 1)
+    low, high = interval([float(number) for number in range(1, count + 1)])
+    assert low <= place
+    assert high >= count + 1 - place
+
+
+def test_so_many_values_hold_the_median_so_often() -> None:
+    assert [coverage(count, 1) for count in (1, 2, 3, 4, 5, 6)] == [0, 0.5, 0.75, 0.875, 0.9375, 0.96875]
+    assert [coverage(4, place) for place in (2, 3, 9)] == [0.375, 0, 0]
 
 
 def test_drawn_resamples_agree_with_exact_ones() -> None:
@@ -73,8 +107,10 @@ def test_the_interval_lies_around_the_median_and_within_the_values(values: list[
 
 def test_a_single_pair_says_nothing_about_itself() -> None:
     found = summarise([2.5])
-    assert (found.median, found.low, found.high, found.pairs) == (2.5, None, None, 1)
+    assert (found.median, found.low, found.high, found.level, found.pairs) == (2.5, None, None, 0, 1)
+    assert found.document()["level"] == 0
     assert str(found) == "2.5 [one pair]"
+    assert str(summarise([2.0, 3.0, 2.5, 2.2, 2.1])) == "2.2 [2–3 with 94 %]"
     with pytest.raises(ValueError, match="no values"):
         summarise([])
 
