@@ -102,20 +102,22 @@ def _measure(session: Session, name: str, profile: Profile, test: Reorder, place
     together = _trial(session, f"{name}-together", profile, test, place)
     slower = _through_slower(session) - before
     each = _trial(session, f"{name}-apart", apart, test, place)
-    session.folder.add_finding(
-        ReorderFinding(
-            name=name,
-            profile=profile.name,
-            functions=place.functions,
-            valid=True,
-            reason=None,
-            flows=test.flows,
-            delays_us=delays_of(session.node.plan.functions),
-            slower=slower,
-            together=order_of(together),
-            apart=order_of(each),
-        )
+    found = ReorderFinding(
+        name=name,
+        profile=profile.name,
+        functions=place.functions,
+        valid=True,
+        reason=None,
+        flows=test.flows,
+        delays_us=delays_of(session.node.plan.functions),
+        slower=slower,
+        together=order_of(together),
+        apart=order_of(each),
     )
+    reason = found.unseen
+    session.folder.add_finding(found.model_copy(update={"valid": reason is None, "reason": reason}))
+    if reason is not None:
+        session.folder.invalidate(f"{name}: {reason}")
 
 
 def _trial(session: Session, name: str, profile: Profile, test: Reorder, place: Place) -> Trial:

@@ -14,6 +14,9 @@ from tailrace.results.record import Amount, Count, Measurement, Record
 
 Ratio = Amount
 
+LEAST_SEEN = 0.5
+"""The part of the frames of slower replicas that is seen out of sequence at least, where order is looked at rightly."""
+
 
 class SearchTrial(Record):
     """One trial on the way to a finding. Counts are of both directions, rates and ratios of the worse one."""
@@ -152,6 +155,18 @@ class ReorderFinding(Measurement):
 
     @property
     def as_planned(self) -> bool:
-        """Whether no more frames of the flows together were out of sequence than took a slower replica, but for 1 %: a
-        fast one that the machine holds up is overtaken too."""
-        return self.together.out_of_sequence <= 1.01 * self.slower
+        """Whether the frames of the flows together that took a slower replica were out of sequence, and no more than
+        those, but for 1 %: a fast one that the machine holds up is overtaken too."""
+        return self.unseen is None and self.together.out_of_sequence <= 1.01 * self.slower
+
+    @property
+    def unseen(self) -> str | None:
+        """Why the disturbed order was not seen, so that the finding says nothing of order; None if it was."""
+        if not self.slower:
+            return "no frame took a slower replica, so no order was disturbed"
+        if self.seen < LEAST_SEEN:
+            return (
+                f"of {self.slower:,} frames that took a slower replica only {self.together.out_of_sequence:,} were seen "
+                "out of sequence, so the order of the others is not known either"
+            )
+        return None

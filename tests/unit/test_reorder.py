@@ -90,6 +90,12 @@ def test_ratios_are_those_of_the_rfc() -> None:
     assert order.ratio == 0.25
     assert finding.seen == 0.8
     assert finding.apart.ratio == 0
+    assert finding.as_planned and finding.unseen is None
+    for slower, seen, why in ((0, 0, "no frame took"), (250, 124, "only 124 were seen"), (250, 0, "only 0 were seen")):
+        few = order.model_copy(update={"out_of_sequence": seen})
+        blind = finding.model_copy(update={"slower": slower, "together": few})
+        assert not blind.as_planned
+        assert why in (blind.unseen or "")
     assert places([finding]) == {"x-together": "flows together", "x-apart": "flows apart"}
 
 
