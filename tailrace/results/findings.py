@@ -166,7 +166,7 @@ class ReorderFinding(Measurement):
             return "no frame took a slower replica, so no order was disturbed"
         if self.seen < LEAST_SEEN:
             return (
-                f"of {self.slower:,} frames that took a slower replica only {self.together.out_of_sequence:,} were seen "
-                "out of sequence, so the order of the others is not known either"
+                f"of {self.slower:,} frames that took a slower replica only {self.together.out_of_sequence:,} were "
+                "seen out of sequence, so the order of the others is not known either"
             )
         return None

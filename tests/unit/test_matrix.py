@@ -163,7 +163,7 @@ def run_matrix(
 
     @contextmanager
     def standing(*_: Any) -> Iterator[Any]:
-        yield SimpleNamespace(tester=None, check=lambda: None)
+        yield SimpleNamespace(tester=None, check=lambda: None, version=dict)
 
     def at_rate(session: Any, case: Any, rate: float, _: float | None) -> Trial:
         traffic = {"name": case.name, "profile": case.profile.name, "functions": case.functions}
