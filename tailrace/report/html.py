@@ -15,6 +15,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from tailrace.errors import Mistake
 from tailrace.report import bars, causes, curves, figures, findings, hops, host, soak
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
 from tailrace.results.diff import differing, differing_hosts, facts
@@ -36,14 +37,25 @@ def write_report(folder: Path, path: Path | None = None) -> Path:
     """
     stored = read_run(folder)
     path = path or stored.folder / REPORT
-    write_atomically(path, render([stored]))
+    write_atomically(plain_file(path), render([stored]))
     return path
 
 
 def write_comparison(folders: Sequence[Path], path: Path) -> Path:
     """Make one report of the runs in `folders` side by side at `path`, and return it. Raises as write_report does."""
-    write_atomically(path, render([read_run(folder) for folder in folders]))
+    write_atomically(plain_file(path), render([read_run(folder) for folder in folders]))
     return path
+
+
+def plain_file(path: Path) -> Path:
+    """Where a report that is asked for at `path` is written: what a link leads to, so that the link stays.
+
+    Raises Mistake if there is something else than a file, which the report would take the place of.
+    """
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise Mistake(f"{path}: there is a {'folder' if target.is_dir() else 'device'}; expected a file, or a new name")
+    return target
 
 
 def render(stored: Sequence[StoredRun]) -> str:

@@ -165,7 +165,7 @@ class LogReader:
             return Header(**{**document, "streams": tuple(document["streams"])})
         except OSError as error:
             raise ResultError(f"{self.path}: {error.strerror}") from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ResultError(f"{self.path}: its first lines are damaged: {error}") from error
 
     def _parse(self, lines: list[bytes], comment: bytes) -> Entry | None:

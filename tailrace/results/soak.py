@@ -102,6 +102,7 @@ class Totals:
             else:
                 reason = "the soak was killed or crashed"
             self.gaps.append(Gap(start_s=self.end_s, end_s=max(part.offset_s, self.end_s), reason=reason))
+        if self.part is not None:
             self.settle()
         self.first = self.first or part
         self.part, self.ended = part, None

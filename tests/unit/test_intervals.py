@@ -92,6 +92,14 @@ def test_zeros_after_a_power_cut_are_dropped(tmp_path: Path) -> None:
     assert reader.damaged == 0
 
 
+@pytest.mark.parametrize("header", ["[1,2]", '"x"', "{}", "3", "[" * 100_000])
+def test_a_log_with_a_damaged_header_is_said_to_be(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "x.intervals.hlog"
+    path.write_text(f"#[Soak {header}]\n")
+    with pytest.raises(ResultError, match="its first lines are damaged"):
+        LogReader(path)
+
+
 def test_a_damaged_interval_is_left_out_and_told(tmp_path: Path) -> None:
     path, _ = write(tmp_path, 5)
     text = path.read_bytes()

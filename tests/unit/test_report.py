@@ -17,6 +17,7 @@ from rich.console import Console
 from run_folders import add, run_folder
 from tester_results import both_ways, latency, result, samples_of, stream
 
+from tailrace.errors import Mistake
 from tailrace.measure.side import figures as side_figures
 from tailrace.report import curves, figures
 from tailrace.report.html import write_comparison, write_report
@@ -109,6 +110,20 @@ def test_a_tester_that_fell_short_is_said_once_for_all_trials(tmp_path: Path) ->
         "The tester could not send all that was offered, so the rate was lower: 64 B, 1 VNF < 0.01 %; "
         "64 B, 2 VNFs 25.00 %."
     ]
+
+
+def test_a_report_takes_the_place_of_nothing_but_a_file(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "runs").path
+    os.mkfifo(tmp_path / "pipe")
+    for name, what in (("pipe", "a device"), ("runs", "a folder")):
+        with pytest.raises(Mistake, match=f"{name}: there is {what}; expected a file"):
+            write_report(run, tmp_path / name)
+    (tmp_path / "there.html").write_text("before")
+    (tmp_path / "link.html").symlink_to("there.html")
+    write_report(run, tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink()
+    assert "<html" in (tmp_path / "there.html").read_text()
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_versions_of_what_ran_are_kept_side_by_side(tmp_path: Path) -> None:
