@@ -33,7 +33,7 @@ tests:
 PROFILES: tuple[int | str, ...] = (64, 256, "imix", 1518)
 LENGTHS = (0, 1, 2)
 RATE = Rate(fraction=0.9)
-TIMING = Timing(trial=2.0, floor=1.0, options=SearchOptions(trial_seconds=0.15, most_trials=9))
+TIMING = Timing(trial=2.0, floor=1.0, options=SearchOptions(trial_seconds=0.15, most_trials=16))
 
 
 def demo_spec() -> Spec:

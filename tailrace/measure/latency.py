@@ -64,10 +64,21 @@ class Case:
     seconds: float
 
 
-def find_no_loss_rate(measure: Measurer, case: Case, options: SearchOptions) -> float:
-    """The no-loss rate in each direction, in frames a second."""
+def find_no_loss_rate(measure: Measurer, keep: Keeper, case: Case, options: SearchOptions) -> float:
+    """The no-loss rate in each direction, in frames a second; a note says so if it was not found as closely as meant.
+
+    Raises Failure if there is none.
+    """
     label = f"{case.name}: looking for the no-loss rate"
-    return no_loss_rate(Trials(measure, case.profile, label, SEARCH_WAIT, short_repeats=0), whole, options)
+    trials = Trials(measure, case.profile, label, SEARCH_WAIT, short_repeats=0)
+    bounds = no_loss_rate(trials, whole, options)
+    if bounds.limit == "trials":
+        upper = f"and {bounds.high / 1e6:.4g} Mpps" if bounds.high < float("inf") else "Mpps and what can be sent"
+        keep.note(
+            f"{case.name}: the no-loss rate lies between {bounds.low / 1e6:.4g} {upper}; the {len(trials.made)} short "
+            f"trials that there are for it did not bring it to within {options.precision:.0%}"
+        )
+    return bounds.low
 
 
 def measure_case(
@@ -89,7 +100,7 @@ def measure_case(
     """
     no_loss: float | None = None
     if case.rate.fraction is not None:
-        no_loss = known_no_loss or find_no_loss_rate(measure, case, options)
+        no_loss = known_no_loss or find_no_loss_rate(measure, keep, case, options)
         rate = no_loss * case.rate.fraction
     else:
         rate = case.rate.pps or 0.0

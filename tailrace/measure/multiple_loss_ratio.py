@@ -87,14 +87,17 @@ def multiple_loss_ratios(trials: Trials, test: Throughput, lowest: float, highes
 
 def _bounds(made: list[SearchTrial], loss: float, low: float, high: float, seconds: float) -> Bounds:
     """The library's bounds as we tell them: by what was really sent, and with what the limit was."""
-    passed = [trial for trial in made if trial.duration_s >= seconds and trial.loss_ratio <= loss]
+    # What passed at the upper bound or above it passed by chance: most of the time there was lossy.
+    passed = [
+        trial for trial in made if trial.duration_s >= seconds and trial.loss_ratio <= loss and trial.sent_pps < high
+    ]
     sent = [trial.sent_pps for trial in passed if trial.fell_short or trial.offered_pps <= low * (1 + _SAME)]
     if high == math.inf:
         return Bounds(max(sent, default=0.0), high, "rate")
     at_high = [trial for trial in made if abs(trial.offered_pps - high) <= high * _SAME]
     lossy = any(trial.loss_ratio > loss for trial in at_high)
     short = next((trial.fell_short for trial in at_high if trial.fell_short), None)
-    return Bounds(min(max(sent, default=0.0), high), high, "loss" if lossy or short is None else short)
+    return Bounds(max(sent, default=0.0), high, "loss" if lossy or short is None else short)
 
 
 def _by_hand(made: list[SearchTrial], loss: float, seconds: float) -> Bounds:

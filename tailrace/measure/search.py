@@ -3,8 +3,9 @@ device under test is both the example and the unit test.
 
     bounds = bracket(lambda rate: Tried(rate <= 1_234_567, rate, "loss"), Range(start=1_300_000))
 
-A step up or down from the start, twice as wide each time, until one rate has passed and one has failed; then halving
-what lies between, on a logarithmic scale. Both the binary search of ETSI GS NFV-TST 009 (12.3.2; with loss
+A step up from the start, twice as wide each time, or down, four times as wide (a device that loses frames at any rate
+is to be found out soon), until one rate has passed and one has failed; then halving what lies between, on a logarithmic
+scale. Both the binary search of ETSI GS NFV-TST 009 (12.3.2; with loss
 verification, 12.3.3) and that of RFC 2544 (26.1) are this with another idea of what a failure is (`verified`).
 """
 
@@ -48,6 +49,12 @@ class Range:
     precision: float = 0.005
     step: float = 0.0
     """Only multiples of it are tried: 1 where frames are counted. 0: any number."""
+    resolution: float = 0.0
+    """Bounds no farther apart than this are close enough, however low they are."""
+
+    def width_at(self, rate: float) -> float:
+        """How far apart bounds may be there."""
+        return max(rate * self.precision, self.step, self.resolution)
 
 
 @dataclass
@@ -79,7 +86,7 @@ def bracket(attempt: Callable[[float], Tried], where: Range, bounds: Bounds | No
             if where.step:
                 rate = where.step * round(rate / where.step)
             bounds.learn(rate, attempt(rate), where.precision / 4)
-            if bounds.low and bounds.high <= max(bounds.low * (1 + where.precision), bounds.low + where.step):
+            if bounds.low and bounds.high <= bounds.low + where.width_at(bounds.low):
                 return bounds
             if bounds.low and bounds.high < math.inf:
                 rate = math.sqrt(bounds.low * bounds.high)
@@ -92,7 +99,7 @@ def bracket(attempt: Callable[[float], Tried], where: Range, bounds: Bounds | No
                 if bounds.high <= where.lowest:
                     return bounds
                 rate = max(min(bounds.high / (1 + width), bounds.high - where.step), where.lowest)
-                width *= 2
+                width *= 4
     except OutOfTrials:
         bounds.limit = "trials"
         return bounds
@@ -124,7 +131,7 @@ class SearchOptions:
 
     trial_seconds: float = 0.2
     precision: float = 0.05
-    most_trials: int = 10
+    most_trials: int = 24
     repeats: int = 2
     lowest_pps: float = LOWEST_PPS
     highest_pps: float = HIGHEST_PPS
@@ -132,10 +139,11 @@ class SearchOptions:
 
 def no_loss_rate(
     trials: Trials, passes: Callable[[SearchTrial], bool], options: SearchOptions = SearchOptions()
-) -> float:
-    """The highest rate in each direction, in frames a second, that was found to pass in short trials.
+) -> Bounds:
+    """The highest rate in each direction that was found to pass in short trials, and the lowest that did not.
 
-    The answer is a place to start from, which a measured trial, longer and at a fraction of it, then has to bear out.
+    The lower bound is above zero: a place to start from, which a measured trial, longer and at a fraction of it, then
+    has to bear out. If the trials ran out before the bounds were close, the limit is `trials`.
     Raises Failure if no rate passes down to the lowest.
     """
     trials.most = options.most_trials
@@ -146,18 +154,18 @@ def no_loss_rate(
     where = Range(start, options.lowest_pps, highest, options.precision)
     attempt = verified(trials, options.trial_seconds, passes, options.repeats, plain_loss=1.0)
     bounds = bracket(attempt, where)
-    return bounds.low or _from_below(trials, passes, options, bounds.high)
+    return bounds if bounds.low else _from_below(trials, passes, options, min(bounds.high, start))
 
 
-def _from_below(trials: Trials, passes: Callable[[SearchTrial], bool], options: SearchOptions, high: float) -> float:
+def _from_below(trials: Trials, passes: Callable[[SearchTrial], bool], options: SearchOptions, high: float) -> Bounds:
     """A last word at falling rates, when the trials ran out before any rate passed."""
     trials.most = len(trials.made) + 40
     rate = high
     while rate > options.lowest_pps:
-        rate = max(rate / 2, options.lowest_pps)
+        high, rate = rate, max(rate / 2, options.lowest_pps)
         trial = trials.run(rate, options.trial_seconds)
         if passes(trial):
-            return min(trial.sent_pps, rate)
+            return Bounds(min(trial.sent_pps, rate), high, "trials")
     if trials.made[-1].fell_short == "tester":
         raise Failure(
             f"the tester cannot keep even {options.lowest_pps:.0f} frames a second: something else uses its core "

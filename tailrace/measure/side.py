@@ -59,7 +59,7 @@ def loads_of(tests: Sequence[Latency]) -> list[Load]:
 
 def no_loss(session: Session, case: Case) -> float:
     """The no-loss rate each way, in frames a second. Raises Failure if there is none."""
-    return find_no_loss_rate(session.measure, case, SEARCH)
+    return find_no_loss_rate(session.measure, session.folder, case, SEARCH)
 
 
 def at_rate(session: Session, case: Case, rate: float, no_loss_pps: float | None = None) -> Trial:

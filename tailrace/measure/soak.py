@@ -119,7 +119,7 @@ class SoakMethod(Method[Soak]):
         no_loss, pps = None, test.rate.pps
         if pps is None:
             case = Case(header.name, profile, place.functions, test.rate, test.duration)
-            no_loss = find_no_loss_rate(session.measure, case, SEARCH)
+            no_loss = find_no_loss_rate(session.measure, session.folder, case, SEARCH)
             pps = no_loss * (test.rate.fraction or 1.0)
         alone = soak_alone(session, profile, pps, test.alone)
         header = replace(

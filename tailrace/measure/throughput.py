@@ -11,7 +11,7 @@ Only loss decides. Copies and disorder are written down with every trial, and to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tailrace.errors import Failure
@@ -42,10 +42,11 @@ def find_throughput(trials: Trials, test: Throughput) -> list[Bounds]:
         return in_order(test.loss, multiple_loss_ratios(trials, test, lowest, highest))
     repeats = test.repeats if test.search == "tst009" else 1
     found: list[Bounds] = []
-    start = first.forwarded_pps
     for loss in test.loss:
+        # A rate that has passed for this loss already, whatever was looked for then, is a better start than none.
+        passed = (trial.sent_pps for trial in trials.made[1:] if trial.loss_ratio <= loss)
+        start = max(passed, default=first.forwarded_pps)
         found.append(_binary(trials, test, loss, repeats, Range(start, lowest, highest)))
-        start = found[-1].low or start
     return in_order(test.loss, found)
 
 
@@ -70,13 +71,15 @@ def _binary(trials: Trials, test: Throughput, loss: float, repeats: int, where: 
 
     # The step up from what was forwarded must not start with a failure by the width of a frame.
     start = where.start * (1 - test.precision / 4)
-    where = Range(start, where.lowest, where.highest, test.precision)
+    # Where a twentieth of what was forwarded still loses frames, nobody asks for a third digit.
+    resolution = test.precision * where.start / 20
+    where = Range(start, where.lowest, where.highest, test.precision, resolution=resolution)
     plain_loss = max(PLAIN_LOSS, 2 * loss)
     short = bracket(verified(trials, test.trial, passes, repeats, plain_loss), where)
     if test.trial == test.duration or short.limit == "trials":
         return short
     known = Bounds(0.0, short.high, short.limit)
-    where = Range(short.low or where.lowest, where.lowest, where.highest, test.precision)
+    where = replace(where, start=short.low or where.lowest)
     return bracket(verified(trials, test.duration, passes, repeats, plain_loss), where, known)
 
 

@@ -92,6 +92,20 @@ def test_a_fraction_is_searched_for_and_the_trial_runs_at_it() -> None:
     assert kept.notes == []
 
 
+def test_a_search_that_ran_out_of_trials_is_noted() -> None:
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        rate = streams[0]["rate"]
+        return result(rate, seconds, lost=0 if 0 < rate <= 1.5e6 else 5, most=2e6)
+
+    kept = Kept()
+    measure_case(measure, kept, case(Rate(fraction=0.5)), SearchOptions(most_trials=5))
+    (note,) = kept.notes
+    assert " short trials that there are for it did not bring it to within 5%" in note
+    assert "between 0.9048 and 1.81 Mpps" in note
+    (trial,) = kept.trials
+    assert 0 < trial["no_loss_pps"] <= 1.5e6
+
+
 def test_a_rate_given_outright_is_not_searched_for_and_not_repeated() -> None:
     calls: list[float] = []
 

@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 from tailrace.cli import main
 from tailrace.cli.commands import MeasureOptions, check_captures, measure, override
 from tailrace.errors import Failure, Mistake
-from tailrace.measure.burst import BurstMethod
+from tailrace.measure.burst import BurstMethod, Bursts, limit_of
 from tailrace.measure.chain import LatencyMethod, throughput_of
 from tailrace.measure.demo import run_demo
 from tailrace.measure.fit import Carries, carries, check_fit
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
 from tailrace.measure.profile import capture, profile
+from tailrace.measure.search import Bounds
 from tailrace.measure.session import Request, _new_folder
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.tester import Stopped
@@ -142,6 +143,15 @@ def test_a_device_that_holds_the_sender_back_has_no_longest_burst(tmp_path: Path
     assert burst.limit == "refused"
     (section,) = sections(Run.model_validate({**BARE, "findings": [burst.model_dump()]}))
     assert "back pressure" in section.rows[0]
+
+
+@pytest.mark.parametrize("held_back", [True, False])
+def test_a_stumble_in_few_repetitions_is_not_what_limits_bursts(held_back: bool) -> None:
+    lost, whole = Bounds(900, 1000, "loss"), Bounds(2000, limit="rate")
+    bursts = Bursts(SimulatedDevice(1e6), profile(64), "bursts", 0.0, 1e6, held_back=held_back)
+    other = "refused" if held_back else "longest"
+    assert limit_of(bursts, [whole, lost, whole]) == limit_of(bursts, [whole]) == other
+    assert limit_of(bursts, [lost, lost, whole]) == limit_of(bursts, [lost]) == "loss"
 
 
 BARE: dict[str, Any] = {
