@@ -640,6 +640,8 @@ static void goes_on_where_it_stood(void **state)
 {
 	struct pair *pair = *state;
 
+	vring_resume(&pair->from.ring, 0x8000);
+	vring_resume(&pair->to.ring, 0x8000);
 	for (unsigned burst = 0; burst < 40; burst++) {
 		uint16_t from_recorded = from_packed ? pair->from.ring.device_event->off_wrap : 0;
 		uint16_t to_recorded = to_packed ? pair->to.ring.device_event->off_wrap : 0;
@@ -660,6 +662,51 @@ static void goes_on_where_it_stood(void **state)
 		expect_resumes(&pair->to.ring, to_recorded);
 		pair->from.used_at = pair->from.next_desc;
 	}
+}
+
+/*
+ * Killed before it had recorded what it showed.  Before the next switch comes, a guest that keeps its ring full has
+ * taken that back and used some of the places again.
+ */
+static void come_round(struct pair *pair, bool sender)
+{
+	unsigned sent = 0, offered = 0, moved = 0;
+
+	vring_resume(&pair->from.ring, 0x8000);
+	vring_resume(&pair->to.ring, 0x8000);
+	for (unsigned burst = 0; burst < 60; burst++) {
+		const unsigned frames = 1 + burst % 7;
+		/* All its places are in use, then all but those that it has not used again. */
+		const unsigned filled[] = {moved + RING, moved + RING + burst % (frames + 1)};
+		uint16_t from_recorded = 0, to_recorded = 0;
+
+		for (unsigned step = 0; step < 2; step++) {
+			for (; sent < (sender ? filled[step] : moved + frames); sent++)
+				send_plain(&pair->from, FRAMES + sent % RING * 0x100, 60, sent);
+			for (; offered < (sender ? moved + frames : filled[step]); offered++)
+				offer_buffer(&pair->to, BUFFERS + offered % RING * 0x100, 128);
+			if (step == 1)
+				break;
+			from_recorded = from_packed ? pair->from.ring.device_event->off_wrap : 0;
+			to_recorded = to_packed ? pair->to.ring.device_event->off_wrap : 0;
+			assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), frames);
+			for (unsigned frame = moved; frame < moved + frames; frame++)
+				expect_pattern(&pair->to, BUFFERS + frame % RING * 0x100 + HEADER, 0, 60, frame);
+		}
+		expect_resumes(&pair->from.ring, from_recorded);
+		expect_resumes(&pair->to.ring, to_recorded);
+		moved += frames;
+	}
+}
+
+static void goes_on_where_the_sender_has_come_round(void **state)
+{
+	come_round(*state, true);
+}
+
+static void goes_on_where_the_receiver_has_come_round(void **state)
+{
+	come_round(*state, false);
 }
 
 /* The guest sleeps, and wants to be woken when the place is used, in the first round of the ring. */
@@ -776,6 +823,8 @@ int main(int argc, char **argv)
 		TEST(stops_on_malformed_indirect_tables),
 		TEST(moves_what_came_before_the_fault),
 		TEST(goes_on_where_it_stood),
+		TEST(goes_on_where_the_sender_has_come_round),
+		TEST(goes_on_where_the_receiver_has_come_round),
 		TEST(wakes_a_guest_that_an_earlier_switch_did_not),
 		TEST(goes_on_after_what_another_has_used),
 		TEST(is_told_where_it_stands_once_it_has_stopped),

@@ -73,15 +73,28 @@ bool vring_arm(struct virtqueue *vring)
 /*
  * A packed ring has no index in memory.  The word by which the guest is told at which descriptor to kick has no meaning
  * while kicks are asked for at every one or at none, which is all we do, and the guest clears it when it sets the ring
- * up: it keeps our position for a successor.  Never 0, which says that there is none.
+ * up: it keeps our position for a successor, and whether the ring is plain.  Never 0, which says that there is none.
  */
-static void record_position(struct virtqueue *vring)
+enum { RECORD_PLAIN = 1 << 14 };
+
+/* The largest rings have no bit left for it. */
+static bool can_record_plain(const struct virtqueue *vring)
 {
-	uint16_t position = vring_base(vring);
+	return vring->size < RECORD_PLAIN;
+}
+
+/* Record the place `ahead` of the ring's position. */
+static void record_position(struct virtqueue *vring, unsigned ahead)
+{
+	const unsigned place = vring->index + ahead;
+	const bool wrapped = place >= vring->size, wrap = vring->wrap != wrapped;
+	uint16_t position = (wrapped ? place - vring->size : place) | wrap << VRING_PACKED_EVENT_F_WRAP_CTR;
 
 	/* The end of the round before is the beginning of this one; only the largest ring has no number left for it. */
 	if (position == 0 && vring->size < 1 << VRING_PACKED_EVENT_F_WRAP_CTR)
 		position = vring->size | 1 << VRING_PACKED_EVENT_F_WRAP_CTR;
+	if (vring->plain)
+		position |= RECORD_PLAIN;
 	__atomic_store_n(&vring->device_event->off_wrap, position, __ATOMIC_RELEASE);
 }
 
@@ -123,21 +136,29 @@ static unsigned completed_places(struct virtqueue *vring, uint16_t id, unsigned 
 	return 1;
 }
 
-/* Pass the descriptors at the position that are used already, with `looks` at most.  Returns how many places. */
-static unsigned pass_used(struct virtqueue *vring, unsigned looks)
+/*
+ * Pass the descriptors at the position that the guest has been given back, with `looks` at most.  Returns how many
+ * places.
+ */
+static unsigned pass_done(struct virtqueue *vring, unsigned looks)
 {
 	unsigned passed = 0;
 
 	for (unsigned shown = 0; passed < vring->size && shown < VRING_DONE; shown++) {
 		const struct vring_packed_desc *desc = &vring->packed_desc[vring->index];
-		unsigned places;
+		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
+		const bool available = flags & VRING_FLAG_AVAILABLE, used = flags & VRING_FLAG_USED;
+		unsigned places = 1;
 
-		if (!vring_looks_used(__atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE), vring->wrap))
+		if (!vring_looks_done(vring, flags))
 			break;
 		/* A ring that was never filled so far is all zeros, which looks used to a wrap counter of 0. */
 		if (desc->addr == 0 && desc->len == 0)
 			break;
-		places = completed_places(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED), &looks);
+		if (available == used)
+			places = completed_places(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED), &looks);
+		if (places > 1)
+			vring->plain = false;
 		advance(vring, places);
 		passed += places;
 	}
@@ -151,32 +172,48 @@ static void ask_again(struct virtqueue *vring, unsigned places)
 		vring->unsettled = RTE_MIN(vring->unsettled + places, (unsigned)vring->size);
 }
 
-void vring_pass_used(struct virtqueue *vring)
+void vring_pass_done(struct virtqueue *vring)
 {
-	const unsigned passed = pass_used(vring, RTE_MIN(2 * vring->size, VRING_WORK));
+	const unsigned passed = pass_done(vring, RTE_MIN(2 * vring->size, VRING_WORK));
 
 	if (passed == 0)
 		return;
-	record_position(vring);
+	record_position(vring, 0);
 	ask_again(vring, passed);
+}
+
+/* No descriptor says that it was ever used, or available in a second round. */
+static bool is_new(const struct virtqueue *vring)
+{
+	for (unsigned i = 0; i < vring->size; i++)
+		if (__atomic_load_n(&vring->packed_desc[i].flags, __ATOMIC_RELAXED) & VRING_FLAG_USED)
+			return false;
+	return true;
 }
 
 static void resume_packed(struct virtqueue *vring, uint16_t base)
 {
 	const uint16_t recorded = __atomic_load_n(&vring->device_event->off_wrap, __ATOMIC_ACQUIRE);
-	const uint16_t position = recorded != 0 ? recorded : base;
+	uint16_t place = (recorded != 0 ? recorded : base) & 0x7fff;
 
 	vring->index = 0;
-	vring->wrap = position >> VRING_PACKED_EVENT_F_WRAP_CTR;
+	vring->wrap = (recorded != 0 ? recorded : base) >> VRING_PACKED_EVENT_F_WRAP_CTR;
 	vring->known = 0;
-	advance(vring, (position & 0x7fff) % (vring->size + 1u));
-	/* Killed after it had shown completions and before it had recorded them: they are not ours to do again. */
+	vring->plain = can_record_plain(vring) &&
+		       (recorded != 0 ? recorded & RECORD_PLAIN : place == 0 && vring->wrap && is_new(vring));
+	if (recorded != 0 && can_record_plain(vring))
+		place &= RECORD_PLAIN - 1;
+	advance(vring, place % (vring->size + 1u));
+	/*
+	 * Killed after it had shown completions and before it had recorded them: they are not ours to do again, and the
+	 * guest may have used their places for something new.
+	 */
 	if (recorded != 0) {
 		/* Every place once, and once more for an id that is not found. */
-		pass_used(vring, 2 * vring->size);
+		pass_done(vring, 2 * vring->size);
 		ask_again(vring, vring->size);
 	}
-	record_position(vring);
+	record_position(vring, 0);
 }
 
 void vring_resume(struct virtqueue *vring, uint16_t base)
@@ -291,17 +328,27 @@ static void show(struct virtqueue *vring, const struct vring_done *done)
 static void publish_packed(struct virtqueue *vring)
 {
 	for (unsigned i = 0; i < vring->nb_done;) {
-		const unsigned count = 1 + vring->done[i].more;
+		const unsigned count = 1 + vring->done[i].more, begin = vring->done[i].ahead;
+		unsigned end;
 
 		/* The buffers of one frame belong together: the guest looks for them from the first on. */
 		for (unsigned j = count; j-- > 0;)
 			show(vring, &vring->done[i + j]);
 		i += count;
+		end = i < vring->nb_done ? vring->done[i].ahead : vring->pending;
+		/*
+		 * A successor could not tell whether the guest has used such places again, so it must not have to: no
+		 * more than one chain is shown that is not recorded.
+		 */
+		if (end - begin > count) {
+			vring->plain = false;
+			record_position(vring, end);
+		}
 	}
 	vring->nb_done = 0;
 	advance(vring, vring->pending);
 	vring->known -= vring->pending;
-	record_position(vring);
+	record_position(vring, 0);
 }
 
 static void publish_split(struct virtqueue *vring)

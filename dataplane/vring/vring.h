@@ -139,6 +139,7 @@ struct virtqueue {
 	uint16_t unsettled; /* places published since the guest was last asked whether it wants to be woken */
 	uint16_t nb_done;   /* packed: entries of `done` */
 	bool asleep;	    /* when last asked it wanted to be */
+	bool plain;	    /* packed: every completion so far stood for one place */
 	uint8_t expected;   /* how far vring_expect() has come since frames were last written */
 	uint8_t last;	    /* how many these were, at most VRING_BURST */
 	uint16_t dropped;   /* frames that the last hop took from here and could not carry; counted by reason */
@@ -165,11 +166,16 @@ static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fa
 /* Packed: the flags by which a descriptor is available or used, seen from a wrap counter of 1. */
 enum { VRING_FLAG_AVAILABLE = 1 << VRING_PACKED_DESC_F_AVAIL, VRING_FLAG_USED = 1 << VRING_PACKED_DESC_F_USED };
 
-static inline bool vring_looks_used(uint16_t flags, bool wrap)
+/*
+ * Packed: has the guest been given back the descriptor at the position?  Then it still says that it is used, or the
+ * guest has made it available for the next round.  So does the rest of a chain of the round before, which nobody wrote
+ * to since: where there were such, only the first is told.
+ */
+static inline bool vring_looks_done(const struct virtqueue *vring, uint16_t flags)
 {
-	const uint16_t both = VRING_FLAG_AVAILABLE | VRING_FLAG_USED;
+	const bool available = flags & VRING_FLAG_AVAILABLE, used = flags & VRING_FLAG_USED;
 
-	return (flags & both) == (wrap ? both : 0);
+	return used == vring->wrap && (available == used || vring->plain);
 }
 
 /* Packed: the descriptor `ahead` (at most `size`) places after the ring's position, and its wrap counter. */
@@ -183,11 +189,12 @@ static inline struct vring_packed_desc *vring_packed_place(const struct virtqueu
 }
 
 /*
- * The descriptor at the position of a packed ring is used already, and not by us.  Pass it and what follows it of the
- * kind.  QEMU does that: when the switch goes it serves its guest's ring itself, to throw away what the guest sends,
- * and begins where the ring stood long ago (it cannot know better).  The guest takes it for what it sent there.
+ * The guest has been given back the descriptor at the position of a packed ring already, and not by us.  Pass it and
+ * what follows it of the kind.  QEMU does that: when the switch goes it serves its guest's ring itself, to throw away
+ * what the guest sends, and begins where the ring stood long ago (it cannot know better).  The guest takes it for what
+ * it sent there.
  */
-void vring_pass_used(struct virtqueue *vring);
+void vring_pass_done(struct virtqueue *vring);
 
 static inline uint16_t vring_packed_available(struct virtqueue *vring, unsigned wanted)
 {
@@ -202,8 +209,8 @@ static inline uint16_t vring_packed_available(struct virtqueue *vring, unsigned 
 		const uint16_t expected = wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED;
 
 		if ((flags & (VRING_FLAG_AVAILABLE | VRING_FLAG_USED)) != expected) {
-			if (unlikely(ready == 0 && vring_looks_used(flags, wrap)))
-				vring_pass_used(vring);
+			if (unlikely(ready == 0 && vring_looks_done(vring, flags)))
+				vring_pass_done(vring);
 			break;
 		}
 	}

@@ -100,7 +100,7 @@ def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> Figur
             plan.seconds, switch, lambda: check_alive([tester.process]), lambda done: step(START_SECONDS / 2 + done)
         )
         own = own_count(ended(tester))
-        check_whole(Traffic(int(own["sent"]), int(own["sent"] - own["lost"])), counters_of(switch))
+        check_whole(Traffic(int(own["sent"]), int(own["sent"] - own["lost"])), lambda: counters_of(switch))
         return {**window.figures(), **{f"own_{name}": value for name, value in own.items()}}
 
 

@@ -27,6 +27,9 @@ MEMORY_MIB = 256
 QUEUE = 1024
 MBUFS = 32768
 BURSTS = 32
+DRAIN_SECONDS = 5.0
+STILL_SECONDS = 1.0
+"""Nothing came for so long: nothing is on its way, also where something else has the switch's core for a while."""
 _PREFIX = "tailrace-load"
 _PROMPT = "testpmd> "
 _PORT = re.compile(r"NIC statistics for port (\d+).*?RX-packets: (\d+).*?TX-packets: (\d+)", re.DOTALL)
@@ -132,14 +135,15 @@ class Testpmd:
         self._command("stop")
         self._command("set fwd rxonly")
         self._command("start")
-        deadline = time.monotonic() + 5
+        began = changed = time.monotonic()
         last = self._totals()
-        while last.received != last.sent and time.monotonic() < deadline:
-            time.sleep(0.3)
+        while last.received != last.sent and time.monotonic() - began < DRAIN_SECONDS:
+            time.sleep(0.2)
             now = self._totals()
-            if now == last:
+            if now != last:
+                last, changed = now, time.monotonic()
+            elif time.monotonic() - changed > STILL_SECONDS:
                 break
-            last = now
         self._command("stop")
         return self._totals()
 

@@ -40,7 +40,9 @@ _PREFIX = "tailrace-ovs"
 _RUNTIME = Folder(f"/var/run/dpdk/{_PREFIX}")
 """DPDK makes it, empty, and leaves it."""
 _PMD = re.compile(r"^pmd thread .*?(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
-_DROPPED = re.compile(r"\bdropped:(\d+)")
+_DROPPED = re.compile(r"\b(?:dropped|lost):(\d+)")
+_DATAPATH_DROP = re.compile(r"^datapath_drop_(?!upcall_error|lock_error)\w+ .*total: (\d+)", re.MULTILINE)
+"""Those two are what `lost:` counts."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,16 @@ def parse_pmd_stats(text: str) -> PmdStats:
 
 
 def parse_dropped(text: str) -> int:
-    """Packets dropped at any port, receiving or sending: dpctl/show -s."""
+    """Packets dropped at any port, receiving or sending, or for want of a flow: dpctl/show -s."""
     return sum(int(count) for count in _DROPPED.findall(text))
+
+
+def parse_datapath_drops(text: str) -> int:
+    """Packets dropped between ports, as to a port that was just made anew: coverage/show.
+
+    A polling thread adds its part about once a second.
+    """
+    return sum(int(count) for count in _DATAPATH_DROP.findall(text))
 
 
 class OvsDpdk:
@@ -186,11 +196,12 @@ class OvsDpdk:
             raise Fault(f"Open vSwitch: {error}") from None
 
     def dropped(self) -> int:
-        """Packets dropped at its ports until now."""
-        return parse_dropped(self._ask("dpctl/show", "-s", "netdev@ovs-netdev"))
+        """Packets dropped at its ports and between them until now."""
+        shown = self._ask("dpctl/show", "-s", "netdev@ovs-netdev")
+        return parse_dropped(shown) + parse_datapath_drops(self._ask("coverage/show"))
 
     def counters(self) -> Counters:
-        """What the PMD has counted until now, and what was dropped at any port. Raises Fault if the switch has died."""
+        """What the PMD has counted until now, and what was dropped. Raises Fault if the switch has died."""
         stats = self.stats()
         return Counters(stats.packets, stats.busy_cycles, stats.idle_cycles, self.dropped())
 
