@@ -286,6 +286,16 @@ class PackedFrontEnd(FrontEnd):
             pass
         return self.ring_size - self.outstanding[ring]
 
+    def forget_recorded(self, places: int) -> None:
+        """The switch's record of its position (dataplane/vring/vring.c) as before it gave back the last `places`
+        buffers: so it is left when the switch is killed between the two."""
+        for ring in (RECEIVES, SENDS):
+            at = (RING_AT[ring] + 0x8000) // 2
+            plain, wrap, place = self.words[at] & 1 << 14, self.words[at] >> 15, self.words[at] & 0x3FFF
+            back = min(places, place)
+            if self.words[at] != 0 and not (place == back and not wrap):
+                self.words[at] = wrap << 15 | plain | place - back
+
     def received(self) -> list[bytes]:
         frames = []
         while (done := self._take_back(RECEIVES)) is not None:
