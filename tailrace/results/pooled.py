@@ -52,7 +52,7 @@ def pooled_of(trials: Sequence[Trial], findings: Sequence[Measurement]) -> Itera
     """All figures of a run that were measured several times."""
     for finding in findings:
         for line in figures(finding):
-            if "over" in line:
+            if "over" in line and "level" not in line:  # an interval's ends are not the lowest and the highest
                 over = Spread(line["value"], line["low"], line["high"], line["values"])
                 yield _pooled(finding, finding.name, (line.get("direction"), line["figure"]), line["over"], over)
     yield from over_rounds(trials, findings)

@@ -51,16 +51,18 @@ COLUMNS = (
     "high",
     "over",
     "values",
+    "level",
     "fell_short",
     *_HOST,
 )
 """Units are in the names; no unit is frames. `worse` marks the direction that reports show, which has the share and how
 its median stands to the tester's own floor. `finding` is the method of a line that is no trial's, whose name is in
 `trial`; `floor` of a line of that floor itself, with the kind of port in `trial`. `over` (rounds, pairs) says what
-`value` is the median of, `low` and `high` the extremes and `values` the number; such a line of a trial, which has a
-line for itself too, has no `finding`. `fell_short` marks figures of which a trial sent so much less than was offered
-that they are of a lower rate. What begins with `test` is of lines of `measure host`, whose latencies are how late a
-CPU woke up, or for how long it was taken."""
+`value` is the median of, `low` and `high` the extremes and `values` the number; where there is a `level`, `low` and
+`high` are the ends of an interval that contains the true median so often (0: of a single pair there is none). Such a
+line of a trial, which has a line for itself too, has no `finding`. `fell_short` marks figures of which a trial sent so
+much less than was offered that they are of a lower rate. What begins with `test` is of lines of `measure host`, whose
+latencies are how late a CPU woke up, or for how long it was taken."""
 
 
 def csv_text(runs: Iterable[Run]) -> str:
@@ -147,7 +149,7 @@ def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
         *(getattr(way.latency_us, name) if way.latency_us else None for name in _LATENCY),
         *(getattr(share, name) if share else None for name in _SHARE),
         *((trial.floor_ratio, trial.near_floor) if worse and trial.floor_ratio is not None else (None, None)),
-        *(None,) * 7,
+        *(None,) * 8,
         Sent(() if sent is None else (sent,)).fell_short,
         *(None,) * len(_HOST),
     ]  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.results.comparison import CellFigures, ComparisonFinding, MatrixCell
+from tailrace.results.comparison import CellFigures, ComparedRatio, ComparisonFinding, MatrixCell
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, SearchTrial, ThroughputFinding
 from tailrace.results.record import Measurement, is_near_floor
-from tailrace.results.share import ShareFinding
+from tailrace.results.share import Contribution, ShareFinding
 from tailrace.results.share import Side as ShareSide
 from tailrace.results.spread import spread
 
@@ -23,7 +23,8 @@ def lines(finding: Measurement) -> Iterator[Line]:
 
 
 def figures(finding: Measurement) -> Iterator[Line]:
-    """A line for each figure of a finding; `over` says of what several values are the median, low and high."""
+    """A line for each figure of a finding; `over` says of what several values are the median, low and high, the latter
+    two being the ends of an interval where there is a `level`."""
     if isinstance(finding, ThroughputFinding):
         yield from _throughput(finding)
     elif isinstance(finding, LossFinding):
@@ -101,6 +102,7 @@ def _comparison(finding: ComparisonFinding) -> Iterator[Line]:
             "value": ratio.median,
             "low": ratio.low,
             "high": ratio.high,
+            **_level(ratio),
             "fell_short": finding.sent(ratio.side, finding.baseline).marks(ratio.figure),
         }
     for side in finding.sides:
@@ -121,6 +123,7 @@ def _share(finding: ShareFinding) -> Iterator[Line]:
             "value": part.difference_us,
             "low": part.low_us,
             "high": part.high_us,
+            **_level(part),
             "fell_short": finding.sent(part.direction, "function", "skeleton").fell_short,
         }
         if part.ratio is not None:
@@ -131,6 +134,7 @@ def _share(finding: ShareFinding) -> Iterator[Line]:
                 "value": part.ratio,
                 "low": part.ratio_low,
                 "high": part.ratio_high,
+                **_level(part),
                 "fell_short": finding.sent(part.direction, "function", "skeleton").fell_short,
             }
     sides: dict[ShareSide, str] = {"function": finding.function, "skeleton": "skeleton"}
@@ -161,6 +165,11 @@ def _range(cell: MatrixCell, figure: str) -> Line:
     """The lowest and the highest of several rounds."""
     found = cell.spread.get(figure)
     return {"low": found.low, "high": found.high, "over": "rounds", "values": len(cell.rounds)} if found else {}
+
+
+def _level(found: ComparedRatio | Contribution) -> Line:
+    """Of how many pairs a figure is the median, and how often such an interval contains the true one."""
+    return {"over": "pairs", "values": found.pairs, "level": found.level}
 
 
 def _over_pairs(figure: str, values: list[float]) -> Line:

@@ -144,6 +144,17 @@ def test_pairs_of_one_round_have_the_spread_of_each_side(tmp_path: Path) -> None
     assert (pooled["cpu p50_us"].over, pooled["cpu p50_us"].values, pooled["cpu p50_us"].median) == ("pairs", 3, 30)
 
 
+def test_an_interval_over_pairs_says_of_how_many_and_how_sure_it_is(tmp_path: Path) -> None:
+    """And is not taken for the lowest and the highest."""
+    ratio = {"noise": ["cpu/quiet p50_us"], "share": ["wan p50_us", "with wan/with skeleton p50_us"]}
+    for method, level, pairs in (("noise", "0.75", "3"), ("share", "0.0", "1")):
+        folder = measured(tmp_path, method, rounds=1)
+        lines = list(csv.DictReader(io.StringIO(csv_text([folder.run]), newline="")))
+        told = {line["figure"]: (line["over"], line["values"], line["level"]) for line in lines if line["level"]}
+        assert told == dict.fromkeys(ratio[method], ("pairs", pairs, level))
+        assert not told.keys() & {each.figure for each in folder.run.pooled}
+
+
 def test_neither_what_is_pooled_nor_its_lack_keeps_a_run_from_being_read(tmp_path: Path) -> None:
     folder = measured(tmp_path, "latency")
     path = folder.path / "results.json"
