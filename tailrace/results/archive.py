@@ -10,6 +10,7 @@ the folder appear among the others, whole. A digest shows damage, not forgery: n
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -37,6 +38,8 @@ MOST_BYTES = 4 << 30
 """What an archive may hold, unpacked: far more than a soak of days."""
 _MOST_CONTENTS = 16 << 20
 _CHUNK = 1 << 20
+_BEGIN = b"PK\x03\x04"
+"""What an archive that holds a file begins with."""
 #: The oldest time that the format knows: the same run gives the same file.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 #: A name in an archive: nothing that means something else on any system.
@@ -60,12 +63,18 @@ class _Contents(BaseModel):
 def export_run(folder: Path, target: Path) -> Run:
     """Write the run `folder` to the file `target`, whole or not at all, and return the run.
 
-    Raises Unreadable if it is no run folder, Mistake if it is not complete or `target` is there already.
+    Raises Unreadable if it is no run folder, Mistake if it is not complete, has more files than an import takes or
+    `target` is there already.
     """
     run = load_run(folder)
     if not folder.is_dir():
         raise Mistake(f"{folder}: a file; expected the run folder that it lies in")
     files = dict(sorted(_files_of(folder)))
+    if len(files) + 1 > MOST_FILES:  # with the list of them
+        raise Mistake(
+            f"{folder}: holds {len(files):,} files, and `tailrace import` takes at most {MOST_FILES - 1:,} of a run; "
+            "remove or pack those that are not the run's own"
+        )
     for name in (run.id, *files):
         if not all(_PLAIN.fullmatch(part) for part in name.split("/")):
             raise Mistake(f"{folder}: {name!r} is no name that an archive may hold; rename or remove it")
@@ -93,8 +102,7 @@ def import_run(file: Path, runs: Path, *, most_bytes: int = MOST_BYTES) -> Path:
     try:
         archive = zipfile.ZipFile(file)
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError) as error:
-        what = (isinstance(error, OSError) and error.strerror) or "no exported run (a zip archive)"
-        raise Mistake(f"{file}: {what}; expected a file made by `tailrace export`") from None
+        raise Mistake(f"{file}: {_no_archive(file, error)}; expected a file made by `tailrace export`") from None
     with archive, _refusing(file):
         members = _members(archive, most_bytes)
         (name,) = {member.filename.split("/")[0] for member in members} or {""}
@@ -168,6 +176,17 @@ class _Refused(Exception):
     """Why an archive is not taken."""
 
 
+def _no_archive(file: Path, error: Exception) -> str:
+    """Why a file cannot be opened as an archive. What is left of one begins as the whole did, and has lost its end."""
+    if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: places in it lie before its start
+        return error.strerror or str(error)
+    with file.open("rb") as opened:
+        began_well = opened.read(len(_BEGIN)) == _BEGIN
+    if began_well:
+        return "a zip archive that was cut short or is damaged (copy it again); nothing was imported"
+    return "no exported run (a zip archive)"
+
+
 @contextmanager
 def _refusing(file: Path) -> Iterator[None]:
     """One clear line for whatever is wrong with an archive."""
@@ -183,21 +202,21 @@ def _refusing(file: Path) -> Iterator[None]:
 
 def _members(archive: zipfile.ZipFile, most_bytes: int) -> list[zipfile.ZipInfo]:
     """The files in the archive, looked at before anything is unpacked."""
-    members = [member for member in archive.infolist() if not member.is_dir()]
     if len(archive.infolist()) > MOST_FILES:
         raise _Refused(f"holds {len(archive.infolist()):,} files, and a run has at most {MOST_FILES:,}")
-    total = sum(member.file_size for member in members)
-    if total > most_bytes:
-        raise _Refused(
-            f"holds {total / (1 << 20):,.0f} MiB unpacked, and at most {most_bytes / (1 << 20):,.0f} MiB are taken "
-            "(--most SIZE)"
-        )
     seen: set[str] = set()
     for member in archive.infolist():
         _check_member(member)
         if member.filename.lower() in seen:
             raise _Refused(f"holds {member.filename!r} twice")
         seen.add(member.filename.lower())
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    total = sum(member.file_size for member in members)
+    if total > most_bytes:
+        raise _Refused(
+            f"holds {total / (1 << 20):,.0f} MiB unpacked, and at most {most_bytes / (1 << 20):,.0f} MiB are taken "
+            "(--most SIZE)"
+        )
     if len({name.split("/")[0] for name in seen}) != 1:
         raise _Refused("does not hold one run folder")
     for member in members:
@@ -211,6 +230,8 @@ def _check_member(member: zipfile.ZipInfo) -> None:
     parts = name.removesuffix("/").split("/")
     if not 1 <= len(parts) <= 8 or not all(_PLAIN.fullmatch(part) for part in parts) or name != member.filename:
         raise _Refused(f"holds a path that a run folder does not: {name[:100]!r}")
+    if member.header_offset < 0:
+        raise _Refused("damaged (a piece of it is missing)")
     if len(parts) == 1 and not member.is_dir():
         raise _Refused(f"holds a file beside the run folder: {name!r}")
     kind = stat.S_IFMT(member.external_attr >> 16)

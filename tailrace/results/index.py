@@ -145,6 +145,8 @@ def _refresh(database: sqlite3.Connection, runs: Path) -> None:
     there: dict[str, tuple[int, int]] = {}
     with os.scandir(runs) as entries:
         for found in entries:
+            if found.name.startswith("."):
+                continue  # no run: such as what an import left behind that was killed
             try:
                 stat = (Path(found.path) / RESULTS).stat()
             except OSError:

@@ -94,6 +94,20 @@ def test_what_cannot_be_exported_says_why(folder: Path, archive: Path, tmp_path:
     assert not (tmp_path / "x.zip").exists()
 
 
+def test_no_run_is_exported_that_would_not_be_imported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_run(folder, tmp_path / "x.zip")
+    there = len(zipfile.ZipFile(tmp_path / "x.zip").infolist())
+    monkeypatch.setattr("tailrace.results.archive.MOST_FILES", there)
+    export_run(folder, tmp_path / "just.zip")
+    assert contents(import_run(tmp_path / "just.zip", tmp_path / "in")) == contents(folder)
+    (folder / "logs/one-more.log").write_text("")
+    with pytest.raises(Mistake, match=f"{folder}: holds {there} files, and `tailrace import` takes at most"):
+        export_run(folder, tmp_path / "more.zip")
+    assert not (tmp_path / "more.zip").exists()
+
+
 def test_a_run_that_is_there_is_not_touched(folder: Path, archive: Path) -> None:
     before = contents(folder)
     with pytest.raises(Mistake, match="is there already; remove it first"):
@@ -247,9 +261,12 @@ def test_what_is_not_listed_missing_or_changed_is_refused(archive: Path, folder:
 def test_an_archive_that_is_cut_short_or_damaged_is_refused(archive: Path, folder: Path, tmp_path: Path) -> None:
     whole = archive.read_bytes()
     broken = tmp_path / "broken.zip"
-    for end in range(0, len(whole), len(whole) // 40):
+    for end in range(4, len(whole), len(whole) // 40):
         broken.write_bytes(whole[:end])
-        refused(broken, tmp_path / "in", "expected a file made by `tailrace export`|nothing was imported")
+        refused(broken, tmp_path / "in", rf"{broken}: a zip archive that was cut short .* nothing was imported")
+    for begin in range(10, len(whole) // 2, len(whole) // 20):
+        broken.write_bytes(whole[:begin] + whole[-len(whole) // 2 :])
+        refused(broken, tmp_path / "in", rf"{broken}: .*damaged")
     for at in range(100, len(whole), len(whole) // 60):
         data = bytearray(whole)
         data[at] ^= 0x55
@@ -262,6 +279,15 @@ def test_an_archive_that_is_cut_short_or_damaged_is_refused(archive: Path, folde
         else:  # a byte that means nothing, such as a time
             assert contents(there) == contents(folder)
             shutil.rmtree(there)
+
+
+def test_a_file_without_a_name_is_refused(archive: Path, tmp_path: Path) -> None:
+    data = bytearray(archive.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    name, extra, comment = struct.unpack_from("<HHH", data, entry + 28)
+    struct.pack_into("<HHH", data, entry + 28, 0, extra, name + comment)
+    archive.write_bytes(data)
+    refused(archive, tmp_path / "in", "holds a path that a run folder does not: ''")
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ def test_other_things_in_the_folder_are_no_runs(runs: Path) -> None:
     (runs / "notes").mkdir()
     (runs / "a-file.zip").write_text("")
     os.mkfifo(runs / "pipe")
+    shutil.copytree(runs / find_runs(runs)[0].folder, runs / ".import-x1y2z3")  # of an import that was killed
     assert found(runs) == ALL
 
 
