@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.options import DEFAULT_RUNS
-from tailrace.cli.output import print_json, print_line, run_command
-from tailrace.errors import Mistake
+from tailrace.cli.output import error_line, print_json, print_line, run_command
+from tailrace.errors import Mistake, TailraceError
 from tailrace.report.difference import print_difference
 from tailrace.report.figures import plain
 from tailrace.report.html import MOST_RUNS, write_comparison, write_report
@@ -26,6 +26,7 @@ from tailrace.report.table import width_of
 from tailrace.results.archive import MOST_BYTES, SUFFIX, export_run, import_run
 from tailrace.results.diff import diff as differ
 from tailrace.results.index import Entry, find_runs
+from tailrace.results.model import Run
 from tailrace.results.run import UNFINISHED, find_folder, load_run
 from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
@@ -77,7 +78,8 @@ def report(
     tailrace report runs/* --csv > figures.csv
 
     The page is one file that needs no network, and prints well. Of one run it is report.html in the run folder, of
-    several comparison.html here, unless -o says otherwise.
+    several comparison.html here, unless -o says otherwise. A run that cannot be read is told, and left out; the exit
+    status is then not 0.
     """
     raise typer.Exit(run_command(lambda: _report(run, output, folder, as_csv=as_csv)))
 
@@ -220,20 +222,43 @@ def _cells(each: Entry, *, brief: bool) -> tuple[Text, ...]:
 
 
 def _report(names: list[str], output: Path | None, folder: Path, *, as_csv: bool) -> int:
-    folders = [find_folder(name, folder) for name in names]
+    errors: list[TailraceError] = []
+    found = _readable(names, folder, errors)
     if as_csv:
-        text = csv_text(load_run(each) for each in folders)
+        text = csv_text(run for _, run in found)
+        if len(errors) == len(names):
+            return _status(errors)
         if output is None:
             sys.stdout.write(text)
         else:
             output.write_text(text, encoding="utf-8", newline="")
-        return 0
-    if len(folders) > MOST_RUNS:
-        raise Mistake(f"{len(folders)} runs side by side are too many to read; expected at most {MOST_RUNS}")
-    several = len(folders) > 1
-    written = write_comparison(folders, output or COMPARISON) if several else write_report(folders[0], output)
-    print_line(f"Report: {written}")
-    return 0
+        return _status(errors)
+    if len(names) > MOST_RUNS:
+        raise Mistake(f"{len(names)} runs side by side are too many to read; expected at most {MOST_RUNS}")
+    folders = [path for path, _ in found]
+    if folders:
+        several = len(names) > 1
+        written = write_comparison(folders, output or COMPARISON) if several else write_report(folders[0], output)
+        print_line(f"Report: {written}")
+    return _status(errors)
+
+
+def _readable(names: list[str], folder: Path, errors: list[TailraceError]) -> Iterator[tuple[Path, Run]]:
+    """Those of the runs that can be read, with their folders; why others cannot is told, and put with the `errors`."""
+    for name in names:
+        try:
+            path = find_folder(name, folder)
+            run = load_run(path)
+        except TailraceError as error:
+            error_line(str(error))
+            errors.append(error)
+        else:
+            yield path, run
+
+
+def _status(errors: Sequence[TailraceError]) -> int:
+    """The exit status of a command that went on after `errors`."""
+    return max((error.exit_status for error in errors), default=0)
 
 
 def _diff(a: str, b: str, folder: Path, *, as_json: bool) -> int:

@@ -113,6 +113,36 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
         assert words in tailrace(tmp_path, *arguments, status=2)
 
 
+def test_a_report_leaves_out_the_runs_that_cannot_be_read_and_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, last = (run_folder(tmp_path / "runs", profiles=("64",), chains=1).path.name for _ in range(2))
+    (tmp_path / "runs/broken").mkdir()
+    (tmp_path / "runs/broken/results.json").write_text("{")
+    for options, written in (
+        (("--csv",), None),
+        (("--csv", "-o", "x.csv"), "x.csv"),
+        ((), "comparison.html"),
+        (("-o", "x.html"), "x.html"),
+    ):
+        done = CliRunner().invoke(main.app, ["report", first, "broken", "missing", last, *options])
+        assert done.exit_code == 2
+        told = done.stderr.splitlines()
+        assert len(told) == 2
+        assert "runs/broken/results.json: " in told[0]
+        assert "there is no run missing" in told[1]
+        text = (tmp_path / written).read_text() if written else done.stdout
+        assert first in text
+        assert last in text
+        # Where none can be read nothing is written.
+        for path in tmp_path.glob("*.*"):
+            path.unlink()
+        done = CliRunner().invoke(main.app, ["report", "broken", "missing", *options])
+        assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (2, "", 2)
+        assert not list(tmp_path.glob("*.*"))
+
+
 @pytest.mark.parametrize(
     ("text", "day", "hour"),
     [("2026-11-20", 20, 0), ("2026-11-20 13:00", 20, 13), ("36h", 20, 0), ("2d", 19, 12), ("60min", 21, 11)],
