@@ -64,6 +64,18 @@ def print_difference(found: Difference, console: Console) -> None:
     for letter, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             console.print(Text(f"Only {letter} has: {', '.join(map(plain, names))}."), soft_wrap=True)
+    for line in _not_measured(found):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _not_measured(found: Difference) -> Iterator[str]:
+    """Each reason once, with the cells."""
+    cells: dict[tuple[str, str | None], list[str]] = {}
+    for each in found.not_measured:
+        cells.setdefault((each.run.upper(), each.reason), []).append(plain(each.name))
+    for (letter, reason), names in cells.items():
+        why = f": {plain(reason)}" if reason else ""
+        yield f"Not measured in {letter}: {', '.join(names)}{why}."
 
 
 def _reading(found: Difference) -> Iterator[str]:

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.results.comparison import ComparisonFinding, places
+from tailrace.results.comparison import ComparisonFinding, MatrixCell, places
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
-from tailrace.results.model import Latency, Measurement, Run, Trial
+from tailrace.results.model import Finding, Latency, Measurement, Run, Trial
 from tailrace.results.share import ShareFinding
 from tailrace.results.spread import Spread, by_case, spread
 from tailrace.results.stored import StoredRun
@@ -165,6 +165,16 @@ class Rates:
 
 
 @dataclass(frozen=True)
+class NotMeasured:
+    """A cell of a matrix of which a run has no figures."""
+
+    name: str
+    run: str
+    """a or b."""
+    reason: str | None
+
+
+@dataclass(frozen=True)
 class Difference:
     """What changed from run `a` to run `b`."""
 
@@ -183,6 +193,8 @@ class Difference:
     """Cases without a rate in common."""
     unlike: tuple[Unlike, ...] = ()
     """What else cases that are set against each other differ in."""
+    not_measured: tuple[NotMeasured, ...] = ()
+    """What a run was to measure and has no figures of; what only the other has is told as that, too."""
     rounds: tuple[int, int] = (1, 1)
     """Of each run."""
 
@@ -209,6 +221,7 @@ class Difference:
             "only_b": list(self.only_b),
             "rates": [{"trial": each.trial, "a": list(each.a), "b": list(each.b)} for each in self.rates],
             "unlike": [{"trial": u.trial, "what": u.what, "a": u.a, "b": u.b} for u in self.unlike],
+            "not_measured": [{"name": n.name, "run": n.run, "reason": n.reason} for n in self.not_measured],
         }
 
 
@@ -222,7 +235,7 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         for figure in FIGURES
         if (found := _compared(trials.name(here, there), figure, ours[here.name], theirs[there.name])) is not None
     ]
-    findings = _Matched(*([_finding(found, run) for found in by_case(run.findings)] for run in (a.run, b.run)))
+    findings = _Matched(*([_finding(found, run) for found in by_case(_measured(run))] for run in (a.run, b.run)))
     ours_found, theirs_found = (_findings(run) for run in (a.run, b.run))
     for here, there in findings.pairs:
         figures += _medians_of(findings.name(here, there), ours_found[here.name], theirs_found[there.name])
@@ -257,6 +270,7 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         only_b=only_b,
         rates=tuple(_no_rate_in_common(ours, theirs)),
         unlike=(*trials.unlike(), *findings.unlike()),
+        not_measured=(*_not_measured(a.run, "a"), *_not_measured(b.run, "b")),
         rounds=(a.run.repeat, b.run.repeat),
     )
 
@@ -276,6 +290,20 @@ def _case(name: str, cases: Cases) -> Case:
     flows = None if trial.flows is None else float(trial.flows)
     words = {"rate": _rate(name, cases), "flows": flows, "capture": trial.capture, "duration": trial.duration_s}
     return Case(name, words)
+
+
+def _empty(run: Run) -> list[MatrixCell]:
+    """The cells that were not measured: the run has nothing of them but perhaps a reason."""
+    return [each for each in run.findings if isinstance(each, MatrixCell) and each.trial is None]
+
+
+def _measured(run: Run) -> list[Finding]:
+    empty = _empty(run)
+    return [each for each in run.findings if each not in empty]
+
+
+def _not_measured(run: Run, letter: str) -> list[NotMeasured]:
+    return [NotMeasured(each.name, letter, each.not_here or each.reason) for each in _empty(run)]
 
 
 def _finding(rounds: Sequence[Measurement], run: Run) -> Case:

@@ -19,7 +19,7 @@ from tailrace.report.difference import print_difference
 from tailrace.report.html import write_comparison
 from tailrace.report.marked import mark
 from tailrace.results import RunFolder, load_run
-from tailrace.results.comparison import ComparedPair, ComparisonFinding, ratios_of
+from tailrace.results.comparison import CellRound, ComparedPair, ComparisonFinding, MatrixCell, ratios_of
 from tailrace.results.diff import FIGURES, Difference, diff
 from tailrace.results.findings import Goal, LossFinding, Order, ReorderFinding, SearchTrial, ThroughputFinding
 from tailrace.results.host import HostSoak, HostTrial
@@ -228,6 +228,40 @@ def test_findings_that_only_one_run_has_are_named(tmp_path: Path) -> None:
     assert found.figures == ()
     found = difference(searched(tmp_path, 1e6), at_rates(tmp_path, 0.1, 0.5))
     assert found.only_a == ("one-function-64, throughput",)
+
+
+def cells(runs: Path, **reasons: str | None) -> RunFolder:
+    """A matrix of which the cells with a reason could not be measured here."""
+    with RunFolder.create(runs, "matrix", spec="", host={}, command=[], versions={}) as folder:
+        for name, reason in reasons.items():
+            found = MatrixCell(
+                name=name, profile="64", functions=0, valid=True, reason=None, fabric="direct", interface="memif",
+                ends="east/west", pattern="VV", not_here=reason,
+            )  # fmt: skip
+            if reason is None:
+                add(folder, result(stream([1_000] * 50)), name=name)
+                found = found.with_round(CellRound(round=1, trial=name, p50_us=1.0))
+            folder.put_finding(found, of_all_rounds=True)
+    return folder
+
+
+def test_a_cell_that_was_not_measured_is_not_something_that_a_run_has(tmp_path: Path) -> None:
+    here = cells(tmp_path, both=None, one=None, other="no CPUs", neither="no CPUs")
+    there = cells(tmp_path, both=None, one="no\nNIC", neither="no CPUs")
+    found = difference(here, there)
+    assert (found.only_a, found.only_b) == (("one",), ())
+    told = [
+        ("other", "a", "no CPUs"),
+        ("neither", "a", "no CPUs"),
+        ("one", "b", "no\nNIC"),
+        ("neither", "b", "no CPUs"),
+    ]
+    assert [(each.name, each.run, each.reason) for each in found.not_measured] == told
+    assert [tuple(each.values()) for each in found.as_data()["not_measured"]] == told
+    lines = [line for line in shown(found, 200).splitlines() if line.startswith(("Only", "Not"))]
+    assert lines[:2] == ["Only A has: one.", "Not measured in A: other, neither: no CPUs."]
+    assert lines[2].startswith("Not measured in B: one: no")
+    assert lines[3:] == ["Not measured in B: neither: no CPUs."]
 
 
 def comparison(runs: Path, *ratios: float) -> RunFolder:
