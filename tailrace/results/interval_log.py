@@ -20,15 +20,21 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tailrace.results.histogram import Histogram, decode, log_head, log_line
 from tailrace.results.intervals import FORMAT, End, Entry, Header, Interval, Part, Way
-from tailrace.results.model import ResultError
+from tailrace.results.model import Alone, ResultError
 
 SUFFIX = ".intervals.hlog"
+_HEADER = TypeAdapter(Header)
+_ENTRIES: dict[bytes, TypeAdapter[Entry]] = {
+    b"Part": TypeAdapter(Part), b"Interval": TypeAdapter(Interval), b"End": TypeAdapter(End),
+}  # fmt: skip
 
 
 class IntervalLog:
@@ -146,44 +152,57 @@ class LogReader:
             raise ResultError(f"{self.path}: {error.strerror}") from error
 
     def _read_header(self) -> Header:
-        document: dict[str, Any] | None = None
+        text: bytes | None = None
         try:
             with self.path.open("rb") as file:
                 for line in file:
                     self.offset += len(line)
                     if line.startswith(b"#[Soak ") and line.endswith(b"]\n"):
-                        document = json.loads(line[7:-2])
+                        text = line[7:-2]
                     if not line.startswith(b"#"):
                         break
-            if document is None:
+            if text is None:
                 raise ResultError(f"{self.path}: this is not the log of a soak")
-            if document.get("format", 0) > FORMAT:
+            written = json.loads(text).get("format", 0)
+            if written > FORMAT:
                 raise ResultError(
-                    f"{self.path}: written in format {document['format']}, but this Tailrace reads up to format "
-                    f"{FORMAT}; upgrade Tailrace"
+                    f"{self.path}: written in format {written}, but this Tailrace reads up to format {FORMAT}; "
+                    "upgrade Tailrace"
                 )
-            return Header(**{**document, "streams": tuple(document["streams"])})
+            header = _HEADER.validate_json(text, strict=True)
+            if header.alone is not None:
+                Alone.model_validate(header.alone)
+            return header
         except OSError as error:
             raise ResultError(f"{self.path}: {error.strerror}") from error
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ResultError(f"{self.path}: its first lines are damaged: {error}") from error
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ResultError(f"{self.path}: its first lines are damaged: {_what(error)}") from error
 
     def _parse(self, lines: list[bytes], comment: bytes) -> Entry | None:
-        """The entry that a comment commits; None if it is not what was written."""
+        """The entry that a comment commits; None if it is not what was written.
+
+        Raises ResultError if it is, and yet no entry of this soak: no crash and no disk leaves that.
+        """
         try:
             kind, check, text = comment[2:-2].split(b" ", 2)
             if int(check, 16) != zlib.crc32(b"".join([*lines, text])):
                 return None
-            document = json.loads(text)
-            if kind == b"Part":
-                return Part(**document)
-            if kind == b"End":
-                return End(**document)
-            ways = tuple(Way(**way) for way in document.pop("ways"))
-            histograms = self._decode(lines, ways) if self._histograms else ()
-            return Interval(**document, ways=ways, histograms=histograms)
-        except (ValueError, TypeError, KeyError):
+        except ValueError:
             return None
+        try:
+            if kind not in _ENTRIES:
+                raise ValueError(f"a block of the unknown kind {kind[:20]!r}")
+            entry = _ENTRIES[kind].validate_json(text, strict=True)
+            if not isinstance(entry, Interval):
+                return entry
+            if sorted(way.name for way in entry.ways) != sorted(stream["name"] for stream in self.header.streams):
+                raise ValueError("an interval of other directions than its header's")
+            return replace(entry, histograms=self._decode(lines, entry.ways) if self._histograms else ())
+        except (ValueError, ResultError) as error:
+            raise ResultError(
+                f"{self.path}: after its first {self.offset:,} bytes it is not the log of a soak, though its check sum "
+                f"is right ({_what(error)}); it was not written by Tailrace, or changed since"
+            ) from error
 
     def _decode(self, lines: list[bytes], ways: tuple[Way, ...]) -> tuple[Histogram, ...]:
         """The histograms of an interval, with their exact extremes and sums."""
@@ -196,6 +215,15 @@ class LogReader:
             counts = decode(payloads[way.name]).counts if way.name in payloads else ()
             found.append(Histogram(counts, way.min_ns, way.max_ns, way.sum_ns))
         return tuple(found)
+
+
+def _what(error: Exception) -> str:
+    """What is wrong, in one line."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def _json(document: Any) -> str:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from tailrace.results.histogram import HIGHEST_NS, Histogram, index_of
+from tailrace.results.record import Count
 
 FORMAT = 1
 
@@ -20,22 +23,37 @@ _USUAL = 1_200
 _HEAD = 4096
 
 
+def _stream(document: dict[str, Any]) -> dict[str, Any]:
+    """Raises ValueError unless it says what it is called, and from where to where it goes."""
+    for key in ("name", "from", "to"):
+        if not isinstance(document.get(key), str):
+            raise ValueError(f"a stream without a text {key!r}")
+    return document
+
+
+#: What a reader takes of a log: bounds that nothing measured comes near, so that whatever reckons with it can.
+Number = Annotated[int, Field(ge=-(1 << 100), le=1 << 100)]
+Seconds = Annotated[float, Field(ge=-1e11, le=1e11)]
+Rate = Annotated[float, Field(ge=0, le=1e15)]
+Stream = Annotated[dict[str, Any], AfterValidator(_stream)]
+
+
 @dataclass(frozen=True)
 class Header:
     """What a soak was asked to be."""
 
     name: str
     profile: str
-    functions: int
-    duration_s: float
-    interval_s: float
-    offered_pps: float
+    functions: Count
+    duration_s: Annotated[Seconds, Field(gt=0)]
+    interval_s: Annotated[Seconds, Field(gt=0)]
+    offered_pps: Rate
     """In each direction, frames a second."""
-    no_loss_pps: float | None
-    rate_fraction: float | None
-    streams: tuple[dict[str, Any], ...]
+    no_loss_pps: Rate | None
+    rate_fraction: Rate | None
+    streams: tuple[Stream, ...]
     """As the tester was told."""
-    started_at: float
+    started_at: Seconds
     """Seconds since 1970."""
     alone: dict[str, Any] | None = None
     """What the tester measured of itself before (`tailrace.results.model.Alone`)."""
@@ -67,15 +85,15 @@ class Header:
 class Part:
     """A stretch that one tester measured without a break."""
 
-    number: int
+    number: Number
     """From 1."""
-    offset_s: float
+    offset_s: Seconds
     """Its start, in seconds after the start of the soak."""
-    started_at: float
+    started_at: Seconds
     """Seconds since 1970, by the machine's clock."""
     boot: str
     """The machine's boot id."""
-    boot_time: float
+    boot_time: Seconds
     """Seconds of CLOCK_BOOTTIME, which nobody sets."""
 
 
@@ -84,26 +102,26 @@ class Way:
     """What happened to the frames of one direction in an interval."""
 
     name: str
-    offered: int
-    sent: int
-    refused: int
+    offered: Number
+    sent: Number
+    refused: Number
     """Of those offered and not sent, what the device under test did not take in time."""
-    received: int
-    lost: int
+    received: Number
+    lost: Number
     """Negative where more frames came late, and took their loss back, than were lost."""
-    duplicate: int
-    out_of_sequence: int
-    beyond_window: int
-    foreign: int
-    sent_bytes: int
-    received_bytes: int
-    in_flight: int
+    duplicate: Number
+    out_of_sequence: Number
+    beyond_window: Number
+    foreign: Number
+    sent_bytes: Number
+    received_bytes: Number
+    in_flight: Number
     """Of those sent, how many were under way at its end and have come since: the next interval receives them."""
-    min_ns: int
-    max_ns: int
-    sum_ns: int
-    p50_ns: int
-    p99_ns: int
+    min_ns: Number
+    max_ns: Number
+    sum_ns: Number
+    p50_ns: Number
+    p99_ns: Number
     """Latencies of the frames received; all 0 if there were none."""
 
 
@@ -111,14 +129,14 @@ class Way:
 class Interval:
     """One interval; times in seconds after the start of the soak."""
 
-    part: int
-    number: int
+    part: Number
+    number: Number
     """In its part, from 0."""
-    start_s: float
-    end_s: float
-    real_time: float
+    start_s: Seconds
+    end_s: Seconds
+    real_time: Seconds
     """Seconds since 1970 at its end, by the machine's clock."""
-    clock_step_s: float
+    clock_step_s: Seconds
     """How far that clock was set since the interval before; 0 if it just ran."""
     ways: tuple[Way, ...]
     histograms: tuple[Histogram, ...] = field(default=(), repr=False)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from soaks import START, header, histogram, intervals, part, way, write
@@ -16,6 +21,7 @@ from tailrace.results.histogram import index_of, read_log
 from tailrace.results.interval_log import IntervalLog, LogReader
 from tailrace.results.intervals import End, Interval, Part
 from tailrace.results.soak import MOST_INTERVALS, Totals, find_log, read_totals, trial_result
+from tailrace.watch import View
 
 
 @pytest.fixture(autouse=True)
@@ -92,12 +98,66 @@ def test_zeros_after_a_power_cut_are_dropped(tmp_path: Path) -> None:
     assert reader.damaged == 0
 
 
-@pytest.mark.parametrize("header", ["[1,2]", '"x"', "{}", "3", "[" * 100_000])
+@pytest.mark.parametrize("header", ["[1,2]", '"x"', "{}", "3", "[" * 100_000, '{"format":"1"}'])
 def test_a_log_with_a_damaged_header_is_said_to_be(tmp_path: Path, header: str) -> None:
     path = tmp_path / "x.intervals.hlog"
     path.write_text(f"#[Soak {header}]\n")
     with pytest.raises(ResultError, match="its first lines are damaged"):
         LogReader(path)
+
+
+WRONG = (None, True, -1, 1.5, 1e300, float("nan"), 10**40, "x", [], [[]], {}, [1], {"x": 1})
+
+
+def spoiled(document: Any) -> Iterator[Any]:
+    """A JSON document with each of its parts in turn replaced by what it may not be, or left out."""
+    yield from WRONG
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield {name: each for name, each in document.items() if name != key}
+            yield from ({**document, key: wrong} for wrong in spoiled(value))
+    elif isinstance(document, list):
+        for at, value in enumerate(document):
+            yield from ([*document[:at], wrong, *document[at + 1 :]] for wrong in spoiled(value))
+
+
+@pytest.mark.parametrize("kind", ["Soak", "Part", "Interval", "End"])
+def test_a_log_that_is_wrong_but_for_its_check_sums_is_told_in_one_line(tmp_path: Path, kind: str) -> None:
+    """Or is taken, where what is wrong with it cannot be known: but then all can reckon with it."""
+    path, _ = write(tmp_path, 1)
+    whole = path.read_bytes()
+    begin = whole.index(f"#[{kind} ".encode())
+    end = whole.index(b"]\n", begin) + 2
+    payload = whole[whole.rindex(b"\n", 0, whole.index(b"Tag=")) + 1 : begin] if kind == "Interval" else b""
+    words = whole[begin + 2 : end - 2].split(b" ", 1 if kind == "Soak" else 2)
+    told = 0
+    for document in spoiled(json.loads(words[-1])):
+        text = json.dumps(document).encode()
+        check = b"" if kind == "Soak" else b"%08x " % zlib.crc32(payload + text)
+        path.write_bytes(whole[:begin] + b"#[%s %s%s]\n" % (kind.encode(), check, text) + whole[end:])
+        try:
+            read_totals(path)
+        except ResultError as error:
+            assert str(path) in str(error)
+            assert "\n" not in str(error)
+            told += 1
+        else:
+            with suppress(ResultError):  # as of counts that contradict each other
+                trial = trial_result(path, read_totals(path)[0], stopped=False)
+                run_folder(tmp_path).add_trial(trial, name="x", profile="64", functions=1, offered_pps=1.0)
+            with suppress(ResultError):
+                View(tmp_path, LogReader(path), Totals(LogReader(path).header)).look().draw(80)
+    assert told > 20
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", '"x"', "3", "", "{"])
+def test_a_block_that_is_no_object_is_told_with_the_file(tmp_path: Path, text: str) -> None:
+    path, _ = write(tmp_path, 1)
+    with path.open("a") as file:
+        for kind in ("Part", "Interval", "End", "Other"):
+            file.write(f"#[{kind} {zlib.crc32(text.encode()):08x} {text}]\n")
+    with pytest.raises(ResultError, match=f"{path}: after its first .* not the log of a soak"):
+        read(path)
 
 
 def test_a_damaged_interval_is_left_out_and_told(tmp_path: Path) -> None:
