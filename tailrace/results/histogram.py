@@ -198,7 +198,7 @@ def log_head(start: float, *comments: str) -> str:
 def log_line(tag: str, start: float, seconds: float, histogram: Histogram) -> str:
     """One line of a log: `seconds` from `start` (after the log's) on, under a tag.
 
-    Values are in ns; the maximum beside them is in ms, as viewers expect, with six decimals and so exact.
+    Values are in ns; the maximum beside them is in ms, as is usual in such logs, with six decimals and so exact.
     """
     payload = histogram.to_hdr().encode().decode("ascii")
     return f"Tag={tag},{start:.3f},{seconds:.3f},{histogram.max_ns / 1e6:.6f},{payload}\n"

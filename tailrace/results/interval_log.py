@@ -1,7 +1,7 @@
 """The interval log of a soak: one append-only file that a crash, a power cut or a full disk cannot spoil.
 
-It is an HDR V2 histogram log, so that standard viewers open it, also while it grows. Each interval has a line for each
-direction that received frames, and then a comment that commits them, with the counts and the CRC-32 of the block:
+It is an HDR V2 histogram log, so that Python's hdrhistogram opens it, also while it grows. Each interval has a line for
+each direction that received frames, and then a comment that commits them, with the counts and the CRC-32 of the block:
 
     #[Soak {...}]           what was asked (`Header`)
     #[Part CRC {...}]       the tester begins, or begins again after a gap

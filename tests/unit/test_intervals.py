@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
 from soaks import START, header, histogram, intervals, part, way, write
 
 from tailrace.results import ResultError, RunFolder, load_run
-from tailrace.results.histogram import index_of, read_log
+from tailrace.results.histogram import DIGITS, HIGHEST_NS, index_of, read_log
 from tailrace.results.interval_log import IntervalLog, LogReader
 from tailrace.results.intervals import End, Interval, Part
 from tailrace.results.soak import MOST_INTERVALS, Totals, find_log, read_totals, trial_result
@@ -64,6 +67,31 @@ def test_it_is_a_histogram_log_that_others_read(tmp_path: Path) -> None:
     lines = [line for line in path.read_text().splitlines() if line.startswith("Tag=a-to-b")]
     assert [line.split(",")[1:3] for line in lines] == [[f"{10 * number}.000", "10.000"] for number in range(5)]
     assert totals.intervals == 5
+
+
+def test_hdrhistogram_opens_it_while_it_grows(tmp_path: Path) -> None:
+    """As docs/results.md and docs/measurement.md say, by itself and of no other reader."""
+    log = IntervalLog.create(tmp_path / "x", header())
+    log.begin(part())
+    made = list(intervals(3))
+    for number, each in enumerate(made, 1):
+        log.add(each)
+        reader = HistogramLogReader(str(tmp_path / "x"), HdrHistogram(1, HIGHEST_NS, DIGITS))
+        found = [reader.get_next_interval_histogram() for _ in range(2 * number)]
+        assert reader.get_next_interval_histogram() is None
+        reader.close()
+        expected = [histogram for interval in made[:number] for histogram in interval.histograms]
+        assert [each.get_tag() for each in found] == ["a-to-b", "b-to-a"] * number
+        assert [each.get_total_count() for each in found] == [each.count for each in expected]
+        assert all(
+            abs(one.get_max_value() - each.max_ns) <= each.max_ns / 100
+            for one, each in zip(found, expected, strict=True)
+        )
+    log.close()
+    documents = [Path(__file__).parents[2] / "docs" / name for name in ("results.md", "measurement.md")]
+    for text in (each.read_text() for each in documents):
+        assert "`hdrhistogram`" in text
+        assert not re.search("HistogramLog(Analyzer|Processor)|[Ee]very viewer", text)
 
 
 def totals_of(path: Path) -> Totals:
