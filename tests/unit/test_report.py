@@ -18,6 +18,7 @@ from run_folders import add, run_folder
 from tester_results import both_ways, latency, result, samples_of, stream
 
 from tailrace.errors import Mistake
+from tailrace.measure.share import figures_of
 from tailrace.measure.side import figures as side_figures
 from tailrace.report import curves, figures
 from tailrace.report.html import write_comparison, write_report
@@ -26,9 +27,11 @@ from tailrace.report.table import print_run
 from tailrace.results import ResultError, Run, RunFolder
 from tailrace.results.comparison import CellRound, ComparedPair, ComparisonFinding, MatrixCell, ratios_of
 from tailrace.results.diff import facts
+from tailrace.results.findings import BurstFinding
 from tailrace.results.histogram import Histogram, from_tester
 from tailrace.results.hops import Joined
 from tailrace.results.model import HopPart, Hops, Interval, SlowFrame
+from tailrace.results.share import Budget, Element, ShareFinding, SharePair, contributions_of
 from tailrace.results.stored import read_run
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\x1b[31m\u202e&amp;'\""
@@ -473,6 +476,74 @@ def compared(runs: Path) -> Path:
     return page
 
 
+def shared(runs: Path) -> Path:
+    """One function's own share, of which the chain was traced with it and with the skeleton."""
+    function, profile, trials = "customer-edge-router", "imix", {}
+    way = "customer-edge-router.0 to customer-edge-router.1"
+    pairs, budgets = [], []
+    with RunFolder.create(runs, "share", spec="", host={}, command=[], versions={}) as folder:
+        for number in (1, 2, 3):
+            for side, ns in (("function", 1_400_000), ("skeleton", 12_000)):
+                name = f"{profile}-share-of-{function}-pair-{number}-{side}"
+                add(folder, both_ways(500, seed=number, base_ns=ns), profile, 3, name=name)
+                trials[side] = folder.run.trials[-1]
+            pairs.append(SharePair(function=figures_of(trials["function"]), skeleton=figures_of(trials["skeleton"])))
+        for direction in ("a-to-b", "b-to-a"):
+            elements = [
+                Element(kind=kind, name=name, function_us=us, skeleton_us=us / 3)
+                for kind, name, us in (
+                    ("ring", "tester.a to the switch", 12.0), ("switch", way, 3.0), ("function", function, 1_400.0),
+                    ("switch", way, 3.0), ("function", "lan", 40.0), ("ring", "the switch to tester.b", 9.0),
+                )
+            ]  # fmt: skip
+            whole = sum(each.function_us for each in elements)
+            budgets.append(
+                Budget(
+                    direction=direction, function_trial=trials["function"].name, skeleton_trial=trials["skeleton"].name,
+                    elements=tuple(elements), function_us=whole, skeleton_us=whole / 3,
+                )
+            )  # fmt: skip
+        folder.put_finding(
+            ShareFinding(
+                name=f"{profile}-share-of-{function}", profile=profile, functions=3, valid=True, reason=None,
+                function=function, kind="router", offered_pps=1.5e6, pairs=tuple(pairs),
+                contributions=contributions_of(pairs), budgets=tuple(budgets),
+            )
+        )  # fmt: skip
+    return write_report(folder.path)
+
+
+def burst(runs: Path) -> Path:
+    """Bursts in rounds, of which some ended for another reason than loss."""
+    with RunFolder.create(runs, "burst", spec="", host={}, command=[], versions={}, repeat=2) as folder:
+        for number in (1, 2):
+            folder.begin_round(number)
+            for profile in ("64", "1518", "imix"):
+                for functions in (1, 2):
+                    folder.add_finding(
+                        BurstFinding(
+                            name=f"{functions}-functions-{profile}", profile=profile, functions=functions, valid=True,
+                            reason=None, rate_pps=14_880_952.0, throughput_pps=1_234_567.0, longest=29_761_904, step=64,
+                            frames=(1_048_576 * number, 1_234_567), trials=99,
+                            limit="loss" if profile == "64" else "refused" if functions == 1 else "longest",
+                        )
+                    )  # fmt: skip
+    return write_report(folder.path)
+
+
+def differing(runs: Path) -> Path:
+    """Two runs of other hosts, versions and specs, with findings of every kind that has a table of its own."""
+    long = "vmlinuz-6.1.0-28-cloud-amd64 root=UUID=4b7c isolcpus=managed_irq,domain,2-31 nohz_full=2-31 rcu_nocbs=2-31"
+    other = {
+        "host": {"cpu": {"model": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"}, "kernel": {"command line": long}},
+        "versions": {"tailrace": "0.2.0", "dpdk": "a" * 64},
+        "fabric": "ovs-dpdk",
+    }
+    pages = [shared(runs), burst(runs), compared(runs)]
+    first, last = run_folder(runs, no_loss=6e6).path, run_folder(runs, profiles=("1518",), no_loss=2e6, **other).path
+    return write_comparison([first, last, *(page.parent for page in pages)], runs / "differing.html")
+
+
 PAGES: dict[str, tuple[Callable[[Path], Path], int]] = {
     "ordinary": (lambda runs: write_report(run_folder(runs, no_loss=3e6).path), 6),
     "hostile": (lambda runs: write_report(hostile_folder(runs).path), 9),
@@ -482,7 +553,18 @@ PAGES: dict[str, tuple[Callable[[Path], Path], int]] = {
     "several": (several, 12),
     "soak": (soaked, 3),
     "compared": (compared, 6),
+    "share": (shared, 3),
+    "burst": (burst, 0),
+    "differing": (differing, 9),
 }
+
+
+COVERED = """[...document.querySelectorAll(".wide")].filter(table => table.scrollWidth > table.clientWidth).flatMap(
+    table => [...table.querySelectorAll("th")].filter(
+        name => getComputedStyle(name).position === "sticky" && name.offsetWidth > table.clientWidth / 2
+    )
+).map(name => name.textContent)"""
+"""What of a table that is too wide for the page takes more than half of it, wherever it is scrolled to."""
 
 
 def test_curves_of_different_rates_and_rounds_look_different(tmp_path: Path) -> None:
@@ -515,6 +597,7 @@ def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path, chromium: 
     assert "owned" not in chromium.evaluate("document.title").partition(",")[0]
     # Nothing sticks out sideways: what is wide scrolls by itself.
     assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    assert chromium.evaluate(COVERED) == [], "names that stay in sight leave no room for what scrolls behind them"
     assert page.stat().st_size < 5_000_000
     if folder := os.environ.get("TAILRACE_PICTURES"):  # to be looked at
         chromium.picture(Path(folder) / f"{kind}-{width}.png")
