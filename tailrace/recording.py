@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """All events of one kind, name and id on one CPU since the recorder started."""
+    """All events of one kind, name and id on one CPU, counted since the recorder started."""
 
     cpu: int
     kind: str
@@ -48,6 +48,7 @@ class Series:
     count: int
     cycles: int
     longest: int
+    """Since the last `begin_part()`, 0 if there was none."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,12 @@ class Recording:
 
     def __init__(self, path: Path) -> None:
         try:
-            with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            with path.open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), 0)
         except (OSError, ValueError):
             raise Failure(f"{path}: cannot be read; is the recorder running?") from None
         magic, version, length = _HEADER.unpack_from(self._map)
-        if magic != b"TAILNOTE" or version != 1:
+        if magic != b"TAILNOTE" or version != 2:
             raise Failure(f"{path}: not a recording that this version reads")
         schema: dict[str, Any] = json.loads(self._map[_SCHEMA_AT : _SCHEMA_AT + length])
         record = struct.Struct(schema["record"]["format"])
@@ -84,6 +85,7 @@ class Recording:
             for each in (*self._cpus, schema["notes"])
         )
         self._clock_error: int = schema["clock_error"]
+        self._part: int = schema["part"]
         self._wall: int = schema["wall"]
         self._known: list[Series] = []
         self.sources: Sequence[Source] = tuple(
@@ -117,13 +119,19 @@ class Recording:
     def series(self) -> list[Series]:
         """All series as they stand."""
         used = min(self._word(self._series["used"]), self._series["count"])
+        current = self._word(self._part)
         found = []
         for number in range(used):
             at = self._series["offset"] + number * self._one.size
-            kind, cpu, id_, name, count, cycles, longest = self._one.unpack_from(self._map, at)
+            kind, cpu, id_, name, count, cycles, longest, part = self._one.unpack_from(self._map, at)
             text = name.split(b"\0", 1)[0].decode(errors="replace")
+            longest = longest if part == current else 0
             found.append(Series(cpu, self._kinds[kind], id_, text, count, cycles, longest))
         return found
+
+    def begin_part(self) -> None:
+        """From now on `Series.longest` is of what ends after this."""
+        _WORD.pack_into(self._map, self._part, self._word(self._part) + 1)
 
     def between(self, begin: int, end: int, late: int) -> tuple[list[Event], bool]:
         """All events that lie in or reach into the time from `begin` to `end` (TSC), and whether all are still there.

@@ -22,10 +22,10 @@ struct series {
 	uint16_t kind, cpu;
 	uint32_t id;
 	char name[RECORD_NAME];
-	uint64_t count, cycles, longest;
+	uint64_t count, cycles, longest, part;
 };
 
-_Static_assert(sizeof(struct record) == 24 && sizeof(struct series) == 72, "as readers know them");
+_Static_assert(sizeof(struct record) == 24 && sizeof(struct series) == 80, "as readers know them");
 
 struct ring { /* what is on a line of its own in the file: head, until, lost */
 	uint64_t *line;
@@ -41,6 +41,7 @@ struct record_file {
 	unsigned nb_cpus;
 	struct series *series;
 	uint64_t *nb_series, *clock_error, *wall;
+	const uint64_t *part;
 	uint16_t buckets[RECORD_BUCKETS]; /* number of a series plus one; 0: free */
 };
 
@@ -93,13 +94,14 @@ static json_t *describe(const struct layout *layout, const int *cpus, unsigned n
 		json_array_append_new(kinds, json_string(kind_names[i]));
 	for (unsigned i = 0; i < nb_cpus; i++)
 		json_array_append_new(list, describe_ring(layout, cpus[i], i));
-	return json_pack("{s:{s:s, s:[s,s,s,s]}, s:{s:I, s:i, s:I, s:s, s:[s,s,s,s,s,s,s]}, s:o, s:I, s:I, "
-			 "s:o, s:o}",
+	return json_pack("{s:{s:s, s:[s,s,s,s]}, s:{s:I, s:i, s:I, s:s, s:[s,s,s,s,s,s,s,s]}, s:o, s:I, s:I, "
+			 "s:I, s:o, s:o}",
 			 "record", "format", "<QQII", "fields", "begin", "end", "series", "extra", "series", "offset",
 			 (json_int_t)layout->series, "count", RECORD_SERIES, "used", (json_int_t)layout->common,
-			 "format", "<HHI40sQQQ", "fields", "kind", "cpu", "id", "name", "count", "cycles", "longest",
-			 "kinds", kinds, "clock_error", (json_int_t)(layout->common + 8), "wall",
-			 (json_int_t)(layout->common + 16), "cpus", list, "notes", describe_ring(layout, -1, nb_cpus));
+			 "format", "<HHI40sQQQQ", "fields", "kind", "cpu", "id", "name", "count", "cycles", "longest",
+			 "part", "kinds", kinds, "clock_error", (json_int_t)(layout->common + 8), "wall",
+			 (json_int_t)(layout->common + 16), "part", (json_int_t)(layout->common + 48), "cpus", list,
+			 "notes", describe_ring(layout, -1, nb_cpus));
 }
 
 struct record_file *record_open(const char *path, const int *cpus, unsigned nb_cpus, const struct source *sources,
@@ -127,6 +129,7 @@ struct record_file *record_open(const char *path, const int *cpus, unsigned nb_c
 	file->nb_series = (uint64_t *)(file->file + layout.common);
 	file->clock_error = file->nb_series + 1;
 	file->wall = file->nb_series + 2;
+	file->part = file->wall + 4;
 	schema = describe(&layout, cpus, nb_cpus);
 	json_object_set_new(schema, "sources", describe_sources(sources, nb_sources));
 	text = json_dumps(schema, JSON_COMPACT);
@@ -196,7 +199,12 @@ void record_add(struct record_file *file, unsigned index, enum record_kind kind,
 	struct series *series = &file->series[number];
 	struct ring *ring = &file->rings[kind < RECORD_MIGRATION ? index : file->nb_cpus];
 	uint64_t head = *ring->line, cycles = end - begin;
+	const uint64_t part = __atomic_load_n(file->part, __ATOMIC_RELAXED);
 
+	if (series->part != part) {
+		series->longest = 0;
+		series->part = part;
+	}
 	series->count++;
 	series->cycles += cycles;
 	if (cycles > series->longest)

@@ -7,18 +7,19 @@
  *   8   version          u32, RECORD_VERSION
  *   12  schema length    u32, bytes of JSON at offset 64
  *   64  schema           {"record": {"format", "fields"}, "series": {"offset", "count", "used", "format", "fields"},
- *                         "kinds": [name, ...], "clock_error", "wall": place of four u64,
+ *                         "kinds": [name, ...], "clock_error", "part", "wall": place of four u64,
  *                         "cpus": [{"cpu", "head", "until", "lost", "records", "length"}, ...], "notes": the same,
  *                         "sources": [{"what", "from": how it is recorded, or null, "why": why not, or null}, ...]}
  *
- * `format` is Python's struct module's.  `head`, `until`, `lost`, `used` and `clock_error` are places of u64 in the
- * file.  The four of `wall` are two moments, the first and the last that were looked at, each by the TSC and in
+ * `format` is Python's struct module's.  `head`, `until`, `lost`, `used`, `clock_error` and `part` are places of u64 in
+ * the file.  The four of `wall` are two moments, the first and the last that were looked at, each by the TSC and in
  * nanoseconds since 1970.
  *
  * A CPU's records stand in the order of their ends, in a ring that is overwritten from the oldest on; all that ended
  * before `until` (TSC) is there.  `lost` counts what the kernel could not deliver.  What is rare and has no place in a
  * CPU's time (kinds from `migration` on) stands in a ring of its own, `notes`.  A series is one cause on one CPU: its
- * kind, name and thread or line; it counts all its records, also those that the ring has forgotten.
+ * kind, name and thread or line; it counts all its records, also those that the ring has forgotten.  `part`
+ * is the reader's: it counts on when a part of the run begins.  A series' `longest` is of its `part` alone.
  *
  * Belongs to one thread.
  */
@@ -29,7 +30,7 @@
 #include <stdint.h>
 
 enum {
-	RECORD_VERSION = 1,
+	RECORD_VERSION = 2,
 	RECORD_CPUS = 256,
 	RECORD_LENGTH = 1 << 17, /* records for each CPU */
 	RECORD_SERIES = 4096,

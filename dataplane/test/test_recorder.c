@@ -39,9 +39,9 @@ static int begin(void **state)
 	recording->timeline.file = record_open(recording->path, cpus, 2, sources, 2);
 	recording->timeline.threads[0].thread = POLLER;
 	recording->timeline.nb_threads = 1;
-	fd = open(recording->path, O_RDONLY);
+	fd = open(recording->path, O_RDWR);
 	recording->size = (size_t)lseek(fd, 0, SEEK_END);
-	recording->memory = mmap(NULL, recording->size, PROT_READ, MAP_SHARED, fd, 0);
+	recording->memory = mmap(NULL, recording->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	recording->schema = json_loads((const char *)recording->memory + 64, JSON_DISABLE_EOF_CHECK, NULL);
 	*state = recording;
@@ -81,7 +81,7 @@ static void expect(const struct recording *recording, const json_t *ring, unsign
 	at = recording->memory + json_integer_value(json_object_get(ring, "records")) + 24 * number;
 	memcpy(times, at, sizeof(times));
 	memcpy(rest, at + 16, sizeof(rest));
-	series = recording->memory + json_integer_value(json_object_get(all, "offset")) + 72 * rest[0];
+	series = recording->memory + json_integer_value(json_object_get(all, "offset")) + 80 * rest[0];
 	memcpy(kind_cpu, series, sizeof(kind_cpu));
 	memcpy(&thread, series + 4, sizeof(thread));
 	assert_int_equal(times[0], began);
@@ -197,6 +197,25 @@ static void a_series_counts_what_the_ring_forgets(void **state)
 	assert_int_equal(totals[2], 49);
 }
 
+static void the_longest_is_of_the_part_that_the_reader_has_begun(void **state)
+{
+	struct recording *recording = *state;
+	const json_t *all = json_object_get(recording->schema, "series");
+	const json_int_t part = json_integer_value(json_object_get(recording->schema, "part"));
+	uint64_t totals[4];
+
+	for (uint64_t longest = 3; longest > 0; longest--) {
+		for (uint64_t i = 0; i <= longest; i++)
+			record_add(recording->timeline.file, 0, RECORD_SOFTIRQ, 1, "TIMER", 100, 100 + i, 0);
+		memcpy(totals, recording->memory + json_integer_value(json_object_get(all, "offset")) + 48,
+		       sizeof(totals));
+		assert_int_equal(totals[2], longest);
+		assert_int_equal(totals[3], word(recording, recording->schema, "part"));
+		++*(uint64_t *)(void *)(recording->memory + part);
+	}
+	assert_int_equal(totals[0], 4 + 3 + 2);
+}
+
 static void more_series_than_there_is_room_for_go_into_the_last(void **state)
 {
 	struct recording *recording = *state;
@@ -230,6 +249,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_was_under_way_when_events_were_lost_is_not_guessed, begin, end),
 		cmocka_unit_test_setup_teardown(points_are_of_watched_threads_only_and_rare_ones_are_notes, begin, end),
 		cmocka_unit_test_setup_teardown(a_series_counts_what_the_ring_forgets, begin, end),
+		cmocka_unit_test_setup_teardown(the_longest_is_of_the_part_that_the_reader_has_begun, begin, end),
 		cmocka_unit_test_setup_teardown(more_series_than_there_is_room_for_go_into_the_last, begin, end),
 		cmocka_unit_test(a_time_between_two_readings_lies_on_a_straight_line),
 	};

@@ -69,6 +69,7 @@ class CauseMeter:
         self._before = {_key(each): each for each in self.recorder.recording.series()}
         self._gaps_before = {each.poller.name: each.loop.ring.head for each in self.watched}
         self._began = self.recorder.recording.until
+        self.recorder.recording.begin_part()
 
     def heads(self) -> list[tuple[int, int]]:
         """Of each ring of evidence: how much was ever written, and how much it holds."""
@@ -198,9 +199,7 @@ class CauseMeter:
             for share in told.shares
             if self._us(share.cycles) >= _LEAST_US and share.cycles >= _LEAST_SHARE * latency
         )
-        first = told.shares[0] if told.shares else None
-        known = first is not None and first.cycles >= told.unexplained
-        where = first.part if first is not None and known else told.unexplained_in
+        first = told.shares[0] if told.shares and told.shares[0].cycles >= told.unexplained else told.unexplained_most
         rest = latency - told.unexplained - told.usual
         small = rest - sum(share.cycles for share in told.shares[: len(causes)])
         return model.CausedFrame(
@@ -208,8 +207,8 @@ class CauseMeter:
             latency_us=self._us(latency),
             sent=timestamp(self.recorder.recording.wall(sighting.sent)),
             sent_tsc=sighting.sent,
-            part=where.name if where is not None else None,
-            cpu=first.cause.cpu if first is not None and known else None,
+            part=first.part.name if first is not None else None,
+            cpu=first.cause.cpu if first is not None else None,
             causes=causes,
             unexplained_us=self._us(told.unexplained),
             usual_us=self._us(told.usual + small),

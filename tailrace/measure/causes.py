@@ -86,8 +86,8 @@ class Account:
     shares: tuple[Share, ...]
     """The greatest first."""
     unexplained: int
-    unexplained_in: Part | None
-    """The part that most of the unexplained time is of."""
+    unexplained_most: Share | None
+    """What most of the unexplained time is of: one poller in one part."""
     usual: int
 
     @property
@@ -307,7 +307,7 @@ def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence
     each part who had it.
     """
     shares: list[Share] = []
-    unexplained: dict[Part, int] = {}
+    unexplained: dict[tuple[Part, Cause], Share] = {}
     usual = times[-1] - times[0]
     known: dict[Holders, list[_Span]] = {}
     for part, (begin, end), who in zip(way, pairwise(times), holders, strict=True):
@@ -321,7 +321,7 @@ def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence
         for cause, (cycles, events) in _sweep(begin, end, known[who]).items():
             usual -= cycles
             if cause.kind == "unexplained":
-                unexplained[part] = unexplained.get(part, 0) + cycles
+                unexplained[part, cause] = Share(cause, part, cycles, len(events))
             else:
                 shares.append(Share(cause, part, cycles, len(events)))
     merged: dict[Cause, Share] = {}
@@ -335,7 +335,7 @@ def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence
         )
     return Account(
         shares=tuple(sorted(merged.values(), key=lambda each: -each.cycles)),
-        unexplained=sum(unexplained.values()),
-        unexplained_in=max(unexplained, key=lambda part: unexplained[part]) if unexplained else None,
+        unexplained=sum(share.cycles for share in unexplained.values()),
+        unexplained_most=max(unexplained.values(), key=lambda share: share.cycles, default=None),
         usual=usual,
     )

@@ -192,6 +192,22 @@ def _load(cell: Cell, test: Matrix) -> Load:
     return Load(cell.name, cell.profile, test.rate, test.duration)
 
 
+def _cause(error: Failure | Mistake | Stopped) -> BaseException:
+    """What was the matter. Raises the error again if the user asked for an end."""
+    cause = error.cause if isinstance(error, Stopped) else error
+    if isinstance(cause, Interrupted):
+        raise error
+    return cause
+
+
+class _CellFailed(Exception):
+    """Why a cell could not be measured on a stand that stood."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class MatrixRun:
     """A matrix at work."""
 
@@ -241,20 +257,30 @@ class MatrixRun:
         if caveat is not None:
             self._folder.note(caveat)
         waiting = list(group)
-        try:
-            self._measure(scene, where, waiting, number)
-            return 0
-        except (Failure, Mistake, Stopped) as error:
-            cause = error.cause if isinstance(error, Stopped) else error
-            if isinstance(cause, Interrupted):
-                raise
-            for cell in waiting:
-                reason = str(cause) if self._repeat == 1 else f"round {number}: {cause}"
-                self._put(self._known(cell).model_copy(update={"valid": False, "reason": reason, "not_here": None}))
-            return len(waiting)
+        failed = 0
+        while waiting:
+            try:
+                self._measure(scene, where, waiting, number)
+            except _CellFailed as error:
+                # The stand may be why, so the cells that are left get another.
+                failed += self._fail([waiting.pop(0)], error.cause, number)
+            except (Failure, Mistake, Stopped) as error:
+                failed += self._fail(waiting, _cause(error), number)
+                break
+        return failed
+
+    def _fail(self, group: Sequence[Cell], cause: BaseException, number: int) -> int:
+        """Keeps why these cells were not measured for the n-th time; returns how many they are."""
+        for cell in group:
+            reason = str(cause) if self._repeat == 1 else f"round {number}: {cause}"
+            self._put(self._known(cell).model_copy(update={"valid": False, "reason": reason, "not_here": None}))
+        return len(group)
 
     def _measure(self, scene: Scene, where: Placed, waiting: list[Cell], number: int) -> None:
-        """Measures cells one by one, and takes those that are done off the list."""
+        """Measures cells one by one, and takes those that are done off the list.
+
+        Raises _CellFailed if the first that is left failed; Failure, Mistake or Stopped if none can be measured.
+        """
         keep_aside(where.placement.switch)
         first = waiting[0]
         self._floors.stand_on(first.tester_ports, [cell.profile for cell in waiting], where.placement)
@@ -269,7 +295,10 @@ class MatrixRun:
             session = Session(stand.tester, self._folder, stand.check, None, self._report)
             session.stage_seconds = START_SECONDS
             while waiting:
-                found = self._cell(session, waiting[0], number)
+                try:
+                    found = self._cell(session, waiting[0], number)
+                except (Failure, Mistake, Stopped) as error:
+                    raise _CellFailed(_cause(error)) from error
                 self._put(self._known(waiting[0]).with_round(found))
                 waiting.pop(0)
 

@@ -110,7 +110,7 @@ class CausedFrame(Record):
     sent: AwareDatetime = Field(description="When it was sent, by the wall clock.")
     sent_tsc: Count = Field(description="The same by the time stamp counter.")
     part: str | None = Field(description="Where it was held up: a part of its way; null if it was not.")
-    cpu: Count | None = Field(description="On which CPU; null if it was not, or nobody knows why.")
+    cpu: Count | None = Field(description="On which CPU; null if it was not.")
     causes: tuple[Cause, ...] = Field(description="Causes, the greatest first.")
     unexplained_us: Amount = Field(
         description="Time in µs in which a polling thread was held up and nothing shows why: firmware or a hypervisor "
@@ -128,7 +128,7 @@ class Recurrence(Record):
     first_of: Count = Field(description="Among the frames that were explained, those that it ranks first of.")
     count: Count = Field(description="How often it came in the trial.")
     total_us: Amount = Field(description="What it took of the CPU in all, in µs.")
-    longest_us: Amount = Field(description="The longest, since recording began, in µs.")
+    longest_us: Amount = Field(description="The longest that came in the trial, in µs.")
     knobs: tuple[str, ...] = Field(description="Knobs of `tailrace host apply` that act on it.")
 
 

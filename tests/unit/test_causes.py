@@ -104,7 +104,9 @@ def test_a_stopped_function_is_stopped_whatever_else_runs_on_its_core() -> None:
 def test_a_gap_that_nothing_explains_is_said_to_be_unexplained() -> None:
     found = told([210, 1, 5, 1, 2], [], {102: [gap(1004, 1206)]})
     assert found.shares == ()
-    assert (found.unexplained, found.unexplained_in) == (202 * US, WAY[0])
+    assert found.unexplained == 202 * US
+    assert found.unexplained_most is not None
+    assert (found.unexplained_most.part, found.unexplained_most.cause.cpu) == (WAY[0], WORKER.cpu)
 
 
 def test_a_long_round_that_moved_many_frames_is_work() -> None:
@@ -147,7 +149,9 @@ def test_a_frame_that_waits_for_room_is_held_up_by_who_should_have_made_some() -
     ran = event(1010, 1990, 0, "task", FIRST.thread, "tailrace-vnf")
     found = told([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}, [wait(1100, 2001, HOPS[1])])
     assert shares(found) == [("task", "tester", "first", 890), ("full", "worker-0", "first", 9)]
-    assert (found.unexplained, found.unexplained_in) == (2 * US, WAY[2])
+    assert found.unexplained == 2 * US
+    assert found.unexplained_most is not None
+    assert (found.unexplained_most.part, found.unexplained_most.cause.cpu) == (WAY[2], FIRST.cpu)
     assert words(found.shares[1].cause) == "tester.b had no room"
     # Without the switch's word for it, nobody knows that the frame waited for the tester.
     assert told([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}).shares == ()

@@ -13,7 +13,7 @@ from tailrace.recording import Event, Recording
 
 LENGTH, OVERWRITTEN = 8192, 4096
 LINES, SERIES, RECORDS = 4096, 8192, 16384
-RECORD, ONE, NOTES = struct.Struct("<QQII"), struct.Struct("<HHI40sQQQ"), RECORDS + LENGTH * 24
+RECORD, ONE, NOTES = struct.Struct("<QQII"), struct.Struct("<HHI40sQQQQ"), RECORDS + LENGTH * 24
 
 
 class Recorder:
@@ -27,6 +27,7 @@ class Recorder:
             "series": {"offset": SERIES, "count": 4, "used": LINES, "format": ONE.format},
             "kinds": ["task"],
             "clock_error": LINES + 8,
+            "part": LINES + 48,
             "wall": LINES + 16,
             "cpus": [{"cpu": 3, **ring}],
             "notes": {"cpu": -1, **notes},
@@ -34,10 +35,10 @@ class Recorder:
         }
         text = json.dumps(schema).encode()
         content = bytearray(NOTES + LENGTH * 24)
-        struct.pack_into("<8sII", content, 0, b"TAILNOTE", 1, len(text))
+        struct.pack_into("<8sII", content, 0, b"TAILNOTE", 2, len(text))
         content[64 : 64 + len(text)] = text
         struct.pack_into("<Q", content, LINES, 1)
-        ONE.pack_into(content, SERIES, 0, 3, 77, b"cc1", 0, 0, 0)
+        ONE.pack_into(content, SERIES, 0, 3, 77, b"cc1", 9, 900, 300, 0)
         path.write_bytes(content)
         self.path = path
 
@@ -67,6 +68,19 @@ def test_events_are_found_by_their_time(recorder: Recorder) -> None:
     # One that ends long after the time asked for is left out.
     assert recording.between(5300, 7100, 100) == ([ran(5000), ran(6000)], True)
     assert recording.between(5500, 5900, 1000) == ([], True)
+    recording.close()
+
+
+def test_the_longest_is_of_the_part_that_was_begun(recorder: Recorder) -> None:
+    recording = Recording(recorder.path)
+    assert [(each.count, each.longest) for each in recording.series()] == [(9, 300)]
+    recording.begin_part()
+    assert [(each.count, each.longest) for each in recording.series()] == [(9, 0)]
+    # As the recorder does when one more ends, shorter than those before.
+    with recorder.path.open("r+b") as file:
+        file.seek(SERIES)
+        file.write(ONE.pack(0, 3, 77, b"cc1", 10, 1000, 100, 1))
+    assert [(each.count, each.longest) for each in recording.series()] == [(10, 100)]
     recording.close()
 
 

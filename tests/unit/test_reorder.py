@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,6 +13,7 @@ from run_folders import add
 from tester_results import result, stream
 
 from tailrace.errors import Mistake
+from tailrace.fabric.config import port_name
 from tailrace.host.place import Cpu
 from tailrace.measure.method import Place
 from tailrace.measure.overtaking import overtaking_note
@@ -117,6 +120,42 @@ def disturbed_run(runs: Path, together: int, *, slower: int = 20, apart: int = 0
                 )
             )  # fmt: skip
     return folder
+
+
+@pytest.mark.parametrize(
+    ("slower", "disturbed", "reason"),
+    [(100, 100, None), (0, 0, "no frame took a slower replica"), (100, 40, "only 40 were seen")],
+)
+def test_a_run_in_which_the_order_was_not_disturbed_is_not_valid(
+    tmp_path: Path, slower: int, disturbed: int, reason: str | None
+) -> None:
+    planned = plan("{kind: impair, replicas: 2, impair: {delay: [0s, 2ms]}}")
+    (late,) = slower_of(planned)
+    given = 0
+
+    def measure(streams: list[dict[str, Any]], *_: Any) -> dict[str, Any]:
+        nonlocal given
+        given += slower
+        return result(stream([1_000] * 1000, out_of_sequence=disturbed if len(streams) == 2 else 0))
+
+    def ports() -> list[Any]:
+        names = [port_name(port, {}) for port in late.ports]
+        return [SimpleNamespace(name=name, counters={"sent_packets": given // len(names)}) for name in names]
+
+    place = Place(planned.chains[0])
+    (step,) = ReorderMethod().steps([Reorder(frames=[64], flows=2)], place)
+    with RunFolder.create(tmp_path, "reorder", spec="", host={}, command=(), versions={}) as folder:
+        fabric = SimpleNamespace(ports=ports)
+        state = SimpleNamespace(record=SimpleNamespace(instances={}))
+        node = SimpleNamespace(plan=planned, fabric=fabric, state=state, lead=lambda *_: None)
+        session: Any = SimpleNamespace(measure=measure, folder=folder, node=node)
+        step.work(session)
+        run = folder.finish()
+    (found,) = run.findings
+    assert isinstance(found, ReorderFinding)
+    assert (run.valid, found.valid, found.slower) == (reason is None, reason is None, slower)
+    assert (reason is None) == (found.reason is None)
+    assert (reason or "") in (found.reason or "") and (reason or "") in (run.reason or "")
 
 
 def told(folder: RunFolder) -> tuple[str, str, int]:
