@@ -31,7 +31,7 @@ enum {
 	SOURCES
 };
 
-enum { KNOWN = 31 };
+enum { KNOWN = 29 };
 
 /* What a source of events is called in the list that users see. */
 extern const char *const source_names[SOURCES];

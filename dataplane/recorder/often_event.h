@@ -14,7 +14,6 @@ enum {
 #define OFTEN_VECTOR(POINT, vector) POINT(vector##_entry) POINT(vector##_exit)
 #define OFTEN_VECTORS(POINT)                      \
 	OFTEN_VECTOR(POINT, local_timer)          \
-	OFTEN_VECTOR(POINT, reschedule)           \
 	OFTEN_VECTOR(POINT, call_function)        \
 	OFTEN_VECTOR(POINT, call_function_single) \
 	OFTEN_VECTOR(POINT, irq_work)             \

@@ -9,7 +9,7 @@
 #include "recorder/samples.h"
 
 enum {
-	SAMPLES_TEXT = 64 * 1024,
+	SAMPLES_TEXT = 1 << 20, /* /proc/interrupts of a machine with hundreds of CPUs */
 	SAMPLES_SMI = 0x34,
 	SAMPLES_NOTABLE = 20 /* a change of frequency by a 20th counts */
 };
@@ -23,7 +23,8 @@ struct samples {
 	const int *cpus;
 	unsigned nb_cpus;
 	struct cpu_counts counts[RECORD_CPUS];
-	int stat, interrupts; /* descriptors, or -1 */
+	int stat, interrupts;  /* descriptors, or -1 */
+	const char *row, *why; /* of `interrupts`: which is counted, or NULL: all; and the name of that count */
 	char text[SAMPLES_TEXT];
 };
 
@@ -66,6 +67,28 @@ static void open_files(struct samples *samples, bool frequency)
 	}
 }
 
+/*
+ * Where tracepoints tell interrupts one by one, those that ask to reschedule are counted all the same: there may be
+ * several for each frame, and what they are for, a context switch, is told.
+ */
+static void open_interrupts(struct samples *samples, struct source *sources, unsigned *nb_sources)
+{
+	struct source *source = find_source(sources, *nb_sources, "interrupts of the processor");
+
+	samples->row = NULL;
+	samples->why = "";
+	if (source == NULL || source->from != NULL) {
+		source = add_source(sources, nb_sources, "interrupts that ask to reschedule", NULL);
+		samples->row = "RES";
+		samples->why = "reschedule";
+	}
+	samples->interrupts = open("/proc/interrupts", O_RDONLY | O_CLOEXEC);
+	if (samples->interrupts >= 0)
+		source->from = "/proc/interrupts, counted ten times a second";
+	else
+		snprintf(source->why, sizeof(source->why), "/proc/interrupts: %s", strerror(errno));
+}
+
 struct samples *samples_open(const int *cpus, unsigned nb_cpus, struct source *sources, unsigned *nb_sources)
 {
 	struct samples *samples = calloc(1, sizeof(*samples));
@@ -103,13 +126,7 @@ struct samples *samples_open(const int *cpus, unsigned nb_cpus, struct source *s
 		}
 	}
 
-	samples->interrupts = -1;
-	source = find_source(sources, *nb_sources, "interrupts of the processor");
-	if (source != NULL && source->from == NULL) {
-		samples->interrupts = open("/proc/interrupts", O_RDONLY | O_CLOEXEC);
-		if (samples->interrupts >= 0)
-			source->from = "/proc/interrupts, counted ten times a second";
-	}
+	open_interrupts(samples, sources, nb_sources);
 	return samples;
 }
 
@@ -135,8 +152,7 @@ static int column_of(const char *text, int cpu)
 	return -1;
 }
 
-/* All interrupts of a column of /proc/interrupts. */
-static uint64_t sum_column(const char *text, int column)
+uint64_t samples_sum_column(const char *text, const char *row, int column)
 {
 	uint64_t sum = 0;
 
@@ -146,6 +162,11 @@ static uint64_t sum_column(const char *text, int column)
 
 		if (at == NULL)
 			break;
+		if (row != NULL) {
+			text += strspn(text, " ");
+			if (strncmp(text, row, strlen(row)) != 0 || text[strlen(row)] != ':')
+				continue;
+		}
 		at++;
 		for (int i = 0; i < column; i++) {
 			strtoull(at, &end, 10);
@@ -170,11 +191,11 @@ static uint64_t steal_of(const char *text, int cpu)
 	return steal * (uint64_t)(1000000 / sysconf(_SC_CLK_TCK));
 }
 
-static void note_growth(struct record_file *file, unsigned index, enum record_kind kind, uint64_t *last, uint64_t now,
-			uint64_t began, uint64_t ended)
+static void note_growth(struct record_file *file, unsigned index, enum record_kind kind, const char *name,
+			uint64_t *last, uint64_t now, uint64_t began, uint64_t ended)
 {
 	if (now > *last && *last != 0)
-		record_add(file, index, kind, 0, "", began, ended, (uint32_t)(now - *last));
+		record_add(file, index, kind, 0, name, began, ended, (uint32_t)(now - *last));
 	*last = now;
 }
 
@@ -199,15 +220,15 @@ void samples_look(struct samples *samples, struct record_file *file, uint64_t be
 	if (samples->stat >= 0 && read_text(samples, samples->stat))
 		for (unsigned i = 0; i < samples->nb_cpus; i++)
 			/* One more than there is, because 0 stands for not looked at. */
-			note_growth(file, i, RECORD_STEAL, &samples->counts[i].steal,
+			note_growth(file, i, RECORD_STEAL, "", &samples->counts[i].steal,
 				    steal_of(samples->text, samples->cpus[i]) + 1, before, now);
 	if (samples->interrupts >= 0 && read_text(samples, samples->interrupts))
 		for (unsigned i = 0; i < samples->nb_cpus; i++) {
 			int column = column_of(samples->text, samples->cpus[i]);
 
 			if (column >= 0)
-				note_growth(file, i, RECORD_COUNTED, &samples->counts[i].interrupts,
-					    sum_column(samples->text, column) + 1, before, now);
+				note_growth(file, i, RECORD_COUNTED, samples->why, &samples->counts[i].interrupts,
+					    samples_sum_column(samples->text, samples->row, column) + 1, before, now);
 		}
 	for (unsigned i = 0; i < samples->nb_cpus; i++) {
 		struct cpu_counts *counts = &samples->counts[i];
@@ -216,7 +237,7 @@ void samples_look(struct samples *samples, struct record_file *file, uint64_t be
 		if (counts->frequency >= 0)
 			look_at_frequency(counts, file, i, now);
 		if (counts->msr >= 0 && pread(counts->msr, &smi, sizeof(smi), SAMPLES_SMI) == sizeof(smi))
-			note_growth(file, i, RECORD_SMI, &counts->smi, smi + 1, before, now);
+			note_growth(file, i, RECORD_SMI, "", &counts->smi, smi + 1, before, now);
 	}
 }
 

@@ -13,6 +13,7 @@
 
 #include "cmocka_all.h"
 #include "recorder/clock.h"
+#include "recorder/samples.h"
 #include "recorder/timeline.h"
 
 enum { POLLER = 42 };
@@ -228,6 +229,22 @@ static void more_series_than_there_is_room_for_go_into_the_last(void **state)
 	       RECORD_SERIES + 50, RECORD_SERIES + 51, 0);
 }
 
+static void interrupts_are_counted_by_row_and_column(void **state)
+{
+	static const char text[] = "           CPU0       CPU1\n"
+				   "  0:         36          0   IO-APIC    2-edge      timer\n"
+				   " 24:          0        500   PCI-MSI 65536-edge      virtio0-RES: x\n"
+				   "NMI:          1          2   Non-maskable interrupts\n"
+				   "RES:     400000       7000   Rescheduling interrupts\n"
+				   "ERR:          3\n";
+
+	(void)state;
+	assert_int_equal(samples_sum_column(text, "RES", 0), 400000);
+	assert_int_equal(samples_sum_column(text, "RES", 1), 7000);
+	assert_int_equal(samples_sum_column(text, "RE", 1), 0);
+	assert_int_equal(samples_sum_column(text, NULL, 0), 36 + 1 + 400000 + 3);
+}
+
 static void a_time_between_two_readings_lies_on_a_straight_line(void **state)
 {
 	const struct clock_reading before = {.tsc = 1000000, .ns = 500000}, after = {.tsc = 3500000, .ns = 1500000};
@@ -251,6 +268,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_series_counts_what_the_ring_forgets, begin, end),
 		cmocka_unit_test_setup_teardown(the_longest_is_of_the_part_that_the_reader_has_begun, begin, end),
 		cmocka_unit_test_setup_teardown(more_series_than_there_is_room_for_go_into_the_last, begin, end),
+		cmocka_unit_test(interrupts_are_counted_by_row_and_column),
 		cmocka_unit_test(a_time_between_two_readings_lies_on_a_straight_line),
 	};
 

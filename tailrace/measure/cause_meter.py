@@ -245,7 +245,8 @@ class CauseMeter:
             return f"the hypervisor took {note.extra / 1e3:g} ms of CPU {note.cpu} {around}"
         if note.kind == "smi":
             return f"{note.extra} system management interrupts on CPU {note.cpu} {around}"
-        return f"{note.extra} interrupts on CPU {note.cpu} {around}" if note.kind == "counted" else ""
+        which = "interrupts that ask to reschedule" if note.name == "reschedule" else "interrupts"
+        return f"{note.extra} {which} on CPU {note.cpu} {around}" if note.kind == "counted" else ""
 
     def _recurrences(self, accounts: Sequence[Account]) -> tuple[model.Recurrence, ...]:
         """Causes of these frames over the whole trial, those that rank first most often in front."""

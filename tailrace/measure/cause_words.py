@@ -11,7 +11,6 @@ NOBODY: Mapping[int, str] = {}
 #: By the tracepoint's name of an interrupt of the processor: what it is, and what keeps it off a CPU.
 _INTERRUPTS = {
     "local_timer": ("the timer's interrupt", ("nohz_full", "isolcpus", "kernel.timer_migration", "vm.stat_interval")),
-    "reschedule": ("interrupts that ask to reschedule", ("isolcpus", "cpuset_partition")),
     "call_function": ("interrupts that run a function for another CPU", ("isolcpus", "nohz_full", "page_merging")),
     "call_function_single": (
         "interrupts that run a function for another CPU",

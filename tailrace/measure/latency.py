@@ -65,7 +65,8 @@ class Case:
 
 
 def find_no_loss_rate(measure: Measurer, keep: Keeper, case: Case, options: SearchOptions) -> float:
-    """The no-loss rate in each direction, in frames a second; a note says so if it was not found as closely as meant.
+    """The no-loss rate in each direction, in frames a second; a note says so if it was not found as closely as meant,
+    or is that of the tester.
 
     Raises Failure if there is none.
     """
@@ -77,6 +78,11 @@ def find_no_loss_rate(measure: Measurer, keep: Keeper, case: Case, options: Sear
         keep.note(
             f"{case.name}: the no-loss rate lies between {bounds.low / 1e6:.4g} {upper}; the {len(trials.made)} short "
             f"trials that there are for it did not bring it to within {options.precision:.0%}"
+        )
+    elif bounds.limit in ("tester", "rate"):
+        keep.note(
+            f"{case.name}: nothing was lost as fast as the tester itself could send on its core, so what is taken for "
+            "the no-loss rate is the tester's, and the device's may be higher"
         )
     return bounds.low
 

@@ -120,6 +120,17 @@ def test_a_rate_given_outright_is_not_searched_for_and_not_repeated() -> None:
     assert kept.trials[0]["result"]["streams"][0]["lost"] == 7
 
 
+def test_a_no_loss_rate_that_is_the_testers_is_noted() -> None:
+    def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
+        return result(streams[0]["rate"], seconds, most=2e6)
+
+    kept = Kept()
+    measure_case(measure, kept, case(Rate(fraction=0.5)), SearchOptions())
+    (note,) = kept.notes
+    assert "as fast as the tester itself could send" in note
+    assert kept.trials[0]["no_loss_pps"] == pytest.approx(2e6, rel=0.05)
+
+
 def test_a_trial_that_does_not_bear_out_its_search_is_repeated_lower_and_noted() -> None:
     def measure(streams: list[dict[str, Any]], seconds: float, wait: float, label: str) -> dict[str, Any]:
         rate = streams[0]["rate"]
@@ -131,8 +142,10 @@ def test_a_trial_that_does_not_bear_out_its_search_is_repeated_lower_and_noted()
     (trial,) = kept.trials
     assert trial["result"]["streams"][0]["lost"] == 0
     assert trial["offered_pps"] < 1e6
-    assert kept.notes
-    assert all("repeated" in note for note in kept.notes)
+    first, *others = kept.notes
+    assert "as fast as the tester itself could send" in first
+    assert others
+    assert all("repeated" in note for note in others)
 
 
 def test_a_trial_in_which_the_tester_fell_short_is_repeated_at_its_rate_first() -> None:
