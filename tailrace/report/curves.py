@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tailrace.report.figures import FAULTS, profile_name
+from tailrace.report.figures import FAULTS, plain, profile_name
 from tailrace.report.marked import Marked, MarkedTrial, by_profile
 from tailrace.results.histogram import Histogram, bounds
 from tailrace.results.model import Direction, Interval
@@ -161,7 +161,7 @@ def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
     placed = trial.name in one.of.places
     name = one.chain + one.rate + one.round
     alike = [other for other in found if other.chain + other.rate + other.round == name]
-    label = f"{name}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 and not placed else "")
+    label = plain(f"{name}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 and not placed else ""))
     # One run: colours by chain, by rate where chains have several, or by fabric or neighbour; dashes by round, and of
     # the floor. Several runs: colours by run, dashes by chain.
     if one.of.number:

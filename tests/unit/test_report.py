@@ -319,6 +319,10 @@ def test_hostile_strings_stay_text(tmp_path: Path) -> None:
     )
     assert not [attributes for _, attributes in elements if any(name.startswith("on") for name in attributes)]
     assert "img" not in [tag for tag, _ in elements]
+    # And turn no other text around: neither as they are nor as JSON has them.
+    data = re.findall(r'<script type="application/json" id="data">(.*?)</script>', hostile, re.S)[0]
+    labels = [each["label"] for profile in json.loads(data) for each in profile["percentiles"]]
+    assert labels and not any("\u202e" in label or "\x1b" in label for label in labels)
 
 
 def test_an_invalid_run_has_a_banner_with_the_reason(tmp_path: Path) -> None:
