@@ -189,7 +189,7 @@ def run_testpmd(folder: Path) -> Iterator[Testpmd]:
     argv = ["dpdk-testpmd", f"--lcores=0@{cores[-1]},1@{cores[0]}", "--no-huge", "-m", "256", "--no-pci"]
     prefix = f"tailrace-test-{uuid.uuid4().hex[:8]}"
     argv += [f"--file-prefix={prefix}", "--no-telemetry", *devices]
-    argv += ["--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=8192", "--stats-period=3600"]
+    argv += ["--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=8192", "--stats-period=1"]
     with (folder / "testpmd.log").open("w") as log:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
