@@ -93,7 +93,6 @@ OPEN_VSWITCH = pytest.mark.requires_program("ovs-vswitchd-dpdk")
         (("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains"),
         (("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows"),
         (("idle",), ("poll", "pause", "sleep"), "cpu"),
-        (("recorder",), ("off", "on"), "paced_p50"),
         (("recorder", "--functions", "1"), ("off", "on"), "paced_p50"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_killed_command_takes_its_processes_along_and_the_next_does_the_rest(
     running.kill()
     running.communicate(timeout=10)
     wait_until(lambda: command.leftovers() == [str(command.state)])
-    assert "none was lost" in command("measure", "latency", command.folder / "spec.yaml").stdout
+    assert "none was lost" in command("measure", "latency", command.folder / "spec.yaml", "--duration", "2s").stdout
     assert not command.leftovers()
 
 

@@ -19,7 +19,7 @@ from running_node import Command, needs_a_node, wait_until
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "ethtool")]
 
-SECONDS = 10
+SECONDS = 4
 
 
 def run(*arguments: str, timeout: float = 60) -> str:
