@@ -71,8 +71,12 @@ static void moves_frames_in_rings_of_every_size(void **state)
 		go_around(sizes[i], sizes[(i + 3) % RTE_DIM(sizes)]);
 	}
 	/* Only a packed ring's size may be anything. */
-	if (from_packed && to_packed)
+	if (from_packed && to_packed) {
 		go_around(1025, 67);
+		go_around(3, 67);
+		go_around(3, 1);
+		go_around(1, 1);
+	}
 }
 
 /* Many chains go back as one batch by in-order use; killed before it had recorded that, a switch has still done so. */
