@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.bench.change import BETWEEN_SECONDS, SETTLE_SECONDS, bare_switch, beside_traffic, sockets
-from tailrace.bench.model import ChangeResult, Spread
+from tailrace.bench.model import ChangeResult, Ratio, Spread
 from tailrace.bench.setting import CORE_TO_CORE, Cores, check_able, check_alive, prepared
 from tailrace.errors import Mistake
 from tailrace.host import hugepages
@@ -25,6 +25,11 @@ PORT_PAIRS = 10
 """The chains are spread over so many pairs of ports, told apart by VLAN and address."""
 CHANGES = ("apply all chains", "add one chain", "remove one chain", "remove all chains")
 BESIDE = "{}, beside traffic"
+SIDES = {"alone": "{}", "beside": BESIDE}
+FIGURES = {change: f"{change.replace(' ', '_')}_ms" for change in CHANGES}
+"""The names of the changes' times in a pair."""
+RATIOS = tuple(Ratio(change.replace(" ", "_"), figure, "beside", "alone") for change, figure in FIGURES.items())
+"""How much longer it takes beside traffic."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,15 @@ def run(plan: ApplyPlan, folder: Path, report: Reporter) -> ChangeResult:
 
             rounds(0)
             with beside_traffic(setting, fabric) as traffic:
-                rounds(plan.times, BESIDE)
+                rounds(plan.times, SIDES["beside"])
         times = {name: Spread.of(values) for name, values in taken.items()}
         machine = setting.machine()
-    return ChangeResult("apply", {"chains": plan.chains}, times, {}, traffic.outcome, machine, distance)
+    pairs = [
+        {
+            side: {figure: taken[name.format(change)][number] for change, figure in FIGURES.items()}
+            for side, name in SIDES.items()
+        }
+        for number in range(plan.times)
+    ]
+    settings = {"chains": plan.chains}
+    return ChangeResult("apply", settings, times, {}, traffic.outcome, machine, distance, pairs, RATIOS)

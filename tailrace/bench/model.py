@@ -212,11 +212,20 @@ class ChangeResult:
     beside: Beside
     machine: Mapping[str, Any]
     core_to_core_ns: float
+    pairs: Sequence[Mapping[str, Figures]] = ()
+    """The times of each round by side, where changes were made on two."""
+    ratios: Sequence[Ratio] = ()
 
     def document(self) -> dict[str, Any]:
+        summaries = {ratio.name: ratio.summary(self.pairs) for ratio in self.ratios}
         return {
             "bench": self.bench,
             **self.settings,
+            "pairs": [
+                {side: {name: round(ms, 3) for name, ms in figures.items()} for side, figures in pair.items()}
+                for pair in self.pairs
+            ],
+            "ratios": {name: None if found is None else round(found.median, 3) for name, found in summaries.items()},
             "times_ms": {name: spread.document() for name, spread in self.times_ms.items()},
             "memory_mib": {str(guests): round(mib, 1) for guests, mib in self.memory_mib.items()},
             "beside": self.beside.document(),

@@ -119,6 +119,11 @@ def test_a_configuration_of_many_chains(tailrace: Path, tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     assert (result["bench"], result["chains"]) == ("apply", 100)
     assert result["times_ms"]["add one chain"]["count"] == 2
+    assert len(result["pairs"]) == 2
+    for pair in result["pairs"]:
+        assert pair["alone"]["add_one_chain_ms"] > 0 and pair["beside"]["add_one_chain_ms"] > 0
+    ratios = [pair["beside"]["add_one_chain_ms"] / pair["alone"]["add_one_chain_ms"] for pair in result["pairs"]]
+    assert result["ratios"]["add_one_chain"] == pytest.approx(median(ratios), rel=0.01)
     beside = result["beside"]
     assert beside["lost"] == beside["duplicate"] == beside["out_of_sequence"] == beside["dropped"] == 0
     assert not (tmp_path / "state").exists()

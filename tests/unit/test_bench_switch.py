@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tailrace.bench.model import Beside, ChangeResult, Spread
+from tailrace.bench.model import Beside, ChangeResult, Ratio, Spread
 from tailrace.bench.switch import CHANGES, READY, SwitchPlan, parse_peak
 from tailrace.bench.table import change_table
 from tailrace.bench.testpmd import arguments
@@ -66,6 +67,14 @@ def test_document_has_the_promised_shape() -> None:
     assert document["memory_mib"] == {"0": 22.8, "16": 23.3}
     assert document["beside"]["lost"] == 2
     assert document["near"]
+
+
+def test_changes_on_two_sides_are_pairs_with_ratios() -> None:
+    pairs = [{"alone": {"add_ms": 2.0}, "beside": {"add_ms": ms}} for ms in (4.0, 5.0, 12.0)]
+    document = replace(result(), pairs=pairs, ratios=(Ratio("add", "add_ms", "beside", "alone"),)).document()
+    assert document["pairs"] == pairs
+    assert document["ratios"] == {"add": 2.5}
+    assert result().document()["pairs"] == [] and result().document()["ratios"] == {}
 
 
 def test_table_says_what_was_lost() -> None:
