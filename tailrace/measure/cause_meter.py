@@ -150,7 +150,7 @@ class CauseMeter:
         return model.Causes(
             frames=tuple(frame for frame, _ in explained),
             unexamined=unexamined,
-            recurrences=self._recurrences([told for _, told in explained]),
+            recurrences=self._recurrences([told for _, told in explained], numbers),
             gaps={
                 each.poller.name: each.loop.ring.head - self._gaps_before.get(each.poller.name, 0)
                 for each in self.watched
@@ -248,8 +248,11 @@ class CauseMeter:
         which = "interrupts that ask to reschedule" if note.name == "reschedule" else "interrupts"
         return f"{note.extra} {which} on CPU {note.cpu} {around}" if note.kind == "counted" else ""
 
-    def _recurrences(self, accounts: Sequence[Account]) -> tuple[model.Recurrence, ...]:
-        """Causes of these frames over the whole trial, those that rank first most often in front."""
+    def _recurrences(self, accounts: Sequence[Account], numbers: Mapping[str, int]) -> tuple[model.Recurrence, ...]:
+        """Causes of these frames over the whole trial, those that rank first most often in front.
+
+        `numbers` are those of the switch's ports.
+        """
         first: dict[tuple[str, int, int, str], tuple[Cause, int]] = {}
         for told in accounts:
             for number, share in enumerate(told.shares):
@@ -259,9 +262,12 @@ class CauseMeter:
         now = {_key(each): each for each in self.recorder.recording.series()}
         found = []
         for key, (cause, times) in first.items():
-            if key not in now:
+            if cause.kind == "full":
+                series, before = self._waits_for(cause, numbers), None
+            else:
+                series, before = now.get(key), self._before.get(key)
+            if series is None:
                 continue
-            series, before = now[key], self._before.get(key)
             found.append(
                 model.Recurrence(
                     text=words(cause, self.threads),
@@ -274,6 +280,15 @@ class CauseMeter:
                 )
             )
         return tuple(sorted(found, key=lambda each: (-each.first_of, -each.total_us)))
+
+    def _waits_for(self, cause: Cause, numbers: Mapping[str, int]) -> Series | None:
+        """All of the trial's waits for a receiver without room, as its worker noted them; None if some are gone."""
+        (worker,) = (each for each in self.watched if each.poller.name == cause.poller)
+        waits, _, whole = worker.loop.waits_between(self._began, self.recorder.recording.until)
+        took = [wait.end - wait.begin for wait in waits if wait.target == numbers.get(cause.name)]
+        if not whole or not took:
+            return None
+        return Series(cause.cpu, cause.kind, cause.id, cause.name, len(took), sum(took), max(took))
 
     def _series_of(self, cause: Cause) -> tuple[str, int, int, str]:
         if cause.kind in ("stopped", "blocked", "asleep", "fault"):

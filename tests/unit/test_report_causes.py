@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
+import pytest
+
+from tailrace.gaps import Wait
 from tailrace.hop_trace import Record
 from tailrace.measure.cause_meter import CauseMeter
-from tailrace.measure.causes import Holders, Hop, Poller
+from tailrace.measure.causes import Account, Holders, Hop, Poller, Share
+from tailrace.measure.causes import Cause as Held
+from tailrace.measure.hops import Part
 from tailrace.report.causes import incidents, table_of
 from tailrace.results.model import Cause, CausedFrame, Causes, Recurrence
 
@@ -52,6 +58,22 @@ def test_the_tables_say_hop_cpu_causes_and_knobs() -> None:
     assert table.lines[0].startswith("frame 10 and 1 more: 250 µs, held up in tester.a to the switch on CPU 1")
     assert "usual that none was seen to be" in table.remarks[0]
     assert any("2 were gone" in remark for remark in table.remarks)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_receiver_without_room_is_counted_over_the_trial_if_all_its_waits_are_kept(whole: bool) -> None:
+    waits = [Wait(100, 200, 0, 4), Wait(300, 350, 7, 4), Wait(500, 900, 0, 1)]
+    loop = SimpleNamespace(waits_between=lambda *_: (waits, [], whole))
+    cause = Held("full", "first.0", "worker-0", 1)
+    meter = object.__new__(CauseMeter)
+    meter.watched = [SimpleNamespace(poller=Poller("worker-0", 7, 1), loop=loop)]  # type: ignore[misc]
+    meter.recorder = SimpleNamespace(recording=SimpleNamespace(series=list, until=1000))  # type: ignore[assignment]
+    meter._before, meter._began, meter.hz = {}, 50, 1_000_000
+    told = Account((Share(cause, Part("ring", "x"), 150, 2),), 0, None, 10)
+    found = meter._recurrences([told, told], {"first.0": 4, "tester.b": 1})
+    assert [(each.text, each.cpu, each.first_of, each.count, each.total_us, each.longest_us) for each in found] == (
+        [("first.0 had no room", 1, 2, 2, 150.0, 100.0)] if whole else []
+    )
 
 
 def test_who_had_the_frame_in_each_part_of_its_way() -> None:
