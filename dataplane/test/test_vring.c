@@ -175,7 +175,8 @@ static void completes_a_batch_in_order_by_its_last_frame(void **state)
 	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 5);
 	if (from_packed) {
 		assert_int_equal(ring->packed_desc[0].id, 4);
-		assert_int_equal(ring->packed_desc[0].flags, VRING_FLAG_AVAILABLE | VRING_FLAG_USED);
+		assert_int_equal(ring->packed_desc[0].flags,
+				 VRING_FLAG_AVAILABLE | VRING_FLAG_USED | VRING_DESC_F_NEXT);
 		assert_memory_equal(&ring->packed_desc[1], &untouched, sizeof(untouched));
 		assert_int_equal(ring->index, 5);
 	} else {
@@ -699,6 +700,114 @@ static void come_round(struct pair *pair, bool sender)
 	}
 }
 
+/* A driver gives the id that it was given back last to the next frame, which is no part of what had it before. */
+static void takes_a_new_frame_by_an_old_id_for_a_frame(void **state)
+{
+	struct pair *pair = *state;
+	struct virtqueue *ring = &pair->from.ring;
+
+	if (!from_packed)
+		return;
+	for (unsigned plain = 0; plain < 2; plain++) {
+		const unsigned first = 2 * plain;
+		uint16_t recorded;
+
+		vring_resume(ring, first | 0x8000);
+		assert_true(ring->plain);
+		ring->plain = plain;
+		vring_forget_position(ring);
+		for (unsigned i = 0; i < 2; i++)
+			offer_buffer(&pair->to, BUFFERS + i * 0x100, 128);
+		recorded = first | 0x8000 | (plain ? 0x4000 : 0);
+		send_plain(&pair->from, FRAMES, 60, 1);
+		ring->packed_desc[first].id = 7;
+		assert_int_equal(vring_hop(ring, &pair->to.ring), 1);
+		send_plain(&pair->from, FRAMES + 0x100, 60, 2);
+		ring->packed_desc[first + 1].id = 7;
+		ring->device_event->off_wrap = recorded;
+		vring_resume(ring, 0x8000);
+		assert_int_equal(vring_base(ring), (first + 1) | 0x8000);
+		assert_int_equal(vring_hop(ring, &pair->to.ring), 1);
+		expect_pattern(&pair->to, BUFFERS + 0x100 + HEADER, 0, 60, 2);
+		vring_forget_position(ring);
+	}
+}
+
+/* Killed between two completions of one frame: the guest saw none of it, since it looks for the first. */
+static void finishes_a_frame_that_was_half_shown(void **state)
+{
+	struct pair *pair = *state;
+	struct vring_packed_desc *desc = pair->to.ring.packed_desc;
+
+	if (!to_packed)
+		return;
+	vring_resume(&pair->to.ring, 0x8000);
+	for (unsigned shown = 0; shown < 3; shown++) {
+		const uint16_t recorded = pair->to.ring.device_event->off_wrap;
+		const unsigned first = 4 * shown;
+		uint16_t base;
+
+		for (unsigned i = 0; i < 4; i++)
+			offer_buffer(&pair->to, BUFFERS + i * 0x100, 64);
+		send_plain(&pair->from, FRAMES, 4 * 64 - HEADER - 20, shown);
+		assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+		base = vring_base(&pair->to.ring);
+		for (unsigned i = 0; i < 3 - shown; i++) {
+			desc[first + i].flags = guest_available_flags(true) | VRING_DESC_F_WRITE;
+			desc[first + i].id = first + i;
+		}
+		assert_int_equal(guest_taken(&pair->to), first);
+		pair->to.ring.device_event->off_wrap = recorded;
+		vring_resume(&pair->to.ring, 0x8000);
+		assert_int_equal(vring_base(&pair->to.ring), base);
+		assert_int_equal(guest_taken(&pair->to), first + 4);
+		for (unsigned i = 0; i < 4; i++)
+			expect_used(&pair->to, first + i, first + i, i < 3 ? 64 : 44);
+		expect_header(&pair->to, BUFFERS, 4);
+		expect_pattern(&pair->to, BUFFERS + HEADER, 0, 64 - HEADER, shown);
+	}
+}
+
+/* A ring that was stopped, and of which no record is kept, is plain if nothing in it says otherwise. */
+static void knows_a_plain_ring_that_was_stopped(void **state)
+{
+	struct pair *pair = *state;
+	struct virtqueue *ring = &pair->from.ring;
+	uint64_t dropped = 0;
+
+	if (!from_packed)
+		return;
+	vring_resume(ring, 0x8000);
+	for (unsigned frame = 0; frame < 3 * RING + 5; frame++) {
+		const uint16_t base = vring_base(ring);
+
+		vring_forget_position(ring);
+		vring_resume(ring, base);
+		assert_int_equal(vring_base(ring), base);
+		assert_true(ring->plain);
+		if (frame == 2 * RING) {
+			uint16_t head = guest_desc(&pair->from, FRAMES, HEADER, VRING_DESC_F_NEXT);
+
+			guest_desc(&pair->from, FRAMES + 0x100, 60, 0);
+			guest_offer(&pair->from, head);
+			assert_int_equal(vring_discard(ring, &dropped), 1);
+			assert_false(ring->plain);
+			vring_forget_position(ring);
+			/* What is left of the chain is behind: only in the next round does it look like something else.
+			 */
+			for (unsigned i = 2; i < RING; i++)
+				send_plain(&pair->from, FRAMES, 60, 0);
+			assert_int_equal(vring_discard(ring, &dropped), RING - 2);
+			vring_forget_position(ring);
+			vring_resume(ring, vring_base(ring));
+			assert_false(ring->plain);
+			return;
+		}
+		send_plain(&pair->from, FRAMES, 60, 0);
+		assert_int_equal(vring_discard(ring, &dropped), 1);
+	}
+}
+
 static void goes_on_where_the_sender_has_come_round(void **state)
 {
 	come_round(*state, true);
@@ -823,6 +932,9 @@ int main(int argc, char **argv)
 		TEST(stops_on_malformed_indirect_tables),
 		TEST(moves_what_came_before_the_fault),
 		TEST(goes_on_where_it_stood),
+		TEST(takes_a_new_frame_by_an_old_id_for_a_frame),
+		TEST(finishes_a_frame_that_was_half_shown),
+		TEST(knows_a_plain_ring_that_was_stopped),
 		TEST(goes_on_where_the_sender_has_come_round),
 		TEST(goes_on_where_the_receiver_has_come_round),
 		TEST(wakes_a_guest_that_an_earlier_switch_did_not),

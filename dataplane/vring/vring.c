@@ -96,6 +96,8 @@ static void record_position(struct virtqueue *vring, unsigned ahead)
 	if (vring->plain)
 		position |= RECORD_PLAIN;
 	__atomic_store_n(&vring->device_event->off_wrap, position, __ATOMIC_RELEASE);
+	if (unlikely(vring->log.bits != NULL))
+		dirty_note_at(&vring->log, vring->memory, vring->device_event, sizeof(*vring->device_event));
 }
 
 void vring_forget_position(struct virtqueue *vring)
@@ -111,6 +113,37 @@ static void advance(struct virtqueue *vring, unsigned places)
 {
 	vring->wrap = vring->wrap != (vring->index + places >= vring->size);
 	vring->index = (vring->index + places) % vring->size;
+}
+
+/* The part of a packed descriptor that says it is used: length, id and flags. */
+union completion {
+	struct {
+		uint32_t length;
+		uint16_t id;
+		uint16_t flags;
+	};
+	uint64_t word;
+};
+
+/*
+ * One completion of a packed ring.  A single store: the guest sees it whole or not at all, and so does the next switch
+ * if this one is killed here.  That it stands for several `places` is said by the flag of a chain, which drivers are to
+ * ignore in a used descriptor (2.7.6).
+ */
+static void show(struct virtqueue *vring, const struct vring_done *done, unsigned places)
+{
+	bool wrap;
+	struct vring_packed_desc *desc = vring_packed_place(vring, done->ahead, &wrap);
+	const union completion used = {
+		.length = done->length,
+		.id = done->id,
+		.flags = (wrap ? VRING_FLAG_AVAILABLE | VRING_FLAG_USED : 0) |
+			 (done->length > 0 ? VRING_DESC_F_WRITE : 0) | (places > 1 ? VRING_DESC_F_NEXT : 0),
+	};
+
+	_Static_assert(offsetof(struct vring_packed_desc, len) == 8, "length, id and flags are one word");
+	__atomic_store_n(&((uint64_t *)(void *)desc)[1], used.word, __ATOMIC_RELEASE);
+	note_ring(vring, (uintptr_t)desc - (uintptr_t)vring->packed_desc, sizeof(*desc));
 }
 
 /*
@@ -155,7 +188,8 @@ static unsigned pass_done(struct virtqueue *vring, unsigned looks)
 		/* A ring that was never filled so far is all zeros, which looks used to a wrap counter of 0. */
 		if (desc->addr == 0 && desc->len == 0)
 			break;
-		if (available == used)
+		/* Of another's completion nobody knows; its id may be a new frame's by now, so one place it is. */
+		if (available == used && flags & VRING_DESC_F_NEXT)
 			places = completed_places(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED), &looks);
 		if (places > 1)
 			vring->plain = false;
@@ -182,13 +216,52 @@ void vring_pass_done(struct virtqueue *vring)
 	ask_again(vring, passed);
 }
 
-/* No descriptor says that it was ever used, or available in a second round. */
-static bool is_new(const struct virtqueue *vring)
+/* Whether nothing from the position on looks done, where nothing is: so the round before left no rest of a chain. */
+static bool is_plain(const struct virtqueue *vring)
 {
-	for (unsigned i = 0; i < vring->size; i++)
-		if (__atomic_load_n(&vring->packed_desc[i].flags, __ATOMIC_RELAXED) & VRING_FLAG_USED)
+	for (unsigned ahead = 0; ahead < vring->size; ahead++) {
+		bool wrap;
+		const struct vring_packed_desc *desc = vring_packed_place(vring, ahead, &wrap);
+
+		if (!!(__atomic_load_n(&desc->flags, __ATOMIC_RELAXED) & VRING_FLAG_USED) == wrap)
 			return false;
+	}
 	return true;
+}
+
+/*
+ * Killed while it showed the buffers of one frame, the last one first.  The frame is whole, and all its buffers but the
+ * last are full: show the rest.  Returns how many buffers that was.
+ */
+static unsigned finish_frame(struct virtqueue *vring)
+{
+	unsigned missing;
+
+	for (missing = 0;; missing++) {
+		const uint16_t both = VRING_FLAG_AVAILABLE | VRING_FLAG_USED;
+		bool wrap;
+		const struct vring_packed_desc *desc;
+		uint16_t flags;
+
+		if (missing == vring->size || missing > UINT8_MAX)
+			return 0;
+		desc = vring_packed_place(vring, missing, &wrap);
+		flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
+		/* A buffer that was shown has something in it, so this is set in either. */
+		if (!(flags & VRING_DESC_F_WRITE) || flags & (VRING_DESC_F_NEXT | VRING_DESC_F_INDIRECT))
+			return 0;
+		if ((flags & both) == (wrap ? both : 0))
+			break;
+		if ((flags & both) != (wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED))
+			return 0;
+	}
+	for (unsigned ahead = missing; ahead-- > 0;) {
+		bool wrap;
+		const struct vring_packed_desc *desc = vring_packed_place(vring, ahead, &wrap);
+
+		show(vring, &(struct vring_done){.ahead = ahead, .id = desc->id, .length = desc->len}, 1);
+	}
+	return missing;
 }
 
 static void resume_packed(struct virtqueue *vring, uint16_t base)
@@ -199,11 +272,10 @@ static void resume_packed(struct virtqueue *vring, uint16_t base)
 	vring->index = 0;
 	vring->wrap = (recorded != 0 ? recorded : base) >> VRING_PACKED_EVENT_F_WRAP_CTR;
 	vring->known = 0;
-	vring->plain = can_record_plain(vring) &&
-		       (recorded != 0 ? recorded & RECORD_PLAIN : place == 0 && vring->wrap && is_new(vring));
 	if (recorded != 0 && can_record_plain(vring))
 		place &= RECORD_PLAIN - 1;
 	advance(vring, place % (vring->size + 1u));
+	vring->plain = can_record_plain(vring) && (recorded != 0 ? recorded & RECORD_PLAIN : is_plain(vring));
 	/*
 	 * Killed after it had shown completions and before it had recorded them: they are not ours to do again, and the
 	 * guest may have used their places for something new.
@@ -211,6 +283,8 @@ static void resume_packed(struct virtqueue *vring, uint16_t base)
 	if (recorded != 0) {
 		/* Every place once, and once more for an id that is not found. */
 		pass_done(vring, 2 * vring->size);
+		if (vring->mergeable && finish_frame(vring) > 0)
+			pass_done(vring, 2 * vring->size);
 		ask_again(vring, vring->size);
 	}
 	record_position(vring, 0);
@@ -295,55 +369,32 @@ void vring_settle_now(struct virtqueue *vring, struct virtqueue *other)
 		wake(other);
 }
 
-/* The part of a packed descriptor that says it is used: length, id and flags. */
-union completion {
-	struct {
-		uint32_t length;
-		uint16_t id;
-		uint16_t flags;
-	};
-	uint64_t word;
-};
-
-/*
- * One completion of a packed ring.  A single store: the guest sees it whole or not at all, and so does the next switch
- * if this one is killed here.
- */
-static void show(struct virtqueue *vring, const struct vring_done *done)
-{
-	bool wrap;
-	struct vring_packed_desc *desc = vring_packed_place(vring, done->ahead, &wrap);
-	const union completion used = {
-		.length = done->length,
-		.id = done->id,
-		.flags = (wrap ? VRING_FLAG_AVAILABLE | VRING_FLAG_USED : 0) |
-			 (done->length > 0 ? VRING_DESC_F_WRITE : 0),
-	};
-
-	_Static_assert(offsetof(struct vring_packed_desc, len) == 8, "length, id and flags are one word");
-	__atomic_store_n(&((uint64_t *)(void *)desc)[1], used.word, __ATOMIC_RELEASE);
-	note_ring(vring, (uintptr_t)desc - (uintptr_t)vring->packed_desc, sizeof(*desc));
-}
-
 static void publish_packed(struct virtqueue *vring)
 {
 	for (unsigned i = 0; i < vring->nb_done;) {
 		const unsigned count = 1 + vring->done[i].more, begin = vring->done[i].ahead;
-		unsigned end;
+		const unsigned end = i + count < vring->nb_done ? vring->done[i + count].ahead : vring->pending;
+		const bool one_each = end - begin == count;
 
-		/* The buffers of one frame belong together: the guest looks for them from the first on. */
-		for (unsigned j = count; j-- > 0;)
-			show(vring, &vring->done[i + j]);
-		i += count;
-		end = i < vring->nb_done ? vring->done[i].ahead : vring->pending;
-		/*
-		 * A successor could not tell whether the guest has used such places again, so it must not have to: no
-		 * more than one chain is shown that is not recorded.
-		 */
-		if (end - begin > count) {
+		/* A successor that takes the ring for plain must find no such completion. */
+		if (!one_each && vring->plain) {
 			vring->plain = false;
-			record_position(vring, end);
+			record_position(vring, begin);
 		}
+		/* The buffers of one frame belong together: the guest looks for them from the first on. */
+		for (unsigned j = count, next = end; j-- > 0;) {
+			const struct vring_done *done = &vring->done[i + j];
+
+			show(vring, done, next - done->ahead);
+			next = done->ahead;
+		}
+		i += count;
+		/*
+		 * Of a ring that is not plain a successor could not tell whether the guest has used a place again, so
+		 * it must not have to: no more than one frame is shown that is not recorded.
+		 */
+		if (!vring->plain)
+			record_position(vring, end);
 	}
 	vring->nb_done = 0;
 	advance(vring, vring->pending);
