@@ -16,10 +16,19 @@ pytestmark = needs_a_node
 QUICK = ("--wait", "50ms", "--frames", "64")
 
 
+ATTEMPTS = 3
+DISTURBED = "measure again when the machine is at rest"
+
+
 def measured(command: Command, *arguments: str | Path) -> dict[str, Any]:
-    done = command("measure", *arguments, "--runs", command.runs, "--json")
-    document: dict[str, Any] = json.loads(done.stdout)
-    assert document["valid"]
+    """A valid run. One that says itself that something else had the tester's core is measured again."""
+    for _ in range(ATTEMPTS):
+        done = command("measure", *arguments, "--runs", command.runs, "--json", status=None)
+        document: dict[str, Any] = json.loads(done.stdout)
+        if DISTURBED not in (document["reason"] or ""):
+            break
+    assert document["valid"], document["reason"]
+    assert done.returncode == 0
     assert (Path(document["folder"]) / "report.html").exists()
     return document
 
