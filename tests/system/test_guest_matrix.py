@@ -5,6 +5,7 @@ counts each frame, or testpmd does where there are several queues.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -102,7 +103,9 @@ class Testpmd:
         self.log = folder / "testpmd.log"
         arguments = ["dpdk-testpmd", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "-l", "0,1"]
         arguments += [f"--vdev=net_virtio_user{number},path={path},{options}" for number, path in enumerate(paths)]
-        arguments += ["--file-prefix", f"tailrace-test-{uuid.uuid4().hex[:8]}", "--", "--interactive"]
+        prefix = f"tailrace-test-{uuid.uuid4().hex[:8]}"
+        self.runtime = Path("/var/run/dpdk", prefix)
+        arguments += ["--file-prefix", prefix, "--", "--interactive"]
         arguments += ["--total-num-mbufs=32768", "--forward-mode=io", f"--rxq={queues}", f"--txq={queues}"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
@@ -112,10 +115,16 @@ class Testpmd:
         self.process.stdin.write("".join(f"{line}\n" for line in lines))
         self.process.stdin.flush()
 
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        status = self.process.wait(20)
+        shutil.rmtree(self.runtime, ignore_errors=True)  # DPDK leaves it
+        return status
+
     def end(self) -> list[dict[str, int]]:
         """Stop, and return what was counted: one for each port, and one for both together."""
         self.say("stop", "quit")
-        self.process.wait(20)
+        self.wait()
         text = self.log.read_text().partition("Telling cores to stop")[2]
         counts = re.findall(r"RX-packets: (\d+) .*?\n\s*TX-packets: (\d+) .*?TX-dropped: (\d+)", text, re.S)
         return [{"received": int(r), "sent": int(t), "dropped": int(d)} for r, t, d in counts]
@@ -157,6 +166,6 @@ def test_queues(switch: RunningSwitch, tmp_path: Path, configured: int, offered:
 def test_more_queues_than_configured_are_refused(switch: RunningSwitch, tmp_path: Path) -> None:
     paths = [switch.add_guest(name, queues=2) for name in "ab"]
     testpmd = Testpmd(tmp_path, paths, "queues=4", 4)
-    assert testpmd.process.wait(20) != 0
+    assert testpmd.wait() != 0
     assert "queue" in testpmd.log.read_text()
     assert switch.port("a")["state"] == "waiting"

@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -259,11 +260,12 @@ def test_testpmd_outlives_the_switch(binaries: Path, stage: Path, packed: int) -
         f"net_virtio_user3,path={outer_folder}/last.sock",
     ]
     log = (stage / "testpmd.log").open("w")
+    prefix = f"tailrace-test-{uuid.uuid4().hex[:8]}"
     arguments = ["dpdk-testpmd", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "-l", "0,1"]
     arguments += [f"--vdev={side}" for side in sides]
     arguments += [
         "--file-prefix",
-        f"tailrace-test-{stage.parent.name}",
+        prefix,
         "--",
         "--auto-start",
         "--total-num-mbufs=16384",
@@ -301,6 +303,7 @@ def test_testpmd_outlives_the_switch(binaries: Path, stage: Path, packed: int) -
     finally:
         testpmd.kill()
         testpmd.wait()
+        shutil.rmtree(f"/var/run/dpdk/{prefix}", ignore_errors=True)
         log.close()
         if tester is not None:
             tester.end()
