@@ -81,8 +81,8 @@ def find_no_loss_rate(measure: Measurer, keep: Keeper, case: Case, options: Sear
         )
     elif bounds.limit in ("tester", "rate"):
         keep.note(
-            f"{case.name}: in trials of {options.trial_seconds:g} s nothing was lost as fast as the tester itself could "
-            "send on its core, so the no-loss rate to start from is the tester's, and the device's may be higher"
+            f"{case.name}: in trials of {options.trial_seconds:g} s nothing was lost as fast as the tester itself "
+            "could send on its core, so the no-loss rate to start from is the tester's, and the device's may be higher"
         )
     return bounds.low
 
