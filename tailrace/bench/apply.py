@@ -93,7 +93,7 @@ def run(plan: ApplyPlan, folder: Path, report: Reporter) -> ChangeResult:
 
             rounds(0)
             with beside_traffic(setting, fabric) as traffic:
-                rounds(plan.times, SIDES["beside"])
+                rounds(plan.times, BESIDE)
         times = {name: Spread.of(values) for name, values in taken.items()}
         machine = setting.machine()
     pairs = [
