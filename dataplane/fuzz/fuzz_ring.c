@@ -27,6 +27,7 @@ enum {
 	USED = 0x200,
 	LOG = (0x10000 + VRING_RUN_FRAME + 2 * REGION) / DIRTY_PAGE / 8 + 1,
 	BUFFERS = OFFLOAD_SEGMENTS,
+	POOL = 511,
 };
 #define BASE 0x10000ULL
 
@@ -65,8 +66,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 			     "0",    "-m",	  "32",	      "--log-level=critical"};
 
 	check(rte_eal_init(RTE_DIM(arguments), arguments) >= 0);
-	/* Small buffers, so that frames are chained, and few, so that they run out. */
-	pool = rte_pktmbuf_pool_create("fuzz", 63, 0, 0, RTE_PKTMBUF_HEADROOM + 256, SOCKET_ID_ANY);
+	/* Small buffers, so that frames are chained beyond what a burst has room for, and few, so that they run out. */
+	pool = rte_pktmbuf_pool_create("fuzz", POOL, 0, 0, RTE_PKTMBUF_HEADROOM + 128, SOCKET_ID_ANY);
 	check(pool != NULL);
 	for (unsigned i = 0; i < 2; i++)
 		call_fds[i] = eventfd(0, EFD_NONBLOCK);
@@ -186,7 +187,7 @@ static unsigned over_device(struct guest *from, struct guest *to, uint8_t how)
 	given = vring_from_mbufs(&to->ring, mbufs, filled);
 	check(given <= filled);
 	rte_pktmbuf_free_bulk(mbufs, filled);
-	check(rte_mempool_avail_count(pool) == 63);
+	check(rte_mempool_avail_count(pool) == POOL);
 	return taken;
 }
 

@@ -19,7 +19,7 @@
 
 enum {
 	ROOM = OFFLOAD_SEGMENTS,
-	POOL = 63,
+	POOL = 511,
 };
 #define TSO                                                                                          \
 	(RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM | \
@@ -158,13 +158,14 @@ static void loses_frames_by_name_without_buffers(void **state)
 	rte_pktmbuf_free_bulk(taken, POOL);
 }
 
-/* A packet buffer with this segment's bytes and what a device says of it. */
-static struct rte_mbuf *received(const struct segment *segment, uint64_t flags)
+/* A packet buffer with this segment's bytes and what a device says of it, `most` bytes in each but the first. */
+static struct rte_mbuf *received_by(const struct segment *segment, uint64_t flags, uint32_t most)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool), *last = mbuf;
 
 	for (uint32_t at = 0; at < segment->length;) {
-		const uint32_t step = RTE_MIN(segment->length - at, (uint32_t)rte_pktmbuf_tailroom(last));
+		const uint32_t room = at == 0 ? rte_pktmbuf_tailroom(last) : most;
+		const uint32_t step = RTE_MIN(segment->length - at, room);
 
 		memcpy(rte_pktmbuf_mtod(last, uint8_t *), segment->bytes + at, step);
 		last->data_len = step;
@@ -179,6 +180,11 @@ static struct rte_mbuf *received(const struct segment *segment, uint64_t flags)
 	mbuf->ol_flags = flags;
 	mbuf->tso_segsz = SEGMENT;
 	return mbuf;
+}
+
+static struct rte_mbuf *received(const struct segment *segment, uint64_t flags)
+{
+	return received_by(segment, flags, RTE_MBUF_DEFAULT_DATAROOM);
 }
 
 static void tells_a_guest_what_a_device_said(void **state)
@@ -230,13 +236,41 @@ static void tells_a_guest_that_a_checksum_is_right_if_it_asked(void **state)
 	}
 }
 
+/* As many packet buffers as a burst has room for, and every one of them has something of the frame that is cut out. */
+static void cuts_what_came_in_as_many_pieces_as_there_may_be(void **state)
+{
+	struct pair *pair = *state;
+	const uint32_t first = RTE_MBUF_DEFAULT_DATAROOM, few = 16;
+	struct segment segment = long_segment(false, 0, 0);
+	struct rte_mbuf *mbuf, *mbufs[ROOM];
+	struct burst burst;
+
+	segment = long_segment(false, 0, first - segment.headers + (BURST_PIECES - 1) * few);
+	mbuf = received_by(&segment, RTE_MBUF_F_RX_L4_CKSUM_NONE | RTE_MBUF_F_RX_LRO, few);
+	mbuf->tso_segsz = segment.length;
+	assert_int_equal(mbuf->nb_segs, BURST_PIECES);
+	offer_buffer(&pair->to, BUFFERS, 0x3000);
+	assert_int_equal(vring_from_mbufs(&pair->to.ring, &mbuf, 1), 1);
+	expect_right_checksums(guest_at(&pair->to, BUFFERS + HEADER), &segment, false);
+	burst_start(&burst);
+	assert_non_null(burst_add_mbuf(&burst, mbuf));
+	assert_int_equal(packet_to_mbufs(&burst.packets[0], pool, RTE_ETH_TX_OFFLOAD_MULTI_SEGS, mbufs, ROOM), 1);
+	expect_right_checksums(flat(mbufs[0]), &segment, false);
+	rte_pktmbuf_free(mbufs[0]);
+	rte_pktmbuf_free(mbuf);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start_and_allow, end)
-		TEST(copies_frames_and_chains_what_is_long), TEST(leaves_to_a_device_what_it_does),
-		TEST(cuts_for_a_device_that_does_not),	     TEST(loses_frames_by_name_without_buffers),
-		TEST(tells_a_guest_what_a_device_said),	     TEST(tells_a_guest_that_a_checksum_is_right_if_it_asked),
+		TEST(copies_frames_and_chains_what_is_long),
+		TEST(leaves_to_a_device_what_it_does),
+		TEST(cuts_for_a_device_that_does_not),
+		TEST(loses_frames_by_name_without_buffers),
+		TEST(tells_a_guest_what_a_device_said),
+		TEST(tells_a_guest_that_a_checksum_is_right_if_it_asked),
+		TEST(cuts_what_came_in_as_many_pieces_as_there_may_be),
 #undef TEST
 	};
 

@@ -12,7 +12,7 @@ static enum vring_step give_segments(struct virtqueue *to, struct vring_room *ro
 	static const struct virtio_net_hdr nothing;
 	const struct vring_room before = *room;
 	const uint16_t done_before = to->nb_done;
-	struct vring_piece pieces[BURST_PIECES];
+	struct vring_piece pieces[SEGMENT_PIECES];
 	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
 	struct frame_cursor payload = {packet->pieces, 0};
 	uint64_t sum = 0;

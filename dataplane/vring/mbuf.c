@@ -173,7 +173,7 @@ static bool leave_to_device(struct rte_mbuf *mbuf, const struct virtio_net_hdr *
 static int cut(const struct packet *packet, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned room)
 {
 	const uint32_t segments = offload_segments(&packet->offload, packet->length);
-	struct vring_piece pieces[BURST_PIECES];
+	struct vring_piece pieces[SEGMENT_PIECES];
 	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
 	struct frame_cursor payload = {packet->pieces, 0};
 

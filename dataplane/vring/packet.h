@@ -33,7 +33,8 @@ enum {
 
 	/* Pieces of guest memory that the frames of one burst lie in; a burst ends early when they run out. */
 	BURST_PIECES = 2 * VRING_BURST + 2 * VRING_PIECES,
-	PACKET_PIECES = 1 + VRING_PIECES, /* of one guest's frame: the head, and what follows it */
+	PACKET_PIECES = 1 + VRING_PIECES,  /* of one guest's frame: the head, and what follows it */
+	SEGMENT_PIECES = 1 + BURST_PIECES, /* of a frame that is cut out of a long one: its header, and what was cut */
 
 	BURST_BYTES = 256 * 1024, /* a burst ends with the frame that reaches this */
 };
