@@ -3,6 +3,7 @@
 #include <net/if.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -299,9 +300,11 @@ static void stop_and_remove(struct device *device)
 
 void device_close(struct device *device)
 {
-	if (!rte_eth_dev_is_valid_port(device->port))
-		return;
-	in_interrupt_thread(stop_and_remove, device);
-	device_unprobe(device);
-	device->port = RTE_MAX_ETHPORTS;
+	if (rte_eth_dev_is_valid_port(device->port)) {
+		in_interrupt_thread(stop_and_remove, device);
+		device_unprobe(device);
+		device->port = RTE_MAX_ETHPORTS;
+	}
+	free(device->rings);
+	device->rings = NULL;
 }

@@ -24,6 +24,8 @@
 
 #include <rte_ethdev.h>
 
+#include "common/device_packet.h"
+
 enum {
 	DEVICE_DESCRIPTORS = 1024,
 	DEVICE_QUEUES = 16, /* at most, of one device */
@@ -66,6 +68,7 @@ struct device {
 	bool link_events;	      /* the driver tells of a change of its link */
 	bool virtual_function;	      /* of a NIC: its physical function can reset it, and is then to be asked anew */
 	bool needs_physical;	      /* and it shows a link, whatever its physical function does */
+	struct packet_ring *rings;    /* of an `if:` device: where its queues receive; NULL: any other */
 	bool started;		      /* a client of memif is not before its peer is there: not to be polled */
 	char name[RTE_ETH_NAME_MAX_LEN];
 	const char *target; /* the URI without its scheme; points into the caller's URI */
@@ -120,6 +123,18 @@ bool device_exists(const struct device *device);
 
 /* Stop and start again, as a client of memif must to find its peer.  Returns whether it is started. */
 bool device_restart(struct device *device);
+
+/*
+ * Receive from one of its queues, as rte_eth_rx_burst() does, which is not to be called by itself: some drivers need a
+ * hand before (device_packet.h).
+ */
+static inline uint16_t device_receive(const struct device *device, uint16_t queue, struct rte_mbuf **mbufs,
+				      uint16_t limit)
+{
+	if (unlikely(device->rings != NULL))
+		return packet_receive(&device->rings[queue], device->port, queue, mbufs, limit);
+	return rte_eth_rx_burst(device->port, queue, mbufs, limit);
+}
 
 /* Stop, close, and remove a socket file of ours.  Buffers in the rings go back to their pools. */
 void device_close(struct device *device);

@@ -7,6 +7,7 @@
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -79,7 +80,7 @@ int device_probe_interface(struct device *device, unsigned queues, struct rte_me
 	/* The driver copies a frame to one buffer, however long that is. */
 	const bool jumbo = rte_pktmbuf_data_room_size(pool) >= DEVICE_JUMBO_ROOM;
 	char arguments[256];
-	unsigned rings;
+	unsigned rings, noted;
 	int rc = check_interface(device->target, error);
 
 	if (rc == 0)
@@ -96,8 +97,22 @@ int device_probe_interface(struct device *device, unsigned queues, struct rte_me
 			device->target, device_lockable_bytes() >> 10);
 	snprintf(arguments, sizeof(arguments), "%s,iface=%s,qpairs=%u,framesz=%u,blocksz=%u,framecnt=%u", device->name,
 		 device->target, queues, jumbo ? 16384 : 2048, jumbo ? 16384 : 4096, rings);
-	if (rte_dev_probe(arguments) == 0)
+	device->rings = calloc(queues, sizeof(*device->rings));
+	if (device->rings == NULL)
+		return device_fail(error, -ENOMEM, "interface %s: out of memory", device->target);
+	packet_note_rings(device->rings, queues);
+	rc = rte_dev_probe(arguments);
+	noted = packet_noted();
+	packet_note_rings(NULL, 0);
+	if (rc == 0 && noted == queues)
 		return 0;
+	if (rc == 0) {
+		rte_eal_hotplug_remove("vdev", device->name);
+		return device_fail(
+			error, -ENOTSUP,
+			"interface %s: this version of DPDK receives from it in a way that is not known here",
+			device->target);
+	}
 	return device_fail(error, -EIO, "interface %s: DPDK could not open it; see the messages above", device->target);
 }
 

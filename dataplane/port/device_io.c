@@ -67,7 +67,7 @@ unsigned device_read(struct port *from, uint16_t which, struct burst *burst, uns
 	burst_start(burst);
 	if (unlikely(!device_receives(&from->device)))
 		return 0;
-	burst->taken = rte_eth_rx_burst(from->device.port_id, which, mbufs, RTE_MIN(limit, (unsigned)VRING_BURST));
+	burst->taken = device_receive(&from->device.device, which, mbufs, RTE_MIN(limit, (unsigned)VRING_BURST));
 	for (unsigned i = 0; i < burst->taken; i++) {
 		if (i + 2 < burst->taken)
 			rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + 2], void *));

@@ -59,7 +59,7 @@ struct arrivals {
  */
 static inline void receive(const struct trial *trial, struct loop_port *port, struct arrivals *arrivals)
 {
-	arrivals->nb_frames = rte_eth_rx_burst(port->device.port, 0, arrivals->burst, RECEIVE_BURST);
+	arrivals->nb_frames = device_receive(&port->device, 0, arrivals->burst, RECEIVE_BURST);
 	if (arrivals->nb_frames == 0)
 		return;
 	arrivals->time = trial_now(trial);
@@ -251,7 +251,7 @@ static uint32_t drain(struct loop *loop)
 	for (uint16_t i = 0; i < loop->nb_ports; i++) {
 		/* As many as a ring holds, lest a back end that never stops keep us here. */
 		for (uint32_t nb_left = DEVICE_DESCRIPTORS; nb_left > 0; nb_left -= RECEIVE_BURST) {
-			uint16_t nb_frames = rte_eth_rx_burst(loop->ports[i].device.port, 0, burst, RECEIVE_BURST);
+			uint16_t nb_frames = device_receive(&loop->ports[i].device, 0, burst, RECEIVE_BURST);
 
 			if (nb_frames == 0)
 				break;

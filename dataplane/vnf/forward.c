@@ -64,7 +64,7 @@ static inline uint32_t forward_once(struct forward *forward)
 			continue;
 		}
 		if (likely(keeping == NULL || !keeping->full(in)))
-			nb_frames = rte_eth_rx_burst(forward->ports[in].port, 0, held->frames, FORWARD_BURST);
+			nb_frames = device_receive(&forward->ports[in], 0, held->frames, FORWARD_BURST);
 		if (nb_frames == 0 && likely(keeping == NULL))
 			continue;
 		nb_moved += nb_frames;

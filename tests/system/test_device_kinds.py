@@ -15,6 +15,8 @@ import pytest
 from front_end import SENDS, FrontEnd
 from private_network import End, Network
 from running_switch import RunningSwitch, wait_until
+from scapy.layers.inet import IP, UDP, fragment
+from scapy.packet import Raw
 
 pytestmark = [pytest.mark.requires_root, pytest.mark.requires_program("ip", "tailrace-switch")]
 
@@ -112,6 +114,44 @@ def test_an_interface_of_linux(network: Network, switch: RunningSwitch, guest: G
     end.close()
     for counter in ("sent_packets", "received_packets"):
         wait_until(lambda name=counter: switch.counters("wan")[name] == 3 * COUNT, f"all are in {counter}")
+    no_drops(switch, "wan", "guest")
+
+
+def _as_others_see_them() -> list[bytes]:
+    """Frames that Linux itself would take apart or join: fragments, and tags of both kinds."""
+    ends = b"\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02"
+    datagram = IP(src="10.1.1.1", dst="10.2.2.2", id=77) / UDP(sport=1, dport=2) / Raw(bytes(range(256)) * 12)
+    whole = [b"\x08\x00" + bytes(piece) for piece in fragment(datagram, 1400)]
+    tags = [
+        b"\x81\x00\x00\x05",
+        b"\x81\x00\xb0\x07",
+        b"\x88\xa8\x00\x07",
+        b"\x88\xa8\x60\x07\x81\x00\x00\x05",
+        b"\x81\x00\x00\x07\x81\x00\x00\x05",
+    ]
+    tagged = [tag + b"\x88\xb5" + bytes([number]) * 60 for number, tag in enumerate(tags)]
+    pieces = [tags[2] + piece for piece in whole]
+    lone = [whole[0].replace(b"\x00\x4d", b"\x00\x4e", 1)]
+    return [ends + frame for frame in (*whole, *tagged, *pieces, *lone)]
+
+
+@pytest.mark.parametrize("scheme", ["if", "xdp"])
+def test_fragments_and_tags_arrive_as_they_were_sent(
+    network: Network, switch: RunningSwitch, guest: Guest, scheme: str
+) -> None:
+    network.pair("left", "right")
+    switch.add_device("wan", f"{scheme}:left")
+    switch.wait_state("wan", "up")
+    switch.join("guest", "wan")
+    end = End(network, "right")
+    wanted = _as_others_see_them()
+    # More often than a ring has room for, so that every place of it has its turn.
+    for _ in range(2048 // len(wanted) + 2 if scheme == "if" else 2):
+        guest.offer(len(wanted))
+        for frame in wanted:
+            end.send(frame)
+        assert guest.wait_received(len(wanted)) == wanted
+    end.close()
     no_drops(switch, "wan", "guest")
 
 
