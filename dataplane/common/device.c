@@ -84,6 +84,9 @@ void device_follow_mtu(struct device *device)
 	 */
 	if (device->kind == DEVICE_TAP)
 		mtu = RTE_MIN(mtu, (unsigned)RTE_ETHER_MTU);
+	/* Nor does the one for AF_XDP know a frame in two buffers: it copies all of it to one. */
+	if (device->kind == DEVICE_XDP)
+		mtu = RTE_MIN(mtu, (unsigned)device->buffer - RTE_ETHER_HDR_LEN - RTE_VLAN_HLEN);
 	if (mtu > 0)
 		__atomic_store_n(&device->longest, mtu + RTE_ETHER_HDR_LEN + RTE_VLAN_HLEN, __ATOMIC_RELAXED);
 }
@@ -167,6 +170,7 @@ static int configure(struct device *device, const struct device_options *options
 	/* Not every device has the mode, or needs it. */
 	rc = rte_eth_promiscuous_enable(device->port);
 	device_look_at_function(device, &info, rc == 0);
+	device->buffer = rte_pktmbuf_data_room_size(options->pool) - RTE_PKTMBUF_HEADROOM;
 	device->longest = mtu + RTE_ETHER_HDR_LEN + RTE_VLAN_HLEN;
 	device_follow_mtu(device);
 	return 0;

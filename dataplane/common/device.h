@@ -63,6 +63,7 @@ struct device {
 	uint16_t queues;
 	uint16_t descriptors;	      /* of a transmit ring */
 	uint16_t longest;	      /* bytes of the longest frame, without FCS */
+	uint16_t buffer;	      /* bytes that one of its packet buffers holds */
 	uint64_t receives, transmits; /* RTE_ETH_RX_OFFLOAD_..., RTE_ETH_TX_OFFLOAD_... that are on */
 	unsigned interface;	      /* index of the Linux interface that it is or has; 0: none */
 	bool link_events;	      /* the driver tells of a change of its link */

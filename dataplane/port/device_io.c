@@ -163,10 +163,11 @@ static struct rte_mbuf *hand_over(struct packet *packet)
 	return mbuf;
 }
 
-/* Whether nothing has to be done to the frame, and nobody else wants it. */
-static bool may_be_handed_over(const struct packet *packet, bool only)
+/* Whether nothing has to be done to the frame, nobody else wants it, and the device takes it as it lies. */
+static bool may_be_handed_over(const struct packet *packet, const struct device *to, bool only)
 {
-	return only && packet->mbuf != NULL && !offload_wanted(&packet->offload);
+	return only && packet->mbuf != NULL && !offload_wanted(&packet->offload) &&
+	       (packet->mbuf->nb_segs == 1 || (to->transmits & RTE_ETH_TX_OFFLOAD_MULTI_SEGS));
 }
 
 /* A tag may make a frame four bytes longer than the device's MTU says. */
@@ -191,7 +192,7 @@ static int convert(struct port *to, struct packet *packet, bool only, struct rte
 {
 	if (unlikely(!fits(packet, &to->device.device)))
 		return -EMSGSIZE;
-	if (may_be_handed_over(packet, only)) {
+	if (may_be_handed_over(packet, &to->device.device, only)) {
 		mbufs[0] = hand_over(packet);
 		return 1;
 	}

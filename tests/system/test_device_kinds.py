@@ -309,6 +309,28 @@ def test_frames_that_one_device_takes_and_the_other_does_not(network: Network, s
         end.close()
 
 
+def test_frames_that_do_not_fit_a_buffer_of_af_xdp(network: Network, switch: RunningSwitch) -> None:
+    """The interface would take them, and its driver in DPDK has one buffer for each."""
+    for name in ("east", "west"):
+        network.pair(name, f"far{name}")
+        for end in (name, f"far{name}"):
+            network.run("ip", "link", "set", end, "mtu", "3000")
+    switch.add_device("east", "if:east")
+    switch.add_device("west", "xdp:west")
+    switch.join("east", "west")
+    for name in ("east", "west"):
+        switch.wait_state(name, "up")
+    ends = [End(network, "fareast"), End(network, "farwest")]
+    fits = frames(size=2000)
+    for frame in (*frames(size=2500), *fits):
+        ends[0].send(frame)
+    assert ends[1].wait_received(COUNT) == fits
+    assert switch.counters("west")["drop_receiver_too_small"] == COUNT
+    wait_until(lambda: switch.counters("west")["sent_packets"] == COUNT, "what went out is counted")
+    for end in ends:
+        end.close()
+
+
 def test_any_device_of_dpdks(switch: RunningSwitch, guest: Guest) -> None:
     """A ring gives back what it is given."""
     switch.add_device("ring", "vdev:net_ring0")
