@@ -223,6 +223,7 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
         cores=plan.placement.workers,
         user=plan.user,
         device_queues=sum(port.queues for port in plan.ports if port.device is not None),
+        memory_mib=plan.memory_mib,
     )
     return TailraceFabric(launcher, options)
 

@@ -147,6 +147,8 @@ class Plan:
     mirrors: tuple[PlannedMirror, ...] = ()
     trace_every: int | None = None
     pins: dict[str, int] = field(default_factory=dict)
+    memory_mib: int | None = None
+    """The switch's memory for packet buffers of devices; None: what they need, and some to spare."""
 
     @property
     def tester(self) -> bool:

@@ -168,7 +168,8 @@ class Applied:
 
 
 def propose(folder: Path, make: PlanMaker) -> Proposal:
-    """What `apply` would do; looks only. Raises Mistake or Failure."""
+    """What `apply` would do; looks only. Raises Mistake, also where the switch says that it cannot be (Refused), or
+    Failure."""
     record = peek(folder) if (folder / "state.json").exists() else None
     if record is None or not record.things:
         plan = make(None)
@@ -176,7 +177,10 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         return Proposal(None, plan, wanted)
     node = _running(State(folder, record))
     try:
-        return _proposal(node, make(node.plan))
+        proposal = _proposal(node, make(node.plan))
+        if not proposal.wanted.fixed:
+            node.fabric.check(proposal.wanted.config)
+        return proposal
     finally:
         node.fabric.close()
 

@@ -127,8 +127,12 @@ static int probe_kind(struct device *device, unsigned queues, struct rte_mempool
 
 int device_probe(struct device *device, const struct device_options *options, struct device_error *error)
 {
-	int rc = probe_kind(device, options->queues ? options->queues : 1, options->pool, error);
+	int rc;
 
+	if (rte_eth_dev_count_total() == RTE_MAX_ETHPORTS)
+		return device_fail(error, -ENOSPC, "this version of DPDK has room for %u devices, and all are taken",
+				   RTE_MAX_ETHPORTS);
+	rc = probe_kind(device, options->queues ? options->queues : 1, options->pool, error);
 	if (rc != 0)
 		return rc;
 	if (rte_eth_dev_get_port_by_name(device->name, &device->port) != 0) {

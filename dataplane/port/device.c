@@ -15,6 +15,7 @@
 #include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
+#include <rte_malloc.h>
 #include <rte_mbuf.h>
 
 #include "port/device.h"
@@ -115,16 +116,60 @@ bool device_interrupts(struct device_queue *queue, unsigned which)
 
 /* ------- opening ------- */
 
+/* The packet buffers of a device. */
+struct buffers {
+	unsigned count;
+	uint16_t room;
+};
+
+static struct buffers buffers_of(const char *uri, unsigned queues)
+{
+	const bool jumbo = strncmp(uri, "if:", 3) == 0 && device_mtu(uri + 3) > DEVICE_PLAIN_MTU;
+
+	/* One less than a power of two is what a pool's ring holds. */
+	return (struct buffers){
+		.count = (jumbo ? JUMBO_BUFFERS : QUEUE_BUFFERS) * queues - 1,
+		.room = jumbo ? DEVICE_JUMBO_ROOM : RTE_MBUF_DEFAULT_BUF_SIZE,
+	};
+}
+
 static struct rte_mempool *make_pool(const struct device_queue *queue)
 {
 	static unsigned pools;
-	const bool jumbo = strncmp(queue->uri, "if:", 3) == 0 && device_mtu(queue->uri + 3) > DEVICE_PLAIN_MTU;
+	const struct buffers buffers = buffers_of(queue->uri, queue->queues);
 	char name[RTE_MEMPOOL_NAMESIZE];
 
 	snprintf(name, sizeof(name), "device_%u", pools++);
-	/* One less than a power of two is what a pool's ring holds. */
-	return rte_pktmbuf_pool_create(name, (jumbo ? JUMBO_BUFFERS : QUEUE_BUFFERS) * queue->queues - 1, BUFFER_CACHE,
-				       0, jumbo ? DEVICE_JUMBO_ROOM : RTE_MBUF_DEFAULT_BUF_SIZE, (int)rte_socket_id());
+	return rte_pktmbuf_pool_create(name, buffers.count, BUFFER_CACHE, 0, buffers.room, (int)rte_socket_id());
+}
+
+size_t device_queue_memory(const char *uri, unsigned queues)
+{
+	const struct buffers buffers = buffers_of(uri, queues);
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	const size_t each = rte_mempool_calc_obj_size(sizeof(struct rte_mbuf) + buffers.room, 0, NULL);
+
+	/* No buffer crosses the border of a page where it need not, since pages may lie anywhere. */
+	return each <= page ? (buffers.count + page / each - 1) / (page / each) * page : buffers.count * each;
+}
+
+/* With the lock held. */
+static size_t memory_left(void)
+{
+	struct rte_malloc_socket_stats heap;
+
+	free_retired();
+	return rte_malloc_get_socket_stats((int)rte_socket_id(), &heap) == 0 ? heap.heap_freesz_bytes : SIZE_MAX;
+}
+
+size_t device_memory_left(void)
+{
+	size_t left;
+
+	device_lock();
+	left = memory_left();
+	device_unlock();
+	return left;
 }
 
 static bool sleeps_on_sockets(enum device_kind kind)
@@ -271,7 +316,8 @@ int device_queue_open(struct device_queue *queue, const struct device_queue_opti
 	free_retired();
 	queue->pool = make_pool(queue);
 	if (queue->pool == NULL) {
-		snprintf(why, why_size, "no memory for its packet buffers; start the switch with a larger --memory");
+		snprintf(why, why_size, DEVICE_NO_MEMORY, (device_queue_memory(queue->uri, queue->queues) >> 20) + 1,
+			 memory_left() >> 20);
 		rc = -ENOMEM;
 		goto unlock;
 	}

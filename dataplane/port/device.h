@@ -71,6 +71,18 @@ struct device_queue_options {
 int device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
 		      unsigned why_size);
 
+/* Of MiB that are wanted, and that are left. */
+#define DEVICE_NO_MEMORY                                                                                             \
+	"packet buffers take %zu MiB, and of the memory set aside for such %zu MiB are left; start the switch with " \
+	"more (--memory; `fabric: {memory: ...}` in a spec), or ask for fewer queues"
+
+/*
+ * Bytes of packet buffers that so many queues of this device take, at least, and how many DPDK's memory has left: that
+ * is set aside once, when the program starts.
+ */
+size_t device_queue_memory(const char *uri, unsigned queues);
+size_t device_memory_left(void);
+
 /* Stop and close the device; no worker's program may name it any more. */
 void device_queue_close(struct device_queue *queue);
 

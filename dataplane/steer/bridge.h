@@ -23,7 +23,7 @@
 
 enum {
 	BRIDGE_BURST = 64,
-	BRIDGE_PORTS = 512,
+	BRIDGE_PORTS = 1024,
 	BRIDGE_NAME = 48,
 	BRIDGE_FLAPS = 64,	  /* addresses that are remembered for moving to and fro */
 	BRIDGE_FLAP_SECONDS = 10, /* an address that moves again within so long flaps */

@@ -18,7 +18,7 @@
 
 enum {
 	FOLLOW_WORKERS = 64,
-	FOLLOW_PORTS = 512,
+	FOLLOW_PORTS = 1024,
 	FOLLOW_FRAMES = 1000, /* the most that may be asked for */
 	FOLLOW_NOTES = 4096,  /* that a worker may be ahead of the reader; a power of two */
 	FOLLOW_TEXT = 104,

@@ -283,6 +283,26 @@ static void forget(struct switch_state *state, const struct model *model)
 
 /* ------- the whole ------- */
 
+int apply_try(const struct switch_state *state, const struct model *model, struct control_error *error)
+{
+	const size_t left = device_memory_left();
+	size_t taken = 0;
+
+	for (unsigned i = 0; i < model->nb_ports; i++) {
+		const struct port_model *port = &model->ports[i];
+
+		if (port->kind != PORT_DEVICE || names_find(&state->running.ports, port->name) != NULL)
+			continue;
+		taken += device_queue_memory(port->device, port->queues);
+		if (taken > left) {
+			control_fail(error, CONTROL_FAILED, "ports.%s: " DEVICE_NO_MEMORY, port->name,
+				     (taken >> 20) + 1, left >> 20);
+			return -1;
+		}
+	}
+	return 0;
+}
+
 static int make_it_so(struct change *change)
 {
 	struct switch_state *state = change->state;

@@ -7,6 +7,7 @@
 
 #include "common/control.h"
 
+struct model;
 struct switch_state;
 
 /*
@@ -15,6 +16,12 @@ struct switch_state;
  * their guests and lose nothing.  Returns 0, or -1 after filling in the error.
  */
 int apply(struct switch_state *state, json_t *document, struct control_error *error);
+
+/*
+ * Whether the model could be made to hold as far as can be said with nothing done: there is memory for the packet
+ * buffers of its new devices.  Returns 0, or -1 after filling in the error.
+ */
+int apply_try(const struct switch_state *state, const struct model *model, struct control_error *error);
 
 /* Compile what holds anew: a guest uses more or fewer queues, or a queue is to be polled by another worker. */
 int apply_again(struct switch_state *state, struct control_error *error);

@@ -77,7 +77,7 @@ json_t *config_plan(void *context, json_t *params, struct control_error *error)
 	if (document == NULL)
 		return NULL;
 	model = model_make(document, state->workers.count, error);
-	if (model != NULL)
+	if (model != NULL && apply_try(state, model, error) == 0)
 		result = answer(&state->config, config_diff(state->config.document, document));
 	model_free(model);
 	json_decref(document);

@@ -16,7 +16,7 @@
 #include "steer/classify.h"
 
 enum {
-	MODEL_PORTS = 500, /* DPDK's vhost library polls 1024 descriptors: a listener and a connection for each */
+	MODEL_PORTS = 1024, /* a guest takes seven descriptors; a system may allow a process no more than 20000 */
 	MODEL_CHAINS = 4096,
 	MODEL_FUNCTIONS = 1024,
 	MODEL_THROUGH = 64, /* functions in a chain */

@@ -6,8 +6,11 @@
 
 #include <rte_mbuf.h>
 
+#include "steer/bridge.h"
+#include "steer/follow.h"
 #include "switch/pages.h"
 #include "switch/ports.h"
+#include "switch/trace.h"
 
 static int open_guest(struct port *port, const struct port_model *model, struct control_error *error)
 {
@@ -72,6 +75,9 @@ static int open_slots(struct page *page, struct port *port)
 	}
 	return 0;
 }
+
+_Static_assert(MODEL_PORTS <= (int)BRIDGE_PORTS && MODEL_PORTS <= (int)FOLLOW_PORTS && MODEL_PORTS <= (int)TRACE_PORTS,
+	       "they keep something for each port, by its number");
 
 /* Numbers of ports that are open, a bit each. */
 static uint64_t numbers[(MODEL_PORTS + 63) / 64 + 1];

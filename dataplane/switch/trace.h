@@ -20,7 +20,7 @@
 
 enum {
 	TRACE_VERSION = 1,
-	TRACE_PORTS = 512,
+	TRACE_PORTS = 1024,
 	TRACE_NAME = 48,
 	TRACE_SAMPLED = 1 << 18, /* records */
 	TRACE_RECENT_LEAST = 1 << 10,

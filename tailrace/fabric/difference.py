@@ -180,6 +180,7 @@ def _fixed(old: Plan, new: Plan) -> list[str]:
         ("fabric.backpressure", f"{old.backpressure_us}us", f"{new.backpressure_us}us"),
         ("fabric.idle", old.idle, new.idle),
         ("fabric.user", old.user, new.user),
+        ("fabric.memory", _mib(old.memory_mib), _mib(new.memory_mib)),
         ("the workers' cores", list(old.placement.workers), list(new.placement.workers)),
     ]
     for key, was, now in pairs:
@@ -196,6 +197,10 @@ def _fixed(old: Plan, new: Plan) -> list[str]:
     if strange:
         said.append(f"a socket of the group {', '.join(sorted(strange))}, which it is not in")
     return said
+
+
+def _mib(size: int | None) -> str | None:
+    return None if size is None else f"{size}MiB"
 
 
 # --- configurations ------------------------------------------------------------------------------------------------

@@ -31,10 +31,12 @@ from tailrace.page import Page
 
 SWITCH = "switch"
 _READY_SECONDS = 10.0
-#: DPDK's memory, in MiB: the least, which has room for a few devices that come later, and for the buffers of each queue
-#: of a device (dataplane/port/device.c).
-_MEMORY_LEAST = 48
-_MEMORY_QUEUE = 12
+#: DPDK's memory, in MiB: what it takes by itself, what the packet buffers of a device's queue take (the most of any:
+#: dataplane/port/device.c), and for how many queues there is room beyond those that are known. What is not used is not
+#: taken from the machine, but for 1.5 % of it.
+_MEMORY_ITSELF = 48
+_MEMORY_QUEUE = 20
+_MEMORY_SPARE = 8
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class SwitchOptions:
     """Those that sockets are given to."""
     device_queues: int = 0
     """Queues of all ports that are no guests'."""
+    memory_mib: int | None = None
+    """DPDK's memory; None: what the device queues need, and some to spare."""
     offloads: bool = True
     """Guests of `carry` may ask for checksums and segmentation."""
 
@@ -89,7 +93,8 @@ class TailraceFabric:
         argv = [str(program), *(word for option, path in files.items() for word in (option, str(path)))]
         argv += ["--cores", ",".join(map(str, options.cores or (options.place.core,))), "--idle", options.idle]
         argv += ["--backpressure-us", str(options.backpressure_us)]
-        argv += ["--memory", str(_MEMORY_LEAST + _MEMORY_QUEUE * options.device_queues)]
+        needed = _MEMORY_ITSELF + _MEMORY_QUEUE * (options.device_queues + _MEMORY_SPARE)
+        argv += ["--memory", str(options.memory_mib or needed)]
         if options.pci:
             argv.append("--pci")
         argv += confine(state, options.keep, options.user)

@@ -60,6 +60,7 @@ TESTER_ENDS = ("tester.a", "tester.b")
 #: Names that stand beside the functions' own: of processes, logs and ports.
 RESERVED_NAMES = {"switch": "the switch", "tester": "the tester, whose ends are tester.a and tester.b"}
 LEAST_MEMORY = 128 << 20
+LEAST_BUFFERS = 64 << 20
 MOST_MEMORY = 1 << 40
 
 
@@ -88,6 +89,11 @@ class Fabric(Model):
         pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,31}$",
         description="whom the switch runs as once it has started; its own user unless given",
     )
+    memory: Size | None = Field(
+        None,
+        description="memory set aside for packet buffers of device ports, 20MiB for each queue at most; what they need "
+        "and some to spare for those that come later, unless given",
+    )
     pins: dict[str, int] = Field(
         default_factory=dict,
         description="queues (PORT/NUMBER) that stay with one worker (its number); the switch places the others",
@@ -106,6 +112,13 @@ class Fabric(Model):
         for index, core in enumerate(value or []):
             if core < 0 or core in (value or [])[:index]:
                 raise ValueError(f"{core} is {'no core' if core < 0 else 'listed twice'}; expected each core once")
+        return value
+
+    @field_validator("memory")
+    @classmethod
+    def _memory_in_range(cls, value: int | None) -> int | None:
+        if value is not None and not LEAST_BUFFERS <= value <= MOST_MEMORY:
+            raise ValueError(f"{units.show_size(value)} is not possible; expected 64MiB to 1024GiB")
         return value
 
     @model_validator(mode="after")

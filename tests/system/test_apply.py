@@ -275,3 +275,28 @@ def test_examples_come_up_as_they_stand(command: Command, repository: Path, exam
     command("up", path)
     assert command.status()["state"] == "up"
     assert "No changes" in command("plan", path).stdout
+
+
+def devices(count: int, queues: int = 1, fabric: str = "") -> str:
+    """Ports on devices of DPDK's that nothing comes from, and one chain."""
+    ports = "".join(f"  n{number}: {{vdev: net_null{number}, queues: {queues}}}\n" for number in range(count))
+    return f"{fabric}ports:\n  a:\n{ports}chains: {{c: [a, n0]}}\n"
+
+
+def test_devices_have_memory_for_their_queues(command: Command) -> None:
+    """All queues that a spec may name, and a few devices that come later; what has no room is refused by `plan`."""
+    command("up", command.spec(devices(2, queues=16)))
+    command("down")
+    command("up", command.spec(devices(1)))
+    command("plan", command.spec(devices(8)), status=3)
+    command("apply", command.spec(devices(8)))
+    for verb in ("plan", "apply"):
+        refused = command(verb, command.spec(devices(60)), status=2).stderr
+        assert "spec.yaml:" in refused and "packet buffers take" in refused and "fabric: {memory: ...}" in refused
+    assert version(command) == 2
+    command("down")
+    command("up", command.spec(devices(1, fabric="fabric: {memory: 1GiB}\n")))
+    command("apply", command.spec(devices(32, fabric="fabric: {memory: 1GiB}\n")))
+    refused = command("apply", command.spec(devices(33, fabric="fabric: {memory: 1GiB}\n")), status=2).stderr
+    assert "room for 32 devices" in refused
+    command("apply", command.spec(devices(1, fabric="fabric: {memory: 2GiB}\n")), status=2)
