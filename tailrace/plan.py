@@ -223,7 +223,7 @@ class _Maker:
             path=port.path,
             # A function that is started here listens: it outlives the switch, which finds it again.
             mode="client" if started else port.mode,
-            socket_mode=port.socket.mode and f"{int(port.socket.mode, 8):04o}",
+            socket_mode=_socket_mode(port),
             socket_group=port.socket.group,
             offloads=port.offloads,
             memory_bytes=port.memory or own,
@@ -285,6 +285,13 @@ class _Maker:
             )
             for name, bridge in self.spec.bridges.items()
         ]
+
+
+def _socket_mode(port: Port) -> str | None:
+    """Of a socket elsewhere than in Tailrace's own folder, which nobody can enter, not everybody may be a guest."""
+    if port.socket.mode is not None:
+        return f"{int(port.socket.mode, 8):04o}"
+    return "0660" if port.path is not None and port.mode == "server" else None
 
 
 def device_port(uri: str) -> str:

@@ -37,7 +37,6 @@ struct guest {
 	int fault[GUEST_VRINGS];
 
 	atomic_uint used;     /* pairs, as guest_pairs() says */
-	atomic_ulong refused; /* front ends that were turned away or cut off */
 
 	/* Fixed. */
 	unsigned pairs; /* that the front end may have */

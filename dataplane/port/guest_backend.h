@@ -79,6 +79,12 @@ void guest_forget(struct guest_backend *backend);
 /* An eventfd, made one that never blocks us; or -1.  Other descriptors could: a pipe, a file on a dead server. */
 int guest_eventfd(int fd);
 
+/* Count a front end that was turned away, cut off, or left without a word. */
+static inline void guest_count_refused(struct guest_backend *backend)
+{
+	__atomic_fetch_add(&backend->counters[0]->connections_refused, 1, __ATOMIC_RELAXED);
+}
+
 /* Log a complaint about the front end: at most one a second for each port. */
 __attribute__((format(printf, 2, 3))) void guest_complain(struct guest_backend *backend, const char *format, ...);
 

@@ -35,7 +35,7 @@ void guest_disconnect(struct guest_backend *backend)
 void guest_cut_off(struct guest_backend *backend, const char *why)
 {
 	guest_complain(backend, "cut off a front end: %s", why);
-	atomic_fetch_add(&backend->guest->refused, 1);
+	guest_count_refused(backend);
 	guest_disconnect(backend);
 }
 
@@ -122,10 +122,13 @@ void guest_read_message(struct guest_backend *backend)
 	if (rc == 1)
 		rc = read_to(backend, GUEST_MESSAGE_HEADER + message->size);
 	if (rc < 0) {
-		if (backend->have > 0)
+		if (backend->have > 0) {
 			guest_cut_off(backend, "it left in the middle of a message");
-		else
-			guest_disconnect(backend);
+			return;
+		}
+		if (!backend->spoke)
+			guest_count_refused(backend);
+		guest_disconnect(backend);
 		return;
 	}
 	if (rc == 0) {

@@ -94,14 +94,14 @@ static void accept_front_end(struct guest_backend *backend)
 	if (fd < 0) {
 		if (fd == -EMFILE || fd == -ENFILE) {
 			guest_complain(backend, "turned away a front end: no file descriptor is left");
-			atomic_fetch_add(&backend->guest->refused, 1);
+			guest_count_refused(backend);
 		}
 		return;
 	}
 	/* One front end for each port: the first is not disturbed by a second, unless it has said nothing yet. */
 	if (backend->connection >= 0 && backend->spoke) {
 		guest_complain(backend, "turned away a second front end");
-		atomic_fetch_add(&backend->guest->refused, 1);
+		guest_count_refused(backend);
 		close(fd);
 		return;
 	}

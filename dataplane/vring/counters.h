@@ -45,7 +45,8 @@
 	X(drop_receiver_full, "frames for this port while it was full, beyond any back pressure")     \
 	X(drop_receiver_too_small, "frames longer than the buffers this port offered")                \
 	X(drop_device_refused, "frames that the device's driver took and could not send after all")   \
-	X(quarantines, "times a ring of this port was stopped because it was malformed")
+	X(quarantines, "times a ring of this port was stopped because it was malformed")              \
+	X(connections_refused, "front ends that were turned away, cut off, or left without a word")
 
 #define QUEUE_COUNTERS(X)   \
 	RECEIVE_COUNTERS(X) \

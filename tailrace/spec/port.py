@@ -90,7 +90,11 @@ class PortRate(Model):
 class Socket(Model):
     """Who may connect to a guest's socket."""
 
-    mode: str | None = Field(None, pattern=SOCKET_MODE, description="as chmod(1) takes it: '0660'")
+    mode: str | None = Field(
+        None,
+        pattern=SOCKET_MODE,
+        description="as chmod(1) takes it; '0660' unless given, of a socket with a path of its own",
+    )
     group: str | None = Field(None, pattern=GROUP_NAME, description="a group's name: kvm")
 
 

@@ -269,6 +269,13 @@ def test_guests_of_ones_own_find_their_sockets(command: Command) -> None:
     assert not path.exists()
 
 
+def test_a_socket_elsewhere_is_not_for_everybody(command: Command, tmp_path: Path) -> None:
+    paths = {name: tmp_path / f"{name}.sock" for name in ("closed", "open")}
+    ports = f"{{closed: {{path: {paths['closed']}}}, open: {{path: {paths['open']}, socket: {{mode: '0666'}}}}}}"
+    command("up", command.spec(f"ports: {ports}\nchains: {{v: [closed, open]}}\n"))
+    assert {name: stat.S_IMODE(path.stat().st_mode) for name, path in paths.items()} == {"closed": 0o660, "open": 0o666}
+
+
 @pytest.mark.parametrize("example", ["matches", "replicas", "bridge", "rates", "sleep", "guests", "chain-of-two"])
 def test_examples_come_up_as_they_stand(command: Command, repository: Path, example: str) -> None:
     path = repository / f"examples/{example}.yaml"

@@ -673,6 +673,7 @@ def test_ten_thousand_connections(switch: RunningSwitch, beside: GuestPair) -> N
             client.connect(str(path))
     beside.exchange()
     wait_until(lambda: switch.open_files() == files, "nothing is kept")
+    assert switch.counters("popular")["connections_refused"] == 10_000
     assert switch.memory() - memory < 4 << 20
     guest = FrontEnd()
     guest.start(path)
