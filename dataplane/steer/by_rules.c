@@ -32,6 +32,22 @@ static uint32_t follow_fragment(const struct steering *steering, const struct he
 	return action;
 }
 
+/*
+ * An ICMP error goes the way of the flow that it is about, if that has one: those who see a flow are to hear what
+ * became of it.  It comes from where the flow goes to.  `action` is what the rules say of the error itself.
+ */
+static uint32_t follow_flow(const struct steering *steering, const struct packet *packet, const struct headers *headers,
+			    uint32_t action)
+{
+	struct headers flow = *headers;
+	uint32_t found;
+
+	parse_embedded(packet->head, packet->head_length, &flow);
+	headers_mirror(&flow);
+	classify(steering->classifier, &flow, 1, &found);
+	return found == STEERING_DROP ? action : found;
+}
+
 static void choose_actions(const struct passage *passage, uint32_t *actions)
 {
 	const struct steering *steering = passage->steering;
@@ -44,6 +60,9 @@ static void choose_actions(const struct passage *passage, uint32_t *actions)
 		return;
 	}
 	classify(steering->classifier, headers, count, actions);
+	for (unsigned i = 0; i < count; i++)
+		if (unlikely(headers[i].embedded != 0))
+			actions[i] = follow_flow(steering, &passage->burst->packets[i], &headers[i], actions[i]);
 	for (unsigned i = 0; i < count; i++)
 		if (actions[i] == STEERING_DROP)
 			actions[i] = steering->otherwise;

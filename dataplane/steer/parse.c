@@ -226,3 +226,15 @@ void parse_embedded(const uint8_t *bytes, unsigned length, struct headers *heade
 	headers->fragment = inner.fragment == FRAGMENT_LATER ? FRAGMENT_LATER : FRAGMENT_NONE;
 	headers->fragment_id = inner.fragment_id;
 }
+
+void headers_mirror(struct headers *headers)
+{
+	const uint16_t port = headers->source_port;
+	uint8_t address[sizeof(headers->source)];
+
+	memcpy(address, headers->source, sizeof(address));
+	memcpy(headers->source, headers->destination, sizeof(address));
+	memcpy(headers->destination, address, sizeof(address));
+	headers->source_port = headers->destination_port;
+	headers->destination_port = port;
+}

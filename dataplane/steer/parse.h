@@ -65,4 +65,7 @@ void parse_frame(const uint8_t *bytes, unsigned length, struct headers *headers)
  */
 void parse_embedded(const uint8_t *bytes, unsigned length, struct headers *headers);
 
+/* The other way round: what the answer to a frame with these headers says. */
+void headers_mirror(struct headers *headers);
+
 #endif

@@ -186,17 +186,20 @@ static uint8_t decide(const struct pin_group *group, struct flow_bucket *bucket,
 	return replica;
 }
 
+/* One way only: two hosts that send each other datagrams of the same number send two. */
 uint64_t pin_datagram(const struct headers *headers)
 {
-	return hash_addresses(headers, (uint64_t)headers->fragment_id << 32 | headers->protocol | UINT64_C(1) << 16);
+	const uint64_t source = hash_mix(headers->key[0] ^ HASH_0, headers->key[1] ^ HASH_1);
+
+	return hash_mix(hash_mix(headers->key[2] ^ source, headers->key[3] ^ HASH_2),
+			(uint64_t)headers->fragment_id << 32 | headers->protocol);
 }
 
 /* A datagram's fragments, by what they have in common.  `wish` is where the flow of the first goes. */
 static uint8_t decide_fragment(const struct pin_group *group, const struct headers *headers, uint8_t wish,
 			       uint16_t tick)
 {
-	const uint64_t hash = hash_addresses(headers, (uint64_t)headers->fragment_id << 32 | headers->protocol |
-							      UINT64_C(1) << 16);
+	const uint64_t hash = pin_datagram(headers);
 	struct flows *fragments = group->memory->fragments;
 	struct flow_bucket *bucket = flows_bucket(fragments, hash);
 	uint64_t *place = flows_find(bucket, hash), entry = place != NULL ? flow_read(place) : 0;

@@ -326,6 +326,31 @@ static void fragment(struct headers *headers, unsigned number, uint16_t id, unsi
 	parse_frame(frame.bytes, frame.length, headers);
 }
 
+/* Two hosts number their datagrams by themselves, and may come to the same number at the same time. */
+static void keeps_datagrams_of_both_ways_apart(void **state)
+{
+	struct pin_group *group = group_of(*state, "abcde");
+	unsigned different = 0;
+
+	for (unsigned i = 0; i < 500; i++) {
+		struct headers there, back, later;
+		uint8_t first, second;
+
+		fragment(&there, i, i, 0);
+		fragment(&back, i + 1000, i, 0);
+		headers_mirror(&back);
+		first = pin_one(group, &there, now);
+		second = pin_one(group, &back, now);
+		different += first != second;
+		fragment(&later, i, i, 100);
+		assert_int_equal(pin_one(group, &later, now), first);
+		headers_mirror(&later);
+		assert_int_equal(pin_one(group, &later, now), second);
+	}
+	assert_true(different > 100);
+	free(group);
+}
+
 static void sends_fragments_where_the_first_goes(void **state)
 {
 	struct pin_group *group = group_of(*state, "abcde");
@@ -451,6 +476,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gives_new_flows_to_nobody_when_all_drain, start, end),
 		cmocka_unit_test_setup_teardown(numbers_no_more_than_there_is_room_for, start, end),
 		cmocka_unit_test_setup_teardown(sends_fragments_where_the_first_goes, start, end),
+		cmocka_unit_test_setup_teardown(keeps_datagrams_of_both_ways_apart, start, end),
 		cmocka_unit_test_setup_teardown(keeps_fragments_together_that_come_before_the_first, start, end),
 		cmocka_unit_test_setup_teardown(follows_the_flow_of_an_icmp_error, start, end),
 		cmocka_unit_test(keeps_what_lasts_in_a_full_bucket),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from running_switch import RunningSwitch
-from scapy.layers.inet import IP, UDP, fragment
+from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP
 from scapy.packet import Raw
@@ -122,6 +122,31 @@ def test_later_fragments_take_the_chain_of_their_first(switch: RunningSwitch, gu
         pieces = [frame(piece) for piece in fragment(datagram, fragsize=1000)]
         assert len(pieces) >= 3
         assert guests.send("a", *pieces) == {receiver: pieces}
+
+
+@pytest.mark.parametrize("tags", [(), (7,)])
+def test_an_icmp_error_takes_the_chain_of_its_flow(
+    switch: RunningSwitch, guests: Guests, tags: tuple[int, ...]
+) -> None:
+    switch.patch(
+        chains={
+            "web": chain(["fw"], {"protocol": 6, "destination_port": 443}),
+            "pings": chain(["nat"], {"protocol": 1}),
+            "rest": chain([], {"ethertype": 0x0800}, to="c"),
+        }
+    )
+    for protocol, port, ways in (
+        (TCP, 443, {"b": "fw.r", "fw.l": "a"}),  # back by the function that the flow went through
+        (TCP, 80, {"c": "a"}),  # of no match of its own
+    ):
+        about = IP(src="10.0.0.1", dst="10.0.0.2") / protocol(sport=5000, dport=port)
+        error = IP(src="192.0.2.9", dst="10.0.0.1") / ICMP(type=3, code=4) / about
+        for sender, receiver in ways.items():
+            assert guests.where(sender, frame(error, tags)) == receiver
+    assert guests.where("a", frame(IP(dst="10.0.0.2") / ICMP(type=8), tags)) == "nat.l"
+    # One that is about nothing that any chain knows is a frame like any other.
+    error = IP(src="192.0.2.9", dst="10.0.0.1") / ICMP(type=3, code=1) / Raw(b"x" * 8)
+    assert guests.where("b", frame(error, tags)) == "nat.r"
 
 
 def test_a_full_receiver_of_one_chain_does_not_hold_up_another(switch: RunningSwitch, guests: Guests) -> None:
