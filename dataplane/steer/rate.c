@@ -176,8 +176,12 @@ static void begin_contention(struct shares *shares)
 void shares_spend(struct shares *shares, unsigned member, const struct share_use *use, uint64_t now)
 {
 	struct share *share = &shares->members[member];
-	int64_t spent = price(shares, use->bytes, use->packets);
+	uint64_t bytes = use->bytes;
+	uint32_t packets = use->packets;
+	int64_t spent;
 
+	owed_take(&share->owed, &bytes, &packets);
+	spent = price(shares, bytes, packets);
 	if (shares_limited(shares)) {
 		share->credit -= spent;
 		return;

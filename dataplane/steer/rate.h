@@ -28,6 +28,29 @@ enum {
 	SHARE_PATIENCE_US = 1000, /* a sender that has not asked for so long waits no more */
 };
 
+/*
+ * What has passed and is not spent yet, because somebody else was at the account: nobody waits for that.  Whoever is
+ * there next spends it.  Atomic; it may be late by a burst of each worker.
+ */
+struct owed {
+	uint64_t bytes, packets;
+};
+
+static inline void owed_add(struct owed *owed, uint64_t bytes, uint32_t packets)
+{
+	__atomic_fetch_add(&owed->bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&owed->packets, packets, __ATOMIC_RELEASE);
+}
+
+/* Add it to what is being spent. */
+static inline void owed_take(struct owed *owed, uint64_t *bytes, uint32_t *packets)
+{
+	if (__atomic_load_n(&owed->packets, __ATOMIC_RELAXED) == 0)
+		return;
+	*packets += (uint32_t)__atomic_exchange_n(&owed->packets, 0, __ATOMIC_ACQUIRE);
+	*bytes += __atomic_exchange_n(&owed->bytes, 0, __ATOMIC_RELAXED);
+}
+
 /* What is asked for; 0 is no limit. */
 struct rate {
 	uint64_t bits;	  /* a second */
@@ -80,6 +103,7 @@ struct share {
 	int64_t credit;
 	int64_t depth;	     /* the most that is saved up by one that does not wait */
 	uint64_t waiting_at; /* when it last had frames left that it could not give; 0: it gave all it had */
+	struct owed owed;
 };
 
 struct shares {
@@ -118,5 +142,11 @@ struct share_use {
 };
 
 void shares_spend(struct shares *shares, unsigned member, const struct share_use *use, uint64_t now);
+
+/* The same while somebody else may be at it: it is spent with what this sender gives next. */
+static inline void shares_owe(struct shares *shares, unsigned member, const struct share_use *use)
+{
+	owed_add(&shares->members[member].owed, use->bytes, use->packets);
+}
 
 #endif

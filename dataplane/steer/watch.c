@@ -27,6 +27,14 @@ static unsigned worth(const struct gate *gate, uint64_t now)
 	return (unsigned)most;
 }
 
+/* With the lock: these have passed, and those that others could not tell of. */
+static void spend(struct gate *gate, uint64_t bytes, uint32_t packets)
+{
+	owed_take(&gate->owed, &bytes, &packets);
+	if (packets > 0)
+		limit_spend(&gate->limit, bytes, packets);
+}
+
 unsigned watch_limit_now(struct watch *watch, const struct round *round)
 {
 	struct gate *gate = watch->gate;
@@ -36,6 +44,7 @@ unsigned watch_limit_now(struct watch *watch, const struct round *round)
 		return VRING_BURST;
 	if (!rte_spinlock_trylock(&gate->lock))
 		return 0;
+	spend(gate, 0, 0);
 	if (limit_open(&gate->limit, round->now))
 		most = worth(gate, round->now);
 	rte_spinlock_unlock(&gate->lock);
@@ -48,9 +57,12 @@ void watch_spend_now(struct watch *watch, uint64_t bytes, unsigned packets)
 
 	if (packets == 0)
 		return;
-	/* Held for a few instructions, by whoever has it; not held up by anything but the loss of a core. */
-	rte_spinlock_lock(&gate->lock);
-	limit_spend(&gate->limit, bytes, packets);
+	/* It is held for a few instructions, but by a worker that may lose its core. */
+	if (!rte_spinlock_trylock(&gate->lock)) {
+		owed_add(&gate->owed, bytes, packets);
+		return;
+	}
+	spend(gate, bytes, packets);
 	gate->mean = (uint32_t)(bytes / packets);
 	rte_spinlock_unlock(&gate->lock);
 }
@@ -105,6 +117,20 @@ static unsigned admit(const struct exit *exit, const struct burst *burst, const 
 	return admitted;
 }
 
+/* What the sender has given the receiver, and whether it could have given more. */
+static void use_share(const struct exit *exit, const struct share_use *use, uint64_t now)
+{
+	struct division *division = exit->watch->division;
+
+	/* That it waits it will say again. */
+	if (!rte_spinlock_trylock(&division->lock)) {
+		shares_owe(division->shares, exit->watch->member, use);
+		return;
+	}
+	shares_spend(division->shares, exit->watch->member, use, now);
+	rte_spinlock_unlock(&division->lock);
+}
+
 static void account(const struct exit *exit, const struct burst *burst, const uint8_t *which, unsigned n,
 		    const struct given *given, uint64_t now)
 {
@@ -116,9 +142,7 @@ static void account(const struct exit *exit, const struct burst *burst, const ui
 		return;
 	for (unsigned i = 0; i < given->dealt; i++)
 		use.bytes += burst->packets[which[i]].length;
-	rte_spinlock_lock(&division->lock);
-	shares_spend(division->shares, exit->watch->member, &use, now);
-	rte_spinlock_unlock(&division->lock);
+	use_share(exit, &use, now);
 }
 
 bool exit_turn(const struct exit *exit, const struct round *round)
@@ -143,21 +167,15 @@ void exit_turned(const struct exit *exit, uint64_t bytes, unsigned packets, bool
 
 	if (division == NULL || (!division->shares->contended && !use.full))
 		return;
-	rte_spinlock_lock(&division->lock);
-	shares_spend(division->shares, exit->watch->member, &use, round->now);
-	rte_spinlock_unlock(&division->lock);
+	use_share(exit, &use, round->now);
 }
 
 void exit_refused(const struct exit *exit, const struct round *round)
 {
 	const struct share_use use = {.waiting = true, .full = true};
-	struct division *division = exit->watch != NULL ? exit->watch->division : NULL;
 
-	if (division == NULL)
-		return;
-	rte_spinlock_lock(&division->lock);
-	shares_spend(division->shares, exit->watch->member, &use, round->now);
-	rte_spinlock_unlock(&division->lock);
+	if (exit->watch != NULL && exit->watch->division != NULL)
+		use_share(exit, &use, round->now);
 }
 
 struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,

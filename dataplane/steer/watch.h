@@ -30,7 +30,8 @@ struct gate {
 	struct limit limit;
 	rte_spinlock_t lock; /* its queues may have several workers */
 	uint32_t mean;	     /* bytes of its last frames */
-	struct rate rate;    /* as it was set */
+	struct owed owed;
+	struct rate rate; /* as it was set */
 };
 
 /* How a receiver is divided among its senders. */

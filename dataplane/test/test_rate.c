@@ -164,6 +164,31 @@ static void serve(struct shares *shares, struct sender *senders, unsigned nb_sen
 
 static const struct rate gigabit = {.bits = 1000000000};
 
+/* A worker that finds another one at the account does not wait, and nothing is given away by that. */
+static void what_is_owed_is_spent_with_what_comes_next(void **state)
+{
+	const uint32_t weights[] = {1, 1};
+	const struct share_use use = {.bytes = 1514, .packets = 1};
+	struct shares *at_once = shares_make(&gigabit, weights, 2, START, HZ);
+	struct shares *later = shares_make(&gigabit, weights, 2, START, HZ);
+	uint64_t bytes = 5;
+	uint32_t packets = 6;
+
+	for (unsigned i = 0; i < 3; i++)
+		shares_spend(at_once, 1, &use, START);
+	shares_owe(later, 1, &use);
+	shares_owe(later, 1, &use);
+	assert_int_not_equal(later->members[1].credit, at_once->members[1].credit);
+	shares_spend(later, 1, &use, START);
+	assert_int_equal(later->members[1].credit, at_once->members[1].credit);
+	assert_int_equal(later->members[0].credit, at_once->members[0].credit);
+	owed_take(&later->members[1].owed, &bytes, &packets);
+	assert_int_equal(bytes, 5);
+	assert_int_equal(packets, 6);
+	free(at_once);
+	free(later);
+}
+
 static void a_limit_is_divided_by_weight(void **state)
 {
 	for (unsigned drops = 0; drops < 2; drops++) {
@@ -284,6 +309,7 @@ int main(void)
 		cmocka_unit_test(no_limit_holds_nothing_back),
 		cmocka_unit_test(a_pause_saves_up_a_burst_and_no_more),
 		cmocka_unit_test(a_limit_holds_over_days),
+		cmocka_unit_test(what_is_owed_is_spent_with_what_comes_next),
 		cmocka_unit_test(a_limit_is_divided_by_weight),
 		cmocka_unit_test(what_one_does_not_use_the_others_get),
 		cmocka_unit_test(one_alone_gets_all),

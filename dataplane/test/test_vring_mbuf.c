@@ -218,6 +218,28 @@ static void tells_a_guest_what_a_device_said(void **state)
 	assert_int_equal(rte_mempool_avail_count(pool), POOL);
 }
 
+/* What a device has joined and verified is left to a guest as the sender of a long segment would have left it. */
+static void leaves_what_a_device_has_joined_as_its_sender_would(void **state)
+{
+	struct pair *pair = *state;
+	const struct virtio_net_hdr *header = (void *)guest_at(&pair->to, BUFFERS);
+
+	for (unsigned ipv6 = 0; ipv6 < 2; ipv6++) {
+		const struct segment sent = long_segment(ipv6, 0, PAYLOAD);
+		struct segment joined = sent;
+		struct rte_mbuf *mbuf;
+
+		memset(joined.bytes + joined.tcp + offsetof(struct rte_tcp_hdr, cksum), 0x55, 2);
+		mbuf = received(&joined, RTE_MBUF_F_RX_L4_CKSUM_GOOD | RTE_MBUF_F_RX_LRO);
+		pair->to.ring.offloads = ALL;
+		offer_buffer(&pair->to, BUFFERS, 0x3000);
+		assert_int_equal(vring_from_mbufs(&pair->to.ring, &mbuf, 1), 1);
+		assert_int_equal(header->gso_type, sent.offload.gso_type);
+		assert_memory_equal(guest_at(&pair->to, BUFFERS + HEADER), sent.bytes, sent.length);
+		rte_pktmbuf_free(mbuf);
+	}
+}
+
 static void tells_a_guest_that_a_checksum_is_right_if_it_asked(void **state)
 {
 	struct pair *pair = *state;
@@ -270,6 +292,7 @@ int main(int argc, char **argv)
 		TEST(loses_frames_by_name_without_buffers),
 		TEST(tells_a_guest_what_a_device_said),
 		TEST(tells_a_guest_that_a_checksum_is_right_if_it_asked),
+		TEST(leaves_what_a_device_has_joined_as_its_sender_would),
 		TEST(cuts_what_came_in_as_many_pieces_as_there_may_be),
 #undef TEST
 	};

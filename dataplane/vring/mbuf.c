@@ -15,15 +15,17 @@
 
 /* ------- from a device ------- */
 
-/* Leave the TCP checksum to the receiver: the field holds the sum of the pseudo header. */
-static void unfinish_tcp(uint8_t *head, const struct rte_net_hdr_lens *at, bool ipv6)
+/*
+ * Leave the TCP checksum to the receiver: the field holds the sum of the pseudo header.  A guest's stack that cuts the
+ * segment takes its length off again; a device that does (`for_device`) expects a sum without one.
+ */
+static void unfinish_tcp(uint8_t *head, const struct rte_net_hdr_lens *at, bool ipv6, bool for_device)
 {
 	struct rte_tcp_hdr *tcp = (void *)(head + at->l2_len + at->l3_len);
+	const uint64_t flags = for_device ? RTE_MBUF_F_TX_TCP_SEG : 0;
 	uint8_t *ip = head + at->l2_len;
 
-	/* Without a length, as the stacks that send long segments do; who cuts it puts in its own. */
-	tcp->cksum = ipv6 ? rte_ipv6_phdr_cksum((void *)ip, RTE_MBUF_F_TX_TCP_SEG)
-			  : rte_ipv4_phdr_cksum((void *)ip, RTE_MBUF_F_TX_TCP_SEG);
+	tcp->cksum = ipv6 ? rte_ipv6_phdr_cksum((void *)ip, flags) : rte_ipv4_phdr_cksum((void *)ip, flags);
 }
 
 /* What a device says about a frame, as a network header.  A device is no guest: its word is taken. */
@@ -63,7 +65,7 @@ static struct virtio_net_hdr offload_of_mbuf(struct rte_mbuf *mbuf)
 	}
 	offload.gso_size = mbuf->tso_segsz;
 	if (checksum != RTE_MBUF_F_RX_L4_CKSUM_NONE)
-		unfinish_tcp(rte_pktmbuf_mtod(mbuf, uint8_t *), &at, RTE_ETH_IS_IPV6_HDR(type));
+		unfinish_tcp(rte_pktmbuf_mtod(mbuf, uint8_t *), &at, RTE_ETH_IS_IPV6_HDR(type), false);
 	/* Short enough for whoever cuts it; or else the frame is delivered as it came. */
 	if (!offload_check(&offload, UINT8_MAX, rte_pktmbuf_mtod(mbuf, uint8_t *), mbuf->data_len, mbuf->pkt_len))
 		return (struct virtio_net_hdr){0};
@@ -165,7 +167,7 @@ static bool leave_to_device(struct rte_mbuf *mbuf, const struct virtio_net_hdr *
 	mbuf->l4_len = offload->hdr_len - offload->csum_start;
 	mbuf->tso_segsz = offload->gso_size;
 	mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_SEG | (ipv4 ? RTE_MBUF_F_TX_IP_CKSUM : 0);
-	unfinish_tcp(rte_pktmbuf_mtod(mbuf, uint8_t *), &at, !ipv4);
+	unfinish_tcp(rte_pktmbuf_mtod(mbuf, uint8_t *), &at, !ipv4, true);
 	return true;
 }
 
