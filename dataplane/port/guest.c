@@ -135,10 +135,10 @@ static struct virtqueue *snapshot(struct guest_backend *backend, unsigned which)
 		.report = report,
 	};
 	vring->log = log_of(backend, ring);
-	if (guest_memory_cut(table))
-		vring_quarantine(vring, VRING_FAULT_memory_cut);
+	if (guest_memory_gone(table))
+		vring_quarantine(vring, guest_memory_gone(table));
 	else if ((backend->rings[which].barred = guest_now() < backend->barred_until))
-		vring_quarantine(vring, VRING_FAULT_call_blocks);
+		vring_quarantine(vring, backend->barred_for);
 	if (vring->fault != VRING_FAULT_NONE)
 		return vring;
 	fault = vring->packed ? place_packed(vring, table, ring) : place_split(vring, table, ring);
@@ -228,10 +228,11 @@ void guest_publish(struct guest_backend *backend)
  * second, then for two, and so on to a minute, so that what others wait for it stays small beside the time that they
  * have.
  */
-static void bar(struct guest_backend *backend)
+static void bar(struct guest_backend *backend, enum vring_fault why)
 {
 	if (guest_now() < backend->barred_until)
 		return;
+	backend->barred_for = why;
 	backend->bar = backend->bar == 0 ? BAR_LEAST_MS : RTE_MIN(2 * backend->bar, (uint64_t)BAR_MOST_MS);
 	backend->barred_until = guest_now() + backend->bar;
 }
@@ -252,6 +253,7 @@ void guest_end_bar(struct guest_backend *backend)
 void guest_ring_stop(struct guest_backend *backend, unsigned which)
 {
 	struct guest_ring *ring = &backend->rings[which];
+	enum vring_fault fault;
 
 	guest_withdraw(backend, 1U << which);
 	ring->started = false;
@@ -262,9 +264,9 @@ void guest_ring_stop(struct guest_backend *backend, unsigned which)
 		close(ring->call_fd);
 	ring->kick_fd = ring->call_fd = -1;
 	ring->kick_refused = ring->call_refused = false;
-	if (!ring->barred &&
-	    __atomic_load_n(&backend->guest->fault[which], __ATOMIC_RELAXED) == VRING_FAULT_call_blocks)
-		bar(backend);
+	fault = __atomic_load_n(&backend->guest->fault[which], __ATOMIC_RELAXED);
+	if (!ring->barred && (fault == VRING_FAULT_call_blocks || fault == VRING_FAULT_memory_taken))
+		bar(backend, fault);
 	ring->barred = false;
 	/* The guest resets the ring: what was wrong with it is past. */
 	__atomic_store_n(&backend->guest->fault[which], VRING_FAULT_NONE, __ATOMIC_RELAXED);

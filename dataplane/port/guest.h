@@ -36,7 +36,7 @@ struct guest {
 	/* enum vring_fault; set by a worker or a snapshot, cleared when the guest resets the ring. */
 	int fault[GUEST_VRINGS];
 
-	atomic_uint used;     /* pairs, as guest_pairs() says */
+	atomic_uint used; /* pairs, as guest_pairs() says */
 
 	/* Fixed. */
 	unsigned pairs; /* that the front end may have */

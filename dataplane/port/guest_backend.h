@@ -9,6 +9,7 @@
 #include "port/guest.h"
 #include "port/guest_memory.h"
 #include "port/guest_message.h"
+#include "port/guest_pages.h"
 
 /* One ring as the front end describes it. */
 struct guest_ring {
@@ -30,7 +31,8 @@ struct guest_backend {
 	char name[64];
 	struct queue_counters *counters[GUEST_PAIRS];
 
-	uint64_t memory_most; /* bytes that it may share */
+	uint64_t memory_most;	  /* bytes that it may share */
+	struct guest_pages pages; /* also where a fault is caught */
 	uint64_t offered, features;
 	uint64_t protocol_features;
 	uint8_t status;
@@ -46,7 +48,8 @@ struct guest_backend {
 
 	uint64_t barred_until; /* milliseconds; its rings stay stopped, because it has blocked a worker */
 	uint64_t bar;	       /* for so many milliseconds, the last time */
-	uint64_t warned;       /* milliseconds; when a complaint was last logged */
+	enum vring_fault barred_for;
+	uint64_t warned;			 /* milliseconds; when a complaint was last logged */
 	enum vring_fault reported[GUEST_VRINGS]; /* quarantines that stand in the log */
 };
 

@@ -9,49 +9,77 @@
 #include <sys/vfs.h>
 
 #include <linux/magic.h>
+#include <rte_cycles.h>
 
 #include "common/grace.h"
 #include "port/guest_backend.h"
+#include "port/guest_pages.h"
 
 /*
- * In the thread that touched the memory: a worker, in a round, so that no grace period ends meanwhile; or the one
- * that changes tables.  Zeros take the place of what is gone, for the access to go on.
+ * What follows runs in the thread that touched the memory: a worker, in a round, so that no grace period ends
+ * meanwhile; or the one that changes tables.
  */
-static bool patch(struct guest_backend *backend, struct guest_map *map, uintptr_t address)
+static void stop_rings(struct guest_backend *backend, enum vring_fault fault)
 {
-	if (address - (uintptr_t)map->base >= map->length)
-		return false;
-	if (mmap(map->base, map->length, PROT_READ | PROT_WRITE,
-		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
-		return false;
-	map->cut = true;
 	for (unsigned ring = 0; ring < GUEST_VRINGS; ring++) {
 		struct virtqueue *live = atomic_load(&backend->guest->live[ring]);
 
 		if (!backend->rings[ring].started)
 			continue;
-		__atomic_store_n(&backend->guest->fault[ring], VRING_FAULT_memory_cut, __ATOMIC_RELAXED);
+		__atomic_store_n(&backend->guest->fault[ring], fault, __ATOMIC_RELAXED);
 		if (live != NULL)
-			__atomic_store_n(&live->fault, VRING_FAULT_memory_cut, __ATOMIC_RELAXED);
+			__atomic_store_n(&live->fault, fault, __ATOMIC_RELAXED);
 	}
+}
+
+/* Zeros take the place of what is gone, for the access to go on. */
+static bool patch(struct guest_backend *backend, struct guest_map *map, enum vring_fault fault)
+{
+	if (mmap(map->base, map->length, PROT_READ | PROT_WRITE,
+		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+		return false;
+	map->gone = fault;
+	stop_rings(backend, fault);
 	return true;
+}
+
+/* The file has a page there again.  Returns false when the guest has had too much of its workers' time by that. */
+static bool charge(struct guest_backend *backend, const struct guest_map *map)
+{
+	const uint64_t now = rte_rdtsc(), since = guest_worker_since;
+
+	vring_pages_made += map->page > 4096 ? VRING_LARGE_PAGE : 1;
+	__atomic_fetch_add(&backend->counters[0]->pages_made, 1, __ATOMIC_RELAXED);
+	if (since != 0)
+		guest_worker_since = now;
+	return guest_pages_charge(&backend->pages, map->page, since, now, rte_get_tsc_hz());
+}
+
+static bool mend(struct guest_backend *backend, struct guest_map *map, const siginfo_t *info)
+{
+	const uintptr_t address = (uintptr_t)info->si_addr;
+
+	if (address - (uintptr_t)map->base >= map->length)
+		return false;
+	if (!map->watched || map->gone || info->si_code != BUS_ADRERR || !guest_pages_make(address, map->page))
+		return patch(backend, map, VRING_FAULT_memory_cut);
+	return charge(backend, map) || patch(backend, map, VRING_FAULT_memory_taken);
 }
 
 static void on_memory_fault(int signal_number, siginfo_t *info, void *context)
 {
-	const uintptr_t address = (uintptr_t)info->si_addr;
 	const int saved = errno;
 
 	for (struct guest_backend *backend = atomic_load(&guest_backends); backend != NULL;
 	     backend = atomic_load(&backend->next)) {
 		struct guest_table *table = atomic_load(&backend->table);
-		bool patched = false;
+		bool mended = false;
 
 		if (table == NULL)
 			continue;
-		for (unsigned i = 0; i < table->count && !patched; i++)
-			patched = patch(backend, &table->maps[i], address);
-		if (patched || patch(backend, &table->log, address)) {
+		for (unsigned i = 0; i < table->count && !mended; i++)
+			mended = mend(backend, &table->maps[i], info);
+		if (mended || mend(backend, &table->log, info)) {
 			errno = saved;
 			return;
 		}
@@ -60,18 +88,19 @@ static void on_memory_fault(int signal_number, siginfo_t *info, void *context)
 	signal(signal_number, SIG_DFL);
 }
 
-bool guest_memory_cut(const struct guest_table *table)
+enum vring_fault guest_memory_gone(const struct guest_table *table)
 {
 	for (unsigned i = 0; i < table->count; i++)
-		if (table->maps[i].cut)
-			return true;
-	return false;
+		if (table->maps[i].gone)
+			return table->maps[i].gone;
+	return VRING_FAULT_NONE;
 }
 
 int guest_survive_cuts(void)
 {
 	struct sigaction action = {.sa_sigaction = on_memory_fault, .sa_flags = SA_SIGINFO};
 
+	guest_pages_open();
 	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
 }
 
@@ -111,6 +140,8 @@ static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int f
 	/* A core dump of the switch need not hold its guests' memory. */
 	madvise(map->base, map->length, MADV_DONTDUMP);
 	map->host = (uint8_t *)map->base + (offset - start);
+	map->page = page;
+	map->watched = guest_pages_watch(map->base, map->length, page);
 	map->size = size;
 	map->device = stat.st_dev;
 	map->file = stat.st_ino;
@@ -163,7 +194,7 @@ static const struct guest_map *mapped(const struct guest_table *table, const str
 	for (unsigned i = 0; i < table->count; i++) {
 		const struct guest_map *map = &table->maps[i];
 
-		if (!map->cut && map->device == stat.st_dev && map->file == stat.st_ino &&
+		if (!map->gone && map->device == stat.st_dev && map->file == stat.st_ino &&
 		    map->offset == region->offset && map->size == region->size &&
 		    region->offset + region->size <= (uint64_t)stat.st_size)
 			return map;

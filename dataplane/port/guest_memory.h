@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "vring/memory.h"
+#include "vring/vring.h"
 
 struct guest_backend;
 
@@ -37,7 +38,10 @@ struct guest_map {
 	dev_t device;
 	ino_t file;
 	uint64_t offset;
-	bool cut; /* the file has lost pages since; zeros lie here now */
+	size_t page;
+	bool watched; /* pages that are missing are made by us (guest_pages.h) */
+	enum vring_fault
+		gone; /* zeros lie here now: the file has lost pages since, or the guest has taken too many back */
 };
 
 struct guest_table {
@@ -63,13 +67,13 @@ int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offs
 /* Unmap everything. */
 void guest_memory_drop(struct guest_backend *backend);
 
-/* Where `size` bytes at the front end's address lie here; NULL when they are not within one region. */
 /*
- * Has the front end cut a file of the table short?  What lies in its place is memory of ours, so no ring is served
- * until the front end sends another table.
+ * Why memory of the table is not the front end's any more, if so: what lies in its place is memory of ours, so no ring
+ * is served until the front end sends another table.
  */
-bool guest_memory_cut(const struct guest_table *table);
+enum vring_fault guest_memory_gone(const struct guest_table *table);
 
+/* Where `size` bytes at the front end's address lie here; NULL when they are not within one region. */
 void *guest_memory_user(const struct guest_table *table, uint64_t user, size_t size);
 
 /* The guest-physical address of the same; all ones when it is in no region. */

@@ -7,6 +7,7 @@
 #include <rte_power_intrinsics.h>
 
 #include "common/grace.h"
+#include "port/guest_pages.h"
 #include "switch/sleep.h"
 #include "switch/worker.h"
 
@@ -122,7 +123,7 @@ int worker_run(void *argument)
 			last = program->number;
 			begin(program);
 		}
-		round.now = before;
+		round.now = guest_worker_since = before;
 		moved = unlikely(rounds % TIMED_ROUNDS == 0) ? run_timed_round(program, &round, counters)
 							     : run_round(program, &round, counters);
 		if (unlikely(++rounds % SAMPLE_ROUNDS == 0))

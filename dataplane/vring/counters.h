@@ -46,6 +46,7 @@
 	X(drop_receiver_too_small, "frames longer than the buffers this port offered")                \
 	X(drop_device_refused, "frames that the device's driver took and could not send after all")   \
 	X(quarantines, "times a ring of this port was stopped because it was malformed")              \
+	X(pages_made, "pages of the guest's memory that were missing when the switch touched them")   \
 	X(connections_refused, "front ends that were turned away, cut off, or left without a word")
 
 #define QUEUE_COUNTERS(X)   \

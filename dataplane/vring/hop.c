@@ -170,6 +170,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	uint16_t ready = vring_available_in(from, kind.from_packed, VRING_BURST), ahead = 0;
 	struct vring_room room = {0};
 	unsigned taken = 0, moved = 0, dropped = 0;
+	const uint32_t pages = vring_pages_made;
 	uint64_t bytes = 0;
 	uint32_t work = 0;
 
@@ -185,7 +186,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	room.end = vring_available_in(to, kind.to_packed, ready);
 	vring_prefetch(from, kind.from_packed, ready, from->in_order ? 1 : ready);
 	vring_prefetch(to, kind.to_packed, RTE_MIN(ready, room.end), RTE_MIN(ready, room.end));
-	while (ahead < ready && room.used < room.end && work < VRING_WORK) {
+	while (ahead < ready && room.used < room.end && work + vring_work_of_pages(pages) < VRING_WORK) {
 		enum vring_step step;
 
 		if (kind.runs) {

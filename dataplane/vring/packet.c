@@ -127,11 +127,12 @@ unsigned vring_read(struct virtqueue *from, struct burst *burst, unsigned limit)
 	const bool packed = from->packed;
 	const uint16_t ready = RTE_MIN(vring_available(from, limit), limit);
 	struct vring_buffer sources[VRING_BURST];
+	const uint32_t pages = vring_pages_made;
 	uint16_t ahead = 0;
 
 	burst_start(burst);
 	vring_prefetch(from, packed, ready, from->in_order ? 1 : ready);
-	while (ahead < ready && burst->bytes < BURST_BYTES) {
+	while (ahead < ready && burst->bytes < BURST_BYTES && vring_work_of_pages(pages) < VRING_WORK) {
 		unsigned run = vring_gather(from, packed, false, ahead, ready - ahead, sources);
 
 		ahead += read_run(from, burst, sources, run);
@@ -227,11 +228,11 @@ unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *w
 {
 	struct vring_room room = {.used = to->pending, .end = vring_available(to, to->pending + n)};
 	unsigned done = 0, moved = 0;
-	const uint32_t work = to->work;
+	const uint32_t work = to->work, pages = vring_pages_made;
 	uint64_t bytes = 0;
 
 	vring_settle(to, NULL);
-	while (done < n && room.used < room.end && to->work - work < VRING_WORK) {
+	while (done < n && room.used < room.end && to->work - work + vring_work_of_pages(pages) < VRING_WORK) {
 		unsigned run = write_run(to, room.used, RTE_MIN(n - done, (unsigned)(room.end - room.used)), burst,
 					 which + done, &bytes);
 		enum vring_step step;

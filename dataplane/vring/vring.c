@@ -7,6 +7,8 @@
 
 #include "vring/vring.h"
 
+_Thread_local uint32_t vring_pages_made;
+
 const char *vring_fault_text(enum vring_fault fault)
 {
 	switch (fault) {

@@ -47,7 +47,21 @@ enum {
 	VRING_WORK = 16384,
 	VRING_WORK_MOST = 3 * VRING_WORK +
 			  2048, /* with that last frame: 128 segments, each for a chain of VRING_CHAIN */
+	VRING_WORK_PAGE = 128,	/* a page that was missing costs as much as so many of these */
+	VRING_LARGE_PAGE = 64,	/* a large one as much as so many small ones */
 };
+
+/*
+ * Pages of guests' memory that were missing when this thread touched them and have been made (port/guest_pages.h):
+ * counts on, and wraps.
+ */
+extern _Thread_local uint32_t vring_pages_made;
+
+/* What those cost that have been made since there were `before`. */
+static inline uint32_t vring_work_of_pages(uint32_t before)
+{
+	return RTE_MIN(vring_pages_made - before, (uint32_t)VRING_WORK) * VRING_WORK_PAGE;
+}
 
 #define VRING_FAULTS(X)                                                                \
 	X(alignment, "a ring is not aligned as the specification asks")                \
@@ -57,6 +71,7 @@ enum {
 	X(call_descriptor, "the descriptor to wake the guest with is no eventfd")      \
 	X(call_blocks, "the descriptor to wake the guest with is full, and blocks")    \
 	X(memory_cut, "the guest cut its memory file short while it was served")       \
+	X(memory_taken, "the guest gives back memory again and again that is used")    \
 	X(available_index, "the available index is more than a ring ahead")            \
 	X(head_index, "a head index lies outside the descriptor table")                \
 	X(next_index, "a next index lies outside the descriptor table")                \

@@ -4,6 +4,7 @@ switch under the sanitizers. How much work a visit to a ring may be is counted i
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 import subprocess
@@ -16,10 +17,14 @@ from front_end import (
     ADD_MEM_REG,
     BASE,
     BUFFERS_AT,
+    F_INDIRECT,
+    F_MERGEABLE,
+    F_VERSION_1,
     GET_FEATURES,
     INDIRECT,
     NEXT,
     RECEIVES,
+    RING_AT,
     SENDS,
     SET_LOG_BASE,
     SET_MEM_TABLE,
@@ -28,6 +33,7 @@ from front_end import (
     SET_VRING_NUM,
     SIZE,
     USER,
+    WRITE,
     FrontEnd,
     PackedFrontEnd,
     fill,
@@ -268,3 +274,115 @@ def test_a_guest_shares_no_more_memory_than_its_port_allows(switch: RunningSwitc
     guest.close()
     with pytest.raises(ControlError, match=r"ports\.small\.memory: expected a whole number from 1048576 to"):
         switch.patch(ports={"small": {"memory": 4096}})
+
+
+class Sparse(FrontEnd):
+    """A guest whose frames and buffers lie in pages of their own, in a memory that has none to begin with."""
+
+    guest, user = 0x4_0000_0000, 0x7E00_0000_0000
+    page, frames, pieces = 4096, 64, 128
+
+    def __init__(self) -> None:
+        super().__init__(256, F_VERSION_1 | F_MERGEABLE | F_INDIRECT)
+
+    def give_memory(self, size: int = SIZE) -> None:
+        self.sparse = os.memfd_create("sparse")
+        self.size = self.frames * self.pieces * self.page
+        os.ftruncate(self.sparse, self.size)
+        table = struct.pack("<II", 2, 0) + region(size) + struct.pack("<QQQQ", self.guest, self.size, self.user, 0)
+        self.send_message(SET_MEM_TABLE, table, (self.memory_fd, self.sparse))
+
+    def give_back(self) -> None:
+        """All pages, as a balloon does with some (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE)."""
+        assert ctypes.CDLL(None).fallocate(self.sparse, 3, ctypes.c_long(0), ctypes.c_long(self.size)) == 0
+
+    def _table(self, ring: int, frame: int) -> int:
+        """A table of descriptors, each of a page of its own."""
+        at = BUFFERS_AT[ring] + frame * self.pieces * 16
+        for piece in range(self.pieces):
+            more = NEXT if piece + 1 < self.pieces else 0
+            address = self.guest + (frame * self.pieces + piece) * self.page + (64 if ring == SENDS else 0)
+            flags = more | (WRITE if ring == RECEIVES else 0)
+            struct.pack_into("<QIHH", self.memory, at + piece * 16, address, 14, flags, piece + 1)
+        return at
+
+    def put(self, ring: int) -> None:
+        """As many frames as there are, or buffers for them, all at one moment."""
+        at = RING_AT[ring] + 0x4000
+        for frame in range(self.frames):
+            slot = self._slot(ring)
+            self.write_desc(ring, slot, BASE + self._table(ring, frame), self.pieces * 16, INDIRECT)
+            struct.pack_into("<H", self.memory, at + 4 + (self.added[ring] + frame) % self.ring_size * 2, slot)
+        self.added[ring] = (self.added[ring] + self.frames) & 0xFFFF
+        self.set_available_index(ring, self.added[ring])
+
+    def end(self) -> None:
+        super().end()
+        os.close(self.sparse)
+
+
+@pytest.fixture
+def sparse(switch: RunningSwitch) -> Iterator[GuestPair]:
+    pair = GuestPair(switch, ("sparse", "far"), Sparse)
+    yield pair
+    pair.end()
+
+
+def cross(pair: GuestPair) -> bool:
+    """As many frames as there are; whether all of them arrive, or else the port is stopped."""
+    guest, far = pair.guests
+    assert isinstance(guest, Sparse) and isinstance(far, Sparse)
+    far.put(RECEIVES)
+    guest.put(SENDS)
+    wait_until(
+        lambda: guest.used_index(SENDS) == guest.added[SENDS] or pair.switch.port("sparse")["state"] == "quarantined",
+        "all is moved, or nothing more will be",
+    )
+    return guest.used_index(SENDS) == guest.added[SENDS]
+
+
+def bursts_of_one(switch: RunningSwitch) -> int:
+    (worker,) = (slot for slot in switch.page.slots() if slot.kind == "worker")
+    return worker.counters["burst_1"]
+
+
+def test_pages_that_are_missing_end_the_visit(switch: RunningSwitch, sparse: GuestPair) -> None:
+    """The switch makes them, and counts them as work: of these frames none is moved together with another."""
+    before = bursts_of_one(switch)
+    assert cross(sparse)
+    assert bursts_of_one(switch) - before >= Sparse.frames
+    for name in sparse.names:
+        assert switch.counters(name)["pages_made"] == Sparse.frames * Sparse.pieces
+        assert switch.port(name)["state"] == "up"
+    # Once they are there they cost nothing.
+    before = bursts_of_one(switch)
+    assert cross(sparse)
+    assert bursts_of_one(switch) - before < Sparse.frames
+    assert switch.counters("sparse")["pages_made"] == Sparse.frames * Sparse.pieces
+
+
+def test_a_guest_that_gives_back_its_memory_again_and_again_is_stopped(
+    switch: RunningSwitch, bad: GuestPair, sparse: GuestPair
+) -> None:
+    """It may take a second of the workers' time by that, and not much more; then it is barred as one that blocks."""
+    guest, far = sparse.guests
+    assert isinstance(guest, Sparse) and isinstance(far, Sparse)
+    for _ in range(100):
+        guest.give_back()
+        if not cross(sparse):
+            break
+    assert switch.port("sparse")["state"] == "quarantined"
+    assert "gives back memory" in switch.port("sparse")["reason"]
+    assert 20_000 < switch.counters("sparse")["pages_made"] <= 120_000
+    bad.exchange()
+    began = time.monotonic()
+    for each in (guest, far):
+        each.stop_rings()
+        each.reset()
+        os.close(each.sparse)
+        each.give_memory()
+        each.start_rings()
+        each.ask(GET_FEATURES)
+    assert "gives back memory" in switch.port("sparse")["reason"]
+    switch.wait_state("sparse", "up")
+    assert time.monotonic() - began > 0.5

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pages that a guest's memory does not have when the switch touches them.
+ *
+ * A file of memory has holes: pages that nobody has written yet, or that the guest has given back (a balloon does, and
+ * so may a guest that means harm).  Left to the kernel, whoever touches one makes it, and waits for that; if the guest
+ * is giving back much at that moment, for all of it.  With userfaultfd(2) the touch is a signal instead: the page is
+ * made by the handler, it is known whose it was, and it counts as work of the visit to the ring, which it ends before
+ * long.  What a guest takes of its worker's time so is an account of its own: a second at once, a twentieth in the long
+ * run, which no guest comes near by using memory for the first time.
+ *
+ * Where the kernel does not let us, it makes pages by itself, and only the kernel bounds what that takes.
+ */
+#ifndef TAILRACE_PORT_GUEST_PAGES_H
+#define TAILRACE_PORT_GUEST_PAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Once, before the program gives up its privileges.  Without it pages are not watched, which is logged. */
+void guest_pages_open(void);
+
+/* Whether pages of this mapping, each of so many bytes, are made by us from now on. */
+bool guest_pages_watch(void *base, size_t length, size_t page);
+
+/*
+ * From a signal handler: make the page at this address, which is watched.  Returns false when it cannot be made: the
+ * file has become shorter, or the machine has no memory.
+ */
+bool guest_pages_make(uintptr_t address, size_t page);
+
+/* What a guest has taken of its workers' time by pages that were missing; all zeros at first. */
+struct guest_pages {
+	uint64_t due; /* TSC; atomic */
+};
+
+/*
+ * A page of so many bytes was made at `now`, by who was last seen at something else at `since` (0: nobody who is waited
+ * for).  Returns whether the guest is within its account.
+ */
+bool guest_pages_charge(struct guest_pages *pages, size_t page, uint64_t since, uint64_t now, uint64_t hz);
+
+/* When this worker began its round, or has made a page in it: TSC. */
+extern _Thread_local uint64_t guest_worker_since;
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pages that a guest's memory does not have: made when they are touched, and what a guest may take of its workers' time
+ * so.
+ */
+#include "test/cmocka_all.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <rte_common.h>
+
+#include "common/grace.h"
+#include "port/guest_backend.h"
+
+enum { PAGE = 4096, PAGES = 300 };
+#define HZ UINT64_C(2600000000)
+#define MS (HZ / 1000)
+
+/* Memory without a single page, shared with a back end. */
+static struct guest_backend *share(int *fd)
+{
+	static struct queue_counters counters;
+	static struct guest guest;
+	static struct guest_backend backend;
+	const struct guest_region_message region = {.guest = 0x100000, .size = PAGES * PAGE, .user = 0x7000000};
+
+	memset(&counters, 0, sizeof(counters));
+	backend = (struct guest_backend){.guest = &guest, .counters = {&counters}, .memory_most = GUEST_MEMORY_MOST};
+	/* In each test: cmocka has a handler of its own for each. */
+	assert_int_equal(guest_survive_cuts(), 0);
+	*fd = memfd_create("guest", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(*fd, PAGES * PAGE), 0);
+	assert_int_equal(guest_memory_set(&backend, &region, fd, 1), 0);
+	atomic_store(&guest_backends, &backend);
+	return &backend;
+}
+
+static void leave(struct guest_backend *backend, int fd)
+{
+	guest_memory_drop(backend);
+	atomic_store(&guest_backends, NULL);
+	close(fd);
+}
+
+static void makes_a_page_where_there_is_none(void **state)
+{
+	int fd;
+	struct guest_backend *backend = share(&fd);
+	uint8_t *memory = guest_memory_user(backend->table, 0x7000000, PAGES * PAGE);
+	const uint32_t before = vring_pages_made;
+	uint8_t byte;
+
+	if (!backend->table->maps[0].watched)
+		skip(); /* this kernel does not let us */
+	for (unsigned i = 0; i < PAGES; i++) {
+		assert_int_equal(memory[i * PAGE + 7], 0);
+		memory[i * PAGE + 9] = (uint8_t)i;
+	}
+	assert_int_equal(vring_pages_made - before, PAGES);
+	assert_int_equal(backend->counters[0]->pages_made, PAGES);
+	/* What was written is the guest's; what is there already costs nothing, whoever wrote it. */
+	assert_int_equal(pread(fd, &byte, 1, 5 * PAGE + 9), 1);
+	assert_int_equal(byte, 5);
+	assert_int_equal(pwrite(fd, "x", 1, 5 * PAGE), 1);
+	assert_int_equal(memory[5 * PAGE], 'x');
+	assert_int_equal(vring_pages_made - before, PAGES);
+	/* Given back, and used again. */
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 5 * PAGE, PAGE), 0);
+	assert_int_equal(memory[5 * PAGE], 0);
+	assert_int_equal(vring_pages_made - before, PAGES + 1);
+	assert_int_equal(guest_memory_gone(backend->table), VRING_FAULT_NONE);
+	leave(backend, fd);
+}
+
+static void puts_zeros_where_the_file_has_become_shorter(void **state)
+{
+	int fd;
+	struct guest_backend *backend = share(&fd);
+	uint8_t *memory = guest_memory_user(backend->table, 0x7000000, PAGES * PAGE);
+
+	memory[0] = 1;
+	assert_int_equal(ftruncate(fd, PAGE), 0);
+	assert_int_equal(memory[2 * PAGE], 0);
+	assert_int_equal(guest_memory_gone(backend->table), VRING_FAULT_memory_cut);
+	leave(backend, fd);
+}
+
+static void lets_no_guest_take_more_time_than_it_has(void **state)
+{
+	struct guest_pages pages = {0};
+	uint64_t now = 5 * HZ;
+	unsigned made = 0;
+
+	/* As fast as it can: a second's worth. */
+	for (; guest_pages_charge(&pages, PAGE, now, now, HZ); made++)
+		now += HZ / 200000;
+	assert_in_range(made, 99000, 107000);
+	/* Then a twentieth: 10 us of every 200. */
+	now += 40 * HZ;
+	for (made = 0; made < 500000; made++, now += HZ / 5000)
+		assert_true(guest_pages_charge(&pages, PAGE, now, now, HZ));
+}
+
+static void charges_what_was_waited_for(void **state)
+{
+	struct guest_pages pages = {0};
+	const uint64_t now = 50 * HZ;
+
+	/* A worker that lost its core for a moment costs nobody anything, nor does a thread that no one waits for. */
+	for (unsigned i = 0; i < 1000; i++) {
+		assert_true(guest_pages_charge(&pages, PAGE, now - 4 * MS, now, HZ));
+		assert_true(guest_pages_charge(&pages, PAGE, 0, now, HZ));
+	}
+	assert_true(guest_pages_charge(&pages, PAGE, now - 600 * MS, now, HZ));
+	assert_false(guest_pages_charge(&pages, PAGE, now - 600 * MS, now, HZ));
+	assert_true(guest_pages_charge(&pages, PAGE, now + 10 * HZ, now + 10 * HZ, HZ));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(makes_a_page_where_there_is_none),
+		cmocka_unit_test(puts_zeros_where_the_file_has_become_shorter),
+		cmocka_unit_test(lets_no_guest_take_more_time_than_it_has),
+		cmocka_unit_test(charges_what_was_waited_for),
+	};
+
+	if (grace_open() != 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
