@@ -30,7 +30,7 @@ test:
 	@scripts/test
 
 test-guests:
-	@GUESTS=whole scripts/test guest
+	@GUESTS=whole scripts/test guest asan-guest
 
 bench: setup-test
 	@for frame in 64 512 1518; do scripts/as-root .venv/bin/tailrace bench hop --frame $$frame || exit; done

@@ -13,7 +13,10 @@ from machine import Background, Machine
 from running_switch import RunningSwitch, wait_until
 from wiring import two_machines
 
-pytestmark = pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "iperf3")
+pytestmark = [
+    pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "iperf3"),
+    pytest.mark.unsanitized,  # it tells how long a restart takes
+]
 
 SOON = 1.0
 """Seconds from the start of the switch until it serves the rings of all machines again, and until frames of all move
