@@ -5,6 +5,7 @@ of them is kept before it is overwritten, and explained after the trial (`causes
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -108,7 +109,7 @@ class CauseMeter:
             waits[thread], rests, all_waits = each.loop.waits_between(begin, end)
             gaps[thread] = [*found, *late_wakes(rests, thread, events, each.gaps.limit)]
             whole = whole and all_gaps and all_waits
-        return Evidence(events, gaps, waits) if whole else None
+        return Evidence(events, gaps, waits, tuple(self.pollers.values())) if whole else None
 
     def last_look(self, frames: Sequence[Sighting]) -> None:
         """After the trial: waits until all of it is recorded."""
@@ -187,9 +188,10 @@ class CauseMeter:
         causes = tuple(
             model.Cause(
                 kind=share.cause.kind,
-                text=words(share.cause, self.threads),
+                text=words(share.cause, share.pollers, self.threads),
                 part=share.part.name,
-                thread=share.cause.poller,
+                thread=share.pollers[0],
+                held_up_us={name: self._us(cycles) for name, cycles in share.held},
                 cpu=share.cause.cpu,
                 us=self._us(share.cycles),
                 share=share.cycles / latency,
@@ -199,7 +201,7 @@ class CauseMeter:
             for share in told.shares
             if self._us(share.cycles) >= _LEAST_US and share.cycles >= _LEAST_SHARE * latency
         )
-        first = told.shares[0] if told.shares and told.shares[0].cycles >= told.unexplained else told.unexplained_most
+        first = told.first
         rest = latency - told.unexplained - told.usual
         small = rest - sum(share.cycles for share in told.shares[: len(causes)])
         return model.CausedFrame(
@@ -253,24 +255,25 @@ class CauseMeter:
 
         `numbers` are those of the switch's ports.
         """
-        first: dict[tuple[str, int, int, str], tuple[Cause, int]] = {}
+        first_of: Counter[Cause] = Counter()
+        held: dict[Cause, dict[str, None]] = {}
         for told in accounts:
-            for number, share in enumerate(told.shares):
-                if number == 0 or share.cycles > _NOTABLE_SHARE * told.total:
-                    key = self._series_of(share.cause)
-                    first[key] = (share.cause, first.get(key, (share.cause, 0))[1] + (number == 0))
+            for share in told.shares:
+                if share is told.first or share.cycles > _NOTABLE_SHARE * told.total:
+                    first_of[share.cause] += share is told.first
+                    held.setdefault(share.cause, {}).update(dict.fromkeys(share.pollers))
         now = {_key(each): each for each in self.recorder.recording.series()}
         found = []
-        for key, (cause, times) in first.items():
+        for cause, times in first_of.items():
             if cause.kind == "full":
                 series, before = self._waits_for(cause, numbers), None
             else:
-                series, before = now.get(key), self._before.get(key)
+                series, before = now.get(_key(cause)), self._before.get(_key(cause))
             if series is None:
                 continue
             found.append(
                 model.Recurrence(
-                    text=words(cause, self.threads),
+                    text=words(cause, tuple(held[cause]), self.threads),
                     cpu=cause.cpu,
                     first_of=times,
                     count=series.count - (before.count if before else 0),
@@ -283,17 +286,12 @@ class CauseMeter:
 
     def _waits_for(self, cause: Cause, numbers: Mapping[str, int]) -> Series | None:
         """All of the trial's waits for a receiver without room, as its worker noted them; None if some are gone."""
-        (worker,) = (each for each in self.watched if each.poller.name == cause.poller)
+        (worker,) = (each for each in self.watched if each.poller.thread == cause.id)
         waits, _, whole = worker.loop.waits_between(self._began, self.recorder.recording.until)
         took = [wait.end - wait.begin for wait in waits if wait.target == numbers.get(cause.name)]
         if not whole or not took:
             return None
         return Series(cause.cpu, cause.kind, cause.id, cause.name, len(took), sum(took), max(took))
-
-    def _series_of(self, cause: Cause) -> tuple[str, int, int, str]:
-        if cause.kind in ("stopped", "blocked", "asleep", "fault"):
-            return (cause.kind, cause.cpu, self.pollers[cause.poller].thread, "")
-        return (cause.kind, cause.cpu, cause.id, cause.name)
 
     def _us(self, cycles: int) -> float:
         return cycles / self.hz * 1e6
@@ -309,5 +307,6 @@ class CauseMeter:
         self.recorder.close()
 
 
-def _key(series: Series) -> tuple[str, int, int, str]:
-    return (series.kind, series.cpu, series.id, series.name)
+def _key(of: Series | Cause) -> tuple[str, int, int, str]:
+    """What a cause and the series of its events have in common."""
+    return (of.kind, of.cpu, of.id, of.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tailrace.measure.causes import Cause
 
@@ -54,9 +54,9 @@ _OTHERS: dict[str, tuple[str, ...]] = {
 }
 
 
-def words(cause: Cause, pollers: Mapping[int, str] = NOBODY) -> str:
-    """The cause in words. `pollers` are the names of our own polling threads."""
-    who = cause.poller
+def words(cause: Cause, held: Sequence[str], pollers: Mapping[int, str] = NOBODY) -> str:
+    """The cause in words. `held` are those whom it kept, `pollers` the names of our own polling threads."""
+    who = " and ".join(held)
     if cause.kind == "task":
         if cause.id in pollers:
             return f"{pollers[cause.id]} ran on CPU {cause.cpu}, which it shares with {who}"

@@ -10,7 +10,8 @@ The order in which a moment is given away:
 2. its CPU was in an interrupt, or a softirq;
 3. its CPU ran another task;
 4. it was in a page fault;
-5. it was asleep: nothing had woken it yet, or its CPU was at something else, which is then told;
+5. it was asleep: nothing had woken it yet, or its CPU was at something else, which is then told; where another poller
+   of that CPU has a gap meanwhile that none of this explains, the CPU was gone for both: unexplained;
 6. it noted a gap, and nothing of the above is known: unexplained. Firmware or a hypervisor may be behind it; no more
    than that can be said;
 7. the switch had the frame to give, and the next one's ring had no room: what is known of that one (1 to 4, and its
@@ -20,6 +21,8 @@ The order in which a moment is given away:
 A part may lie with two pollers: a frame waits in a ring until the switch comes, but it may also be the sender who was
 held up before it had shown the frame. What is known of the second one (1 to 4, within its own gaps) goes before 5: who
 sleeps may not have been woken because the other was held up.
+
+What held up several pollers of one CPU is one cause, which ranks by all that it took.
 """
 
 from __future__ import annotations
@@ -39,8 +42,12 @@ WORK_PER_FRAME = 0.5e-6
 _FAULT_TO_WAIT = 1e-3
 #: Causes in the order in which they take a moment: what is known of the first poller, then of the second, then ...
 _ORDER = ("stopped", "blocked", "fault-wait", "nmi", "interrupt", "softirq", "task", "fault")
-#: ... what happened while the first one slept, and at last the gaps that nothing explains.
-_WHILE_ASLEEP, _ASLEEP, _GAP = 2 * len(_ORDER), 3 * len(_ORDER), 3 * len(_ORDER) + 1
+#: ... the CPU taken from others while the first one slept, what happened on it meanwhile, and at last the gaps that
+#: nothing explains.
+_CPU_GONE = 2 * len(_ORDER)
+_WHILE_ASLEEP = _CPU_GONE + 1
+_ASLEEP = _WHILE_ASLEEP + len(_ORDER)
+_GAP = _ASLEEP + 1
 #: After those come the receivers that had no room, each with the same causes and its gaps.
 _RECEIVERS, _EACH_RECEIVER = _GAP + 1, len(_ORDER) + 1
 
@@ -57,26 +64,34 @@ class Poller:
 
 @dataclass(frozen=True)
 class Cause:
-    """What kept a poller from its work."""
+    """What kept pollers from their work: one, however many pollers of its CPU it kept."""
 
     kind: str
     """stopped, blocked, nmi, interrupt, softirq, task, asleep, fault, full, or unexplained."""
     name: str
     """Whose interrupt, which task, which port had no room, ..."""
-    poller: str
     cpu: int
-    id: int = 0
+    id: int
+    """An interrupt's line, or a task's thread; else the thread of the poller whom it is about (of full: the worker)."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one cause took of one part of a frame's way."""
+    """What one cause took of a frame's way."""
 
     cause: Cause
     part: Part
+    """The part that it took most of."""
     cycles: int
     events: int
     """Events that it consists of."""
+    held: tuple[tuple[str, int], ...]
+    """The pollers that it kept, and the cycles that it took of each, the most first."""
+
+    @property
+    def pollers(self) -> tuple[str, ...]:
+        """The names of the pollers that it kept, the one that it kept longest first."""
+        return tuple(name for name, _ in self.held)
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,12 @@ class Account:
     unexplained_most: Share | None
     """What most of the unexplained time is of: one poller in one part."""
     usual: int
+
+    @property
+    def first(self) -> Share | None:
+        """What ranks first: the greatest share, or where more is unexplained, what most of that is of."""
+        greatest = self.shares[0] if self.shares else None
+        return greatest if greatest is not None and greatest.cycles >= self.unexplained else self.unexplained_most
 
     @property
     def total(self) -> int:
@@ -104,6 +125,8 @@ class Evidence:
     """By thread."""
     waits: Mapping[int, Sequence[Wait]] = field(default_factory=dict)
     """The same, of the switch's workers."""
+    pollers: Sequence[Poller] = ()
+    """All who note their gaps."""
 
     def of(self, begin: int, end: int) -> Evidence:
         """What of it lies in or reaches into that time."""
@@ -117,6 +140,7 @@ class Evidence:
                 thread: [wait for wait in waits if wait.end > begin and wait.begin < end]
                 for thread, waits in self.waits.items()
             },
+            self.pollers,
         )
 
 
@@ -150,6 +174,8 @@ class _Span:
     end: int
     rank: int
     cause: Cause
+    poller: str
+    """Whom it kept."""
     event: int
     """Which event it is of, to count them."""
 
@@ -183,45 +209,63 @@ def _spans_of(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
     itself = ("task", poller.thread)
     asleep = sorted((event.begin, event.end) for event in own if event.kind == "asleep")
 
-    def add(begin: int, end: int, rank: int, kind: str, name: str, number: int, id_: int = 0) -> None:
+    def add(begin: int, end: int, rank: int, kind: str, number: int, name: str = "", id_: int = poller.thread) -> None:
         if begin < end:
-            spans.append(_Span(begin, end, rank, Cause(kind, name, poller.name, poller.cpu, id_), number))
+            spans.append(_Span(begin, end, rank, Cause(kind, name, poller.cpu, id_), poller.name, number))
 
     for number, event in enumerate(evidence.events):
         begin, end, cpu, kind, id_, name, _ = event
         if kind in ("stopped", "blocked", "asleep") and id_ == poller.thread:
             # What is waited for in the kernel after a page fault is the page.
             if kind == "blocked" and _fault_before(begin, faults, left, hz) is not None:
-                add(begin, end, _ORDER.index("fault-wait"), "fault", "", number)
+                add(begin, end, _ORDER.index("fault-wait"), "fault", number)
             else:
-                add(begin, end, _ASLEEP if kind == "asleep" else _ORDER.index(kind), kind, "", number)
+                add(begin, end, _ASLEEP if kind == "asleep" else _ORDER.index(kind), kind, number)
         elif cpu == poller.cpu and kind in ("nmi", "interrupt", "softirq", "task") and (kind, id_) != itself:
             rank = _ORDER.index(kind)
             for low, high, slept in _cut(begin, end, asleep):
-                add(low, high, rank + (_WHILE_ASLEEP if slept else 0), kind, name, number, id_)
+                add(low, high, rank + (_WHILE_ASLEEP if slept else 0), kind, number, name, id_)
     for number, event in enumerate(own):
         # A fault is over in no time, or lasts until the thread waits for the page, or ends with a gap, as below.
         fault = _fault_before(event.begin, faults, left, hz) if event.kind == "blocked" else None
         if fault is not None:
-            add(fault, event.begin, _ORDER.index("fault"), "fault", "", -1 - 2 * len(gaps) - number)
+            add(fault, event.begin, _ORDER.index("fault"), "fault", -1 - 2 * len(gaps) - number)
     for number, gap in enumerate(gaps):
         within = [at for at in faults if gap.begin <= at < gap.end]
         if within:
             until = min([gap.end, *(at for at in off if at > min(within))])
-            add(min(within), until, _ORDER.index("fault"), "fault", "", -1 - len(gaps) - number)
-        add(gap.begin, gap.end, _GAP, "unexplained", "", -1 - number)
+            add(min(within), until, _ORDER.index("fault"), "fault", -1 - len(gaps) - number)
+        add(gap.begin, gap.end, _GAP, "unexplained", -1 - number)
     return spans
+
+
+def _first(poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
+    """All that is known to have kept the one who has the frame.
+
+    Who sleeps notes no gaps, so while it does, those of the others on its CPU show that nobody could have woken it.
+    """
+    spans = _spans_of(poller, evidence, hz)
+    yield from spans
+    asleep = sorted((span.begin, span.end) for span in spans if span.rank == _ASLEEP)
+    others = [each for each in evidence.pollers if each.cpu == poller.cpu and each.thread != poller.thread]
+    for other in others if asleep else ():
+        for begin, end, span in _moments(asleep[0][0], max(end for _, end in asleep), _spans_of(other, evidence, hz)):
+            if span.rank == _GAP:
+                for low, high, slept in _cut(begin, end, asleep):
+                    if slept:
+                        yield replace(span, begin=low, end=high, rank=_CPU_GONE)
 
 
 def _cut(begin: int, end: int, asleep: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, bool]]:
     """The time from `begin` to `end` in pieces, each with whether it lies in one of the other times."""
-    for low, high in asleep:
-        if high <= begin or low >= end:
+    for one, other in asleep:
+        low, high = max(one, begin), min(other, end)
+        if low >= high:
             continue
         if begin < low:
             yield begin, low, False
-        yield max(begin, low), min(high, end), True
-        begin = min(high, end)
+        yield low, high, True
+        begin = high
     if begin < end:
         yield begin, end, False
 
@@ -247,7 +291,7 @@ def _within(times: Sequence[tuple[int, int]], poller: Poller, evidence: Evidence
         while number < len(times) and times[number][0] < span.end:
             begin, end = max(span.begin, times[number][0]), min(span.end, times[number][1])
             if begin < end:
-                yield _Span(begin, end, span.rank, span.cause, span.event)
+                yield replace(span, begin=begin, end=end)
             number += 1
 
 
@@ -278,26 +322,41 @@ def _receivers(onward: Sequence[Hop], evidence: Evidence, hz: int) -> Iterator[_
                 rank = span.rank if span.rank != _GAP else len(_ORDER)
                 yield replace(span, rank=_RECEIVERS + number * _EACH_RECEIVER + rank)
         # Of several that had no room, the last one is the reason for the others.
-        cause = Cause("full", hop.name, hop.worker.name, hop.worker.cpu)
-        for each, (low, high) in enumerate(times):
-            yield _Span(low, high, last - number, cause, -1 - each)
+        cause = Cause("full", hop.name, hop.worker.cpu, hop.worker.thread)
+        for low, high in times:
+            yield _Span(low, high, last - number, cause, hop.worker.name, -1 - low)
 
 
-def _sweep(begin: int, end: int, spans: Iterable[_Span]) -> dict[Cause, tuple[int, set[int]]]:
-    """The time from `begin` to `end` given to one cause at each moment: cycles, and the events they are of."""
+def _moments(begin: int, end: int, spans: Iterable[_Span]) -> Iterator[tuple[int, int, _Span]]:
+    """The time from `begin` to `end` in pieces, each with the span that it goes to; what goes to none is left out."""
     coming = sorted((span for span in spans if span.begin < end and span.end > begin), key=lambda span: -span.begin)
     edges = sorted({begin, end, *(min(max(at, begin), end) for span in coming for at in (span.begin, span.end))})
-    given: dict[Cause, tuple[int, set[int]]] = {}
     there: list[_Span] = []
     for low, high in pairwise(edges):
         there = [span for span in there if span.end > low]
         while coming and coming[-1].begin <= low:
             there.append(coming.pop())
         if there:
-            best = min(there, key=lambda span: (span.rank, span.begin, span.event))
-            cycles, events = given.get(best.cause, (0, set()))
-            given[best.cause] = (cycles + high - low, events | {best.event})
-    return given
+            yield low, high, min(there, key=lambda span: (span.rank, span.begin, span.event))
+
+
+@dataclass
+class _Taken:
+    """What a cause has taken so far."""
+
+    by_part: dict[Part, int] = field(default_factory=dict)
+    by_poller: dict[str, int] = field(default_factory=dict)
+    events: set[int] = field(default_factory=set)
+
+    def add(self, part: Part, span: _Span, cycles: int) -> None:
+        self.by_part[part] = self.by_part.get(part, 0) + cycles
+        self.by_poller[span.poller] = self.by_poller.get(span.poller, 0) + cycles
+        self.events.add(span.event)
+
+    def share(self, cause: Cause) -> Share:
+        held = sorted(self.by_poller.items(), key=lambda each: -each[1])
+        most = max(self.by_part, key=self.by_part.__getitem__)
+        return Share(cause, most, sum(self.by_part.values()), len(self.events), tuple(held))
 
 
 def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence: Evidence, hz: int) -> Account:
@@ -306,36 +365,29 @@ def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence
     `times` are the ends of the parts of its `way`: one more than there are parts, never going back. `holders` says for
     each part who had it.
     """
-    shares: list[Share] = []
-    unexplained: dict[tuple[Part, Cause], Share] = {}
+    taken: dict[Cause, _Taken] = {}
+    unexplained: dict[tuple[Part, Cause], _Taken] = {}
     usual = times[-1] - times[0]
     known: dict[Holders, list[_Span]] = {}
     for part, (begin, end), who in zip(way, pairwise(times), holders, strict=True):
         if who not in known:
             known[who] = []
             if who.first is not None:
-                known[who] += _spans_of(who.first, evidence, hz)
+                known[who] += _first(who.first, evidence, hz)
             if who.second is not None and who.second != who.first:
                 known[who] += _second(who.second, evidence, hz)
             known[who] += _receivers(who.onward, evidence, hz)
-        for cause, (cycles, events) in _sweep(begin, end, known[who]).items():
-            usual -= cycles
-            if cause.kind == "unexplained":
-                unexplained[part, cause] = Share(cause, part, cycles, len(events))
+        for low, high, span in _moments(begin, end, known[who]):
+            usual -= high - low
+            if span.cause.kind == "unexplained":
+                unexplained.setdefault((part, span.cause), _Taken()).add(part, span, high - low)
             else:
-                shares.append(Share(cause, part, cycles, len(events)))
-    merged: dict[Cause, Share] = {}
-    for share in sorted(shares, key=lambda each: -each.cycles):
-        before = merged.get(share.cause)
-        # A cause that lasts over several parts is one, told with the part that it took most of.
-        merged[share.cause] = (
-            share
-            if before is None
-            else Share(share.cause, before.part, before.cycles + share.cycles, before.events + share.events)
-        )
+                taken.setdefault(span.cause, _Taken()).add(part, span, high - low)
+    shares = [each.share(cause) for cause, each in taken.items()]
+    gone = [each.share(cause) for (_, cause), each in unexplained.items()]
     return Account(
-        shares=tuple(sorted(merged.values(), key=lambda each: -each.cycles)),
-        unexplained=sum(share.cycles for share in unexplained.values()),
-        unexplained_most=max(unexplained.values(), key=lambda share: share.cycles, default=None),
+        shares=tuple(sorted(shares, key=lambda each: -each.cycles)),
+        unexplained=sum(each.cycles for each in gone),
+        unexplained_most=max(gone, key=lambda each: each.cycles, default=None),
         usual=usual,
     )

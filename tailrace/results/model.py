@@ -94,7 +94,12 @@ class Cause(Record):
     )
     text: str = Field(description="The cause in words.")
     part: str = Field(description="The part of the frame's way that it took most of.")
-    thread: str = Field(description="The polling thread that it held up: worker-N, tester, or a function's name.")
+    thread: str = Field(description="The polling thread that it held up most: worker-N, tester, or a function's name.")
+    held_up_us: dict[str, Amount] = Field(
+        default_factory=dict,
+        description="What it took from each polling thread that it held up, in µs; they add up to what it took of the "
+        "frame. Empty in older runs.",
+    )
     cpu: Count = Field(description="The CPU that it was on.")
     us: Amount = Field(description="What it took of the frame's latency, in µs.")
     share: Amount = Field(description="The same as a part of the latency.")
@@ -111,7 +116,9 @@ class CausedFrame(Record):
     sent_tsc: Count = Field(description="The same by the time stamp counter.")
     part: str | None = Field(description="Where it was held up: a part of its way; null if it was not.")
     cpu: Count | None = Field(description="On which CPU; null if it was not.")
-    causes: tuple[Cause, ...] = Field(description="Causes, the greatest first.")
+    causes: tuple[Cause, ...] = Field(
+        description="Causes, the greatest first; one that held up several polling threads of its CPU is one."
+    )
     unexplained_us: Amount = Field(
         description="Time in µs in which a polling thread was held up and nothing shows why: firmware or a hypervisor "
         "may be behind it."

@@ -21,6 +21,7 @@ US = HZ // 1_000_000
 TESTER = Poller("tester", 100, 0)
 FIRST = Poller("first", 101, 0)
 WORKER = Poller("worker-0", 102, 1)
+POLLERS = (TESTER, FIRST, WORKER)
 WAY = (
     Part("ring", "tester.a to the switch"),
     Part("switch", "tester.a to first.0"),
@@ -55,13 +56,13 @@ def told(
 ) -> Account:
     """The account of a frame sent at 1000 µs whose parts take so many µs; the switch's worker noted the waits."""
     times = [at * US for at in accumulate(parts, initial=1000)]
-    found = account(WAY, times, HOLDERS, Evidence(events, gaps or {}, {WORKER.thread: waits or []}), HZ)
+    found = account(WAY, times, HOLDERS, Evidence(events, gaps or {}, {WORKER.thread: waits or []}, POLLERS), HZ)
     assert found.total == times[-1] - times[0]
     return found
 
 
 def shares(found: Account) -> list[tuple[str, str, str, float]]:
-    return [(share.cause.kind, share.cause.poller, share.part.name, share.cycles / US) for share in found.shares]
+    return [(share.cause.kind, share.pollers[0], share.part.name, share.cycles / US) for share in found.shares]
 
 
 def test_without_events_all_time_is_usual() -> None:
@@ -152,7 +153,7 @@ def test_a_frame_that_waits_for_room_is_held_up_by_who_should_have_made_some() -
     assert found.unexplained == 2 * US
     assert found.unexplained_most is not None
     assert (found.unexplained_most.part, found.unexplained_most.cause.cpu) == (WAY[2], FIRST.cpu)
-    assert words(found.shares[1].cause) == "tester.b had no room"
+    assert words(found.shares[1].cause, found.shares[1].pollers) == "tester.b had no room"
     # Without the switch's word for it, nobody knows that the frame waited for the tester.
     assert told([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}).shares == ()
     # Nor is it to blame while another port had no room.
@@ -240,6 +241,56 @@ def test_a_cause_over_several_parts_is_one() -> None:
     assert shares(found)[0] == ("nmi", "worker-0", "first.1 to tester.b", 71)
 
 
+def test_a_cause_that_held_up_several_on_its_cpu_is_one() -> None:
+    other = event(1120, 1620, 0, "task", 901, "other")
+    hog = [event(1020, 1120, 0, "task", 900, "hog"), event(1620, 2011, 0, "task", 900, "hog"),
+           event(2012, 2500, 0, "task", 900, "hog")]  # fmt: skip
+    found = told([10, 1, 1000, 1, 600], [other, *hog])
+    assert [(share.cause.name, share.cycles // US, share.events) for share in found.shares] == [
+        ("hog", 979, 3),
+        ("other", 500, 1),
+    ]
+    assert found.shares[0].held == (("first", 491 * US), ("tester", 488 * US))
+    assert found.first is found.shares[0]
+
+
+def test_what_is_unexplained_ranks_first_where_it_is_more() -> None:
+    hog = event(1010, 1100, 1, "task", 900, "hog")
+    found = told([400, 1, 5, 1, 2], [hog], {WORKER.thread: [gap(1010, 1191)]})
+    assert found.first is not None and found.first.cause.kind == "unexplained"
+    found = told([400, 1, 5, 1, 2], [hog], {WORKER.thread: [gap(1010, 1190)]})
+    assert found.first is found.shares[0]
+
+
+def test_a_cpu_that_was_gone_while_one_slept_is_not_the_sleeps() -> None:
+    """The kernel believes that the tester ran; the tester knows that it did not."""
+    events = [
+        event(1004, 1500, 0, "asleep", FIRST.thread),
+        event(1004, 1500, 0, "task", TESTER.thread, "lcore-worker-1"),
+        event(1100, 1130, 0, "softirq", 3, "NET_RX"),
+    ]
+    parts = [3, 1, 520, 1, 2]
+    found = told(parts, events, {TESTER.thread: [gap(1010, 1400)]})
+    assert found.unexplained == 360 * US
+    assert [(share.cause.kind, share.cycles // US) for share in found.shares] == [("task", 106), ("softirq", 30)]
+    assert found.unexplained_most is not None
+    assert (found.unexplained_most.part, found.unexplained_most.cause.cpu) == (WAY[2], 0)
+    # Also where the kernel does not say who ran.
+    found = told(parts, [events[0]], {TESTER.thread: [gap(1010, 1400)]})
+    assert (found.unexplained, shares(found)) == (390 * US, [("asleep", "first", "first", 106)])
+    # A gap that the kernel explains is that of its cause, and one on another CPU is another matter.
+    hog = event(1010, 1400, 0, "task", 900, "hog")
+    found = told(parts, [events[0], hog], {TESTER.thread: [gap(1010, 1400)]})
+    assert (found.unexplained, found.shares[0].cause.name) == (0, "hog")
+    elsewhere = (FIRST, WORKER, Poller("tester", TESTER.thread, 2))
+    evidence = Evidence(events[:1], {TESTER.thread: [gap(1010, 1400)]}, pollers=elsewhere)
+    times = [at * US for at in accumulate(parts, initial=1000)]
+    assert account(WAY, times, HOLDERS, evidence, HZ).unexplained == 0
+    # ... nor does it matter what happened while the other slept, and this one was awake.
+    found = told(parts, [], {TESTER.thread: [gap(1010, 1400)]})
+    assert found.unexplained == 0
+
+
 _KINDS = ("interrupt", "softirq", "nmi", "task", "ready", "asleep", "blocked", "stopped", "fault")
 _EVENTS = st.builds(
     lambda at, length, cpu, kind, id_: event(at, at if kind == "fault" else at + length, cpu, kind, id_, "x"),
@@ -262,6 +313,8 @@ def test_shares_add_up_whatever_happened(parts: list[int], events: list[Event], 
     assert found.usual >= 0
     assert found.unexplained >= 0
     assert all(share.cycles > 0 and share.events > 0 for share in found.shares)
+    assert all(sum(cycles for _, cycles in share.held) == share.cycles for share in found.shares)
+    assert len({share.cause for share in found.shares}) == len(found.shares)
     assert [share.cycles for share in found.shares] == sorted((share.cycles for share in found.shares), reverse=True)
     # No cause took longer than its events lasted within the frame's time.
     begin, end = 1000 * US, (1000 + sum(parts)) * US
@@ -296,20 +349,21 @@ def test_every_knob_that_is_named_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "text", "knob"),
+    ("cause", "held", "text", "knob"),
     [
-        (Cause("task", "hog", "worker-0", 1, 900), "another task ran on CPU 1: hog (thread 900)", "isolcpus"),
-        (Cause("task", "kworker/1:2", "worker-0", 1, 9), "kworker/1:2", "workqueues"),
-        (Cause("interrupt", "local_timer", "worker-0", 1), "the timer's interrupt on CPU 1", "nohz_full"),
-        (Cause("interrupt", "eth0", "worker-0", 1, 38), "interrupt 38 (eth0) on CPU 1", "irq_affinity"),
-        (Cause("softirq", "NET_RX", "worker-0", 1, 3), "the softirq NET_RX on CPU 1", "receive_steering"),
-        (Cause("fault", "", "first", 0), "page faults of first", "huge_pages_2mib"),
-        (Cause("stopped", "", "first", 0), "first was stopped by a signal", None),
-        (Cause("task", "lcore-worker-1", "tester", 0, 101), "first ran on CPU 0, which it shares with tester", None),
+        (Cause("task", "hog", 1, 900), ["worker-0"], "another task ran on CPU 1: hog (thread 900)", "isolcpus"),
+        (Cause("task", "kworker/1:2", 1, 9), ["worker-0"], "kworker/1:2", "workqueues"),
+        (Cause("interrupt", "local_timer", 1, 0), ["worker-0"], "the timer's interrupt on CPU 1", "nohz_full"),
+        (Cause("interrupt", "eth0", 1, 38), ["worker-0"], "interrupt 38 (eth0) on CPU 1", "irq_affinity"),
+        (Cause("softirq", "NET_RX", 1, 3), ["worker-0"], "the softirq NET_RX on CPU 1", "receive_steering"),
+        (Cause("fault", "", 0, 101), ["first"], "page faults of first", "huge_pages_2mib"),
+        (Cause("stopped", "", 0, 101), ["first"], "first was stopped by a signal", None),
+        (Cause("task", "lcore-worker-1", 0, 101), ["tester", "second"],
+         "first ran on CPU 0, which it shares with tester and second", None),
     ],
-)
-def test_causes_in_words(cause: Cause, text: str, knob: str | None) -> None:
+)  # fmt: skip
+def test_causes_in_words(cause: Cause, held: list[str], text: str, knob: str | None) -> None:
     pollers = {101: "first"}
-    assert text in words(cause, pollers)
+    assert text in words(cause, held, pollers)
     found = knobs(cause, pollers)
     assert (knob in found) if knob is not None else not found

@@ -64,12 +64,12 @@ def test_the_tables_say_hop_cpu_causes_and_knobs() -> None:
 def test_a_receiver_without_room_is_counted_over_the_trial_if_all_its_waits_are_kept(whole: bool) -> None:
     waits = [Wait(100, 200, 0, 4), Wait(300, 350, 7, 4), Wait(500, 900, 0, 1)]
     loop = SimpleNamespace(waits_between=lambda *_: (waits, [], whole))
-    cause = Held("full", "first.0", "worker-0", 1)
+    cause = Held("full", "first.0", 1, 7)
     meter = object.__new__(CauseMeter)
     meter.watched = [SimpleNamespace(poller=Poller("worker-0", 7, 1), loop=loop)]  # type: ignore[misc]
     meter.recorder = SimpleNamespace(recording=SimpleNamespace(series=list, until=1000))  # type: ignore[assignment]
     meter._before, meter._began, meter.hz = {}, 50, 1_000_000
-    told = Account((Share(cause, Part("ring", "x"), 150, 2),), 0, None, 10)
+    told = Account((Share(cause, Part("ring", "x"), 150, 2, (("worker-0", 150),)),), 0, None, 10)
     found = meter._recurrences([told, told], {"first.0": 4, "tester.b": 1})
     assert [(each.text, each.cpu, each.first_of, each.count, each.total_us, each.longest_us) for each in found] == (
         [("first.0 had no room", 1, 2, 2, 150.0, 100.0)] if whole else []
