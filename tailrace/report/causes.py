@@ -7,26 +7,27 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tailrace.report.figures import MISSING, count, microseconds, plain, trial_name
-from tailrace.results.model import CausedFrame, Causes, Run
+from tailrace.results.model import Cause, CausedFrame, Causes, Run
 
 INCIDENTS = 10
 """How many are shown; results.json has all frames."""
 _CAUSES = 3
+"""How many of a frame's causes are told one by one, beside what is unexplained; of the others the sum."""
 
-FRAME_TITLES = (
-    "slow frame",
-    "and more",
-    "latency µs",
-    "held up in",
-    "CPU",
-    "when (UTC)",
-    "why",
-    "unexplained µs",
-    "usual µs",
-)
 CAUSE_TITLES = ("cause", "first of", "in the trial", "together µs", "longest µs", "knobs")
 KNOBS = CAUSE_TITLES.index("knobs")
-"""Columns of words."""
+"""A column of words."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One slow frame, and why."""
+
+    heading: str
+    parts: tuple[tuple[str, str, str], ...]
+    """Time, part of the latency, and whose it is: the greatest first, the usual time last; they add up."""
+    evidence: tuple[str, ...]
+    """What was seen meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,7 @@ class Table:
     """One direction of a trial: its slowest incidents, and how often their causes came."""
 
     heading: str
-    rows: tuple[tuple[str, ...], ...]
-    lines: tuple[str, ...]
-    """The rows in words, for where a table is too wide."""
+    incidents: tuple[Incident, ...]
     cause_rows: tuple[tuple[str, ...], ...]
     remarks: tuple[str, ...]
 
@@ -71,8 +70,7 @@ def table_of(heading: str, causes: Causes) -> Table:
     shown = incidents(causes.frames)
     return Table(
         heading=heading,
-        rows=tuple(_row(frame, more) for frame, more in shown[:INCIDENTS]),
-        lines=tuple(line for frame, more in shown[:INCIDENTS] for line in _lines(frame, more)),
+        incidents=tuple(_incident(frame, more) for frame, more in shown[:INCIDENTS]),
         cause_rows=tuple(
             (
                 plain(each.text),
@@ -88,33 +86,37 @@ def table_of(heading: str, causes: Causes) -> Table:
     )
 
 
-def _row(frame: CausedFrame, more: int) -> tuple[str, ...]:
-    why = [f"{microseconds(cause.us)} µs ({cause.share:.0%}): {cause.text}" for cause in frame.causes[:_CAUSES]]
-    if len(frame.causes) > _CAUSES:
-        why.append(f"and {len(frame.causes) - _CAUSES} smaller")
-    return (
-        count(frame.sequence),
-        f"+{more}" if more else "",
-        microseconds(frame.latency_us),
-        plain(frame.part) if frame.part is not None else MISSING,
-        str(frame.cpu) if frame.cpu is not None else MISSING,
-        f"{frame.sent:%H:%M:%S.%f}",
-        plain("; ".join(why)) or "nothing was seen to hold it up",
-        microseconds(frame.unexplained_us),
-        microseconds(frame.usual_us),
-    )
-
-
-def _lines(frame: CausedFrame, more: int) -> Iterator[str]:
+def _incident(frame: CausedFrame, more: int) -> Incident:
     others = f" and {more} more" if more else ""
     where = f", held up in {plain(frame.part)}" if frame.part is not None else ""
     cpu = f" on CPU {frame.cpu}" if frame.cpu is not None else ""
     latency = microseconds(frame.latency_us)
-    yield f"frame {count(frame.sequence)}{others}: {latency} µs{where}{cpu}, sent {frame.sent:%H:%M:%S.%f} UTC"
-    for cause in frame.causes[:_CAUSES]:
-        yield f"{microseconds(cause.us):>10} µs {cause.share:4.0%}  {plain(cause.text)}"
-    for us, text in ((frame.unexplained_us, "unexplained"), (frame.usual_us, "usual")):
-        yield f"{microseconds(us):>10} µs {us / frame.latency_us:4.0%}  {text}"
+    return Incident(
+        f"frame {count(frame.sequence)}{others}: {latency} µs{where}{cpu}, sent {frame.sent:%H:%M:%S.%f} UTC",
+        tuple(
+            (f"{microseconds(us)} µs", f"{us / frame.latency_us if frame.latency_us else 0:.0%}", plain(text))
+            for us, text in _parts(frame)
+        ),
+        tuple(map(plain, frame.evidence)),
+    )
+
+
+def _parts(frame: CausedFrame) -> Iterator[tuple[float, str]]:
+    """What a frame's latency went to, the greatest first: causes and the unexplained, and at last the usual time."""
+    unexplained = [(frame.unexplained_us, "unexplained")] if frame.unexplained_us else []
+    causes = [(cause.us, _words(cause)) for cause in frame.causes]
+    told = _CAUSES if len(causes) > _CAUSES + 1 else len(causes)
+    yield from sorted([*unexplained, *causes[:told]], key=lambda part: -part[0])
+    if rest := causes[told:]:
+        yield sum(us for us, _ in rest), f"{len(rest)} smaller causes"
+    yield frame.usual_us, "usual"
+
+
+def _words(cause: Cause) -> str:
+    """A cause, with what it took from each poller where it held up several."""
+    if len(cause.held_up_us) < 2:
+        return cause.text
+    return f"{cause.text}; {', '.join(f'{name} {microseconds(us)} µs' for name, us in cause.held_up_us.items())}"
 
 
 def _remarks(causes: Causes, number: int) -> Iterator[str]:
@@ -124,6 +126,9 @@ def _remarks(causes: Causes, number: int) -> Iterator[str]:
         "and the kernel knows of nothing: firmware or a hypervisor may be behind it; usual that none was seen to be: "
         "at work, or behind other frames."
     )
+    mostly = sum(frame.unexplained_us > max((each.us for each in frame.causes), default=0) for frame in causes.frames)
+    if mostly:
+        yield f"In {count(mostly)} of them more is unexplained than any cause took."
     held = [f"{plain(name)} {count(times)}" for name, times in causes.gaps.items()]
     if held:
         yield f"Held up for more than {causes.limit_us:g} µs in the trial: {', '.join(held)} times."

@@ -95,7 +95,7 @@ def render(stored: Sequence[StoredRun]) -> str:
         hops=[(each, table) for each in marked for table in hops.tables(each.stored.run)],
         hop_titles=hops.TITLES,
         causes=[(each, table) for each in marked for table in causes.tables(each.stored.run)],
-        cause_titles=(causes.FRAME_TITLES, causes.CAUSE_TITLES),
+        cause_titles=causes.CAUSE_TITLES,
         figures=figures,
         differing=[
             (title, rows)

@@ -170,8 +170,16 @@ def _print_host(run: Run, console: Console) -> None:
 
 def _print_causes(table: causes.Table, console: Console) -> None:
     console.print(Text(f"Why the slowest were slow: {table.heading}", style="bold"))
-    for line in table.lines:
-        console.print(Text(line))
+    for incident in table.incidents:
+        console.print(Text(incident.heading))
+        made = Table.grid(padding=(0, 1, 0, 0))
+        for justify in ("right", "right", "left"):
+            made.add_column(justify=justify)
+        for us, share, text in incident.parts:
+            made.add_row(Text(us.rjust(13)), Text(share), Text(text))
+        if incident.evidence:
+            made.add_row("", "", Text(f"meanwhile: {'; '.join(incident.evidence)}", style="dim"))
+        console.print(made)
     _print_rows(causes.CAUSE_TITLES, table.cause_rows, console, words=causes.KNOBS)
     for remark in table.remarks:
         console.print(Text(remark, style="dim"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, Browser, browser
 from rich.console import Console
-from run_folders import add, run_folder
+from run_folders import add, joined, run_folder
 from tester_results import both_ways, latency, result, samples_of, stream
 
 from tailrace.errors import Mistake
@@ -29,8 +29,7 @@ from tailrace.results.comparison import CellRound, ComparedPair, ComparisonFindi
 from tailrace.results.diff import facts
 from tailrace.results.findings import BurstFinding
 from tailrace.results.histogram import Histogram, from_tester
-from tailrace.results.hops import Joined
-from tailrace.results.model import HopPart, Hops, Interval, SlowFrame
+from tailrace.results.model import Interval
 from tailrace.results.share import Budget, Element, ShareFinding, SharePair, contributions_of
 from tailrace.results.stored import read_run
 
@@ -387,31 +386,6 @@ def traced_folder(runs: Path) -> RunFolder:
     with RunFolder(folder.path, folder.run.model_copy(update={"finished": None})) as folder:
         add(folder, {**both_ways(500), "hops": {name: joined() for name in ("a-to-b", "b-to-a")}}, functions=2)
     return folder
-
-
-def joined() -> Joined:
-    histograms = tuple(from_tester(latency([ns] * 100)) for ns in (900, 300, 5_000, 310, 14_000, 290, 1_200))
-    ways = ("ring", "switch", "function", "switch", "function", "switch", "ring")
-    names = (
-        "a to the switch",
-        "a to first.0",
-        "first",
-        "first.1 to second.0",
-        "second",
-        "second.1 to b",
-        "the switch to b",
-    )
-    total = sum(histogram.sum_ns for histogram in histograms)
-    parts = [
-        HopPart(kind=kind, name=name, share=each.sum_ns / total, latency_us=found, histogram=None)
-        for kind, name, each in zip(ways, names, histograms, strict=True)
-        if (found := each.latency())
-    ]
-    slow = SlowFrame(sequence=7, latency_us=22, parts=names, parts_us=(0.9, 0.3, 5, 0.31, 14, 0.29, 1.2))
-    hops = Hops(
-        frames=100, left_out=0, average_us=total / 100e3, parts=tuple(parts), slowest=(slow,), slowest_untraced=0
-    )
-    return Joined(hops, histograms)
 
 
 def several(runs: Path) -> Path:

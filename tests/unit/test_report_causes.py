@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from browser import CHROMIUM, browser
+from rich.console import Console
+from run_folders import add, joined
+from tester_results import both_ways
 
 from tailrace.gaps import Wait
 from tailrace.hop_trace import Record
@@ -13,7 +20,11 @@ from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.causes import Account, Holders, Hop, Poller, Share
 from tailrace.measure.causes import Cause as Held
 from tailrace.measure.hops import Part
+from tailrace.recording import Series
 from tailrace.report.causes import incidents, table_of
+from tailrace.report.html import write_report
+from tailrace.report.table import print_run
+from tailrace.results import RunFolder
 from tailrace.results.model import Cause, CausedFrame, Causes, Recurrence
 
 BEGAN = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
@@ -48,16 +59,111 @@ def test_frames_that_were_slow_together_are_one_incident() -> None:
 
 def test_the_tables_say_hop_cpu_causes_and_knobs() -> None:
     table = table_of("64 B", causes(frame(10, 100), frame(11, 120)))
-    ((sequence, more, latency, part, cpu, when, why, unexplained, usual),) = table.rows
-    assert (sequence, more, latency, part, cpu) == ("10", "+1", "250", "tester.a to the switch", "1")
-    assert when.startswith("12:00:00.000100")
-    assert why == "200 µs (80%): another task ran on CPU 1: hog (thread 9)"
-    assert (unexplained, usual) == ("30.0", "20.0")
+    (incident,) = table.incidents
+    assert incident.heading == (
+        "frame 10 and 1 more: 250 µs, held up in tester.a to the switch on CPU 1, sent 12:00:00.000100 UTC"
+    )
+    assert incident.parts == (
+        ("200 µs", "80%", HOG.text),
+        ("30.0 µs", "12%", "unexplained"),
+        ("20.0 µs", "8%", "usual"),
+    )
     assert table.cause_rows[0][1:3] == ("2", "12")
     assert table.cause_rows[0][-1] == "isolcpus, cpuset_partition"
-    assert table.lines[0].startswith("frame 10 and 1 more: 250 µs, held up in tester.a to the switch on CPU 1")
     assert "usual that none was seen to be" in table.remarks[0]
     assert any("2 were gone" in remark for remark in table.remarks)
+
+
+def many(sequence: int = 10, at_us: float = 100.0) -> CausedFrame:
+    """A frame of which most is unexplained, and the rest by six causes."""
+    took = (120.0, 60.0, 40.0, 9.0, 7.0, 4.0)
+    each = tuple(
+        HOG.model_copy(update={"text": f"cause {number}", "us": us, "share": us / 1000})
+        for number, us in enumerate(took)
+    )
+    shared = each[1].model_copy(update={"held_up_us": {"wan": 45.0, "tester": 15.0}})
+    return frame(sequence, at_us, 1000.0).model_copy(
+        update={
+            "causes": (each[0], shared, *each[2:]), "unexplained_us": 700.0, "usual_us": 60.0,
+            "evidence": ("tester noted 3 gaps, the longest 690.0 µs", "the hypervisor took 10 ms of CPU 0"),
+        }
+    )  # fmt: skip
+
+
+def test_what_a_frame_is_told_to_have_waited_for_adds_up_the_greatest_first() -> None:
+    table = table_of("64 B", causes(many(), frame(900, 5000)))
+    parts = table.incidents[0].parts
+    assert [(us, text) for us, _, text in parts] == [
+        ("700 µs", "unexplained"),
+        ("120 µs", "cause 0"),
+        ("60.0 µs", "cause 1; wan 45.0 µs, tester 15.0 µs"),
+        ("40.0 µs", "cause 2"),
+        ("20.0 µs", "3 smaller causes"),
+        ("60.0 µs", "usual"),
+    ]
+    assert sum(float(us.removesuffix(" µs")) for us, _, _ in parts) == 1000
+    assert sum(int(share.removesuffix("%")) for _, share, _ in parts) == 100
+    assert "In 1 of them more is unexplained than any cause took." in table.remarks
+    assert not any("more is unexplained" in remark for remark in table_of("", causes(frame(1, 1))).remarks)
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_terminal_has_all_of_a_frame_and_what_was_seen_meanwhile(tmp_path: Path, width: int) -> None:
+    console = Console(width=width, record=True, file=io.StringIO())
+    print_run(caused(tmp_path, many()).run, console)
+    text = " ".join(console.export_text().split())
+    for said in ("700 µs 70% unexplained", "20.0 µs 2% 3 smaller causes", "meanwhile: tester noted 3 gaps, the longest"
+                 " 690.0 µs; the hypervisor took 10 ms of CPU 0"):  # fmt: skip
+        assert said in text
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_page_shows_why_and_unfolds_what_was_seen(tmp_path: Path, width: int) -> None:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium to draw with")
+    page = write_report(caused(tmp_path, many(), frame(900, 5000)).path)
+    with browser(tmp_path / "profile") as chromium:
+        chromium.open(page, width)
+        # Causes, CPU and unexplained time stand on the page as it opens, and nothing has to be scrolled to the side.
+        for text in ("cause 0", "unexplained", "usual", "held up in"):
+            ends = chromium.evaluate(ENDS % json.dumps(text))
+            assert ends and max(ends) <= width
+        assert [shown for _, shown in chromium.evaluate(SEEN)] == [False, False]
+        chromium.evaluate("document.querySelectorAll('.incidents summary').forEach(each => each.click())")
+        assert chromium.evaluate(SEEN) == [[each, True] for each in many().evidence]
+        assert chromium.complaints == []
+
+
+ENDS = """[...document.querySelectorAll(".incidents th, .incidents td")].filter(
+    cell => cell.textContent.includes(%s)).map(cell => cell.getBoundingClientRect().right)"""
+"""Where cells with a text end, from the left of the page."""
+SEEN = "[...document.querySelectorAll('.incidents details li')].map(each => [each.textContent, each.checkVisibility()])"
+"""What was seen meanwhile, and whether it is unfolded."""
+
+
+def caused(runs: Path, *frames: CausedFrame) -> RunFolder:
+    """A run with these slow frames."""
+    with RunFolder.create(runs, "latency", spec="", host={}, command=[], versions={}) as folder:
+        add(folder, {**both_ways(500), "hops": {"a-to-b": joined(causes(*frames))}}, functions=2)
+    return folder
+
+
+def test_what_is_mostly_unexplained_counts_as_no_causes_first(meter: CauseMeter) -> None:
+    hog, part = Held("task", "hog", 1, 900), Part("ring", "x")
+    share = Share(hog, part, 400, 1, (("worker-0", 400),))
+    rest = Share(Held("unexplained", "", 1, 7), part, 500, 1, (("worker-0", 500),))
+    (found,) = meter._recurrences([Account((share,), 500, rest, 100), Account((share,), 0, None, 100)], {})
+    assert (found.text, found.first_of, found.count) == ("another task ran on CPU 1: hog (thread 900)", 1, 5)
+
+
+@pytest.fixture
+def meter() -> CauseMeter:
+    made = object.__new__(CauseMeter)
+    made.watched = []
+    series = [Series(1, "task", 900, "hog", 5, 2000, 700)]
+    made.recorder = SimpleNamespace(recording=SimpleNamespace(series=lambda: series))  # type: ignore[assignment]
+    made._before, made._began, made.hz = {}, 50, 1_000_000
+    return made
 
 
 @pytest.mark.parametrize("whole", [True, False])
