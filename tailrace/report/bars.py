@@ -5,6 +5,7 @@ Everything here is lengths in percent and the number of a colour (0 to 7) for th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,7 +13,7 @@ from statistics import median
 from tailrace.report import figures
 from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
 from tailrace.report.rounds import figure
-from tailrace.report.warmth import by_logarithm
+from tailrace.report.warmth import warmth
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import HopPart, Trial, sent_of
 from tailrace.results.spread import by_case
@@ -49,10 +50,10 @@ class BarChart:
 
 @dataclass(frozen=True)
 class Cell:
-    """A field of a heat map: `heat` from 0 to 100."""
+    """A field of a heat map: `warmth` from 0, the worst, to 1."""
 
     text: str
-    heat: float
+    warmth: float
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,41 @@ class HeatMap:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
+    ends: tuple[str, str]
+    """The worst and the best figure."""
+
+
+_FAR = 30
+"""So many times the least value is where a bar of it could hardly be seen beside the greatest."""
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How long bars are: from 0; or from a power of ten, by the logarithm."""
+
+    begin: float
+    """0, or where a logarithmic scale begins."""
+    most: float
+
+    @property
+    def words(self) -> str:
+        """What is to be said of it behind a title."""
+        return f", logarithmic from {self.begin:g}" if self.begin else ""
+
+    def __call__(self, value: float) -> float:
+        """Per cent of the longest bar."""
+        if not self.begin:
+            return 100 * value / self.most
+        return 100 * math.log(value / self.begin) / math.log(self.most / self.begin) if value else 0.0
+
+
+def _scale(values: Sequence[float]) -> _Scale | None:
+    """The scale for bars of these values; None if all are 0."""
+    known = [value for value in values if value]
+    if not known:
+        return None
+    least, most = min(known), max(known)
+    return _Scale(10.0 ** (math.ceil(math.log10(least)) - 1) if most > _FAR * least else 0.0, most)
 
 
 def throughput(runs: Sequence[Marked]) -> list[BarChart]:
@@ -73,20 +109,20 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
     ]
     charts = []
     for title, of in (("Mpps", _mpps), ("Gbps at layer 1", _gbps)):
-        most = max((of(one.trial) for _, found in measured for _, one in found), default=0.0)
-        if not most:
+        scale = _scale([of(one.trial) for _, found in measured for _, one in found])
+        if scale is None:
             continue
         bars = [
             Bar(
                 name,
                 figures.mega(of(one.trial)),
-                (Segment(100 * of(one.trial) / most, one.of.colour(one.trial.functions)),),
+                (Segment(scale(of(one.trial)), one.look[0] if one.look else one.of.colour(one.trial.functions)),),
                 first=number == 0,
             )
             for _, found in measured
             for number, (name, one) in enumerate(found)
         ]
-        charts.append(BarChart(title, tuple(bars)))
+        charts.append(BarChart(title + scale.words, tuple(bars)))
     return charts
 
 
@@ -118,15 +154,16 @@ def _found(runs: Sequence[Marked]) -> list[BarChart]:
     rows.sort(key=lambda row: (figures.profile_place(row[1].profile), row[1].functions, row[0].number))
     charts = []
     for index, title in enumerate(("Mpps", "Gbps at layer 1")):
-        most = max((median(rates[index]) for _, _, rates in rows), default=0.0)
+        scale = _scale([median(rates[index]) for _, _, rates in rows])
+        if scale is None:
+            continue
         bars, before = [], None
-        for one, found_first, rates in rows if most else ():
+        for one, found_first, rates in rows:
             name = f"{figures.profile_name(found_first.profile)}, {figures.chain_name(found_first.functions)}"
-            segment = Segment(100 * median(rates[index]) / most, one.colour(found_first.functions))
+            segment = Segment(scale(median(rates[index])), one.colour(found_first.functions))
             first, before = before != found_first.profile, found_first.profile
             bars.append(Bar(one.label(name), figure(rates[index], figures.mega), (segment,), first))
-        if bars:
-            charts.append(BarChart(title, tuple(bars)))
+        charts.append(BarChart(title + scale.words, tuple(bars)))
     return charts
 
 
@@ -216,7 +253,7 @@ def _heat_map(
             labels[row] = None
             columns[profile] = None
     values = {at: median(value for value, _ in each) for at, each in rounds.items()}
-    warmth = by_logarithm(list(values.values()))
+    warm_of = warmth(list(values.values()), more_is_better=not by_rate)
 
     def cell(at: tuple[int, int, str, str]) -> Cell | None:
         if at not in values:
@@ -227,7 +264,7 @@ def _heat_map(
             floors = [trial.floor_ratio for trial in trials if trial.floor_ratio is not None]
             text = figures.by_floor(text, median(floors) if floors else None)
             text = figures.by_sent(text, short=sent_of(trials).fell_short)
-        return Cell(text, 100 * warmth(values[at]))
+        return Cell(text, warm_of(values[at]))
 
     rows = tuple(
         (
@@ -236,4 +273,5 @@ def _heat_map(
         )
         for row in sorted(labels, key=lambda row: row[:2])
     )
-    return HeatMap(title, tuple(figures.profile_name(profile) for profile in columns), rows)
+    ends = (show(warm_of.worst), show(warm_of.best))
+    return HeatMap(title, tuple(figures.profile_name(profile) for profile in columns), rows, ends)

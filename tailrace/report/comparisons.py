@@ -19,7 +19,7 @@ from tailrace.report.figures import (
 )
 from tailrace.report.rounds import figure, interval_words, pooled_remark, remark, spread_words
 from tailrace.report.section import Section
-from tailrace.report.warmth import by_logarithm
+from tailrace.report.warmth import warmth
 from tailrace.results.comparison import ComparedRatio, ComparisonFinding, MatrixCell
 from tailrace.results.pooled import pool
 from tailrace.results.record import Measurement, Sent
@@ -167,6 +167,7 @@ _MAPS: tuple[tuple[str, str, Callable[[float], str], float], ...] = (
     ("no_loss_pps", "no-loss Mpps each way", mega, 1e6),
     ("p99_us", "p99 µs", microseconds, 1.0),
 )
+_MORE_IS_BETTER = frozenset({"no_loss_pps"})
 
 
 def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
@@ -222,7 +223,8 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
     order = sorted({(cell.ends != "north/south", cell.functions, cell.pattern) for cell in cells})
     columns = [pattern for *_, pattern in order]
     at = {(cell.fabric, cell.interface, cell.pattern): cell for cell in cells}
-    warmth = by_logarithm([value for cell in cells if (value := getattr(cell, name)) is not None])
+    values = [value for cell in cells if (value := getattr(cell, name)) is not None]
+    warm_of = warmth(values, more_is_better=name in _MORE_IS_BETTER)
     rows, shades = [], []
     measured = [cell for cell in cells if cell.not_here is None]
     for fabric, interface in dict.fromkeys((cell.fabric, cell.interface) for cell in (*measured, *cells)):
@@ -232,12 +234,13 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
             cell = at.get((fabric, interface, column))
             value = getattr(cell, name) if cell else None
             row.append(_cell_words(cell, name, show, unit))
-            warm.append(None if value is None else warmth(value))
+            warm.append(None if value is None else warm_of(value))
         rows.append(tuple(row))
         shades.append(tuple(warm))
     marked = [cell for cell in cells if cell.sent.marks(name)]
     remarks = (*_lost_remark(cells), *_short_cells(marked))
-    return Section(heading, ("fabric, ports", *columns), tuple(rows), remarks, heat=tuple(shades))
+    ends = (show(warm_of.worst / unit), show(warm_of.best / unit))
+    return Section(heading, ("fabric, ports", *columns), tuple(rows), remarks, heat=tuple(shades), ends=ends)
 
 
 def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:

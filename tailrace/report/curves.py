@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from typing import Any
 
-from tailrace.report.figures import FAULTS, plain, profile_name
-from tailrace.report.marked import Marked, MarkedTrial, by_profile
-from tailrace.results.histogram import Histogram, bounds
-from tailrace.results.model import Direction, Interval
+from tailrace.report.figures import FAULTS, chain_name, plain, profile_name
+from tailrace.report.marked import DASHES, Marked, MarkedTrial, by_profile
+from tailrace.results.histogram import Histogram, bounds, merge
+from tailrace.results.model import Interval
 
 PER_DECADE = 24
 """Points of a percentile curve between 90 % and 99 %, and so on; bins of a frequency curve from 1 to 10 µs."""
@@ -64,7 +65,7 @@ def _bin_of(us: float) -> float:
     return PER_DECADE * math.log10(us)
 
 
-def over_time(direction: Direction) -> dict[str, list[Any]]:
+def over_time(intervals: Sequence[Interval]) -> dict[str, list[Any]]:
     """Starts of intervals (x) in seconds, and the smallest, mean and largest latency in each in µs; None where nothing
     was received, and at the start of a gap.
 
@@ -72,10 +73,10 @@ def over_time(direction: Direction) -> dict[str, list[Any]]:
     the mean is that of all frames. "faults" has [x, frames lost, repeated, out of order] where there were any, "gaps"
     [from, to] where nothing was measured; both only of a soak.
     """
-    width = max(1, math.ceil(len(direction.intervals) / LONGEST))
+    width = max(1, math.ceil(len(intervals) / LONGEST))
     found: dict[str, list[Any]] = {"x": [], "min": [], "avg": [], "max": [], "faults": [], "gaps": []}
     end = None
-    for stretch in _stretches(direction.intervals):
+    for stretch in _stretches(intervals):
         if end is not None:
             found["gaps"].append([short(end), short(stretch[0].start_s)])
             _point(found, end, [])
@@ -87,6 +88,36 @@ def over_time(direction: Direction) -> dict[str, list[Any]]:
                 found["faults"].append([short(group[0].start_s), *counts])
         end = stretch[-1].start_s + (stretch[-1].length_s or 0.0)
     return found
+
+
+def _together(trials: Sequence[Sequence[Interval]]) -> Sequence[Interval]:
+    """The intervals of several trials, the first of each as one, and so on; of one trial its own."""
+    if len(trials) == 1:
+        return trials[0]
+    made = []
+    for each in zip_longest(*trials):
+        same = [interval for interval in each if interval is not None]
+        low, mean, high = _extremes(same)
+        made.append(
+            Interval(
+                start_s=same[0].start_s,
+                sent=sum(interval.sent for interval in same),
+                received=sum(interval.received for interval in same),
+                min_us=low,
+                avg_us=mean,
+                max_us=high,
+            )
+        )
+    return made
+
+
+def _extremes(group: Sequence[Interval]) -> tuple[Point, Point, Point]:
+    """The smallest, mean and largest latency of all frames of these intervals in µs; None if there were none."""
+    heard = [each for each in group if each.received]
+    if not heard:
+        return None, None, None
+    mean = sum((each.avg_us or 0.0) * each.received for each in heard) / sum(each.received for each in heard)
+    return min(each.min_us or 0.0 for each in heard), mean, max(each.max_us or 0.0 for each in heard)
 
 
 def _stretches(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
@@ -101,53 +132,125 @@ def _stretches(intervals: Sequence[Interval]) -> list[Sequence[Interval]]:
 
 def _point(found: dict[str, list[Any]], x: float, group: Sequence[Interval]) -> None:
     """Add what a group of neighbours comes to, at x."""
-    heard = [each for each in group if each.received]
-    received = sum(each.received for each in heard)
-    mean = sum((each.avg_us or 0.0) * each.received for each in heard) / received if heard else None
     found["x"].append(x)
-    found["min"].append(_us(min((each.min_us or 0.0 for each in heard), default=None)))
-    found["avg"].append(_us(mean))
-    found["max"].append(_us(max((each.max_us or 0.0 for each in heard), default=None)))
+    for name, value in zip(("min", "avg", "max"), _extremes(group), strict=True):
+        found[name].append(_us(value))
 
 
 def _us(value: Point) -> Point:
     return None if value is None else max(value, LEAST_US)
 
 
+@dataclass(frozen=True)
+class Line:
+    """What is drawn as one: a trial, or all trials of a side together."""
+
+    label: str
+    colour: int
+    dash: int
+    trials: tuple[MarkedTrial, ...]
+
+    @property
+    def look(self) -> dict[str, Any]:
+        return {"label": self.label, "colour": self.colour, "dash": self.dash}
+
+    @property
+    def histogram(self) -> Histogram | None:
+        """All frames of its trials; None if no distribution is there."""
+        return merge(each) if (each := [_known(one) for one in self.trials if _has(one)]) else None
+
+    @property
+    def over_time(self) -> dict[str, list[Any]]:
+        return over_time(_together([one.trial.worse.intervals for one in self.trials]))
+
+
 def charts(runs: Sequence[Marked]) -> list[dict[str, Any]]:
-    """One entry for each profile of `runs`: its title, and the series of its three charts.
+    """One entry for each profile of `runs`, and pattern of a matrix: its title, and the series of its three charts.
 
     A trial whose distribution is missing is left out of the first two. Each series has a label, and the numbers of its
     colour and of its dashes.
     """
-    return [_profile(profile, found) for profile, found in by_profile(runs)]
+    return [_chart(title, lines(found)) for title, found in _charted(runs)]
 
 
-def _profile(profile: str, found: Sequence[MarkedTrial]) -> dict[str, Any]:
-    known = [(one, one.of.stored.histograms[one.trial.name]) for one in found if _has(one)]
+def _charted(runs: Sequence[Marked]) -> Iterator[tuple[str, list[MarkedTrial]]]:
+    """The trials that are to be set beside each other, with a title."""
+    for profile, found in by_profile(runs):
+        together: dict[str, list[MarkedTrial]] = {}
+        for one in found:
+            together.setdefault("" if one.place is None else one.place.among, []).append(one)
+        for among, each in together.items():
+            yield ", ".join(filter(None, [profile_name(profile), plain(among)])), each
+
+
+def lines(found: Sequence[MarkedTrial]) -> list[Line]:
+    """The lines of one chart: each trial by itself, but those of a side, in pairs or rounds, together."""
+    together: dict[tuple[int, str | int], list[MarkedTrial]] = {}
+    for one in found:
+        key = one.trial.name if one.place is None else one.of.sides[one.trial.name]
+        together.setdefault((one.of.number, key), []).append(one)
+    return [_line(trials, found) for trials in together.values()]
+
+
+def _line(trials: Sequence[MarkedTrial], found: Sequence[MarkedTrial]) -> Line:
+    first = trials[0]
+    if (look := first.look) is not None and first.place is not None:
+        ways = {one.trial.worse.name for one in trials}
+        several = len({one.trial.functions for one in found if one.place is not None}) > 1
+        chain = [chain_name(first.trial.functions)] if several else []
+        words = [first.of.label(first.place.side), *chain, *(ways if len(ways) == 1 else ())]
+        number = f" ({len(trials)} trials)" if len(trials) > 1 else ""
+        return Line(plain(", ".join(words) + number), *look, tuple(trials))
+    trial, name = first.trial, first.chain + first.rate + first.round
+    alike = [other for other in found if other.chain + other.rate + other.round == name]
+    label = plain(f"{name}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 else ""))
+    # One run: colours by chain, by rate where chains have several; dashes by round, and of the floor. Several runs:
+    # colours by run, dashes by chain.
+    if first.of.number:
+        dash = (1, 0, *range(2, DASHES))[trial.functions % DASHES]
+    else:
+        dash = (trial.round - 1) % DASHES if trial.functions else 1
+    return Line(label, first.of.colour(_number(first, found)), dash, (first,))
+
+
+def _number(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int:
+    """The number of a trial's colour in one run: how many functions, or its place, from 1, among chains and rates."""
+    places = list(dict.fromkeys((other.trial.functions, other.rate) for other in found if other.trial.functions))
+    several = one.trial.functions and any(rate for _, rate in places)
+    return places.index((one.trial.functions, one.rate)) + 1 if several else one.trial.functions
+
+
+def _chart(title: str, lines: Sequence[Line]) -> dict[str, Any]:
+    known = [(line, histogram) for line in lines if (histogram := line.histogram) is not None]
+    times = [(line, line.over_time) for line in lines]
+    return {
+        "title": title,
+        **distributions([(line.look, histogram) for line, histogram in known]),
+        "times": [
+            {
+                **line.look,
+                **found,
+                **{name: [short(y) for y in found[name]] for name in ("min", "avg", "max")},
+            }
+            for line, found in times
+            if found["x"]
+        ],
+    }
+
+
+def distributions(known: Sequence[tuple[dict[str, Any], Histogram]]) -> dict[str, Any]:
+    """The series of the charts by percentile and of frequencies, and their axes, of lines and their distributions."""
     axis = grid(max((histogram.count for _, histogram in known), default=1))
     shares = [frequencies(histogram) for _, histogram in known]
     bins = sorted(set().union(*shares))
     numbers = list(range(bins[0] - 1, bins[-1] + 2)) if bins else []
     return {
-        "title": profile_name(profile),
         "axis": [short(x) for x in axis],
-        "percentiles": [
-            {**_series(one, found), "y": [short(y) for y in by_percentile(histogram, axis)]} for one, histogram in known
-        ],
+        "percentiles": [{**line, "y": [short(y) for y in by_percentile(histogram, axis)]} for line, histogram in known],
         "bins": [short(10 ** (number / PER_DECADE)) for number in numbers],
         "frequencies": [
-            {**_series(one, found), "y": [short(share.get(number, 0.0)) for number in numbers]}
-            for (one, _), share in zip(known, shares, strict=True)
-        ],
-        "times": [
-            {
-                **_series(one, found),
-                **lines,
-                **{name: [short(y) for y in lines[name]] for name in ("min", "avg", "max")},
-            }
-            for one in found
-            if (lines := over_time(one.trial.worse))["x"]
+            {**line, "y": [short(share.get(number, 0.0)) for number in numbers]}
+            for (line, _), share in zip(known, shares, strict=True)
         ],
     }
 
@@ -156,30 +259,8 @@ def _has(one: MarkedTrial) -> bool:
     return one.trial.name in one.of.stored.histograms
 
 
-def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
-    trial = one.trial
-    placed = trial.name in one.of.places
-    name = one.chain + one.rate + one.round
-    alike = [other for other in found if other.chain + other.rate + other.round == name]
-    label = plain(f"{name}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 and not placed else ""))
-    # One run: colours by chain, by rate where chains have several, or by fabric or neighbour; dashes by round, and of
-    # the floor. Several runs: colours by run, dashes by chain.
-    if one.of.number:
-        dash = (1, 0, 2, 3)[trial.functions % 4]
-    else:
-        dash = (trial.round - 1) % 4 if trial.functions and not placed else int(trial.functions == 0)
-    return {
-        "label": label,
-        "colour": one.of.colour(one.of.side(trial) if placed else _line(one, found)),
-        "dash": dash,
-    }
-
-
-def _line(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int:
-    """The number of a trial's colour in one run: how many functions, or its place, from 1, among chains and rates."""
-    lines = list(dict.fromkeys((other.trial.functions, other.rate) for other in found if other.trial.functions))
-    several = one.trial.functions and any(rate for _, rate in lines)
-    return lines.index((one.trial.functions, one.rate)) + 1 if several else one.trial.functions
+def _known(one: MarkedTrial) -> Histogram:
+    return one.of.stored.histograms[one.trial.name]
 
 
 def short(number: Point) -> Point:

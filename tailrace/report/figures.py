@@ -86,7 +86,7 @@ def chains(run: Run) -> dict[str, str]:
     """What each trial went through, by its name: "2 VNFs"; where it needs more "tailrace, memif, PVP"."""
     places = places_of(run.findings)
     return {
-        trial.name: plain(places[trial.name]) if trial.name in places else chain_name(trial.functions)
+        trial.name: plain(places[trial.name].words) if trial.name in places else chain_name(trial.functions)
         for trial in run.trials
     }
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from tailrace.report.curves import LEAST_US, PER_DECADE, Point, by_percentile, frequencies, grid, short
+from tailrace.report.curves import LEAST_US, Point, distributions, short
 from tailrace.report.figures import MISSING, count, microseconds, plain
-from tailrace.report.marked import Marked
+from tailrace.report.marked import Marked, look
 from tailrace.results.host import HostTrial
 from tailrace.results.model import Run
 from tailrace.results.ratio import Summary, summarise
@@ -138,32 +138,15 @@ def charts(runs: Sequence[Marked]) -> list[dict[str, Any]]:
 
 
 def _chart(title: str, found: Sequence[tuple[Marked, HostTrial]]) -> dict[str, Any]:
-    lines = [
-        (
-            {"label": of.label(_label(trial)), "colour": 1 + number % 7, "dash": 0},
-            of,
-            trial,
-            of.stored.histograms[trial.name],
-        )
-        for number, (of, trial) in enumerate(found)
-        if trial.name in of.stored.histograms
-    ]
-    axis = grid(max((histogram.count for *_, histogram in lines), default=1))
-    shares = [frequencies(histogram) for *_, histogram in lines]
-    bins = sorted(set().union(*shares))
-    numbers = list(range(bins[0] - 1, bins[-1] + 2)) if bins else []
+    lines: list[tuple[dict[str, Any], Marked, HostTrial]] = []
+    for of, trial in found:
+        if trial.name in of.stored.histograms:
+            colour, dash = look(len(lines))
+            lines.append(({"label": of.label(_label(trial)), "colour": colour, "dash": dash}, of, trial))
     return {
         "title": title,
-        "axis": [short(x) for x in axis],
-        "percentiles": [
-            {**line, "y": [short(y) for y in by_percentile(histogram, axis)]} for line, _, _, histogram in lines
-        ],
-        "bins": [short(10 ** (number / PER_DECADE)) for number in numbers],
-        "frequencies": [
-            {**line, "y": [short(share.get(number, 0.0)) for number in numbers]}
-            for (line, *_), share in zip(lines, shares, strict=True)
-        ],
-        "times": [{**line, **_over_time(of.stored.run, trial)} for line, of, trial, _ in lines],
+        **distributions([(line, of.stored.histograms[trial.name]) for line, of, trial in lines]),
+        "times": [{**line, **_over_time(of.stored.run, trial)} for line, of, trial in lines],
     }
 
 

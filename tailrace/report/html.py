@@ -76,6 +76,7 @@ def render(stored: Sequence[StoredRun]) -> str:
         runs=marked,
         several=len(marked) > 1,
         trials=trials(marked),
+        together=any(one.place is not None for one in trials(marked)),
         columns=columns,
         groups=_groups(columns),
         reading=figures.reading(runs),

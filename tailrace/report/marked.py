@@ -7,13 +7,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tailrace.report.figures import chains, disturbed, in_order, is_fault, plain, profile_place, rates, trial_names
-from tailrace.results.comparison import ComparisonFinding
+from tailrace.results.comparison import ComparisonFinding, Place
 from tailrace.results.comparison import places as places_of
 from tailrace.results.model import Trial
 from tailrace.results.stored import StoredRun
 
-MOST_RUNS = 7
-"""As many as there are colours to tell them by."""
+COLOURS = 7
+"""How many there are to tell lines by, from 1 on; 0 is grey."""
+DASHES = 7
+"""How many patterns of dashes there are; 0 is a solid line. report.js has them."""
+MOST_RUNS = COLOURS
+
+
+def look(number: int) -> tuple[int, int]:
+    """The colour and dashes of the line of a number, from 0: the first seven differ in both, 49 in one of them.
+
+    Dashes tell lines apart on paper, and for who sees few colours.
+    """
+    return 1 + number % COLOURS, (number + number // COLOURS) % DASHES
 
 
 @dataclass(frozen=True)
@@ -27,7 +38,7 @@ class Marked:
 
     def colour(self, number: int) -> int:
         """By run where there are several, else by a number: the length of the chain, 0 being the floor's grey."""
-        return self.number or number % 8
+        return self.number or number % (1 + COLOURS)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -45,7 +56,7 @@ class Marked:
         return rates(self.stored.run)
 
     @cached_property
-    def places(self) -> dict[str, str]:
+    def places(self) -> dict[str, Place]:
         """Of its trials that a matrix or a comparison has, by name: which cell, or side, they are of."""
         return places_of(self.stored.run.findings)
 
@@ -59,10 +70,19 @@ class Marked:
         """Whether its trials are those of pairs, which only ratios say something of."""
         return any(isinstance(each, ComparisonFinding) for each in self.stored.run.findings)
 
-    def side(self, trial: Trial) -> int:
-        """The number, from 1, of the fabric or neighbour that a trial of `places` is of."""
-        sides = list(dict.fromkeys(place.partition(",")[0] for place in self.places.values()))
-        return sides.index(self.places[trial.name].partition(",")[0]) + 1
+    @cached_property
+    def sides(self) -> dict[str, int]:
+        """The sides that its trials of `places` are of, numbered from 0, by the names of the trials.
+
+        Of chains of several lengths each is a side of its own, but where only such of one length are set together.
+        """
+        keys = {
+            trial.name: (place.side, None if place.among else trial.functions)
+            for trial in self.stored.run.trials
+            if (place := self.places.get(trial.name)) is not None
+        }
+        known = list(dict.fromkeys(keys.values()))
+        return {name: known.index(key) for name, key in keys.items()}
 
     def label(self, text: str) -> str:
         """`text`, with the letter in front."""
@@ -85,6 +105,19 @@ class MarkedTrial:
     def name(self) -> str:
         """What tells it from others, with the run's letter."""
         return self.of.label(self.of.names[self.trial.name])
+
+    @property
+    def place(self) -> Place | None:
+        """Which part of a method it is, where it is one of several."""
+        return self.of.places.get(self.trial.name)
+
+    @property
+    def look(self) -> tuple[int, int] | None:
+        """Its side's colour and dashes, where it is of one: in a run by itself both, beside others the run's colour."""
+        if self.place is None:
+            return None
+        colour, dashes = look(self.of.sides[self.trial.name])
+        return self.of.colour(colour), dashes
 
     @property
     def chain(self) -> str:

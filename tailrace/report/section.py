@@ -15,6 +15,8 @@ class Section:
     remarks: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
     heat: tuple[tuple[float | None, ...], ...] = ()
-    """Where the table is a map: how warm each cell is, from 0 (the least) to 1; None where there is no figure."""
+    """Where the table is a map: how warm each cell is, from 0 (the worst) to 1; None where there is no figure."""
+    ends: tuple[str, str] | None = None
+    """The worst and the best figure of a map."""
     naming: int = 1
     """So many of the first columns name a row; where a table is too wide for a terminal, each part has them."""

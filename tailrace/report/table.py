@@ -105,6 +105,10 @@ def _print_section(section: Section, console: Console) -> None:
     console.print(Text(section.heading, style="bold"))
     for part in _parts(section, console):
         console.print(_section_table(section, part))
+    if section.ends is not None:
+        worst, best = section.ends
+        ramp = Text.assemble(*((" ", heat_style(step / 9)) for step in range(10)))
+        console.print(Text.assemble(f"worst, {worst} ", ramp, f" {best}, best, by the logarithm"))
     for text in section.remarks:
         console.print(Text(text, style="dim"))
 
@@ -137,11 +141,11 @@ def _section_table(section: Section, columns: Sequence[int]) -> Table:
 
 
 def heat_style(warmth: float | None) -> str:
-    """The colours of a cell of a map: from white, the least, to red."""
+    """The colours of a cell of a map: from white, the worst, to blue."""
     if warmth is None:
         return ""
-    fade = round(255 * (1 - 0.8 * warmth))
-    return f"black on rgb(255,{fade},{fade})"
+    red, green, blue = (round(255 + 0.6 * warmth * (full - 255)) for full in (0, 114, 178))
+    return f"black on rgb({red},{green},{blue})"
 
 
 def _print_hops(hops: HopTable, console: Console) -> None:

@@ -1,13 +1,26 @@
-"""How warm a field of a map is."""
+"""How good a field of a map is beside the others: the stronger its colour, the better."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
-def by_logarithm(values: Sequence[float]) -> Callable[[float], float]:
-    """From the smallest value (0) to the largest (1) by the logarithm: factors look alike wherever they are."""
-    logs = [math.log(max(value, 1e-9)) for value in values]
-    low, high = min(logs, default=0.0), max(logs, default=0.0)
-    return lambda value: (math.log(max(value, 1e-9)) - low) / (high - low) if high > low else 0.0
+@dataclass(frozen=True)
+class Warmth:
+    """The ends of a map's figures. By the logarithm: factors look alike wherever they are."""
+
+    worst: float
+    best: float
+
+    def __call__(self, value: float) -> float:
+        """From 0, the worst, to 1, the best."""
+        worst, best, at = (math.log(max(each, 1e-9)) for each in (self.worst, self.best, value))
+        return (at - worst) / (best - worst) if best != worst else 0.0
+
+
+def warmth(values: Sequence[float], *, more_is_better: bool) -> Warmth:
+    """Of all figures of a map: rates are better where they are more, times where they are less."""
+    ends = min(values, default=0.0), max(values, default=0.0)
+    return Warmth(*ends) if more_is_better else Warmth(*reversed(ends))

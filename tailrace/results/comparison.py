@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
@@ -198,45 +199,57 @@ class MatrixCell(CellFigures, Measurement):
         )
 
 
-def places(found: Iterable[Measurement]) -> dict[str, str]:
-    """By a trial's name: which cell of a matrix, which side of which pair, or which part of a method it is.
+@dataclass(frozen=True)
+class Place:
+    """Which part of a method a trial is, where traffic and length of chain do not tell it from others."""
 
-    Traffic and length of chain do not tell such trials apart.
-    """
-    said: dict[str, str] = {}
+    words: str
+    """Tells it from all others of its traffic and chain: quiet before cpu, pair 2."""
+    side: str
+    """What it has in common with its repetitions, in pairs or rounds: quiet."""
+    among: str = ""
+    """Which sides it is to be set beside, where not all: the pattern of a matrix."""
+
+
+def places(found: Iterable[Measurement]) -> dict[str, Place]:
+    """By a trial's name: which cell of a matrix, which side of which pair, or which part of a method it is."""
+    said: dict[str, Place] = {}
     for finding in found:
         if isinstance(finding, MatrixCell):
-            said |= {each.trial: finding.place for each in finding.rounds}
+            place = Place(finding.place, f"{finding.fabric}, {finding.interface}", finding.pattern)
+            said |= {each.trial: place for each in finding.rounds}
         elif isinstance(finding, ComparisonFinding):
             for number in range(1, len(finding.pairs) + 1):
-                for side in finding.sides:
-                    for name, words in _trials_of(finding, side, number):
-                        said[name_in_round(name, finding.round)] = f"{words}, pair {number}"
+                for each in finding.sides:
+                    for name, words, side in _trials_of(finding, each, number):
+                        said[name_in_round(name, finding.round)] = Place(f"{words}, pair {number}", side)
         elif isinstance(finding, ShareFinding):
             said |= _places_of_share(finding)
         elif isinstance(finding, ReorderFinding):
             for name, words in (("together", "flows together"), ("apart", "flows apart")):
-                said[name_in_round(f"{finding.case}-{name}", finding.round)] = words
+                said[name_in_round(f"{finding.case}-{name}", finding.round)] = Place(words, words)
     return said
 
 
-def _places_of_share(finding: ShareFinding) -> dict[str, str]:
+def _places_of_share(finding: ShareFinding) -> dict[str, Place]:
     sides = {"function": f"with {finding.function}", "skeleton": "with the skeleton"}
     said = {
-        name_in_round(f"{finding.case}-pair-{number}-{side}", finding.round): f"{words}, pair {number}"
+        name_in_round(f"{finding.case}-pair-{number}-{side}", finding.round): Place(f"{words}, pair {number}", words)
         for number in range(1, len(finding.pairs) + 1)
         for side, words in sides.items()
     }
     for budget in finding.budgets:
-        said[budget.function_trial] = f"{sides['function']}, traced"
-        said[budget.skeleton_trial] = f"{sides['skeleton']}, traced"
+        for side, trial in (("function", budget.function_trial), ("skeleton", budget.skeleton_trial)):
+            words = f"{sides[side]}, traced"
+            said[trial] = Place(words, words)
     return said
 
 
-def _trials_of(finding: ComparisonFinding, side: str, number: int) -> Iterator[tuple[str, str]]:
-    """The names of a side's trials in a pair, and what they are."""
+def _trials_of(finding: ComparisonFinding, side: str, number: int) -> Iterator[tuple[str, str, str]]:
+    """The names of a side's trials in a pair, what they are, and of which side: noise has a quiet one before each."""
+    quiet = finding.baseline
     if finding.method == "compare":
-        yield f"{finding.case}-{side}-pair-{number}", side
-    elif side != finding.baseline:
-        yield f"{finding.case}-pair-{number}-{side}", side
-        yield f"{finding.case}-pair-{number}-{side}-{finding.baseline}", f"{finding.baseline} before {side}"
+        yield f"{finding.case}-{side}-pair-{number}", side, side
+    elif side != quiet:
+        yield f"{finding.case}-pair-{number}-{side}-{quiet}", f"{quiet} before {side}", quiet
+        yield f"{finding.case}-pair-{number}-{side}", side, side

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,7 @@ from tailrace.results.comparison import (
     ComparedPair,
     ComparisonFinding,
     MatrixCell,
+    Place,
     places,
     ratios_of,
 )
@@ -381,12 +383,19 @@ CELLS = [
 ]
 
 
-def test_a_map_is_warm_where_the_figure_is_high() -> None:
+def test_a_map_is_warm_where_the_figure_is_better() -> None:
     (section,) = heats(CELLS)
     assert section.titles == ("fabric, ports", "PVP", "VV")
     assert section.rows[0] == ("tailrace, vhost-user", "10.0", "20.0 !")
     assert section.rows[1] == ("direct, vhost-user", "30.0", "not here")
-    assert section.heat == ((None, 0.0, pytest.approx(0.631, abs=1e-3)), (None, 1.0, None))
+    # Latency is better where it is less, and a rate where it is more; the ends are told.
+    assert section.heat == ((None, 1.0, pytest.approx(0.369, abs=1e-3)), (None, 0.0, None))
+    assert section.ends == ("30.0", "10.0")
+    rates = [each.model_copy(update={"no_loss_pps": 1e6 * each.p99_us}) for each in CELLS if each.p99_us]
+    by_rate, by_latency = heats(rates)
+    assert by_rate.heat == ((None, 0.0, pytest.approx(0.631, abs=1e-3)), (None, 1.0, None))
+    assert by_rate.ends == ("10.000", "30.000")
+    assert by_latency.ends == section.ends
     assert section.remarks == (
         "Not here, too few <cores> (direct, vhost-user: VV).",
         "!: frames were lost in the measured trial.",
@@ -425,7 +434,8 @@ def test_cells_that_were_repeated_have_their_spread_and_the_mark_of_the_floor() 
     found = {line["figure"]: line for line in lines(near)}
     assert (found["p99_us"]["value"], found["p99_us"]["low"], found["p99_us"]["high"]) == (10.0, 8.0, 11.0)
     assert (found["floor_ratio"]["low"], found["floor_ratio"]["near_floor"]) == (2.0, True)
-    assert places([near]) == {f"cell-{number}": "direct, vhost-user, VV" for number in (1, 2, 3)}
+    place = Place("direct, vhost-user, VV", "direct, vhost-user", "VV")
+    assert places([near]) == {f"cell-{number}": place for number in (1, 2, 3)}
 
 
 def test_a_cell_of_which_a_round_sent_less_than_offered_is_marked() -> None:
@@ -550,10 +560,13 @@ def test_charts_tell_the_trials_of_a_matrix_apart(folder: RunFolder) -> None:
 
 def test_trials_of_pairs_say_their_side() -> None:
     for method, names in (
-        ("compare", {"64-direct-pair-2": "direct, pair 2"}),
+        ("compare", {"64-direct-pair-2": Place("direct, pair 2", "direct")}),
         (
             "noise",
-            {"64-pair-1-direct": "direct, pair 1", "64-pair-1-direct-tailrace": "tailrace before direct, pair 1"},
+            {
+                "64-pair-1-direct": Place("direct, pair 1", "direct"),
+                "64-pair-1-direct-tailrace": Place("tailrace before direct, pair 1", "tailrace"),
+            },
         ),
     ):
         found = places([comparison().model_copy(update={"method": method})])
@@ -564,13 +577,16 @@ def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> 
     for finding in (comparison(), *CELLS):
         folder.put_finding(finding)
     page = render([StoredRun(folder.path, folder.run, "")])
-    assert 'class="heat" style="--warmth: 1.000"' in page
+    assert 'class="warm" style="--warmth: 1.000"' in page
+    assert 'worst, 30.0 <span class="ramp"></span> 10.0, best' in page
     assert "× 0.5 [0.4–0.6]" in page
     assert "too few &lt;cores&gt;" in page
     assert "<cores>" not in page
     console = Console(record=True, width=160, color_system="truecolor", force_terminal=True)
     print_run(folder.run, console)
-    assert "× 0.5 [0.4–0.6]" in console.export_text()
+    text = console.export_text()
+    assert "× 0.5 [0.4–0.6]" in text
+    assert re.search(r"worst, 30\.0 +10\.0, best", text)
 
 
 def test_trials_that_differ_in_their_rate_alone_are_told_apart(folder: RunFolder) -> None:

@@ -99,7 +99,10 @@ def test_ratios_are_those_of_the_rfc() -> None:
         blind = finding.model_copy(update={"slower": slower, "together": few})
         assert not blind.as_planned
         assert why in (blind.unseen or "")
-    assert places([finding]) == {"x-together": "flows together", "x-apart": "flows apart"}
+    assert {name: place.words for name, place in places([finding]).items()} == {
+        "x-together": "flows together",
+        "x-apart": "flows apart",
+    }
 
 
 def disturbed_run(runs: Path, together: int, *, slower: int = 20, apart: int = 0, lost: int = 0) -> RunFolder:

@@ -512,7 +512,7 @@ def test_a_cell_of_format_2_was_measured_in_one_round() -> None:
     assert isinstance(lacking, MatrixCell)
     (only,) = measured.rounds
     assert (only.round, only.trial, only.p99_us) == (1, "64-1", measured.p99_us)
-    assert places(run.findings) == {"64-1": "tailrace, memif, PVP"}
+    assert places(run.findings)["64-1"].words == "tailrace, memif, PVP"
     assert (lacking.rounds, lacking.not_here) == ((), "too few cores")
 
 

@@ -266,7 +266,7 @@ def test_trials_are_told_apart_in_every_round(monkeypatch: pytest.MonkeyPatch, f
     for number in (1, 2):
         folder.begin_round(number)
         run(machine, 1)
-    said = set(places(folder.run.findings).values())
+    said = {place.words for place in places(folder.run.findings).values()}
     assert said == {f"with {side}, {when}" for side in ("wan", "the skeleton") for when in ("pair 1", "traced")}
     names = trial_names(folder.run.model_copy(update={"repeat": 2}))
     assert len(set(names.values())) == len(folder.run.trials) == 8

@@ -46,7 +46,7 @@ def second(number: int) -> float:
 
 def test_no_extreme_no_loss_and_no_gap_is_thinned_out(folder: RunFolder) -> None:
     (trial,) = folder.run.trials
-    lines = over_time(trial.worse)
+    lines = over_time(trial.worse.intervals)
     assert len(lines["x"]) <= LONGEST + 3
     seen = {value for value in lines["max"] if value is not None}
     for slow in SPIKES.values():

@@ -55,17 +55,31 @@
       values: (u, splits) => splits.map((value) => value.toLocaleString("en", { maximumSignificantDigits: 3 })),
     });
 
-  const DASHES = [undefined, [6, 4], [2, 3], [10, 3, 2, 3]];
+  // As many as marked.py says, each unlike the others in black and white.
+  const DASHES = [undefined, [6, 4], [2, 3], [10, 3, 2, 3], [16, 5], [8, 3, 2, 3, 2, 3], [3, 8]];
 
   const line = (one, more) => ({
     label: one.label,
     stroke: () => colour("--s" + one.colour),
     dash: DASHES[one.dash],
-    width: one.dash === 1 ? 1.5 : 2,
+    width: 2,
     points: { show: false },
     value: (u, value) => micro(value),
     ...more,
   });
+
+  // A legend shows a line as it is drawn, with its dashes.
+  const sample = (row, series) => {
+    const line = (name, attributes) => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+      return made;
+    };
+    const svg = line("svg", { class: "sample", width: 34, height: 10, "aria-hidden": true });
+    const dash = (series.dash || []).join(" ");
+    svg.append(line("line", { x1: 1, x2: 33, y1: 5, y2: 5, stroke: series.stroke(), "stroke-width": 2.5, "stroke-dasharray": dash }));
+    row.querySelector(".u-marker").replaceWith(svg);
+  };
 
   const box = (place, title) => {
     const made = document.createElement("div");
@@ -77,10 +91,14 @@
     return made;
   };
 
+  // So much is kept free to the right for the last label of the axis below, which is as wide on either side of its tick.
+  const RIGHT = 16, BESIDE_PERCENT = 40, BESIDE_LATENCY = 28;
+
   const draw = (place, options, data) => {
     const size = () =>
       printing ? PRINTED : { width: Math.floor(place.clientWidth), height: narrow.matches ? 240 : 280 };
-    const chart = new uPlot({ ...size(), padding: [10, 16, 0, 0], legend: { live: true }, ...options }, data, place);
+    const chart = new uPlot({ ...size(), padding: [10, RIGHT, 0, 0], legend: { live: true }, ...options }, data, place);
+    chart.series.forEach((series, at) => at && sample(chart.root.querySelectorAll(".u-series")[at], series));
     drawn.push({ chart, size });
   };
 
@@ -94,6 +112,7 @@
     draw(
       place,
       {
+        padding: [10, BESIDE_PERCENT, 0, 0],
         scales: {
           x: { time: false, distr: 3, range: (u, low, high) => [1, Math.max(high, 10)] },
           y: { distr: 3, range: latencyRange },
@@ -122,6 +141,7 @@
     draw(
       place,
       {
+        padding: [10, BESIDE_LATENCY, 0, 0],
         scales: {
           x: { time: false, distr: 3, range: (u, low, high) => (low == null ? [1, 10] : [low, high]) },
           y: { distr: 3, range: () => [10 ** Math.floor(Math.log10(least)), 1] },
