@@ -3,15 +3,17 @@
  * A network that errs as planned: it drops, repeats, delays and reorders frames, each as a seed says beforehand.  So
  * what a measurement has to find is known frame by frame.
  *
- * The frames that come in at a port are numbered from 0.  What becomes of frame n is in one number r, the (n + 1)-th of
- * SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) started from the seed, or from its complement for frames that come in
- * at the second port.  Probabilities are given in frames of 65536; the four quarters of r, lowest first, decide:
+ * The frames that come in at a port are numbered from 0.  What becomes of frame n is in two numbers, the (2n + 1)-th
+ * and the (2n + 2)-th of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) started from the seed, or from its complement
+ * for frames that come in at the second port.  Probabilities are given in frames of 2^32; the halves of the first
+ * number and then of the second, the lower half of each first, decide:
  *
- *	drop		lost, if the quarter is below `drop`
+ *	drop		lost, if the half is below `drop`
  *	duplicate	else sent twice, if it is below `duplicate`
  *	reorder		late, if it is below `reorder`; of a frame that is sent twice, one copy leaves at once all the
- *same distance	a late frame leaves right after the one that comes in 1 + (quarter * depth >> 16) frames later, dropped
- *or not; of those that leave there, the one that came first goes first
+ *			same
+ *	distance	a late frame leaves right after the one that comes in 1 + (half * depth >> 32) frames later,
+ *			dropped or not; of those that leave there, the one that came first goes first
  *
  * Then all frames wait for `delay`, in this order.  Frames whose turn has not come at the end are lost.
  *
@@ -28,13 +30,14 @@
 #include "function.h"
 
 enum {
-	CHANCES = 65536,
 	DEPTH_MOST = 1 << 26,
 	DELAY_MOST = 1000000, /* µs */
 	LATE_MOST = 4096,     /* late frames at once, of each side */
 	QUEUE_SIZE = 8192,    /* frames that wait for their delay; a power of two */
 	QUEUE_FULL = QUEUE_SIZE - LATE_MOST - 128,
 };
+
+#define CHANCES (UINT64_C(1) << 32)
 
 struct late {
 	uint64_t release; /* leaves after the frame of this number */
@@ -49,7 +52,7 @@ struct queued {
 
 static struct plan {
 	uint64_t seed;
-	uint32_t drop, duplicate, reorder; /* frames of CHANCES */
+	uint64_t drop, duplicate, reorder; /* frames of CHANCES */
 	uint32_t depth;
 	uint64_t delay_us;
 } plan = {.depth = 1};
@@ -133,22 +136,22 @@ static void put_copy(struct side *side, const struct rte_mbuf *mbuf, uint64_t du
 
 static void arrive(struct side *side, struct rte_mbuf *mbuf, uint64_t seed, uint64_t due)
 {
-	uint64_t number = side->next++, fate = splitmix(seed, number);
+	uint64_t number = side->next++, first = splitmix(seed, 2 * number), second = splitmix(seed, 2 * number + 1);
 
-	if ((fate & 0xffff) < plan.drop) {
+	if ((uint32_t)first < plan.drop) {
 		rte_pktmbuf_free(mbuf);
 		side->dropped++;
 	} else {
-		bool late = (fate >> 32 & 0xffff) < plan.reorder;
+		bool late = (uint32_t)second < plan.reorder;
 
-		if ((fate >> 16 & 0xffff) < plan.duplicate)
+		if (first >> 32 < plan.duplicate)
 			put_copy(side, mbuf, due);
 		if (late && side->nb_late == LATE_MOST) {
 			side->unplanned++;
 			late = false;
 		}
 		if (late) {
-			late_add(side, (struct late){number + 1 + ((fate >> 48) * plan.depth >> 16), number, mbuf});
+			late_add(side, (struct late){number + 1 + ((second >> 32) * plan.depth >> 32), number, mbuf});
 			side->reordered++;
 		} else {
 			put(side, mbuf, due);
@@ -197,15 +200,15 @@ static const char *impair_set(const char *name, const char *value)
 {
 	const struct {
 		const char *name;
-		uint32_t *chances;
+		uint64_t *chances;
 	} chances[] = {{"drop", &plan.drop}, {"duplicate", &plan.duplicate}, {"reorder", &plan.reorder}};
 	uint64_t number;
 
 	for (size_t i = 0; i < sizeof(chances) / sizeof(chances[0]); i++)
 		if (strcmp(name, chances[i].name) == 0) {
 			if (!read_number(value, CHANCES, &number))
-				return "frames of 65536, from 0 to 65536";
-			*chances[i].chances = (uint32_t)number;
+				return "frames of 4294967296, from 0 to as many";
+			*chances[i].chances = number;
 			return NULL;
 		}
 	if (strcmp(name, "seed") == 0)

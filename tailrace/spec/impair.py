@@ -12,8 +12,10 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 from tailrace.spec import units
 from tailrace.spec.fields import Model
 
-CHANCES = 65536
+CHANCES = 1 << 32
 """Chances are counted in frames of so many."""
+_LEAST = "0.00000002%"
+"""The least share that is at least one of them, in round figures."""
 MOST_DEPTH = 1 << 26
 MOST_DELAY = 1.0
 _SHARE_PATTERN = r"^[0-9]+(\.[0-9]+)?%$"
@@ -29,7 +31,14 @@ def _share(value: Any) -> float:
         share = -1.0
     if not text.endswith("%") or not 0 <= share <= 1:
         raise ValueError(f"{units.shown(value)} is no share; {expected}")
+    if share and not chances(share):
+        raise ValueError(f"{units.shown(value)} is not one frame of {CHANCES:,}; expected 0%, or at least {_LEAST}")
     return share
+
+
+def chances(share: float) -> int:
+    """A share as the program counts it, in frames of CHANCES."""
+    return round(share * CHANCES)
 
 
 def _delays(value: Any) -> list[float]:
@@ -94,7 +103,7 @@ class Impair(Model):
         delay = self.delay[min(replica, len(self.delay) - 1)]
         return (
             f"seed={self.seed + replica & (1 << 64) - 1}",
-            *(f"{name}={round(getattr(self, name) * CHANCES)}" for name in ("drop", "duplicate", "reorder")),
+            *(f"{name}={chances(getattr(self, name))}" for name in ("drop", "duplicate", "reorder")),
             f"depth={self.depth}",
             f"delay-us={round(delay * 1e6)}",
         )

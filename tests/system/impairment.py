@@ -26,7 +26,7 @@ def splitmix(seed: int, count: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Impairment:
-    """Settings of the function; chances are frames of 65536."""
+    """Settings of the function; chances are frames of 2^32."""
 
     seed: int
     drop: int = 0
@@ -44,12 +44,13 @@ class Impairment:
         """The numbers of the frames that leave, in order, of `sent` frames (0, 1, ...) that came in at a port."""
         late: list[tuple[int, int]] = []
         drop, duplicate, reorder, depth = self.drop, self.duplicate, self.reorder, self.depth
-        for number, fate in enumerate(splitmix(~self.seed if side else self.seed, sent)):
-            if fate & 0xFFFF >= drop:
-                if fate >> 16 & 0xFFFF < duplicate:
+        fates = splitmix(~self.seed if side else self.seed, 2 * sent)
+        for number, (first, second) in enumerate(zip(fates, fates, strict=True)):
+            if first & 0xFFFFFFFF >= drop:
+                if first >> 32 < duplicate:
                     yield number
-                if fate >> 32 & 0xFFFF < reorder:
-                    heapq.heappush(late, (number + 1 + ((fate >> 48) * depth >> 16), number))
+                if second & 0xFFFFFFFF < reorder:
+                    heapq.heappush(late, (number + 1 + ((second >> 32) * depth >> 32), number))
                 else:
                     yield number
             while late and late[0][0] <= number:

@@ -88,31 +88,35 @@ def bench(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert switch.end() == 0
 
 
-def of_65536(share: float) -> int:
-    return round(share * 65536)
+def chances(share: float) -> int:
+    return round(share * 2**32)
 
 
-EVERYTHING = Impairment(7, drop=of_65536(0.1), duplicate=of_65536(0.3), reorder=of_65536(0.05), depth=1000)
+EVERYTHING = Impairment(7, drop=chances(0.1), duplicate=chances(0.3), reorder=chances(0.05), depth=1000)
 PLANS: dict[str, tuple[Impairment, dict[str, Any]]] = {
     "nothing": (Impairment(1), {}),
-    "loss": (Impairment(2, drop=of_65536(0.2)), {}),
-    "duplicates": (Impairment(3, duplicate=65536), {}),
-    "order": (Impairment(4, reorder=of_65536(0.3), depth=50), {}),
+    "loss": (Impairment(2, drop=chances(0.2)), {}),
+    "duplicates": (Impairment(3, duplicate=chances(1)), {}),
+    "order": (Impairment(4, reorder=chances(0.3), depth=50), {}),
     "everything": (EVERYTHING, {}),
     "far-more-copies-than-first-ones": (
-        Impairment(5, drop=of_65536(0.6), duplicate=of_65536(0.9), reorder=of_65536(0.2), depth=3000),
+        Impairment(5, drop=chances(0.6), duplicate=chances(0.9), reorder=chances(0.2), depth=3000),
         {},
     ),
     "beyond-the-window": (
-        Impairment(6, drop=of_65536(0.05), duplicate=of_65536(0.2), reorder=of_65536(0.1), depth=9000),
+        Impairment(6, drop=chances(0.05), duplicate=chances(0.2), reorder=chances(0.1), depth=9000),
         {"window": 1024},
     ),
     "more-gaps-than-are-remembered": (
-        Impairment(8, drop=of_65536(0.45), duplicate=of_65536(0.1), reorder=of_65536(0.02), depth=100_000),
+        Impairment(8, drop=chances(0.45), duplicate=chances(0.1), reorder=chances(0.02), depth=100_000),
         {},
     ),
     "over-the-wrap-of-number-and-time": (EVERYTHING, {"first_sequence": WRAP - 30_000, "clock_wraps_in": 0.5}),
-    "delayed": (Impairment(9, drop=of_65536(0.01), reorder=of_65536(0.01), depth=20, delay_us=2000), {}),
+    "so-rare-that-it-is-hardly-seen": (
+        Impairment(10, drop=chances(0.00001), duplicate=chances(0.0001), reorder=chances(0.0001), depth=50),
+        {},
+    ),
+    "delayed": (Impairment(9, drop=chances(0.01), reorder=chances(0.01), depth=20, delay_us=2000), {}),
 }
 
 
@@ -132,7 +136,7 @@ def test_every_count_is_the_plans(bench: Bench, plan: Impairment, params: dict[s
 @pytest.mark.whole
 def test_ten_million_frames(bench: Bench) -> None:
     """With heavy duplication and loss together, over the wrap, and with frames later than the default window."""
-    plan = Impairment(11, drop=of_65536(0.2), duplicate=of_65536(0.5), reorder=40, depth=6_000_000)
+    plan = Impairment(11, drop=chances(0.2), duplicate=chances(0.5), reorder=chances(0.0006), depth=6_000_000)
     function = bench.start(plan)
     try:
         bench.tester.start([stream("there", "a", "b", 0)], 300.0, wait=3.0, first_sequence=WRAP - 5_000_000)

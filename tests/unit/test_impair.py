@@ -10,6 +10,7 @@ import yaml
 from tailrace.host.place import Cpu
 from tailrace.plan import make_plan
 from tailrace.spec import SpecError
+from tailrace.spec.impair import Impair
 from tailrace.spec.load import parse_spec
 
 CHAIN = "chains: {office: [tester.a, wan, tester.b]}\n"
@@ -24,7 +25,7 @@ def test_every_word_reaches_the_program() -> None:
     plan = make_plan(parse_spec(text, "s"), huge=False, cpus=[Cpu(0), Cpu(1)], real_time="not asked")
     (function,) = plan.functions
     assert function.settings == (
-        "seed=7", "drop=16384", "duplicate=66", "reorder=65536", "depth=40", "delay-us=300",
+        "seed=7", "drop=1073741824", "duplicate=4294967", "reorder=4294967296", "depth=40", "delay-us=300",
     )  # fmt: skip
 
 
@@ -45,6 +46,11 @@ def test_without_settings_it_does_nothing_and_others_have_none() -> None:
     assert skeleton.settings == ()
 
 
+def test_a_rare_fate_is_as_rare_as_it_says() -> None:
+    settings = Impair.model_validate({"drop": "0.0001%", "reorder": "0.00000002%"}).settings(0)
+    assert settings[1:4] == ("drop=4295", "duplicate=0", "reorder=1")
+
+
 def test_what_is_written_reads_back_the_same() -> None:
     spec = parse_spec(wan("{drop: 0.25%, delay: [0s, 1500us]}", ", replicas: 2"), "s")
     again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
@@ -56,6 +62,10 @@ def test_what_is_written_reads_back_the_same() -> None:
     [
         (wan("{drop: 0.1}"), "s:2:38: 0.1 is no share; expected a share of the frames from 0% to 100%"),
         (wan("{drop: 101%}"), "'101%' is no share"),
+        (
+            wan("{drop: 0.00000001%}"),
+            "s:2:38: '0.00000001%' is not one frame of 4,294,967,296; expected 0%, or",
+        ),
         (wan("{drpo: 1%}"), "unknown key 'drpo'.*did you mean drop"),
         (wan("{delay: 2s}"), "2s is too long; expected at most 1s"),
         (wan("{delay: 1}"), "1 has no unit"),
