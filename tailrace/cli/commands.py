@@ -93,6 +93,8 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
         if (why := next(rates_beyond(spec, test), None)) is not None:
             raise Mistake(f"--rate: {why}")
     plan = make_plan(spec, huge=options.huge, document=document)
+    with document.locating():
+        method.check(plan)
     steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))
     text = path.read_text(encoding="utf-8-sig")
     request = _request(method.name, path.stem, options, text, str(path.absolute()), "tailrace", tests)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from tailrace.measure.profile import Profile, capture, profile
-from tailrace.plan import PlannedChain
+from tailrace.plan import Plan, PlannedChain
 from tailrace.spec.tests import Traffic
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class Method(ABC, Generic[T]):
     @abstractmethod
     def steps(self, tests: Sequence[T], place: Place) -> list[Step]:
         """What is to be done for the tests, in order. Raises Mistake where they cannot be."""
+
+    def check(self, plan: Plan) -> None:
+        """Called before anything is started. Raises Refused, with the key of the spec, where the plan lacks what is
+        measured."""
 
     def begin(self, session: Session) -> None:
         """Called once everything is up."""

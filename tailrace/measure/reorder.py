@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tailrace.errors import Mistake
+from tailrace.errors import Mistake, Refused
 from tailrace.fabric.config import port_name
 from tailrace.measure.latency import TRIAL_WAIT, Case, kept, run_trial
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
@@ -86,11 +86,12 @@ class ReorderMethod(Method[Reorder]):
                 steps.append(Step(name, 2 * (test.duration + TRIAL_WAIT), work))
         return steps
 
-    def begin(self, session: Session) -> None:
-        if session.node is not None and not slower_of(session.node.plan):
-            raise Mistake(
-                "no function's replicas delay frames unequally, so nothing would be out of sequence; expected one such "
-                "as {kind: impair, replicas: 2, impair: {delay: [0s, 2ms]}}"
+    def check(self, plan: Plan) -> None:
+        chain = next(each for each in plan.chains if each.tested)
+        if not any(each.function in chain.through for each in slower_of(plan)):
+            raise Refused(
+                f"chains.{chain.name}: none of its functions has replicas that delay frames unequally, so nothing "
+                "would be out of sequence; expected one such as {kind: impair, replicas: 2, impair: {delay: [0s, 2ms]}}"
             )
 
 

@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 from run_folders import add
 from tester_results import result, stream
+from typer.testing import CliRunner
 
+from tailrace.cli import main
 from tailrace.errors import Mistake
 from tailrace.fabric.config import port_name
 from tailrace.host.place import Cpu
@@ -60,8 +62,16 @@ def test_slower_replicas_are_those_behind_the_fastest_of_their_function() -> Non
 
 
 @pytest.mark.parametrize("function", ["skeleton", "{kind: impair, replicas: 2, impair: {delay: 2ms}}"])
-def test_where_all_are_alike_nothing_would_be_seen(function: str) -> None:
+def test_where_all_are_alike_nothing_would_be_seen(function: str, tmp_path: Path) -> None:
     assert slower_of(plan(function)) == []
+    # It is refused before anything is started, with the line of the chain.
+    spec = tmp_path / "s.yaml"
+    spec.write_text(f"functions: {{wan: {function}}}\nchains:\n  office: [tester.a, wan, tester.b]\n")
+    done = CliRunner().invoke(main.app, ["measure", "reorder", str(spec), "--runs", str(tmp_path / "runs")])
+    assert done.exit_code == 2
+    said = "chains.office: none of its functions has replicas that delay frames unequally"
+    assert f"{spec}:3:3: {said}" in done.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_it_needs_a_chain() -> None:
