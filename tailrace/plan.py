@@ -98,6 +98,7 @@ def make_plan(
         trace_every=spec.trace.every if spec.trace else None,
         pins=dict(spec.fabric.pins),
         memory_mib=None if spec.fabric.memory is None else spec.fabric.memory >> 20,
+        cores=tuple(cores),
     )
 
 

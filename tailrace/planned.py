@@ -149,6 +149,8 @@ class Plan:
     pins: dict[str, int] = field(default_factory=dict)
     memory_mib: int | None = None
     """The switch's memory for packet buffers of devices; None: what they need, and some to spare."""
+    cores: tuple[int, ...] = ()
+    """The cores that the spec names for the switch's workers; none: they were chosen here."""
 
     @property
     def tester(self) -> bool:
@@ -199,9 +201,12 @@ class Plan:
         return identity_of(self.as_data())
 
     def settled_as(self, old: Plan) -> Plan:
-        """This plan in the places of an older one, where the same pollers are in both: who is up is not moved."""
+        """This plan in the places of an older one, where the same pollers are in both: who is up is not moved, unless
+        this one names other cores."""
         here, there = self.placement, old.placement
         same = set(here.functions) == set(there.functions) and (here.tester is None) == (there.tester is None)
+        if self.cores and self.cores != there.workers:
+            return self
         if same and len(here.workers) == len(there.workers):
             functions = {name: there.functions[name] for name in here.functions}
             return replace(self, placement=replace(there, functions=functions))
@@ -248,8 +253,9 @@ _READER = TypeAdapter(Plan)
 
 
 def identity_of(data: dict[str, Any]) -> str:
-    """The identity of a plan that was stored as data."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+    """The identity of a plan that was stored as data; who has chosen the cores makes no difference."""
+    doing = {key: value for key, value in data.items() if key != "cores"}
+    return hashlib.sha256(json.dumps(doing, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _port_words(port: PlannedPort) -> str:
