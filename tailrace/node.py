@@ -19,9 +19,11 @@ from tailrace.fabric.confine import close_folder, make_folder, number_of
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
+from tailrace.host.claims import END_IT, taken
 from tailrace.host.interface import changes_for, check_interface, set_offloads
 from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.pci import check_pci
+from tailrace.host.place import allowed_cpus
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import HugePages, Offloads, Process, State
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
@@ -68,7 +70,16 @@ class Node:
             own_program("tailrace-tester")
         if self.plan.user is not None:
             number_of(self.plan.user)
+        self.check_cores()
         self.check_ports_of(self.plan.ports)
+
+    def check_cores(self) -> None:
+        """Whether the cores of the switch's workers are nobody else's. Raises Refused."""
+        workers = self.plan.placement.workers
+        if (said := taken(workers)) is not None:
+            free = [cpu.number for cpu in allowed_cpus() if taken([cpu.number]) is None][-len(workers) :]
+            others = f"name {'another' if len(free) == 1 else 'others'} with `fabric: {{cores: {free}}}`, or "
+            raise Refused(f"fabric.cores: {said}; {others if len(free) == len(workers) else ''}{END_IT}")
 
     def check_ports_of(self, ports: Sequence[PlannedPort]) -> None:
         """Whether sockets and devices can be had. Raises Refused."""

@@ -6,6 +6,7 @@ their identity is), and undone (`tailrace.host.state`). Making one changes nothi
 
 from __future__ import annotations
 
+import grp
 import os
 from collections.abc import Sequence
 
@@ -225,13 +226,25 @@ class _Maker:
             # A function that is started here listens: it outlives the switch, which finds it again.
             mode="client" if started else port.mode,
             socket_mode=_socket_mode(port),
-            socket_group=port.socket.group,
+            socket_group=self._group(settings, port.socket.group),
             offloads=port.offloads,
             memory_bytes=port.memory or own,
             max_bps=port.rate.max,
             max_pps=port.rate.packets,
             share=port.rate.share,
         )
+
+    def _group(self, port: str, name: str | None) -> str | None:
+        """The group of a port's socket. Raises Mistake if there is none of that name."""
+        if name is not None:
+            try:
+                grp.getgrnam(name)
+            except KeyError:
+                raise self.mistake(
+                    ("ports", port, "socket", "group"),
+                    f"no group {name!r} on this machine; expected one that there is, or make it: `groupadd {name}`",
+                ) from None
+        return name
 
     # --- what is between ports -------------------------------------------------------------------------------------
 

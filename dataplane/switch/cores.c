@@ -10,8 +10,6 @@
 #include "common/log.h"
 #include "switch/cores.h"
 
-enum { PROBES = 16 };
-
 /* A name in the kernel's abstract space, which goes with the process that has it, however that ends. */
 static socklen_t name_of(int core, struct sockaddr_un *name)
 {
@@ -47,7 +45,8 @@ static int claim(int core)
 	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int pid;
 
-	if (fd < 0 || (bind(fd, (struct sockaddr *)&name, length) == 0 && listen(fd, PROBES) == 0))
+	/* Whoever asks stays in the queue, from which nobody takes them: when it is full, nobody is told any more. */
+	if (fd < 0 || (bind(fd, (struct sockaddr *)&name, length) == 0 && listen(fd, SOMAXCONN) == 0))
 		return 0;
 	pid = errno == EADDRINUSE ? holder(&name, length) : -1;
 	close(fd);

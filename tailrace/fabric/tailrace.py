@@ -22,6 +22,7 @@ from tailrace.fabric.config import SECTIONS, Config
 from tailrace.fabric.confine import confine, make_folder
 from tailrace.fabric.linux_bridge import kernel_port
 from tailrace.fabric.network import Network
+from tailrace.host.claims import END_IT, taken
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
 from tailrace.host.process import UMASK_GUEST, Limits
@@ -82,8 +83,12 @@ class TailraceFabric:
         self._process: Process | None = None
 
     def start(self) -> None:
+        """Starts the switch; returns when it answers. Raises Failure."""
         state = self._launcher.state
         program = own_program("tailrace-switch")
+        cores = self._options.cores or (self._options.place.core,)
+        if (said := taken(cores)) is not None:
+            raise Failure(f"{said}; {END_IT}")
         files = {"--control": state.control, "--page": state.page}
         if not self._launcher.tied:
             files["--config"] = state.config
@@ -91,7 +96,7 @@ class TailraceFabric:
         state.add(*[thing for thing in things if thing not in state.record.things])
         options = self._options
         argv = [str(program), *(word for option, path in files.items() for word in (option, str(path)))]
-        argv += ["--cores", ",".join(map(str, options.cores or (options.place.core,))), "--idle", options.idle]
+        argv += ["--cores", ",".join(map(str, cores)), "--idle", options.idle]
         argv += ["--backpressure-us", str(options.backpressure_us)]
         needed = _MEMORY_ITSELF + _MEMORY_QUEUE * (options.device_queues + _MEMORY_SPARE)
         argv += ["--memory", str(options.memory_mib or needed)]

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,41 @@ def test_what_this_machine_lacks_is_told_with_its_place(command: Command, spec: 
     assert refused.stderr.count("\n") == 1
     assert re.search(told, refused.stderr), refused.stderr
     assert not command.leftovers()
+
+
+CLAIM = """
+import os, socket, sys
+claim = socket.socket(socket.AF_UNIX)
+claim.bind("\\0tailrace-worker-on-core-" + sys.argv[1])
+claim.listen()
+os.set_inheritable(claim.fileno(), True)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Takes a core as the worker of a switch does, and becomes a command."""
+
+
+@pytest.mark.parametrize("command_words", [("up",), ("measure", "latency")])
+@pytest.mark.parametrize(("fabric", "place"), [("fabric:\n  cores: [{core}]\n", "2:3: "), ("", " ")])
+def test_a_core_that_another_switch_has_is_told_before_anything_starts(
+    command: Command, command_words: tuple[str, ...], fabric: str, place: str
+) -> None:
+    core = max(os.sched_getaffinity(0))
+    spec = command.spec(fabric.format(core=core) + ONE)
+    # In a network namespace of its own nobody else is told so.
+    refused = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", CLAIM, str(core),
+         command.program, *command_words, spec],
+        capture_output=True, text=True, timeout=60, check=False, env=command.environment, cwd=command.folder,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert f"{spec}:{place}fabric.cores: core {core} is taken by a worker of another switch (process" in refused.stderr
+    assert "--share-cores" not in refused.stderr
+    assert "end that switch first (`tailrace down`" in refused.stderr
+    if len(os.sched_getaffinity(0)) > 1:
+        assert "; name another with `fabric: {cores: [" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not command.leftovers()
+    assert not command.runs.exists()
 
 
 def test_a_missing_program_is_told(command: Command) -> None:

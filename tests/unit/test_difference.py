@@ -93,7 +93,7 @@ fabric: {workers: 2, pins: {wan/1: 1, fw.0/0: 0}}
 ports:
   wan: {if: veth0, queues: 2, rate: {max: 1Gbps, packets: 500kpps, share: 3}}
   vm1: {path: /run/vm1.sock, mode: client}
-  vm2: {socket: {mode: "660", group: kvm}, offloads: false}
+  vm2: {socket: {mode: "660", group: daemon}, offloads: false}
   probe:
 functions:
   fw: {kind: skeleton, replicas: {1: active, 2: draining}, pin: addresses}
@@ -117,7 +117,7 @@ trace: 512
         "rate": {"max": 10**9, "packets": 500_000, "share": 3},
     }
     assert config["ports"]["vm1"] == {"kind": "guest", "path": "/run/vm1.sock", "mode": "client"}
-    assert config["ports"]["vm2"]["socket"] == {"mode": "0660", "group": "kvm"}
+    assert config["ports"]["vm2"]["socket"] == {"mode": "0660", "group": "daemon"}
     assert config["ports"]["vm2"]["offloads"] is False
     assert config["ports"]["fw@2.0"]["path"] == "/run/t/sockets/fw@2.0/sock"
     assert config["ports"]["box.0"] == {"kind": "guest", "path": "/run/t/sockets/box.0.sock", "mode": "server"}
@@ -255,10 +255,10 @@ def test_what_the_running_switch_cannot_become_is_told() -> None:
 
 def test_what_the_switch_gave_up_at_its_start_it_cannot_have_again() -> None:
     up = Up(ONE)
-    wanted = up.to(ONE + "ports: {wan: {if: veth0}, vm: {socket: {group: kvm}}}\n")
+    wanted = up.to(ONE + "ports: {wan: {if: veth0}, vm: {socket: {group: daemon}}}\n")
     assert [each.rpartition(", which")[0] for each in wanted.fixed] == [
         "a device port that needs the capabilities net_admin, net_raw",
-        "a socket of the group kvm",
+        "a socket of the group daemon",
     ]
     with_device = Up(ONE + "ports: {wan: {if: veth0}}\n")
     assert with_device.to(ONE + "ports: {wan: {if: veth1}}\n").fixed == ()

@@ -14,7 +14,7 @@ from tailrace.fabric.config import configuration
 from tailrace.host.place import Cpu, parse_cpu_list, place
 from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
 from tailrace.spec import load_spec
-from tailrace.spec.load import parse_spec
+from tailrace.spec.load import load_located, parse_spec
 from tailrace.up import contents_of
 
 # Tests may share their cores with a polling switch.
@@ -150,6 +150,16 @@ def test_more_memory_than_the_machine_has_is_refused() -> None:
     assert make_plan(spec, cpus=cpus(2), real_time=None, memory=8 << 30).functions[0].memory_bytes == 8 << 30
     with pytest.raises(Mistake, match=r"functions\.first\.memory: 8GiB is more than this machine has \(4096MiB\)"):
         make_plan(spec, cpus=cpus(2), real_time=None, memory=4 << 30)
+
+
+def test_a_group_that_there_is_not_is_told_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("chains: {v: [tester.a, a]}\nports:\n  a: {socket: {mode: '0660', group: nosuch}}\n")
+    spec, document = load_located(file)
+    with pytest.raises(Mistake, match=rf"{file}:3:37: no group 'nosuch' on this machine; .*`groupadd nosuch`"):
+        make_plan(spec, cpus=cpus(2), real_time=None, document=document)
+    with pytest.raises(Mistake, match=r"^ports\.a\.socket\.group: no group 'nosuch'"):
+        make_plan(spec, cpus=cpus(2), real_time=None)
 
 
 def test_a_plan_without_a_tester_has_no_place_for_one() -> None:

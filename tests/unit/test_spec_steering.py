@@ -15,7 +15,7 @@ fabric: {kind: tailrace, idle: sleep, workers: 2, user: nobody, pins: {wan/1: 1}
 ports:
   wan: {if: veth0, queues: 2, rate: {max: 1Gbps, packets: 500kpps, share: 3}}
   lan: {memif: "/run/memif.sock,role=client", rate: 100Mbps}
-  vm1: {path: /run/vm1.sock, mode: client, socket: {mode: "0660", group: kvm}}
+  vm1: {path: /run/vm1.sock, mode: client, socket: {mode: "0660", group: daemon}}
   probe:
   fw.0: {queues: 4, offloads: false}
 functions:
