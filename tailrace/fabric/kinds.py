@@ -121,6 +121,7 @@ _ALL = (
         memory_mib=0,
         installed=lambda: None,
         make=lambda making: Direct(making.launcher.state, making.network),
+        vhost_mtu=ETHERNET_MTU,  # of DPDK's back end, which one end of each link is
     ),
 )
 KINDS = {kind.name: kind for kind in _ALL}

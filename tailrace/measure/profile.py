@@ -27,6 +27,8 @@ _HEADER, _TAG, _TAGGED = 14, 4, (b"\x81\x00", b"\x88\xa8")
 _FCS = 4
 #: The shortest frame, without the FCS, which captures leave out.
 _SHORTEST = SMALLEST_FRAME - 4
+#: Bytes of frames, as they are sent, that the tester reads of a capture (dataplane/tester/capture.h).
+_MOST_BYTES = 1 << 30
 #: pcapng: the type of the first block, the mark of its byte order, and the type of an interface's block.
 _SECTION, _BYTE_ORDER, _INTERFACE = b"\x0a\x0d\x0d\x0a", 0x1A2B3C4D, 1
 
@@ -113,6 +115,11 @@ def _capture(path: Path, _modified: int, _size: int) -> Profile:
                 largest = (number, kept, payload)
     if not number:
         raise Mistake(f"{path}: there is no frame in it; expected at least one")
+    if sent - number * _FCS > _MOST_BYTES:
+        half = max(number // 2, 1)
+        raise Mistake(
+            f"{path}: larger than {_MOST_BYTES >> 20} MiB; expected a part of it (`editcap -r {path} OUT 1-{half}`)"
+        )
     note = (
         f"{short:,} of the {number:,} frames of {path.name} are shorter than {_SHORTEST} bytes: they are sent padded "
         f"with zeros to {_SHORTEST}, the shortest that Ethernet has (without the FCS)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,22 @@ def test_a_spec_is_measured_and_all_is_kept(command: Command) -> None:
     assert list((folder / "histograms").glob("*.hlog"))
     assert {"switch.log", "first.log", "tester.log"} <= {path.name for path in (folder / "logs").iterdir()}
     assert not command.leftovers()
+
+
+def test_frames_longer_than_a_buffer_go_through_a_chain(command: Command) -> None:
+    """As far as its ports take them; the tester's own floor, whose ports do not, is left out with a note."""
+    long = command.folder / "long.pcap"
+    header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    long.write_bytes(header + struct.pack("<IIII", 0, 0, 3000, 3000) + bytes(12) + b"\x08\x00" + bytes(2986))
+    options = ("--pcap", long, "--rate", "5kpps", "--duration", "500ms", "--runs", command.runs)
+    command("measure", "latency", command.spec(ONE), *options)
+    results = command.results()
+    assert results["valid"]
+    (trial,) = results["trials"]
+    check_trial(trial)
+    assert sum(direction["lost"] + direction["foreign"] for direction in trial["directions"]) == 0
+    assert results["floors"] == []
+    assert any("frame 1 has 3000 bytes, and the ports take at most 1518" in note for note in results["notes"])
 
 
 def check_what_it_stands_on(results: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from captures import TAG, pcap_of
 from simulated_device import SimulatedDevice
+from tester_results import both_ways
 from typer.testing import CliRunner
 
 from tailrace.cli import main
@@ -20,6 +22,7 @@ from tailrace.measure.burst import BurstMethod, Bursts, limit_of
 from tailrace.measure.chain import LatencyMethod, throughput_of
 from tailrace.measure.demo import run_demo
 from tailrace.measure.fit import Carries, carries, check_fit
+from tailrace.measure.floor import measure_joined
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
 from tailrace.measure.profile import capture, profile
@@ -344,6 +347,39 @@ def test_a_bad_capture_of_other_commands_is_told_too(tmp_path: Path, command: tu
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_capture_larger_than_the_tester_reads_is_told_with_its_line(tmp_path: Path) -> None:
+    spec, large = tmp_path / "s.yaml", tmp_path / "large.pcap"
+    half = (600 << 20, 600 << 20)
+    with large.open("wb") as file:
+        file.write(pcap_of()[:24])
+        for number in range(2):  # with holes: nothing of it is on the disk
+            file.seek(24 + number * (16 + half[0]))
+            file.write(struct.pack("<IIII", 0, 0, *half))
+        file.truncate(24 + 2 * (16 + half[0]))
+    spec.write_text(f"chains: {{f: [tester.a, tester.b]}}\ntests:\n  - latency: {{pcap: {large}}}\n")
+    done = CliRunner().invoke(main.app, ["measure", "latency", str(spec), "--runs", str(tmp_path / "runs")])
+    assert done.exit_code == 2
+    assert f"{spec}:3:21: {large}: larger than 1024 MiB; expected a part of it (`editcap -r" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_floor_of_what_joined_ports_do_not_take_is_left_out_with_a_note(tmp_path: Path) -> None:
+    long = tmp_path / "long.pcap"
+    long.write_bytes(pcap_of((3000, 3000)))
+
+    def trial(streams: list[dict[str, Any]], *_: Any, **__: Any) -> dict[str, Any]:
+        if "pcap" in streams[0]:
+            raise Mistake("the tester refuses the traffic: frame 1 has 3000 bytes, and the ports take at most 1518")
+        return both_ways(50)
+
+    with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
+        tester: Any = SimpleNamespace(trial=trial)
+        measure_joined(tester, "vhost-user", folder, [capture(long), profile(64)])
+    assert [floor.profile for floor in folder.run.floors] == ["64"]
+    (note,) = folder.run.notes
+    assert note.startswith("the tester's own floor of pcap was not measured over vhost-user: the tester refuses")
+
+
 @pytest.mark.parametrize(
     ("command", "test", "length", "port", "mtu"),
     [
@@ -351,6 +387,7 @@ def test_a_bad_capture_of_other_commands_is_told_too(tmp_path: Path, command: tu
         (("measure", "latency", "--pcap"), "loss", 9015, "tester.a and tester.b", 9000),
         (("compare", "--fabrics", "tailrace,ovs-dpdk"), "latency", 1515, "ovs-dpdk's vhost-user ports", 1500),
         (("compare", "--fabrics", "tailrace,linux-bridge"), "latency", 1515, "linux-bridge's tap ports", 1500),
+        (("compare", "--fabrics", "tailrace,direct"), "latency", 1515, "direct's vhost-user ports", 1500),
         (("compare", "--fabrics", "tailrace,direct", "--interface", "memif"), "latency", 1515,
          "tailrace's memif ports", 1500),
         (("measure", "matrix", "--fabrics", "linux-bridge", "--patterns", "VV"), "matrix", 1515,
