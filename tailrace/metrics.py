@@ -1,7 +1,8 @@
 """The counter page as Prometheus metrics: read when it is scraped, so that nothing runs in between.
 
 Names follow Prometheus's conventions: tailrace_THING_FIELD_total with the thing's names as labels; drops are one metric
-with the reason as a label. Fields come from the page itself, so a counter that is new appears by itself.
+with the reason as a label; what is a level and does not only grow is a gauge, without _total. Fields come from the page
+itself, so a counter that is new appears by itself.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from tailrace.snapshot import Sampler, Snapshot
 
 #: How often a worker found a burst of so many packets or more, below the next size.
 BURST = re.compile(r"^burst_([0-9]+)$")
+_LEVELS = frozenset({"waiting_packets"})
+"""Fields that say how much there is, and not how often something came."""
 _HELP = {
     "received_packets": "Frames taken from the port",
     "received_bytes": "Bytes of frames that were taken from the port and went on, without the FCS",
     "sent_packets": "Frames given to the port",
     "sent_bytes": "Their bytes, without the FCS",
+    "waiting_packets": "Frames that waited in the port when it was last looked at, now and then",
     "packets": "Frames",
     "bytes": "Bytes of these frames, without the FCS",
     "busy_cycles": "TSC cycles of rounds that moved frames",
@@ -74,14 +78,15 @@ class _Families:
     """Metrics as they come together, each with its samples."""
 
     def __init__(self) -> None:
-        self._counters: dict[str, CounterMetricFamily] = {}
+        self._numbers: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         self._histograms: dict[str, HistogramMetricFamily] = {}
 
     def add(self, name: str, field: str, labels: dict[str, str], value: float) -> None:
-        family = self._counters.get(name)
+        family = self._numbers.get(name)
         if family is None:
             text = _HELP.get(field, field.replace("_", " ").capitalize())
-            family = self._counters[name] = CounterMetricFamily(name, text, labels=list(labels))
+            kind = GaugeMetricFamily if field in _LEVELS else CounterMetricFamily
+            family = self._numbers[name] = kind(name, text, labels=list(labels))
         family.add_metric(list(labels.values()), value)
 
     def histogram(self, name: str, text: str, labels: dict[str, str], sizes: dict[int, int], total: float) -> None:
@@ -97,7 +102,7 @@ class _Families:
         family.add_metric(list(labels.values()), [*buckets, ("+Inf", float(count))], total)
 
     def found(self) -> Iterable[Metric]:
-        return [*self._counters.values(), *self._histograms.values()]
+        return [*self._numbers.values(), *self._histograms.values()]
 
 
 def _queue(families: _Families, port: str, queue: str, counters: dict[str, int]) -> None:

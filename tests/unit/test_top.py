@@ -36,6 +36,7 @@ def queue(received: int, sent: int, full: int = 0) -> dict[str, int]:
     return {
         "received_packets": received,
         "received_bytes": received * 60,
+        "waiting_packets": received // 100,
         "drop_no_chain": 0,
         "sent_packets": sent,
         "sent_bytes": sent * 60,
@@ -185,6 +186,18 @@ def test_metrics_follow_the_conventions_and_say_every_counter() -> None:
         if sample.name == "tailrace_port_received_packets_total"
     }
     assert received == {("tester.a", "0"): 2000, ("tester.a", "1"): 400, ("tester.b", "0"): 1200, ("wan", "0"): 0}
+    # How many frames wait goes up and down: a rate of it would mean nothing.
+    waiting = families["tailrace_port_waiting_packets"]
+    assert waiting.type == "gauge"
+    assert {sample.name for sample in waiting.samples} == {"tailrace_port_waiting_packets"}
+    assert {sample.labels["port"]: sample.value for sample in waiting.samples if sample.labels["queue"] == "0"} == {
+        "tester.a": 20, "tester.b": 12, "wan": 0,
+    }  # fmt: skip
+    assert all(
+        family.type == "counter"
+        for name, family in families.items()
+        if name.startswith("tailrace_port") and family is not waiting
+    )
     drops = {
         (sample.labels["port"], sample.labels["reason"]): sample.value
         for sample in families["tailrace_port_dropped_packets"].samples
