@@ -96,6 +96,9 @@ class Captured:
     """What a capture came to."""
 
     frames: int
+    """All that were written, also to files that have made room for newer ones."""
+    kept: int
+    """Those in the files that are there."""
     dropped: int
     paths: list[Path]
     ended: str
@@ -181,7 +184,7 @@ def capture(
         except Failure as failure:
             error = failure
     writer.close()
-    result = Captured(writer.written, running.dropped, writer.paths, ended, error)
+    result = Captured(writer.written, writer.kept, running.dropped, writer.paths, ended, error)
     for ring in running.rings:
         ring.close()
     return result

@@ -61,7 +61,8 @@ class Writer:
 
     def __init__(self, path: Path, bounds: Bounds, snaplen: int, most: int | None = None) -> None:
         self._base, self._bounds, self._snaplen, self._most = path, bounds, snaplen, most
-        self._kept: deque[Path] = deque()
+        self._files: deque[tuple[Path, int]] = deque()
+        """The files that are there, and how many frames had been written before each began."""
         self._number = self._size = self._frames = 0
         self._file = -1
         self.written = 0
@@ -74,7 +75,12 @@ class Writer:
     @property
     def paths(self) -> list[Path]:
         """The files that are there, the oldest first."""
-        return list(self._kept)
+        return [path for path, _ in self._files]
+
+    @property
+    def kept(self) -> int:
+        """Frames in the files that are there."""
+        return self.written - (self._files[0][1] if self._files else self.written)
 
     def write(self, chunk: bytes) -> None:
         """Adds whole records."""
@@ -117,7 +123,7 @@ class Writer:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._size = self._frames = 0
         self._opened = time.monotonic()
-        self._kept.append(self.path)
+        self._files.append((self.path, self.written))
         self._put(_HEADER.pack(_MAGIC, 2, 4, 0, 0, self._snaplen, _ETHERNET))
 
     def _next(self, reason: str) -> None:
@@ -125,8 +131,8 @@ class Writer:
             raise Full(reason)
         os.close(self._file)
         self._file = -1
-        while len(self._kept) >= self._bounds.files:
-            self._kept.popleft().unlink(missing_ok=True)
+        while len(self._files) >= self._bounds.files:
+            self._files.popleft()[0].unlink(missing_ok=True)
         try:
             self._open()
         except OSError as error:
@@ -161,4 +167,4 @@ class Writer:
         self._file = -1
         if self._size < _HEADER.size:
             self.path.unlink(missing_ok=True)
-            self._kept.pop()
+            self._files.pop()

@@ -173,6 +173,7 @@ def capture(path: Path, options: CaptureOptions) -> int:
         print_json(
             {
                 "frames": done.frames,
+                "kept": done.kept,
                 "dropped": done.dropped,
                 "files": [str(each) for each in done.paths],
                 "ended": str(done.error) if done.error else done.ended,
@@ -181,7 +182,10 @@ def capture(path: Path, options: CaptureOptions) -> int:
     elif done.paths:
         names = str(done.paths[0]) if len(done.paths) == 1 else f"{done.paths[0]} to {done.paths[-1].name}"
         lost = f"; {done.dropped:,} more came faster than they could be written" if done.dropped else ""
-        print_line(f"{done.frames:,} frames captured, in {names}{lost} ({done.ended or 'ended by a failure'}).")
+        where = f"in {names}"
+        if done.kept < done.frames:
+            where = f"the last {done.kept:,} of them {where}; the files before have made room for these"
+        print_line(f"{done.frames:,} frames captured, {where}{lost} ({done.ended or 'ended by a failure'}).")
     if done.error is not None:
         error_line(str(done.error))
         return 1

@@ -106,6 +106,7 @@ def test_files_are_rotated_and_the_last_are_kept(binaries: Path, tailrace: Path,
         assert done["files"] == [str(file) for file in files]
         assert sorted(tmp_path.glob("r*.pcap")) == files
         assert [len(rdpcap(str(file))) for file in files] == [100, 100, sent - 100 * (last - 1)]
+        assert done["kept"] == sent - 100 * (last - 3)
         # By size: one file, and the end when it is full.
         capture = Capture(tailrace, watched, "--port", "a", "--size", "1MiB", base).wait()
         watched.tester.trial(both_ways(5_000, frames=[1518]), 0.3)

@@ -6,11 +6,13 @@ import os
 import stat
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tailrace.capture import Ring, capture, merged
+from tailrace.capture import Captured, Ring, capture, merged
+from tailrace.cli import observe
 from tailrace.cli.observe import parse_match
 from tailrace.control import UNKNOWN, Control, ControlError
 from tailrace.errors import Failure, Mistake
@@ -49,7 +51,28 @@ def test_files_follow_each_other_and_the_last_are_kept(tmp_path: Path) -> None:
     assert [path.name for path in writer.paths] == ["x-00004.pcap", "x-00005.pcap"]
     assert sorted(tmp_path.iterdir()) == writer.paths
     assert [written(path) for path in writer.paths] == [[record(n) for n in range(12, 16)], [record(16), record(17)]]
-    assert writer.written == 18
+    assert (writer.written, writer.kept) == (18, 6)
+
+
+@pytest.mark.parametrize(
+    ("files", "kept", "said"),
+    [
+        (2, 1_100, "12,000 frames captured, the last 1,100 of them in z-00001.pcap to z-00002.pcap; the files before "
+                   "have made room for these (stopped)."),
+        (1, 12_000, "12,000 frames captured, in z-00001.pcap (stopped)."),
+    ],
+)  # fmt: skip
+def test_how_many_frames_are_left_in_the_files_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: int, kept: int, said: str
+) -> None:
+    done = Captured(12_000, kept, 0, [Path(f"z-0000{number + 1}.pcap") for number in range(files)], "stopped")
+    monkeypatch.setattr(observe, "_connect", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(observe, "run_capture", lambda *_, **__: done)
+    options = observe.CaptureOptions(
+        "a", None, "in", (), 96, "1MiB", files, None, None, None, None, "1MiB", None, as_json=False
+    )
+    assert observe.capture(Path("z.pcap"), options) == 0
+    assert " ".join(capsys.readouterr().out.split()) == said
 
 
 def test_no_more_frames_than_asked_for(tmp_path: Path) -> None:
