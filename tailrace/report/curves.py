@@ -199,18 +199,22 @@ def _line(trials: Sequence[MarkedTrial], found: Sequence[MarkedTrial]) -> Line:
         several = len({one.trial.functions for one in found if one.place is not None}) > 1
         chain = [chain_name(first.trial.functions)] if several else []
         words = [first.of.label(first.place.side), *chain, *(ways if len(ways) == 1 else ())]
-        number = f" ({len(trials)} trials)" if len(trials) > 1 else ""
-        return Line(plain(", ".join(words) + number), *look, tuple(trials))
+        times = f" ({len(trials)} trials)" if len(trials) > 1 else ""
+        return Line(plain(", ".join(words) + times), *look, tuple(trials))
     trial, name = first.trial, first.chain + first.rate + first.round
     alike = [other for other in found if other.chain + other.rate + other.round == name]
     label = plain(f"{name}, {trial.worse.name}" + (f", {trial.name}" if len(alike) > 1 else ""))
-    # One run: colours by chain, by rate where chains have several; dashes by round, and of the floor. Several runs:
-    # colours by run, dashes by chain.
-    if first.of.number:
-        dash = (1, 0, *range(2, DASHES))[trial.functions % DASHES]
-    else:
-        dash = (trial.round - 1) % DASHES if trial.functions else 1
-    return Line(label, first.of.colour(_number(first, found)), dash, (first,))
+    # One run: colours by chain, by rate where chains have several; dashes likewise, but where there are several rounds
+    # by these. Several runs: colours by run, dashes by chain.
+    number = _number(first, found)
+    dash = _DASHES[(trial.functions if first.of.number else number) % DASHES]
+    if first.of.stored.run.repeat > 1 and trial.functions and not first.of.number:
+        dash = (trial.round - 1) % DASHES
+    return Line(label, first.of.colour(number), dash, (first,))
+
+
+_DASHES = (1, 0, *range(2, DASHES))
+"""The floor's, and those of chains by their length."""
 
 
 def _number(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, browser
-from run_folders import add
+from run_folders import add, run_folder
 from tester_results import both_ways, result, stream
 
 from tailrace.report import curves
@@ -120,6 +120,11 @@ def test_chains_of_several_lengths_that_were_compared_are_lines_of_their_own(tmp
     lines = charts(folder.path)["64 B"]["percentiles"]
     assert [each["label"].rpartition(", ")[0] for each in lines] == ["one, 1 VNF", "one, 2 VNFs"]
     assert len(set(looks(lines))) == 2
+
+
+def test_chains_of_one_run_are_told_apart_without_colours_too(tmp_path: Path) -> None:
+    lines = charts(run_folder(tmp_path, profiles=("64",), chains=5).path)["64 B"]["percentiles"]
+    assert sorted(looks(lines)) == [(0, 1), (1, 0), (2, 2), (3, 3), (4, 4)]
 
 
 def test_looks_differ_in_colour_and_dashes() -> None:
