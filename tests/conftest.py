@@ -15,6 +15,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The machine may be busy with something else: how long an example takes is no fault.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SESSION = "TAILRACE_TEST_SESSION"

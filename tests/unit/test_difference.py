@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
@@ -16,10 +16,6 @@ from tailrace.plan import Plan, make_plan
 from tailrace.spec import SpecError
 from tailrace.spec.load import _check, load_located, parse_spec
 from tailrace.spec.position import parse_document
-
-# Tests may share their cores with a polling switch.
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
 
 SOCKETS = Path("/run/t/sockets")
 ONE = "functions: {first: skeleton, second: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"

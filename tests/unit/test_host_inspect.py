@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from machines import AMD_FLAGS, add_nic, link, machine, make
 from rich.console import Console, RenderableType
@@ -30,7 +30,6 @@ from tailrace.host.tuning import make_tuning_plan
 CPU_SETS = st.sets(st.integers(0, 300))
 
 
-@settings(deadline=None)  # the machine may be shared
 @given(CPU_SETS)
 def test_lists_and_masks_say_what_they_were_made_of(cpus: set[int]) -> None:
     assert parse_list(show_list(cpus)) == parse_list(show_groups(cpus)) == tuple(sorted(cpus))

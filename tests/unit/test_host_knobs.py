@@ -171,7 +171,7 @@ NICS = st.builds(
     most_vfs=st.just(64),
     virtual_function=st.booleans(),
 )
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 """A plan reads some hundred files."""
 CARDS = st.lists(NICS, max_size=4, unique_by=lambda nic: nic.address)
 LATENCY = load_profile("latency")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
@@ -16,11 +16,6 @@ from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identi
 from tailrace.spec import load_spec
 from tailrace.spec.load import load_located, parse_spec
 from tailrace.up import contents_of
-
-# Tests may share their cores with a polling switch.
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
-
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 TWO = """\

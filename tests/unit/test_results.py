@@ -52,7 +52,7 @@ def exact_quantile(ordered: list[int], share: Fraction) -> int:
     return ordered[max(1, math.ceil(share * len(ordered))) - 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(st.integers(0, 10_000_000_000), st.integers(100, 5_000)), min_size=1, max_size=300))
 def test_every_percentile_is_within_one_percent_of_the_exact_one(samples: list[int]) -> None:
     histogram = from_tester(latency(samples))

@@ -20,7 +20,7 @@ from tailrace.results.findings import SearchTrial
 from tailrace.spec import Throughput
 
 # Tests may share their cores with a polling switch.
-QUICK = settings(deadline=None, max_examples=40)
+QUICK = settings(max_examples=40)
 
 SEARCHES = ("mlrsearch", "tst009", "rfc2544")
 MOST_TRIALS = 40

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
@@ -16,11 +16,6 @@ from tailrace.spec.load import parse_spec
 from tailrace.spec.model import Spec
 from tailrace.spec.position import parse_document
 from tailrace.spec.schema import schema_text
-
-# Tests may share their cores with a polling switch.
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
-
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
