@@ -70,6 +70,7 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 	struct vring_buffer sources[VRING_BURST], targets[VRING_BURST];
 	const uint32_t from_header = from->header, to_header = to->header;
 	const bool in_order = from->in_order;
+	uint64_t copied = 0;
 	unsigned i;
 
 	if (kind.to_packed && count > (unsigned)VRING_DONE - to->nb_done)
@@ -104,15 +105,13 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 		if (i + 1 < count)
 			prefetch_rest(&sources[i + 1], &targets[i + 1]);
 		copy_frame(targets[i].at + to_header, sources[i].at + from_header, length);
-		targets[i].length = to_header + length;
-		*bytes += length;
+		copied += length;
 	}
+	*bytes += copied;
 	/* Apart from the copies: what they write might be a ring for all that the compiler knows, to be read again. */
-	for (unsigned j = 0; j < i; j++)
-		vring_complete(to, kind.to_packed, to_ahead + j, targets[j].id, targets[j].length);
+	vring_complete_run(to, kind.to_packed, to_ahead, targets, sources, to_header - from_header, i);
 	if (!in_order)
-		for (unsigned j = 0; j < i; j++)
-			vring_complete_sent(from, kind.from_packed, from_ahead + j, sources[j].id);
+		vring_complete_run(from, kind.from_packed, from_ahead, sources, NULL, 0, i);
 	else if (i > 0)
 		vring_complete_sent(from, kind.from_packed, from_ahead + i - 1, sources[i - 1].id);
 	return i;
