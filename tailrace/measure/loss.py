@@ -1,5 +1,5 @@
 """Frame loss rate by offered rate (RFC 2544, section 26.3): from the full rate down in steps, until two rates in a row
-lose nothing.
+lose nothing. One that was not sent as it was offered is none of these: what it would have lost is not known.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def loss_curve(trials: Trials, test: Loss, full: float) -> None:
     """Measures the points; they are in `trials.made`."""
     clean = 0
     for index in range(round(1 / test.step)):
-        part = 1 - index * test.step
-        clean = clean + 1 if trials.run(full * part, test.duration).lost == 0 else 0
+        trial = trials.run(full * (1 - index * test.step), test.duration)
+        clean = 0 if trial.lost or trial.fell_short else clean + 1
         if clean == CLEAN_END:
             return
 

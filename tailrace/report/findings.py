@@ -169,8 +169,8 @@ def _loss(found: list[LossFinding]) -> Section:
         ("frames", "VNFs", "of full rate", "offered Mpps", "sent Mpps", "loss", "lost", "unsent", "fell short"),
         tuple(rows),
         (
-            "RFC 2544, section 26.3: from the full rate down until two rates in a row lose nothing. Loss is of the "
-            "frames sent, in the worse direction; lost and unsent are of both.",
+            "RFC 2544, section 26.3: from the full rate down until two rates in a row, sent as they were offered, lose "
+            "nothing. Loss is of the frames sent, in the worse direction; lost and unsent are of both.",
             *remark(max(each.round for each in found)),
         ),
         (Chart("Loss by rate", "Mpps sent, each direction", "loss in %", tuple(lines)),),

@@ -116,6 +116,17 @@ def test_the_curve_of_loss_ends_after_two_rates_without(tmp_path: Path) -> None:
     assert [trial.lost for trial in curve.trials[3:]] == [0, 0]
 
 
+@pytest.mark.parametrize("device", [SimulatedDevice(1e9, sender=6.5e5), SimulatedDevice(6.5e5, holds_back=True)])
+def test_a_curve_does_not_end_on_rates_that_were_not_offered(tmp_path: Path, device: SimulatedDevice) -> None:
+    """Nothing of what was sent was lost, but what the tester or the device held back says nothing of its rate."""
+    words = {"frames": 64, "rate": "1Mpps", "step": "10%", "duration": "1s", "wait": "1ms"}
+    (curve,) = run(tmp_path, LossMethod(), Loss.model_validate(words), device).findings
+    assert sum(trial.lost for trial in curve.trials) == 0
+    points = curve.points
+    assert [part for part, trial in points.items() if trial.fell_short] == [1.0, 0.9, 0.8, 0.7]
+    assert list(points)[4:] == [0.6, 0.5]
+
+
 def test_the_full_rate_of_a_curve_is_what_the_tester_can_send(tmp_path: Path) -> None:
     test = Loss.model_validate({"frames": 64, "duration": "1s", "wait": "1ms"})
     (curve,) = run(tmp_path, LossMethod(), test, SimulatedDevice(3e6, sender=4e6)).findings
