@@ -25,8 +25,8 @@ _TRIAL = (
     "reason",
 )  # fmt: skip
 _COUNTS = (
-    "offered", "sent", "unsent", "received", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign",
-    "mean_frame", "mpps", "gbps_l1", "gbps_l2",
+    "offered", "sent", "unsent", "refused", "received", "lost", "duplicate", "out_of_sequence", "beyond_window",
+    "foreign", "mean_frame", "mpps", "gbps_l1", "gbps_l2",
 )  # fmt: skip
 _LATENCY = {
     name: f"latency_{name.replace('p99_', 'p99.')}_us"

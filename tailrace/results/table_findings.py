@@ -43,7 +43,7 @@ def figures(finding: Measurement) -> Iterator[Line]:
 
 def _trial(trial: SearchTrial) -> Line:
     """A trial of a search; counts are of both directions, rates and the loss ratio of the worse one."""
-    counts = ("sent", "unsent", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
+    counts = ("sent", "unsent", "refused", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
     return {
         "offered_pps": trial.offered_pps,
         "duration_s": trial.duration_s,
@@ -52,7 +52,13 @@ def _trial(trial: SearchTrial) -> Line:
         "mpps": trial.forwarded_pps / 1e6,
         "figure": "loss_ratio",
         "value": trial.loss_ratio,
+        "fell_short": _fell_short(trial),
     }
+
+
+def _fell_short(trial: SearchTrial) -> bool | None:
+    """Whether less was sent than offered; None where as much was offered as could be sent."""
+    return trial.fell_short is not None if trial.offered_pps else None
 
 
 def _throughput(finding: ThroughputFinding) -> Iterator[Line]:
@@ -67,7 +73,11 @@ def _throughput(finding: ThroughputFinding) -> Iterator[Line]:
 def _loss(finding: LossFinding) -> Iterator[Line]:
     yield {"figure": "full_pps", "value": finding.full_pps}
     for part, trial in finding.points.items():
-        yield {"figure": f"loss_ratio at {100 * part:g}% of full_pps", "value": trial.loss_ratio}
+        yield {
+            "figure": f"loss_ratio at {100 * part:g}% of full_pps",
+            "value": trial.loss_ratio,
+            "fell_short": _fell_short(trial),
+        }
 
 
 def _burst(finding: BurstFinding) -> Iterator[Line]:

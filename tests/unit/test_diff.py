@@ -335,7 +335,7 @@ def test_csv_has_a_line_for_each_direction_with_every_figure(tmp_path: Path) -> 
     for line, way in zip(lines, trial.directions, strict=True):
         assert way.latency_us is not None
         assert line["direction"] == way.name
-        assert int(line["received"]) == way.received
+        assert (int(line["received"]), int(line["refused"])) == (way.received, way.refused)
         assert float(line["latency_p99.9_us"]) == way.latency_us.p99_9
         assert float(line["mpps"]) == way.mpps
         assert (line["worse"], bool(line["share_p50_us"])) == (("yes", True) if way is trial.worse else ("no", False))
@@ -386,6 +386,9 @@ def test_csv_has_what_methods_found(tmp_path: Path) -> None:
         "",
     ]
     assert (found[-1]["offered_pps"], found[-1]["offered"], found[-1]["lost"]) == ("2000000.0", "100", "9")
+    # Whose doing it is that less was sent, of a trial and of the point that it makes.
+    assert (found[-1]["unsent"], found[-1]["refused"]) == ("10", "10")
+    assert [row["fell_short"] for row in found[-2:]] == ["yes", "yes"]
     assert {row["run"] for row in found} == {throughput_found.run.id, compared.run.id, lossy.run.id}
 
 
