@@ -13,7 +13,7 @@ from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Trials
+from tailrace.measure.trials import Settle, Trials
 from tailrace.results.findings import LossFinding
 from tailrace.spec import Loss
 
@@ -53,14 +53,17 @@ class LossMethod(Method[Loss]):
         for test in tests:
             for profile in profiles_of(test):
                 name = name_of(profile, place, [step.name for step in steps])
-                seconds = (test.duration + test.wait + (test.settle or 0.0)) * min(6, 1 / test.step)
+                settle = Settle.asked(test.settle, test.duration).before(test.duration)
+                seconds = (test.duration + test.wait + settle) * min(6, 1 / test.step)
                 steps.append(Step(name, seconds, partial(_measure, name=name, profile=profile, test=test, place=place)))
         return steps
 
 
 def _measure(session: Session, name: str, profile: Profile, test: Loss, place: Place) -> None:
     place.lead(session, place.functions)
-    trials = Trials(session.measure, profile, f"{name}: loss", test.wait, test.settle or 0.0, most=100_000)
+    settle = Settle.asked(test.settle, test.duration)
+    label = f"{name}: loss"
+    trials = Trials(session.measure, profile, label, test.wait, settle, most=100_000, pause=session.pause)
     reason: str | None = None
     full = 0.0
     try:

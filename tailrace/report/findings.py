@@ -186,6 +186,9 @@ def _burst(found: list[BurstFinding]) -> Section:
     rows: list[tuple[str, ...]] = []
     for rounds in by_case(found):
         first = rounds[0]
+        if not any(each.frames for each in rounds):
+            rows.append((*_named(first), *[MISSING] * 9))
+            continue
         buffered = all(each.limit == "loss" for each in rounds)
         rows.append(
             (
@@ -198,7 +201,7 @@ def _burst(found: list[BurstFinding]) -> Section:
                 count(first.step),
                 figure([each.rate_pps / 1e6 for each in rounds], mega),
                 figure([each.corrected_buffer_s * 1e6 for each in rounds], microseconds) if buffered else MISSING,
-                ", ".join(dict.fromkeys(LIMITS[each.limit] for each in rounds)),
+                ", ".join(dict.fromkeys(LIMITS[each.limit] for each in rounds if each.limit)),
             )
         )
     return Section(

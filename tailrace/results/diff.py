@@ -442,7 +442,7 @@ def _findings(run: Run) -> dict[str, Values]:
         elif isinstance(each, ReorderFinding):
             for name, order in (("together", each.together), ("apart", each.apart)):
                 found.setdefault((f"reordered, {name}", "%"), []).append(100 * order.ratio)
-        elif isinstance(each, BurstFinding):
+        elif isinstance(each, BurstFinding) and each.frames:
             found.setdefault(("longest burst", "frames"), []).append(each.average)
         elif isinstance(each, ComparisonFinding):
             for ratio in each.ratios:

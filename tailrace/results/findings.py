@@ -91,12 +91,18 @@ class BurstFinding(Measurement):
     longest: Count = Field(description="The longest that was tried.")
     step: Count = Field(description="The smallest step between two lengths in frames.")
     rate_pps: Amount = Field(description="How fast a burst was sent, in frames a second: the most that could be.")
-    throughput_pps: Amount = Field(description="The rate without loss, in frames a second, found beforehand.")
-    limit: Literal["loss", "refused", "longest"] = Field(
+    throughput_pps: Amount = Field(
+        description="The rate without loss, in frames a second, found beforehand; 0 if it was not."
+    )
+    limit: Literal["loss", "refused", "longest"] | None = Field(
         description="loss: longer bursts lost frames; longest: none did, up to the longest tried; refused: the "
-        "device held the sender back, so that its buffer cannot be filled, and the length says nothing of it."
+        "device held the sender back, so that its buffer cannot be filled, and the length says nothing of it; null if "
+        "no length was found."
     )
     trials: Count = Field(description="How many bursts were sent.")
+    beforehand: tuple[SearchTrial, ...] = Field(
+        default=(), description="The trials of the search for the rate without loss beforehand, in order."
+    )
 
     @property
     def average(self) -> float:

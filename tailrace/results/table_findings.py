@@ -19,7 +19,9 @@ def lines(finding: Measurement) -> Iterator[Line]:
     """A line for each figure of a finding, and for each trial of a search."""
     yield from figures(finding)
     if isinstance(finding, ThroughputFinding | LossFinding):
-        yield from (_trial(trial) for trial in finding.trials)
+        yield from map(_trial, finding.trials)
+    elif isinstance(finding, BurstFinding):
+        yield from map(_trial, finding.beforehand)
 
 
 def figures(finding: Measurement) -> Iterator[Line]:
@@ -81,7 +83,9 @@ def _loss(finding: LossFinding) -> Iterator[Line]:
 
 
 def _burst(finding: BurstFinding) -> Iterator[Line]:
-    ends = {"low": min(finding.frames, default=None), "high": max(finding.frames, default=None)}
+    if not finding.frames:
+        return
+    ends = {"low": min(finding.frames), "high": max(finding.frames)}
     yield {"figure": "burst_average", "value": finding.average, **ends}
     yield {"figure": "burst_deviation", "value": finding.deviation}
     yield {"figure": "burst_rate_pps", "value": finding.rate_pps}

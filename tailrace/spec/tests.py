@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
-from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Rate, Ratio, short
+from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Pause, Rate, Ratio, short
 
 SMALLEST_FRAME = 64
 LARGEST_FRAME = 1518
@@ -24,6 +24,8 @@ IMIX_WEIGHTS = (7, 4, 1)
 IMIX_MEAN = sum(size * weight for size, weight in zip(IMIX_FRAMES, IMIX_WEIGHTS, strict=True)) / sum(IMIX_WEIGHTS)
 #: RFC 2544, section 9.1, for Ethernet.
 RFC_2544_FRAMES = (64, 128, 256, 512, 1024, 1280, 1518)
+#: RFC 2544, section 23: so long a device is left alone before a trial, in seconds.
+RFC_2544_SETTLE = 5.0
 
 
 def _check_frame(value: Any) -> Any:
@@ -104,8 +106,10 @@ class _Searching(Traffic):
     wait: Duration = Field(
         2.0, validate_default=False, description="for the last frames of a trial (RFC 2544, section 23)"
     )
-    settle: Duration | None = Field(
-        None, description="pause before the next trial: 5s in RFC 2544, section 23; none unless given"
+    settle: Pause | None = Field(
+        None,
+        description="pause before every trial, also a short one, so that the device settles; unless given, 5s before "
+        "each trial of `duration` (RFC 2544, section 23) and none before the short ones of a search",
     )
 
     @field_validator("wait", "settle")
@@ -197,6 +201,11 @@ class Burst(_Searching):
     """The longest burst of frames back to back of which none is lost (RFC 9004)."""
 
     times: int = Field(50, ge=1, le=10_000, description="how often it is searched for; the average is the benchmark")
+    settle: Pause | None = Field(
+        None,
+        description="pause before every burst, also before a trial of the search for the throughput; none unless "
+        "given: RFC 9004, section 6.2, has `wait` alone",
+    )
     longest: SearchDuration = Field(
         2.0, validate_default=False, description="the longest burst to try, by the time that sending it takes"
     )

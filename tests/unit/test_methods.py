@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +35,10 @@ from tailrace.report.findings import sections
 from tailrace.report.html import write_report
 from tailrace.report.lines import Chart, Line, ticks
 from tailrace.results import Run, RunFolder, load_run
+from tailrace.results.table import csv_text
 from tailrace.spec import Burst, Latency, Loss, SpecError, Throughput
 from tailrace.spec.load import load_located
-from tailrace.spec.tests import Matrix, Traffic
+from tailrace.spec.tests import METHODS, Matrix, Traffic
 
 FAST = {"wait": "1ms", "trial": "100ms", "duration": "1s"}
 
@@ -49,10 +52,14 @@ class Bench:
     node: Any = None
     hops: None = None
     stages: list[str] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
 
     def stage(self, label: str, seconds: float) -> None:
         assert seconds > 0
         self.stages.append(label)
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
 
 
 def run(folder: Path, method: Method[Any], test: Traffic, device: Any, repeat: int = 1) -> Run:
@@ -146,6 +153,68 @@ def test_the_longest_burst_tells_of_the_buffer(tmp_path: Path, buffer: int) -> N
     assert burst.deviation <= 2 + 0.001 * burst.average
     # RFC 9004, section 6.4: the corrected time is that of the buffer's frames at the rate they came in.
     assert burst.corrected_buffer_s == pytest.approx(buffer / 1e7, rel=0.05)
+
+
+def test_repetitions_of_a_burst_do_not_rest_on_each_other(tmp_path: Path) -> None:
+    """Else their deviation would say less than the device's."""
+    device = SimulatedDevice(1e6, buffer=3000, sender=1e7)
+    lengths: list[int] = []
+
+    def measure(streams: list[dict[str, Any]], *rest: Any) -> dict[str, Any]:
+        lengths.append(streams[0].get("count", 0))
+        return device(streams, *rest)
+
+    test = Burst.model_validate({"frames": 64, "times": 3, "longest": "1s", "wait": "1ms", "precision": "1%"})
+    (burst,) = run(tmp_path, BurstMethod(), test, measure).findings
+    tried = [length for length in lengths if length]
+    assert len(tried) == burst.trials
+    third = len(tried) // 3
+    assert tried == tried[:third] * 3, "the device is the same, so each of them finds its way alike"
+    assert burst.deviation == 0
+
+
+def test_pauses_are_those_of_rfc_2544_before_trials_of_full_length(tmp_path: Path) -> None:
+    """Unless something else is said, which holds for every trial."""
+    tests: list[tuple[Method[Any], dict[str, Any]]] = [
+        (ThroughputMethod(), {**FAST, "loss": "0%"}),
+        (LossMethod(), {"rate": "1Mpps", "duration": "1s", "wait": "1ms"}),
+        (BurstMethod(), {"times": 2, "longest": "100ms", "wait": "1ms"}),
+    ]
+    for method, words in tests:
+        for settle, before in ((None, 5.0), ("2s", 2.0), ("0s", 0.0)):
+            test = METHODS[method.name].model_validate(
+                {"frames": 64, **words, **({"settle": settle} if settle else {})}
+            )
+            device = SimulatedDevice(1e6, buffer=100)
+            with RunFolder.create(tmp_path, "run", spec="", host={}, command=[], versions={}) as made:
+                bench = Bench(device, made)
+                run_steps(bench, method.steps([test], Place()))  # type: ignore[arg-type]
+            long = sum(seconds >= 1 for _, seconds in device.trials) if method.name != "burst" else 0
+            number = long if settle is None else len(device.trials) if before else 0
+            assert bench.pauses == [before] * number, (method.name, settle)
+            assert settle or number or method.name == "burst"
+
+
+def test_the_search_before_bursts_is_kept_when_it_is_cut_short(tmp_path: Path) -> None:
+    device = SimulatedDevice(1e6, buffer=100)
+
+    def until_interrupted(*asked: Any) -> dict[str, Any]:
+        if len(device.trials) == 3:
+            raise Stopped(KeyboardInterrupt("interrupted by Ctrl-C"), None)
+        return device(*asked)
+
+    test = Burst.model_validate({"frames": 64, "times": 2, "wait": "1ms"})
+    made = RunFolder.create(tmp_path, "run", spec="", host={}, command=[], versions={})
+    with pytest.raises(Stopped):
+        run_steps(Bench(until_interrupted, made), BurstMethod().steps([test], Place()))  # type: ignore[arg-type]
+    (burst,) = made.finish().findings
+    assert (burst.valid, burst.reason, burst.frames, burst.limit) == (False, "interrupted by Ctrl-C", (), None)
+    assert [trial.offered_pps for trial in burst.beforehand] == [rate for rate, _ in device.trials]
+    assert burst.rate_pps == max(trial.sent_pps for trial in burst.beforehand)
+    (section,) = sections(made.run)
+    assert set(section.rows[0][2:]) == {"-"}
+    lines = [row for row in csv.DictReader(io.StringIO(csv_text([made.run]), newline="")) if row["finding"]]
+    assert [row["figure"] for row in lines] == ["loss_ratio"] * 3
 
 
 def test_a_device_that_holds_the_sender_back_has_no_longest_burst(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tailrace.measure.multiple_loss_ratio import _bounds
 from tailrace.measure.profile import profile
 from tailrace.measure.search import Bounds, Range, SearchOptions, Tried, bracket, no_loss_rate
 from tailrace.measure.throughput import find_throughput
-from tailrace.measure.trials import SHORT_REPEATS, Trials, whole
+from tailrace.measure.trials import SHORT_REPEATS, Settle, Trials, whole
 from tailrace.results.findings import SearchTrial
 from tailrace.spec import Throughput
 
@@ -107,6 +107,15 @@ def test_a_tester_that_is_held_up_now_and_then_does_not_count_against_the_device
     assert bounds.low <= capacity
     # A rate at which the tester was held up each time is told as what was sent; that is rare.
     assert bounds.low >= 0.99 * capacity or bounds.limit == "tester"
+
+
+def test_a_pause_is_before_trials_of_the_length_that_it_is_for() -> None:
+    pauses: list[float] = []
+    trials = trials_of(SimulatedDevice(1e6))
+    trials.settle, trials.pause = Settle.asked(None, 60.0), pauses.append
+    for seconds in (1.0, 59.0, 60.0 - 1e-9, 60.0):
+        trials.run(1e5, seconds)
+    assert pauses == [5.0, 5.0]
 
 
 def test_a_trial_in_which_the_tester_fell_short_is_repeated_and_kept() -> None:
