@@ -64,6 +64,10 @@ class Method(ABC, Generic[T]):
     def steps(self, tests: Sequence[T], place: Place) -> list[Step]:
         """What is to be done for the tests, in order. Raises Mistake where they cannot be."""
 
+    def profiles(self, tests: Sequence[T]) -> list[Profile]:
+        """The kinds of traffic that it sends for the tests, each once; the tester measures its own floor of these."""
+        return list({each.name: each for test in tests for each in profiles_of(test)}.values())
+
     def begin(self, session: Session) -> None:
         """Called once everything is up."""
 

@@ -69,6 +69,13 @@ def space_for(header: Header, folder: Path, seconds: float) -> Space:
     return space
 
 
+def profile_of(header: Header) -> Profile:
+    """The traffic of a soak that was begun; both directions have the same."""
+    own = ("name", "from", "to", "rate")
+    traffic = {key: value for stream in header.streams[:1] for key, value in stream.items() if key not in own}
+    return Profile(header.profile, traffic)
+
+
 @dataclass(frozen=True)
 class SoakMethod(Method[Soak]):
     """`tailrace measure soak`."""
@@ -98,6 +105,11 @@ class SoakMethod(Method[Soak]):
         if test.rate.fraction is not None:
             seconds += Timing(0.0, 0.0, SEARCH).search
         return [Step(name, seconds, partial(self._begin, test=test, profile=profile, place=place, header=header))]
+
+    def profiles(self, tests: Sequence[Soak]) -> list[Profile]:
+        if self.resume is None:
+            return super().profiles(tests)
+        return [profile_of(LogReader(find_log(self.resume)).header)]  # the spec need not say it
 
     def _again(self, folder: Path, place: Place) -> Step:
         try:

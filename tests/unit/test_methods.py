@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from captures import TAG, pcap_of
 from simulated_device import SimulatedDevice
+from soaks import header as soak_header
+from soaks import write as write_soak
 from typer.testing import CliRunner
 
-from tailrace.cli import main
+from tailrace.cli import commands, main
 from tailrace.cli.commands import MeasureOptions, check_captures, measure, override
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.burst import BurstMethod, Bursts, limit_of
@@ -26,7 +28,7 @@ from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
 from tailrace.measure.profile import capture, profile
 from tailrace.measure.search import Bounds
-from tailrace.measure.session import Request, _new_folder
+from tailrace.measure.session import Finished, Request, _new_folder
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod, find_throughput
@@ -357,6 +359,28 @@ def test_no_rate_with_less_loss_is_above_one_with_more(search: str) -> None:
         trials = Trials(device, profile(64), "x", most=200, pause=lambda _: None)
         more, less = find_throughput(trials, test)
         assert less.low <= more.low <= more.high, seed
+
+
+def test_a_soak_that_is_gone_on_with_stands_on_the_floor_of_its_own_traffic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the command line may have said when it was begun, and not the spec."""
+    spec = "chains:\n  floor: [tester.a, tester.b]\n"
+    made = RunFolder.create(tmp_path, "soak-s", spec=spec, host={}, command=[], versions={}, method="soak")
+    log, totals = write_soak(made.path / "histograms", 3, made=soak_header(1000.0), end=False)
+    requests: list[Request] = []
+
+    def run_on_node(request: Request, *_: Any) -> Finished:
+        requests.append(request)
+        return Finished(made.path, made.run)
+
+    monkeypatch.setattr(commands, "run_on_node", run_on_node)
+    options = MeasureOptions({}, 1, tmp_path, huge=False, as_json=True, resume=made.path)
+    measure(SoakMethod(tmp_path, resume=made.path), made.path / "spec.yaml", None, options)
+    ((floor,),) = [request.floor for request in requests]
+    assert (floor.name, floor.traffic) == ("64", {"frames": [64]})
+    assert [*floor.streams(10_000.0)] == [*totals.header.streams]
+    assert log.exists()
 
 
 def test_the_command_line_goes_before_the_spec() -> None:
