@@ -319,7 +319,8 @@ def find_folder(run: str | Path, runs: Path) -> Path:
     for path in (given, named):
         if path.exists():
             return path
-    raise Mistake(f"there is no run {given}, nor {named}; `tailrace runs` lists what there is")
+    nor = "" if named == given else f", nor {named}"  # a path from the root is the same in any folder
+    raise Mistake(f"there is no run {given}{nor}; `tailrace runs` lists what there is")
 
 
 def load_run(folder: Path) -> Run:
