@@ -40,7 +40,7 @@ class Keeper(Protocol):
         *,
         name: str,
         profile: str,
-        functions: int,
+        functions: int | None,
         offered_pps: float,
         no_loss_pps: float | None = None,
         rate_fraction: float | None = None,
@@ -59,7 +59,8 @@ class Case:
 
     name: str
     profile: Profile
-    functions: int
+    functions: int | None
+    """How many in the chain; None of a device."""
     rate: Rate
     seconds: float
 

@@ -31,10 +31,11 @@ class Place:
     chain: PlannedChain | None = None
 
     @property
-    def functions(self) -> int:
-        return len(self.chain.functions) if self.chain else 0
+    def functions(self) -> int | None:
+        """How many the chain has; None of a device."""
+        return len(self.chain.functions) if self.chain else None
 
-    def lead(self, session: Session, functions: int) -> None:
+    def lead(self, session: Session, functions: int | None) -> None:
         """Leads the chain through its first `functions` functions; 0 joins the tester's two ends."""
         if self.chain is not None and session.node is not None:
             session.node.lead(self.chain.name, self.chain.through[:functions])
@@ -100,7 +101,7 @@ def case_name(profile: Profile, functions: int) -> str:
 
 def name_of(profile: Profile, place: Place, taken: Iterable[str], more: str = "") -> str:
     """The name of a step: one-function-64, through-64, one-function-64-at-50; with -again-1 if it is taken."""
-    base = case_name(profile, place.functions) if place.chain else f"through-{profile.name}"
+    base = case_name(profile, len(place.chain.functions)) if place.chain else f"through-{profile.name}"
     base += more
     taken = set(taken)
     name, number = base, 0

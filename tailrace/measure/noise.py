@@ -47,7 +47,7 @@ class NoiseMethod(Method[Noise]):
                 steps.append(Step(name, seconds, partial(self._measure, test, load, place.functions)))
         return steps
 
-    def _measure(self, test: Noise, load: Load, functions: int, session: Session) -> None:
+    def _measure(self, test: Noise, load: Load, functions: int | None, session: Session) -> None:
         first = Case(f"{load.name}-quiet", load.profile, functions, load.rate, load.seconds)
         if load.rate.fraction is not None:
             most = no_loss(session, first)
@@ -80,7 +80,7 @@ class NoiseMethod(Method[Noise]):
         self,
         session: Session,
         load: Load,
-        functions: int,
+        functions: int | None,
         rate: float,
         sides: Sequence[str],
         left_out: dict[str, str],

@@ -35,7 +35,7 @@ class Load:
     rate: Rate
     seconds: float
 
-    def case(self, name: str, functions: int) -> Case:
+    def case(self, name: str, functions: int | None) -> Case:
         return Case(f"{self.name}-{name}", self.profile, functions, self.rate, self.seconds)
 
     @property

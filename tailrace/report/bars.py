@@ -93,7 +93,7 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
 def _once(found: Sequence[MarkedTrial]) -> list[tuple[str, MarkedTrial]]:
     """Each rate that was found once, however many trials are at parts of it, with a name; the shortest chain first."""
     rates: dict[tuple[int, str], dict[float, MarkedTrial]] = {}
-    for one in sorted(found, key=lambda one: one.trial.functions):
+    for one in sorted(found, key=lambda one: one.trial.functions or 0):
         rates.setdefault((one.of.number, one.chain), {}).setdefault(one.trial.no_loss_pps or 0.0, one)
     return [
         (
@@ -115,7 +115,7 @@ def _found(runs: Sequence[Marked]) -> list[BarChart]:
             goals = [min(each.goals, key=lambda goal: goal.loss_ratio) for each in rounds]
             rates = ([goal.pps / 1e6 for goal in goals], [goal.gbps_l1 for goal in goals])
             rows.append((one, rounds[0], rates))
-    rows.sort(key=lambda row: (figures.profile_place(row[1].profile), row[1].functions, row[0].number))
+    rows.sort(key=lambda row: (figures.profile_place(row[1].profile), row[1].functions or 0, row[0].number))
     charts = []
     for index, title in enumerate(("Mpps", "Gbps at layer 1")):
         most = max((median(rates[index]) for _, _, rates in rows), default=0.0)
@@ -208,7 +208,7 @@ def _heat_map(
     for profile, found in by_profile(runs):
         for one in found:
             value = of(one.trial)
-            row = (one.trial.functions, one.of.number, one.chain + (one.rate if by_rate else ""))
+            row = (one.trial.functions or 0, one.of.number, one.chain + (one.rate if by_rate else ""))
             # A floor that was measured for one chain at its rate is no row of its own.
             if value is None or ((*row, profile) in rounds and one.trial.round == 1):
                 continue

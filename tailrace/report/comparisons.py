@@ -219,7 +219,7 @@ def heats(found: Sequence[Measurement]) -> Iterator[Section]:
 
 def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[float], str], unit: float) -> Section:
     """One map, of cells with the same kind of traffic."""
-    order = sorted({(cell.ends != "north/south", cell.functions, cell.pattern) for cell in cells})
+    order = sorted({(cell.ends != "north/south", cell.functions or 0, cell.pattern) for cell in cells})
     columns = [pattern for *_, pattern in order]
     at = {(cell.fabric, cell.interface, cell.pattern): cell for cell in cells}
     warmth = by_logarithm([value for cell in cells if (value := getattr(cell, name)) is not None])

@@ -165,9 +165,9 @@ def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
     # One run: colours by chain, by rate where chains have several, or by fabric or neighbour; dashes by round, and of
     # the floor. Several runs: colours by run, dashes by chain.
     if one.of.number:
-        dash = (1, 0, 2, 3)[trial.functions % 4]
+        dash = (1, 0, 2, 3)[(trial.functions or 0) % 4]
     else:
-        dash = (trial.round - 1) % 4 if trial.functions and not placed else int(trial.functions == 0)
+        dash = (trial.round - 1) % 4 if not trial.is_floor and not placed else int(trial.is_floor)
     return {
         "label": label,
         "colour": one.of.colour(one.of.side(trial) if placed else _line(one, found)),
@@ -175,10 +175,11 @@ def _series(one: MarkedTrial, found: Sequence[MarkedTrial]) -> dict[str, Any]:
     }
 
 
-def _line(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int:
-    """The number of a trial's colour in one run: how many functions, or its place, from 1, among chains and rates."""
-    lines = list(dict.fromkeys((other.trial.functions, other.rate) for other in found if other.trial.functions))
-    several = one.trial.functions and any(rate for _, rate in lines)
+def _line(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int | None:
+    """The number of a trial's colour in one run: how many functions (None: a device), or its place, from 1, among
+    chains and rates."""
+    lines = list(dict.fromkeys((other.trial.functions, other.rate) for other in found if not other.trial.is_floor))
+    several = not one.trial.is_floor and any(rate for _, rate in lines)
     return lines.index((one.trial.functions, one.rate)) + 1 if several else one.trial.functions
 
 

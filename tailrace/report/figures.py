@@ -61,8 +61,10 @@ def profile_name(profile: str) -> str:
     return f"{profile} B" if profile.isdecimal() else "IMIX" if profile == "imix" else plain(profile)
 
 
-def chain_name(functions: int) -> str:
-    """A chain by its length: "floor", "1 VNF", "2 VNFs"."""
+def chain_name(functions: int | None) -> str:
+    """A chain by its length: "floor", "1 VNF", "2 VNFs"; "device" where it is none."""
+    if functions is None:
+        return "device"
     return "floor" if functions == 0 else f"{functions} VNF{'s' if functions > 1 else ''}"
 
 
@@ -97,7 +99,7 @@ def rates(run: Run) -> dict[str, str]:
     said: dict[str, str] = {}
     alike: dict[tuple[str, str], set[str]] = {}
     for trial in run.trials:
-        if trial.functions:
+        if not trial.is_floor:
             part = trial.rate_fraction
             said[trial.name] = f"{mega(trial.offered_pps / 1e6)} Mpps" if part is None else f"{100 * part:.4g}%"
             alike.setdefault((trial.profile, through[trial.name]), set()).add(said[trial.name])
@@ -174,7 +176,7 @@ def _offered(trial: Trial) -> str:
 
 NAMING = (
     Column("", "frames", "", lambda trial: profile_name(trial.profile) + ("" if trial.valid else " !")),
-    Column("", "VNFs", "", lambda trial: str(trial.functions) if trial.functions else "floor"),
+    Column("", "VNFs", "", lambda trial: str(trial.functions or chain_name(trial.functions))),
 )
 
 
@@ -192,9 +194,7 @@ def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
     frames, vnfs = NAMING
     placed = {name for run in runs for name in places_of(run.findings)}
     # A fabric without functions is measured itself; it is nobody's floor.
-    bare = Column(
-        "", "VNFs", "", lambda trial: "0" if trial.name in placed and not trial.functions else vnfs.cell(trial)
-    )
+    bare = Column("", "VNFs", "", lambda trial: "0" if trial.name in placed and trial.is_floor else vnfs.cell(trial))
     return (frames, bare if placed else vnfs, *more)
 
 
@@ -305,7 +305,8 @@ def in_order(run: Run) -> list[Trial]:
     chains = {trial.share_us.floor: trial.functions for trial in run.trials if trial.share_us}
 
     def place(trial: Trial) -> tuple[tuple[bool, int, str], int, int]:
-        return (profile_place(trial.profile), chains.get(trial.name, trial.functions), trial.functions)
+        own = trial.functions or 0
+        return (profile_place(trial.profile), chains.get(trial.name) or own, own)
 
     return sorted(run.trials, key=place)
 

@@ -97,6 +97,7 @@ def render(stored: Sequence[StoredRun]) -> str:
         causes=[(each, table) for each in marked for table in causes.tables(each.stored.run)],
         cause_titles=(causes.FRAME_TITLES, causes.CAUSE_TITLES),
         figures=figures,
+        lengths={each.functions for run in runs for each in (*run.trials, *run.findings)},
         differing=[
             (title, rows)
             for title, rows in (

@@ -25,9 +25,10 @@ class Marked:
     """Its place among the runs, from 1; 0 where it is alone."""
     stored: StoredRun
 
-    def colour(self, number: int) -> int:
-        """By run where there are several, else by a number: the length of the chain, 0 being the floor's grey."""
-        return self.number or number % 8
+    def colour(self, number: int | None) -> int:
+        """By run where there are several, else by a number: the length of the chain, 0 being the floor's grey, and a
+        device's as that of one function."""
+        return self.number or (1 if number is None else number) % 8
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -120,7 +121,7 @@ def trials(runs: Sequence[Marked]) -> list[MarkedTrial]:
     if len(runs) == 1:
         return each
 
-    return sorted(each, key=lambda one: (profile_place(one.trial.profile), one.trial.functions))
+    return sorted(each, key=lambda one: (profile_place(one.trial.profile), one.trial.functions or 0))
 
 
 def by_profile(runs: Sequence[Marked]) -> Iterator[tuple[str, list[MarkedTrial]]]:

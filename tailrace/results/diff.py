@@ -392,7 +392,7 @@ def _no_rate_in_common(ours: Cases, theirs: Cases) -> Iterator[Rates]:
     rates: tuple[dict[str, dict[str, None]], ...] = ({}, {})
     for found, cases in zip(rates, (ours, theirs), strict=True):
         for name in cases:
-            if not name.startswith(_FLOOR) and cases[name][0].functions:
+            if not name.startswith(_FLOOR) and not cases[name][0].is_floor:
                 found.setdefault(_AT_RATE.sub("", name), {})[_rate(name, cases)] = None
     for name, here in rates[0].items():
         there = rates[1].get(name, {})

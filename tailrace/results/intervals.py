@@ -44,7 +44,8 @@ class Header:
 
     name: str
     profile: str
-    functions: Count
+    functions: Count | None
+    """None: a device between two ports."""
     duration_s: Annotated[Seconds, Field(gt=0)]
     interval_s: Annotated[Seconds, Field(gt=0)]
     offered_pps: Rate

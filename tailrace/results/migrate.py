@@ -131,11 +131,27 @@ def _say_what_cells_sent(document: Document) -> Document:
     return {**document, "findings": findings} if findings else document
 
 
+def _from_5(document: Document) -> Document:
+    """5 to 6: a device between two ports was a chain without functions, as the floor is one."""
+    document = copy.deepcopy(document)
+    for each in (*document.get("trials", ()), *document.get("findings", ())):
+        if _is_of_device(each, document):
+            each["functions"] = None
+    return document
+
+
+def _is_of_device(measured: Document, document: Document) -> bool:
+    """Such trials and findings were called through-64; a soak's as those of chains are, but of no fabric."""
+    name = str(measured.get("name"))
+    return name.startswith("through-") or (name.startswith("soak-") and document.get("fabric") is None)
+
+
 STEPS: dict[int, Callable[[Document], Document]] = {
     1: _say_method_and_spec,
     2: _give_cells_rounds,
     3: _from_3,
     4: _say_what_cells_sent,
+    5: _from_5,
 }
 
 

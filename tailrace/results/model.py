@@ -34,7 +34,7 @@ from tailrace.results.record import ResultError as ResultError
 from tailrace.results.record import Sent
 from tailrace.results.share import ShareFinding
 
-FORMAT = 5
+FORMAT = 6
 """The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
 
 

@@ -118,7 +118,10 @@ class Measurement(Record):
 
     name: str = Field(min_length=1, description="Its name, unique in the run (of findings, for each method).")
     profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
-    functions: Count = Field(description="Functions in the chain; 0 is the tester's own floor.")
+    functions: Count | None = Field(
+        description="Functions in the chain; 0 is the tester's own floor, null a device between two ports, of which "
+        "Tailrace manages nothing."
+    )
     round: int = Field(default=1, ge=1, description="Which time it was measured, where --repeat asked for several.")
     valid: bool = Field(description="False if the figures must not be relied upon.")
     reason: str | None = Field(description="Why it is not valid; null if it is.")
@@ -128,6 +131,11 @@ class Measurement(Record):
         if self.valid != (self.reason is None):
             raise ValueError("a reason is given exactly where valid is false")
         return self
+
+    @property
+    def is_floor(self) -> bool:
+        """Whether it is the tester to itself, with no function between."""
+        return self.functions == 0
 
     @property
     def case(self) -> str:

@@ -164,7 +164,7 @@ class RunFolder:
         *,
         name: str,
         profile: str,
-        functions: int,
+        functions: int | None,
         offered_pps: float,
         no_loss_pps: float | None = None,
         rate_fraction: float | None = None,
@@ -174,7 +174,8 @@ class RunFolder:
         """Keep the tester's trial.result and return the trial it makes, with its share if its floor was measured.
 
         Where the result has "hops", each direction's is kept with it (`Joined` by the direction's name).
-        Rates are frames a second in each direction; the floor is the last valid trial of the profile with no functions.
+        `functions` is None of a device. Rates are frames a second in each direction; the floor is the last valid trial
+        of the profile with no functions.
         Where trials go over several kinds of ports that may be on another fabric, and no share is made of it.
         A trial that is not valid makes the run invalid too. Raises ResultError if the result cannot be understood or
         the name is taken, OSError if it cannot be written; what was kept before stays.
@@ -296,7 +297,7 @@ class RunFolder:
         self.reserve.hold(len(text.encode()) + REPORT_BYTES)
 
     def _floor(self, profile: str) -> Trial | None:
-        floors = [trial for trial in self.run.trials if trial.profile == profile and not trial.functions]
+        floors = [trial for trial in self.run.trials if trial.profile == profile and trial.is_floor]
         return next((trial for trial in reversed(floors) if trial.valid), None)
 
     def _own_floor(self, profile: str) -> Floor | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from captures import TAG, pcap_of
+from rich.console import Console
 from simulated_device import SimulatedDevice
 from soaks import header as soak_header
 from soaks import write as write_soak
@@ -33,10 +34,15 @@ from tailrace.measure.soak import SoakMethod
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod, find_throughput
 from tailrace.measure.trials import Trials
+from tailrace.report import figures
+from tailrace.report.curves import charts
 from tailrace.report.findings import sections
 from tailrace.report.html import write_report
 from tailrace.report.lines import Chart, Line, ticks
+from tailrace.report.marked import mark
+from tailrace.report.table import print_run
 from tailrace.results import Run, RunFolder, load_run
+from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
 from tailrace.spec import Burst, Latency, Loss, SpecError, Throughput
 from tailrace.spec.load import load_located
@@ -259,18 +265,44 @@ def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp
         tmp_path, ThroughputMethod(), Throughput.model_validate({**FAST, "frames": 64}), SimulatedDevice(1e6)
     )
     throughput = throughput_of(searched)
-    assert throughput == {("64", 0): searched.findings[0].goals[0].pps}
+    assert throughput == {("64", None): searched.findings[0].goals[0].pps}
     # The device has become slower since: what is lost at the old rate is a result.
     method, device = LatencyMethod(throughput=throughput), SimulatedDevice(0.8e6)
     test = Latency.model_validate({"frames": 64, "rate": ["50%", "100%"], "duration": "1s"})
     trials = run(tmp_path, method, test, device).trials
-    assert [trial.offered_pps for trial in trials] == pytest.approx([throughput["64", 0], throughput["64", 0] / 2])
+    assert [trial.offered_pps for trial in trials] == pytest.approx(
+        [throughput["64", None], throughput["64", None] / 2]
+    )
     assert trials[0].total("lost") > 0
     assert [seconds for _, seconds in device.trials] == [1.0, 1.0]
-    with pytest.raises(Mistake, match=r"no throughput of 128 through 0 functions.*it has 64 through 0"):
+    with pytest.raises(Mistake, match=r"no throughput of 128 through a device.*it has 64 through a device"):
         run(tmp_path, method, Latency.model_validate({"frames": 128, "rate": "50%", "duration": "1s"}), device)
     with pytest.raises(Mistake, match=r"--of: every rate is given outright"):
         run(tmp_path, method, Latency.model_validate({"frames": 64, "rate": "50kpps", "duration": "1s"}), device)
+
+
+def test_a_device_is_called_one_and_never_a_floor(tmp_path: Path) -> None:
+    """In table, charts and glossary, and its rates are told apart."""
+    words: dict[str, Any] = {"frames": 64, "rate": ["20kpps", "10kpps"], "duration": "1s"}
+    made = run(tmp_path, LatencyMethod(), Latency.model_validate(words), SimulatedDevice(1e6))
+    assert {trial.functions for trial in made.trials} == {None}
+    assert [figures.trial_name(trial) for trial in made.trials] == ["64 B, device"] * 2
+    assert list(figures.rates(made).values()) == ["0.0200 Mpps", "0.0100 Mpps"]
+    console = Console(record=True, width=160)
+    print_run(made, console)
+    told = console.export_text()
+    assert "device" in told and "floor" not in told
+    (page,) = tmp_path.glob("*/report.html")
+    assert "<dt>Device</dt>" in page.read_text()
+    assert "<dt>Floor</dt>" not in page.read_text()
+    stored = read_run(page.parent)
+    series = charts(mark([stored]))[0]["times"]
+    assert [each["label"] for each in series] == ["device at 0.0200 Mpps, a-to-b", "device at 0.0100 Mpps, a-to-b"]
+    assert [(each["colour"], each["dash"]) for each in series] == [(1, 0), (2, 0)]
+    searched = run(
+        tmp_path, ThroughputMethod(), Throughput.model_validate({**FAST, "frames": 64}), SimulatedDevice(1e6)
+    )
+    assert [row[1] for section in sections(searched) for row in section.rows] == ["device"] * 2
 
 
 def test_an_option_that_cannot_be_says_what_can() -> None:

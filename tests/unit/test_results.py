@@ -457,17 +457,18 @@ def test_notes_are_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 6}', "format 6, but this Tailrace reads up to format 5; upgrade"),
+        ('{"format": 7}', "format 7, but this Tailrace reads up to format 6; upgrade"),
         ('{"format": "1"}', "no format version"),
         ('{"format": true}', "no format version"),
         ("[1]", "no format version"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "x.json: id: Field required"),
-        ('{"format": 5}', "x.json: id: Field required"),
+        ('{"format": 6}', "x.json: id: Field required"),
         ('{"format": 2, "findings": [1]}', "x.json: breaks the format 2 that it says it has"),
         ('{"format": 3, "findings": [{"method": "noise", "sides": 1}]}', "x.json: breaks the format 3"),
         ('{"format": 4, "findings": [{"method": "matrix", "rounds": 1}]}', "x.json: breaks the format 4"),
+        ('{"format": 5, "trials": [1]}', "x.json: breaks the format 5"),
     ],
 )
 def test_results_that_cannot_be_read_say_why(text: str, message: str) -> None:
@@ -503,6 +504,16 @@ def test_parts_of_a_way_of_format_3_lose_the_names_of_processes() -> None:
     assert [part["name"] for part in found["hops"]["parts"]] == expected
     assert found["hops"]["slowest"] == [{"parts": expected}]
     assert hops["slowest"] == [{"parts": names}], "what is migrated is left alone"
+
+
+def test_a_device_of_format_5_was_a_chain_without_functions() -> None:
+    """As a floor is one, which it was taken for."""
+    named = [{"name": name, "functions": 0} for name in ("through-64-at-50%", "floor-64", "soak-64")]
+    for fabric, functions in ((None, [None, 0, None]), ("tailrace", [None, 0, 0])):
+        document = {"fabric": fabric, "trials": named, "findings": named[:2]}
+        found = migrate(document, 5, 6)
+        assert [each["functions"] for each in found["trials"]] == functions
+        assert [each["functions"] for each in found["findings"]] == functions[:2]
 
 
 def test_a_cell_of_format_2_was_measured_in_one_round() -> None:
