@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from tailrace.errors import Failure
 from tailrace.measure.profile import Profile
 from tailrace.results.findings import SearchTrial
-from tailrace.results.record import UNSENT_TOLERANCE
+from tailrace.results.record import FAULTS, UNSENT_TOLERANCE
 from tailrace.spec.tests import RFC_2544_SETTLE
 
 #: How often a trial is repeated in which the tester fell short.
@@ -29,9 +29,6 @@ class Measurer(Protocol):
 
 class OutOfTrials(Exception):
     """As many trials as were allowed have been made."""
-
-
-FAULTS = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
 
 
 def is_whole(result: dict[str, Any]) -> bool:
@@ -76,6 +73,12 @@ def judge(result: dict[str, Any], rate: float, seconds: float) -> SearchTrial:
         fell_short=None,
     )
     return trial if kept_up(result, rate, seconds) else trial.model_copy(update={"fell_short": short_of(trial)})
+
+
+def bears_out(result: dict[str, Any], rate: float, seconds: float) -> bool:
+    """Whether a trial of full length shows that its rate is one without loss, whatever short ones have said: it was
+    sent, and all of it came back, once and in order."""
+    return not result.get("stopped") and is_whole(result) and kept_up(result, rate, seconds)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tailrace.report.figures import chains, disturbed, in_order, is_fault, plain, profile_place, rates, trial_names
 from tailrace.results.comparison import ComparisonFinding
-from tailrace.results.comparison import places as places_of
 from tailrace.results.model import Trial
 from tailrace.results.stored import StoredRun
 
@@ -48,7 +48,18 @@ class Marked:
     @cached_property
     def places(self) -> dict[str, str]:
         """Of its trials that a matrix or a comparison has, by name: which cell, or side, they are of."""
-        return places_of(self.stored.run.findings)
+        return self.stored.run.places
+
+    @cached_property
+    def borne_out(self) -> frozenset[str]:
+        """The names of its trials whose no-loss rate stands: the highest of their kind and round that a trial of full
+        length bore out, and none refuted, at that rate or below."""
+        alike: dict[tuple[str, str, int], list[Trial]] = {}
+        for trial in self.stored.run.trials:
+            if trial.searched is not None:
+                alike.setdefault((trial.profile, self.chains[trial.name], trial.round), []).append(trial)
+        found = (_highest_borne_out(trials) for trials in alike.values())
+        return frozenset(trial.name for trial in found if trial is not None)
 
     @cached_property
     def disturbed(self) -> frozenset[str]:
@@ -75,6 +86,13 @@ class Marked:
         return self.label(plain(self.stored.run.id))
 
 
+def _highest_borne_out(trials: Sequence[Trial]) -> Trial | None:
+    failed = (trial.offered_pps for trial in trials if not trial.whole or trial.fell_short == "refused")
+    lowest = min(failed, default=math.inf)
+    sound = [trial for trial in trials if trial.no_loss_pps is not None and trial.no_loss_pps < lowest]
+    return max(sound, key=lambda trial: (trial.no_loss_pps or 0.0, trial.offered_pps), default=None)
+
+
 @dataclass(frozen=True)
 class MarkedTrial:
     """A trial and the run it is of."""
@@ -97,6 +115,11 @@ class MarkedTrial:
         """ " at 50%", where the run has trials that differ in their rate alone."""
         rate = self.of.rates.get(self.trial.name)
         return "" if rate is None else f" at {rate}"
+
+    @property
+    def no_loss_pps(self) -> float | None:
+        """The no-loss rate that it bore out, if that stands."""
+        return self.trial.no_loss_pps if self.trial.name in self.of.borne_out else None
 
     @property
     def round(self) -> str:
@@ -125,8 +148,8 @@ def trials(runs: Sequence[Marked]) -> list[MarkedTrial]:
 
 
 def by_profile(runs: Sequence[Marked]) -> Iterator[tuple[str, list[MarkedTrial]]]:
-    """The profiles of all runs in order, each with its trials."""
+    """The profiles of all runs in order, each with its trials that stand: what charts are made of."""
     found: dict[str, list[MarkedTrial]] = {}
-    for one in trials(runs):
+    for one in (each for each in trials(runs) if each.trial.attempt is None):
         found.setdefault(one.trial.profile, []).append(one)
     yield from found.items()

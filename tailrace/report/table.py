@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.report import causes, host, soak
+from tailrace.report.caveats import warnings
 from tailrace.report.figures import (
     TRAFFIC,
     Column,
@@ -24,7 +25,6 @@ from tailrace.report.figures import (
     reading,
     tone,
     verdict,
-    warnings,
 )
 from tailrace.report.findings import Section, sections
 from tailrace.report.hops import TITLES

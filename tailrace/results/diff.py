@@ -279,7 +279,7 @@ def _cases(run: Run) -> Cases:
     """The trials of each case: its rounds, and in a comparison those of all pairs."""
     paired = any(isinstance(each, ComparisonFinding) for each in run.findings)
     cases: Cases = {}
-    for trial in run.trials:
+    for trial in run.standing:
         cases.setdefault(_PAIR.sub("", trial.case) if paired else trial.case, []).append(trial)
     return cases
 

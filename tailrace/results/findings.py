@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tailrace.results.no_loss import Bound, Limit, bound_of
 from tailrace.results.record import Amount, Count, Measurement, Record
 
 Ratio = Amount
@@ -52,10 +53,15 @@ class Goal(Record):
     upper_pps: Amount | None = Field(description="The lowest rate that failed; null if none did.")
     gbps_l1: Amount = Field(description="The rate in Gbit/s at layer 1: frame with FCS, 20 bytes of preamble and gap.")
     gbps_l2: Amount = Field(description="The rate in Gbit/s at layer 2: frame with FCS.")
-    limit: Literal["loss", "refused", "tester", "rate", "trials"] = Field(
+    limit: Limit = Field(
         description="What kept it from being higher: loss; refused: the device took no more; tester: the tester could "
         "send no more; rate: no more was asked for; trials: their number ran out."
     )
+
+    @property
+    def bound(self) -> Bound | None:
+        """That the device's rate may be higher, where the limit was not the device's; None else."""
+        return bound_of(self.limit)
 
 
 class ThroughputFinding(Measurement):

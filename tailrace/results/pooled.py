@@ -105,6 +105,7 @@ def _figures_of(trial: Trial) -> Iterator[Line]:
     worse, latency = trial.worse, trial.worse.latency_us
     known = {
         "no_loss_pps": trial.no_loss_pps,
+        "searched_pps": trial.searched.pps if trial.searched else None,
         "offered_pps": trial.offered_pps,
         "mpps": worse.mpps,
         "loss_ratio": worse.loss_ratio,

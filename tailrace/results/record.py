@@ -19,6 +19,10 @@ UNSENT_TOLERANCE = 0.02
 costs the tester some; also a device that takes frames late makes some. They are shown as unsent, and never lost."""
 
 
+FAULTS = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
+"""The counts that are all 0 where every frame that was sent came back, once and in order, and nothing else came."""
+
+
 class ResultError(Exception):
     """Results that cannot be read, or that contradict themselves. The message is one line for the user."""
 

@@ -66,7 +66,13 @@ def _fell_short(trial: SearchTrial) -> bool | None:
 def _throughput(finding: ThroughputFinding) -> Iterator[Line]:
     for goal in finding.goals:
         name = "ndr" if goal.loss_ratio == 0 else f"pdr_{goal.loss_ratio:g}"
-        yield {"figure": f"{name}_pps", "value": goal.pps, "low": goal.pps, "high": goal.upper_pps}
+        yield {
+            "figure": f"{name}_pps",
+            "value": goal.pps,
+            "low": goal.pps,
+            "high": goal.upper_pps,
+            "bound": goal.bound,
+        }
         yield {"figure": f"{name}_gbps_l1", "value": goal.gbps_l1}
         yield {"figure": f"{name}_gbps_l2", "value": goal.gbps_l2}
         yield {"figure": f"{name}_limit", "value": goal.limit}
@@ -117,12 +123,17 @@ def _comparison(finding: ComparisonFinding) -> Iterator[Line]:
             "low": ratio.low,
             "high": ratio.high,
             **_level(ratio),
+            "bound": ratio.bound,
             "fell_short": finding.sent(ratio.side, finding.baseline).marks(ratio.figure),
         }
     for side in finding.sides:
         names = dict.fromkeys(name for pair in finding.pairs for name in pair.sides.get(side, ()))
         for name in names:
-            short = {"offered_pps": finding.offered_pps, "fell_short": finding.sent(side).marks(name)}
+            short = {
+                "offered_pps": finding.offered_pps,
+                "bound": finding.bound(side, name),
+                "fell_short": finding.sent(side).marks(name),
+            }
             yield {**short, **_over_pairs(f"{side} {name}", finding.values(side, name))}
     for side, reason in finding.left_out.items():
         yield {"figure": f"{side}/{finding.baseline}", "reason": reason}
@@ -170,7 +181,9 @@ def _cell(cell: MatrixCell) -> Iterator[Line]:
         value = getattr(cell, name)
         if name == "offered_pps" or value is None:
             continue
-        near = {"near_floor": is_near_floor(value)} if name == "floor_ratio" else {}
+        near: Line = {"near_floor": is_near_floor(value)} if name == "floor_ratio" else {}
+        if name == "no_loss_pps":
+            near = {"bound": cell.bound}
         figure = {"figure": name.replace("p99_9", "p99.9"), "value": value, "fell_short": cell.sent.marks(name)}
         yield {**of, **figure, **near, **_range(cell, name)}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from run_folders import add, run_folder
+from run_folders import add, run_folder, without_loss
 from tester_results import both_ways, result, stream
 
 from tailrace.measure.host.tools import from_values
@@ -82,7 +82,7 @@ def test_ratios_are_b_by_a(tmp_path: Path) -> None:
     folders = []
     for factor in (1, 3):
         with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
-            add(folder, result(stream([1_000 * factor] * 50, lost=factor - 1)), no_loss_pps=1e6 / factor)
+            add(folder, result(stream([1_000 * factor] * 50, lost=factor - 1)), **without_loss(1e6 / factor))
         folders.append(folder)
     found = {figure.figure: figure for figure in difference(*folders).figures}
     assert found["latency p50"].ratio == pytest.approx(3, rel=0.01)
@@ -127,7 +127,7 @@ def at_rates(runs: Path, *rates: float, floor: bool = False) -> RunFolder:
             pps = rate * (1e6 + len(rates))
             if floor:
                 add(folder, made, name=f"floor-for-{name}", offered_pps=pps)
-            add(folder, made, name=name, functions=1, rate_fraction=rate, no_loss_pps=pps / rate, offered_pps=pps)
+            add(folder, made, name=name, functions=1, rate_fraction=rate, offered_pps=pps, **without_loss(pps / rate))
     return folder
 
 

@@ -30,7 +30,7 @@ from tailrace.measure.method import Method, Place, run_steps
 from tailrace.measure.profile import capture, profile
 from tailrace.measure.search import Bounds
 from tailrace.measure.session import Finished, Request, _new_folder
-from tailrace.measure.soak import SoakMethod
+from tailrace.measure.soak import SoakMethod, _keep
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod, find_throughput
 from tailrace.measure.trials import Trials
@@ -42,6 +42,7 @@ from tailrace.report.lines import Chart, Line, ticks
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
 from tailrace.results import Run, RunFolder, load_run
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
 from tailrace.spec import Burst, Latency, Loss, SpecError, Throughput
@@ -265,15 +266,16 @@ def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp
         tmp_path, ThroughputMethod(), Throughput.model_validate({**FAST, "frames": 64}), SimulatedDevice(1e6)
     )
     throughput = throughput_of(searched)
-    assert throughput == {("64", None): searched.findings[0].goals[0].pps}
+    goal = searched.findings[0].goals[0]
+    rate = NoLossRate(pps=goal.pps, upper_pps=goal.upper_pps, limit="loss")
+    assert throughput == {("64", None): rate}
     # The device has become slower since: what is lost at the old rate is a result.
     method, device = LatencyMethod(throughput=throughput), SimulatedDevice(0.8e6)
     test = Latency.model_validate({"frames": 64, "rate": ["50%", "100%"], "duration": "1s"})
     trials = run(tmp_path, method, test, device).trials
-    assert [trial.offered_pps for trial in trials] == pytest.approx(
-        [throughput["64", None], throughput["64", None] / 2]
-    )
+    assert [trial.offered_pps for trial in trials] == pytest.approx([rate.pps, rate.pps / 2])
     assert trials[0].total("lost") > 0
+    assert [(trial.searched, trial.no_loss_pps) for trial in trials] == [(rate, None), (rate, rate.pps)]
     assert [seconds for _, seconds in device.trials] == [1.0, 1.0]
     with pytest.raises(Mistake, match=r"no throughput of 128 through a device.*it has 64 through a device"):
         run(tmp_path, method, Latency.model_validate({"frames": 128, "rate": "50%", "duration": "1s"}), device)
@@ -413,6 +415,22 @@ def test_a_soak_that_is_gone_on_with_stands_on_the_floor_of_its_own_traffic(
     assert (floor.name, floor.traffic) == ("64", {"frames": [64]})
     assert [*floor.streams(10_000.0)] == [*totals.header.streams]
     assert log.exists()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_soak_bears_a_no_loss_rate_out_or_does_not(tmp_path: Path, lost: int) -> None:
+    """It is not made again lower: what it lost in hours is its result."""
+    with RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}) as made:
+        asked = soak_header(30.0, pps=6.0, no_loss_pps=12.0, rate_fraction=0.5, no_loss_limit="tester")
+        path, totals = write_soak(made.path / "histograms", 3, made=asked)
+        for count in ("offered", "sent", "lost"):
+            totals.ways["a-to-b"].counts[count] += lost
+        session = SimpleNamespace(folder=made, tester=SimpleNamespace(cut_short=lambda _: None))
+        _keep(session, path, totals, stopped=False)  # type: ignore[arg-type]
+    (trial,) = made.run.trials
+    assert trial.searched == NoLossRate(pps=12.0, limit="tester")
+    assert trial.no_loss_pps == (None if lost else 12.0)
+    assert (trial.rate_fraction, trial.attempt, trial.flows) == (0.5, None, None)
 
 
 def test_the_command_line_goes_before_the_spec() -> None:

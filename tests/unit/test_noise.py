@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,9 @@ from tailrace.measure import noise as the_noise
 from tailrace.measure.method import Place
 from tailrace.measure.noise import NoiseMethod, refusal, spare
 from tailrace.planned import PlannedChain
-from tailrace.results.comparison import ComparisonFinding
+from tailrace.report.comparisons import comparisons
+from tailrace.results.comparison import ComparisonFinding, places
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import RunFolder
 from tailrace.spec.tests import Noise
 
@@ -102,6 +104,38 @@ def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: Run
     assert finding.left_out == {"disk": "no disk"}
     assert {(each.side, each.median, each.pairs) for each in finding.ratios} == {("cpu", 3.0, 2), ("vnf", 3.0, 2)}
     assert any("no core is free" in note for note in folder.run.notes)
+
+
+def test_the_rate_is_borne_out_quietly_before_and_its_limit_is_said(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder
+) -> None:
+    rates: list[float] = []
+    searched = NoLossRate(pps=1e6, limit="tester")
+
+    def measured(_: Any, case: Any) -> Any:
+        assert case.name == "one-function-64-quiet-first-look"
+        return SimpleNamespace(searched=searched, offered_pps=5e5)
+
+    def at_rate(*given: Any) -> dict[str, float]:
+        rates.append(given[2])
+        return {"p99_us": 10.0}
+
+    monkeypatch.setattr(the_noise, "neighbour", lambda *_: nullcontext())
+    monkeypatch.setattr(the_noise, "measured", measured)
+    monkeypatch.setattr(the_noise, "at_rate", at_rate)
+    monkeypatch.setattr(the_noise, "figures", lambda *given: given[0])
+    monkeypatch.setattr(the_noise, "why_not", lambda *_: None)
+    test = Noise.model_validate({"neighbours": ["cpu"], "pairs": 2, "rate": "50%"})
+    (step,) = NoiseMethod(cpus=(0, 1)).steps([test], Place(CHAIN))
+    step.work(session(folder, 2))
+    assert rates == [5e5] * 4
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert (finding.rate_fraction, finding.searched) == (0.5, {"quiet": searched})
+    (section,) = comparisons([finding])
+    assert any("Offered: 50% of the no-loss rate, ≥1.000 Mpps (quiet)" in text for text in section.remarks)
+    assert any(text.startswith("≥: a limit of the tester's") for text in section.remarks)
+    assert places([finding])["one-function-64-quiet-first-look"] == "quiet, first look"
 
 
 def test_nothing_to_be_had_is_a_mistake(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
