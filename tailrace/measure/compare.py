@@ -1,4 +1,7 @@
-"""`tailrace compare`: the same chain on several fabrics, which take turns (A B C A B C), and their ratios.
+"""`tailrace compare`: the same chain on several fabrics, which take turns (A B C, B C A, C A B), and their ratios.
+
+Each pair begins with the next fabric, so that each comes first, and last, equally often: what changes steadily on the
+machine, or what a fabric leaves behind for the one after it, meets all alike.
 
 All fabrics are offered the same rate, because latency at different rates cannot be compared: where a test gives a part
 of the no-loss rate, it is that part of the lowest one, which is looked for on each fabric first, and borne out there by
@@ -55,6 +58,11 @@ class ComparePlan:
     @property
     def profiles(self) -> list[Profile]:
         return list({load.profile.name: load.profile for load in self.loads}.values())
+
+    def order(self, pair: int) -> list[Placed]:
+        """The fabrics in the order of a pair, the first of which is 1."""
+        first = (pair - 1) % len(self.fabrics)
+        return [*self.fabrics[first:], *self.fabrics[:first]]
 
     def ends(self, fabric: Placed) -> Interface:
         """What the tester's ports are on a fabric."""
@@ -129,7 +137,7 @@ class Comparison:
                 trial = at_rate(session, case, self._rates[load.name])
                 found[load.name][fabric.name] = figures(trial, searched[load.name].get(fabric.name))
 
-        for fabric in self._plan.fabrics:
+        for fabric in self._plan.order(number):
             label = f"pair {number} of {self._plan.pairs}: {fabric.name}"
             try:
                 self._on(fabric, f"pair-{number}", label, measure)

@@ -36,8 +36,8 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 )
 _HOW = (
     "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
-    "baseline's it is: the median of the pairs' ratios with its {interval}. A pair is two sides measured one right "
-    "after the other; an interval around 1 shows no difference, and few pairs make a wide one."
+    "baseline's it is: the median of the pairs' ratios with its {interval}. {pair} An interval around 1 shows no "
+    "difference, and few pairs make a wide one."
 )
 
 
@@ -156,9 +156,19 @@ def _comparison(finding: ComparisonFinding) -> Section:
         f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
         ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(finding.baseline)}"),
         tuple(rows),
-        (_HOW.format(interval=interval_words(finding.ratios)), *remarks),
+        (_HOW.format(interval=interval_words(finding.ratios), pair=_pair(finding)), *remarks),
         naming=2,
     )
+
+
+def _pair(finding: ComparisonFinding) -> str:
+    """What a pair is, and how it was ordered."""
+    if finding.method == "noise":
+        return "A pair is a quiet trial and, right after it, a noisy one."
+    begun = {next(iter(pair.sides), None) for pair in finding.pairs}
+    turns = "each begins with the next, so that each comes first, and last, equally often"
+    order = turns if len(begun) > 1 or len(finding.pairs) < 2 else "always in this order"
+    return f"A pair is every fabric once, one after the other; {order}."
 
 
 def _marked(finding: ComparisonFinding, side: str, name: str, text: str) -> str:

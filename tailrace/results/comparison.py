@@ -17,12 +17,13 @@ from tailrace.results.spread import Spread, spread
 
 
 class ComparedPair(Record):
-    """Each side once, one right after the other."""
+    """Each side once, one after the other."""
 
     sides: dict[str, dict[str, Amount]] = Field(
-        description="By side: no_loss_mpps (in short trials), mpps received, loss_ratio, and latency (p50_us, p90_us, "
-        "p99_us, p99.9_us, max_us) of the worse direction; floor_ratio: the median as a multiple of the tester's own; "
-        "and sent_ratio: the part of the frames offered that was sent, in the direction where that is least."
+        description="By side, in the order in which they were measured: no_loss_mpps (in short trials), mpps received, "
+        "loss_ratio, and latency (p50_us, p90_us, p99_us, p99.9_us, max_us) of the worse direction; floor_ratio: the "
+        "median as a multiple of the tester's own; and sent_ratio: the part of the frames offered that was sent, in "
+        "the direction where that is least."
     )
     searched: dict[str, NoLossRate] = Field(
         default_factory=dict,
@@ -58,13 +59,15 @@ class ComparedRatio(Record):
 
 
 class ComparisonFinding(Measurement):
-    """One kind of traffic on several sides, which took turns: A B C A B C."""
+    """One kind of traffic on several sides, which took turns: A B C, B C A, C A B; of noise always quiet, noisy."""
 
     method: Literal["compare", "noise"] = Field(
         description="compare: the sides are fabrics; noise: they are neighbours."
     )
     baseline: str = Field(description="The side that all others are divided by.")
-    sides: tuple[str, ...] = Field(description="All sides, in the order in which they were measured.")
+    sides: tuple[str, ...] = Field(
+        description="All sides, in the order in which they were asked for; the order of a pair is that of its sides."
+    )
     left_out: dict[str, str] = Field(default_factory=dict, description="Sides that could not be measured, and why.")
     offered_pps: Amount = Field(description="The common rate of each direction, in frames a second.")
     rate_fraction: Amount | None = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,7 +123,8 @@ def run(wanted: ComparePlan, folder: RunFolder) -> None:
 def test_fabrics_take_turns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
     machine = Machine(monkeypatch)
     run(plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)]), folder)
-    assert [name for name, _, _ in machine.asked] == [*NAMES, *NAMES]
+    first, second, third = NAMES
+    assert [name for name, _, _ in machine.asked] == [*NAMES, second, third, first]
     # Half of the lowest no-loss rate, for all; each has been borne out beforehand.
     assert {rate for _, _, rate in machine.asked} == {0.5e6}
     assert machine.looked == [(name, f"64-{name}-first-look") for name in NAMES]
@@ -138,6 +140,28 @@ def test_fabrics_take_turns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch, fo
     assert ratio is not None
     assert (ratio.median, ratio.low, ratio.high) == (2.0, 2.0, 2.0)
     assert finding.ratio("tailrace", "p50_us") is None
+
+
+@pytest.mark.parametrize("names", [NAMES[:2], NAMES, (*NAMES, "linux-bridge")])
+def test_each_fabric_comes_first_and_last_equally_often(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder, names: tuple[str, ...]
+) -> None:
+    machine = Machine(monkeypatch)
+    run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)], pairs=2 * len(names), names=names), folder)
+    turns = [name for name, _, _ in machine.asked]
+    pairs = [turns[at : at + len(names)] for at in range(0, len(turns), len(names))]
+    for end in (0, -1):
+        assert Counter(pair[end] for pair in pairs) == dict.fromkeys(names, 2)
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert finding.sides == names
+    # The order is kept, and read again as it was; ratios do not depend on it.
+    (stored,) = parse_run(folder.run.to_json()).findings
+    assert isinstance(stored, ComparisonFinding)
+    assert [list(pair.sides) for pair in stored.pairs] == pairs
+    assert {each.side: each.median for each in finding.ratios if each.figure == "p50_us"} == {
+        name: 1.0 + list(NO_LOSS).index(name) for name in names[1:]
+    }
 
 
 def test_no_loss_rates_that_are_the_testers_limit_are_marked_and_ratios_of_them(
@@ -239,9 +263,10 @@ def test_what_was_measured_is_kept_when_a_fabric_fails(monkeypatch: pytest.Monke
         run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)]), folder)
     (finding,) = folder.run.findings
     assert isinstance(finding, ComparisonFinding)
-    assert [set(pair.sides) for pair in finding.pairs] == [set(NAMES), {"tailrace", "ovs-dpdk"}]
+    # It was the turn of the third side to be the second one.
+    assert [list(pair.sides) for pair in finding.pairs] == [list(NAMES), ["ovs-dpdk"]]
     counts = {each.side: each.pairs for each in finding.ratios}
-    assert counts == {"ovs-dpdk": 2, "direct": 1}
+    assert counts == {"ovs-dpdk": 1, "direct": 1}
     (section,) = comparisons(folder.run.findings)
     assert any("is not whole" in text for text in section.remarks)
 
@@ -297,6 +322,18 @@ def test_what_an_interval_is_worth_is_stored_and_said(pairs: int, level: float, 
     assert [each.level for each in finding.ratios] == [level]
     (section,) = comparisons([finding])
     assert said in section.remarks[0]
+
+
+def test_how_pairs_were_ordered_is_said_as_it_was(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    """Those of earlier versions all began with the same side."""
+    (section,) = comparisons([comparison()])
+    assert "every fabric once, one after the other; always in this order." in section.remarks[0]
+    Machine(monkeypatch)
+    run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)]), folder)
+    (section,) = comparisons(folder.run.findings)
+    assert "each begins with the next, so that each comes first, and last, equally often." in section.remarks[0]
+    (section,) = comparisons([comparison().model_copy(update={"method": "noise"})])
+    assert "a quiet trial and, right after it, a noisy one." in section.remarks[0]
 
 
 def test_what_intervals_of_unlike_numbers_of_pairs_are_worth_is_said() -> None:
