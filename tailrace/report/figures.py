@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tailrace.report.marks import NEAR_FLOOR, by_bound, by_floor
+from tailrace.report.marks import NEAR_FLOOR, by_bound, by_floor, by_sent
 from tailrace.results.findings import ReorderFinding
 from tailrace.results.model import Latency, Run, Share, Trial
 from tailrace.results.no_loss import NoLossRate
@@ -132,9 +132,16 @@ def trial_names(run: Run) -> dict[str, str]:
 def _latency(field: str) -> Callable[[Trial], str]:
     def cell(trial: Trial) -> str:
         latency: Latency | None = trial.worse.latency_us
-        return MISSING if latency is None else microseconds(getattr(latency, field))
+        if latency is None:
+            return MISSING
+        text = microseconds(getattr(latency, field))
+        return _by_sent(by_floor(text, trial.floor_ratio) if field == "p50" else text, trial)
 
     return cell
+
+
+def _by_sent(text: str, trial: Trial) -> str:
+    return by_sent(text, short=trial.fell_short is not None)
 
 
 def _share(field: str) -> Callable[[Trial], str]:
@@ -181,8 +188,8 @@ def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
 
 TRAFFIC = (
     Column("traffic", "offered", "Mpps", _offered),
-    Column("traffic", "received", "Mpps", lambda trial: mega(trial.worse.mpps)),
-    Column("traffic", "layer 1", "Gbps", lambda trial: mega(trial.worse.gbps_l1)),
+    Column("traffic", "received", "Mpps", lambda trial: _by_sent(mega(trial.worse.mpps), trial)),
+    Column("traffic", "layer 1", "Gbps", lambda trial: _by_sent(mega(trial.worse.gbps_l1), trial)),
     Column("frames of all directions", "lost", "", _total("lost"), fault="lost"),
     Column("frames of all directions", "dupli-", "cate", _total("duplicate"), fault="duplicate"),
     Column("frames of all directions", "out of", "seq.", _total("out_of_sequence"), fault="out_of_sequence"),
@@ -190,7 +197,7 @@ TRAFFIC = (
 _LATENCY = (
     Column("latency", "min", "µs", _latency("min")),
     Column("latency", "avg", "µs", _latency("average")),
-    Column("latency", "p50", "µs", lambda trial: by_floor(_latency("p50")(trial), trial.floor_ratio)),
+    Column("latency", "p50", "µs", _latency("p50")),
     Column("latency", "p99", "µs", _latency("p99")),
     Column("latency", "p99.9", "µs", _latency("p99_9")),
     Column("latency", "max", "µs", _latency("max")),

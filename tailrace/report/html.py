@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tailrace.errors import Mistake
-from tailrace.report import bars, causes, curves, figures, findings, hops, host, soak
+from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, soak
 from tailrace.report.caveats import warnings
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
 from tailrace.report.marks import bound_remark, short_remark
@@ -92,19 +92,14 @@ def render(stored: Sequence[StoredRun]) -> str:
         borne_out=any(one.borne_out for one in marked),
         bounds=bound_remark(bars.bounds(marked)),
         maps=list(bars.heat_maps(marked)),
-        short=short_remark(
-            {
-                one.name: sent_of([one.trial])
-                for one in trials(marked)
-                if one.trial.attempt is None and not one.of.is_compared
-            }
-        ),
+        short=short_remark({one.name: sent_of([one.trial]) for one in trials(marked)}),
         budgets=bars.budgets(marked),
         hops=[(each, table) for each in marked for table in hops.tables(each.stored.run)],
         hop_titles=hops.TITLES,
         causes=[(each, table) for each in marked for table in causes.tables(each.stored.run)],
         cause_titles=(causes.FRAME_TITLES, causes.CAUSE_TITLES),
         figures=figures,
+        marks=marks,
         lengths={each.functions for run in runs for each in (*run.trials, *run.findings)},
         differing=[
             (title, rows)

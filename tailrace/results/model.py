@@ -23,7 +23,7 @@ from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.pooled import Pooled, pooled_of
-from tailrace.results.record import FAULTS, UNSENT_TOLERANCE, Sent, name_in_round
+from tailrace.results.record import FAULTS, Sent, name_in_round
 from tailrace.results.record import Amount as Amount
 from tailrace.results.record import ClockStep as ClockStep
 from tailrace.results.record import Count as Count
@@ -370,8 +370,7 @@ class Trial(Measurement):
     def fell_short(self) -> Literal["tester", "refused"] | None:
         """Whose doing it was that much less was sent than offered: the tester's, or the device's, that did not take it;
         None if it was sent."""
-        ratio = self.sent_ratio
-        if ratio is None or ratio >= 1 - UNSENT_TOLERANCE:
+        if not sent_of([self]).fell_short:
             return None
         return "refused" if 2 * self.total("refused") >= self.total("unsent") else "tester"
 
@@ -393,9 +392,14 @@ class Trial(Measurement):
         known = [ratio for way in self.directions if (ratio := self.sent_ratio_of(way)) is not None]
         return min(known, default=None)
 
-    def sent_ratio_of(self, way: Direction) -> float | None:
-        """Sent ÷ offered of a direction; None where as much was offered as could be sent."""
+    def sent_ratio_of(self, way: Traffic) -> float | None:
+        """Sent ÷ offered of a direction or stream; None where as much was offered as could be sent."""
         return way.sent / way.offered if way.offered and self.offered_pps else None
+
+    def fell_short_in(self, way: Traffic) -> bool:
+        """Whether so much less was sent than offered in a direction or stream that its figures are of a lower rate."""
+        ratio = self.sent_ratio_of(way)
+        return bool(Sent(() if ratio is None else (ratio,)).fell_short)
 
     def total(self, field: str) -> int:
         """The sum of a count (such as "lost") over all directions."""

@@ -453,7 +453,8 @@ def test_loss_curves_and_order_are_compared(tmp_path: Path) -> None:
         ("full rate", "Mpps", 2.0, 2.0),
         ("lost at 100 % of the full rate", "%", 10.0, 20.0),
     ]
-    assert next(line for line in shown(found).splitlines() if "lost at" in line).split()[-3:] == ["10", "20", "2.00"]
+    assert next(line for line in shown(found).splitlines() if "lost at" in line).split()[-3:] == ["†10", "†20", "2.00"]
+    assert "†: less than 98% of the frames offered were sent in a trial" in " ".join(shown(found).split())
     found = difference(reordered(tmp_path, 50, 0), reordered(tmp_path, 25, 1))
     assert [(each.figure, each.a, each.b) for each in found.figures] == [
         ("reordered, together", 5.0, 2.5),
