@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from tailrace.spec import units
 from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Pause, Rate, Ratio, short
@@ -87,6 +95,21 @@ class Traffic(Model):
         if self.pcap is not None and "frames" in self.model_fields_set:
             raise ValueError("frames and pcap both say what to send; expected one of them")
         return self
+
+    @field_validator("rate", check_fields=False)
+    @classmethod
+    def _some_line_carries_it(cls, value: Any, info: ValidationInfo) -> Any:
+        """Whatever a test's rate is: one that no line has for its longest frames is a mistake of units."""
+        frames = [SMALLEST_FRAME] if info.data.get("pcap") is not None else info.data.get("frames", ())
+        size = max((IMIX_MEAN if each == "imix" else each for each in frames), default=SMALLEST_FRAME)
+        most = int(units.MOST_BPS / size / 8)
+        for pps in _packet_rates(value):
+            if pps > most:
+                raise ValueError(
+                    f"{units.show_packet_rate(round(pps))} of {size:g} B frames is more than any line carries; "
+                    f"expected at most {units.show_packet_rate(most)} ({units.show_bit_rate(units.MOST_BPS)})"
+                )
+        return value
 
 
 class Latency(Traffic):
@@ -390,7 +413,10 @@ METHODS: dict[str, type[Traffic]] = {
 
 def packet_rates(test: Model) -> list[float]:
     """The rates that a test gives outright, in packets a second; none where it gives parts of a rate to be found."""
-    asked = getattr(test, "rate", None)
+    return _packet_rates(getattr(test, "rate", None))
+
+
+def _packet_rates(asked: Any) -> list[float]:
     found = [
         each.pps if isinstance(each, units.Rate) else each for each in (asked if isinstance(asked, list) else [asked])
     ]

@@ -531,6 +531,50 @@ def test_a_frame_beyond_the_mtu_is_told_before_anything_starts(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("test", "column", "most"),
+    [
+        ("latency: {frames: [64, 1518], rate: [10%, 200Mpps]}", 41, "1518 B frames"),
+        ("soak: {rate: 600Mpps}", 18, "353.833 B frames"),
+        ("burst: {}\n  - loss: {rate: 200Mpps}", 18, "1518 B frames"),
+    ],
+)
+def test_a_rate_that_no_line_carries_is_told_with_its_place(tmp_path: Path, test: str, column: int, most: str) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text(
+        f"functions: {{first: skeleton}}\nchains: {{voice: [tester.a, first, tester.b]}}\ntests:\n  - {test}\n"
+    )
+    line = 4 + test.count("\n")
+    with pytest.raises(
+        SpecError, match=rf"s\.yaml:{line}:{column}: \d+Mpps of {most} is more than any line carries; exp"
+    ):
+        load_located(spec)
+
+
+@pytest.mark.parametrize("command", [("measure", "latency"), ("measure", "soak"), ("compare",), ("measure", "matrix")])
+def test_a_rate_of_the_command_line_that_no_line_carries_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text("functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n")
+    options = ("--rate", "500Mpps", "--frames", "1518", "--runs", str(tmp_path / "runs"))
+    done = CliRunner().invoke(main.app, [*command, str(spec), *options])
+    assert done.exit_code == 2
+    assert "--rate: 500Mpps of 1518 B frames is more than any line carries" in " ".join(done.stderr.split())
+    assert not (tmp_path / "runs").exists()
+    # Of small frames there are lines that carry so many: what is really sent of them is for the result to tell.
+    assert override(Latency(), {"rate": "500Mpps", "frames": "64"})
+
+
+def test_a_rate_that_was_not_nearly_sent_is_told_with_the_result(tmp_path: Path) -> None:
+    test = Latency.model_validate({"frames": 64, "rate": "500Mpps", "duration": "1s"})
+    made = run(tmp_path, LatencyMethod(), test, SimulatedDevice(1e9, sender=1e6))
+    console = Console(record=True, width=200)
+    print_run(made, console)
+    text = console.export_text()
+    assert "†1.000" in text
+    assert "64 B, device in 1 of 1 trials, 0.2% at the least" in text
+    assert "could not send all that was offered, so the rate was lower: 64 B, device 99.80 %" in text
+
+
 def test_rates_of_the_command_line_fit_the_ports_of_the_spec_too(tmp_path: Path) -> None:
     spec = tmp_path / "s.yaml"
     spec.write_text(
