@@ -16,7 +16,7 @@ from tailrace.host.neighbour import Neighbour, why_not
 from tailrace.host.place import allowed_cpus
 from tailrace.measure.latency import Case
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
-from tailrace.measure.neighbour_function import neighbour_function
+from tailrace.measure.neighbour_function import Ran, neighbour_function
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.side import LATENCY_FIGURES, Load, at_rate, figures, measured
@@ -70,8 +70,9 @@ class NoiseMethod(Method[Noise]):
                 for which in (QUIET, side):
                     name = f"{load.name}-pair-{number}-{side}" + (f"-{QUIET}" if which == QUIET else "")
                     case = Case(name, load.profile, functions, load.rate, load.seconds)
-                    with neighbour(session, which, where, load.profile):
-                        both[which] = figures(at_rate(session, case, rate))
+                    with neighbour(session, which, where, load.profile) as ran:
+                        found = figures(at_rate(session, case, rate))
+                    both[which] = found | ran.figures
                 pairs.append(ComparedPair(sides=both))
                 self._keep(session, load, functions, rate, searched, sides, left_out, pairs)
 
@@ -138,13 +139,13 @@ def refusal(session: Session, name: str) -> str | None:
 
 
 @contextmanager
-def neighbour(session: Session, name: str, cpus: Sequence[int], profile: Profile) -> Iterator[None]:
-    """A neighbour at work while the block lasts; nothing, where it is quiet."""
+def neighbour(session: Session, name: str, cpus: Sequence[int], profile: Profile) -> Iterator[Ran]:
+    """A neighbour at work while the block lasts; nothing, where it is quiet. After it, how it ran."""
     if name == QUIET:
-        yield
+        yield Ran()
     elif name == VNF:
-        with neighbour_function(session, cpus, profile):
-            yield
+        with neighbour_function(session, cpus, profile) as ran:
+            yield ran
     else:
         with Neighbour(session.tester.launcher, name, cpus, session.folder.path):
-            yield
+            yield Ran()

@@ -19,7 +19,7 @@ from tailrace.report.marks import bound_remark, by_bound, by_floor, by_sent, sho
 from tailrace.report.rounds import figure, interval_words, pooled_remark, remark, spread_words
 from tailrace.report.section import Section
 from tailrace.report.warmth import by_logarithm
-from tailrace.results.comparison import NO_LOSS_FIGURE, ComparedRatio, ComparisonFinding, MatrixCell
+from tailrace.results.comparison import NEIGHBOUR_FIGURE, NO_LOSS_FIGURE, ComparedRatio, ComparisonFinding, MatrixCell
 from tailrace.results.no_loss import Bound
 from tailrace.results.pooled import pool
 from tailrace.results.record import Measurement, Sent
@@ -33,6 +33,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("p99_us", "p99 µs", microseconds),
     ("p99.9_us", "p99.9 µs", microseconds),
     ("max_us", "max µs", microseconds),
+    (NEIGHBOUR_FIGURE, "neighbour's Mpps", mega),
 )
 _HOW = (
     "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
@@ -110,6 +111,8 @@ def _offered(finding: ComparisonFinding) -> Iterator[str]:
             f"{no_loss_words(finding.searched[side])} ({plain(side)}), at which a trial of full length was made "
             "beforehand on each side."
         )
+    if any(finding.values(side, NEIGHBOUR_FIGURE) for side in finding.sides):
+        yield "Neighbour's: what its own function passed on meanwhile, each way, in the worse direction."
     if any(finding.values(side, NO_LOSS_FIGURE) for side in finding.sides):
         yield "No-loss rates of pairs are what short trials lost nothing at; no longer ones were made at them."
 

@@ -22,8 +22,8 @@ class ComparedPair(Record):
     sides: dict[str, dict[str, Amount]] = Field(
         description="By side, in the order in which they were measured: no_loss_mpps (in short trials), mpps received, "
         "loss_ratio, and latency (p50_us, p90_us, p99_us, p99.9_us, max_us) of the worse direction; floor_ratio: the "
-        "median as a multiple of the tester's own; and sent_ratio: the part of the frames offered that was sent, in "
-        "the direction where that is least."
+        "median as a multiple of the tester's own; sent_ratio: the part of the frames offered that was sent, in the "
+        "direction where that is least; and neighbour_mpps: what a neighbour's function passed on beside it."
     )
     searched: dict[str, NoLossRate] = Field(
         default_factory=dict,
@@ -108,6 +108,7 @@ class ComparisonFinding(Measurement):
 
 
 NO_LOSS_FIGURE = "no_loss_mpps"
+NEIGHBOUR_FIGURE = "neighbour_mpps"
 
 
 def _bound(pairs: Sequence[ComparedPair], side: str, by: str) -> Bound | None:

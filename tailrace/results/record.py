@@ -105,8 +105,9 @@ class Sent:
         return self.short > 0 if self.ratios else None
 
     def marks(self, figure: str) -> bool | None:
-        """The same of one figure. A no-loss rate is looked for at other rates than the one offered."""
-        return None if figure.startswith("no_loss_") else self.fell_short
+        """The same of one figure. A no-loss rate is looked for at other rates than the one offered, and a neighbour
+        runs at its own."""
+        return None if figure.startswith(("no_loss_", "neighbour_")) else self.fell_short
 
     def __add__(self, other: Sent) -> Sent:
         return Sent(self.ratios + other.ratios)
