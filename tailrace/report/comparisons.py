@@ -105,11 +105,11 @@ def _offered(finding: ComparisonFinding) -> Iterator[str]:
     """Of which no-loss rate what was offered is a part."""
     if finding.searched and finding.rate_fraction is not None:
         side = min(finding.searched, key=lambda side: finding.searched[side].pps)
-        lowest = "" if finding.method == "noise" else "lowest "
+        lowest, whose = ("", "it") if len(finding.searched) == 1 else ("lowest ", "each side's own")
         yield (
             f"Offered: {100 * finding.rate_fraction:.4g}% of the {lowest}no-loss rate, "
-            f"{no_loss_words(finding.searched[side])} ({plain(side)}), at which a trial of full length was made "
-            "beforehand on each side."
+            f"{no_loss_words(finding.searched[side])} ({plain(side)}); a trial of full length at that part of "
+            f"{whose} was made beforehand."
         )
     if any(finding.values(side, NEIGHBOUR_FIGURE) for side in finding.sides):
         yield "Neighbour's: what its own function passed on meanwhile, each way, in the worse direction."

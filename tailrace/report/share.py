@@ -117,7 +117,7 @@ def _offered(finding: ShareFinding) -> Iterator[str]:
     if finding.searched is not None and finding.rate_fraction is not None:
         yield (
             f"Offered: {100 * finding.rate_fraction:.4g}% of the no-loss rate with {plain(finding.function)}, "
-            f"{no_loss_words(finding.searched)}, at which a trial of full length was made beforehand."
+            f"{no_loss_words(finding.searched)}; a trial of full length at that part of it was made beforehand."
         )
         if (said := bound_remark([finding.searched.bound])) is not None:
             yield said
