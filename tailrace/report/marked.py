@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tailrace.report.figures import chains, disturbed, in_order, is_fault, plain, profile_place, rates, trial_names
-from tailrace.results.comparison import ComparisonFinding
+from tailrace.results.comparison import LOOKED, ComparisonFinding
 from tailrace.results.model import Trial
 from tailrace.results.stored import StoredRun
 
@@ -70,6 +70,11 @@ class Marked:
     def is_compared(self) -> bool:
         """Whether its trials are those of pairs, which only ratios say something of."""
         return any(isinstance(each, ComparisonFinding) for each in self.stored.run.findings)
+
+    def is_drawn(self, trial: Trial) -> bool:
+        """Whether charts have it: one that stands, and in a comparison one of the pairs, which were at one rate."""
+        looked = self.is_compared and self.places.get(trial.name, "").endswith(LOOKED)
+        return trial.attempt is None and not looked
 
     def side(self, trial: Trial) -> int:
         """The number, from 1, of the fabric or neighbour that a trial of `places` is of."""
@@ -148,8 +153,8 @@ def trials(runs: Sequence[Marked]) -> list[MarkedTrial]:
 
 
 def by_profile(runs: Sequence[Marked]) -> Iterator[tuple[str, list[MarkedTrial]]]:
-    """The profiles of all runs in order, each with its trials that stand: what charts are made of."""
+    """The profiles of all runs in order, each with the trials that charts are made of."""
     found: dict[str, list[MarkedTrial]] = {}
-    for one in (each for each in trials(runs) if each.trial.attempt is None):
+    for one in (each for each in trials(runs) if each.of.is_drawn(each.trial)):
         found.setdefault(one.trial.profile, []).append(one)
     yield from found.items()

@@ -259,6 +259,8 @@ class MatrixCell(CellFigures, Measurement):
 
 FIRST_LOOK = "first-look"
 """What trials are called that bear out a no-loss rate, of a part of which those of pairs are."""
+LOOKED = ", first look"
+"""What their places end with."""
 
 
 def places(found: Iterable[Measurement]) -> dict[str, str]:
@@ -276,7 +278,7 @@ def places(found: Iterable[Measurement]) -> dict[str, str]:
                     for name, words in _trials_of(finding, side, number):
                         said[name_in_round(name, finding.round)] = f"{words}, pair {number}"
             for side in finding.sides if finding.method == "compare" else (finding.baseline,):
-                said[name_in_round(f"{finding.case}-{side}-{FIRST_LOOK}", finding.round)] = f"{side}, first look"
+                said[name_in_round(f"{finding.case}-{side}-{FIRST_LOOK}", finding.round)] = f"{side}{LOOKED}"
         elif isinstance(finding, ShareFinding):
             said |= _places_of_share(finding)
         elif isinstance(finding, ReorderFinding):
@@ -292,7 +294,7 @@ def _places_of_share(finding: ShareFinding) -> dict[str, str]:
         for number in range(1, len(finding.pairs) + 1)
         for side, words in sides.items()
     }
-    said[name_in_round(f"{finding.case}-{FIRST_LOOK}", finding.round)] = f"{sides['function']}, first look"
+    said[name_in_round(f"{finding.case}-{FIRST_LOOK}", finding.round)] = f"{sides['function']}{LOOKED}"
     for budget in finding.budgets:
         said[budget.function_trial] = f"{sides['function']}, traced"
         said[budget.skeleton_trial] = f"{sides['skeleton']}, traced"

@@ -34,7 +34,7 @@ from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import naming, trial_names
 from tailrace.report.findings import sections
 from tailrace.report.html import render
-from tailrace.report.marked import mark
+from tailrace.report.marked import by_profile, mark
 from tailrace.report.rounds import interval_words
 from tailrace.report.table import print_run
 from tailrace.results.comparison import (
@@ -650,6 +650,15 @@ def test_trials_of_pairs_say_their_side() -> None:
     ):
         found = places([comparison().model_copy(update={"method": method})])
         assert names.items() <= found.items()
+
+
+def test_charts_have_the_trials_of_pairs_and_not_those_at_other_rates_before_them(folder: RunFolder) -> None:
+    for name in ("64-direct-first-look", "64-tailrace-pair-1", "64-direct-pair-1"):
+        add(folder, both_ways(50), functions=1, name=name)
+    folder.put_finding(comparison())
+    ((_, drawn),) = by_profile(mark([StoredRun(folder.path, folder.run, "")]))
+    assert [one.trial.name for one in drawn] == ["64-tailrace-pair-1", "64-direct-pair-1"]
+    assert folder.run.places["64-direct-first-look"] == "direct, first look"
 
 
 def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> None:
