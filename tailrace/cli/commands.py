@@ -30,7 +30,8 @@ from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
 from tailrace.spec.position import Document
-from tailrace.spec.tests import METHODS, Traffic
+from tailrace.spec.tests import METHODS
+from tailrace.spec.traffic import Traffic
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from tailrace.measure.profile import Profile, capture, profile
 from tailrace.plan import PlannedChain
-from tailrace.spec.tests import Traffic
+from tailrace.spec.traffic import Traffic
 
 if TYPE_CHECKING:
     from tailrace.measure.session import Session
