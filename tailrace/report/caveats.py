@@ -66,7 +66,7 @@ def _of_no_loss(run: Run) -> Iterator[str]:
         each = _named(
             refuted,
             lambda trial: trial.worse.loss_ratio,
-            lambda trial: f"{names[trial.name]}, not even {mega(trial.offered_pps / 1e6)} Mpps",
+            lambda trial: f"{names[trial.name]}, down to {mega(trial.offered_pps / 1e6)} Mpps",
             "none of",
         )
         yield f"No rate without loss is known, as no trial of full length bore one out: {each}."

@@ -158,7 +158,7 @@ def test_a_loss_that_short_trials_do_not_show_leaves_no_rate_without_loss(folder
     told = " ".join(warnings(folder.run))
     assert "did not bear out what short ones had found: 64 B, 1 VNF 3 times, " in told
     assert "No rate without loss is known, as no trial of full length bore one out: " in told
-    assert f"64 B, 1 VNF, not even {mega(full[-1] / 1e6)} Mpps." in told
+    assert f"64 B, 1 VNF, down to {mega(full[-1] / 1e6)} Mpps." in told
     # No chart claims one; what is drawn and reckoned with is the last trial alone.
     stored = StoredRun(folder.path, folder.run, "")
     assert throughput(mark([stored])) == []
