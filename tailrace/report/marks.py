@@ -49,7 +49,7 @@ def short_remark(sent: Mapping[str, Sent]) -> str | None:
         return None
     shown = sorted(short, key=lambda side: min(short[side].ratios))[:MOST_NAMED]
     told = [
-        f"{side} in {each.short} of {len(each.ratios)} trials, {min(each.ratios):.1%} at the least"
+        f"{side} in {each.short} of {len(each.ratios)} trials, {_part(min(each.ratios))} at the least"
         for side, each in short.items()
         if side in shown
     ]
@@ -58,6 +58,11 @@ def short_remark(sent: Mapping[str, Sent]) -> str | None:
         f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the frames offered were sent in a trial behind the "
         f"figure, or behind a side of the ratio, so it is of a lower rate: {'; '.join([*told, *rest])}."
     )
+
+
+def _part(ratio: float) -> str:
+    """90.0%; of next to nothing < 0.1%"""
+    return "< 0.1%" if 0 < ratio < 0.001 else f"{ratio:.1%}"
 
 
 def bound_remark(bounds: Iterable[Bound | None]) -> str | None:
