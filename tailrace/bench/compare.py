@@ -84,7 +84,7 @@ def compare(
 
         pairs, moved = steady_pairs(pair, plan.pairs)
         described = {"frame": plan.frame, "seconds": plan.seconds, **(settings or {})}
-        return Comparison(bench, described, pairs, moved, ratios, setting.machine())
+        return Comparison(bench, described, pairs, moved, ratios, setting.machine(), plan.pairs)
 
 
 def total_seconds(plan: Plan, sides: Sequence[Side]) -> float:

@@ -118,6 +118,8 @@ class Comparison:
     """Pairs set aside because the cores moved during them; they count in no median."""
     ratios: Sequence[Ratio]
     machine: Mapping[str, Any]
+    asked: int
+    """How many pairs were to be measured; where cores move too often there are fewer."""
 
     def median(self, ratio: Ratio) -> float | None:
         """The median of the pairs' ratios; None where there is a side only."""
@@ -133,6 +135,7 @@ class Comparison:
         return {
             "bench": self.bench,
             **self.settings,
+            "asked": self.asked,
             "pairs": [pair.document() for pair in self.pairs],
             "moved": [pair.document() for pair in self.moved],
             "ratios": {name: None if found is None else round(found.median, 3) for name, found in summaries.items()},

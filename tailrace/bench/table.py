@@ -34,7 +34,7 @@ def comparison_table(result: Comparison, title: str, columns: Sequence[Column], 
     table = _table(title)
     (_row_a_pair if sides * len(columns) <= 4 and sides <= 2 else _row_a_side)(table, result, columns)
     said = [*notes, "core to core: a cache line's round trip before the pair."]
-    said += _moved_notes(result.pairs, result.moved)
+    said += _moved_notes(result)
     said.append(_machine_note(result.machine))
     return Group(table, *(Text(note, style="dim") for note in said))
 
@@ -130,9 +130,16 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
 
 
-def _moved_notes(pairs: Sequence[Pair], moved: Sequence[Pair]) -> list[str]:
+def _moved_notes(result: Comparison) -> list[str]:
+    pairs, moved = result.pairs, result.moved
     if moved:
-        return [f"Set aside: {len(moved)} more, during which the cores moved nearer or farther; --json has them."]
+        said = [f"Set aside: {len(moved)} more, during which the cores moved nearer or farther; --json has them."]
+        if len(pairs) < result.asked:
+            said.append(
+                f"These are {len(pairs)} of the {result.asked} pairs that were asked for: in {len(pairs) + len(moved)} "
+                "tries the cores stayed where they were no more often."
+            )
+        return said
     if not all(pair.steady for pair in pairs):
         return ["* the cores moved nearer or farther during the pair: its sides met different machines."]
     return []

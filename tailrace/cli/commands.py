@@ -20,7 +20,7 @@ from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
 from tailrace.measure.fit import Carries, beyond, carries, check_fit
-from tailrace.measure.method import Method, Place, Step, profiles_of, run_steps
+from tailrace.measure.method import Method, Place, Step, run_steps
 from tailrace.measure.profile import capture, parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
 from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
@@ -30,7 +30,8 @@ from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
 from tailrace.spec.position import Document
-from tailrace.spec.tests import METHODS, Traffic
+from tailrace.spec.tests import METHODS
+from tailrace.spec.traffic import Traffic
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
         method.check(plan)
     steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))
     text = path.read_text(encoding="utf-8-sig")
-    request = _request(method.name, path.stem, options, text, str(path.absolute()), "tailrace", tests)
+    request = _request(method, path.stem, options, text, str(path.absolute()), "tailrace", tests)
     _headline(plan, options.as_json)
     with document.locating():
         return run_with_bar(
@@ -135,7 +136,7 @@ def _measure_between(method: Method[Any], between: tuple[str, str], options: Mea
     steps = method.steps([test], Place())
     where = place_tester(allowed_cpus())
     text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
-    request = _request(method.name, "between", options, text, f"{between[0]} {between[1]}", None, [test])
+    request = _request(method, "between", options, text, f"{between[0]} {between[1]}", None, [test])
     ports = list(zip(("a", "b"), uris, strict=True))
     work = _work(method, steps, options.repeat)
     return run_with_bar(
@@ -187,22 +188,26 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
 
 
 def _request(
-    method: str, of: str, options: MeasureOptions, text: str, spec: str, fabric: str | None, tests: Sequence[Traffic]
+    method: Method[Any],
+    of: str,
+    options: MeasureOptions,
+    text: str,
+    spec: str,
+    fabric: str | None,
+    tests: Sequence[Traffic],
 ) -> Request:
-    command = tuple(command_line())
-    floor = tuple({each.name: each for test in tests for each in profiles_of(test)}.values())
     return Request(
-        f"{method}-{of}",
+        f"{method.name}-{of}",
         options.runs,
         default_folder(),
-        command,
+        tuple(command_line()),
         text,
         spec,
         fabric,
         options.repeat,
-        method,
+        method.name,
         options.resume,
-        floor,
+        tuple(method.profiles(tests)),
     )
 
 

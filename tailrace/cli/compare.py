@@ -89,7 +89,7 @@ def compare(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare fabrics: the same chain on each, in turn (A B C A B C), at the same rate; ratios with their intervals.
+    """Compare fabrics: the same chain on each, in turn (A B C, B C A), at the same rate; ratios with their intervals.
 
     \b
     sudo tailrace compare examples/chain.yaml
@@ -101,8 +101,9 @@ def compare(
     linux-bridge   Linux's own bridge, with TAPs: the untuned reference
     direct         from function to function without a switch: the lower bound
 
-    A ratio is the median over pairs, with its bootstrap interval: 95 % from six pairs on. A pair is one fabric right
-    after the other. A fabric that is not installed, or cannot carry the spec, is said before anything starts.
+    A ratio is the median over pairs, with its bootstrap interval: 95 % from six pairs on. A pair is every fabric once;
+    each begins with the next, so that each comes first equally often. A fabric that is not installed, or cannot carry
+    the spec, is said before anything starts.
     """
     changes = {"frames": frames, "rate": rate, "duration": duration, "flows": None if flows is None else str(flows)}
     options = CompareOptions(fabrics, interface, pairs, changes, runs, huge, as_json)

@@ -42,6 +42,13 @@ FramesOption = Annotated[
 ]
 PcapOption = Annotated[str | None, typer.Option("--pcap", metavar="FILE", help="Send a capture file's frames instead.")]
 DurationOption = Annotated[str | None, typer.Option("--duration", metavar="TIME", help="Of each measured trial: 10s.")]
+SettleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Pause before every trial; unless given, 5s before those of --duration, else none. 0s: none.",
+    ),
+]
 FlowsOption = Annotated[int | None, typer.Option("--flows", min=1, max=1_000_000, help="UDP flows each way.")]
 
 
@@ -147,7 +154,7 @@ def throughput(
     trial: Annotated[str | None, typer.Option(metavar="TIME", help="Of the search's first trials: 1s.")] = None,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Of the trials that decide: 60s.")] = None,
     wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a trial: 2s.")] = None,
-    settle: Annotated[str | None, typer.Option(metavar="TIME", help="Pause before the next trial: 5s.")] = None,
+    settle: SettleOption = None,
     flows: FlowsOption = None,
     repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
@@ -158,8 +165,8 @@ def throughput(
 
     \b
     sudo tailrace measure throughput examples/throughput.yaml
-    sudo tailrace measure throughput examples/chain.yaml --search rfc2544 --loss 0% --settle 5s
-    sudo tailrace measure throughput examples/chain.yaml --frames 64 --trial 500ms --duration 5s --wait 100ms --repeat 5
+    sudo tailrace measure throughput examples/chain.yaml --search rfc2544 --loss 0%
+    sudo tailrace measure throughput examples/chain.yaml --frames 64 --duration 5s --wait 100ms --settle 0s --repeat 5
 
     Frames that could not be sent are never lost. A trial in which the tester fell short is repeated, and counts for the
     rate that was really sent. Every trial is in the run folder.
@@ -182,7 +189,7 @@ def loss(
     step: Annotated[str | None, typer.Option(metavar="RATIO", help="Of the full rate between two points: 10%.")] = None,
     duration: DurationOption = None,
     wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a trial: 2s.")] = None,
-    settle: Annotated[str | None, typer.Option(metavar="TIME", help="Pause before the next trial: 5s.")] = None,
+    settle: SettleOption = None,
     flows: FlowsOption = None,
     repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
@@ -214,6 +221,9 @@ def burst(
     ] = None,
     precision: Annotated[str | None, typer.Option(metavar="RATIO", help="How close the bounds must be: 1%.")] = None,
     wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a burst: 2s.")] = None,
+    settle: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Pause before every burst; none unless given.")
+    ] = None,
     flows: FlowsOption = None,
     repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
@@ -228,7 +238,7 @@ def burst(
     """
     changes = {
         "frames": frames, "times": text(times), "longest": longest, "precision": precision, "wait": wait,
-        "flows": text(flows),
+        "settle": settle, "flows": text(flows),
     }  # fmt: skip
     options = MeasureOptions(changes, repeat, runs, huge, as_json)
     raise typer.Exit(run_command(lambda: measure(BurstMethod(), spec, between, options)))

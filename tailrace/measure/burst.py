@@ -7,7 +7,8 @@ dropping frames has no such buffer to be filled: the finding says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -18,7 +19,7 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.search import Bounds, Range, SearchOptions, Tried, bracket, no_loss_rate
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Measurer, Trials
+from tailrace.measure.trials import Measurer, Settle, Trials
 from tailrace.results.findings import BurstFinding
 from tailrace.spec import Burst
 
@@ -26,6 +27,8 @@ from tailrace.spec import Burst
 REPEATS = 2
 #: How long the search for rate and throughput beforehand measures at each rate, in seconds.
 BEFOREHAND = SearchOptions(trial_seconds=0.5, precision=0.02, most_trials=20)
+#: Where every repetition begins to look, in frames.
+FIRST = 1024
 
 
 @dataclass
@@ -38,6 +41,9 @@ class Bursts:
     wait: float
     rate: float
     """How fast the tester can send, in frames a second."""
+    settle: float = 0.0
+    """Seconds before each burst."""
+    pause: Callable[[float], None] = time.sleep
     sent: int = 0
     held_back: bool = False
     """Whether the device ever did not take frames as fast as they came."""
@@ -48,6 +54,8 @@ class Bursts:
         count = max(round(frames), 1)
         tried = Tried(False, count, "loss")
         for _ in range(REPEATS):
+            if self.settle:
+                self.pause(self.settle)
             streams = [{**stream, "count": count} for stream in self.profile.streams(0.0)]
             # Twice the time, for a device that takes them slowly.
             result = self.measure(streams, max(2 * count / self.rate, 0.01), self.wait, self.label)
@@ -60,16 +68,22 @@ class Bursts:
         return tried
 
     def search(self, longest: int, precision: float) -> Bounds:
-        """One repetition; its length goes to `lengths`."""
-        start = self.lengths[-1] if self.lengths else min(1024, longest)
-        where = Range(max(start, 1), 1, longest, precision, step=1)
+        """One repetition; its length goes to `lengths`.
+
+        All begin alike. One that began at the length before would mostly find that again, and the deviation of the
+        lengths would say nothing of the device.
+        """
+        where = Range(min(FIRST, longest), 1, longest, precision, step=1)
         bounds = bracket(self.try_length, where)
         self.lengths.append(int(bounds.low))
         return bounds
 
 
-def limit_of(bursts: Bursts, bounds: Sequence[Bounds]) -> Literal["loss", "refused", "longest"]:
-    """What kept bursts from being longer: loss, if it did in most repetitions; in fewer the machine stumbled."""
+def limit_of(bursts: Bursts, bounds: Sequence[Bounds]) -> Literal["loss", "refused", "longest"] | None:
+    """What kept bursts from being longer: loss, if it did in most repetitions; in fewer the machine stumbled. None if
+    no repetition came to its end."""
+    if not bounds:
+        return None
     if 2 * sum(each.limit == "loss" for each in bounds) > len(bounds):
         return "loss"
     return "refused" if bursts.held_back else "longest"
@@ -86,28 +100,32 @@ class BurstMethod(Method[Burst]):
         for test in tests:
             for profile in profiles_of(test):
                 name = name_of(profile, place, [step.name for step in steps])
-                seconds = 10 + test.times * 5 * (test.wait + (test.settle or 0.0) + 0.05)
+                seconds = 10 + test.times * 20 * (test.wait + (test.settle or 0.0) + 0.05)
                 steps.append(Step(name, seconds, partial(_measure, name=name, profile=profile, test=test, place=place)))
         return steps
 
 
 def _measure(session: Session, name: str, profile: Profile, test: Burst, place: Place) -> None:
     place.lead(session, place.functions)
-    trials = Trials(session.measure, profile, f"{name}: throughput beforehand")
-    throughput = no_loss_rate(trials, lambda trial: trial.loss_ratio == 0, BEFOREHAND).low
-    rate = max(trial.sent_pps for trial in trials.made)
-    longest = max(round(test.longest * rate), 2)
-    bursts = Bursts(session.measure, profile, f"{name}: bursts", test.wait, rate)
+    settle = test.settle or 0.0
+    label = f"{name}: throughput beforehand"
+    trials = Trials(session.measure, profile, label, settle=Settle(settle), pause=session.pause)
+    throughput, longest = 0.0, 0
     bounds: list[Bounds] = []
     reason: str | None = None
+    bursts = Bursts(session.measure, profile, f"{name}: bursts", test.wait, 0.0, settle, session.pause)
     try:
+        throughput = no_loss_rate(trials, lambda trial: trial.loss_ratio == 0, BEFOREHAND).low
+        bursts.rate = _fastest(trials)
+        longest = max(round(test.longest * bursts.rate), 2)
         while len(bounds) < test.times:
             bounds.append(bursts.search(longest, test.precision))
     except (Stopped, Failure) as error:
         reason = str(error) or "stopped"
         raise
     finally:
-        if bursts.lengths:
+        if trials.made:
+            rate = _fastest(trials)
             session.folder.add_finding(
                 BurstFinding(
                     name=name,
@@ -117,10 +135,16 @@ def _measure(session: Session, name: str, profile: Profile, test: Burst, place: 
                     reason=reason,
                     frames=tuple(bursts.lengths),
                     longest=longest,
-                    step=max(1, round(test.precision * min(bursts.lengths))),
+                    step=max(1, round(test.precision * min(bursts.lengths, default=0))),
                     rate_pps=rate,
                     throughput_pps=min(throughput, rate),
                     limit=limit_of(bursts, bounds),
                     trials=bursts.sent,
+                    beforehand=tuple(trials.made),
                 )
             )
+
+
+def _fastest(trials: Trials) -> float:
+    """How fast the tester sent at most, in frames a second."""
+    return max(trial.sent_pps for trial in trials.made)

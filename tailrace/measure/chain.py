@@ -31,10 +31,11 @@ from tailrace.measure.search import SearchOptions
 from tailrace.measure.session import Session, start_causes
 from tailrace.results import Run
 from tailrace.results.findings import ThroughputFinding
+from tailrace.results.no_loss import NoLossRate
 from tailrace.spec import Latency, Rate
 
-Throughput = Mapping[tuple[str, int], float]
-"""Frames a second of each direction, by profile and number of functions."""
+Throughput = Mapping[tuple[str, int | None], NoLossRate]
+"""By profile and number of functions (None: of a device)."""
 
 #: Longer than the demo's: a rate that a longer trial is to bear out.
 SEARCH = SearchOptions(trial_seconds=0.5, precision=0.03)
@@ -74,15 +75,15 @@ def measure(
 ) -> None:
     """Measures the cases in order; with the floor of each at its rate, where it has functions.
 
-    The no-loss rate is searched for once for each profile and length of chain, unless `throughput` has it: what the
-    first trial bore out holds for those that follow.
+    The no-loss rate is searched for once for each profile and length of chain, unless `throughput` has it: what a trial
+    has left of it holds for those that follow.
     """
-    known: dict[tuple[str, int], float | None] = dict(throughput or {})
+    known: dict[tuple[str, int | None], NoLossRate] = dict(throughput or {})
     for case in cases:
         place.lead(session, case.functions)
 
         def measure_floor(rate: float, case: Case = case) -> None:
-            if with_floor and case.functions > 0:
+            if with_floor and case.functions:
                 _measure_floor(session, place, case, rate, timing.floor)
 
         trial = measure_case(
@@ -90,29 +91,45 @@ def measure(
             session.folder,
             case,
             timing.options,
-            known_no_loss=known.get((case.profile.name, case.functions)),
+            known=known.get((case.profile.name, case.functions)),
             measure_floor=measure_floor,
             # A throughput that was measured stands: what is lost at it is a result.
             patient=timing.patient if throughput is None else lambda: False,
         )
-        known.setdefault((case.profile.name, case.functions), trial.no_loss_pps)
+        if trial.searched is not None:
+            known[case.profile.name, case.functions] = trial.searched
 
 
 def _measure_floor(session: Session, place: Place, case: Case, rate: float, seconds: float) -> None:
     floor = replace(floor_case(case), seconds=seconds, rate=Rate(pps=rate))
     place.lead(session, 0)
-    kept(session.folder, floor, run_trial(session.measure, session.folder, floor, rate, None), rate, None)
+    kept(session.folder, floor, run_trial(session.measure, session.folder, floor, rate, None), rate)
 
 
 def throughput_of(run: Run) -> Throughput:
     """The rates without loss that `measure throughput` found; of several rounds the median."""
-    found: dict[tuple[str, int], list[float]] = {}
+    found: dict[tuple[str, int | None], list[NoLossRate]] = {}
     for finding in run.findings:
         if isinstance(finding, ThroughputFinding) and finding.valid:
             goal = min(finding.goals, key=lambda goal: goal.loss_ratio)
             if goal.pps > 0:
-                found.setdefault((finding.profile, finding.functions), []).append(goal.pps)
-    return {key: median(rates) for key, rates in found.items()}
+                rate = NoLossRate(pps=goal.pps, upper_pps=goal.upper_pps, limit=goal.limit)
+                found.setdefault((finding.profile, finding.functions), []).append(rate)
+    return {key: _median(rates) for key, rates in found.items()}
+
+
+def _median(rates: Sequence[NoLossRate]) -> NoLossRate:
+    """The median of several rounds; one whose limit was the tester's is enough for that to be the limit."""
+    limit = next((rate.limit for rate in rates if rate.bound), rates[0].limit)
+    upper = max((rate.upper_pps for rate in rates if rate.upper_pps is not None), default=None)
+    return NoLossRate(pps=median(rate.pps for rate in rates), upper_pps=upper, limit=limit)
+
+
+def _through(profile: str, functions: int | None) -> str:
+    """64 through 1 function, 64 through a device"""
+    if functions is None:
+        return f"{profile} through a device"
+    return f"{profile} through {functions} function{'' if functions == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -153,7 +170,7 @@ class LatencyMethod(Method[Latency]):
                 searches = [case for case in cases if case.rate.fraction is not None]
                 if self.throughput is not None and searches:
                     self._check_known(profile, place)
-                seconds = sum(timing.of(case, with_floor=self.floor and case.functions > 0) for case in cases)
+                seconds = sum(timing.of(case, with_floor=self.floor and bool(case.functions)) for case in cases)
                 seconds -= timing.search * max(len(searches) - (self.throughput is None), 0)
                 work = partial(self._measure, place=place, cases=cases, timing=timing)
                 steps.append(Step(name, seconds, work))
@@ -161,9 +178,9 @@ class LatencyMethod(Method[Latency]):
 
     def _check_known(self, profile: Profile, place: Place) -> None:
         if (profile.name, place.functions) not in (self.throughput or {}):
-            known = ", ".join(f"{name} through {functions}" for name, functions in self.throughput or {})
+            known = ", ".join(_through(*each) for each in self.throughput or {})
             raise Mistake(
-                f"--of: no throughput of {profile.name} through {place.functions} functions is in that run; "
+                f"--of: no throughput of {_through(profile.name, place.functions)} is in that run; "
                 f"it has {known or 'none'}"
             )
 

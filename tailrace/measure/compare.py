@@ -1,7 +1,11 @@
-"""`tailrace compare`: the same chain on several fabrics, which take turns (A B C A B C), and their ratios.
+"""`tailrace compare`: the same chain on several fabrics, which take turns (A B C, B C A, C A B), and their ratios.
+
+Each pair begins with the next fabric, so that each comes first, and last, equally often: what changes steadily on the
+machine, or what a fabric leaves behind for the one after it, meets all alike.
 
 All fabrics are offered the same rate, because latency at different rates cannot be compared: where a test gives a part
-of the no-loss rate, it is that part of the lowest one, which is looked for on each fabric first.
+of the no-loss rate, it is that part of the lowest one, which is looked for on each fabric first, and borne out there by
+a trial of full length.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from tailrace.measure.latency import Case
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Session, keep_aside
-from tailrace.measure.side import FIGURES, Load, at_rate, figures, no_loss
+from tailrace.measure.side import FIGURES, Load, at_rate, figures, measured, no_loss
 from tailrace.measure.stand import Placed, Scene, standing
-from tailrace.results.comparison import ComparedPair, ComparisonFinding, ratios_of
+from tailrace.results.comparison import FIRST_LOOK, ComparedPair, ComparisonFinding, ratios_of
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import RunFolder
 
 START_SECONDS = 5.0
@@ -54,6 +59,11 @@ class ComparePlan:
     def profiles(self) -> list[Profile]:
         return list({load.profile.name: load.profile for load in self.loads}.values())
 
+    def order(self, pair: int) -> list[Placed]:
+        """The fabrics in the order of a pair, the first of which is 1."""
+        first = (pair - 1) % len(self.fabrics)
+        return [*self.fabrics[first:], *self.fabrics[:first]]
+
     def ends(self, fabric: Placed) -> Interface:
         """What the tester's ports are on a fabric."""
         return self.scene.interfaces(fabric.kind)[1]
@@ -62,7 +72,7 @@ class ComparePlan:
     def total_seconds(self) -> float:
         """How long it is expected to take."""
         once = sum(load.duration for load in self.loads) + START_SECONDS + LOOK_SECONDS
-        first = sum(load.duration - load.seconds for load in self.loads) + START_SECONDS
+        first = sum(load.duration for load in self.loads if load.rate.fraction is not None) + START_SECONDS
         floors = floors_seconds((self.ends(fabric), each) for fabric in self.fabrics for each in self.profiles)
         return floors + len(self.fabrics) * (self.pairs * once + (first if self.searches else 0.0))
 
@@ -82,6 +92,7 @@ class Comparison:
         self._floors = Floors(launcher, folder, report, huge=plan.scene.huge)
         self._allowed = os.sched_getaffinity(0)
         self._rates: dict[str, float] = {}
+        self._searched: dict[str, dict[str, NoLossRate]] = {load.name: {} for load in plan.loads}
         self._pairs: dict[str, list[ComparedPair]] = {load.name: [] for load in plan.loads}
 
     def run(self) -> None:
@@ -100,38 +111,39 @@ class Comparison:
 
     def _find_rates(self) -> None:
         """The rate of each load that asks for a part of the no-loss rate: of the lowest of all fabrics."""
-        lowest: dict[str, float] = {}
 
         def look(session: Session, fabric: Placed) -> None:
             for load in self._plan.loads:
                 if load.rate.fraction is not None:
-                    rate = no_loss(session, self._case(load, f"{fabric.name}-first-look"))
-                    lowest[load.name] = min(rate, lowest.get(load.name, rate))
+                    trial = measured(session, self._case(load, f"{fabric.name}-{FIRST_LOOK}"))
+                    if trial.searched is not None:
+                        self._searched[load.name][fabric.name] = trial.searched
+                    rate = self._rates.get(load.name, trial.offered_pps)
+                    self._rates[load.name] = min(rate, trial.offered_pps)
 
         for fabric in self._plan.fabrics:
-            self._on(fabric, "first-look", f"{fabric.name}: looking for the no-loss rate", look)
-        for load in self._plan.loads:
-            if load.rate.fraction is not None:
-                self._rates[load.name] = lowest[load.name] * load.rate.fraction
+            self._on(fabric, FIRST_LOOK, f"{fabric.name}: looking for the no-loss rate", look)
 
     def _pair(self, number: int) -> None:
         looks = [self._look()]
         found: dict[str, dict[str, dict[str, float]]] = {load.name: {} for load in self._plan.loads}
+        searched: dict[str, dict[str, NoLossRate]] = {load.name: {} for load in self._plan.loads}
 
         def measure(session: Session, fabric: Placed) -> None:
             for load in self._plan.loads:
                 case = self._case(load, f"{fabric.name}-pair-{number}")
-                most = no_loss(session, case) if load.rate.fraction is not None else None
+                if load.rate.fraction is not None:
+                    searched[load.name][fabric.name] = no_loss(session, case)
                 trial = at_rate(session, case, self._rates[load.name])
-                found[load.name][fabric.name] = figures(trial, most)
+                found[load.name][fabric.name] = figures(trial, searched[load.name].get(fabric.name))
 
-        for fabric in self._plan.fabrics:
+        for fabric in self._plan.order(number):
             label = f"pair {number} of {self._plan.pairs}: {fabric.name}"
             try:
                 self._on(fabric, f"pair-{number}", label, measure)
                 looks.append(self._look())
             finally:
-                self._keep(found, looks)
+                self._keep(found, searched, looks)
         known = [look for look in looks if look is not None]
         if len({look < NEAR_NS for look in known}) > 1:
             self._folder.note(
@@ -177,7 +189,12 @@ class Comparison:
             return None
         return round(core_to_core(self._launcher, placement.switch.core, placement.tester.core), 1)
 
-    def _keep(self, found: dict[str, dict[str, dict[str, float]]], looks: Sequence[float | None]) -> None:
+    def _keep(
+        self,
+        found: dict[str, dict[str, dict[str, float]]],
+        searched: dict[str, dict[str, NoLossRate]],
+        looks: Sequence[float | None],
+    ) -> None:
         """Puts the pair that is being measured, with those before it, into the run folder; whole pairs stay."""
         known = tuple(look for look in looks if look is not None)
         names = [fabric.name for fabric in self._plan.fabrics]
@@ -185,7 +202,10 @@ class Comparison:
             sides = found[load.name]
             if not sides:
                 continue
-            pairs = [*self._pairs[load.name], ComparedPair(sides=sides, core_to_core_ns=known)]
+            # A side that failed after its search has no figures.
+            rates = {side: rate for side, rate in searched[load.name].items() if side in sides}
+            pair = ComparedPair(sides=sides, searched=rates, core_to_core_ns=known)
+            pairs = [*self._pairs[load.name], pair]
             if len(sides) == len(names):
                 self._pairs[load.name] = pairs
             self._folder.put_finding(
@@ -199,6 +219,8 @@ class Comparison:
                     baseline=names[0],
                     sides=tuple(names),
                     offered_pps=self._rates[load.name],
+                    rate_fraction=load.rate.fraction,
+                    searched=self._searched[load.name],
                     pairs=tuple(pairs),
                     ratios=ratios_of(pairs, names, names[0], list(FIGURES)),
                 )

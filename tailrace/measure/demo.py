@@ -59,7 +59,7 @@ def seconds(timing: Timing = TIMING) -> float:
 
 
 def _seconds(case: Case, timing: Timing) -> float:
-    return timing.of(case, with_floor=case.functions > 0)
+    return timing.of(case, with_floor=bool(case.functions))
 
 
 def run_demo(session: Session, timing: Timing = TIMING) -> None:

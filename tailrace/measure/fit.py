@@ -10,7 +10,7 @@ from tailrace.errors import Mistake
 from tailrace.measure.profile import Profile, capture
 from tailrace.results.trial import LAYER_1_OVERHEAD
 from tailrace.spec import units
-from tailrace.spec.tests import IMIX_MEAN, LARGEST_FRAME, Traffic, packet_rates
+from tailrace.spec.traffic import IMIX_MEAN, LARGEST_FRAME, Traffic, packet_rates
 
 #: An Ethernet header, and that with the FCS, which the MTU leaves out (IEEE 802.3).
 _HEADER, _AROUND = 14, 14 + 4

@@ -14,16 +14,17 @@ from tailrace.errors import Failure
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions, no_loss_rate
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Measurer, Trials, judge, whole
+from tailrace.measure.trials import Measurer, Trials, bears_out, judge, whole
 from tailrace.results import ResultError, Trial
 from tailrace.results.findings import SearchTrial
+from tailrace.results.no_loss import NoLossRate
 from tailrace.spec import Rate
 
 #: Seconds to wait for the last frames: of a search's trial, and of a measured one.
 SEARCH_WAIT = 0.06
 TRIAL_WAIT = 0.5
-#: A measured trial that loses frames below what the search found shows that the search was too hopeful: it is
-#: repeated at a lower rate, this often, each time this much lower.
+#: A measured trial that loses frames below what the search found shows that the search was too hopeful: another
+#: follows at a lower rate, so many in all, each time at this part of it.
 RETRIES = 3
 RETRY_FACTOR = 0.75
 
@@ -40,15 +41,15 @@ class Keeper(Protocol):
         *,
         name: str,
         profile: str,
-        functions: int,
+        functions: int | None,
         offered_pps: float,
-        no_loss_pps: float | None = None,
+        searched: NoLossRate | None = None,
+        borne_out: bool = False,
         rate_fraction: float | None = None,
+        attempt: int | None = None,
         flows: int | None = None,
         capture: str | None = None,
     ) -> Trial: ...
-
-    def note(self, text: str) -> None: ...
 
     def invalidate(self, reason: str) -> None: ...
 
@@ -59,32 +60,25 @@ class Case:
 
     name: str
     profile: Profile
-    functions: int
+    functions: int | None
+    """How many in the chain; None of a device."""
     rate: Rate
     seconds: float
 
+    def pps(self, searched: NoLossRate | None) -> float:
+        """Its rate in frames a second, where that may be a part of a no-loss rate."""
+        if searched is None or self.rate.fraction is None:
+            return self.rate.pps or 0.0
+        return searched.pps * self.rate.fraction
 
-def find_no_loss_rate(measure: Measurer, keep: Keeper, case: Case, options: SearchOptions) -> float:
-    """The no-loss rate in each direction, in frames a second; a note says so if it was not found as closely as meant,
-    or is that of the tester.
 
-    Raises Failure if there is none.
-    """
+def find_no_loss_rate(measure: Measurer, case: Case, options: SearchOptions) -> NoLossRate:
+    """The no-loss rate that short trials find. Raises Failure if there is none."""
     label = f"{case.name}: looking for the no-loss rate"
     trials = Trials(measure, case.profile, label, SEARCH_WAIT, short_repeats=0)
     bounds = no_loss_rate(trials, whole, options)
-    if bounds.limit == "trials":
-        upper = f"and {bounds.high / 1e6:.4g} Mpps" if bounds.high < float("inf") else "Mpps and what can be sent"
-        keep.note(
-            f"{case.name}: the no-loss rate lies between {bounds.low / 1e6:.4g} {upper}; the {len(trials.made)} short "
-            f"trials that there are for it did not bring it to within {options.precision:.0%}"
-        )
-    elif bounds.limit in ("tester", "rate"):
-        keep.note(
-            f"{case.name}: in trials of {options.trial_seconds:g} s nothing was lost as fast as the tester itself "
-            "could send on its core, so the no-loss rate to start from is the tester's, and the device's may be higher"
-        )
-    return bounds.low
+    upper = bounds.high if bounds.high < float("inf") else None
+    return NoLossRate(pps=bounds.low, upper_pps=upper, limit=bounds.limit)
 
 
 def measure_case(
@@ -93,60 +87,47 @@ def measure_case(
     case: Case,
     options: SearchOptions,
     *,
-    known_no_loss: float | None = None,
+    known: NoLossRate | None = None,
     measure_floor: Callable[[float], None] = lambda _: None,
     patient: Callable[[], bool] = lambda: True,
 ) -> Trial:
-    """Searches where the rate is a fraction (unless the no-loss rate is known), measures, and keeps the trial.
+    """Searches where the rate is a part of a no-loss rate (unless that is known), measures, and keeps the trial.
 
-    `measure_floor` is called with the trial's rate right after it, to measure the floor at that very rate.
-    A measured trial below the searched rate that loses frames, or in which the device does not take them, is repeated
-    lower as long as `patient` says that there is time, and a note says so; one in which the tester itself fell short is
-    repeated once at its rate before that.
+    This is the rule of all methods: a no-loss rate is one only if a trial of full length bears it out. One at a part of
+    it that loses frames, or whose frames the device does not take, is kept as an attempt, and is followed by another at
+    a rate lower by a quarter, as long as `patient` says that there is time and there are `RETRIES`; one in which the
+    tester itself fell short is repeated once at its rate before that. The last one stands, whatever it shows.
+    `measure_floor` is called with its rate right after it, to measure the floor at that very rate.
     """
-    no_loss: float | None = None
+    searched: NoLossRate | None = None
     if case.rate.fraction is not None:
-        no_loss = known_no_loss or find_no_loss_rate(measure, keep, case, options)
-        rate = no_loss * case.rate.fraction
-    else:
-        rate = case.rate.pps or 0.0
+        searched = known or find_no_loss_rate(measure, case, options)
     excused = False
-    for attempt in range(RETRIES + 1):
-        result = run_trial(measure, keep, case, rate, no_loss)
-        trial = judge(result, rate, case.seconds)
-        good = whole(trial) and trial.fell_short is None
-        if no_loss is None or good or attempt == RETRIES or not patient():
+    for attempt in range(1, RETRIES + 2):
+        rate = case.pps(searched)
+        result = run_trial(measure, keep, case, rate, searched)
+        if searched is None or bears_out(result, rate, case.seconds) or attempt > RETRIES or not patient():
             break
+        kept(keep, case, result, rate, searched, attempt=attempt)
+        trial = judge(result, rate, case.seconds)
         # The first time the tester itself fell short does not count against the device.
         excused = whole(trial) and trial.fell_short == "tester" and not excused
-        keep.note(f"{case.name}: {_why_again(trial)}, so the trial was repeated" + ("" if excused else _LOWER))
         if not excused:
-            no_loss *= RETRY_FACTOR
-            rate = no_loss * (case.rate.fraction or 1.0)
+            searched = _lowered(searched, trial)
     try:
         measure_floor(rate)
     finally:  # the trial stands, whatever becomes of its floor; kept after it, so that it gets its share
-        made = kept(keep, case, result, rate, no_loss)
+        made = kept(keep, case, result, rate, searched)
     return made
 
 
-_LOWER = f" at a rate lower by {1 - RETRY_FACTOR:.0%}"
+def _lowered(searched: NoLossRate, trial: SearchTrial) -> NoLossRate:
+    """What is looked at next, after a trial that did not bear a rate out."""
+    limit = trial.fell_short if whole(trial) and trial.fell_short else "loss"
+    return NoLossRate(pps=searched.pps * RETRY_FACTOR, upper_pps=trial.offered_pps, limit=limit)
 
 
-def _why_again(trial: SearchTrial) -> str:
-    """What was wrong with a trial, for people."""
-    if whole(trial):
-        who = "the device did not take" if trial.fell_short == "refused" else "the tester itself could not send"
-        offered = trial.sent + trial.unsent
-        return f"at {trial.offered_pps / 1e6:.4g} Mpps {who} {trial.unsent:,} of {offered:,} frames, and none was lost"
-    return (
-        f"a trial at {trial.offered_pps / 1e6:.4g} Mpps lost {trial.lost:,} of {trial.sent:,} frames sent "
-        f"({trial.duplicate + trial.out_of_sequence:,} duplicated or out of sequence, {trial.foreign:,} foreign, "
-        f"{trial.unsent:,} unsent)"
-    )
-
-
-def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, no_loss: float | None) -> dict[str, Any]:
+def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, searched: NoLossRate | None) -> dict[str, Any]:
     """One measured trial. If it is cut short, what it measured is kept before the cause goes on its way."""
     try:
         return measure(case.profile.streams(rate), case.seconds, TRIAL_WAIT, f"{case.name}: measuring")
@@ -154,21 +135,31 @@ def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, no_loss:
         keep.invalidate(str(stopped))
         if stopped.result is not None:
             # A trial that ended by itself, because its port went down, was cut short no less.
-            kept(keep, case, {**stopped.result, "stopped": True}, rate, no_loss)
+            kept(keep, case, {**stopped.result, "stopped": True}, rate, searched)
         raise
 
 
-def kept(keep: Keeper, case: Case, result: dict[str, Any], rate: float, no_loss: float | None) -> Trial:
-    """Puts a result into the run folder."""
+def kept(
+    keep: Keeper,
+    case: Case,
+    result: dict[str, Any],
+    rate: float,
+    searched: NoLossRate | None = None,
+    *,
+    attempt: int | None = None,
+) -> Trial:
+    """Puts a result into the run folder: of the trial that stands, or of an attempt that another follows."""
     try:
         return keep.add_trial(
             result,
-            name=case.name,
+            name=case.name if attempt is None else f"{case.name}-attempt-{attempt}",
             profile=case.profile.name,
             functions=case.functions,
             offered_pps=rate,
-            no_loss_pps=no_loss,
+            searched=searched,
+            borne_out=searched is not None and bears_out(result, rate, case.seconds),
             rate_fraction=case.rate.fraction,
+            attempt=attempt,
             flows=case.profile.traffic.get("flows"),
             capture=Path(case.profile.traffic["pcap"]).name if "pcap" in case.profile.traffic else None,
         )

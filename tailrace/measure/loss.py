@@ -1,5 +1,5 @@
 """Frame loss rate by offered rate (RFC 2544, section 26.3): from the full rate down in steps, until two rates in a row
-lose nothing.
+lose nothing. One that was not sent as it was offered is none of these: what it would have lost is not known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Trials
+from tailrace.measure.trials import Settle, Trials
 from tailrace.results.findings import LossFinding
 from tailrace.spec import Loss
 
@@ -36,8 +36,8 @@ def loss_curve(trials: Trials, test: Loss, full: float) -> None:
     """Measures the points; they are in `trials.made`."""
     clean = 0
     for index in range(round(1 / test.step)):
-        part = 1 - index * test.step
-        clean = clean + 1 if trials.run(full * part, test.duration).lost == 0 else 0
+        trial = trials.run(full * (1 - index * test.step), test.duration)
+        clean = 0 if trial.lost or trial.fell_short else clean + 1
         if clean == CLEAN_END:
             return
 
@@ -53,14 +53,17 @@ class LossMethod(Method[Loss]):
         for test in tests:
             for profile in profiles_of(test):
                 name = name_of(profile, place, [step.name for step in steps])
-                seconds = (test.duration + test.wait + (test.settle or 0.0)) * min(6, 1 / test.step)
+                settle = Settle.asked(test.settle, test.duration).before(test.duration)
+                seconds = (test.duration + test.wait + settle) * min(6, 1 / test.step)
                 steps.append(Step(name, seconds, partial(_measure, name=name, profile=profile, test=test, place=place)))
         return steps
 
 
 def _measure(session: Session, name: str, profile: Profile, test: Loss, place: Place) -> None:
     place.lead(session, place.functions)
-    trials = Trials(session.measure, profile, f"{name}: loss", test.wait, test.settle or 0.0, most=100_000)
+    settle = Settle.asked(test.settle, test.duration)
+    label = f"{name}: loss"
+    trials = Trials(session.measure, profile, label, test.wait, settle, most=100_000, pause=session.pause)
     reason: str | None = None
     full = 0.0
     try:

@@ -28,7 +28,7 @@ from tailrace.measure.method import profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Session, keep_aside
-from tailrace.measure.side import Load, at_rate, no_loss
+from tailrace.measure.side import Load, measured
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placed, standing
 from tailrace.measure.tester import Stopped
 from tailrace.results.comparison import CellRound, MatrixCell
@@ -306,18 +306,14 @@ class MatrixRun:
         """Measures a cell, for the n-th time."""
         load = _load(cell, self._test)
         case = Case(self._trial_name(cell, number), cell.profile, cell.functions, load.rate, load.seconds)
-        if load.rate.fraction is not None:
-            most = no_loss(session, case)
-            rate = most * load.rate.fraction
-        else:
-            most, rate = None, load.rate.pps or 0.0
-        trial = at_rate(session, case, rate, most)
+        trial = measured(session, case)
         latency = trial.worse.latency_us
         return CellRound(
             round=number,
             trial=trial.name,
-            no_loss_pps=most,
-            offered_pps=rate,
+            no_loss_pps=trial.no_loss_pps,
+            searched=trial.searched,
+            offered_pps=trial.offered_pps,
             mpps=trial.worse.mpps,
             loss_ratio=trial.worse.loss_ratio,
             p50_us=latency.p50 if latency else None,
@@ -330,7 +326,7 @@ class MatrixRun:
 
     def _trial_name(self, cell: Cell, number: int) -> str:
         """The cell's name; with "again" if a run that was cut short has kept a part of a trial of this round."""
-        taken = {trial.name for trial in self._folder.run.trials}
+        taken = {trial.stands_as for trial in self._folder.run.trials}
         name, times = cell.name, 1
         while name_in_round(name, number) in taken:
             times += 1

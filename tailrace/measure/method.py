@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from tailrace.measure.profile import Profile, capture, profile
 from tailrace.plan import Plan, PlannedChain
-from tailrace.spec.tests import Traffic
+from tailrace.spec.traffic import Traffic
 
 if TYPE_CHECKING:
     from tailrace.measure.session import Session
@@ -31,10 +31,11 @@ class Place:
     chain: PlannedChain | None = None
 
     @property
-    def functions(self) -> int:
-        return len(self.chain.functions) if self.chain else 0
+    def functions(self) -> int | None:
+        """How many the chain has; None of a device."""
+        return len(self.chain.functions) if self.chain else None
 
-    def lead(self, session: Session, functions: int) -> None:
+    def lead(self, session: Session, functions: int | None) -> None:
         """Leads the chain through its first `functions` functions; 0 joins the tester's two ends."""
         if self.chain is not None and session.node is not None:
             session.node.lead(self.chain.name, self.chain.through[:functions])
@@ -68,6 +69,10 @@ class Method(ABC, Generic[T]):
         """Called before anything is started. Raises Refused, with the key of the spec, where the plan lacks what is
         measured."""
 
+    def profiles(self, tests: Sequence[T]) -> list[Profile]:
+        """The kinds of traffic that it sends for the tests, each once; the tester measures its own floor of these."""
+        return list({each.name: each for test in tests for each in profiles_of(test)}.values())
+
     def begin(self, session: Session) -> None:
         """Called once everything is up."""
 
@@ -100,7 +105,7 @@ def case_name(profile: Profile, functions: int) -> str:
 
 def name_of(profile: Profile, place: Place, taken: Iterable[str], more: str = "") -> str:
     """The name of a step: one-function-64, through-64, one-function-64-at-50; with -again-1 if it is taken."""
-    base = case_name(profile, place.functions) if place.chain else f"through-{profile.name}"
+    base = case_name(profile, len(place.chain.functions)) if place.chain else f"through-{profile.name}"
     base += more
     taken = set(taken)
     name, number = base, 0

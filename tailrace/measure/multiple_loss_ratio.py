@@ -96,7 +96,8 @@ def _bounds(made: list[SearchTrial], loss: float, low: float, high: float, secon
         return Bounds(max(sent, default=0.0), high, "rate")
     at_high = [trial for trial in made if abs(trial.offered_pps - high) <= high * _SAME]
     lossy = any(trial.loss_ratio > loss for trial in at_high)
-    short = next((trial.fell_short for trial in at_high if trial.fell_short), None)
+    # The last one: those before it may have been repeated because they did not count.
+    short = next((trial.fell_short for trial in reversed(at_high) if trial.fell_short), None)
     return Bounds(max(sent, default=0.0), high, "loss" if lossy or short is None else short)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from tailrace.errors import Fault
 from tailrace.fabric.base import Port
@@ -16,8 +18,10 @@ from tailrace.host.process import real_time_refusal, undisturbed
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
+from tailrace.measure.trials import judge
 from tailrace.node import reserve_pages
 from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.results.comparison import NEIGHBOUR_FIGURE
 from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 
 NAME = "neighbour"
@@ -25,11 +29,25 @@ LONGEST_SECONDS = 4 * 3600.0
 PAGES = (FUNCTION_BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2 + 8
 _PORTS = (f"{NAME}-a", f"{NAME}.0", f"{NAME}.1", f"{NAME}-b")
 _READY_SECONDS = 15.0
+_WAIT = 0.1
+
+
+@dataclass
+class Ran:
+    """How a neighbour ran; known once it has ended."""
+
+    pps: float | None = None
+    """Frames a second that its function passed on, in the worse direction; None of one that passes none on."""
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What is kept of it beside the figures of the trial."""
+        return {} if self.pps is None else {NEIGHBOUR_FIGURE: round(self.pps / 1e6, 6)}
 
 
 @contextmanager
-def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) -> Iterator[None]:
-    """The neighbour at work while the block lasts; gone after it."""
+def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) -> Iterator[Ran]:
+    """The neighbour at work while the block lasts; gone after it, with how fast it ran."""
     node, launcher = session.node, session.tester.launcher
     if node is None:
         raise ValueError("a neighbour's chain needs a node")
@@ -61,17 +79,26 @@ def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) 
         deadline = time.monotonic() + _READY_SECONDS
         wait_until_forwarding(launcher, process, function.place, deadline)
         _wait_up(session, _PORTS, deadline)
-        generator.begin(profile.streams(0.0), LONGEST_SECONDS, wait=0.1, interval=60.0)
-        yield
+        generator.begin(profile.streams(0.0), LONGEST_SECONDS, wait=_WAIT, interval=60.0)
+        ran = Ran()
+        yield ran
         for each in (process, generator.process):
             if not each.id.alive():
                 raise Fault(f"the neighbour's {each.name} ended before the trial did")
+        ran.pps = passed_on(generator.cut_short(_WAIT))
         generator.control.close()
     finally:
         with undisturbed():
             fabric.release(NAME, _PORTS)
             for thing in reversed([each for each in state.record.things if each not in before]):
                 state.undo(thing)
+
+
+def passed_on(result: dict[str, Any] | None) -> float | None:
+    """Frames a second that came back of what a generator sent as fast as it could, in the worse direction."""
+    if result is None or not result["duration"]:
+        return None
+    return judge(result, 0.0, result["duration"]).forwarded_pps
 
 
 def _wait_up(session: Session, ports: Sequence[str], deadline: float) -> None:

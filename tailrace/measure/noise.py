@@ -16,11 +16,12 @@ from tailrace.host.neighbour import Neighbour, why_not
 from tailrace.host.place import allowed_cpus
 from tailrace.measure.latency import Case
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
-from tailrace.measure.neighbour_function import neighbour_function
+from tailrace.measure.neighbour_function import Ran, neighbour_function
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
-from tailrace.measure.side import FIGURES, Load, at_rate, figures, no_loss
-from tailrace.results.comparison import ComparedPair, ComparisonFinding, ratios_of
+from tailrace.measure.side import LATENCY_FIGURES, Load, at_rate, figures, measured
+from tailrace.results.comparison import FIRST_LOOK, ComparedPair, ComparisonFinding, ratios_of
+from tailrace.results.no_loss import NoLossRate
 from tailrace.spec.tests import Noise
 
 QUIET = "quiet"
@@ -47,13 +48,11 @@ class NoiseMethod(Method[Noise]):
                 steps.append(Step(name, seconds, partial(self._measure, test, load, place.functions)))
         return steps
 
-    def _measure(self, test: Noise, load: Load, functions: int, session: Session) -> None:
-        first = Case(f"{load.name}-quiet", load.profile, functions, load.rate, load.seconds)
+    def _measure(self, test: Noise, load: Load, functions: int | None, session: Session) -> None:
+        rate, searched = load.rate.pps or 0.0, None
         if load.rate.fraction is not None:
-            most = no_loss(session, first)
-            rate = most * load.rate.fraction
-        else:
-            most, rate = None, load.rate.pps or 0.0
+            first = measured(session, load.case(f"{QUIET}-{FIRST_LOOK}", functions))
+            rate, searched = first.offered_pps, first.searched
         where, shared = spare(session, self.cpus)
         if shared:
             session.folder.note(
@@ -71,17 +70,19 @@ class NoiseMethod(Method[Noise]):
                 for which in (QUIET, side):
                     name = f"{load.name}-pair-{number}-{side}" + (f"-{QUIET}" if which == QUIET else "")
                     case = Case(name, load.profile, functions, load.rate, load.seconds)
-                    with neighbour(session, which, where, load.profile):
-                        both[which] = figures(at_rate(session, case, rate, most))
+                    with neighbour(session, which, where, load.profile) as ran:
+                        found = figures(at_rate(session, case, rate))
+                    both[which] = found | ran.figures
                 pairs.append(ComparedPair(sides=both))
-                self._keep(session, load, functions, rate, sides, left_out, pairs)
+                self._keep(session, load, functions, rate, searched, sides, left_out, pairs)
 
     def _keep(
         self,
         session: Session,
         load: Load,
-        functions: int,
+        functions: int | None,
         rate: float,
+        searched: NoLossRate | None,
         sides: Sequence[str],
         left_out: dict[str, str],
         pairs: Sequence[ComparedPair],
@@ -98,8 +99,10 @@ class NoiseMethod(Method[Noise]):
                 sides=(QUIET, *sides),
                 left_out=left_out,
                 offered_pps=rate,
+                rate_fraction=load.rate.fraction,
+                searched={} if searched is None else {QUIET: searched},
                 pairs=tuple(pairs),
-                ratios=ratios_of(pairs, sides, QUIET, [name for name in FIGURES if name != "no_loss_mpps"]),
+                ratios=ratios_of(pairs, sides, QUIET, LATENCY_FIGURES),
             )
         )
 
@@ -136,13 +139,13 @@ def refusal(session: Session, name: str) -> str | None:
 
 
 @contextmanager
-def neighbour(session: Session, name: str, cpus: Sequence[int], profile: Profile) -> Iterator[None]:
-    """A neighbour at work while the block lasts; nothing, where it is quiet."""
+def neighbour(session: Session, name: str, cpus: Sequence[int], profile: Profile) -> Iterator[Ran]:
+    """A neighbour at work while the block lasts; nothing, where it is quiet. After it, how it ran."""
     if name == QUIET:
-        yield
+        yield Ran()
     elif name == VNF:
-        with neighbour_function(session, cpus, profile):
-            yield
+        with neighbour_function(session, cpus, profile) as ran:
+            yield ran
     else:
         with Neighbour(session.tester.launcher, name, cpus, session.folder.path):
-            yield
+            yield Ran()

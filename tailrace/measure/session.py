@@ -122,6 +122,12 @@ class Session:
         self.stage_seconds = before + seconds + wait
         return result
 
+    def pause(self, seconds: float) -> None:
+        """Leaves the device alone for a while."""
+        self.check()
+        time.sleep(seconds)
+        self.stage_seconds += seconds
+
     def explained(self, stopped: Stopped) -> TailraceError:
         """Why a trial was cut short, traced back to the process that broke."""
         with undisturbed():

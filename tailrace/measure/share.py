@@ -23,11 +23,12 @@ from tailrace.measure.hop_meter import HopMeter
 from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.session import Session
-from tailrace.measure.side import Load, at_rate, no_loss
+from tailrace.measure.side import Load, at_rate, measured
 from tailrace.node import Node, reserve_pages
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
 from tailrace.planned import GUEST
 from tailrace.results import Trial
+from tailrace.results.comparison import FIRST_LOOK
 from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, Side, contributions_of
 from tailrace.spec.tests import Share
 
@@ -55,7 +56,7 @@ class ShareMethod(Method[Share]):
                 for function in (test.function,) if test.function is not None else dict.fromkeys(chain):
                     name = name_of(profile, place, [step.name for step in steps], f"-share-of-{function}")
                     load = Load(name, profile, test.rate, test.duration)
-                    seconds = load.duration - load.seconds - TRIAL_WAIT
+                    seconds = load.duration if load.rate.fraction is not None else 0.0
                     seconds += (test.pairs + 1) * (2 * (load.seconds + TRIAL_WAIT) + CHANGE_SECONDS)
                     steps.append(Step(name, seconds, partial(_measure, test, load, function, place.functions)))
         return steps
@@ -152,10 +153,10 @@ def _measure(test: Share, load: Load, function: str, functions: int, session: Se
         raise Mistake("share takes a function out of a chain; expected a SPEC whose chain has one")
     plans: dict[Side, Plan] = {"function": node.plan, "skeleton": with_skeleton(node.plan, function)}
     kind = next(each.kind for each in node.plan.functions if each.function == function)
-    most = None
+    rate, searched = load.rate.pps or 0.0, None
     if load.rate.fraction is not None:
-        most = no_loss(session, load.case("first-look", functions))
-    rate = most * (load.rate.fraction or 1.0) if most is not None else load.rate.pps or 0.0
+        first = measured(session, load.case(FIRST_LOOK, functions))
+        rate, searched = first.offered_pps, first.searched
     finding = ShareFinding(
         name=load.name,
         profile=load.profile.name,
@@ -165,13 +166,15 @@ def _measure(test: Share, load: Load, function: str, functions: int, session: Se
         function=function,
         kind=kind,
         offered_pps=rate,
+        rate_fraction=load.rate.fraction,
+        searched=searched,
         pairs=(),
         contributions=(),
     )
 
     def trial(side: Side, which: str) -> Trial:
         stand(node, plans[side])
-        return at_rate(session, load.case(f"{which}-{side}", functions), rate, most)
+        return at_rate(session, load.case(f"{which}-{side}", functions), rate)
 
     for number in range(1, test.pairs + 1):
         order = _SIDES if number % 2 else _SIDES[::-1]

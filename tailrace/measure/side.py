@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tailrace.measure.latency import SEARCH_WAIT, TRIAL_WAIT, Case, find_no_loss_rate, kept, run_trial
+from tailrace.measure.latency import (
+    SEARCH_WAIT,
+    TRIAL_WAIT,
+    Case,
+    find_no_loss_rate,
+    kept,
+    measure_case,
+    run_trial,
+)
 from tailrace.measure.method import profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions
 from tailrace.measure.session import Session
 from tailrace.results import Trial
+from tailrace.results.comparison import NO_LOSS_FIGURE
+from tailrace.results.no_loss import NoLossRate
 from tailrace.spec import Latency, Rate
 
-#: Figures that ratios are made of, with what they are in words.
-FIGURES = {
-    "no_loss_mpps": "no-loss Mpps",
-    "p50_us": "p50 µs",
-    "p90_us": "p90 µs",
-    "p99_us": "p99 µs",
-    "p99.9_us": "p99.9 µs",
-    "max_us": "max µs",
-}
+#: Figures of latency that ratios are made of; where sides have no-loss rates of their own, of these too.
+LATENCY_FIGURES = ("p50_us", "p90_us", "p99_us", "p99.9_us", "max_us")
+FIGURES = (NO_LOSS_FIGURE, *LATENCY_FIGURES)
 SEARCH = SearchOptions()
 
 
@@ -35,12 +39,12 @@ class Load:
     rate: Rate
     seconds: float
 
-    def case(self, name: str, functions: int) -> Case:
+    def case(self, name: str, functions: int | None) -> Case:
         return Case(f"{self.name}-{name}", self.profile, functions, self.rate, self.seconds)
 
     @property
     def duration(self) -> float:
-        """Seconds that measuring it takes, with its search where it has one."""
+        """Seconds that measuring it takes, with its search where it has one, if the first trial stands."""
         found = 10 * (SEARCH.trial_seconds + SEARCH_WAIT) if self.rate.fraction is not None else 0.0
         return self.seconds + TRIAL_WAIT + found
 
@@ -57,25 +61,30 @@ def loads_of(tests: Sequence[Latency]) -> list[Load]:
     return loads
 
 
-def no_loss(session: Session, case: Case) -> float:
-    """The no-loss rate each way, in frames a second. Raises Failure if there is none."""
-    return find_no_loss_rate(session.measure, session.folder, case, SEARCH)
+def measured(session: Session, case: Case) -> Trial:
+    """The trial of a case at its rate; kept. At a part of a no-loss rate that is looked for, and borne out as the rule
+    for all methods is (`measure_case`)."""
+    return measure_case(session.measure, session.folder, case, SEARCH)
 
 
-def at_rate(session: Session, case: Case, rate: float, no_loss_pps: float | None = None) -> Trial:
-    """One measured trial at a rate that is given; kept."""
-    fixed = replace(case, rate=Rate(pps=rate)) if case.rate.fraction is None else case
-    result = run_trial(session.measure, session.folder, fixed, rate, no_loss_pps)
-    return kept(session.folder, fixed, result, rate, no_loss_pps)
+def no_loss(session: Session, case: Case) -> NoLossRate:
+    """The no-loss rate that short trials find. Raises Failure if there is none."""
+    return find_no_loss_rate(session.measure, case, SEARCH)
 
 
-def figures(trial: Trial, no_loss_pps: float | None = None) -> dict[str, float]:
-    """What is compared of a trial: percentiles of the worse direction in µs, lost frames as a part of those sent;
-    its median as a multiple of the tester's own, where that is known; and the part of the frames offered that was sent.
+def at_rate(session: Session, case: Case, rate: float) -> Trial:
+    """One measured trial at a rate that has been settled, whatever it shows; kept."""
+    return kept(session.folder, case, run_trial(session.measure, session.folder, case, rate, None), rate)
+
+
+def figures(trial: Trial, searched: NoLossRate | None = None) -> dict[str, float]:
+    """What is compared: the no-loss rate that was looked for beside a trial; and of the trial percentiles of the worse
+    direction in µs, lost frames as a part of those sent, its median as a multiple of the tester's own, where that is
+    known, and the part of the frames offered that was sent.
     """
     found: dict[str, float] = {}
-    if no_loss_pps is not None:
-        found["no_loss_mpps"] = round(no_loss_pps / 1e6, 6)
+    if searched is not None:
+        found[NO_LOSS_FIGURE] = round(searched.pps / 1e6, 6)
     worse = trial.worse
     found["mpps"] = worse.mpps
     found["loss_ratio"] = worse.loss_ratio

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.measure.alone import soak_alone
 from tailrace.measure.chain import SEARCH, Timing
-from tailrace.measure.latency import TRIAL_WAIT, Case, find_no_loss_rate
+from tailrace.measure.latency import TRIAL_WAIT, Case, find_no_loss_rate, kept
 from tailrace.measure.method import Method, Place, Step, profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
@@ -27,8 +27,10 @@ from tailrace.measure.tester import Stopped
 from tailrace.results import ResultError
 from tailrace.results.interval_log import SUFFIX, IntervalLog, LogReader
 from tailrace.results.intervals import Header
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.reserve import REPORT_BYTES
 from tailrace.results.soak import Totals, find_log, read_totals, trial_result
+from tailrace.spec import Rate
 from tailrace.spec.tests import Soak
 from tailrace.spec.units import show_span
 
@@ -69,6 +71,13 @@ def space_for(header: Header, folder: Path, seconds: float) -> Space:
     return space
 
 
+def profile_of(header: Header) -> Profile:
+    """The traffic of a soak that was begun; both directions have the same."""
+    own = ("name", "from", "to", "rate")
+    traffic = {key: value for stream in header.streams[:1] for key, value in stream.items() if key not in own}
+    return Profile(header.profile, traffic)
+
+
 @dataclass(frozen=True)
 class SoakMethod(Method[Soak]):
     """`tailrace measure soak`."""
@@ -99,6 +108,11 @@ class SoakMethod(Method[Soak]):
             seconds += Timing(0.0, 0.0, SEARCH).search
         return [Step(name, seconds, partial(self._begin, test=test, profile=profile, place=place, header=header))]
 
+    def profiles(self, tests: Sequence[Soak]) -> list[Profile]:
+        if self.resume is None:
+            return super().profiles(tests)
+        return [profile_of(LogReader(find_log(self.resume)).header)]  # the spec need not say it
+
     def _again(self, folder: Path, place: Place) -> Step:
         try:
             totals, reader = read_totals(find_log(folder))
@@ -116,16 +130,17 @@ class SoakMethod(Method[Soak]):
 
     def _begin(self, session: Session, *, test: Soak, profile: Profile, place: Place, header: Header) -> None:
         place.lead(session, place.functions)
-        no_loss, pps = None, test.rate.pps
+        searched, pps = None, test.rate.pps
         if pps is None:
             case = Case(header.name, profile, place.functions, test.rate, test.duration)
-            no_loss = find_no_loss_rate(session.measure, session.folder, case, SEARCH)
-            pps = no_loss * (test.rate.fraction or 1.0)
+            searched = find_no_loss_rate(session.measure, case, SEARCH)
+            pps = case.pps(searched)
         alone = soak_alone(session, profile, pps, test.alone)
         header = replace(
             header,
             offered_pps=pps,
-            no_loss_pps=no_loss,
+            no_loss_pps=searched.pps if searched else None,
+            no_loss_limit=searched.limit if searched else None,
             streams=tuple(profile.streams(pps)),
             started_at=time.time(),
             alone=alone.model_dump(mode="json") if alone else None,
@@ -162,7 +177,7 @@ class SoakMethod(Method[Soak]):
             error = session.explained(stopped)
             soaking.last_words(str(error))  # a full disk has room again for what it had none
             session.folder.invalidate(str(error))
-            with suppress(ResultError):  # nothing was measured yet
+            with suppress(ResultError, Failure):  # nothing was measured yet
                 _keep(session, log.path, totals, stopped=True)
             raise Stopped(error, None) from stopped
         finally:
@@ -176,12 +191,9 @@ def _keep(session: Session, path: Path, totals: Totals, *, stopped: bool) -> Non
     last = session.tester.cut_short(TRIAL_WAIT)  # it has ended; the log does not have what it was timed by
     if last is not None:
         result["clock"] = last["clock"]
-    session.folder.add_trial(
-        result,
-        name=header.name,
-        profile=header.profile,
-        functions=header.functions,
-        offered_pps=header.offered_pps,
-        no_loss_pps=header.no_loss_pps,
-        rate_fraction=header.rate_fraction,
-    )
+    searched = None
+    if header.no_loss_pps is not None:
+        searched = NoLossRate(pps=header.no_loss_pps, limit=header.no_loss_limit)
+    rate = Rate(pps=header.offered_pps, fraction=header.rate_fraction)
+    case = Case(header.name, profile_of(header), header.functions, rate, totals.measured_s)
+    kept(session.folder, case, result, header.offered_pps, searched)

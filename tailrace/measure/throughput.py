@@ -20,7 +20,7 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.search import HEADROOM, HIGHEST_PPS, LOWEST_PPS, PLAIN_LOSS, Bounds, Range, bracket, verified
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import OutOfTrials, Trials
+from tailrace.measure.trials import OutOfTrials, Settle, Trials
 from tailrace.results.findings import Goal, SearchTrial, ThroughputFinding
 from tailrace.results.trial import LAYER_1_OVERHEAD
 from tailrace.spec import Throughput
@@ -121,14 +121,17 @@ class ThroughputMethod(Method[Throughput]):
 
 
 def _expected(test: Throughput) -> float:
-    pause = test.wait + (test.settle or 0.0)
-    long = 3 * len(test.loss) if test.search == "mlrsearch" else 1.5 * len(test.loss)
-    return 10 * (test.trial + pause) + long * (test.duration + pause)
+    settle = Settle.asked(test.settle, test.duration)
+    short, long = (each + test.wait + settle.before(each) for each in (test.trial, test.duration))
+    deciding = 3 * len(test.loss) if test.search == "mlrsearch" else 1.5 * len(test.loss)
+    return 10 * short + deciding * long
 
 
 def _measure(session: Session, name: str, profile: Profile, test: Throughput, place: Place) -> None:
     place.lead(session, place.functions)
-    trials = Trials(session.measure, profile, f"{name}: throughput", test.wait, test.settle or 0.0, most=test.trials)
+    settle = Settle.asked(test.settle, test.duration)
+    label = f"{name}: throughput"
+    trials = Trials(session.measure, profile, label, test.wait, settle, most=test.trials, pause=session.pause)
     reason: str | None = None
     found: list[Bounds] = []
     try:

@@ -14,7 +14,8 @@ from typing import Any, Literal, Protocol
 from tailrace.errors import Failure
 from tailrace.measure.profile import Profile
 from tailrace.results.findings import SearchTrial
-from tailrace.results.record import UNSENT_TOLERANCE
+from tailrace.results.record import FAULTS, UNSENT_TOLERANCE
+from tailrace.spec.tests import RFC_2544_SETTLE
 
 #: How often a trial is repeated in which the tester fell short.
 SHORT_REPEATS = 2
@@ -28,9 +29,6 @@ class Measurer(Protocol):
 
 class OutOfTrials(Exception):
     """As many trials as were allowed have been made."""
-
-
-FAULTS = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
 
 
 def is_whole(result: dict[str, Any]) -> bool:
@@ -77,6 +75,30 @@ def judge(result: dict[str, Any], rate: float, seconds: float) -> SearchTrial:
     return trial if kept_up(result, rate, seconds) else trial.model_copy(update={"fell_short": short_of(trial)})
 
 
+def bears_out(result: dict[str, Any], rate: float, seconds: float) -> bool:
+    """Whether a trial of full length shows that its rate is one without loss, whatever short ones have said: it was
+    sent, and all of it came back, once and in order."""
+    return not result.get("stopped") and is_whole(result) and kept_up(result, rate, seconds)
+
+
+@dataclass(frozen=True)
+class Settle:
+    """How long the device is left alone before a trial."""
+
+    seconds: float = 0.0
+    least: float = 0.0
+    """Only before trials of so many seconds: a search's short ones would take minutes."""
+
+    @classmethod
+    def asked(cls, settle: float | None, duration: float) -> Settle:
+        """As a test says; unless it does, RFC 2544's before trials of full length."""
+        return cls(RFC_2544_SETTLE, duration) if settle is None else cls(settle)
+
+    def before(self, seconds: float) -> float:
+        """The pause before a trial of so many seconds."""
+        return self.seconds if seconds >= self.least * (1 - 1e-6) else 0.0  # a library's sum may be short of it
+
+
 @dataclass
 class Trials:
     """The trials of one profile: each is run with this traffic and these pauses, and none is left out."""
@@ -86,8 +108,7 @@ class Trials:
     label: str
     wait: float = 0.06
     """Seconds to wait for the last frames."""
-    settle: float = 0.0
-    """Seconds between two trials."""
+    settle: Settle = Settle()
     most: int = 100
     short_repeats: int = SHORT_REPEATS
     made: list[SearchTrial] = field(default_factory=list)
@@ -109,8 +130,8 @@ class Trials:
     def _once(self, rate: float, seconds: float) -> SearchTrial:
         if len(self.made) >= self.most:
             raise OutOfTrials
-        if self.made and self.settle:
-            self.pause(self.settle)
+        if pause := self.settle.before(seconds):
+            self.pause(pause)
         streams = self.profile.streams(rate)
         trial = judge(self.measure(streams, seconds, self.wait, self.label), rate, seconds)
         self.made.append(trial)

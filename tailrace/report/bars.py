@@ -12,10 +12,12 @@ from statistics import median
 
 from tailrace.report import figures
 from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
+from tailrace.report.marks import by_bound, by_floor, by_sent
 from tailrace.report.rounds import figure
 from tailrace.report.warmth import warmth
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import HopPart, Trial, sent_of
+from tailrace.results.no_loss import Bound
 from tailrace.results.spread import by_case
 from tailrace.results.trial import LAYER_1_OVERHEAD
 
@@ -104,19 +106,19 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
     if any(isinstance(each, ThroughputFinding) for one in runs for each in one.stored.run.findings):
         return _found(runs)
     measured = [
-        (profile, _once([one for one in found if one.trial.no_loss_pps]))
+        (profile, _by_length([one for one in found if one.no_loss_pps]))
         for profile, found in by_profile([one for one in runs if not one.is_compared])
     ]
     charts = []
     for title, of in (("Mpps", _mpps), ("Gbps at layer 1", _gbps)):
-        scale = _scale([of(one.trial) for _, found in measured for _, one in found])
+        scale = _scale([of(one) for _, found in measured for _, one in found])
         if scale is None:
             continue
         bars = [
             Bar(
                 name,
-                figures.mega(of(one.trial)),
-                (Segment(scale(of(one.trial)), one.look[0] if one.look else one.of.colour(one.trial.functions)),),
+                by_bound(figures.mega(of(one)), _limit(one)),
+                (Segment(scale(of(one)), one.look[0] if one.look else one.of.colour(one.trial.functions)),),
                 first=number == 0,
             )
             for _, found in measured
@@ -126,54 +128,66 @@ def throughput(runs: Sequence[Marked]) -> list[BarChart]:
     return charts
 
 
-def _once(found: Sequence[MarkedTrial]) -> list[tuple[str, MarkedTrial]]:
-    """Each rate that was found once, however many trials are at parts of it, with a name; the shortest chain first."""
-    rates: dict[tuple[int, str], dict[float, MarkedTrial]] = {}
-    for one in sorted(found, key=lambda one: one.trial.functions):
-        rates.setdefault((one.of.number, one.chain), {}).setdefault(one.trial.no_loss_pps or 0.0, one)
+def _limit(one: MarkedTrial) -> Bound | None:
+    return one.trial.searched.bound if one.trial.searched else None
+
+
+def _by_length(found: Sequence[MarkedTrial]) -> list[tuple[str, MarkedTrial]]:
+    """The trials, each with a name and the part of the rate that it was at; the shortest chain first."""
+    found = sorted(found, key=lambda one: (one.trial.functions or 0, one.of.number))
+    chains = [(one.of.number, one.chain) for one in found]
     return [
         (
             one.of.label(f"{figures.profile_name(one.trial.profile)}, {one.of.chains[one.trial.name]}")
-            + (one.round if len(of) > 1 else ""),
+            + (one.round if chains.count((one.of.number, one.chain)) > 1 else "")
+            + (f" ({100 * one.trial.rate_fraction:.4g}%)" if one.trial.rate_fraction is not None else ""),
             one,
         )
-        for of in rates.values()
-        for one in of.values()
+        for one in found
     ]
 
 
 def _found(runs: Sequence[Marked]) -> list[BarChart]:
     """The same from what searches found: the rate with the least loss of each, the median of all rounds."""
-    rows: list[tuple[Marked, ThroughputFinding, tuple[list[float], list[float]]]] = []
+    rows: list[tuple[Marked, ThroughputFinding, Bound | None, tuple[list[float], list[float]]]] = []
     for one in runs:
         found = [each for each in one.stored.run.findings if isinstance(each, ThroughputFinding) and each.goals]
         for rounds in by_case(found):
             goals = [min(each.goals, key=lambda goal: goal.loss_ratio) for each in rounds]
             rates = ([goal.pps / 1e6 for goal in goals], [goal.gbps_l1 for goal in goals])
-            rows.append((one, rounds[0], rates))
-    rows.sort(key=lambda row: (figures.profile_place(row[1].profile), row[1].functions, row[0].number))
+            rows.append((one, rounds[0], next((goal.bound for goal in goals if goal.bound), None), rates))
+    rows.sort(key=lambda row: (figures.profile_place(row[1].profile), row[1].functions or 0, row[0].number))
     charts = []
     for index, title in enumerate(("Mpps", "Gbps at layer 1")):
-        scale = _scale([median(rates[index]) for _, _, rates in rows])
+        scale = _scale([median(rates[index]) for *_, rates in rows])
         if scale is None:
             continue
         bars, before = [], None
-        for one, found_first, rates in rows:
+        for one, found_first, bound, rates in rows:
             name = f"{figures.profile_name(found_first.profile)}, {figures.chain_name(found_first.functions)}"
             segment = Segment(scale(median(rates[index])), one.colour(found_first.functions))
             first, before = before != found_first.profile, found_first.profile
-            bars.append(Bar(one.label(name), figure(rates[index], figures.mega), (segment,), first))
+            value = by_bound(figure(rates[index], figures.mega), bound)
+            bars.append(Bar(one.label(name), value, (segment,), first))
         charts.append(BarChart(title + scale.words, tuple(bars)))
     return charts
 
 
-def _mpps(trial: Trial) -> float:
-    return (trial.no_loss_pps or 0.0) / 1e6
+def bounds(runs: Sequence[Marked]) -> Iterator[Bound | None]:
+    """What limits of the tester's the rates of `throughput` and `heat_maps` are."""
+    for one in runs:
+        run = one.stored.run
+        yield from (each.searched.bound for each in run.trials if each.searched and each.name in one.borne_out)
+        yield from (goal.bound for each in run.findings if isinstance(each, ThroughputFinding) for goal in each.goals)
 
 
-def _gbps(trial: Trial) -> float:
-    mean = trial.worse.mean_frame
-    return (trial.no_loss_pps or 0.0) * (mean + LAYER_1_OVERHEAD) * 8 / 1e9 if mean else 0.0
+def _mpps(one: MarkedTrial) -> float:
+    return (one.no_loss_pps or 0.0) / 1e6
+
+
+def _gbps(one: MarkedTrial) -> float:
+    mean = one.trial.worse.mean_frame
+    return (one.no_loss_pps or 0.0) * (mean + LAYER_1_OVERHEAD) * 8 / 1e9 if mean else 0.0
 
 
 def budgets(runs: Sequence[Marked]) -> BarChart | None:
@@ -218,7 +232,7 @@ def heat_maps(runs: Sequence[Marked]) -> Iterator[HeatMap]:
     """
     runs = [one for one in runs if not one.is_compared]
     for title, of, show, by_rate in (
-        ("Rate without loss, Mpps", lambda trial: _mpps(trial) or None, figures.mega, False),
+        ("Rate without loss, Mpps", lambda one: _mpps(one) or None, figures.mega, False),
         ("Latency p50, µs", _latency("p50"), figures.microseconds, True),
         ("Latency p99, µs", _latency("p99"), figures.microseconds, True),
     ):
@@ -227,14 +241,14 @@ def heat_maps(runs: Sequence[Marked]) -> Iterator[HeatMap]:
             yield made
 
 
-def _latency(field: str) -> Callable[[Trial], float | None]:
-    return lambda trial: getattr(trial.worse.latency_us, field) if trial.worse.latency_us else None
+def _latency(field: str) -> Callable[[MarkedTrial], float | None]:
+    return lambda one: getattr(one.trial.worse.latency_us, field) if one.trial.worse.latency_us else None
 
 
 def _heat_map(
     runs: Sequence[Marked],
     title: str,
-    of: Callable[[Trial], float | None],
+    of: Callable[[MarkedTrial], float | None],
     show: Callable[[float], str],
     *,
     by_rate: bool,
@@ -244,8 +258,8 @@ def _heat_map(
     columns: dict[str, None] = {}
     for profile, found in by_profile(runs):
         for one in found:
-            value = of(one.trial)
-            row = (one.trial.functions, one.of.number, one.chain + (one.rate if by_rate else ""))
+            value = of(one)
+            row = (one.trial.functions or 0, one.of.number, one.chain + (one.rate if by_rate else ""))
             # A floor that was measured for one chain at its rate is no row of its own.
             if value is None or ((*row, profile) in rounds and one.trial.round == 1):
                 continue
@@ -259,11 +273,14 @@ def _heat_map(
         if at not in values:
             return None
         text = figure([value for value, _ in rounds[at]], show)
-        if by_rate:
-            trials = [trial for _, trial in rounds[at]]
+        trials = [trial for _, trial in rounds[at]]
+        if not by_rate:
+            limits = (each.searched.bound for each in trials if each.searched)
+            text = by_bound(text, next((bound for bound in limits if bound), None))
+        else:
             floors = [trial.floor_ratio for trial in trials if trial.floor_ratio is not None]
-            text = figures.by_floor(text, median(floors) if floors else None)
-            text = figures.by_sent(text, short=sent_of(trials).fell_short)
+            text = by_floor(text, median(floors) if floors else None)
+            text = by_sent(text, short=sent_of(trials).fell_short)
         return Cell(text, warm_of(values[at]))
 
     rows = tuple(

@@ -7,37 +7,38 @@ from dataclasses import replace
 
 from tailrace.report.figures import (
     MISSING,
-    by_floor,
-    by_sent,
     chain_name,
     mega,
     microseconds,
+    no_loss_words,
     percent,
     plain,
     profile_name,
-    short_remark,
 )
+from tailrace.report.marks import bound_remark, by_bound, by_floor, by_sent, short_remark
 from tailrace.report.rounds import figure, interval_words, pooled_remark, remark, spread_words
 from tailrace.report.section import Section
 from tailrace.report.warmth import warmth
-from tailrace.results.comparison import ComparedRatio, ComparisonFinding, MatrixCell
+from tailrace.results.comparison import NEIGHBOUR_FIGURE, NO_LOSS_FIGURE, ComparedRatio, ComparisonFinding, MatrixCell
+from tailrace.results.no_loss import Bound
 from tailrace.results.pooled import pool
 from tailrace.results.record import Measurement, Sent
 from tailrace.results.spread import by_case
 from tailrace.results.table_findings import figures
 
 _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("no_loss_mpps", "no-loss Mpps", mega),
+    (NO_LOSS_FIGURE, "no-loss Mpps (short trials)", mega),
     ("p50_us", "p50 µs", microseconds),
     ("p90_us", "p90 µs", microseconds),
     ("p99_us", "p99 µs", microseconds),
     ("p99.9_us", "p99.9 µs", microseconds),
     ("max_us", "max µs", microseconds),
+    (NEIGHBOUR_FIGURE, "neighbour's Mpps", mega),
 )
 _HOW = (
     "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
-    "baseline's it is: the median of the pairs' ratios with its {interval}. A pair is two sides measured one right "
-    "after the other; an interval around 1 shows no difference, and few pairs make a wide one."
+    "baseline's it is: the median of the pairs' ratios with its {interval}. {pair} An interval around 1 shows no "
+    "difference, and few pairs make a wide one."
 )
 
 
@@ -100,6 +101,29 @@ def _what(finding: ComparisonFinding) -> str:
     return "Noisy neighbours" if finding.method == "noise" else "Fabrics"
 
 
+def _offered(finding: ComparisonFinding) -> Iterator[str]:
+    """Of which no-loss rate what was offered is a part."""
+    if finding.searched and finding.rate_fraction is not None:
+        side = min(finding.searched, key=lambda side: finding.searched[side].pps)
+        lowest, whose = ("", "it") if len(finding.searched) == 1 else ("lowest ", "each side's own")
+        yield (
+            f"Offered: {100 * finding.rate_fraction:.4g}% of the {lowest}no-loss rate, "
+            f"{no_loss_words(finding.searched[side])} ({plain(side)}); a trial of full length at that part of "
+            f"{whose} was made beforehand."
+        )
+    if any(finding.values(side, NEIGHBOUR_FIGURE) for side in finding.sides):
+        yield "Neighbour's: what its own function passed on meanwhile, each way, in the worse direction."
+    if any(finding.values(side, NO_LOSS_FIGURE) for side in finding.sides):
+        yield "No-loss rates of pairs are what short trials lost nothing at; no longer ones were made at them."
+
+
+def _bounds(finding: ComparisonFinding) -> Iterator[Bound | None]:
+    """The limits of the tester's among the figures that are shown of a comparison."""
+    yield from (rate.bound for rate in finding.searched.values())
+    yield from (finding.bound(side, NO_LOSS_FIGURE) for side in finding.sides)
+    yield from (ratio.bound for ratio in finding.ratios)
+
+
 def _short_remarks(rounds: Sequence[ComparisonFinding]) -> Iterator[str]:
     """What the mark of figures of a lower rate means, where there are any."""
     sides = dict.fromkeys(side for each in rounds for side in each.sides)
@@ -125,7 +149,7 @@ def _comparison(finding: ComparisonFinding) -> Section:
         for side in finding.sides
         if (values := finding.values(side, "loss_ratio"))
     ]
-    remarks = [*_short_remarks([finding])]
+    remarks = [*_offered(finding), *filter(None, [bound_remark(_bounds(finding))]), *_short_remarks([finding])]
     remarks += [f"{plain(side)} was left out: {plain(reason)}" for side, reason in finding.left_out.items()]
     whole = sum(len(pair.sides) == (2 if noise else len(finding.sides)) for pair in finding.pairs)
     if not noise and whole < len(finding.pairs):
@@ -135,13 +159,24 @@ def _comparison(finding: ComparisonFinding) -> Section:
         f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
         ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(finding.baseline)}"),
         tuple(rows),
-        (_HOW.format(interval=interval_words(finding.ratios)), *remarks),
+        (_HOW.format(interval=interval_words(finding.ratios), pair=_pair(finding)), *remarks),
         naming=2,
     )
 
 
+def _pair(finding: ComparisonFinding) -> str:
+    """What a pair is, and how it was ordered."""
+    if finding.method == "noise":
+        return "A pair is a quiet trial and, right after it, a noisy one."
+    begun = {next(iter(pair.sides), None) for pair in finding.pairs}
+    turns = "each begins with the next, so that each comes first, and last, equally often"
+    order = turns if len(begun) > 1 or len(finding.pairs) < 2 else "always in this order"
+    return f"A pair is every fabric once, one after the other; {order}."
+
+
 def _marked(finding: ComparisonFinding, side: str, name: str, text: str) -> str:
     text = by_floor(text, finding.floor_ratio(side)) if name == "p50_us" else text
+    text = by_bound(text, finding.bound(side, name))
     return by_sent(text, short=finding.sent(side).marks(name))
 
 
@@ -149,7 +184,8 @@ def _by(finding: ComparisonFinding, side: str, name: str) -> str:
     ratio = finding.ratio(side, name)
     if ratio is None:
         return MISSING
-    return by_sent(ratio_words(ratio), short=finding.sent(side, finding.baseline).marks(name))
+    text = by_bound(ratio_words(ratio), ratio.bound)
+    return by_sent(text, short=finding.sent(side, finding.baseline).marks(name))
 
 
 def _count_pairs(finding: ComparisonFinding) -> str:
@@ -163,8 +199,11 @@ def _count_pairs(finding: ComparisonFinding) -> str:
 
 LOST = "!"
 """Stands after a figure of a trial that lost frames."""
+NONE = "none"
+"""Stands where no trial bore a no-loss rate out."""
+_NO_LOSS = "no_loss_pps"
 _MAPS: tuple[tuple[str, str, Callable[[float], str], float], ...] = (
-    ("no_loss_pps", "no-loss Mpps each way", mega, 1e6),
+    (_NO_LOSS, "no-loss Mpps each way", mega, 1e6),
     ("p99_us", "p99 µs", microseconds, 1.0),
 )
 _MORE_IS_BETTER = frozenset({"no_loss_pps"})
@@ -187,7 +226,7 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
         if cell.trial is not None
     ]
     if rows:
-        searched = any(cell.no_loss_pps is not None for cell in cells)
+        searched = any(cell.no_loss_pps is not None or cell.not_borne_out for cell in cells)
         where = "the map above, and in " if searched else ""
         yield Section(
             "Matrix, all cells",
@@ -210,7 +249,7 @@ def heats(found: Sequence[Measurement]) -> Iterator[Section]:
         for profile in dict.fromkeys(cell.profile for cell in cells)
         if (same := [cell for cell in cells if cell.profile == profile])
         for name, words, show, unit in _MAPS
-        if any(getattr(cell, name) is not None for cell in same)
+        if any(getattr(cell, name) is not None or (name == _NO_LOSS and cell.not_borne_out) for cell in same)
     ]
     yield from maps[:-1]
     for last in maps[-1:]:
@@ -220,7 +259,7 @@ def heats(found: Sequence[Measurement]) -> Iterator[Section]:
 
 def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[float], str], unit: float) -> Section:
     """One map, of cells with the same kind of traffic."""
-    order = sorted({(cell.ends != "north/south", cell.functions, cell.pattern) for cell in cells})
+    order = sorted({(cell.ends != "north/south", cell.functions or 0, cell.pattern) for cell in cells})
     columns = [pattern for *_, pattern in order]
     at = {(cell.fabric, cell.interface, cell.pattern): cell for cell in cells}
     values = [value for cell in cells if (value := getattr(cell, name)) is not None]
@@ -238,7 +277,8 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
         rows.append(tuple(row))
         shades.append(tuple(warm))
     marked = [cell for cell in cells if cell.sent.marks(name)]
-    remarks = (*_lost_remark(cells), *_short_cells(marked))
+    told = _no_loss_remarks(cells) if name == _NO_LOSS else _lost_remark(cells)
+    remarks = (*told, *_short_cells(marked))
     ends = (show(warm_of.worst / unit), show(warm_of.best / unit))
     return Section(heading, ("fabric, ports", *columns), tuple(rows), remarks, heat=tuple(shades), ends=ends)
 
@@ -255,10 +295,29 @@ def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
         yield plain(f"{what}, {reason} ({said}).")
 
 
+def _no_loss_remarks(cells: Sequence[MatrixCell]) -> Iterator[str]:
+    """What a no-loss rate rests on, and what its marks mean."""
+    yield "Found in short trials, and borne out by the cell's own of full length at a part of it, which lost nothing."
+    if any(cell.not_borne_out for cell in cells):
+        yield (
+            f"{NONE}: no trial of full length bore out what short ones had found, nor at rates lower by a quarter each "
+            "time; the cell's latency is that of the last one."
+        )
+    if any(_partly_borne_out(cell) for cell in cells):
+        yield f"{LOST}: there was none in some of the rounds, which are not in the figure."
+    if (said := bound_remark(cell.bound for cell in cells)) is not None:
+        yield said
+
+
+def _partly_borne_out(cell: MatrixCell) -> bool:
+    """Whether a no-loss rate was borne out in some rounds and in others not."""
+    return cell.no_loss_pps is not None and any(each.searched and each.no_loss_pps is None for each in cell.rounds)
+
+
 def _lost_remark(cells: Sequence[MatrixCell]) -> Iterator[str]:
     """What the mark of cells that lost frames means, where there are any."""
     if any(_lost(cell) for cell in cells):
-        yield f"{LOST}: frames were lost in the measured trial."
+        yield f"{LOST}: frames were lost in the measured trial; the latency is that of the others."
 
 
 def _short_cells(cells: Sequence[MatrixCell]) -> Iterator[str]:
@@ -280,8 +339,12 @@ def _cell_words(cell: MatrixCell | None, name: str, show: Callable[[float], str]
         return ""
     found = cell.spread_of(name)
     if found is None:
+        if name == _NO_LOSS and cell.not_borne_out:
+            return NONE
         return "not here" if cell.not_here else "failed" if cell.reason else MISSING
-    text = spread_words(found, lambda value: show(value / unit)) + (f" {LOST}" if _lost(cell) else "")
+    marked = _partly_borne_out(cell) if name == _NO_LOSS else _lost(cell)
+    text = spread_words(found, lambda value: show(value / unit)) + (f" {LOST}" if marked else "")
+    text = by_bound(text, cell.bound if name == _NO_LOSS else None)
     text = by_floor(text, cell.floor_ratio) if name.endswith("_us") else text
     return by_sent(text, short=cell.sent.marks(name))
 

@@ -207,8 +207,8 @@ def _line(trials: Sequence[MarkedTrial], found: Sequence[MarkedTrial]) -> Line:
     # One run: colours by chain, by rate where chains have several; dashes likewise, but where there are several rounds
     # by these. Several runs: colours by run, dashes by chain.
     number = _number(first, found)
-    dash = _DASHES[(trial.functions if first.of.number else number) % DASHES]
-    if first.of.stored.run.repeat > 1 and trial.functions and not first.of.number:
+    dash = _DASHES[((trial.functions or 0) if first.of.number else number or 0) % DASHES]
+    if first.of.stored.run.repeat > 1 and not trial.is_floor and not first.of.number:
         dash = (trial.round - 1) % DASHES
     return Line(label, first.of.colour(number), dash, (first,))
 
@@ -217,10 +217,11 @@ _DASHES = (1, 0, *range(2, DASHES))
 """The floor's, and those of chains by their length."""
 
 
-def _number(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int:
-    """The number of a trial's colour in one run: how many functions, or its place, from 1, among chains and rates."""
-    places = list(dict.fromkeys((other.trial.functions, other.rate) for other in found if other.trial.functions))
-    several = one.trial.functions and any(rate for _, rate in places)
+def _number(one: MarkedTrial, found: Sequence[MarkedTrial]) -> int | None:
+    """The number of a trial's colour in one run: how many functions (None: a device), or its place, from 1, among
+    chains and rates."""
+    places = list(dict.fromkeys((other.trial.functions, other.rate) for other in found if not other.trial.is_floor))
+    several = not one.trial.is_floor and any(rate for _, rate in places)
     return places.index((one.trial.functions, one.rate)) + 1 if several else one.trial.functions
 
 

@@ -10,7 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.report.figures import MISSING, count, mega, microseconds, plain
-from tailrace.results.diff import Compared, Difference, Differing
+from tailrace.report.marks import BOUNDS, FELL_SHORT, NEAR_FLOOR, bound_remark
+from tailrace.results.compared import Compared, Mark
+from tailrace.results.diff import Difference, Differing
+from tailrace.results.record import FLOOR_TIMES, UNSENT_TOLERANCE
 from tailrace.results.spread import Spread
 
 SHOWN: dict[str, Callable[[float], str]] = {
@@ -21,9 +24,18 @@ SHOWN: dict[str, Callable[[float], str]] = {
 }
 
 
-def value_text(value: float | int, unit: str, spread: Spread | None = None) -> str:
-    """A figure as tables show it: 1.23, 1.23 ±4.0% of several rounds."""
-    text = SHOWN[unit](value) if unit in SHOWN else count(int(value))
+MARKS: dict[Mark, str] = {
+    "fell_short": FELL_SHORT,
+    "near_floor": NEAR_FLOOR,
+    "at_least": BOUNDS["at_least"],
+    "at_most": BOUNDS["at_most"],
+    "unknown": BOUNDS["unknown"],
+}
+
+
+def value_text(value: float | int, unit: str, spread: Spread | None = None, marks: Sequence[Mark] = ()) -> str:
+    """A figure as tables show it: 1.23, †1.23 where it is marked, 1.23 ±4.0% of several rounds."""
+    text = "".join(MARKS[mark] for mark in marks) + (SHOWN[unit](value) if unit in SHOWN else count(int(value)))
     return text if spread is None or spread.relative is None else f"{text} ±{spread.relative:.1%}"
 
 
@@ -86,6 +98,18 @@ def _reading(found: Difference) -> Iterator[str]:
             "Where a trial was repeated: the median, ± half the way from the lowest to the highest; frames lost, "
             "duplicated or out of sequence are summed."
         )
+    used = {mark for figure in found.figures for marks in figure.marks.values() for mark in marks}
+    if "fell_short" in used:
+        yield (
+            f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the frames offered were sent in a trial behind the "
+            "figure, so it is of a lower rate."
+        )
+    if "near_floor" in used:
+        yield (
+            f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times the tester's own floor, so the tester's as much as anybody's."
+        )
+    if (said := bound_remark(mark for mark in BOUNDS if mark in used)) is not None:
+        yield said
     if found.rounds[0] != found.rounds[1]:
         a, b = ("one round" if number == 1 else f"{number} rounds" for number in found.rounds)
         yield f"A has {a} and B {b}: sums are of so many."
@@ -114,8 +138,8 @@ def _figures(figures: Sequence[Compared]) -> Table:
         unit = "" if figure.unit == "frames" else f", {figure.unit}"
         table.add_row(
             Text(f"  {plain(figure.figure)}{unit}"),
-            value_text(figure.a, figure.unit, figure.a_spread),
-            value_text(figure.b, figure.unit, figure.b_spread),
+            value_text(figure.a, figure.unit, figure.a_spread, figure.a_marks),
+            value_text(figure.b, figure.unit, figure.b_spread, figure.b_marks),
             ratio_text(figure),
             end_section=last,
         )

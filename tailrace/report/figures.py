@@ -7,13 +7,14 @@ escaping for HTML is the template's.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tailrace.results.comparison import places as places_of
+from tailrace.report.marks import NEAR_FLOOR, by_bound, by_floor, by_sent
 from tailrace.results.findings import ReorderFinding
-from tailrace.results.model import Direction, Latency, Run, Share, Trial
-from tailrace.results.record import FLOOR_TIMES, UNSENT_TOLERANCE, Sent, is_near_floor, name_in_round
+from tailrace.results.model import Latency, Run, Share, Trial
+from tailrace.results.no_loss import NoLossRate
+from tailrace.results.record import FLOOR_TIMES, is_near_floor, name_in_round
 
 MISSING = "-"
 
@@ -45,6 +46,11 @@ def mega(number: float) -> str:
     return f"{number:.4f}" if number < 1 else f"{number:.3f}" if number < 100 else f"{number:.1f}"
 
 
+def no_loss_words(rate: NoLossRate) -> str:
+    """1.204 Mpps, ≥1.204 Mpps"""
+    return by_bound(f"{mega(rate.pps / 1e6)} Mpps", rate.bound)
+
+
 def microseconds(number: float) -> str:
     """A time in µs with three significant digits or whole microseconds: 4.21, 35.2, 812, 12,345; -0.40 too."""
     size = abs(number)
@@ -61,8 +67,10 @@ def profile_name(profile: str) -> str:
     return f"{profile} B" if profile.isdecimal() else "IMIX" if profile == "imix" else plain(profile)
 
 
-def chain_name(functions: int) -> str:
-    """A chain by its length: "floor", "1 VNF", "2 VNFs"."""
+def chain_name(functions: int | None) -> str:
+    """A chain by its length: "floor", "1 VNF", "2 VNFs"; "device" where it is none."""
+    if functions is None:
+        return "device"
     return "floor" if functions == 0 else f"{functions} VNF{'s' if functions > 1 else ''}"
 
 
@@ -84,7 +92,7 @@ def traced_names(run: Run) -> dict[str, str]:
 
 def chains(run: Run) -> dict[str, str]:
     """What each trial went through, by its name: "2 VNFs"; where it needs more "tailrace, memif, PVP"."""
-    places = places_of(run.findings)
+    places = run.places
     return {
         trial.name: plain(places[trial.name].words) if trial.name in places else chain_name(trial.functions)
         for trial in run.trials
@@ -97,7 +105,7 @@ def rates(run: Run) -> dict[str, str]:
     said: dict[str, str] = {}
     alike: dict[tuple[str, str], set[str]] = {}
     for trial in run.trials:
-        if trial.functions:
+        if not trial.is_floor:
             part = trial.rate_fraction
             said[trial.name] = f"{mega(trial.offered_pps / 1e6)} Mpps" if part is None else f"{100 * part:.4g}%"
             alike.setdefault((trial.profile, through[trial.name]), set()).add(said[trial.name])
@@ -116,6 +124,7 @@ def trial_names(run: Run) -> dict[str, str]:
         trial.name: f"{profile_name(trial.profile)}, {through[trial.name]}"
         + (f" at {rate[trial.name]}" if trial.name in rate else "")
         + (f", round {trial.round}" if run.repeat > 1 else "")
+        + (f", attempt {trial.attempt}" if trial.attempt is not None else "")
         for trial in run.trials
     }
 
@@ -123,37 +132,16 @@ def trial_names(run: Run) -> dict[str, str]:
 def _latency(field: str) -> Callable[[Trial], str]:
     def cell(trial: Trial) -> str:
         latency: Latency | None = trial.worse.latency_us
-        return MISSING if latency is None else microseconds(getattr(latency, field))
+        if latency is None:
+            return MISSING
+        text = microseconds(getattr(latency, field))
+        return _by_sent(by_floor(text, trial.floor_ratio) if field == "p50" else text, trial)
 
     return cell
 
 
-def by_floor(text: str, ratio: float | None) -> str:
-    """A median, marked where it is near the tester's own."""
-    return NEAR_FLOOR + text if is_near_floor(ratio) else text
-
-
-def by_sent(text: str, *, short: bool | None) -> str:
-    """A figure, marked where much less was sent than offered in a trial behind it; None is not known."""
-    return FELL_SHORT + text if short else text
-
-
-def short_remark(sent: Mapping[str, Sent]) -> str | None:
-    """What the mark of figures of a lower rate means, of the sides that have it; None if none has."""
-    short = {side: each for side, each in sent.items() if each.short}
-    if not short:
-        return None
-    shown = sorted(short, key=lambda side: min(short[side].ratios))[:MOST_NAMED]
-    told = [
-        f"{side} in {each.short} of {len(each.ratios)} trials, {min(each.ratios):.1%} at the least"
-        for side, each in short.items()
-        if side in shown
-    ]
-    rest = [f"and {len(short) - len(shown)} more"] if len(short) > len(shown) else []
-    return (
-        f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the frames offered were sent in a trial behind the "
-        f"figure, or behind a side of the ratio, so it is of a lower rate: {'; '.join([*told, *rest])}."
-    )
+def _by_sent(text: str, trial: Trial) -> str:
+    return by_sent(text, short=trial.fell_short is not None)
 
 
 def _share(field: str) -> Callable[[Trial], str]:
@@ -174,13 +162,14 @@ def _offered(trial: Trial) -> str:
 
 NAMING = (
     Column("", "frames", "", lambda trial: profile_name(trial.profile) + ("" if trial.valid else " !")),
-    Column("", "VNFs", "", lambda trial: str(trial.functions) if trial.functions else "floor"),
+    Column("", "VNFs", "", lambda trial: str(trial.functions or chain_name(trial.functions))),
 )
 
 
 def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
     """The columns that name a trial: where it is needed, also what it went through and its rate."""
-    through = {name: chain for run in runs if places_of(run.findings) for name, chain in chains(run).items()}
+    placed = {name for run in runs for name in run.places}
+    through = {name: chain for run in runs if run.places for name, chain in chains(run).items()}
     rate = {name: text for run in runs for name, text in rates(run).items()}
     more = []
     if through:
@@ -189,19 +178,18 @@ def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
         more.append(Column("", "rate", "", lambda trial: rate.get(trial.name, "")))
     if any(run.repeat > 1 for run in runs):
         more.append(Column("", "round", "", lambda trial: str(trial.round)))
+    if _have_attempts(runs):
+        more.append(Column("", "attempt", "", lambda trial: str(trial.attempt or "")))
     frames, vnfs = NAMING
-    placed = {name for run in runs for name in places_of(run.findings)}
     # A fabric without functions is measured itself; it is nobody's floor.
-    bare = Column(
-        "", "VNFs", "", lambda trial: "0" if trial.name in placed and not trial.functions else vnfs.cell(trial)
-    )
+    bare = Column("", "VNFs", "", lambda trial: "0" if trial.name in placed and trial.is_floor else vnfs.cell(trial))
     return (frames, bare if placed else vnfs, *more)
 
 
 TRAFFIC = (
     Column("traffic", "offered", "Mpps", _offered),
-    Column("traffic", "received", "Mpps", lambda trial: mega(trial.worse.mpps)),
-    Column("traffic", "layer 1", "Gbps", lambda trial: mega(trial.worse.gbps_l1)),
+    Column("traffic", "received", "Mpps", lambda trial: _by_sent(mega(trial.worse.mpps), trial)),
+    Column("traffic", "layer 1", "Gbps", lambda trial: _by_sent(mega(trial.worse.gbps_l1), trial)),
     Column("frames of all directions", "lost", "", _total("lost"), fault="lost"),
     Column("frames of all directions", "dupli-", "cate", _total("duplicate"), fault="duplicate"),
     Column("frames of all directions", "out of", "seq.", _total("out_of_sequence"), fault="out_of_sequence"),
@@ -209,7 +197,7 @@ TRAFFIC = (
 _LATENCY = (
     Column("latency", "min", "µs", _latency("min")),
     Column("latency", "avg", "µs", _latency("average")),
-    Column("latency", "p50", "µs", lambda trial: by_floor(_latency("p50")(trial), trial.floor_ratio)),
+    Column("latency", "p50", "µs", _latency("p50")),
     Column("latency", "p99", "µs", _latency("p99")),
     Column("latency", "p99.9", "µs", _latency("p99_9")),
     Column("latency", "max", "µs", _latency("max")),
@@ -229,15 +217,6 @@ def _have_shares(runs: Sequence[Run]) -> bool:
     return any(trial.share_us is not None for run in runs for trial in run.trials)
 
 
-NEAR_FLOOR = "~"
-"""Stands before a median that is near the tester's own."""
-
-FELL_SHORT = "†"
-"""Stands before a figure of which a trial sent less than was offered, so that it is of a lower rate."""
-
-MOST_NAMED = 6
-"""Trials that a warning names one by one: those with the most of it."""
-
 FAULTS = ("lost", "duplicate", "out_of_sequence")
 """The counts that are 0 where a device under test has done its work."""
 
@@ -251,9 +230,20 @@ _READING_SHARES = (
 )
 
 
+_READING_ATTEMPTS = (
+    "Attempt: a trial that did not bear out the no-loss rate that it was at a part of, and was made again; the one "
+    "without a number stands."
+)
+
+
 def reading(runs: Sequence[Run]) -> tuple[str, ...]:
     """How the table of trials is to be read."""
-    return (*_READING, _READING_SHARES) if _have_shares(runs) else _READING
+    shares = (_READING_SHARES,) if _have_shares(runs) else ()
+    return (*_READING, *shares, *((_READING_ATTEMPTS,) if _have_attempts(runs) else ()))
+
+
+def _have_attempts(runs: Sequence[Run]) -> bool:
+    return any(trial.attempt is not None for run in runs for trial in run.trials)
 
 
 def profile_place(profile: str) -> tuple[bool, int, str]:
@@ -305,7 +295,8 @@ def in_order(run: Run) -> list[Trial]:
     chains = {trial.share_us.floor: trial.functions for trial in run.trials if trial.share_us}
 
     def place(trial: Trial) -> tuple[tuple[bool, int, str], int, int]:
-        return (profile_place(trial.profile), chains.get(trial.name, trial.functions), trial.functions)
+        own = trial.functions or 0
+        return (profile_place(trial.profile), chains.get(trial.name) or own, own)
 
     return sorted(run.trials, key=place)
 
@@ -369,58 +360,3 @@ def verdict(run: Run) -> str:
         return f"Of {count(sent)} frames sent, none was lost, duplicated or out of sequence."
     told = ", ".join(f"{count(number)} {name}" for name, number in faults.items() if number)
     return f"Of {count(sent)} frames sent: {told}."
-
-
-def warnings(run: Run) -> list[str]:
-    """What a reader must know to judge the figures, the most important first; control characters taken out."""
-    told = []
-    names = trial_names(run)
-    if run.oversubscribed:
-        told.append("Polling threads outnumber this host's cores: latencies include waiting for a core.")
-    for trial in run.trials:
-        if trial.reason is not None:
-            told.append(f"{names[trial.name]} (trial {trial.name}) is not valid: {trial.reason}.")
-        told += [f"{names[trial.name]}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
-    for words, refused in (("The tester could not send", False), ("The device did not take", True)):
-        short = [
-            trial
-            for trial in in_order(run)
-            if trial.total("unsent") and (2 * trial.total("refused") >= trial.total("unsent")) == refused
-        ]
-        if short:
-            shown = sorted(sorted(short, key=_unsent, reverse=True)[:MOST_NAMED], key=short.index)
-            each = "; ".join(f"{names[trial.name]} {_unsent_words(trial)}" for trial in shown)
-            rest = len(short) - len(shown)
-            more = f"; and less in {rest} more trial{'s' if rest > 1 else ''}" if rest else ""
-            told.append(f"{words} all that was offered, so the rate was lower: {each}{more}.")
-    return [plain(text) for text in (*told, *run.notes)]
-
-
-def _unsent(trial: Trial) -> float:
-    """How much a trial could not send: the larger of its directions' shares."""
-    return max(way.unsent / way.offered if way.offered else 1.0 for way in trial.directions if way.unsent)
-
-
-def _unsent_words(trial: Trial) -> str:
-    """0.04 %, < 0.01 %"""
-    ratio = _unsent(trial)
-    return "< 0.01 %" if ratio < 1e-4 else f"{ratio * 100:.2f} %"
-
-
-def _by_how_much(way: Direction) -> str:
-    """How far beyond the window the latest frame was, where the tester said it."""
-    if way.window is None or not way.latest:
-        return ""
-    return f" of {count(way.window)} (the latest was {count(way.latest)} behind)"
-
-
-def _faults(way: Direction) -> list[str]:
-    told = []
-    if way.beyond_window:
-        told.append(
-            f"{count(way.beyond_window)} frames came too late for the analyser's window{_by_how_much(way)}; loss and "
-            "duplication are uncertain by as many."
-        )
-    if way.foreign:
-        told.append(f"{count(way.foreign)} frames arrived that this trial had not sent.")
-    return told

@@ -11,8 +11,6 @@ from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import (
     FAULTS,
     MISSING,
-    by_floor,
-    by_sent,
     chain_name,
     chains,
     count,
@@ -23,14 +21,15 @@ from tailrace.report.figures import (
     plain,
     profile_name,
     rates,
-    short_remark,
 )
 from tailrace.report.lines import Chart, Line
+from tailrace.report.marks import bound_remark, by_bound, by_floor, by_sent, short_remark
 from tailrace.report.rounds import figure, remark
 from tailrace.report.section import Section as Section
 from tailrace.report.share import shares
 from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.model import Run, Trial, sent_of
+from tailrace.results.no_loss import Bound
 from tailrace.results.pooled import COMPARING
 from tailrace.results.record import Measurement, Sent
 from tailrace.results.spread import by_case, spread
@@ -66,7 +65,8 @@ def sections(run: Run) -> Iterator[Section]:
     yield from shares(run.findings)
     yield from cells_table(run.findings)
     if run.repeat > 1 and run.trials and not any(isinstance(each, COMPARING) for each in run.findings):
-        yield from _repeated(in_order(run), rates(run), chains(run))
+        standing = [trial for trial in in_order(run) if trial.attempt is None]
+        yield from _repeated(standing, rates(run), chains(run))
 
 
 def _named(measured: Measurement) -> tuple[str, str]:
@@ -81,6 +81,7 @@ def goal_name(loss_ratio: float) -> str:
 def _throughput(found: list[ThroughputFinding], search: str) -> Section:
     rows: list[tuple[str, ...]] = []
     lines: dict[str, list[tuple[str, float]]] = {}
+    bounds: list[Bound | None] = []
     for rounds in by_case(found):
         first = rounds[0]
         for index, asked in enumerate(first.goals):
@@ -88,14 +89,16 @@ def _throughput(found: list[ThroughputFinding], search: str) -> Section:
             trials = [trial for each in rounds for trial in each.trials]
             upper = [goal.upper_pps / 1e6 for goal in goals if goal.upper_pps is not None]
             rate = [goal.pps / 1e6 for goal in goals]
+            bound = next((goal.bound for goal in goals if goal.bound), None)
+            bounds.append(bound)
             median = spread(rate)
             rows.append(
                 (
                     *_named(first),
                     goal_name(asked.loss_ratio),
-                    figure(rate, mega),
+                    by_bound(figure(rate, mega), bound),
                     figure(upper, mega),
-                    figure([goal.gbps_l1 for goal in goals], mega) if asked.gbps_l1 else MISSING,
+                    by_bound(figure([goal.gbps_l1 for goal in goals], mega), bound) if asked.gbps_l1 else MISSING,
                     ", ".join(dict.fromkeys(LIMITS[goal.limit] for goal in goals)),
                     count(len(trials)),
                     count(sum(trial.fell_short == "tester" for trial in trials)),
@@ -120,6 +123,7 @@ def _throughput(found: list[ThroughputFinding], search: str) -> Section:
             "nothing lost; PDR: at most the part that is named. Frames that could not be sent are never lost.",
             "Limit: loss; back pressure: the device took no more frames and lost none. Tester short: trials in which "
             "the tester itself sent less; they were repeated and do not count against the device.",
+            *filter(None, [bound_remark(bounds)]),
             *remark(max(each.round for each in found)),
             *_disorder(found),
         ),
@@ -169,8 +173,8 @@ def _loss(found: list[LossFinding]) -> Section:
         ("frames", "VNFs", "of full rate", "offered Mpps", "sent Mpps", "loss", "lost", "unsent", "fell short"),
         tuple(rows),
         (
-            "RFC 2544, section 26.3: from the full rate down until two rates in a row lose nothing. Loss is of the "
-            "frames sent, in the worse direction; lost and unsent are of both.",
+            "RFC 2544, section 26.3: from the full rate down until two rates in a row, sent as they were offered, lose "
+            "nothing. Loss is of the frames sent, in the worse direction; lost and unsent are of both.",
             *remark(max(each.round for each in found)),
         ),
         (Chart("Loss by rate", "Mpps sent, each direction", "loss in %", tuple(lines)),),
@@ -186,6 +190,9 @@ def _burst(found: list[BurstFinding]) -> Section:
     rows: list[tuple[str, ...]] = []
     for rounds in by_case(found):
         first = rounds[0]
+        if not any(each.frames for each in rounds):
+            rows.append((*_named(first), *[MISSING] * 9))
+            continue
         buffered = all(each.limit == "loss" for each in rounds)
         rows.append(
             (
@@ -198,7 +205,7 @@ def _burst(found: list[BurstFinding]) -> Section:
                 count(first.step),
                 figure([each.rate_pps / 1e6 for each in rounds], mega),
                 figure([each.corrected_buffer_s * 1e6 for each in rounds], microseconds) if buffered else MISSING,
-                ", ".join(dict.fromkeys(LIMITS[each.limit] for each in rounds)),
+                ", ".join(dict.fromkeys(LIMITS[each.limit] for each in rounds if each.limit)),
             )
         )
     return Section(

@@ -16,8 +16,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tailrace.errors import Mistake
-from tailrace.report import bars, causes, curves, figures, findings, hops, host, soak
+from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, soak
+from tailrace.report.caveats import warnings
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
+from tailrace.report.marks import bound_remark, short_remark
 from tailrace.results.diff import differing, differing_hosts, facts
 from tailrace.results.model import sent_of
 from tailrace.results.run import write_atomically
@@ -88,16 +90,18 @@ def render(stored: Sequence[StoredRun]) -> str:
             for section in (*findings.sections(each.stored.run), *soak.sections(each.stored.run))
         ],
         throughput=bars.throughput(marked),
+        borne_out=any(one.borne_out for one in marked),
+        bounds=bound_remark(bars.bounds(marked)),
         maps=list(bars.heat_maps(marked)),
-        short=figures.short_remark(
-            {one.name: sent_of([one.trial]) for one in trials(marked) if not one.of.is_compared}
-        ),
+        short=short_remark({one.name: sent_of([one.trial]) for one in trials(marked)}),
         budgets=bars.budgets(marked),
         hops=[(each, table) for each in marked for table in hops.tables(each.stored.run)],
         hop_titles=hops.TITLES,
         causes=[(each, table) for each in marked for table in causes.tables(each.stored.run)],
         cause_titles=causes.CAUSE_TITLES,
         figures=figures,
+        marks=marks,
+        lengths={each.functions for run in runs for each in (*run.trials, *run.findings)},
         differing=[
             (title, rows)
             for title, rows in (
@@ -136,7 +140,7 @@ def _warnings(marked: Marked) -> list[str]:
         f"No curve for {names[name]}: {why}" if name in names else f"No {name}: {why}"
         for name, why in marked.stored.missing
     ]
-    return [*figures.warnings(run), *map(figures.plain, missing)]
+    return [*warnings(run), *map(figures.plain, missing)]
 
 
 def _hosts(runs: Sequence[Marked]) -> list[tuple[str, list[tuple[str, str]]]]:

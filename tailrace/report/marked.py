@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tailrace.report.figures import chains, disturbed, in_order, is_fault, plain, profile_place, rates, trial_names
-from tailrace.results.comparison import ComparisonFinding, Place
-from tailrace.results.comparison import places as places_of
+from tailrace.results.comparison import LOOKED, ComparisonFinding, Place
 from tailrace.results.model import Trial
 from tailrace.results.stored import StoredRun
 
@@ -36,9 +36,10 @@ class Marked:
     """Its place among the runs, from 1; 0 where it is alone."""
     stored: StoredRun
 
-    def colour(self, number: int) -> int:
-        """By run where there are several, else by a number: the length of the chain, 0 being the floor's grey."""
-        return self.number or number % (1 + COLOURS)
+    def colour(self, number: int | None) -> int:
+        """By run where there are several, else by a number: the length of the chain, 0 being the floor's grey, and a
+        device's as that of one function."""
+        return self.number or (1 if number is None else number) % (1 + COLOURS)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -58,7 +59,18 @@ class Marked:
     @cached_property
     def places(self) -> dict[str, Place]:
         """Of its trials that a matrix or a comparison has, by name: which cell, or side, they are of."""
-        return places_of(self.stored.run.findings)
+        return self.stored.run.places
+
+    @cached_property
+    def borne_out(self) -> frozenset[str]:
+        """The names of its trials whose no-loss rate stands: the highest of their kind and round that a trial of full
+        length bore out, and none refuted, at that rate or below."""
+        alike: dict[tuple[str, str, int], list[Trial]] = {}
+        for trial in self.stored.run.trials:
+            if trial.searched is not None:
+                alike.setdefault((trial.profile, self.chains[trial.name], trial.round), []).append(trial)
+        found = (_highest_borne_out(trials) for trials in alike.values())
+        return frozenset(trial.name for trial in found if trial is not None)
 
     @cached_property
     def disturbed(self) -> frozenset[str]:
@@ -72,17 +84,23 @@ class Marked:
 
     @cached_property
     def sides(self) -> dict[str, int]:
-        """The sides that its trials of `places` are of, numbered from 0, by the names of the trials.
+        """The sides of its trials of `places`, as far as charts have them, numbered from 0, by the trials' names.
 
         Of chains of several lengths each is a side of its own, but where only such of one length are set together.
         """
         keys = {
             trial.name: (place.side, None if place.among else trial.functions)
             for trial in self.stored.run.trials
-            if (place := self.places.get(trial.name)) is not None
+            if (place := self.places.get(trial.name)) is not None and self.is_drawn(trial)
         }
         known = list(dict.fromkeys(keys.values()))
         return {name: known.index(key) for name, key in keys.items()}
+
+    def is_drawn(self, trial: Trial) -> bool:
+        """Whether charts have it: one that stands, and in a comparison one of the pairs, which were at one rate."""
+        place = self.places.get(trial.name)
+        looked = self.is_compared and place is not None and place.words.endswith(LOOKED)
+        return trial.attempt is None and not looked
 
     def label(self, text: str) -> str:
         """`text`, with the letter in front."""
@@ -92,6 +110,13 @@ class Marked:
     def title(self) -> str:
         """What a heading calls it."""
         return self.label(plain(self.stored.run.id))
+
+
+def _highest_borne_out(trials: Sequence[Trial]) -> Trial | None:
+    failed = (trial.offered_pps for trial in trials if not trial.whole or trial.fell_short == "refused")
+    lowest = min(failed, default=math.inf)
+    sound = [trial for trial in trials if trial.no_loss_pps is not None and trial.no_loss_pps < lowest]
+    return max(sound, key=lambda trial: (trial.no_loss_pps or 0.0, trial.offered_pps), default=None)
 
 
 @dataclass(frozen=True)
@@ -114,9 +139,10 @@ class MarkedTrial:
     @property
     def look(self) -> tuple[int, int] | None:
         """Its side's colour and dashes, where it is of one: in a run by itself both, beside others the run's colour."""
-        if self.place is None:
+        side = self.of.sides.get(self.trial.name)
+        if side is None:
             return None
-        colour, dashes = look(self.of.sides[self.trial.name])
+        colour, dashes = look(side)
         return self.of.colour(colour), dashes
 
     @property
@@ -129,6 +155,11 @@ class MarkedTrial:
         """ " at 50%", where the run has trials that differ in their rate alone."""
         rate = self.of.rates.get(self.trial.name)
         return "" if rate is None else f" at {rate}"
+
+    @property
+    def no_loss_pps(self) -> float | None:
+        """The no-loss rate that it bore out, if that stands."""
+        return self.trial.no_loss_pps if self.trial.name in self.of.borne_out else None
 
     @property
     def round(self) -> str:
@@ -153,12 +184,12 @@ def trials(runs: Sequence[Marked]) -> list[MarkedTrial]:
     if len(runs) == 1:
         return each
 
-    return sorted(each, key=lambda one: (profile_place(one.trial.profile), one.trial.functions))
+    return sorted(each, key=lambda one: (profile_place(one.trial.profile), one.trial.functions or 0))
 
 
 def by_profile(runs: Sequence[Marked]) -> Iterator[tuple[str, list[MarkedTrial]]]:
-    """The profiles of all runs in order, each with its trials."""
+    """The profiles of all runs in order, each with the trials that charts are made of."""
     found: dict[str, list[MarkedTrial]] = {}
-    for one in trials(runs):
+    for one in (each for each in trials(runs) if each.of.is_drawn(each.trial)):
         found.setdefault(one.trial.profile, []).append(one)
     yield from found.items()

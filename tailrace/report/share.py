@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tailrace.report.figures import (
     MISSING,
-    by_floor,
-    by_sent,
     chain_name,
     mega,
     microseconds,
+    no_loss_words,
     plain,
     profile_name,
-    short_remark,
 )
+from tailrace.report.marks import bound_remark, by_floor, by_sent, short_remark
 from tailrace.report.rounds import figure, interval_words, pooled_remark, spread_words
 from tailrace.report.section import Section
 from tailrace.results.pooled import pool
@@ -113,6 +112,17 @@ def _short_remarks(rounds: Sequence[ShareFinding]) -> Iterator[str]:
         yield said
 
 
+def _offered(finding: ShareFinding) -> Iterator[str]:
+    """Of which no-loss rate what was offered is a part."""
+    if finding.searched is not None and finding.rate_fraction is not None:
+        yield (
+            f"Offered: {100 * finding.rate_fraction:.4g}% of the no-loss rate with {plain(finding.function)}, "
+            f"{no_loss_words(finding.searched)}; a trial of full length at that part of it was made beforehand."
+        )
+        if (said := bound_remark([finding.searched.bound])) is not None:
+            yield said
+
+
 def _sent(rounds: Sequence[ShareFinding], direction: str, *sides: Side) -> Sent:
     """What was sent in a direction with the sides, in all rounds."""
     return sum((each.sent(direction, *sides) for each in rounds), Sent(()))
@@ -150,6 +160,7 @@ def _contributions(finding: ShareFinding) -> Section:
         tuple(rows),
         (
             *(text.format(interval=interval_words(finding.contributions)) for text in _HOW),
+            *_offered(finding),
             *_short_remarks([finding]),
             *remarks,
         ),

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.report import causes, host, soak
+from tailrace.report.caveats import warnings
 from tailrace.report.figures import (
     TRAFFIC,
     Column,
@@ -23,14 +24,15 @@ from tailrace.report.figures import (
     plain,
     reading,
     tone,
+    trial_names,
     verdict,
-    warnings,
 )
 from tailrace.report.findings import Section, sections
 from tailrace.report.hops import TITLES
 from tailrace.report.hops import Table as HopTable
 from tailrace.report.hops import tables as hop_tables
-from tailrace.results.model import Run, Trial
+from tailrace.report.marks import short_remark
+from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.pooled import COMPARING
 
 
@@ -50,7 +52,9 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_section(section, console)
     if run.trials and run.repeat == 1 and not any(isinstance(each, COMPARING) for each in run.findings):
         console.print(table(run, console))
-        for text in reading([run]):
+        names = trial_names(run)
+        short = short_remark({names[trial.name]: sent_of([trial]) for trial in run.trials})
+        for text in (*reading([run]), *filter(None, [short])):
             console.print(Text(text, style="dim"))
     for section in soak.sections(run):
         _print_section(section, console)

@@ -8,8 +8,9 @@ For those who measure (tailrace.measure, tailrace.cli), in the order of use:
                           notes: Sequence[str] = ()) -> RunFolder as folder:
         folder.path, folder.logs         # Path of the folder, and of its logs/ for the daemons' stderr
         folder.add_trial(result: dict,   # the tester's trial.result as it came
-                         *, name: str, profile: str, functions: int, offered_pps: float,
-                         no_loss_pps: float | None = None, rate_fraction: float | None = None) -> Trial
+                         *, name: str, profile: str, functions: int | None, offered_pps: float,
+                         searched: NoLossRate | None = None, borne_out: bool = False,
+                         rate_fraction: float | None = None, attempt: int | None = None) -> Trial
         folder.note(text)                # one sentence that a reader must know
         folder.invalidate(reason)        # a VNF died, ...: valid becomes false; the first reason stands
     # leaving the block finishes the run; an exception (Ctrl-C too) first marks it invalid with the reason

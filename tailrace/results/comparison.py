@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from tailrace.results.findings import ReorderFinding
+from tailrace.results.no_loss import Bound, NoLossRate, bound_of_ratio
 from tailrace.results.ratio import LEVEL, Ratio
 from tailrace.results.record import Amount, Count, Measurement, Record, Sent, name_in_round
 from tailrace.results.share import ShareFinding
@@ -17,12 +18,18 @@ from tailrace.results.spread import Spread, spread
 
 
 class ComparedPair(Record):
-    """Each side once, one right after the other."""
+    """Each side once, one after the other."""
 
     sides: dict[str, dict[str, Amount]] = Field(
-        description="By side: no_loss_mpps, mpps received, loss_ratio, and latency (p50_us, p90_us, p99_us, p99.9_us, "
-        "max_us) of the worse direction; floor_ratio: the median as a multiple of the tester's own; and sent_ratio: "
-        "the part of the frames offered that was sent, in the direction where that is least."
+        description="By side, in the order in which they were measured: no_loss_mpps (in short trials), mpps received, "
+        "loss_ratio, and latency (p50_us, p90_us, p99_us, p99.9_us, max_us) of the worse direction; floor_ratio: the "
+        "median as a multiple of the tester's own; sent_ratio: the part of the frames offered that was sent, in the "
+        "direction where that is least; and neighbour_mpps: what a neighbour's function passed on beside it."
+    )
+    searched: dict[str, NoLossRate] = Field(
+        default_factory=dict,
+        description="By side: the no-loss rate that no_loss_mpps says, as short trials found it, with its limit; empty "
+        "where none was looked for.",
     )
     core_to_core_ns: tuple[Amount, ...] = Field(
         default=(),
@@ -45,18 +52,35 @@ class ComparedRatio(Record):
         "0 of a single pair.",
     )
     pairs: Count = Field(description="Pairs that it rests on.")
+    bound: Bound | None = Field(
+        default=None,
+        description="Of a ratio of no-loss rates, where a limit of the tester's stands for one of the device's: "
+        "at_least, it may be higher; at_most, lower; unknown, both are limits of the tester's. Null of all others.",
+    )
 
 
 class ComparisonFinding(Measurement):
-    """One kind of traffic on several sides, which took turns: A B C A B C."""
+    """One kind of traffic on several sides, which took turns: A B C, B C A, C A B; of noise always quiet, noisy."""
 
     method: Literal["compare", "noise"] = Field(
         description="compare: the sides are fabrics; noise: they are neighbours."
     )
     baseline: str = Field(description="The side that all others are divided by.")
-    sides: tuple[str, ...] = Field(description="All sides, in the order in which they were measured.")
+    sides: tuple[str, ...] = Field(
+        description="All sides, in the order in which they were asked for; the order of a pair is that of its sides."
+    )
     left_out: dict[str, str] = Field(default_factory=dict, description="Sides that could not be measured, and why.")
     offered_pps: Amount = Field(description="The common rate of each direction, in frames a second.")
+    rate_fraction: Amount | None = Field(
+        default=None,
+        description="offered_pps as a fraction of the lowest no-loss rate of `searched`; null if the rate was given "
+        "outright.",
+    )
+    searched: dict[str, NoLossRate] = Field(
+        default_factory=dict,
+        description="By side: the no-loss rate that was looked for beforehand and held against a trial of full length "
+        "at rate_fraction of it; empty if the rate was given outright.",
+    )
     pairs: tuple[ComparedPair, ...] = Field(description="Every pair, in order.")
     ratios: tuple[ComparedRatio, ...] = Field(description="Of each side but the baseline, each figure.")
 
@@ -67,6 +91,12 @@ class ComparisonFinding(Measurement):
         """A figure of a side in each pair that has it."""
         return [pair.sides[side][figure] for pair in self.pairs if figure in pair.sides.get(side, {})]
 
+    def bound(self, side: str, figure: str) -> Bound | None:
+        """That a side's no-loss rate is at least this, where it is the tester's limit in any pair; None of all else."""
+        if figure != NO_LOSS_FIGURE:
+            return None
+        return next((rate.bound for pair in self.pairs if (rate := pair.searched.get(side)) and rate.bound), None)
+
     def floor_ratio(self, side: str) -> float | None:
         """The median over pairs of a side's median latency as a multiple of the tester's own; None if unknown."""
         known = self.values(side, "floor_ratio")
@@ -76,6 +106,16 @@ class ComparisonFinding(Measurement):
         """What was sent to the sides, in the pairs that have all of them."""
         pairs = [pair.sides for pair in self.pairs if pair.sides.keys() >= set(sides)]
         return Sent(tuple(pair[side]["sent_ratio"] for pair in pairs for side in sides if "sent_ratio" in pair[side]))
+
+
+NO_LOSS_FIGURE = "no_loss_mpps"
+NEIGHBOUR_FIGURE = "neighbour_mpps"
+
+
+def _bound(pairs: Sequence[ComparedPair], side: str, by: str) -> Bound | None:
+    """What is known of the median ratio of two sides' no-loss rates: one pair with the tester's limit is enough."""
+    both = [pair.searched for pair in pairs if pair.searched.keys() >= {side, by}]
+    return bound_of_ratio(*(next((p[each].bound for p in both if p[each].bound), None) for each in (side, by)))
 
 
 def ratios_of(
@@ -97,6 +137,7 @@ def ratios_of(
                         high=summary.high,
                         level=summary.level,
                         pairs=summary.pairs,
+                        bound=_bound(pairs, side, baseline) if figure == NO_LOSS_FIGURE else None,
                     )
                 )
     return tuple(found)
@@ -105,7 +146,11 @@ def ratios_of(
 class CellFigures(Record):
     """The figures of a cell of a matrix."""
 
-    no_loss_pps: Amount | None = Field(default=None, description="No-loss rate of each direction, in frames a second.")
+    no_loss_pps: Amount | None = Field(
+        default=None,
+        description="No-loss rate of each direction, in frames a second, found in short trials and borne out by the "
+        "measured one; null if it was not, or none was looked for.",
+    )
     offered_pps: Amount | None = Field(default=None, description="Rate of the measured trial, in frames a second.")
     mpps: Amount | None = Field(default=None, description="Rate received in the worse direction, in millions a second.")
     loss_ratio: Amount | None = Field(default=None, description="Lost by sent in the worse direction.")
@@ -126,6 +171,9 @@ class CellRound(CellFigures):
     """A cell as it was measured once."""
 
     round: int = Field(ge=1, description="Which time it was measured.")
+    searched: NoLossRate | None = Field(
+        default=None, description="The no-loss rate that its trial is at a part of, as in trials; null if none is."
+    )
     trial: str = Field(min_length=1, description="Name of its trial.")
 
 
@@ -167,6 +215,17 @@ class MatrixCell(CellFigures, Measurement):
         """What was sent of what was offered, in all of its rounds."""
         return Sent(tuple(each.sent_ratio for each in self.rounds if each.sent_ratio is not None))
 
+    @property
+    def bound(self) -> Bound | None:
+        """That its no-loss rate is at least this, where it is the tester's limit in any round."""
+        known = (each.searched for each in self.rounds if each.no_loss_pps is not None)
+        return next((searched.bound for searched in known if searched and searched.bound), None)
+
+    @property
+    def not_borne_out(self) -> bool:
+        """Whether a no-loss rate was looked for, and no measured trial of any round bore one out."""
+        return self.no_loss_pps is None and any(each.searched for each in self.rounds)
+
     def spread_of(self, figure: str) -> Spread | None:
         """What its rounds say of a figure; None where that was not measured."""
         value = getattr(self, figure)
@@ -199,6 +258,12 @@ class MatrixCell(CellFigures, Measurement):
         )
 
 
+FIRST_LOOK = "first-look"
+"""What trials are called that bear out a no-loss rate, of a part of which those of pairs are."""
+LOOKED = ", first look"
+"""What their places end with."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Which part of a method a trial is, where traffic and length of chain do not tell it from others."""
@@ -223,6 +288,9 @@ def places(found: Iterable[Measurement]) -> dict[str, Place]:
                 for each in finding.sides:
                     for name, words, side in _trials_of(finding, each, number):
                         said[name_in_round(name, finding.round)] = Place(f"{words}, pair {number}", side)
+            for each in finding.sides if finding.method == "compare" else (finding.baseline,):
+                words = f"{each}{LOOKED}"
+                said[name_in_round(f"{finding.case}-{each}-{FIRST_LOOK}", finding.round)] = Place(words, words)
         elif isinstance(finding, ShareFinding):
             said |= _places_of_share(finding)
         elif isinstance(finding, ReorderFinding):
@@ -238,6 +306,8 @@ def _places_of_share(finding: ShareFinding) -> dict[str, Place]:
         for number in range(1, len(finding.pairs) + 1)
         for side, words in sides.items()
     }
+    words = f"{sides['function']}{LOOKED}"
+    said[name_in_round(f"{finding.case}-{FIRST_LOOK}", finding.round)] = Place(words, words)
     for budget in finding.budgets:
         for side, trial in (("function", budget.function_trial), ("skeleton", budget.skeleton_trial)):
             words = f"{sides[side]}, traced"

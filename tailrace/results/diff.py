@@ -15,15 +15,16 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.results.compared import FIGURES, Compared, medians_of, of_findings, of_host, of_trials
 from tailrace.results.comparison import ComparisonFinding, MatrixCell, places
-from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
-from tailrace.results.model import Finding, Latency, Measurement, Run, Trial
+from tailrace.results.findings import ThroughputFinding
+from tailrace.results.model import Finding, Measurement, Run, Trial
 from tailrace.results.share import ShareFinding
-from tailrace.results.spread import Spread, by_case, spread
+from tailrace.results.spread import by_case
 from tailrace.results.stored import StoredRun
 
 CHANGING = ("system: load", "cpu: mhz_now", "memory: available_mib", "memory: hugepages_2mib: free")
@@ -43,77 +44,11 @@ _FLOOR = "floor-for-"
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A figure of a trial."""
-
-    name: str
-    unit: str
-    of: Callable[[Trial], float | int | None]
-    """None where the trial has none."""
-    summed: bool = False
-    """Over rounds: a frame lost in one of them is not made good by the others."""
-
-
-def _latency(field: str) -> Callable[[Trial], float | None]:
-    def of(trial: Trial) -> float | None:
-        latency: Latency | None = trial.worse.latency_us
-        return None if latency is None else getattr(latency, field)
-
-    return of
-
-
-FIGURES = (
-    Figure("no-loss rate", "Mpps", lambda trial: None if trial.no_loss_pps is None else trial.no_loss_pps / 1e6),
-    Figure("offered", "Mpps", lambda trial: trial.offered_pps / 1e6),
-    Figure("received", "Mpps", lambda trial: trial.worse.mpps),
-    Figure("lost", "frames", lambda trial: trial.total("lost"), summed=True),
-    Figure("duplicate", "frames", lambda trial: trial.total("duplicate"), summed=True),
-    Figure("out of sequence", "frames", lambda trial: trial.total("out_of_sequence"), summed=True),
-    Figure("latency min", "µs", _latency("min")),
-    Figure("latency avg", "µs", _latency("average")),
-    Figure("latency p50", "µs", _latency("p50")),
-    Figure("latency p99", "µs", _latency("p99")),
-    Figure("latency p99.9", "µs", _latency("p99_9")),
-    Figure("latency max", "µs", _latency("max")),
-)
-
-_HOST_FIGURES = {
-    "min": "min", "average": "avg", "p50": "p50", "p99": "p99", "p99_9": "p99.9", "p99_99": "p99.99", "max": "max",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
 class Differing:
     """Something that is not the same in all runs: what each says of it, None where it says nothing."""
 
     name: str
     values: tuple[str | None, ...]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A figure that both of two runs have, of a trial or a finding."""
-
-    trial: str
-    figure: str
-    unit: str
-    a: float | int
-    b: float | int
-    """Medians over rounds; of counts of faults, sums."""
-    a_spread: Spread | None = None
-    b_spread: Spread | None = None
-    """Of several rounds; None of one, and of sums."""
-
-    @property
-    def ratio(self) -> float | None:
-        """b ÷ a; None where a is 0."""
-        return self.b / self.a if self.a else None
-
-    @property
-    def spreads(self) -> dict[str, Spread]:
-        """Those that there are, by the side: a, b."""
-        both = {"a": self.a_spread, "b": self.b_spread}
-        return {side: each for side, each in both.items() if each is not None}
 
 
 @dataclass(frozen=True)
@@ -215,6 +150,7 @@ class Difference:
             "figures": [
                 {"trial": f.trial, "figure": f.figure, "unit": f.unit, "a": f.a, "b": f.b, "ratio": f.ratio}
                 | {f"{side}_range": [each.low, each.high] for side, each in f.spreads.items()}
+                | {f"{side}_marks": list(each) for side, each in f.marks.items()}
                 for f in self.figures
             ],
             "only_a": list(self.only_a),
@@ -233,15 +169,15 @@ def diff(a: StoredRun, b: StoredRun) -> Difference:
         found
         for here, there in trials.pairs
         for figure in FIGURES
-        if (found := _compared(trials.name(here, there), figure, ours[here.name], theirs[there.name])) is not None
+        if (found := of_trials(trials.name(here, there), figure, ours[here.name], theirs[there.name])) is not None
     ]
     findings = _Matched(*([_finding(found, run) for found in by_case(_measured(run))] for run in (a.run, b.run)))
-    ours_found, theirs_found = (_findings(run) for run in (a.run, b.run))
+    ours_found, theirs_found = (of_findings(run) for run in (a.run, b.run))
     for here, there in findings.pairs:
-        figures += _medians_of(findings.name(here, there), ours_found[here.name], theirs_found[there.name])
-    hosts = [_host(run) for run in (a.run, b.run)]
+        figures += medians_of(findings.name(here, there), ours_found[here.name], theirs_found[there.name])
+    hosts = [of_host(run) for run in (a.run, b.run)]
     for name in hosts[0]:
-        figures += _medians_of(name, hosts[0][name], hosts[1].get(name, {}))
+        figures += medians_of(name, hosts[0][name], hosts[1].get(name, {}))
     only_a, only_b = (
         tuple(
             dict.fromkeys(
@@ -279,7 +215,7 @@ def _cases(run: Run) -> Cases:
     """The trials of each case: its rounds, and in a comparison those of all pairs."""
     paired = any(isinstance(each, ComparisonFinding) for each in run.findings)
     cases: Cases = {}
-    for trial in run.trials:
+    for trial in run.standing:
         cases.setdefault(_PAIR.sub("", trial.case) if paired else trial.case, []).append(trial)
     return cases
 
@@ -392,80 +328,12 @@ def _no_rate_in_common(ours: Cases, theirs: Cases) -> Iterator[Rates]:
     rates: tuple[dict[str, dict[str, None]], ...] = ({}, {})
     for found, cases in zip(rates, (ours, theirs), strict=True):
         for name in cases:
-            if not name.startswith(_FLOOR) and cases[name][0].functions:
+            if not name.startswith(_FLOOR) and not cases[name][0].is_floor:
                 found.setdefault(_AT_RATE.sub("", name), {})[_rate(name, cases)] = None
     for name, here in rates[0].items():
         there = rates[1].get(name, {})
         if there and not here.keys() & there.keys():
             yield Rates(name, tuple(here), tuple(there))
-
-
-def _compared(name: str, figure: Figure, ours: Sequence[Trial], theirs: Sequence[Trial]) -> Compared | None:
-    one, other = ([value for trial in trials if (value := figure.of(trial)) is not None] for trials in (ours, theirs))
-    if figure.summed and one and other:
-        return Compared(name, figure.name, figure.unit, sum(one), sum(other))
-    return _medians(name, figure.name, figure.unit, one, other)
-
-
-def _medians(name: str, figure: str, unit: str, ours: Sequence[float], theirs: Sequence[float]) -> Compared | None:
-    one, other = spread(ours), spread(theirs)
-    if one is None or other is None:
-        return None
-    spreads = (each if each.count > 1 else None for each in (one, other))
-    return Compared(name, figure, unit, one.median, other.median, *spreads)
-
-
-Values = dict[tuple[str, str], list[float]]
-"""By figure and unit, its values in all rounds."""
-
-
-def _medians_of(name: str, ours: Values, theirs: Values) -> list[Compared]:
-    """What both have, by their medians."""
-    both = (_medians(name, *key, ours[key], theirs[key]) for key in ours if key in theirs)
-    return [each for each in both if each is not None]
-
-
-def _findings(run: Run) -> dict[str, Values]:
-    """The figures of findings, by case."""
-    cases: dict[str, Values] = {}
-    for each in run.findings:
-        found = cases.setdefault(each.case, {})
-        if isinstance(each, ThroughputFinding):
-            for goal in each.goals:
-                name = f"throughput, {100 * goal.loss_ratio:g} % lost"
-                found.setdefault((name, "Mpps"), []).append(goal.pps / 1e6)
-        elif isinstance(each, LossFinding):
-            found.setdefault(("full rate", "Mpps"), []).append(each.full_pps / 1e6)
-            for fraction, trial in each.points.items():
-                name = f"lost at {100 * fraction:g} % of the full rate"
-                found.setdefault((name, "%"), []).append(100 * trial.loss_ratio)
-        elif isinstance(each, ReorderFinding):
-            for name, order in (("together", each.together), ("apart", each.apart)):
-                found.setdefault((f"reordered, {name}", "%"), []).append(100 * order.ratio)
-        elif isinstance(each, BurstFinding):
-            found.setdefault(("longest burst", "frames"), []).append(each.average)
-        elif isinstance(each, ComparisonFinding):
-            for ratio in each.ratios:
-                name = f"{ratio.side} ÷ {each.baseline}, {ratio.figure}"
-                found.setdefault((name, "×"), []).append(ratio.median)
-        elif isinstance(each, ShareFinding):
-            for part in each.contributions:
-                if part.figure in ("average_us", "p99_us"):
-                    name = f"share of {each.function}, {part.direction} {part.figure.removesuffix('_us')}"
-                    found.setdefault((name, "µs"), []).append(part.difference_us)
-    return cases
-
-
-def _host(run: Run) -> dict[str, Values]:
-    """The figures of host trials, by trial."""
-    cases: dict[str, Values] = {}
-    for trial in run.host_trials:
-        found = cases.setdefault(trial.name, {})
-        if trial.latency_us is not None:
-            values = ((name, getattr(trial.latency_us, field)) for field, name in _HOST_FIGURES.items())
-            found |= {(name, "µs"): [value] for name, value in values}
-        found["missed", "values"] = [trial.missed]
-    return cases
 
 
 def spec_lines(a: StoredRun, b: StoredRun) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tailrace.results.no_loss import Bound, Limit, bound_of
 from tailrace.results.record import Amount, Count, Measurement, Record
 
 Ratio = Amount
@@ -52,10 +53,15 @@ class Goal(Record):
     upper_pps: Amount | None = Field(description="The lowest rate that failed; null if none did.")
     gbps_l1: Amount = Field(description="The rate in Gbit/s at layer 1: frame with FCS, 20 bytes of preamble and gap.")
     gbps_l2: Amount = Field(description="The rate in Gbit/s at layer 2: frame with FCS.")
-    limit: Literal["loss", "refused", "tester", "rate", "trials"] = Field(
+    limit: Limit = Field(
         description="What kept it from being higher: loss; refused: the device took no more; tester: the tester could "
         "send no more; rate: no more was asked for; trials: their number ran out."
     )
+
+    @property
+    def bound(self) -> Bound | None:
+        """That the device's rate may be higher, where the limit was not the device's; None else."""
+        return bound_of(self.limit)
 
 
 class ThroughputFinding(Measurement):
@@ -91,12 +97,18 @@ class BurstFinding(Measurement):
     longest: Count = Field(description="The longest that was tried.")
     step: Count = Field(description="The smallest step between two lengths in frames.")
     rate_pps: Amount = Field(description="How fast a burst was sent, in frames a second: the most that could be.")
-    throughput_pps: Amount = Field(description="The rate without loss, in frames a second, found beforehand.")
-    limit: Literal["loss", "refused", "longest"] = Field(
+    throughput_pps: Amount = Field(
+        description="The rate without loss, in frames a second, found beforehand; 0 if it was not."
+    )
+    limit: Literal["loss", "refused", "longest"] | None = Field(
         description="loss: longer bursts lost frames; longest: none did, up to the longest tried; refused: the "
-        "device held the sender back, so that its buffer cannot be filled, and the length says nothing of it."
+        "device held the sender back, so that its buffer cannot be filled, and the length says nothing of it; null if "
+        "no length was found."
     )
     trials: Count = Field(description="How many bursts were sent.")
+    beforehand: tuple[SearchTrial, ...] = Field(
+        default=(), description="The trials of the search for the rate without loss beforehand, in order."
+    )
 
     @property
     def average(self) -> float:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from tailrace.results.histogram import HIGHEST_NS, Histogram, index_of
+from tailrace.results.no_loss import Limit
 from tailrace.results.record import Count
 
 FORMAT = 1
@@ -44,7 +45,8 @@ class Header:
 
     name: str
     profile: str
-    functions: Count
+    functions: Count | None
+    """None: a device between two ports."""
     duration_s: Annotated[Seconds, Field(gt=0)]
     interval_s: Annotated[Seconds, Field(gt=0)]
     offered_pps: Rate
@@ -57,6 +59,8 @@ class Header:
     """Seconds since 1970."""
     alone: dict[str, Any] | None = None
     """What the tester measured of itself before (`tailrace.results.model.Alone`)."""
+    no_loss_limit: Limit | None = None
+    """What kept that rate from being higher (`tailrace.results.no_loss.NoLossRate`); None: not known."""
     format: int = FORMAT
 
     def intervals(self, seconds: float) -> int:

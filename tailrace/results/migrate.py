@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tailrace.results.record import name_in_round
+from tailrace.results.record import FAULTS, UNSENT_TOLERANCE, name_in_round
 
 Document = dict[str, Any]
 
@@ -131,11 +131,83 @@ def _say_what_cells_sent(document: Document) -> Document:
     return {**document, "findings": findings} if findings else document
 
 
+def _from_5(document: Document) -> Document:
+    """5 to 6: a device between two ports was a chain without functions, as the floor is one; and what short trials had
+    found was a no-loss rate, whether or not the trial that stood for it bore it out."""
+    document = copy.deepcopy(document)
+    trials, findings = document.get("trials", ()), document.get("findings", ())
+    for each in (*trials, *findings):
+        if _is_of_device(each, document):
+            each["functions"] = None
+    by_name = {trial.get("name"): trial for trial in trials}
+    for finding in findings:
+        if finding.get("method") == "matrix":
+            _bear_out_cell(finding, by_name)
+        elif finding.get("method") in ("noise", "share"):
+            _look_before_pairs(finding, trials)
+    for trial in trials:
+        if trial.get("no_loss_pps") is not None:
+            trial["searched"] = _searched(trial["no_loss_pps"])
+            if not _bore_out(trial):
+                trial["no_loss_pps"] = None
+    return document
+
+
+def _searched(pps: float) -> Document:
+    return {"pps": pps, "upper_pps": None, "limit": None}
+
+
+def _bore_out(trial: Document) -> bool:
+    """Whether a trial was sent, and all of it came back, once and in order."""
+    counts = (way.get(fault, 0) for way in trial.get("directions", ()) for fault in FAULTS)
+    return bool(trial.get("valid")) and not any(counts) and _was_sent(min(_sent(trial).values(), default=None))
+
+
+def _was_sent(ratio: float | None) -> bool:
+    return ratio is None or ratio >= 1 - UNSENT_TOLERANCE
+
+
+def _bear_out_cell(cell: Document, trials: Mapping[str, Document]) -> None:
+    """A cell's rounds had the rate that short trials found; where a round's trial is not there, its own figures say
+    whether it bore that out."""
+    for each in cell.get("rounds", ()):
+        if each.get("no_loss_pps") is None:
+            continue
+        each["searched"] = _searched(each["no_loss_pps"])
+        trial = trials.get(each.get("trial", ""))
+        sound = not each.get("loss_ratio") and _was_sent(each.get("sent_ratio")) if trial is None else _bore_out(trial)
+        if not sound:
+            each["no_loss_pps"] = None
+    known = [rate for each in cell.get("rounds", ()) if (rate := each.get("no_loss_pps")) is not None]
+    cell["no_loss_pps"] = median(known) if known else None
+    cell.get("spread", {}).pop("no_loss_pps", None)
+    if len(known) > 1:
+        cell.setdefault("spread", {})["no_loss_pps"] = {"low": min(known), "high": max(known)}
+
+
+def _look_before_pairs(finding: Document, trials: Sequence[Document]) -> None:
+    """Every trial of pairs had the no-loss rate that was looked for before all of them."""
+    case = str(finding.get("name")).removesuffix(f"-round-{finding.get('round', 1)}")
+    for trial in (each for each in trials if str(each.get("name")).startswith(f"{case}-pair-")):
+        pps, trial["no_loss_pps"] = trial.get("no_loss_pps"), None
+        if pps is not None:
+            searched = _searched(pps)
+            finding["searched"] = {finding["baseline"]: searched} if finding["method"] == "noise" else searched
+            finding["rate_fraction"] = trial.get("rate_fraction")
+
+
+def _is_of_device(measured: Document, document: Document) -> bool:
+    """Such trials and findings were called through-64; a soak's as those of chains are, but of no fabric."""
+    name = str(measured.get("name"))
+    return name.startswith("through-") or (name.startswith("soak-") and document.get("fabric") is None)
+
+
 STEPS: dict[int, Callable[[Document], Document]] = {
     1: _say_method_and_spec,
     2: _give_cells_rounds,
     3: _from_3,
     4: _say_what_cells_sent,
+    5: _from_5,
 }
 
 

@@ -17,11 +17,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, computed_field, model_validator
 
 from tailrace.errors import Mistake
-from tailrace.results.comparison import ComparisonFinding, MatrixCell
+from tailrace.results.comparison import ComparisonFinding, MatrixCell, Place, places
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.pooled import Pooled, pooled_of
+from tailrace.results.record import FAULTS, Sent, name_in_round
 from tailrace.results.record import Amount as Amount
 from tailrace.results.record import ClockStep as ClockStep
 from tailrace.results.record import Count as Count
@@ -31,10 +33,9 @@ from tailrace.results.record import Latency as Latency
 from tailrace.results.record import Measurement as Measurement
 from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
-from tailrace.results.record import Sent
 from tailrace.results.share import ShareFinding
 
-FORMAT = 5
+FORMAT = 6
 """The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
 
 
@@ -313,11 +314,23 @@ class Trial(Measurement):
         description="Intended rate of each direction in frames a second; 0 is as fast as possible."
     )
     no_loss_pps: Amount | None = Field(
-        description="Highest rate of each direction found without loss before the trial, in frames a second; "
-        "null if it was not looked for."
+        description="The rate of `searched`, where this trial bore it out: at rate_fraction of it, over its full "
+        "length, every frame was sent and came back, once and in order. Null where it did not, or none was looked for."
+    )
+    searched: NoLossRate | None = Field(
+        default=None,
+        description="The no-loss rate that the trial is at a part of: as short trials found it, or lowered since, "
+        "because an earlier attempt did not bear it out. Null if none was looked for.",
     )
     rate_fraction: Amount | None = Field(
-        description="offered_pps as a fraction of no_loss_pps; null if the rate was given outright."
+        description="offered_pps as a fraction of a no-loss rate: of `searched`, or in pairs of that which was looked "
+        "for beforehand; null if the rate was given outright."
+    )
+    attempt: int | None = Field(
+        default=None,
+        ge=1,
+        description="Which attempt it was at a trial that was made again, because this one did not bear out the rate; "
+        "null of the one that stands.",
     )
     flows: Count | None = Field(default=None, description="UDP flows each way; null of a capture, or if not known.")
     capture: str | None = Field(default=None, description="Name of the capture file that was sent; null of others.")
@@ -349,6 +362,26 @@ class Trial(Measurement):
         return self
 
     @property
+    def stands_as(self) -> str:
+        """The name of the trial that stands: of an attempt, of the last one."""
+        if self.attempt is None:
+            return self.name
+        return name_in_round(self.case.removesuffix(f"-attempt-{self.attempt}"), self.round)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every frame that was sent came back, once and in order, and nothing else came."""
+        return not any(self.total(fault) for fault in FAULTS)
+
+    @property
+    def fell_short(self) -> Literal["tester", "refused"] | None:
+        """Whose doing it was that much less was sent than offered: the tester's, or the device's, that did not take it;
+        None if it was sent."""
+        if not sent_of([self]).fell_short:
+            return None
+        return "refused" if 2 * self.total("refused") >= self.total("unsent") else "tester"
+
+    @property
     def worse(self) -> Direction:
         """The headline's direction."""
         return self.directions[self.headline]
@@ -366,9 +399,14 @@ class Trial(Measurement):
         known = [ratio for way in self.directions if (ratio := self.sent_ratio_of(way)) is not None]
         return min(known, default=None)
 
-    def sent_ratio_of(self, way: Direction) -> float | None:
-        """Sent ÷ offered of a direction; None where as much was offered as could be sent."""
+    def sent_ratio_of(self, way: Traffic) -> float | None:
+        """Sent ÷ offered of a direction or stream; None where as much was offered as could be sent."""
         return way.sent / way.offered if way.offered and self.offered_pps else None
+
+    def fell_short_in(self, way: Traffic) -> bool:
+        """Whether so much less was sent than offered in a direction or stream that its figures are of a lower rate."""
+        ratio = self.sent_ratio_of(way)
+        return bool(Sent(() if ratio is None else (ratio,)).fell_short)
 
     def total(self, field: str) -> int:
         """The sum of a count (such as "lost") over all directions."""
@@ -447,7 +485,18 @@ class Run(Record):
     )
     @property
     def pooled(self) -> tuple[Pooled, ...]:
-        return tuple(pooled_of(self.trials, self.findings))
+        return tuple(pooled_of(self.standing, self.findings))
+
+    @property
+    def standing(self) -> tuple[Trial, ...]:
+        """The trials without attempts that were followed by another."""
+        return tuple(trial for trial in self.trials if trial.attempt is None)
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """By the name of a trial that a matrix or pairs are made of: which cell, side or part it is of."""
+        known = places(self.findings)
+        return {trial.name: known[trial.stands_as] for trial in self.trials if trial.stands_as in known}
 
     def to_json(self) -> str:
         """The text of results.json."""

@@ -38,7 +38,7 @@ class Pooled(Record):
     finding: str | None = Field(description="Method of the finding that it is of; null of a measured trial.")
     name: str = Field(min_length=1, description="Name of the trial or finding; over rounds, without the round.")
     profile: str = Field(min_length=1, description="Traffic profile of it.")
-    functions: Count = Field(description="Functions in its chain.")
+    functions: Count | None = Field(description="Functions in its chain; null of a device between two ports.")
     direction: str | None = Field(default=None, description="Such as a-to-b, where it is of one direction.")
     figure: str = Field(min_length=1, description="Which figure, such as p99_us; its unit is in the name.")
     over: Literal["rounds", "pairs"] = Field(description="What was repeated.")
@@ -105,6 +105,7 @@ def _figures_of(trial: Trial) -> Iterator[Line]:
     worse, latency = trial.worse, trial.worse.latency_us
     known = {
         "no_loss_pps": trial.no_loss_pps,
+        "searched_pps": trial.searched.pps if trial.searched else None,
         "offered_pps": trial.offered_pps,
         "mpps": worse.mpps,
         "loss_ratio": worse.loss_ratio,

@@ -1,7 +1,8 @@
 """Ratios of pairs, and how far they can be trusted: a bootstrap confidence interval over pairs.
 
 Absolute figures depend on the machine and, on a shared one, on the minute. So two sides are compared only within a
-pair, measured one right after the other, and the result is the median of the pairs' ratios with its interval.
+pair, which has each side once, one after the other, and the result is the median of the pairs' ratios with its
+interval.
 
 Of few pairs a bootstrap interval is too narrow. So it is never narrower than that between two of the ordered values,
 as far from either end, which holds the median by the binomial distribution, whatever the values are distributed like.

@@ -19,6 +19,10 @@ UNSENT_TOLERANCE = 0.02
 costs the tester some; also a device that takes frames late makes some. They are shown as unsent, and never lost."""
 
 
+FAULTS = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
+"""The counts that are all 0 where every frame that was sent came back, once and in order, and nothing else came."""
+
+
 class ResultError(Exception):
     """Results that cannot be read, or that contradict themselves. The message is one line for the user."""
 
@@ -101,8 +105,9 @@ class Sent:
         return self.short > 0 if self.ratios else None
 
     def marks(self, figure: str) -> bool | None:
-        """The same of one figure. A no-loss rate is looked for at other rates than the one offered."""
-        return None if figure.startswith("no_loss_") else self.fell_short
+        """The same of one figure. A no-loss rate is looked for at other rates than the one offered, and a neighbour
+        runs at its own."""
+        return None if figure.startswith(("no_loss_", "neighbour_")) else self.fell_short
 
     def __add__(self, other: Sent) -> Sent:
         return Sent(self.ratios + other.ratios)
@@ -118,7 +123,10 @@ class Measurement(Record):
 
     name: str = Field(min_length=1, description="Its name, unique in the run (of findings, for each method).")
     profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
-    functions: Count = Field(description="Functions in the chain; 0 is the tester's own floor.")
+    functions: Count | None = Field(
+        description="Functions in the chain; 0 is the tester's own floor, null a device between two ports, of which "
+        "Tailrace manages nothing."
+    )
     round: int = Field(default=1, ge=1, description="Which time it was measured, where --repeat asked for several.")
     valid: bool = Field(description="False if the figures must not be relied upon.")
     reason: str | None = Field(description="Why it is not valid; null if it is.")
@@ -128,6 +136,11 @@ class Measurement(Record):
         if self.valid != (self.reason is None):
             raise ValueError("a reason is given exactly where valid is false")
         return self
+
+    @property
+    def is_floor(self) -> bool:
+        """Whether it is the tester to itself, with no function between."""
+        return self.functions == 0
 
     @property
     def case(self) -> str:

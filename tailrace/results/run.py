@@ -36,6 +36,7 @@ from tailrace.results.model import (
     Unreadable,
     parse_run,
 )
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.record import name_in_round
 from tailrace.results.reserve import REPORT_BYTES, Reserve
 from tailrace.results.trial import against_floor, file_name, floor_of, from_trial_result, share_of
@@ -164,17 +165,21 @@ class RunFolder:
         *,
         name: str,
         profile: str,
-        functions: int,
+        functions: int | None,
         offered_pps: float,
-        no_loss_pps: float | None = None,
+        searched: NoLossRate | None = None,
+        borne_out: bool = False,
         rate_fraction: float | None = None,
+        attempt: int | None = None,
         flows: int | None = None,
         capture: str | None = None,
     ) -> Trial:
         """Keep the tester's trial.result and return the trial it makes, with its share if its floor was measured.
 
         Where the result has "hops", each direction's is kept with it (`Joined` by the direction's name).
-        Rates are frames a second in each direction; the floor is the last valid trial of the profile with no functions.
+        `functions` is None of a device, `attempt` of a trial that stands; `borne_out` says that the trial showed
+        `searched` to be a rate without loss. Rates are frames a second in each direction;
+        the floor is the last valid trial of the profile with no functions.
         Where trials go over several kinds of ports that may be on another fabric, and no share is made of it.
         A trial that is not valid makes the run invalid too. Raises ResultError if the result cannot be understood or
         the name is taken, OSError if it cannot be written; what was kept before stays.
@@ -188,13 +193,14 @@ class RunFolder:
             profile=profile,
             functions=functions,
             offered_pps=offered_pps,
-            no_loss_pps=no_loss_pps,
+            no_loss_pps=searched.pps if searched is not None and borne_out else None,
             rate_fraction=rate_fraction,
             log=self._new_log(name),
             hops=result.get("hops"),
         )
-        trial = measured.trial.model_copy(update={"round": self._round, "flows": flows, "capture": capture})
-        floor = self._floor(profile) if functions and self._ports is None else None
+        more = {"round": self._round, "searched": searched, "attempt": attempt, "flows": flows, "capture": capture}
+        trial = measured.trial.model_copy(update=more)
+        floor = self._floor(profile) if functions and self._ports is None and attempt is None else None
         if floor is not None:
             trial = trial.model_copy(update={"share_us": share_of(trial, floor)})
         trial = against_floor(trial, self._own_floor(profile))
@@ -296,7 +302,7 @@ class RunFolder:
         self.reserve.hold(len(text.encode()) + REPORT_BYTES)
 
     def _floor(self, profile: str) -> Trial | None:
-        floors = [trial for trial in self.run.trials if trial.profile == profile and not trial.functions]
+        floors = [trial for trial in self.run.standing if trial.profile == profile and trial.is_floor]
         return next((trial for trial in reversed(floors) if trial.valid), None)
 
     def _own_floor(self, profile: str) -> Floor | None:
@@ -319,7 +325,8 @@ def find_folder(run: str | Path, runs: Path) -> Path:
     for path in (given, named):
         if path.exists():
             return path
-    raise Mistake(f"there is no run {given}, nor {named}; `tailrace runs` lists what there is")
+    nor = "" if named == given else f", nor {named}"  # a path from the root is the same in any folder
+    raise Mistake(f"there is no run {given}{nor}; `tailrace runs` lists what there is")
 
 
 def load_run(folder: Path) -> Run:

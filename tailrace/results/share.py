@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.ratio import LEVEL, summarise
 from tailrace.results.record import Amount, Count, Measurement, Record, Sent
 
@@ -83,6 +84,14 @@ class ShareFinding(Measurement):
     function: str = Field(min_length=1, description="The function whose part it is.")
     kind: str = Field(description="What it is: router, impair, ...")
     offered_pps: Amount = Field(description="The common rate of each direction, in frames a second.")
+    rate_fraction: Amount | None = Field(
+        default=None, description="offered_pps as a fraction of `searched`; null if the rate was given outright."
+    )
+    searched: NoLossRate | None = Field(
+        default=None,
+        description="The no-loss rate of the chain as it is, which was looked for beforehand and held against a trial "
+        "of full length at rate_fraction of it; null if the rate was given outright.",
+    )
     pairs: tuple[SharePair, ...] = Field(description="Every pair, in order.")
     contributions: tuple[Contribution, ...] = Field(description="Of each direction, each figure.")
     budgets: tuple[Budget, ...] = Field(

@@ -89,6 +89,8 @@ class Totals:
             return
         for way in self.last.ways:
             counts = self.ways[way.name].counts
+            if counts["sent"]:  # of several sizes the mean: which frames were under way is not known
+                counts["sent_bytes"] -= counts["sent_bytes"] * way.in_flight // counts["sent"]
             counts["offered"] -= way.in_flight
             counts["sent"] -= way.in_flight
         self.last = replace(self.last, ways=tuple(replace(way, in_flight=0) for way in self.last.ways))

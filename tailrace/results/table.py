@@ -21,12 +21,12 @@ from tailrace.results.table_findings import lines
 
 _RUN = ("run", "started", "method", "spec", "host", "fabric", "run_valid")
 _TRIAL = (
-    "trial", "profile", "functions", "offered_pps", "no_loss_pps", "rate_fraction", "duration_s", "trial_valid",
-    "reason",
+    "trial", "profile", "functions", "offered_pps", "no_loss_pps", "searched_pps", "rate_fraction", "attempt",
+    "duration_s", "trial_valid", "reason",
 )  # fmt: skip
 _COUNTS = (
-    "offered", "sent", "unsent", "received", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign",
-    "mean_frame", "mpps", "gbps_l1", "gbps_l2",
+    "offered", "sent", "unsent", "refused", "received", "lost", "duplicate", "out_of_sequence", "beyond_window",
+    "foreign", "mean_frame", "mpps", "gbps_l1", "gbps_l2",
 )  # fmt: skip
 _LATENCY = {
     name: f"latency_{name.replace('p99_', 'p99.')}_us"
@@ -52,6 +52,7 @@ COLUMNS = (
     "over",
     "values",
     "level",
+    "bound",
     "fell_short",
     *_HOST,
 )
@@ -60,9 +61,10 @@ its median stands to the tester's own floor. `finding` is the method of a line t
 `trial`; `floor` of a line of that floor itself, with the kind of port in `trial`. `over` (rounds, pairs) says what
 `value` is the median of, `low` and `high` the extremes and `values` the number; where there is a `level`, `low` and
 `high` are the ends of an interval that contains the true median so often (0: of a single pair there is none). Such a
-line of a trial, which has a line for itself too, has no `finding`. `fell_short` marks figures of which a trial sent so
-much less than was offered that they are of a lower rate. What begins with `test` is of lines of `measure host`, whose
-latencies are how late a CPU woke up, or for how long it was taken."""
+line of a trial, which has a line for itself too, has no `finding`. `bound` marks no-loss rates, and ratios of such,
+that stand for more (at_least), less (at_most) or nothing (unknown), as the tester was the limit. `fell_short` marks
+figures of which a trial sent so much less than was offered that they are of a lower rate. What begins with `test` is of
+lines of `measure host`, whose latencies are how late a CPU woke up, or for how long it was taken."""
 
 
 def csv_text(runs: Iterable[Run]) -> str:
@@ -142,7 +144,8 @@ def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
     sent = trial.sent_ratio_of(way)
     cells = [
         *_of(run).values(),
-        trial.name, trial.profile, trial.functions, trial.offered_pps, trial.no_loss_pps, trial.rate_fraction,
+        trial.name, trial.profile, trial.functions, trial.offered_pps, trial.no_loss_pps,
+        trial.searched.pps if trial.searched else None, trial.rate_fraction, trial.attempt,
         trial.duration_s, trial.valid, trial.reason,
         way.name, worse,
         *(getattr(way, name) for name in _COUNTS),
@@ -150,6 +153,7 @@ def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
         *(getattr(share, name) if share else None for name in _SHARE),
         *((trial.floor_ratio, trial.near_floor) if worse and trial.floor_ratio is not None else (None, None)),
         *(None,) * 8,
+        trial.searched.bound if trial.searched else None,
         Sent(() if sent is None else (sent,)).fell_short,
         *(None,) * len(_HOST),
     ]  # fmt: skip

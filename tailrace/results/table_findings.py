@@ -19,7 +19,9 @@ def lines(finding: Measurement) -> Iterator[Line]:
     """A line for each figure of a finding, and for each trial of a search."""
     yield from figures(finding)
     if isinstance(finding, ThroughputFinding | LossFinding):
-        yield from (_trial(trial) for trial in finding.trials)
+        yield from map(_trial, finding.trials)
+    elif isinstance(finding, BurstFinding):
+        yield from map(_trial, finding.beforehand)
 
 
 def figures(finding: Measurement) -> Iterator[Line]:
@@ -43,7 +45,7 @@ def figures(finding: Measurement) -> Iterator[Line]:
 
 def _trial(trial: SearchTrial) -> Line:
     """A trial of a search; counts are of both directions, rates and the loss ratio of the worse one."""
-    counts = ("sent", "unsent", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
+    counts = ("sent", "unsent", "refused", "lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
     return {
         "offered_pps": trial.offered_pps,
         "duration_s": trial.duration_s,
@@ -52,13 +54,25 @@ def _trial(trial: SearchTrial) -> Line:
         "mpps": trial.forwarded_pps / 1e6,
         "figure": "loss_ratio",
         "value": trial.loss_ratio,
+        "fell_short": _fell_short(trial),
     }
+
+
+def _fell_short(trial: SearchTrial) -> bool | None:
+    """Whether less was sent than offered; None where as much was offered as could be sent."""
+    return trial.fell_short is not None if trial.offered_pps else None
 
 
 def _throughput(finding: ThroughputFinding) -> Iterator[Line]:
     for goal in finding.goals:
         name = "ndr" if goal.loss_ratio == 0 else f"pdr_{goal.loss_ratio:g}"
-        yield {"figure": f"{name}_pps", "value": goal.pps, "low": goal.pps, "high": goal.upper_pps}
+        yield {
+            "figure": f"{name}_pps",
+            "value": goal.pps,
+            "low": goal.pps,
+            "high": goal.upper_pps,
+            "bound": goal.bound,
+        }
         yield {"figure": f"{name}_gbps_l1", "value": goal.gbps_l1}
         yield {"figure": f"{name}_gbps_l2", "value": goal.gbps_l2}
         yield {"figure": f"{name}_limit", "value": goal.limit}
@@ -67,11 +81,17 @@ def _throughput(finding: ThroughputFinding) -> Iterator[Line]:
 def _loss(finding: LossFinding) -> Iterator[Line]:
     yield {"figure": "full_pps", "value": finding.full_pps}
     for part, trial in finding.points.items():
-        yield {"figure": f"loss_ratio at {100 * part:g}% of full_pps", "value": trial.loss_ratio}
+        yield {
+            "figure": f"loss_ratio at {100 * part:g}% of full_pps",
+            "value": trial.loss_ratio,
+            "fell_short": _fell_short(trial),
+        }
 
 
 def _burst(finding: BurstFinding) -> Iterator[Line]:
-    ends = {"low": min(finding.frames, default=None), "high": max(finding.frames, default=None)}
+    if not finding.frames:
+        return
+    ends = {"low": min(finding.frames), "high": max(finding.frames)}
     yield {"figure": "burst_average", "value": finding.average, **ends}
     yield {"figure": "burst_deviation", "value": finding.deviation}
     yield {"figure": "burst_rate_pps", "value": finding.rate_pps}
@@ -103,12 +123,17 @@ def _comparison(finding: ComparisonFinding) -> Iterator[Line]:
             "low": ratio.low,
             "high": ratio.high,
             **_level(ratio),
+            "bound": ratio.bound,
             "fell_short": finding.sent(ratio.side, finding.baseline).marks(ratio.figure),
         }
     for side in finding.sides:
         names = dict.fromkeys(name for pair in finding.pairs for name in pair.sides.get(side, ()))
         for name in names:
-            short = {"offered_pps": finding.offered_pps, "fell_short": finding.sent(side).marks(name)}
+            short = {
+                "offered_pps": finding.offered_pps,
+                "bound": finding.bound(side, name),
+                "fell_short": finding.sent(side).marks(name),
+            }
             yield {**short, **_over_pairs(f"{side} {name}", finding.values(side, name))}
     for side, reason in finding.left_out.items():
         yield {"figure": f"{side}/{finding.baseline}", "reason": reason}
@@ -156,7 +181,9 @@ def _cell(cell: MatrixCell) -> Iterator[Line]:
         value = getattr(cell, name)
         if name == "offered_pps" or value is None:
             continue
-        near = {"near_floor": is_near_floor(value)} if name == "floor_ratio" else {}
+        near: Line = {"near_floor": is_near_floor(value)} if name == "floor_ratio" else {}
+        if name == "no_loss_pps":
+            near = {"bound": cell.bound}
         figure = {"figure": name.replace("p99_9", "p99.9"), "value": value, "fell_short": cell.sent.marks(name)}
         yield {**of, **figure, **near, **_range(cell, name)}
 

@@ -125,7 +125,7 @@ def from_trial_result(
     *,
     name: str,
     profile: str,
-    functions: int,
+    functions: int | None,
     offered_pps: float,
     no_loss_pps: float | None = None,
     rate_fraction: float | None = None,

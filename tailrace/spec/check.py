@@ -9,7 +9,7 @@ from tailrace.spec import units
 from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
 from tailrace.spec.port import PortRate
 from tailrace.spec.position import Document, Location, Position, SpecError
-from tailrace.spec.tests import IMIX_MEAN, SMALLEST_FRAME, Traffic, packet_rates
+from tailrace.spec.traffic import IMIX_MEAN, SMALLEST_FRAME, Traffic, packet_rates
 
 
 def cross_check(document: Document, spec: Spec) -> list[SpecError]:

@@ -59,6 +59,13 @@ Duration = Annotated[
     PlainSerializer(units.show_duration),
     text_schema(units.DURATION_PATTERN, "60s"),
 ]
+Pause = Annotated[
+    float,
+    BeforeValidator(lambda value: units.parse_pause(value)),
+    PlainSerializer(units.show_duration),
+    text_schema(units.DURATION_PATTERN, "5s"),
+]
+"""A duration that may be none: 0s."""
 Size = Annotated[
     int,
     BeforeValidator(lambda value: units.parse_size(value)),

@@ -6,44 +6,20 @@ field of `Test`; the method itself is in tailrace/measure (`method.py` says how)
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tailrace.spec import units
-from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Rate, Ratio, short
+from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Pause, Rate, Ratio
+from tailrace.spec.traffic import Frames, Traffic, differ, listed
 
-SMALLEST_FRAME = 64
-LARGEST_FRAME = 1518
-MOST_FLOWS = 1_000_000
 #: Streams of one trial each way.
 MOST_STREAMS = 32
-#: 7:4:1 of 64, 570 and 1518 B: a mean of 353.8 B.
-IMIX_FRAMES = (64, 570, 1518)
-IMIX_WEIGHTS = (7, 4, 1)
-IMIX_MEAN = sum(size * weight for size, weight in zip(IMIX_FRAMES, IMIX_WEIGHTS, strict=True)) / sum(IMIX_WEIGHTS)
 #: RFC 2544, section 9.1, for Ethernet.
 RFC_2544_FRAMES = (64, 128, 256, 512, 1024, 1280, 1518)
-
-
-def _check_frame(value: Any) -> Any:
-    expected = f"expected a frame size from {SMALLEST_FRAME} to {LARGEST_FRAME} (with FCS), or imix"
-    if value == "imix":
-        return value
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{units.shown(value)} is no frame size; {expected}")
-    if not SMALLEST_FRAME <= value <= LARGEST_FRAME:
-        raise ValueError(f"{value} is out of range; {expected}")
-    return value
-
-
-def _differ(value: list[Any]) -> list[Any]:
-    if not value:
-        raise ValueError("nothing to measure; expected at least one")
-    for index, each in enumerate(value):
-        if each in value[:index]:
-            raise ValueError(f"{each} is listed twice; expected each once")
-    return value
+#: RFC 2544, section 23: so long a device is left alone before a trial, in seconds.
+RFC_2544_SETTLE = 5.0
 
 
 def _in_range(least: float, most: float) -> AfterValidator:
@@ -58,33 +34,10 @@ def _in_range(least: float, most: float) -> AfterValidator:
     return AfterValidator(check)
 
 
-_FRAME_SCHEMA = {"anyOf": [{"type": "integer", "minimum": SMALLEST_FRAME, "maximum": LARGEST_FRAME}, {"const": "imix"}]}
-Frame = Annotated[int | Literal["imix"], BeforeValidator(_check_frame), WithJsonSchema(_FRAME_SCHEMA)]
-Frames = Annotated[
-    list[Frame],
-    short((int, str), lambda value: [value]),
-    AfterValidator(_differ),
-    WithJsonSchema({"anyOf": [_FRAME_SCHEMA, {"type": "array", "minItems": 1, "items": _FRAME_SCHEMA}]}),
-]
-_listed = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
-Rates = Annotated[list[Rate], _listed, AfterValidator(_differ), OneOrMany()]
-Ratios = Annotated[list[Ratio], _listed, AfterValidator(_differ), OneOrMany()]
+Rates = Annotated[list[Rate], listed, AfterValidator(differ), OneOrMany()]
+Ratios = Annotated[list[Ratio], listed, AfterValidator(differ), OneOrMany()]
 TrialDuration = Annotated[Duration, _in_range(0.1, 14 * 24 * 3600)]
 SearchDuration = Annotated[Duration, _in_range(0.01, 3600)]
-
-
-class Traffic(Model):
-    """What is sent, in both directions at once: what all tests have in common."""
-
-    frames: Frames = Field([64, 256, "imix", 1518], validate_default=False, description="each is measured on its own")
-    pcap: str | None = Field(None, min_length=1, description="a capture file to send instead of `frames`")
-    flows: int = Field(1, ge=1, le=MOST_FLOWS, description="UDP flows in each direction")
-
-    @model_validator(mode="after")
-    def _one_traffic(self) -> Traffic:
-        if self.pcap is not None and "frames" in self.model_fields_set:
-            raise ValueError("frames and pcap both say what to send; expected one of them")
-        return self
 
 
 class Latency(Traffic):
@@ -104,8 +57,10 @@ class _Searching(Traffic):
     wait: Duration = Field(
         2.0, validate_default=False, description="for the last frames of a trial (RFC 2544, section 23)"
     )
-    settle: Duration | None = Field(
-        None, description="pause before the next trial: 5s in RFC 2544, section 23; none unless given"
+    settle: Pause | None = Field(
+        None,
+        description="pause before every trial, also a short one, so that the device settles; unless given, 5s before "
+        "each trial of `duration` (RFC 2544, section 23) and none before the short ones of a search",
     )
 
     @field_validator("wait", "settle")
@@ -197,6 +152,11 @@ class Burst(_Searching):
     """The longest burst of frames back to back of which none is lost (RFC 9004)."""
 
     times: int = Field(50, ge=1, le=10_000, description="how often it is searched for; the average is the benchmark")
+    settle: Pause | None = Field(
+        None,
+        description="pause before every burst, also before a trial of the search for the throughput; none unless "
+        "given: RFC 9004, section 6.2, has `wait` alone",
+    )
     longest: SearchDuration = Field(
         2.0, validate_default=False, description="the longest burst to try, by the time that sending it takes"
     )
@@ -277,20 +237,20 @@ FunctionCount = Annotated[int, Field(ge=1, le=8)]
 class Matrix(Traffic):
     """Fabrics by kinds of ports, patterns, numbers of functions and frame sizes; each cell is measured on its own."""
 
-    fabrics: Annotated[list[FabricName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+    fabrics: Annotated[list[FabricName], listed, AfterValidator(differ), OneOrMany()] = Field(
         ["tailrace", "ovs-dpdk", "linux-bridge", "direct"], validate_default=False, description="what carries packets"
     )
-    interfaces: Annotated[list[InterfaceName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+    interfaces: Annotated[list[InterfaceName], listed, AfterValidator(differ), OneOrMany()] = Field(
         ["vhost-user", "memif", "tap"],
         validate_default=False,
         description="what the functions' ports are, as far as a fabric has them",
     )
-    patterns: Annotated[list[PatternName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+    patterns: Annotated[list[PatternName], listed, AfterValidator(differ), OneOrMany()] = Field(
         ["P2P", "PVP", "PVVP", "VV"],
         validate_default=False,
         description="as in RFC 8204; north/south and east/west have as many functions as `functions` says",
     )
-    functions: Annotated[list[FunctionCount], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+    functions: Annotated[list[FunctionCount], listed, AfterValidator(differ), OneOrMany()] = Field(
         [1, 2, 3, 4, 5, 6, 7, 8], validate_default=False, description="how many, of north/south and east/west"
     )
     frames: Frames = Field([64, 1518], validate_default=False, description="each is measured on its own")
@@ -308,7 +268,7 @@ NeighbourName = Literal["cpu", "cache", "memory", "disk", "vnf"]
 class Noise(Traffic):
     """The same trial with and without a noisy neighbour, in turn; the ratio of each percentile."""
 
-    neighbours: Annotated[list[NeighbourName], _listed, AfterValidator(_differ), OneOrMany()] = Field(
+    neighbours: Annotated[list[NeighbourName], listed, AfterValidator(differ), OneOrMany()] = Field(
         ["cpu", "cache", "memory", "disk", "vnf"],
         validate_default=False,
         description="what they press on, or vnf: another chain on the same switch at full rate",
@@ -377,12 +337,3 @@ METHODS: dict[str, type[Traffic]] = {
     name: next(each for each in get_args(field.annotation) if each is not type(None))
     for name, field in Test.model_fields.items()
 }
-
-
-def packet_rates(test: Model) -> list[float]:
-    """The rates that a test gives outright, in packets a second; none where it gives parts of a rate to be found."""
-    asked = getattr(test, "rate", None)
-    found = [
-        each.pps if isinstance(each, units.Rate) else each for each in (asked if isinstance(asked, list) else [asked])
-    ]
-    return [float(each) for each in found if each]

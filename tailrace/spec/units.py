@@ -79,9 +79,15 @@ def _split(value: Any, kind: str, example: str, units: dict[str, Any]) -> tuple[
 
 def parse_duration(value: Any) -> float:
     """Seconds, more than zero."""
-    number, unit = _split(value, "a duration", "60s or 20ms", DURATIONS)
-    if number <= 0:
+    seconds = parse_pause(value)
+    if seconds <= 0:
         raise ValueError(f"{value} is no time at all; expected a duration of more than zero, such as 60s")
+    return seconds
+
+
+def parse_pause(value: Any) -> float:
+    """Seconds, which may be none: 0s."""
+    number, unit = _split(value, "a duration", "60s or 20ms", DURATIONS)
     return number * DURATIONS[unit]
 
 
@@ -160,7 +166,7 @@ def show_duration(seconds: float) -> str:
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= factor:
             return f"{seconds / factor:.10g}{unit}"
-    return f"{seconds / 1e-6:.10g}us"
+    return f"{seconds / 1e-6:.10g}us" if seconds else "0s"
 
 
 def show_span(seconds: float) -> str:

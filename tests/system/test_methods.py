@@ -13,7 +13,7 @@ from running_node import ONE, Command, elapsed, needs_a_node, wait_until
 
 pytestmark = needs_a_node
 
-QUICK = ("--wait", "50ms", "--frames", "64")
+QUICK = ("--wait", "50ms", "--settle", "0s", "--frames", "64")
 
 
 ATTEMPTS = 3

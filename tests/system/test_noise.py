@@ -43,7 +43,9 @@ def check_noise(command: Command, *neighbours: str, pairs: int, duration: str) -
         for quiet in ("-quiet", "")
     ]
     assert [trial["name"] for trial in document["trials"]] == names
-    if "vnf" in neighbours:  # its generator has sent through the switch
+    if "vnf" in neighbours:  # its generator has sent through the switch, and how much came back is kept
+        ran = [pair["sides"]["vnf"]["neighbour_mpps"] for pair in finding["pairs"] if "vnf" in pair["sides"]]
+        assert len(ran) == pairs and all(each > 0 for each in ran)
         (log,) = Path(document["folder"], "logs").glob("neighbour.log")
         counted = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
         assert len(counted) == pairs

@@ -11,6 +11,7 @@ from tailrace.results import RunFolder
 from tailrace.results.histogram import from_tester
 from tailrace.results.hops import Joined
 from tailrace.results.model import Causes, HopPart, Hops, SlowFrame
+from tailrace.results.no_loss import NoLossRate
 
 
 def run_folder(
@@ -33,9 +34,14 @@ def run_folder(
         for profile in profiles:
             for functions in range(chains):
                 document = both_ways(3_000, seed=functions, base_ns=3_000 * (1 + functions))
-                found = no_loss and no_loss / (1 + functions)
-                add(folder, document, profile, functions, no_loss_pps=found)
+                found = without_loss(no_loss / (1 + functions)) if no_loss else {}
+                add(folder, document, profile, functions, **found)
     return folder
+
+
+def without_loss(pps: float) -> dict[str, Any]:
+    """What `add_trial` is told of a trial that bore out a no-loss rate."""
+    return {"searched": NoLossRate(pps=pps, limit="loss"), "borne_out": True}
 
 
 def add(folder: RunFolder, document: dict[str, Any], profile: str = "64", functions: int = 0, **changes: Any) -> None:

@@ -147,7 +147,7 @@ MACHINE = {"cpu": "CPU", "switch_core": 1, "load_core": 0, "versions": {"dpdk": 
 
 
 def hop_result(pairs: list[Pair]) -> Comparison:
-    return Comparison("hop", {"frame": 64, "seconds": 3.0}, pairs, [], RATIOS, MACHINE)
+    return Comparison("hop", {"frame": 64, "seconds": 3.0}, pairs, [], RATIOS, MACHINE, len(pairs))
 
 
 def test_ratios_favour_tailrace_above_one_and_the_median_is_of_the_pairs_ratios() -> None:
@@ -181,6 +181,19 @@ def test_table_fits_a_terminal_of_80_columns() -> None:
     assert "7.00×" in text
     assert "near*" in text
     assert "…" not in text
+
+
+@pytest.mark.parametrize(("asked", "fewer"), [(2, False), (3, True)])
+def test_fewer_pairs_than_were_asked_for_are_told(asked: int, fewer: bool) -> None:
+    console = Console(width=80, file=StringIO())
+    result = Comparison("hop", {}, [PAIRS[0], PAIRS[2]], [PAIRS[1]] * 4, RATIOS, MACHINE, asked)
+    console.print(comparison_table(result, "One hop", [Column("mpps", "Mpps", 3)], []))
+    assert isinstance(console.file, StringIO)
+    text = " ".join(console.file.getvalue().split())
+    assert "Set aside: 4 more" in text
+    assert (f"These are 2 of the {asked} pairs that were asked for: in 6 tries" in text) is fewer
+    document = result.document()
+    assert (document["asked"], len(document["pairs"]), len(document["moved"])) == (asked, 2, 4)
 
 
 class Clock:

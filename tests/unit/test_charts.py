@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, browser
-from run_folders import add, run_folder
+from run_folders import add, run_folder, without_loss
 from tester_results import both_ways, result, stream
 
 from tailrace.report import curves
@@ -53,7 +53,7 @@ def matrix(runs: Path, rates: tuple[float, ...] = (1e6,)) -> Path:
                     folder.begin_round(round_)
                     made = both_ways(50, seed=number, base_ns=1_000 * (number + 1))
                     found = rates[number % len(rates)]
-                    add(folder, made, functions=functions, name=name, no_loss_pps=found)
+                    add(folder, made, functions=functions, name=name, **without_loss(found))
                     cell = cell.with_round(CellRound(round=round_, trial=folder.run.trials[-1].name, p50_us=1.0))
                 folder.put_finding(cell)
     return folder.path

@@ -169,6 +169,10 @@ def test_a_run_is_a_path_or_a_name(tmp_path: Path) -> None:
     made = run_folder(tmp_path / "runs", profiles=())
     assert find_folder(str(made.path), tmp_path) == made.path
     assert find_folder(made.path.name, tmp_path / "runs") == made.path
+    with pytest.raises(Mistake, match=r"^there is no run /nonexistent; `tailrace runs`"):
+        find_folder("/nonexistent", tmp_path / "runs")
+    with pytest.raises(Mistake, match=r"^there is no run nonexistent, nor runs/nonexistent; "):
+        find_folder("nonexistent", Path("runs"))
     with pytest.raises(Mistake, match="there is no run x, nor "):
         find_folder("x", tmp_path / "runs")
 

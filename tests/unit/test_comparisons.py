@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from joined_tester import JoinedTester
 from rich.console import Console
-from run_folders import add
+from run_folders import add, without_loss
 from tester_results import both_ways, result, stream
 
 from tailrace.errors import Fault, Mistake
@@ -34,7 +35,7 @@ from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import naming, trial_names
 from tailrace.report.findings import sections
 from tailrace.report.html import render
-from tailrace.report.marked import mark
+from tailrace.report.marked import by_profile, mark
 from tailrace.report.rounds import interval_words
 from tailrace.report.table import print_run
 from tailrace.results.comparison import (
@@ -48,6 +49,7 @@ from tailrace.results.comparison import (
     ratios_of,
 )
 from tailrace.results.model import Trial, parse_run
+from tailrace.results.no_loss import Limit, NoLossRate
 from tailrace.results.run import RunFolder
 from tailrace.results.stored import StoredRun
 from tailrace.results.table import csv_text
@@ -56,6 +58,7 @@ from tailrace.spec import Rate
 from tailrace.spec.tests import Latency
 
 NAMES = ("tailrace", "ovs-dpdk", "direct")
+LIMITS: dict[str, Limit] = {"tailrace": "tester", "ovs-dpdk": "loss", "direct": "tester", "linux-bridge": "loss"}
 NO_LOSS = {"tailrace": 3e6, "ovs-dpdk": 1e6, "direct": 4e6, "linux-bridge": 2e6}
 
 
@@ -76,12 +79,14 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: str = "") -> None:
         self.asked: list[tuple[str, str, float]] = []
+        self.looked: list[tuple[str, str]] = []
         self.up = ""
         self.fails = fails
         self.joined = JoinedTester(monkeypatch)
         monkeypatch.setattr(the_compare, "standing", self.standing)
         monkeypatch.setattr(the_compare, "core_to_core", lambda *_: 80.0)
-        monkeypatch.setattr(the_compare, "no_loss", lambda *_: NO_LOSS[self.up])
+        monkeypatch.setattr(the_compare, "no_loss", lambda *_: self.searched())
+        monkeypatch.setattr(the_compare, "measured", self.measured)
         monkeypatch.setattr(the_compare, "at_rate", self.at_rate)
         monkeypatch.setattr(the_compare, "figures", lambda *given: given[0])
         monkeypatch.setattr(the_compare, "keep_aside", lambda *_: None)
@@ -94,6 +99,15 @@ class Machine:
             yield SimpleNamespace(tester=None, check=lambda: None, version=dict)
         finally:
             self.up = ""
+
+    def searched(self) -> NoLossRate:
+        return NoLossRate(pps=NO_LOSS[self.up], limit=LIMITS[self.up])
+
+    def measured(self, *given: Any) -> Any:
+        _, case = given
+        self.looked.append((self.up, case.name))
+        searched = self.searched()
+        return SimpleNamespace(searched=searched, offered_pps=searched.pps * case.rate.fraction)
 
     def at_rate(self, *given: Any) -> dict[str, float]:
         _, case, rate = given
@@ -111,16 +125,79 @@ def run(wanted: ComparePlan, folder: RunFolder) -> None:
 def test_fabrics_take_turns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
     machine = Machine(monkeypatch)
     run(plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)]), folder)
-    assert [name for name, _, _ in machine.asked] == [*NAMES, *NAMES]
-    # Half of the lowest no-loss rate, for all.
+    first, second, third = NAMES
+    assert [name for name, _, _ in machine.asked] == [*NAMES, second, third, first]
+    # Half of the lowest no-loss rate, for all; each has been borne out beforehand.
     assert {rate for _, _, rate in machine.asked} == {0.5e6}
+    assert machine.looked == [(name, f"64-{name}-first-look") for name in NAMES]
     (finding,) = folder.run.findings
     assert isinstance(finding, ComparisonFinding)
     assert len(finding.pairs) == 2
+    assert finding.rate_fraction == 0.5
+    assert {side: rate.pps for side, rate in finding.searched.items()} == {side: NO_LOSS[side] for side in NAMES}
+    assert [{side: rate.limit for side, rate in pair.searched.items()} for pair in finding.pairs] == [
+        {side: LIMITS[side] for side in NAMES}
+    ] * 2
     ratio = finding.ratio("ovs-dpdk", "p50_us")
     assert ratio is not None
     assert (ratio.median, ratio.low, ratio.high) == (2.0, 2.0, 2.0)
     assert finding.ratio("tailrace", "p50_us") is None
+
+
+@pytest.mark.parametrize("names", [NAMES[:2], NAMES, (*NAMES, "linux-bridge")])
+def test_each_fabric_comes_first_and_last_equally_often(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder, names: tuple[str, ...]
+) -> None:
+    machine = Machine(monkeypatch)
+    run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)], pairs=2 * len(names), names=names), folder)
+    turns = [name for name, _, _ in machine.asked]
+    pairs = [turns[at : at + len(names)] for at in range(0, len(turns), len(names))]
+    for end in (0, -1):
+        assert Counter(pair[end] for pair in pairs) == dict.fromkeys(names, 2)
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert finding.sides == names
+    # The order is kept, and read again as it was; ratios do not depend on it.
+    (stored,) = parse_run(folder.run.to_json()).findings
+    assert isinstance(stored, ComparisonFinding)
+    assert [list(pair.sides) for pair in stored.pairs] == pairs
+    assert {each.side: each.median for each in finding.ratios if each.figure == "p50_us"} == {
+        name: 1.0 + list(NO_LOSS).index(name) for name in names[1:]
+    }
+
+
+def test_no_loss_rates_that_are_the_testers_limit_are_marked_and_ratios_of_them(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder
+) -> None:
+    """In the table, on the page and as comma-separated values, each mark explained once."""
+    Machine(monkeypatch)
+    monkeypatch.setattr(the_compare, "figures", lambda trial, searched: {**trial, "no_loss_mpps": searched.pps / 1e6})
+    run(plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)], pairs=2, names=(*NAMES, "linux-bridge")), folder)
+    assert folder.run.notes == ()
+    (section,) = comparisons(folder.run.findings)
+    shown = {row[1]: row[2:] for row in section.rows if row[0].startswith("no-loss")}
+    assert shown == {
+        "tailrace": ("≥3.000 ±0.0%", "-"),
+        "ovs-dpdk": ("1.000 ±0.0%", "≤× 0.333 [0.333–0.333]"),
+        "direct": ("≥4.000 ±0.0%", "?× 1.33 [1.33–1.33]"),
+        "linux-bridge": ("2.000 ±0.0%", "≤× 0.667 [0.667–0.667]"),
+    }
+    (said,) = [text for text in section.remarks if text.startswith("≥")]
+    assert "≤: divided by such a limit" in said and "?: both sides' rates are such limits" in said
+    assert any("Offered: 50% of the lowest no-loss rate, 1.000 Mpps (ovs-dpdk)" in text for text in section.remarks)
+    assert not any(mark in cell for row in section.rows if "p50" in row[0] for cell in row for mark in "≥≤?")
+    assert "≥3.000" in render([StoredRun(folder.path, folder.run, "")])
+    found = {row["figure"]: row["bound"] for row in csv.DictReader(io.StringIO(csv_text([folder.run])))}
+    assert [found[f"{side}/tailrace no_loss_mpps"] for side in ("ovs-dpdk", "direct")] == ["at_most", "unknown"]
+    assert [found[f"{side} no_loss_mpps"] for side in ("tailrace", "ovs-dpdk")] == ["at_least", ""]
+    assert found["direct/tailrace p50_us"] == ""
+    # The other way round the ratio is at least so much.
+    monkeypatch.setattr(the_compare, "standing", Machine(monkeypatch).standing)
+    monkeypatch.setattr(the_compare, "figures", lambda trial, searched: {**trial, "no_loss_mpps": searched.pps / 1e6})
+    with RunFolder.create(folder.path, "other", spec="", host={}, command=(), versions={}) as other:
+        run(plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)], names=("ovs-dpdk", "tailrace")), other)
+    (section,) = comparisons(other.run.findings)
+    assert next(row[3] for row in section.rows if row[1] == "tailrace").startswith("≥× 3 ")
 
 
 def test_a_rate_that_is_given_is_not_looked_for(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
@@ -188,9 +265,10 @@ def test_what_was_measured_is_kept_when_a_fabric_fails(monkeypatch: pytest.Monke
         run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)]), folder)
     (finding,) = folder.run.findings
     assert isinstance(finding, ComparisonFinding)
-    assert [set(pair.sides) for pair in finding.pairs] == [set(NAMES), {"tailrace", "ovs-dpdk"}]
+    # It was the turn of the third side to be the second one.
+    assert [list(pair.sides) for pair in finding.pairs] == [list(NAMES), ["ovs-dpdk"]]
     counts = {each.side: each.pairs for each in finding.ratios}
-    assert counts == {"ovs-dpdk": 2, "direct": 1}
+    assert counts == {"ovs-dpdk": 1, "direct": 1}
     (section,) = comparisons(folder.run.findings)
     assert any("is not whole" in text for text in section.remarks)
 
@@ -248,6 +326,18 @@ def test_what_an_interval_is_worth_is_stored_and_said(pairs: int, level: float, 
     assert said in section.remarks[0]
 
 
+def test_how_pairs_were_ordered_is_said_as_it_was(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+    """Those of earlier versions all began with the same side."""
+    (section,) = comparisons([comparison()])
+    assert "every fabric once, one after the other; always in this order." in section.remarks[0]
+    Machine(monkeypatch)
+    run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)]), folder)
+    (section,) = comparisons(folder.run.findings)
+    assert "each begins with the next, so that each comes first, and last, equally often." in section.remarks[0]
+    (section,) = comparisons([comparison().model_copy(update={"method": "noise"})])
+    assert "a quiet trial and, right after it, a noisy one." in section.remarks[0]
+
+
 def test_what_intervals_of_unlike_numbers_of_pairs_are_worth_is_said() -> None:
     finding = of_pairs(5)
     ratios = (*finding.ratios, *of_pairs(4).ratios, *of_pairs(1).ratios)
@@ -277,8 +367,8 @@ def test_figures_of_a_side_that_sent_less_than_offered_in_any_pair_are_marked() 
     short = sent({"tailrace": (1.0, 0.99, 0.985), "direct": (1.0, 0.97, 0.5)})
     (section,) = comparisons([short])
     assert section.rows == (
-        ("no-loss Mpps", "tailrace", "1.000 ±0.0%", "-"),
-        ("no-loss Mpps", "direct", "1.000 ±0.0%", "× 1 [1–1]"),
+        ("no-loss Mpps (short trials)", "tailrace", "1.000 ±0.0%", "-"),
+        ("no-loss Mpps (short trials)", "direct", "1.000 ±0.0%", "× 1 [1–1]"),
         ("p50 µs", "tailrace", "10.0 ±0.0%", "-"),
         ("p50 µs", "direct", "†5.00 ±20.0%", "†× 0.5 [0.4–0.6]"),
         ("most lost", "tailrace", "0", "-"),
@@ -398,7 +488,7 @@ def test_a_map_is_warm_where_the_figure_is_better() -> None:
     assert by_latency.ends == section.ends
     assert section.remarks == (
         "Not here, too few <cores> (direct, vhost-user: VV).",
-        "!: frames were lost in the measured trial.",
+        "!: frames were lost in the measured trial; the latency is that of the others.",
     )
 
 
@@ -416,11 +506,12 @@ def test_cells_are_listed_with_fabric_ports_and_pattern() -> None:
 
 def test_cells_that_were_repeated_have_their_spread_and_the_mark_of_the_floor() -> None:
     """In the table, in the map, and as comma-separated values."""
-    known = ((1, 9e5, 0.0, 8.0, 2.0), (2, 1e6, 0.0, 10.0, 2.5), (3, 12e5, 0.1, 11.0, 4.0))
+    known = ((1, 9e5, 0.0, 8.0, 2.0), (2, 11e5, 0.0, 10.0, 2.5), (3, None, 0.1, 11.0, 4.0))
     near = cell("direct", "VV", None)
     for number, rate, lost, p99, times in known:
         figures = {"no_loss_pps": rate, "loss_ratio": lost, "p50_us": 4.0, "p99_us": p99, "floor_ratio": times}
-        near = near.with_round(CellRound(round=number, trial=f"cell-{number}", **figures))
+        found_before = NoLossRate(pps=1e6, limit="loss")
+        near = near.with_round(CellRound(round=number, trial=f"cell-{number}", searched=found_before, **figures))
     far = near.model_copy(update={"name": "far", "pattern": "PVP", "ends": "north/south", "floor_ratio": 3.0})
     (table,) = cells_table([near, far])
     assert [row[4:] for row in table.rows] == [
@@ -428,8 +519,9 @@ def test_cells_that_were_repeated_have_their_spread_and_the_mark_of_the_floor() 
     ]
     assert table.remarks[1].startswith("3 rounds")
     rates, slowest = heats([near, far])
-    # The median round lost nothing, but frames were lost; a rate is no latency and stands on no floor.
-    assert rates.rows == (("direct, vhost-user", "1.000 ±15.0% !", "1.000 ±15.0% !"),)
+    # The round that lost frames has no rate without loss; a rate is no latency and stands on no floor.
+    assert rates.rows == (("direct, vhost-user", "1.000 ±10.0% !", "1.000 ±10.0% !"),)
+    assert rates.remarks[1] == "!: there was none in some of the rounds, which are not in the figure."
     assert slowest.rows == (("direct, vhost-user", "10.0 ±15.0% !", "~10.0 ±15.0% !"),)
     found = {line["figure"]: line for line in lines(near)}
     assert (found["p99_us"]["value"], found["p99_us"]["low"], found["p99_us"]["high"]) == (10.0, 8.0, 11.0)
@@ -573,6 +665,15 @@ def test_trials_of_pairs_say_their_side() -> None:
         assert names.items() <= found.items()
 
 
+def test_charts_have_the_trials_of_pairs_and_not_those_at_other_rates_before_them(folder: RunFolder) -> None:
+    for name in ("64-direct-first-look", "64-tailrace-pair-1", "64-direct-pair-1"):
+        add(folder, both_ways(50), functions=1, name=name)
+    folder.put_finding(comparison())
+    ((_, drawn),) = by_profile(mark([StoredRun(folder.path, folder.run, "")]))
+    assert [one.trial.name for one in drawn] == ["64-tailrace-pair-1", "64-direct-pair-1"]
+    assert folder.run.places["64-direct-first-look"].words == "direct, first look"
+
+
 def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> None:
     for finding in (comparison(), *CELLS):
         folder.put_finding(finding)
@@ -594,7 +695,7 @@ def test_trials_that_differ_in_their_rate_alone_are_told_apart(folder: RunFolder
         for part in (1.0, 0.5):
             add(
                 folder, both_ways(100, base_ns=round(1_000 * part)), frames, 1, name=f"{frames}-at-{part}",
-                rate_fraction=part, no_loss_pps=2e6, offered_pps=2e6 * part,
+                rate_fraction=part, offered_pps=2e6 * part, **without_loss(2e6),
             )  # fmt: skip
     assert set(trial_names(folder.run).values()) == {
         f"{frames} B, 1 VNF at {part}" for frames in (64, 1518) for part in ("100%", "50%")
@@ -603,5 +704,5 @@ def test_trials_that_differ_in_their_rate_alone_are_told_apart(folder: RunFolder
     assert [label for label, _ in maps["Latency p50, µs"].rows] == ["1 VNF at 100%", "1 VNF at 50%"]
     # Of the rate that they are parts of there is one bar.
     (mpps, _) = throughput(mark([StoredRun(folder.path, folder.run, "")]))
-    assert [bar.label for bar in mpps.bars] == ["64 B, 1 VNF", "1518 B, 1 VNF"]
+    assert [bar.label for bar in mpps.bars] == ["64 B, 1 VNF (100%)", "1518 B, 1 VNF (100%)"]
     assert [column.title for column in naming([folder.run])] == ["frames", "VNFs", "rate"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from run_folders import add, run_folder
+from run_folders import add, run_folder, without_loss
 from tester_results import both_ways, result, stream
 
 from tailrace.measure.host.tools import from_values
@@ -82,7 +82,7 @@ def test_ratios_are_b_by_a(tmp_path: Path) -> None:
     folders = []
     for factor in (1, 3):
         with RunFolder.create(tmp_path, "x", spec="", host={}, command=[], versions={}) as folder:
-            add(folder, result(stream([1_000 * factor] * 50, lost=factor - 1)), no_loss_pps=1e6 / factor)
+            add(folder, result(stream([1_000 * factor] * 50, lost=factor - 1)), **without_loss(1e6 / factor))
         folders.append(folder)
     found = {figure.figure: figure for figure in difference(*folders).figures}
     assert found["latency p50"].ratio == pytest.approx(3, rel=0.01)
@@ -127,7 +127,7 @@ def at_rates(runs: Path, *rates: float, floor: bool = False) -> RunFolder:
             pps = rate * (1e6 + len(rates))
             if floor:
                 add(folder, made, name=f"floor-for-{name}", offered_pps=pps)
-            add(folder, made, name=name, functions=1, rate_fraction=rate, no_loss_pps=pps / rate, offered_pps=pps)
+            add(folder, made, name=name, functions=1, rate_fraction=rate, offered_pps=pps, **without_loss(pps / rate))
     return folder
 
 
@@ -335,7 +335,7 @@ def test_csv_has_a_line_for_each_direction_with_every_figure(tmp_path: Path) -> 
     for line, way in zip(lines, trial.directions, strict=True):
         assert way.latency_us is not None
         assert line["direction"] == way.name
-        assert int(line["received"]) == way.received
+        assert (int(line["received"]), int(line["refused"])) == (way.received, way.refused)
         assert float(line["latency_p99.9_us"]) == way.latency_us.p99_9
         assert float(line["mpps"]) == way.mpps
         assert (line["worse"], bool(line["share_p50_us"])) == (("yes", True) if way is trial.worse else ("no", False))
@@ -386,6 +386,9 @@ def test_csv_has_what_methods_found(tmp_path: Path) -> None:
         "",
     ]
     assert (found[-1]["offered_pps"], found[-1]["offered"], found[-1]["lost"]) == ("2000000.0", "100", "9")
+    # Whose doing it is that less was sent, of a trial and of the point that it makes.
+    assert (found[-1]["unsent"], found[-1]["refused"]) == ("10", "10")
+    assert [row["fell_short"] for row in found[-2:]] == ["yes", "yes"]
     assert {row["run"] for row in found} == {throughput_found.run.id, compared.run.id, lossy.run.id}
 
 
@@ -450,7 +453,8 @@ def test_loss_curves_and_order_are_compared(tmp_path: Path) -> None:
         ("full rate", "Mpps", 2.0, 2.0),
         ("lost at 100 % of the full rate", "%", 10.0, 20.0),
     ]
-    assert next(line for line in shown(found).splitlines() if "lost at" in line).split()[-3:] == ["10", "20", "2.00"]
+    assert next(line for line in shown(found).splitlines() if "lost at" in line).split()[-3:] == ["†10", "†20", "2.00"]
+    assert "†: less than 98% of the frames offered were sent in a trial" in " ".join(shown(found).split())
     found = difference(reordered(tmp_path, 50, 0), reordered(tmp_path, 25, 1))
     assert [(each.figure, each.a, each.b) for each in found.figures] == [
         ("reordered, together", 5.0, 2.5),

@@ -251,7 +251,7 @@ def test_totals_add_up_and_a_cut_off_part_leaves_out_what_was_under_way() -> Non
     totals.add(part())
     last = Interval(
         1, 0, 0.0, 10.0, START + 10, 0.0,
-        (way("a-to-b", found, sent=70, offered=75, lost=3, in_flight=7),), (found,),
+        (way("a-to-b", found, sent=70, sent_bytes=70 * 64, offered=75, lost=3, in_flight=7),), (found,),
     )  # fmt: skip
     totals.add(last)
     totals.add(part(2, 500.0, boot="another"))
@@ -260,6 +260,7 @@ def test_totals_add_up_and_a_cut_off_part_leaves_out_what_was_under_way() -> Non
     ]
     counts = totals.ways["a-to-b"].counts
     assert (counts["sent"], counts["offered"], counts["lost"], counts["received"]) == (63, 68, 3, 60)
+    assert counts["sent_bytes"] == 63 * 64
     totals.add(replace(last, part=2, start_s=500.0, end_s=510.0))
     totals.add(End("interrupted by Ctrl-C"))
     totals.add(part(3, 600.0, boot="another"))

@@ -13,6 +13,7 @@ import pytest
 from joined_tester import JoinedTester
 from pydantic import ValidationError
 from run_folders import add
+from simulated_device import SimulatedDevice
 from tester_results import result, stream
 
 from tailrace.cli.matrix import PLAN, MatrixOptions, _resume
@@ -26,10 +27,12 @@ from tailrace.measure.floors import floors_seconds
 from tailrace.measure.matrix import MatrixRun, cells, done, left, pattern, seconds, stands
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
+from tailrace.report.comparisons import heats
 from tailrace.results.comparison import CellRange, CellRound, MatrixCell
 from tailrace.results.model import Trial
 from tailrace.results.record import name_in_round
 from tailrace.results.run import RunFolder
+from tailrace.results.table_findings import lines
 from tailrace.spec.tests import Matrix
 
 
@@ -165,18 +168,18 @@ def run_matrix(
     def standing(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(tester=None, check=lambda: None, version=dict)
 
-    def at_rate(session: Any, case: Any, rate: float, _: float | None) -> Trial:
+    def measured(session: Any, case: Any) -> Trial:
         traffic = {"name": case.name, "profile": case.profile.name, "functions": case.functions}
         number = session.folder._round
         if reason := fails(name_in_round(case.name, number)):
             raise Failure(reason)
         made = result(stream([10_000 * number] * 100))
-        kept: Trial = session.folder.add_trial(made, offered_pps=rate, **traffic)
+        kept: Trial = session.folder.add_trial(made, offered_pps=case.rate.pps, **traffic)
         return kept
 
     monkeypatch.setattr(the_stand, "allowed_cpus", lambda: [Cpu(number, core=number) for number in range(4)])
     monkeypatch.setattr(the_matrix, "standing", standing)
-    monkeypatch.setattr(the_matrix, "at_rate", at_rate)
+    monkeypatch.setattr(the_matrix, "measured", measured)
     monkeypatch.setattr(the_matrix, "keep_aside", lambda *_: None)
     joined = JoinedTester(monkeypatch)
     launcher = Launcher(State(folder.path, Record(boot="none")), folder.logs, tied=True)
@@ -226,6 +229,68 @@ def test_the_time_for_a_floor_is_counted_once() -> None:
     # Rounds share the floors and nothing else.
     floor = floors_seconds([(one.tester_ports, one.profile)])
     assert seconds([[one], [one]], FLOORS) == pytest.approx(2 * seconds([[one]], FLOORS) - floor)
+
+
+# --- no-loss rates ---------------------------------------------------------------------------------------------------
+
+
+class SimulatedTester:
+    """The tester as a session has it, of a device that is only arithmetic."""
+
+    control = None
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._device = device
+
+    def trial(self, streams: list[dict[str, Any]], seconds: float, *, wait: float, **_: Any) -> dict[str, Any]:
+        return self._device(streams, seconds, wait, "")
+
+
+@pytest.mark.parametrize("loss", [0.0, 1.5e-5])
+def test_a_cell_has_a_no_loss_rate_only_if_its_trial_bore_it_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loss: float
+) -> None:
+    """By the rule that `measure latency` has: its attempts are kept, and the cell is the last."""
+    tester = SimulatedTester(SimulatedDevice(1e9, sender=1e5, loss=loss))
+
+    @contextmanager
+    def standing(*_: Any) -> Iterator[Any]:
+        yield SimpleNamespace(tester=tester, check=lambda: None, version=dict)
+
+    monkeypatch.setattr(the_stand, "allowed_cpus", lambda: [Cpu(number, core=number) for number in range(4)])
+    monkeypatch.setattr(the_matrix, "standing", standing)
+    monkeypatch.setattr(the_matrix, "keep_aside", lambda *_: None)
+    JoinedTester(monkeypatch)
+    folder = RunFolder.create(tmp_path, "matrix", spec="", host={}, command=(), versions={})
+    launcher = Launcher(State(folder.path, Record(boot="none")), folder.logs, tied=True)
+    test = matrix(
+        fabrics=["direct"], interfaces=["vhost-user"], patterns=["VV"], frames=[64], rate="90%", duration="2s"
+    )
+    MatrixRun(test, launcher, folder, Silent(), huge=False).run()
+    (cell,) = folder.run.findings
+    assert isinstance(cell, MatrixCell)
+    (found,) = cell.rounds
+    assert found.searched is not None
+    standing_trial = folder.run.trials[-1]
+    assert (found.trial, found.offered_pps) == (standing_trial.name, standing_trial.offered_pps)
+    assert {place.words for place in folder.run.places.values()} == {"direct, vhost-user, VV"}
+    rates, *_ = heats([cell])
+    words = rates.rows[0][1]
+    if loss:
+        assert [trial.attempt for trial in folder.run.trials] == [1, 2, 3, None]
+        assert all(trial.total("lost") for trial in folder.run.trials)
+        assert (cell.no_loss_pps, cell.not_borne_out, words) == (None, True, "none")
+        assert any(text.startswith("none: no trial of full length bore out") for text in rates.remarks)
+    else:
+        assert len(folder.run.trials) == 1
+        assert cell.no_loss_pps == found.no_loss_pps == found.searched.pps == pytest.approx(1e5, rel=0.06)
+        assert words.startswith("≥") and cell.bound == "at_least"
+        assert any(text.startswith("≥: a limit of the tester's") for text in rates.remarks)
+        (line,) = [line for line in lines(cell) if line["figure"] == "no_loss_pps"]
+        assert line["bound"] == "at_least"
+    # What is gone on with after a kill takes no name that an attempt has.
+    again = MatrixRun(test, launcher, folder, Silent(), huge=False)
+    assert again._trial_name(cells(test)[0], 1) == f"{standing_trial.name}-again-2"
 
 
 # --- rounds ----------------------------------------------------------------------------------------------------------

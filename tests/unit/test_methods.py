@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import struct
 from dataclasses import dataclass, field
@@ -11,11 +13,14 @@ from typing import Any
 
 import pytest
 from captures import TAG, pcap_of
+from rich.console import Console
 from simulated_device import SimulatedDevice
+from soaks import header as soak_header
+from soaks import write as write_soak
 from tester_results import both_ways
 from typer.testing import CliRunner
 
-from tailrace.cli import main
+from tailrace.cli import commands, main
 from tailrace.cli.commands import MeasureOptions, check_captures, measure, override
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.burst import BurstMethod, Bursts, limit_of
@@ -27,18 +32,26 @@ from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
 from tailrace.measure.profile import capture, profile
 from tailrace.measure.search import Bounds
-from tailrace.measure.session import Request, _new_folder
-from tailrace.measure.soak import SoakMethod
+from tailrace.measure.session import Finished, Request, _new_folder
+from tailrace.measure.soak import SoakMethod, _keep
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod, find_throughput
 from tailrace.measure.trials import Trials
+from tailrace.report import figures
+from tailrace.report.curves import charts
 from tailrace.report.findings import sections
 from tailrace.report.html import write_report
 from tailrace.report.lines import Chart, Line, ticks
+from tailrace.report.marked import mark
+from tailrace.report.table import print_run
 from tailrace.results import Run, RunFolder, load_run
+from tailrace.results.no_loss import NoLossRate
+from tailrace.results.stored import read_run
+from tailrace.results.table import csv_text
 from tailrace.spec import Burst, Latency, Loss, SpecError, Throughput
 from tailrace.spec.load import load_located
-from tailrace.spec.tests import Matrix, Traffic
+from tailrace.spec.tests import METHODS, Matrix
+from tailrace.spec.traffic import Traffic
 
 FAST = {"wait": "1ms", "trial": "100ms", "duration": "1s"}
 
@@ -52,10 +65,14 @@ class Bench:
     node: Any = None
     hops: None = None
     stages: list[str] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
 
     def stage(self, label: str, seconds: float) -> None:
         assert seconds > 0
         self.stages.append(label)
+
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
 
 
 def run(folder: Path, method: Method[Any], test: Traffic, device: Any, repeat: int = 1) -> Run:
@@ -119,6 +136,17 @@ def test_the_curve_of_loss_ends_after_two_rates_without(tmp_path: Path) -> None:
     assert [trial.lost for trial in curve.trials[3:]] == [0, 0]
 
 
+@pytest.mark.parametrize("device", [SimulatedDevice(1e9, sender=6.5e5), SimulatedDevice(6.5e5, holds_back=True)])
+def test_a_curve_does_not_end_on_rates_that_were_not_offered(tmp_path: Path, device: SimulatedDevice) -> None:
+    """Nothing of what was sent was lost, but what the tester or the device held back says nothing of its rate."""
+    words = {"frames": 64, "rate": "1Mpps", "step": "10%", "duration": "1s", "wait": "1ms"}
+    (curve,) = run(tmp_path, LossMethod(), Loss.model_validate(words), device).findings
+    assert sum(trial.lost for trial in curve.trials) == 0
+    points = curve.points
+    assert [part for part, trial in points.items() if trial.fell_short] == [1.0, 0.9, 0.8, 0.7]
+    assert list(points)[4:] == [0.6, 0.5]
+
+
 def test_the_full_rate_of_a_curve_is_what_the_tester_can_send(tmp_path: Path) -> None:
     test = Loss.model_validate({"frames": 64, "duration": "1s", "wait": "1ms"})
     (curve,) = run(tmp_path, LossMethod(), test, SimulatedDevice(3e6, sender=4e6)).findings
@@ -138,6 +166,68 @@ def test_the_longest_burst_tells_of_the_buffer(tmp_path: Path, buffer: int) -> N
     assert burst.deviation <= 2 + 0.001 * burst.average
     # RFC 9004, section 6.4: the corrected time is that of the buffer's frames at the rate they came in.
     assert burst.corrected_buffer_s == pytest.approx(buffer / 1e7, rel=0.05)
+
+
+def test_repetitions_of_a_burst_do_not_rest_on_each_other(tmp_path: Path) -> None:
+    """Else their deviation would say less than the device's."""
+    device = SimulatedDevice(1e6, buffer=3000, sender=1e7)
+    lengths: list[int] = []
+
+    def measure(streams: list[dict[str, Any]], *rest: Any) -> dict[str, Any]:
+        lengths.append(streams[0].get("count", 0))
+        return device(streams, *rest)
+
+    test = Burst.model_validate({"frames": 64, "times": 3, "longest": "1s", "wait": "1ms", "precision": "1%"})
+    (burst,) = run(tmp_path, BurstMethod(), test, measure).findings
+    tried = [length for length in lengths if length]
+    assert len(tried) == burst.trials
+    third = len(tried) // 3
+    assert tried == tried[:third] * 3, "the device is the same, so each of them finds its way alike"
+    assert burst.deviation == 0
+
+
+def test_pauses_are_those_of_rfc_2544_before_trials_of_full_length(tmp_path: Path) -> None:
+    """Unless something else is said, which holds for every trial."""
+    tests: list[tuple[Method[Any], dict[str, Any]]] = [
+        (ThroughputMethod(), {**FAST, "loss": "0%"}),
+        (LossMethod(), {"rate": "1Mpps", "duration": "1s", "wait": "1ms"}),
+        (BurstMethod(), {"times": 2, "longest": "100ms", "wait": "1ms"}),
+    ]
+    for method, words in tests:
+        for settle, before in ((None, 5.0), ("2s", 2.0), ("0s", 0.0)):
+            test = METHODS[method.name].model_validate(
+                {"frames": 64, **words, **({"settle": settle} if settle else {})}
+            )
+            device = SimulatedDevice(1e6, buffer=100)
+            with RunFolder.create(tmp_path, "run", spec="", host={}, command=[], versions={}) as made:
+                bench = Bench(device, made)
+                run_steps(bench, method.steps([test], Place()))  # type: ignore[arg-type]
+            long = sum(seconds >= 1 for _, seconds in device.trials) if method.name != "burst" else 0
+            number = long if settle is None else len(device.trials) if before else 0
+            assert bench.pauses == [before] * number, (method.name, settle)
+            assert settle or number or method.name == "burst"
+
+
+def test_the_search_before_bursts_is_kept_when_it_is_cut_short(tmp_path: Path) -> None:
+    device = SimulatedDevice(1e6, buffer=100)
+
+    def until_interrupted(*asked: Any) -> dict[str, Any]:
+        if len(device.trials) == 3:
+            raise Stopped(KeyboardInterrupt("interrupted by Ctrl-C"), None)
+        return device(*asked)
+
+    test = Burst.model_validate({"frames": 64, "times": 2, "wait": "1ms"})
+    made = RunFolder.create(tmp_path, "run", spec="", host={}, command=[], versions={})
+    with pytest.raises(Stopped):
+        run_steps(Bench(until_interrupted, made), BurstMethod().steps([test], Place()))  # type: ignore[arg-type]
+    (burst,) = made.finish().findings
+    assert (burst.valid, burst.reason, burst.frames, burst.limit) == (False, "interrupted by Ctrl-C", (), None)
+    assert [trial.offered_pps for trial in burst.beforehand] == [rate for rate, _ in device.trials]
+    assert burst.rate_pps == max(trial.sent_pps for trial in burst.beforehand)
+    (section,) = sections(made.run)
+    assert set(section.rows[0][2:]) == {"-"}
+    lines = [row for row in csv.DictReader(io.StringIO(csv_text([made.run]), newline="")) if row["finding"]]
+    assert [row["figure"] for row in lines] == ["loss_ratio"] * 3
 
 
 def test_a_device_that_holds_the_sender_back_has_no_longest_burst(tmp_path: Path) -> None:
@@ -180,18 +270,45 @@ def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp
         tmp_path, ThroughputMethod(), Throughput.model_validate({**FAST, "frames": 64}), SimulatedDevice(1e6)
     )
     throughput = throughput_of(searched)
-    assert throughput == {("64", 0): searched.findings[0].goals[0].pps}
+    goal = searched.findings[0].goals[0]
+    rate = NoLossRate(pps=goal.pps, upper_pps=goal.upper_pps, limit="loss")
+    assert throughput == {("64", None): rate}
     # The device has become slower since: what is lost at the old rate is a result.
     method, device = LatencyMethod(throughput=throughput), SimulatedDevice(0.8e6)
     test = Latency.model_validate({"frames": 64, "rate": ["50%", "100%"], "duration": "1s"})
     trials = run(tmp_path, method, test, device).trials
-    assert [trial.offered_pps for trial in trials] == pytest.approx([throughput["64", 0], throughput["64", 0] / 2])
+    assert [trial.offered_pps for trial in trials] == pytest.approx([rate.pps, rate.pps / 2])
     assert trials[0].total("lost") > 0
+    assert [(trial.searched, trial.no_loss_pps) for trial in trials] == [(rate, None), (rate, rate.pps)]
     assert [seconds for _, seconds in device.trials] == [1.0, 1.0]
-    with pytest.raises(Mistake, match=r"no throughput of 128 through 0 functions.*it has 64 through 0"):
+    with pytest.raises(Mistake, match=r"no throughput of 128 through a device.*it has 64 through a device"):
         run(tmp_path, method, Latency.model_validate({"frames": 128, "rate": "50%", "duration": "1s"}), device)
     with pytest.raises(Mistake, match=r"--of: every rate is given outright"):
         run(tmp_path, method, Latency.model_validate({"frames": 64, "rate": "50kpps", "duration": "1s"}), device)
+
+
+def test_a_device_is_called_one_and_never_a_floor(tmp_path: Path) -> None:
+    """In table, charts and glossary, and its rates are told apart."""
+    words: dict[str, Any] = {"frames": 64, "rate": ["20kpps", "10kpps"], "duration": "1s"}
+    made = run(tmp_path, LatencyMethod(), Latency.model_validate(words), SimulatedDevice(1e6))
+    assert {trial.functions for trial in made.trials} == {None}
+    assert [figures.trial_name(trial) for trial in made.trials] == ["64 B, device"] * 2
+    assert list(figures.rates(made).values()) == ["0.0200 Mpps", "0.0100 Mpps"]
+    console = Console(record=True, width=160)
+    print_run(made, console)
+    told = console.export_text()
+    assert "device" in told and "floor" not in told
+    (page,) = tmp_path.glob("*/report.html")
+    assert "<dt>Device</dt>" in page.read_text()
+    assert "<dt>Floor</dt>" not in page.read_text()
+    stored = read_run(page.parent)
+    series = charts(mark([stored]))[0]["times"]
+    assert [each["label"] for each in series] == ["device at 0.0200 Mpps, a-to-b", "device at 0.0100 Mpps, a-to-b"]
+    assert [(each["colour"], each["dash"]) for each in series] == [(1, 0), (2, 2)]
+    searched = run(
+        tmp_path, ThroughputMethod(), Throughput.model_validate({**FAST, "frames": 64}), SimulatedDevice(1e6)
+    )
+    assert [row[1] for section in sections(searched) for row in section.rows] == ["device"] * 2
 
 
 def test_an_option_that_cannot_be_says_what_can() -> None:
@@ -280,6 +397,44 @@ def test_no_rate_with_less_loss_is_above_one_with_more(search: str) -> None:
         trials = Trials(device, profile(64), "x", most=200, pause=lambda _: None)
         more, less = find_throughput(trials, test)
         assert less.low <= more.low <= more.high, seed
+
+
+def test_a_soak_that_is_gone_on_with_stands_on_the_floor_of_its_own_traffic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the command line may have said when it was begun, and not the spec."""
+    spec = "chains:\n  floor: [tester.a, tester.b]\n"
+    made = RunFolder.create(tmp_path, "soak-s", spec=spec, host={}, command=[], versions={}, method="soak")
+    log, totals = write_soak(made.path / "histograms", 3, made=soak_header(1000.0), end=False)
+    requests: list[Request] = []
+
+    def run_on_node(request: Request, *_: Any) -> Finished:
+        requests.append(request)
+        return Finished(made.path, made.run)
+
+    monkeypatch.setattr(commands, "run_on_node", run_on_node)
+    options = MeasureOptions({}, 1, tmp_path, huge=False, as_json=True, resume=made.path)
+    measure(SoakMethod(tmp_path, resume=made.path), made.path / "spec.yaml", None, options)
+    ((floor,),) = [request.floor for request in requests]
+    assert (floor.name, floor.traffic) == ("64", {"frames": [64]})
+    assert [*floor.streams(10_000.0)] == [*totals.header.streams]
+    assert log.exists()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_soak_bears_a_no_loss_rate_out_or_does_not(tmp_path: Path, lost: int) -> None:
+    """It is not made again lower: what it lost in hours is its result."""
+    with RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}) as made:
+        asked = soak_header(30.0, pps=6.0, no_loss_pps=12.0, rate_fraction=0.5, no_loss_limit="tester")
+        path, totals = write_soak(made.path / "histograms", 3, made=asked)
+        for count in ("offered", "sent", "lost"):
+            totals.ways["a-to-b"].counts[count] += lost
+        session = SimpleNamespace(folder=made, tester=SimpleNamespace(cut_short=lambda _: None))
+        _keep(session, path, totals, stopped=False)  # type: ignore[arg-type]
+    (trial,) = made.run.trials
+    assert trial.searched == NoLossRate(pps=12.0, limit="tester")
+    assert trial.no_loss_pps == (None if lost else 12.0)
+    assert (trial.rate_fraction, trial.attempt, trial.flows) == (0.5, None, None)
 
 
 def test_the_command_line_goes_before_the_spec() -> None:
@@ -412,6 +567,50 @@ def test_a_frame_beyond_the_mtu_is_told_before_anything_starts(
     ):
         assert said in " ".join(done.stderr.split())
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("test", "column", "most"),
+    [
+        ("latency: {frames: [64, 1518], rate: [10%, 200Mpps]}", 41, "1518 B frames"),
+        ("soak: {rate: 600Mpps}", 18, "353.833 B frames"),
+        ("burst: {}\n  - loss: {rate: 200Mpps}", 18, "1518 B frames"),
+    ],
+)
+def test_a_rate_that_no_line_carries_is_told_with_its_place(tmp_path: Path, test: str, column: int, most: str) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text(
+        f"functions: {{first: skeleton}}\nchains: {{voice: [tester.a, first, tester.b]}}\ntests:\n  - {test}\n"
+    )
+    line = 4 + test.count("\n")
+    with pytest.raises(
+        SpecError, match=rf"s\.yaml:{line}:{column}: \d+Mpps of {most} is more than any line carries; exp"
+    ):
+        load_located(spec)
+
+
+@pytest.mark.parametrize("command", [("measure", "latency"), ("measure", "soak"), ("compare",), ("measure", "matrix")])
+def test_a_rate_of_the_command_line_that_no_line_carries_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text("functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n")
+    options = ("--rate", "500Mpps", "--frames", "1518", "--runs", str(tmp_path / "runs"))
+    done = CliRunner().invoke(main.app, [*command, str(spec), *options])
+    assert done.exit_code == 2
+    assert "--rate: 500Mpps of 1518 B frames is more than any line carries" in " ".join(done.stderr.split())
+    assert not (tmp_path / "runs").exists()
+    # Of small frames there are lines that carry so many: what is really sent of them is for the result to tell.
+    assert override(Latency(), {"rate": "500Mpps", "frames": "64"})
+
+
+def test_a_rate_that_was_not_nearly_sent_is_told_with_the_result(tmp_path: Path) -> None:
+    test = Latency.model_validate({"frames": 64, "rate": "500Mpps", "duration": "1s"})
+    made = run(tmp_path, LatencyMethod(), test, SimulatedDevice(1e9, sender=4e5))
+    console = Console(record=True, width=200)
+    print_run(made, console)
+    text = console.export_text()
+    assert "†0.4000" in text
+    assert "64 B, device in 1 of 1 trials, < 0.1% at the least" in text
+    assert "could not send all that was offered, so the rate was lower: 64 B, device 99.92 %" in text
 
 
 def test_rates_of_the_command_line_fit_the_ports_of_the_spec_too(tmp_path: Path) -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tester_results import result, stream
 
 from tailrace.errors import Mistake
 from tailrace.host import neighbour as the_neighbour
 from tailrace.host.place import Cpu, place
 from tailrace.measure import noise as the_noise
 from tailrace.measure.method import Place
+from tailrace.measure.neighbour_function import Ran, passed_on
 from tailrace.measure.noise import NoiseMethod, refusal, spare
 from tailrace.planned import PlannedChain
-from tailrace.results.comparison import ComparisonFinding
+from tailrace.report.comparisons import comparisons
+from tailrace.results.comparison import ComparisonFinding, places
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import RunFolder
+from tailrace.results.table_findings import lines
 from tailrace.spec.tests import Noise
 
 CHAIN = PlannedChain("voice", "tester.a", ("first",), "tester.b", True)
@@ -78,10 +83,12 @@ def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: Run
     working = ""
 
     @contextmanager
-    def neighbour(*given: Any) -> Iterator[None]:
+    def neighbour(*given: Any) -> Iterator[Ran]:
         nonlocal working
         working = given[1]
-        yield
+        ran = Ran()
+        yield ran
+        ran.pps = 3e5 if working == "vnf" else None
         working = ""
 
     def at_rate(*given: Any) -> dict[str, float]:
@@ -102,6 +109,54 @@ def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: Run
     assert finding.left_out == {"disk": "no disk"}
     assert {(each.side, each.median, each.pairs) for each in finding.ratios} == {("cpu", 3.0, 2), ("vnf", 3.0, 2)}
     assert any("no core is free" in note for note in folder.run.notes)
+    # At what rate the neighbour's function ran is kept and shown; it is no figure of the trial beside it.
+    assert [side for pair in finding.pairs for side, each in pair.sides.items() if "neighbour_mpps" in each] == [
+        "vnf"
+    ] * 2
+    (section,) = comparisons([finding])
+    assert ("neighbour's Mpps", "vnf", "0.3000 ±0.0%", "-") in section.rows
+    assert any(text.startswith("Neighbour's: what its own function passed on") for text in section.remarks)
+    assert {line["value"] for line in lines(finding) if line["figure"] == "vnf neighbour_mpps"} == {0.3}
+
+
+def test_what_a_neighbour_passed_on_is_that_of_its_worse_direction() -> None:
+    made = result(stream([1_000] * 50, duplicate=10), stream([1_000] * 90, "b-to-a"), seconds=2.0)
+    assert passed_on(made) == 20.0
+    assert passed_on(None) is None
+    assert Ran(passed_on(made)).figures == {"neighbour_mpps": 2e-5}
+    assert Ran().figures == {}
+
+
+def test_the_rate_is_borne_out_quietly_before_and_its_limit_is_said(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder
+) -> None:
+    rates: list[float] = []
+    searched = NoLossRate(pps=1e6, limit="tester")
+
+    def measured(_: Any, case: Any) -> Any:
+        assert case.name == "one-function-64-quiet-first-look"
+        return SimpleNamespace(searched=searched, offered_pps=5e5)
+
+    def at_rate(*given: Any) -> dict[str, float]:
+        rates.append(given[2])
+        return {"p99_us": 10.0}
+
+    monkeypatch.setattr(the_noise, "neighbour", lambda *_: nullcontext(Ran()))
+    monkeypatch.setattr(the_noise, "measured", measured)
+    monkeypatch.setattr(the_noise, "at_rate", at_rate)
+    monkeypatch.setattr(the_noise, "figures", lambda *given: given[0])
+    monkeypatch.setattr(the_noise, "why_not", lambda *_: None)
+    test = Noise.model_validate({"neighbours": ["cpu"], "pairs": 2, "rate": "50%"})
+    (step,) = NoiseMethod(cpus=(0, 1)).steps([test], Place(CHAIN))
+    step.work(session(folder, 2))
+    assert rates == [5e5] * 4
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert (finding.rate_fraction, finding.searched) == (0.5, {"quiet": searched})
+    (section,) = comparisons([finding])
+    assert any("Offered: 50% of the no-loss rate, ≥1.000 Mpps (quiet)" in text for text in section.remarks)
+    assert any(text.startswith("≥: a limit of the tester's") for text in section.remarks)
+    assert places([finding])["one-function-64-quiet-first-look"].words == "quiet, first look"
 
 
 def test_nothing_to_be_had_is_a_mistake(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, Browser, browser
 from rich.console import Console
-from run_folders import add, joined, run_folder
+from run_folders import add, joined, run_folder, without_loss
 from tester_results import both_ways, latency, result, samples_of, stream
 
 from tailrace.errors import Mistake
 from tailrace.measure.share import figures_of
 from tailrace.measure.side import figures as side_figures
 from tailrace.report import curves, figures
+from tailrace.report.caveats import warnings
 from tailrace.report.html import write_comparison, write_report
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
@@ -108,7 +109,7 @@ def test_a_tester_that_fell_short_is_said_once_for_all_trials(tmp_path: Path) ->
         for functions, unsent in enumerate((0, 1, 25_000)):
             way = stream([900] * 75_000, offered=75_000 + unsent, unsent=unsent)
             add(folder, result(way, stream([900] * 9, "b-to-a")), functions=functions)
-    assert [text for text in figures.warnings(folder.run) if "could not send" in text] == [
+    assert [text for text in warnings(folder.run) if "could not send" in text] == [
         "The tester could not send all that was offered, so the rate was lower: 64 B, 1 VNF < 0.01 %; "
         "64 B, 2 VNFs 25.00 %."
     ]
@@ -562,7 +563,7 @@ def test_curves_of_different_rates_and_rounds_look_different(tmp_path: Path) -> 
             for part in (1.0, 0.5):
                 add(
                     folder, result(stream([2_000])), functions=1, name=f"at-{part}-{round_}",
-                    rate_fraction=part, no_loss_pps=1e6, offered_pps=1e6 * part,
+                    rate_fraction=part, offered_pps=1e6 * part, **without_loss(1e6),
                 )  # fmt: skip
     (profile,) = curves.charts(mark([read_run(folder.path)]))
     assert {(one["label"], one["colour"], one["dash"]) for one in profile["times"]} == {

@@ -20,6 +20,7 @@ from tailrace.results import FORMAT, ResultError, RunFolder, Unreadable, load_ru
 from tailrace.results.comparison import MatrixCell, places
 from tailrace.results.histogram import HIGHEST_NS, Histogram, bounds, from_tester, index_of, log_text, merge, read_log
 from tailrace.results.migrate import migrate
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import load_histogram, write_atomically
 from tailrace.results.schema import schema_text
 from tailrace.results.trial import file_name, from_trial_result, worse
@@ -457,17 +458,18 @@ def test_notes_are_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 6}', "format 6, but this Tailrace reads up to format 5; upgrade"),
+        ('{"format": 7}', "format 7, but this Tailrace reads up to format 6; upgrade"),
         ('{"format": "1"}', "no format version"),
         ('{"format": true}', "no format version"),
         ("[1]", "no format version"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "x.json: id: Field required"),
-        ('{"format": 5}', "x.json: id: Field required"),
+        ('{"format": 6}', "x.json: id: Field required"),
         ('{"format": 2, "findings": [1]}', "x.json: breaks the format 2 that it says it has"),
         ('{"format": 3, "findings": [{"method": "noise", "sides": 1}]}', "x.json: breaks the format 3"),
         ('{"format": 4, "findings": [{"method": "matrix", "rounds": 1}]}', "x.json: breaks the format 4"),
+        ('{"format": 5, "trials": [1]}', "x.json: breaks the format 5"),
     ],
 )
 def test_results_that_cannot_be_read_say_why(text: str, message: str) -> None:
@@ -503,6 +505,54 @@ def test_parts_of_a_way_of_format_3_lose_the_names_of_processes() -> None:
     assert [part["name"] for part in found["hops"]["parts"]] == expected
     assert found["hops"]["slowest"] == [{"parts": expected}]
     assert hops["slowest"] == [{"parts": names}], "what is migrated is left alone"
+
+
+def test_a_device_of_format_5_was_a_chain_without_functions() -> None:
+    """As a floor is one, which it was taken for."""
+    named = [{"name": name, "functions": 0} for name in ("through-64-at-50%", "floor-64", "soak-64")]
+    for fabric, functions in ((None, [None, 0, None]), ("tailrace", [None, 0, 0])):
+        document = {"fabric": fabric, "trials": named, "findings": named[:2]}
+        found = migrate(document, 5, 6)
+        assert [each["functions"] for each in found["trials"]] == functions
+        assert [each["functions"] for each in found["findings"]] == functions[:2]
+
+
+def test_a_no_loss_rate_of_format_5_was_borne_out_only_where_its_trial_lost_nothing() -> None:
+    run = parse_run((REPOSITORY / "tests/unit/data/results-format-5.json").read_text())
+    floor, chain = run.trials
+    assert (floor.no_loss_pps, floor.total("lost")) == (1.1e6, 0)
+    assert (chain.no_loss_pps, chain.total("lost")) == (None, 2)
+    assert [trial.searched for trial in run.trials] == [NoLossRate(pps=pps, limit=None) for pps in (1.1e6, 5e5)]
+    cell, _ = run.findings
+    assert isinstance(cell, MatrixCell)
+    assert (cell.no_loss_pps, cell.not_borne_out, cell.bound) == (None, True, None)
+    assert [(each.no_loss_pps, each.searched) for each in cell.rounds] == [(None, chain.searched)]
+
+
+def test_the_medians_of_a_cell_of_format_5_are_of_the_rounds_that_bore_a_rate_out() -> None:
+    rounds = [
+        {"round": number, "trial": f"gone-{number}", "no_loss_pps": pps, "loss_ratio": lost, "sent_ratio": sent}
+        for number, pps, lost, sent in ((1, 1e6, 0, 1.0), (2, 2e6, 0.1, 1.0), (3, 4e6, 0, 0.5), (4, 3e6, 0, None))
+    ]
+    cell = {"method": "matrix", "no_loss_pps": 2.5e6, "spread": {"no_loss_pps": {}, "p50_us": 1}, "rounds": rounds}
+    (found,) = migrate({"findings": [cell]}, 5, 6)["findings"]
+    assert [each["no_loss_pps"] for each in found["rounds"]] == [1e6, None, None, 3e6]
+    assert (found["no_loss_pps"], found["spread"]) == (2e6, {"no_loss_pps": {"low": 1e6, "high": 3e6}, "p50_us": 1})
+
+
+@pytest.mark.parametrize("method", ["noise", "share"])
+def test_pairs_of_format_5_were_at_a_part_of_one_rate_that_was_looked_for_before(method: str) -> None:
+    trials = [
+        {"name": f"64-pair-{number}-x", "no_loss_pps": 1e6, "rate_fraction": 0.5, "directions": []} for number in (1, 2)
+    ]
+    document = {"trials": trials, "findings": [{"method": method, "name": "64", "baseline": "quiet"}]}
+    found = migrate(document, 5, 6)
+    searched = {"pps": 1e6, "upper_pps": None, "limit": None}
+    (finding,) = found["findings"]
+    assert finding["searched"] == ({"quiet": searched} if method == "noise" else searched)
+    assert finding["rate_fraction"] == 0.5
+    # None of these trials was there to bear it out, whatever it lost.
+    assert [(trial["no_loss_pps"], trial.get("searched")) for trial in found["trials"]] == [(None, None)] * 2
 
 
 def test_a_cell_of_format_2_was_measured_in_one_round() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,7 +15,7 @@ from tailrace.measure.multiple_loss_ratio import _bounds
 from tailrace.measure.profile import profile
 from tailrace.measure.search import Bounds, Range, SearchOptions, Tried, bracket, no_loss_rate
 from tailrace.measure.throughput import find_throughput
-from tailrace.measure.trials import SHORT_REPEATS, Trials, whole
+from tailrace.measure.trials import SHORT_REPEATS, Settle, Trials, whole
 from tailrace.results.findings import SearchTrial
 from tailrace.spec import Throughput
 
@@ -109,6 +109,15 @@ def test_a_tester_that_is_held_up_now_and_then_does_not_count_against_the_device
     assert bounds.low >= 0.99 * capacity or bounds.limit == "tester"
 
 
+def test_a_pause_is_before_trials_of_the_length_that_it_is_for() -> None:
+    pauses: list[float] = []
+    trials = trials_of(SimulatedDevice(1e6))
+    trials.settle, trials.pause = Settle.asked(None, 60.0), pauses.append
+    for seconds in (1.0, 59.0, 60.0 - 1e-9, 60.0):
+        trials.run(1e5, seconds)
+    assert pauses == [5.0, 5.0]
+
+
 def test_a_trial_in_which_the_tester_fell_short_is_repeated_and_kept() -> None:
     device = SimulatedDevice(1e6, stalls=1.0)
     trials = trials_of(device)
@@ -158,16 +167,32 @@ def test_a_given_rate_is_not_exceeded(capacity: float) -> None:
         assert bounds.limit == "rate"
 
 
-def test_what_passed_by_chance_above_the_upper_bound_is_no_lower_bound() -> None:
-    def trial(offered: float, sent: float, lost: float) -> SearchTrial:
-        return SearchTrial(
-            offered_pps=offered, duration_s=1.0, sent=round(sent), unsent=round(offered - sent), refused=0,
-            lost=round(lost * sent), duplicate=0, out_of_sequence=0, beyond_window=0, foreign=0, sent_pps=sent,
-            forwarded_pps=sent * (1 - lost), loss_ratio=lost, fell_short="tester" if sent < offered else None,
-        )  # fmt: skip
+def trial(offered: float, sent: float, lost: float, short: Literal["tester", "refused"] = "tester") -> SearchTrial:
+    return SearchTrial(
+        offered_pps=offered, duration_s=1.0, sent=round(sent), unsent=round(offered - sent), refused=0,
+        lost=round(lost * sent), duplicate=0, out_of_sequence=0, beyond_window=0, foreign=0, sent_pps=sent,
+        forwarded_pps=sent * (1 - lost), loss_ratio=lost, fell_short=short if sent < offered else None,
+    )  # fmt: skip
 
+
+def test_what_passed_by_chance_above_the_upper_bound_is_no_lower_bound() -> None:
     made = [trial(9e6, 5e6, 0.0), trial(4e6, 4e6, 0.01), trial(4e6, 4e6, 0.01), trial(3.98e6, 3.98e6, 0.0)]
     assert _bounds(made, 0.0, 3.98e6, 4e6, 1.0) == Bounds(3.98e6, 4e6, "loss")
+
+
+def test_the_limit_is_what_the_trial_that_counted_says() -> None:
+    """One in which the tester fell short is repeated: it says nothing of the device that refuses the frames."""
+    passed = trial(5e5, 5e5, 0.0)
+    made = [passed, trial(5.2e5, 3e5, 0.0), trial(5.2e5, 5e5, 0.0, "refused"), trial(5.2e5, 5e5, 0.0, "refused")]
+    assert _bounds(made, 0.0, 5e5, 5.2e5, 1.0) == Bounds(5e5, 5.2e5, "refused")
+
+
+def test_a_device_that_holds_back_is_the_limit_also_where_the_tester_is_held_up_now_and_then() -> None:
+    for seed in range(20):
+        device = SimulatedDevice(5e5, holds_back=True, stalls=0.3, seed=seed)
+        (bounds,), trials = found(device, search="mlrsearch", loss="0%")
+        at_bound = [each.fell_short for each in trials.made if each.offered_pps == pytest.approx(bounds.high)]
+        assert bounds.limit == at_bound[-1], seed
 
 
 def test_a_pass_overrules_a_failure_that_was_known_beforehand() -> None:

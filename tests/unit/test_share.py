@@ -31,6 +31,7 @@ from tailrace.report.table import print_run
 from tailrace.results.comparison import places
 from tailrace.results.diff import diff
 from tailrace.results.model import Run, Trial, parse_run
+from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import RunFolder
 from tailrace.results.share import ShareFinding, SharePair, contributions_of
 from tailrace.results.stored import StoredRun
@@ -184,7 +185,7 @@ class Machine:
         self.changes += node.plan != wanted
         node.plan = wanted
 
-    def at_rate(self, session: Any, case: Any, rate: float, _: float | None) -> Trial:
+    def at_rate(self, session: Any, case: Any, rate: float) -> Trial:
         kind = next(each.kind for each in self.node.plan.functions if each.function == "wan")
         self.turns.append((kind, session.hops is not None))
         self.drift += 10
@@ -227,6 +228,32 @@ def test_pairs_stand_the_other_way_round_in_turn(
         assert contribution.difference_us == pytest.approx(40, abs=0.5)
 
 
+def test_the_rate_is_borne_out_by_the_chain_as_it_is_and_its_limit_is_said(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder
+) -> None:
+    machine = Machine(monkeypatch, folder)
+    searched = NoLossRate(pps=1e6, limit="tester")
+    looked: list[str] = []
+
+    def measured(_: Any, case: Any) -> Any:
+        looked.append(case.name)
+        assert not machine.changes
+        return SimpleNamespace(searched=searched, offered_pps=5e5)
+
+    monkeypatch.setattr(the_share, "measured", measured)
+    test = Share.model_validate({"function": "wan", "pairs": 1, "rate": "50%"})
+    (step,) = ShareMethod().steps([test], Place(machine.node.plan.chains[0]))
+    step.work(machine.session)
+    assert looked == ["two-functions-64-share-of-wan-first-look"]
+    found = folder.run.findings[-1]
+    assert isinstance(found, ShareFinding)
+    assert (found.offered_pps, found.rate_fraction, found.searched) == (5e5, 0.5, searched)
+    assert {trial.offered_pps for trial in folder.run.trials} == {5e5}
+    section, *_ = shares([found])
+    assert any("Offered: 50% of the no-loss rate with wan, ≥1.000 Mpps" in text for text in section.remarks)
+    assert any(text.startswith("≥: a limit of the tester's") for text in section.remarks)
+
+
 def test_what_was_measured_is_kept_when_it_is_cut_short(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
     machine = Machine(monkeypatch, folder)
     at_rate = machine.at_rate
@@ -267,7 +294,10 @@ def test_trials_are_told_apart_in_every_round(monkeypatch: pytest.MonkeyPatch, f
         folder.begin_round(number)
         run(machine, 1)
     said = {place.words for place in places(folder.run.findings).values()}
-    assert said == {f"with {side}, {when}" for side in ("wan", "the skeleton") for when in ("pair 1", "traced")}
+    assert said == {
+        "with wan, first look",
+        *(f"with {side}, {when}" for side in ("wan", "the skeleton") for when in ("pair 1", "traced")),
+    }
     names = trial_names(folder.run.model_copy(update={"repeat": 2}))
     assert len(set(names.values())) == len(folder.run.trials) == 8
 

@@ -15,9 +15,13 @@ from tester_results import both_ways, latency, result, samples_of, stream
 from tailrace.measure.floor import floor_seconds
 from tailrace.measure.joined import joined_ports
 from tailrace.measure.profile import profile
+from tailrace.report.difference import print_difference
 from tailrace.report.html import write_report
 from tailrace.report.table import print_run
 from tailrace.results import RunFolder, load_run
+from tailrace.results.diff import diff
+from tailrace.results.no_loss import NoLossRate
+from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
 
 
@@ -56,6 +60,56 @@ def test_what_is_near_the_testers_own_floor_is_marked_everywhere(tmp_path: Path,
     page = write_report(folder.path).read_text()
     assert (f"~{median_ns / 1000:.2f}" in page) == near
     assert "own floor" in page
+
+
+@pytest.mark.parametrize(("unsent", "short"), [(19, True), (1, False)])
+def test_figures_of_a_trial_that_sent_less_than_offered_are_marked_in_the_table_of_one_round(
+    tmp_path: Path, unsent: int, short: bool
+) -> None:
+    """With the line that says what the mark means right below; on the page too, there also for each direction."""
+    with folder_in(tmp_path) as folder:
+        less = stream([5_000] * (100 - unsent), offered=100, unsent=unsent)
+        made = result(less, stream([4_000] * 100, "b-to-a"))
+        folder.add_trial(made, name="one-function-64", profile="64", functions=1, offered_pps=100.0)
+    text = printed(folder)
+    (row,) = [line.split() for line in text.splitlines() if line.startswith(" 64 B")]
+    marked = [word for word in row if word.startswith("†")]
+    assert len(marked) == (8 if short else 0), "received, layer 1, and six of latency"
+    below = text.partition(" 64 B")[2]
+    assert ("†: less than 98% of the frames offered were sent in a trial" in below) == short
+    assert ("64 B, 1 VNF in 1 of 1 trials, 81.0% at the least" in below) == short
+    page = write_report(folder.path).read_text()
+    assert ("†: less than 98%" in page) == short
+    assert page.count("<td>†") == (8 + 11 if short else 0), "the row, and the direction that fell short"
+
+
+def test_diff_marks_figures_as_the_tables_of_each_run_do(tmp_path: Path) -> None:
+    folders = []
+    for number, unsent in enumerate((0, 30)):
+        with folder_in(tmp_path / str(number)) as folder:
+            floor(folder, 4_000)
+            way = stream([5_000] * (100 - unsent), offered=100, unsent=unsent)
+            folder.add_trial(
+                result(way), name="one-function-64", profile="64", functions=1, offered_pps=90.0, rate_fraction=0.9,
+                searched=NoLossRate(pps=100.0, limit="loss" if unsent else "tester"), borne_out=True,
+            )  # fmt: skip
+        folders.append(folder)
+    found = diff(*(read_run(folder.path) for folder in folders))
+    marks = {each.figure: (each.a_marks, each.b_marks) for each in found.figures}
+    assert marks["latency p50"] == (("near_floor",), ("fell_short", "near_floor"))
+    assert marks["latency p99"] == marks["received"] == ((), ("fell_short",))
+    assert marks["no-loss rate"] == (("at_least",), ())
+    assert marks["offered"] == marks["lost"] == ((), ())
+    (p50,) = [each for each in found.as_data()["figures"] if each["figure"] == "latency p50"]
+    assert (p50["a_marks"], p50["b_marks"]) == (["near_floor"], ["fell_short", "near_floor"])
+    console = Console(width=200, file=StringIO(), force_terminal=False)
+    print_difference(found, console)
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    (line,) = [line.split() for line in text.splitlines() if "latency p50" in line]
+    assert line[-3:] == ["~5.00", "†~5.00", "="]
+    for said in ("†: less than 98% of", "~: less than 3 times the tester's own floor", "≥: a limit of the tester's"):
+        assert text.count(said) == 1
 
 
 def test_only_a_floor_of_the_same_profile_counts(tmp_path: Path) -> None:
