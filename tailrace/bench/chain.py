@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace.bench import testpmd
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.hop import RATIOS, START_SECONDS, pages
-from tailrace.bench.model import OVS_DPDK, Comparison, Figures
+from tailrace.bench.model import OVS_DPDK, Comparison, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import Joints, against_known, check_installed, running
 from tailrace.bench.window import SETTLE_SECONDS, saturate
@@ -71,12 +71,17 @@ def run(plan: ChainPlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _side(plan: ChainPlan, name: str, setting: Setting, step: Step) -> Figures:
+def _side(plan: ChainPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
     what = f"{plan.functions} functions, {plan.frame} B"
     with running(setting, name, plan.joints, what=what) as (switch, sockets):
         step(START_SECONDS / 2)
-        window = saturate(
-            setting, switch, sockets, plan.frame, plan.seconds, lambda done: step(START_SECONDS / 2 + done)
-        )
         # A switch without back pressure drops what a function does not take; what it drops is not delivered.
-        return window.figures()
+        return saturate(
+            setting,
+            switch,
+            sockets,
+            plan.frame,
+            plan.seconds,
+            lambda done: step(START_SECONDS / 2 + done),
+            lossless=False,
+        )

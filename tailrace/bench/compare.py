@@ -1,4 +1,4 @@
-"""How every comparison runs: pairs of sides in turn (A B A B), the cores' distance looked at before and after each."""
+"""How every comparison runs: pairs of sides in turn (A B A B), each in windows with looks at the cores' distance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tailrace.bench.model import Comparison, Figures, Pair, Ratio, steady_pairs
+from tailrace.bench.model import Comparison, Pair, Ratio, Sample, measure_pairs, pairs_of
 from tailrace.bench.setting import CORE_TO_CORE, Cores, Setting, check_able, prepared
 from tailrace.errors import Mistake
 from tailrace.measure.progress import Reporter
@@ -44,12 +44,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of every pair: `measure` starts what it needs, measures and ends it."""
+    """One side of every pair: `measure` starts what it needs, measures it (`Setting.samples`) and ends it."""
 
     name: str
     seconds: float
     """How long it takes in all, for the progress bar."""
-    measure: Callable[[Setting, Step], Figures]
+    measure: Callable[[Setting, Step], list[Sample]]
 
 
 def compare(
@@ -72,19 +72,17 @@ def compare(
     check_able(f"bench {bench}", (CORE_TO_CORE, *programs))
     with prepared(folder, cores, pages, report) as setting:
 
-        def pair(number: int) -> Pair:
-            looks = [setting.core_to_core()]
-            figures: dict[str, Figures] = {}
+        def turn(number: int) -> list[Pair]:
+            measured: dict[str, list[Sample]] = {}
             for side in sides:
                 label = f"pair {number + 1} of {plan.pairs}: {side.name}, {plan.frame} B"
                 report.stage(label, side.seconds)
-                figures[side.name] = side.measure(setting, partial(report.advance, label))
-                looks.append(setting.core_to_core())
-            return Pair(figures, looks)
+                measured[side.name] = side.measure(setting, partial(report.advance, label))
+            return pairs_of(measured)
 
-        pairs, moved = steady_pairs(pair, plan.pairs)
+        pairs = measure_pairs(turn, plan.pairs)
         described = {"frame": plan.frame, "seconds": plan.seconds, **(settings or {})}
-        return Comparison(bench, described, pairs, moved, ratios, setting.machine(), plan.pairs)
+        return Comparison(bench, described, pairs, ratios, setting.machine(), plan.pairs)
 
 
 def total_seconds(plan: Plan, sides: Sequence[Side]) -> float:

@@ -15,9 +15,10 @@ from pathlib import Path
 from tailrace.bench import testpmd
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.hop import HopPlan, pages
-from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import ALONE
+from tailrace.bench.window import windows_of
 from tailrace.errors import Failure
 from tailrace.host.place import POLLER_NICE
 from tailrace.host.process import Limits
@@ -37,7 +38,7 @@ class FloorPlan(Plan):
     @property
     def sides(self) -> Sequence[Side]:
         hop = HopPlan(self.frame, self.pairs, self.seconds, self.cores, ALONE).sides
-        return [*hop, Side(FLOOR, self.seconds + 1, partial(_floor, self))]
+        return [*hop, Side(FLOOR, self.seconds + 1, partial(_side, self))]
 
     @property
     def total_seconds(self) -> float:
@@ -59,17 +60,22 @@ def run(plan: FloorPlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _floor(plan: FloorPlan, setting: Setting, step: Step) -> Figures:
+def _side(plan: FloorPlan, setting: Setting, step: Step) -> list[Sample]:
+    windows = windows_of(plan.seconds)
+    return setting.samples([], lambda: _floor(plan, setting, step, plan.seconds / windows), windows)
+
+
+def _floor(plan: FloorPlan, setting: Setting, step: Step, seconds: float) -> Figures:
     cores = (setting.cores.switch, setting.cores.load)
     argv = [str(own_program(FLOOR_PROGRAM)), "--cores", f"{cores[0]},{cores[1]}"]
-    argv += ["--frame", str(plan.frame), "--seconds", f"{plan.seconds:g}", "--json"]
+    argv += ["--frame", str(plan.frame), "--seconds", f"{seconds:g}", "--json"]
     setting.launcher.log(FLOOR).unlink(missing_ok=True)
     process = setting.launcher.start(FLOOR, argv, Limits(cpus=cores, nice=POLLER_NICE))
-    ended = process.id.wait(plan.seconds + 30)
+    ended = process.id.wait(seconds + 30)
     setting.launcher.state.undo(process)
     if not ended:
         raise Failure(f"{FLOOR_PROGRAM} did not come to an end")
-    step(plan.seconds)
+    step(seconds)
     try:
         found = json.loads(setting.launcher.last_words(FLOOR))
         return {"cycles_per_packet": float(found["cycles_per_packet"]), "mpps": float(found["mpps"])}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tailrace.bench import testpmd
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.bench.window import SETTLE_SECONDS, saturate
@@ -71,12 +71,8 @@ def run(plan: HopPlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _side(plan: HopPlan, name: str, setting: Setting, step: Step) -> Figures:
+def _side(plan: HopPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
     """One switch: up, saturated, measured, held to account, down."""
     with running(setting, name, what=f"{plan.frame} B") as (switch, sockets):
         step(START_SECONDS / 2)
-        window = saturate(
-            setting, switch, sockets, plan.frame, plan.seconds, lambda done: step(START_SECONDS / 2 + done)
-        )
-        window.check_lossless()
-        return window.figures()
+        return saturate(setting, switch, sockets, plan.frame, plan.seconds, lambda done: step(START_SECONDS / 2 + done))

@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace.bench.change import wait_up
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
-from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import running
 from tailrace.errors import Fault
@@ -64,7 +64,7 @@ def run(plan: IdlePlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _side(plan: IdlePlan, policy: str, setting: Setting, step: Step) -> Figures:
+def _side(plan: IdlePlan, policy: str, setting: Setting, step: Step) -> list[Sample]:
     with (
         running(setting, TAILRACE, what=policy, idle=policy) as (switch, sockets),
         tester_at(setting, sockets) as tester,
@@ -74,21 +74,25 @@ def _side(plan: IdlePlan, policy: str, setting: Setting, step: Step) -> Figures:
         step(START_SECONDS / 2)
         time.sleep(SETTLE_SECONDS)
         (process,) = switch.processes()
-        before, began = cpu_seconds(process), time.monotonic()
-        time.sleep(plan.seconds)
-        used = (cpu_seconds(process) - before) / (time.monotonic() - began)
-        done = START_SECONDS / 2 + SETTLE_SECONDS + plan.seconds
-        result = tester.trial(
-            profile(plan.frame).streams(SELDOM_PPS)[:1],
-            plan.seconds,
-            wait=WAIT_SECONDS,
-            interval=1.0,
-            watch=lambda: check_alive([tester.process, process]),
-            progress=lambda seconds: step(done + seconds),
-        )
-        (stream,) = result["streams"]
-        check_all_there(stream)
-        return {"cpu_percent": round(100 * used, 2), **latency_figures(stream)}
+
+        def measured() -> Figures:
+            before, began = cpu_seconds(process), time.monotonic()
+            time.sleep(plan.seconds)
+            used = (cpu_seconds(process) - before) / (time.monotonic() - began)
+            done = START_SECONDS / 2 + SETTLE_SECONDS + plan.seconds
+            result = tester.trial(
+                profile(plan.frame).streams(SELDOM_PPS)[:1],
+                plan.seconds,
+                wait=WAIT_SECONDS,
+                interval=1.0,
+                watch=lambda: check_alive([tester.process, process]),
+                progress=lambda seconds: step(done + seconds),
+            )
+            (stream,) = result["streams"]
+            check_all_there(stream)
+            return {"cpu_percent": round(100 * used, 2), **latency_figures(stream)}
+
+        return setting.samples([process, tester.process], measured)
 
 
 def cpu_seconds(process: Process) -> float:

@@ -15,11 +15,13 @@ from pathlib import Path
 
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import against_known, check_installed, running
+from tailrace.bench.window import windows_of
 from tailrace.fabric import ovs_dpdk
 from tailrace.host import hugepages
+from tailrace.host.state import Process
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM, Tester
@@ -30,6 +32,8 @@ LOADS = {"single": 5_000.0, "paced": 100_000.0}
 START_SECONDS = 9.0
 SETTLE_SECONDS = 3.0
 """By then the kernel has done what the end of the side before left to it: memory to be taken back, above all."""
+WINDOW_SECONDS = 1.0
+"""A window of each load: of 100,000 frames a hundred are beyond p99.9, of 5000 five."""
 RATIOS = tuple(
     Ratio(f"{load}_{figure}", f"{load}_{figure}_us", TAILRACE, OVS_DPDK)
     for load in LOADS
@@ -76,31 +80,49 @@ def run(plan: LatencyPlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> Figures:
+def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
     with running(setting, name, what=f"{plan.frame} B") as (switch, sockets), tester_at(setting, sockets) as tester:
-        return measure_loads(plan, tester, step, lambda: check_alive([tester.process, *switch.processes()]))
+        processes = [*switch.processes(), tester.process]
+        return measure_loads(plan, setting, processes, tester, step, lambda: check_alive(processes))
 
 
-def measure_loads(plan: Plan, tester: Tester, step: Step, watch: Callable[[], None]) -> Figures:
-    """The latency of each load in turn, one way. Raises Fault unless all frames come back, and what `watch` raises."""
-    figures: dict[str, float] = {}
+def measure_loads(
+    plan: Plan,
+    setting: Setting,
+    processes: Sequence[Process],
+    tester: Tester,
+    step: Step,
+    watch: Callable[[], None],
+) -> list[Sample]:
+    """The latency of each load in turn, one way, in windows of WINDOW_SECONDS each.
+
+    `processes` are all that polls. Raises Fault unless all frames come back, and what `watch` raises.
+    """
     time.sleep(SETTLE_SECONDS)
-    for number, (load, rate) in enumerate(LOADS.items()):
-        begin = START_SECONDS / 2 + number * (plan.seconds + WAIT_SECONDS)
-        step(begin)
+    windows = windows_of(plan.seconds, WINDOW_SECONDS)
+    done = START_SECONDS / 2
 
-        def progress(done: float, begin: float = begin) -> None:
-            step(begin + done)
+    def measured() -> Figures:
+        nonlocal done
+        figures: dict[str, float] = {}
+        for load, rate in LOADS.items():
+            step(done)
+            result = tester.trial(
+                profile(plan.frame).streams(rate)[:1],
+                plan.seconds / windows,
+                wait=WAIT_SECONDS,
+                interval=1.0,
+                watch=watch,
+                progress=partial(_advance, step, done),
+            )
+            done += plan.seconds / windows
+            (stream,) = result["streams"]
+            check_all_there(stream)
+            figures |= latency_figures(stream, f"{load}_")
+        return figures
 
-        result = tester.trial(
-            profile(plan.frame).streams(rate)[:1],
-            plan.seconds,
-            wait=WAIT_SECONDS,
-            interval=1.0,
-            watch=watch,
-            progress=progress,
-        )
-        (stream,) = result["streams"]
-        check_all_there(stream)
-        figures |= latency_figures(stream, f"{load}_")
-    return figures
+    return setting.samples(processes, measured, windows)
+
+
+def _advance(step: Step, before: float, done: float) -> None:
+    step(before + done)

@@ -1,15 +1,18 @@
 """What a comparison found: figures as measured, and the ratios of each pair.
 
 Absolute figures depend on the machine and, on a shared one, on the minute. So two sides are compared only within
-a pair, measured one right after the other, and the result is the median of the pairs' ratios.
+a pair, measured one right after the other, and the result is the median of the pairs' ratios. A hypervisor may move the
+two CPUs nearer or farther from one second to the next, which decides more than anything else: so a side is measured
+in short windows with a look at the distance between each two, and windows are compared with those of the same distance.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tailrace.errors import Fault
 from tailrace.fabric.base import Counters
@@ -64,46 +67,117 @@ class Window:
         }
 
 
+Distance = Literal["siblings", "near", "far"]
+"""How two CPUs lie to each other: two threads of one core, two cores of one last-level cache, or farther."""
+SIBLINGS_NS = 45.0
+"""Under this, a cache line's round trip stays within one core."""
+
+
+def distance(round_trip_ns: float) -> Distance:
+    """The name of a cache line's round trip."""
+    if round_trip_ns < SIBLINGS_NS:
+        return "siblings"
+    return "near" if round_trip_ns < NEAR_NS else "far"
+
+
 @dataclass(frozen=True)
-class Pair:
-    """Each side once, one right after the other, and how far the two cores were from each other meanwhile."""
+class Sample:
+    """One side over one short window, and how far the two CPUs were from each other right before and after it."""
 
-    sides: Mapping[str, Figures]
-    looks_ns: Sequence[float]
-    """Round trip of a cache line between the switch's core and the load's, both otherwise idle: before the first side
-    and after each."""
-
-    @property
-    def near(self) -> bool:
-        return self.looks_ns[0] < NEAR_NS
+    figures: Figures
+    looks_ns: tuple[float, float]
+    """Round trip of a cache line between the switch's CPU and the load's, both otherwise idle."""
 
     @property
     def steady(self) -> bool:
-        """Whether the cores were equally near at every look, so that all sides met the same machine."""
-        return all(self.near == (look < NEAR_NS) for look in self.looks_ns)
+        """Whether they were equally far at both looks."""
+        return distance(self.looks_ns[0]) == distance(self.looks_ns[1])
+
+
+SUMS = ("packets", "dropped")
+"""Figures that count; of all others the median over the windows stands for the side."""
+
+
+def merged(samples: Sequence[Sample]) -> Figures:
+    """The figures of several windows as one: sums of what counts, the largest of maxima, medians of the rest."""
+
+    def one(name: str) -> float:
+        values = [sample.figures[name] for sample in samples]
+        if name in SUMS:
+            return sum(values)
+        return max(values) if name.endswith("max_us") else round(median(values), 4)
+
+    return {name: one(name) for name in samples[0].figures}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Each side once, one right after the other: of its windows those at one distance, the same for all sides."""
+
+    samples: Mapping[str, Sequence[Sample]]
+
+    @property
+    def sides(self) -> Mapping[str, Figures]:
+        return {name: merged(samples) for name, samples in self.samples.items()}
+
+    @property
+    def core_to_core_ns(self) -> float:
+        """The median of all looks."""
+        return median(look for samples in self.samples.values() for sample in samples for look in sample.looks_ns)
+
+    @property
+    def distance(self) -> Distance:
+        return distance(self.core_to_core_ns)
+
+    @property
+    def near(self) -> bool:
+        return self.core_to_core_ns < NEAR_NS
+
+    @property
+    def steady(self) -> bool:
+        """Whether the CPUs were equally far at every look, so that all sides met the same machine."""
+        looks = [look for samples in self.samples.values() for sample in samples for look in sample.looks_ns]
+        return len({distance(look) for look in looks}) == 1
 
     def document(self) -> dict[str, Any]:
         return {
             **{name: dict(figures) for name, figures in self.sides.items()},
-            "core_to_core_ns": round(self.looks_ns[0], 1),
-            "core_to_core_later_ns": [round(look, 1) for look in self.looks_ns[1:]],
+            "core_to_core_ns": round(self.core_to_core_ns, 1),
+            "distance": self.distance,
             "near": self.near,
             "steady": self.steady,
+            "windows": {name: len(samples) for name, samples in self.samples.items()},
         }
 
 
-def steady_pairs(measure: Callable[[int], Pair], count: int) -> tuple[list[Pair], list[Pair]]:
-    """`count` pairs during which the cores did not move, and those set aside because they did.
+def pairs_of(measured: Mapping[str, Sequence[Sample]]) -> list[Pair]:
+    """One turn of all sides as a pair for each distance at which every side has steady windows.
 
-    `measure` is told the number of the pair. It is called at most twice as often as pairs are wanted; where no pair was
-    steady, those that moved are all there is and are returned as the pairs.
+    Where there is none, all windows are one pair, which is not steady.
     """
-    steady: list[Pair] = []
-    moved: list[Pair] = []
-    while len(steady) < count and len(steady) + len(moved) < 2 * count:
-        pair = measure(len(steady))
-        (steady if pair.steady else moved).append(pair)
-    return (steady, moved) if steady else (moved, [])
+    found = [
+        {
+            name: [s for s in samples if s.steady and distance(s.looks_ns[0]) == which]
+            for name, samples in measured.items()
+        }
+        for which in get_args(Distance)
+    ]
+    return [Pair(each) for each in found if all(each.values())] or [Pair(measured)]
+
+
+def measure_pairs(measure: Callable[[int], list[Pair]], count: int) -> list[Pair]:
+    """Pairs of turn after turn until there are `count` steady ones at one distance, for at most twice as many turns.
+
+    `measure` is told how many there are at the most frequent distance.
+    """
+    pairs: list[Pair] = []
+    for _ in range(2 * count):
+        most = Counter(pair.distance for pair in pairs if pair.steady).most_common(1)
+        there = most[0][1] if most else 0
+        if there >= count:
+            break
+        pairs += measure(there)
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -113,13 +187,34 @@ class Comparison:
     bench: str
     settings: Mapping[str, Any]
     """What was measured: the frame size in bytes, FCS included, and whatever else was chosen."""
-    pairs: Sequence[Pair]
-    moved: Sequence[Pair]
-    """Pairs set aside because the cores moved during them; they count in no median."""
+    measured: Sequence[Pair]
+    """At whatever distance, in their order; some perhaps not steady."""
     ratios: Sequence[Ratio]
     machine: Mapping[str, Any]
     asked: int
     """How many pairs were to be measured; where cores move too often there are fewer."""
+
+    @property
+    def by_distance(self) -> Mapping[Distance, Sequence[Pair]]:
+        """The steady pairs, those of the most frequent distance first."""
+        steady = [pair for pair in self.measured if pair.steady]
+        counted = Counter(pair.distance for pair in steady).most_common()
+        return {which: [pair for pair in steady if pair.distance == which] for which, _ in counted}
+
+    @property
+    def pairs(self) -> Sequence[Pair]:
+        """Those that the result is of: the steady ones of the most frequent distance; all where none is steady."""
+        return next(iter(self.by_distance.values()), self.measured)
+
+    @property
+    def others(self) -> Mapping[Distance, Sequence[Pair]]:
+        """The steady pairs of other distances."""
+        return dict(list(self.by_distance.items())[1:])
+
+    @property
+    def moved(self) -> Sequence[Pair]:
+        """Set aside, because the CPUs moved nearer or farther in every window of a side; they count in no median."""
+        return [pair for pair in self.measured if not pair.steady and pair not in self.pairs]
 
     def median(self, ratio: Ratio) -> float | None:
         """The median of the pairs' ratios; None where there is a side only."""
@@ -131,18 +226,25 @@ class Comparison:
         return ratio.summary([pair.sides for pair in self.pairs])
 
     def document(self) -> dict[str, Any]:
-        summaries = {ratio.name: self.summary(ratio) for ratio in self.ratios}
         return {
             "bench": self.bench,
             **self.settings,
             "asked": self.asked,
-            "pairs": [pair.document() for pair in self.pairs],
+            **self._group(self.pairs),
+            "others": {which: self._group(pairs) for which, pairs in self.others.items()},
             "moved": [pair.document() for pair in self.moved],
+            "machine": dict(self.machine),
+        }
+
+    def _group(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        """Pairs of one distance, with the medians of their ratios."""
+        summaries = {ratio.name: ratio.summary([pair.sides for pair in pairs]) for ratio in self.ratios}
+        return {
+            "pairs": [pair.document() for pair in pairs],
             "ratios": {name: None if found is None else round(found.median, 3) for name, found in summaries.items()},
             "intervals": {name: None if found is None else found.document() for name, found in summaries.items()},
-            "core_to_core_ns": round(median(pair.looks_ns[0] for pair in self.pairs), 1),
-            "near": all(pair.near for pair in self.pairs),
-            "machine": dict(self.machine),
+            "core_to_core_ns": round(median(pair.core_to_core_ns for pair in pairs), 1),
+            "near": all(pair.near for pair in pairs),
         }
 
 

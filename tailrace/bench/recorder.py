@@ -17,7 +17,7 @@ from tailrace.bench.chain import MOST_FUNCTIONS
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS
 from tailrace.bench.latency import LOADS, START_SECONDS, measure_loads
-from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.model import TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import KINDS
@@ -90,9 +90,10 @@ def _recording(setting: Setting, stand: Stand, where: Placement) -> Iterator[Non
             recorder.close()
 
 
-def _side(plan: RecorderPlan, on: bool, setting: Setting, step: Step) -> Figures:
+def _side(plan: RecorderPlan, on: bool, setting: Setting, step: Step) -> list[Sample]:
     where = setting.cores.placement([function.name for function in plan.scene.functions])
     with standing(setting.launcher, plan.scene, KINDS[TAILRACE], where) as stand:
         setting.versions |= stand.version()
+        processes = [*stand.fabric.processes(), *stand.functions, stand.tester.process]
         with _recording(setting, stand, where) if on else nullcontext():
-            return measure_loads(plan, stand.tester, step, stand.check)
+            return measure_loads(plan, setting, processes, stand.tester, step, stand.check)

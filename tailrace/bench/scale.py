@@ -18,15 +18,16 @@ from tailrace.bench import testpmd
 from tailrace.bench.change import sockets, wait_up
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
-from tailrace.bench.model import Comparison, Figures, Ratio
-from tailrace.bench.setting import Setting, check_alive
+from tailrace.bench.model import Comparison, Figures, Ratio, Sample, Window
+from tailrace.bench.setting import Setting
 from tailrace.bench.sides import BACKPRESSURE_US, guest_port, joined
 from tailrace.bench.testpmd import Testpmd
-from tailrace.bench.window import SETTLE_SECONDS, watch_window
+from tailrace.bench.window import SETTLE_SECONDS, watch_windows
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
 from tailrace.host.process import undisturbed
+from tailrace.host.state import Process
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
@@ -137,7 +138,7 @@ def _testpmd(setting: Setting, at: Sequence[Path]) -> Iterator[Testpmd]:
             load.close()
 
 
-def _guests(plan: ScalePlan, guests: int, setting: Setting, step: Step) -> Figures:
+def _guests(plan: ScalePlan, guests: int, setting: Setting, step: Step) -> list[Sample]:
     """Guests joined in pairs, all sending as fast as one core lets them."""
     at = sockets(setting, "guest", guests)
     config = {
@@ -146,10 +147,10 @@ def _guests(plan: ScalePlan, guests: int, setting: Setting, step: Step) -> Figur
     }
     with _switch(setting, config) as fabric, _testpmd(setting, at) as load:
         load.start(plan.frame)
-        return _figures(plan, fabric, load.check_alive, step, lossless=True)
+        return _samples(plan, setting, fabric, load.process, step, load.check_alive, lossless=True)
 
 
-def _chains(plan: ScalePlan, chains: int, setting: Setting, step: Step) -> Figures:
+def _chains(plan: ScalePlan, chains: int, setting: Setting, step: Step) -> list[Sample]:
     """Chains between the same two ports, one for each flow that the tester sends, or one for all of them."""
     at = sockets(setting, "guest", 2)
     config = {
@@ -160,7 +161,7 @@ def _chains(plan: ScalePlan, chains: int, setting: Setting, step: Step) -> Figur
         return _saturated(plan, SIZES[CHAINS][1], setting, fabric, at, step)
 
 
-def _flows(plan: ScalePlan, flows: int, setting: Setting, step: Step) -> Figures:
+def _flows(plan: ScalePlan, flows: int, setting: Setting, step: Step) -> list[Sample]:
     """So many flows into a group of two replicas, whose first ports the tester plays as well: every hop is pinned."""
     names = ["a", "left0", "left1"]
     at = sockets(setting, "guest", len(names))
@@ -185,7 +186,7 @@ def _saturated(
     at: Sequence[Path],
     step: Step,
     names: Sequence[str] = "ab",
-) -> Figures:
+) -> list[Sample]:
     """The tester at these ports, as fast as it can: both ways between two, else from the first on."""
     with tester_at(setting, at, names=names) as tester:
         wait_up(fabric, names)
@@ -195,24 +196,38 @@ def _saturated(
             SETTLE_SECONDS + plan.seconds + SPARE_SECONDS,
             wait=WAIT_SECONDS,
         )
-        figures = _figures(plan, fabric, lambda: check_alive([tester.process]), step, lossless=False)
+        samples = _samples(plan, setting, fabric, tester.process, step)
         ended(tester)
-        return figures
+        return samples
 
 
-def _figures(
-    plan: ScalePlan, fabric: TailraceFabric, check_load: Callable[[], None], step: Step, *, lossless: bool
-) -> Figures:
+def _samples(
+    plan: ScalePlan,
+    setting: Setting,
+    fabric: TailraceFabric,
+    load: Process,
+    step: Step,
+    check_load: Callable[[], None] | None = None,
+    *,
+    lossless: bool = False,
+) -> list[Sample]:
     """What the switch does under the load that runs. `hop_cycles`: cycles a packet of the polls that moved packets;
     `empty_poll_cycles`: of a poll that found none. Raises Fault if a packet is dropped where none may be."""
-    before = fabric.worker_cycles()
-    window = watch_window(plan.seconds, fabric, check_load, lambda done: step(START_SECONDS / 2 + done))
-    if lossless:
-        window.check_lossless()
-    after = fabric.worker_cycles()
-    timed = {name: after[name] - before[name] for name in after if name.startswith("timed_")}
-    if not timed["timed_packets"]:
-        raise Fault("no packet passed")
-    empty = timed["timed_empty_cycles"] / max(timed["timed_empty_polls"], 1)
-    hop = timed["timed_cycles"] / timed["timed_packets"]
-    return {"hop_cycles": round(hop, 2), "empty_poll_cycles": round(empty, 2), **window.figures()}
+
+    def figures(window: Callable[[], Window]) -> Figures:
+        before = fabric.worker_cycles()
+        found = window()
+        if lossless:
+            found.check_lossless()
+        after = fabric.worker_cycles()
+        timed = {name: after[name] - before[name] for name in after if name.startswith("timed_")}
+        if not timed["timed_packets"]:
+            raise Fault("no packet passed")
+        empty = timed["timed_empty_cycles"] / max(timed["timed_empty_polls"], 1)
+        hop = timed["timed_cycles"] / timed["timed_packets"]
+        return {"hop_cycles": round(hop, 2), "empty_poll_cycles": round(empty, 2), **found.figures()}
+
+    def progress(done: float) -> None:
+        step(START_SECONDS / 2 + done)
+
+    return watch_windows(setting, plan.seconds, fabric, load, progress, figures, check_load)

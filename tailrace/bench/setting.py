@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tailrace.bench.model import Figures, Sample
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.host.distance import CORE_TO_CORE, core_to_core
 from tailrace.host.launch import Launcher
 from tailrace.host.place import FUNCTION_PRIORITY, Place, Placement, allowed_cpus, interrupt_place
-from tailrace.host.process import how_it_ended, identify, real_time_refusal, reap, undisturbed
+from tailrace.host.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import Process, State, hold
 from tailrace.measure.progress import Reporter
@@ -99,6 +100,25 @@ class Setting:
     def core_to_core(self) -> float:
         """Round trip of a cache line between the two cores while both are otherwise idle, in ns."""
         return core_to_core(self.launcher, self.cores.switch, self.cores.load)
+
+    def samples(self, processes: Sequence[Process], measure: Callable[[], Figures], windows: int = 1) -> list[Sample]:
+        """What `measure` finds in each of so many windows, with the distance of the cores before and after each.
+
+        For a look, `processes`, which are the switch's first and the load's last, stand still: the load goes on first,
+        so that the switch finds room for what it could not deliver.
+        """
+
+        def look() -> float:
+            with stopped([process.id for process in processes]):
+                return self.core_to_core()
+
+        found, before = [], look()
+        for _ in range(windows):
+            figures = measure()
+            after = look()
+            found.append(Sample(figures, (before, after)))
+            before = after
+        return found
 
     def machine(self) -> dict[str, Any]:
         """What the figures were measured on and with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from rich import box
@@ -11,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.bench.model import ChangeResult, Comparison, Figures, Pair
+from tailrace.bench.model import ChangeResult, Comparison, Distance, Figures, Pair
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ def comparison_table(result: Comparison, title: str, columns: Sequence[Column], 
     sides = len(result.pairs[0].sides)
     table = _table(title)
     (_row_a_pair if sides * len(columns) <= 4 and sides <= 2 else _row_a_side)(table, result, columns)
-    said = [*notes, "core to core: a cache line's round trip before the pair."]
+    said = [*notes, "core to core: a cache line's round trip, looked at between the windows of a side."]
+    said += [_other_note(result, which, columns) for which in result.others]
     said += _moved_notes(result)
     said.append(_machine_note(result.machine))
     return Group(table, *(Text(note, style="dim") for note in said))
@@ -96,7 +98,7 @@ def _add_distance_columns(table: Table) -> None:
 
 
 def _distance_cells(pair: Pair) -> tuple[str, str]:
-    return f"{pair.looks_ns[0]:.0f}", _distance(pair)
+    return f"{pair.core_to_core_ns:.0f}", _distance(pair)
 
 
 def change_table(result: ChangeResult, title: str) -> Group:
@@ -130,19 +132,34 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
 
 
+def _other_note(result: Comparison, which: Distance, columns: Sequence[Column]) -> str:
+    """What the pairs at another distance gave."""
+    pairs = result.others[which]
+    words = {column.figure: column.heading.replace("\n", " ") for column in columns}
+    found = [
+        f"{words[ratio.figure]} {summary.median:.2f}×"
+        for ratio in result.ratios
+        if ratio.figure in words and (summary := ratio.summary([pair.sides for pair in pairs]))
+    ]
+    distance = f"{median(pair.core_to_core_ns for pair in pairs):.0f} ns"
+    said = f"With the cores {which}, {distance}: {len(pairs)} more pair{'s' * (len(pairs) > 1)}"
+    return f"{said}; median ratios: {', '.join(found)}. --json has them." if found else f"{said}; --json has them."
+
+
 def _moved_notes(result: Comparison) -> list[str]:
+    """What became of pairs and windows during which the cores moved."""
     pairs, moved = result.pairs, result.moved
-    if moved:
-        said = [f"Set aside: {len(moved)} more, during which the cores moved nearer or farther; --json has them."]
-        if len(pairs) < result.asked:
-            said.append(
-                f"These are {len(pairs)} of the {result.asked} pairs that were asked for: in {len(pairs) + len(moved)} "
-                "tries the cores stayed where they were no more often."
-            )
-        return said
     if not all(pair.steady for pair in pairs):
         return ["* the cores moved nearer or farther during the pair: its sides met different machines."]
-    return []
+    said = []
+    if moved:
+        said.append(f"Set aside: {len(moved)} more, during which the cores moved nearer or farther; --json has them.")
+    if len(pairs) < result.asked:
+        said.append(
+            f"These are {len(pairs)} of the {result.asked} pairs that were asked for: in twice as many tries the "
+            "cores were no more often equally far for all sides."
+        )
+    return said
 
 
 def _machine_note(machine: Mapping[str, Any]) -> str:
@@ -154,7 +171,7 @@ def _machine_note(machine: Mapping[str, Any]) -> str:
 
 def _distance(pair: Pair) -> str:
     """Near or far, and a mark where that changed during the pair."""
-    return ("near" if pair.near else "far") + ("" if pair.steady else "*")
+    return pair.distance + ("" if pair.steady else "*")
 
 
 def _times(ratio: float | None) -> str:

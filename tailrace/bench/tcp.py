@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio
+from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.errors import Failure, Fault
 from tailrace.fabric import ovs_dpdk
+from tailrace.fabric.base import Fabric
 from tailrace.host import hugepages
 from tailrace.host.process import UMASK_GUEST, Limits, undisturbed
 from tailrace.host.programs import own_program, system_program
@@ -83,7 +84,7 @@ def run(plan: TcpPlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _side(plan: TcpPlan, name: str, setting: Setting, step: Step) -> Figures:
+def _side(plan: TcpPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
     with ExitStack() as stack:
         switch, sockets = stack.enter_context(running(setting, name, offloads=True))
         names = [f"tailrace-{os.getpid()}-{end}" for end in (0, 1)]
@@ -91,19 +92,26 @@ def _side(plan: TcpPlan, name: str, setting: Setting, step: Step) -> Figures:
             stack.enter_context(_stack(setting, end, namespace, sockets[end])) for end, namespace in enumerate(names)
         ]
         step(START_SECONDS / 2)
-        iperf = system_program("iperf3")
-        server = ["ip", "netns", "exec", names[1], iperf, "--server", "--one-off"]
-        listening = setting.launcher.start("iperf3", server, Limits(cpus=setting.cores.load_place.cpus))
-        try:
-            _wait_listening(names[1], listening)
-            client = ["ip", "netns", "exec", names[0], iperf, "--client", ADDRESSES[1]]
-            client += ["--time", f"{plan.seconds:g}", "--json"]
-            done = subprocess.run(client, capture_output=True, text=True, timeout=plan.seconds + 30, check=False)
-            check_alive([*guests, *switch.processes()])
-            return figures(done.stdout)
-        finally:
-            with undisturbed():
-                setting.launcher.state.undo(listening)
+        return setting.samples([*switch.processes(), *guests], lambda: _iperf(plan, setting, names, guests, switch))
+
+
+def _iperf(
+    plan: TcpPlan, setting: Setting, namespaces: Sequence[str], guests: Sequence[Process], switch: Fabric
+) -> Figures:
+    """One transfer from the first namespace to the second."""
+    iperf = system_program("iperf3")
+    server = ["ip", "netns", "exec", namespaces[1], iperf, "--server", "--one-off"]
+    listening = setting.launcher.start("iperf3", server, Limits(cpus=setting.cores.load_place.cpus))
+    try:
+        _wait_listening(namespaces[1], listening)
+        client = ["ip", "netns", "exec", namespaces[0], iperf, "--client", ADDRESSES[1]]
+        client += ["--time", f"{plan.seconds:g}", "--json"]
+        done = subprocess.run(client, capture_output=True, text=True, timeout=plan.seconds + 30, check=False)
+        check_alive([*guests, *switch.processes()])
+        return figures(done.stdout)
+    finally:
+        with undisturbed():
+            setting.launcher.state.undo(listening)
 
 
 def figures(text: str) -> dict[str, float]:

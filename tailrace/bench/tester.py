@@ -17,11 +17,11 @@ from typing import Any
 from tailrace.bench import testpmd
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
-from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio
-from tailrace.bench.setting import Setting, check_alive
+from tailrace.bench.model import TAILRACE, Comparison, Ratio, Sample
+from tailrace.bench.setting import Setting
 from tailrace.bench.sides import running
 from tailrace.bench.testpmd import Traffic
-from tailrace.bench.window import SETTLE_SECONDS, check_whole, counters_of, saturate, watch_window
+from tailrace.bench.window import SETTLE_SECONDS, check_whole, counters_of, saturate, watch_windows
 from tailrace.errors import Fault, Mistake
 from tailrace.host import hugepages
 from tailrace.measure.profile import profile
@@ -88,7 +88,7 @@ def run(plan: TesterPlan, folder: Path, report: Reporter) -> Comparison:
     )
 
 
-def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> Figures:
+def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> list[Sample]:
     """One trial around the window, as fast as possible, with the tester listening where testpmd would."""
     with (
         running(setting, TAILRACE, what=f"the tester, {plan.frame} B, {flows} flow(s)") as (switch, sockets),
@@ -96,33 +96,44 @@ def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> Figur
     ):
         streams = profile(plan.frame, flows).streams(0.0)
         tester.begin(streams, SETTLE_SECONDS + plan.seconds + SPARE_SECONDS, wait=WAIT_SECONDS)
-        window = watch_window(
-            plan.seconds, switch, lambda: check_alive([tester.process]), lambda done: step(START_SECONDS / 2 + done)
+        samples = watch_windows(
+            setting,
+            plan.seconds,
+            switch,
+            tester.process,
+            lambda done: step(START_SECONDS / 2 + done),
+            lambda window: window().figures(),
         )
-        own = own_count(ended(tester))
-        check_whole(Traffic(int(own["sent"]), int(own["sent"] - own["lost"])), lambda: counters_of(switch))
-        return {**window.figures(), **{f"own_{name}": value for name, value in own.items()}}
+        check_whole(account(ended(tester)), lambda: counters_of(switch))
+        return samples
 
 
-def _testpmd(plan: TesterPlan, setting: Setting, step: Step) -> Figures:
+def _testpmd(plan: TesterPlan, setting: Setting, step: Step) -> list[Sample]:
     with running(setting, TAILRACE, what=f"testpmd, {plan.frame} B") as (switch, sockets):
-        window = saturate(
-            setting, switch, sockets, plan.frame, plan.seconds, lambda done: step(START_SECONDS / 2 + done)
+        return saturate(
+            setting,
+            switch,
+            sockets,
+            plan.frame,
+            plan.seconds,
+            lambda done: step(START_SECONDS / 2 + done),
+            lossless=False,
         )
-        return window.figures()
 
 
-def own_count(result: dict[str, Any]) -> dict[str, float]:
-    """What the tester says of the whole trial, both directions together. Raises Fault if it received nothing.
+def account(result: dict[str, Any]) -> Traffic:
+    """What the tester says of the whole trial, both directions together.
 
-    `mpps` is of frames received, of each direction from its first to its last.
+    Raises Fault if a direction brought nothing, or if a frame came twice or out of sequence.
     """
     streams = result["streams"]
-    if any(stream["received"] == 0 or stream["received_seconds"] <= 0 for stream in streams):
+    if any(stream["received"] == 0 for stream in streams):
         raise Fault("no frame came back to the tester")
-    total: dict[str, float] = {
-        key: sum(int(stream[key]) for stream in streams)
-        for key in ("sent", "received", "unsent", "lost", "duplicate", "out_of_sequence")
-    }
-    total["mpps"] = round(sum(stream["received"] / stream["received_seconds"] for stream in streams) / 1e6, 4)
-    return total
+    keys = ("sent", "received", "lost", "duplicate", "out_of_sequence")
+    total = {key: sum(int(stream[key]) for stream in streams) for key in keys}
+    if total["duplicate"] or total["out_of_sequence"]:
+        raise Fault(
+            f"of {total['received']} frames the tester found {total['duplicate']} duplicate and "
+            f"{total['out_of_sequence']} out of sequence"
+        )
+    return Traffic(total["sent"], total["sent"] - total["lost"])

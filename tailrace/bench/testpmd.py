@@ -20,6 +20,7 @@ from tailrace.host.launch import Launcher
 from tailrace.host.place import POLLER_NICE
 from tailrace.host.process import UMASK_GUEST, Limits, how_it_ended, reap
 from tailrace.host.programs import system_program
+from tailrace.host.state import Process
 
 FCS = 4
 """Bytes of the frame check sequence: part of a frame's size, absent from memory."""
@@ -106,6 +107,10 @@ class Testpmd:
             raise
         finally:
             os.close(stdin)
+
+    @property
+    def process(self) -> Process:
+        return self._process
 
     def alive(self) -> bool:
         return self._process.id.alive()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tailrace.bench.model import Window
+from tailrace.bench.model import Figures, Sample, Window
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.testpmd import Testpmd, Traffic
 from tailrace.errors import Fault
@@ -33,15 +33,24 @@ def counters_of(switch: Counted) -> Counters:
 
 
 SETTLE_SECONDS = 1.0
-"""From the first packet to the first reading: caches warm, rules installed, rings full."""
+"""From the first packet to the first window: caches warm, rules installed, rings full."""
+RESUME_SECONDS = 0.1
+"""The same after the processes have stood still for a look."""
 STALL_SECONDS = 1.0
+WINDOW_SECONDS = 0.25
+"""How long a window lasts at least, unless less was asked for in all."""
+
+
+def windows_of(seconds: float, each: float = WINDOW_SECONDS) -> int:
+    """In how many windows so many seconds are measured."""
+    return max(1, int(seconds / each))
 
 
 def measure_window(
     seconds: float, reading: Callable[[], tuple[float, Counters]], sleep: Callable[[float], None]
 ) -> Window:
-    """Reads counters over a window after settling. Raises Fault if traffic stalls in it."""
-    sleep(SETTLE_SECONDS)
+    """Reads counters over a window after traffic was resumed. Raises Fault if traffic stalls in it."""
+    sleep(RESUME_SECONDS)
     begin, first = reading()
     moved_at, last = begin, first
     at = begin
@@ -56,25 +65,42 @@ def measure_window(
     return Window(first, last, at - begin)
 
 
-def watch_window(
-    seconds: float, switch: Counted, check_load: Callable[[], None], progress: Callable[[float], None]
-) -> Window:
-    """The window of a running switch. `progress` is told the seconds done. Raises Fault if one side ends."""
-    started = time.monotonic()
+def watch_windows(
+    setting: Setting,
+    seconds: float,
+    switch: Counted,
+    load: Process,
+    progress: Callable[[float], None],
+    figures: Callable[[Callable[[], Window]], Figures],
+    check_load: Callable[[], None] | None = None,
+) -> list[Sample]:
+    """Windows of a running switch under a load, `seconds` in all, after settling.
+
+    `figures` calls for a window and says what is to be kept of it; `progress` is told the seconds done. Raises Fault
+    if one side ends, with the words of `check_load` if it is the load's.
+    """
+    count, started = windows_of(seconds), time.monotonic()
+
+    def check() -> None:
+        check_alive(switch.processes())
+        check_load() if check_load else check_alive([load])
 
     def reading() -> tuple[float, Counters]:
-        check_alive(switch.processes())
-        check_load()
+        check()
         before = time.monotonic()
         counters = counters_of(switch)
         after = time.monotonic()
-        progress(after - started)
+        progress(min(after - started, SETTLE_SECONDS + seconds))
         return (before + after) / 2, counters
 
-    window = measure_window(seconds, reading, time.sleep)
-    check_alive(switch.processes())
-    check_load()
-    return window
+    def window() -> Window:
+        found = measure_window(seconds / count, reading, time.sleep)
+        check()
+        return found
+
+    time.sleep(SETTLE_SECONDS)
+    check()
+    return setting.samples([*switch.processes(), load], lambda: figures(window), count)
 
 
 def saturate(
@@ -84,16 +110,26 @@ def saturate(
     frame: int,
     seconds: float,
     progress: Callable[[float], None],
-) -> Window:
-    """Saturates a running switch with testpmd, listening at `sockets`. Raises Fault if a packet is lost uncounted."""
+    *,
+    lossless: bool = True,
+) -> list[Sample]:
+    """Saturates a running switch with testpmd, listening at `sockets`. Raises Fault if a packet is lost uncounted,
+    where `lossless` also if one is dropped in a window."""
+
+    def figures(window: Callable[[], Window]) -> Figures:
+        found = window()
+        if lossless:
+            found.check_lossless()
+        return found.figures()
+
     load = Testpmd(setting.launcher, sockets, core=setting.cores.load, control=setting.cores.control)
     try:
         load.wait_ready()
         load.start(frame)
-        window = watch_window(seconds, switch, load.check_alive, progress)
+        samples = watch_windows(setting, seconds, switch, load.process, progress, figures, load.check_alive)
         check_whole(load.drain(), lambda: counters_of(switch))
         load.quit()
-        return window
+        return samples
     finally:
         with undisturbed():
             load.close()

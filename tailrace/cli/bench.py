@@ -77,9 +77,10 @@ def hop(
     in turn: the same guests, two port-to-port rules, its polling thread on the same core. The result is the median of
     the pairs' ratios.
 
-    Before each pair the distance of the two cores is measured: the round trip of a cache line; under 150 ns they are
-    near. On a shared machine it changes from minute to minute and decides the absolute figures, so compare within a
-    pair only.
+    Each side is measured in windows of a quarter of a second, and between them the distance of the two cores: the round
+    trip of a cache line, while switch and load stand still. Under 45 ns they are two threads of one core, under 150 ns
+    near. A hypervisor may change that from one second to the next, and it decides the absolute figures: so windows are
+    compared with those of the same distance only, and the result is of the distance that was there most often.
 
     If traffic stalls or a packet is lost, it fails and prints no figure. It needs root, and reserves up to 800 MiB
     of huge pages, which it gives back.
@@ -301,8 +302,9 @@ def tester(
     ÷ testpmd's, both counted by the switch; 1 would mean that proof costs nothing. With --flows, the tester is measured
     with so many flows too, and compared with itself with one.
 
-    The tester's own count stands beside, with what it lost: on a busy machine its core may be taken away for so long
-    that the switch gives up waiting and drops. Its losses must be those that the switch counted, or there is no figure.
+    On a busy machine the tester's core may be taken away for so long that the switch gives up waiting and drops. What
+    the tester lost must be what the switch counted, and no frame may come twice or out of sequence, or there is no
+    figure.
 
     It needs root, and reserves up to 272 MiB of huge pages, which it gives back.
     """
@@ -313,11 +315,11 @@ def tester(
         partial(
             comparison_table,
             title=f"The tester beside testpmd, {frame} B frames, {each_way}, as fast as each can, one core",
-            columns=[Column("own_mpps", "own count", 3), Column("own_lost", "lost", 0), MPPS],
+            columns=[Column("dropped", "dropped", 0), MPPS],
             notes=[
                 "Mpps: frames received, both directions together, as the switch counted them for both.",
-                "own count: by the tester, whole trial; lost: sent and never received. ratio: tester ÷ testpmd"
-                + (", and many flows ÷ one." if flows > 1 else "."),
+                "dropped: by the switch, for a load whose core was taken away for 20 ms.",
+                "ratio: tester ÷ testpmd" + (", and many flows ÷ one." if flows > 1 else "."),
             ],
         ),
         as_json=as_json,

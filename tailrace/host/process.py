@@ -74,6 +74,8 @@ class ProcessId:
         return True
 
 
+STOP_SECONDS = 2.0
+"""In which a process that is told to stop stands still."""
 UMASK_GUEST = 0
 """For a program that listens for the switch, which is another user: its sockets are open to who may enter their folder,
 and nobody else may."""
@@ -303,6 +305,38 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def stopped(processes: Sequence[ProcessId]) -> Iterator[None]:
+    """Processes, with those below them, stand still during the block (SIGSTOP); the last goes on first.
+
+    What has ended is left out. Raises Failure where one does not stand still within STOP_SECONDS.
+    """
+    held: list[ProcessId] = []
+    try:
+        for process in processes:
+            below = [found for pid in descendants(process.pid) if (found := identify(pid)) is not None]
+            held.extend(each for each in (process, *below) if each.signal(signal.SIGSTOP))
+        deadline = time.monotonic() + STOP_SECONDS
+        while not all(_stands_still(each) for each in held):
+            if time.monotonic() > deadline:
+                raise Failure(f"processes {', '.join(str(each.pid) for each in held)} cannot be stopped")
+            time.sleep(0.0005)
+        yield
+    finally:
+        for each in reversed(held):
+            each.signal(signal.SIGCONT)
+
+
+def _stands_still(process: ProcessId) -> bool:
+    """Whether all its threads are stopped (proc(5): state T), or it has ended."""
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{process.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if (thread / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "TZX":
+                    return False
+    return True
 
 
 def set_real_time(pid: int, priority: int) -> None:

@@ -50,10 +50,6 @@ def test_the_tester_beside_testpmd(tailrace: Path, tmp_path: Path) -> None:
         for name in ("tester", "testpmd"):
             assert 0.001 < pair[name]["mpps"] < 200
             assert 0 < pair[name]["busy"] <= 1
-        own = pair["tester"]
-        assert own["own_sent"] - own["own_lost"] == own["own_received"] - own["own_duplicate"]
-        assert own["own_duplicate"] == own["own_out_of_sequence"] == 0
-        assert own["own_unsent"] == 0  # as fast as possible, nothing is late
         assert pair["near"] == (pair["core_to_core_ns"] < 150)
     rates = median(pair["tester"]["mpps"] / pair["testpmd"]["mpps"] for pair in pairs)
     assert result["ratios"]["mpps"] == pytest.approx(rates, rel=0.05, abs=1e-3)

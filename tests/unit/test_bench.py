@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from tailrace.bench.hop import RATIOS, HopPlan
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Counters, Pair, Window, steady_pairs
+from tailrace.bench.model import (
+    OVS_DPDK,
+    TAILRACE,
+    Comparison,
+    Counters,
+    Pair,
+    Sample,
+    Window,
+    measure_pairs,
+    merged,
+    pairs_of,
+)
 from tailrace.bench.table import Column, comparison_table
 from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
-from tailrace.bench.window import SETTLE_SECONDS, check_whole, measure_window
+from tailrace.bench.window import RESUME_SECONDS, check_whole, measure_window
 from tailrace.cli.bench import _parse_cores
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.ovs_dpdk import PmdStats, parse_datapath_drops, parse_dropped, parse_pmd_stats
@@ -138,62 +150,83 @@ def side(cycles: float, mpps: float) -> dict[str, float]:
     return {"cycles_per_packet": cycles, "mpps": mpps}
 
 
-PAIRS = [
-    Pair({TAILRACE: side(20, 20), OVS_DPDK: side(140, 10)}, (82.0, 81.0, 80.0)),
-    Pair({TAILRACE: side(50, 8), OVS_DPDK: side(150, 4)}, (82.0, 83.0, 351.0)),
-    Pair({TAILRACE: side(60, 6), OVS_DPDK: side(240, 2)}, (351.0, 350.0, 349.0)),
-]
+def pair(ours: dict[str, float], theirs: dict[str, float], *looks_ns: float) -> Pair:
+    """A window of each side, with the looks before, between and after."""
+    first, between, last = looks_ns
+    return Pair({TAILRACE: [Sample(ours, (first, between))], OVS_DPDK: [Sample(theirs, (between, last))]})
+
+
+NEAR = pair(side(20, 20), side(140, 10), 82.0, 81.0, 80.0)
+MOVED = pair(side(50, 8), side(150, 4), 82.0, 83.0, 351.0)
+FAR = pair(side(60, 6), side(240, 2), 351.0, 350.0, 349.0)
+NEAR_TOO = pair(side(30, 18), side(150, 9), 60.0, 70.0, 80.0)
+PAIRS = [NEAR, MOVED, FAR, NEAR_TOO]
 MACHINE = {"cpu": "CPU", "switch_core": 1, "load_core": 0, "versions": {"dpdk": "22.11"}}
 
 
-def hop_result(pairs: list[Pair]) -> Comparison:
-    return Comparison("hop", {"frame": 64, "seconds": 3.0}, pairs, [], RATIOS, MACHINE, len(pairs))
+def hop_result(pairs: list[Pair], asked: int = 2) -> Comparison:
+    return Comparison("hop", {"frame": 64, "seconds": 3.0}, pairs, RATIOS, MACHINE, asked)
 
 
 def test_ratios_favour_tailrace_above_one_and_the_median_is_of_the_pairs_ratios() -> None:
     cycles, mpps = RATIOS
-    assert [cycles.of(pair.sides) for pair in PAIRS] == [7.0, 3.0, 4.0]
+    assert [cycles.of(pair.sides) for pair in PAIRS] == [7.0, 3.0, 4.0, 5.0]
     result = hop_result(PAIRS)
-    assert (result.median(cycles), result.median(mpps)) == (4.0, 2.0)
-    assert [(pair.near, pair.steady) for pair in PAIRS] == [(True, True), (True, False), (False, True)]
+    assert (result.median(cycles), result.median(mpps)) == (6.0, 2.0)
+    assert [(pair.near, pair.steady) for pair in PAIRS] == [(True, True), (True, False), (False, True), (True, True)]
+
+
+def test_the_result_is_of_the_distance_that_was_there_most_often() -> None:
+    result = hop_result(PAIRS)
+    assert (result.pairs, result.others, result.moved) == ([NEAR, NEAR_TOO], {"far": [FAR]}, [MOVED])
+    result = hop_result([NEAR, FAR, FAR])
+    assert (result.pairs, result.others, result.moved) == ([FAR, FAR], {"near": [NEAR]}, [])
 
 
 def test_document_has_the_promised_shape() -> None:
     document = hop_result(PAIRS).document()
     assert document.keys() >= {"bench", "frame", "pairs", "ratios", "core_to_core_ns", "near", "machine"}
-    assert document["ratios"] == {"cycles": 4.0, "mpps": 2.0}
-    assert (document["core_to_core_ns"], document["near"]) == (82.0, False)
+    assert document["ratios"] == {"cycles": 6.0, "mpps": 2.0}
+    assert (document["core_to_core_ns"], document["near"]) == (75.5, True)
     assert document["pairs"][0].keys() >= {"tailrace", "ovs-dpdk", "core_to_core_ns", "near"}
     assert document["pairs"][0]["tailrace"] == {"cycles_per_packet": 20, "mpps": 20}
+    assert document["others"]["far"]["ratios"] == {"cycles": 4.0, "mpps": 3.0}
+    assert document["others"]["far"]["near"] is False
 
 
 def test_without_a_peer_the_ratios_are_null() -> None:
-    document = hop_result([Pair({TAILRACE: side(20, 20)}, (80.0, 80.0))]).document()
+    document = hop_result([Pair({TAILRACE: [Sample(side(20, 20), (80.0, 80.0))]})]).document()
     assert document["ratios"] == {"cycles": None, "mpps": None}
 
 
-def test_table_fits_a_terminal_of_80_columns() -> None:
+def shown(result: Comparison) -> str:
     console = Console(width=80, file=StringIO())
     columns = [Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)]
-    console.print(comparison_table(hop_result(PAIRS), "One hop", columns, []))
+    console.print(comparison_table(result, "One hop", columns, []))
     assert isinstance(console.file, StringIO)
-    text = console.file.getvalue()
+    return console.file.getvalue()
+
+
+def test_table_fits_a_terminal_of_80_columns() -> None:
+    text = shown(hop_result(PAIRS))
     assert "7.00×" in text
-    assert "near*" in text
+    assert "150.0" in text
+    assert "240.0" not in text
     assert "…" not in text
+    text = " ".join(text.split())
+    assert "With the cores far, 350 ns: 1 more pair; median ratios: cycles 4.00×, Mpps 3.00×." in text
+    assert "Set aside: 1 more" in text
+    assert "asked for" not in text
+    assert "near*" in shown(hop_result([MOVED]))
 
 
-@pytest.mark.parametrize(("asked", "fewer"), [(2, False), (3, True)])
-def test_fewer_pairs_than_were_asked_for_are_told(asked: int, fewer: bool) -> None:
-    console = Console(width=80, file=StringIO())
-    result = Comparison("hop", {}, [PAIRS[0], PAIRS[2]], [PAIRS[1]] * 4, RATIOS, MACHINE, asked)
-    console.print(comparison_table(result, "One hop", [Column("mpps", "Mpps", 3)], []))
-    assert isinstance(console.file, StringIO)
-    text = " ".join(console.file.getvalue().split())
-    assert "Set aside: 4 more" in text
-    assert (f"These are 2 of the {asked} pairs that were asked for: in 6 tries" in text) is fewer
+def test_fewer_pairs_than_were_asked_for_are_told() -> None:
+    result = hop_result([NEAR, MOVED, MOVED, FAR], asked=2)
+    text = " ".join(shown(result).split())
+    assert "Set aside: 2 more" in text
+    assert "These are 1 of the 2 pairs that were asked for" in text
     document = result.document()
-    assert (document["asked"], len(document["pairs"]), len(document["moved"])) == (asked, 2, 4)
+    assert (document["asked"], len(document["pairs"]), len(document["moved"])) == (2, 1, 2)
 
 
 class Clock:
@@ -214,13 +247,13 @@ class Clock:
 def test_window_starts_after_settling_and_ignores_drops_before_it() -> None:
     clock = Clock(1e6)
     measured = measure_window(2.0, clock.reading, clock.sleep)
-    assert clock.now == pytest.approx(SETTLE_SECONDS + 2.0)
+    assert clock.now == pytest.approx(RESUME_SECONDS + 2.0)
     assert measured.figures()["mpps"] == pytest.approx(1.0)
     assert measured.figures()["cycles_per_packet"] == 20.0
     measured.check_lossless()
 
 
-@pytest.mark.parametrize("stops_at", [0.0, SETTLE_SECONDS, SETTLE_SECONDS + 1.0])
+@pytest.mark.parametrize("stops_at", [0.0, RESUME_SECONDS, RESUME_SECONDS + 1.0])
 def test_a_stall_is_a_fault(stops_at: float) -> None:
     clock = Clock(1e6, stops_at=stops_at)
     with pytest.raises(Fault, match="stalled"):
@@ -228,7 +261,7 @@ def test_a_stall_is_a_fault(stops_at: float) -> None:
 
 
 def test_a_drop_in_the_window_is_a_fault() -> None:
-    clock = Clock(1e6, drops_at=SETTLE_SECONDS + 1.0)
+    clock = Clock(1e6, drops_at=RESUME_SECONDS + 1.0)
     window = measure_window(3.0, clock.reading, clock.sleep)
     assert window.packets - window.dropped == 3_000_000 - 1
     with pytest.raises(Fault, match="1 packets were dropped"):
@@ -281,22 +314,50 @@ def test_cores_are_two_numbers() -> None:
         _parse_cores("1")
 
 
-def test_pairs_during_which_the_cores_moved_are_set_aside_and_measured_again() -> None:
-    looks = iter([(80, 80, 80), (80, 350, 350), (350, 350, 350), (350, 80, 350), (350, 350, 350)])
+def windows(*looks_ns: float) -> list[Sample]:
+    """Windows between these looks; each has its number as its only figure."""
+    between = pairwise(looks_ns)
+    return [Sample({"number": number}, looks) for number, looks in enumerate(between)]
 
+
+def test_windows_are_paired_with_those_of_the_same_distance() -> None:
+    near, far = pairs_of({"a": windows(60, 60, 60, 350, 350), "b": windows(340, 340, 70, 70, 27, 27)})
+    assert (near.distance, near.sides) == ("near", {"a": {"number": 0.5}, "b": {"number": 2}})
+    assert (far.distance, far.sides) == ("far", {"a": {"number": 3}, "b": {"number": 0}})
+    assert near.steady
+    assert far.steady
+
+
+def test_a_turn_without_a_distance_in_common_is_one_pair_that_is_not_steady() -> None:
+    (pair,) = pairs_of({"a": windows(60, 60, 350), "b": windows(350, 350)})
+    assert not pair.steady
+    assert pair.document()["windows"] == {"a": 2, "b": 1}
+
+
+def test_windows_are_merged_by_what_their_figures_are() -> None:
+    figures = [
+        {"cycles_per_packet": cycles, "packets": 5, "dropped": 1, "p50_us": cycles, "max_us": cycles}
+        for cycles in (3, 9, 4)
+    ]
+    samples = [Sample(each, (60, 60)) for each in figures]
+    assert merged(samples) == {"cycles_per_packet": 4, "packets": 15, "dropped": 3, "p50_us": 4, "max_us": 9}
+
+
+def test_pairs_are_measured_until_one_distance_has_enough() -> None:
+    turns = iter([[NEAR], [MOVED], [NEAR_TOO, FAR], [FAR], [FAR], [NEAR]])
     numbers = []
 
-    def measure(number: int) -> Pair:
+    def measure(number: int) -> list[Pair]:
         numbers.append(number)
-        return Pair({}, next(looks))
+        return next(turns)
 
-    steady, moved = steady_pairs(measure, 3)
-    assert [pair.near for pair in steady] == [True, False, False]
-    assert [pair.looks_ns[1] for pair in moved] == [350, 80]
+    assert measure_pairs(measure, 3) == [NEAR, MOVED, NEAR_TOO, FAR, FAR, FAR]
     assert numbers == [0, 1, 1, 2, 2]
 
 
 def test_where_the_cores_never_rest_what_there_is_is_shown() -> None:
-    pairs, moved = steady_pairs(lambda _: Pair({}, (80.0, 350.0)), 2)
-    assert len(pairs) == 4 and not moved
-    assert not any(pair.document()["steady"] for pair in pairs)
+    pairs = measure_pairs(lambda _: [MOVED], 2)
+    assert pairs == [MOVED] * 4
+    result = hop_result(pairs)
+    assert (result.pairs, result.moved) == (pairs, [])
+    assert not any(pair["steady"] for pair in result.document()["pairs"])

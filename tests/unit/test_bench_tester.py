@@ -7,39 +7,31 @@ from typing import Any
 import pytest
 
 from tailrace.bench import tester
+from tailrace.bench.testpmd import Traffic
 from tailrace.errors import Fault, Mistake
 
 
 def stream(**values: Any) -> dict[str, Any]:
-    known = {
-        "sent": 1_000_010,
-        "received": 1_000_000,
-        "unsent": 5,
-        "lost": 10,
-        "duplicate": 1,
-        "out_of_sequence": 2,
-        "received_seconds": 0.5,
-    }
+    known = {"sent": 1_000_010, "received": 1_000_000, "lost": 10, "duplicate": 0, "out_of_sequence": 0}
     return known | values
 
 
-def test_the_testers_own_count_is_of_both_directions() -> None:
-    own = tester.own_count({"streams": [stream(), stream(received=500_000, received_seconds=1.0)]})
-    assert own == {
-        "mpps": 2.5,
-        "sent": 2_000_020,
-        "received": 1_500_000,
-        "unsent": 10,
-        "lost": 20,
-        "duplicate": 2,
-        "out_of_sequence": 4,
-    }
+def test_the_testers_account_is_of_both_directions() -> None:
+    own = tester.account({"streams": [stream(), stream(sent=500_000, received=499_999, lost=1)]})
+    assert own == Traffic(sent=1_500_010, received=1_499_999)
 
 
-@pytest.mark.parametrize("values", [{"received": 0}, {"received_seconds": 0.0}])
-def test_a_direction_that_brought_nothing_is_a_fault(values: dict[str, Any]) -> None:
-    with pytest.raises(Fault, match="no frame came back"):
-        tester.own_count({"streams": [stream(), stream(**values)]})
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"received": 0}, "no frame came back"),
+        ({"duplicate": 1}, "1 duplicate"),
+        ({"out_of_sequence": 2}, "2 out of sequence"),
+    ],
+)
+def test_a_direction_that_brought_nothing_or_too_much_is_a_fault(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(Fault, match=words):
+        tester.account({"streams": [stream(), stream(**values)]})
 
 
 def test_the_ratio_is_the_testers_rate_by_testpmds() -> None:

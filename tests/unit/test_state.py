@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
-from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start
+from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
 from tailrace.host.programs import system_program
 from tailrace.host.state import FilePath, Folder, HugePages, Process, hold, peek
 from tailrace.status import status
@@ -167,6 +167,28 @@ def test_a_crash_leaves_no_process_that_is_not_meant_to_live_on(tmp_path: Path, 
         assert end(name)
     else:
         assert name is None or name.wait(5)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_processes_stand_still_with_those_below_them_and_go_on() -> None:
+    ended = subprocess.Popen(["true"])
+    gone = ProcessId(ended.pid, 1)
+    ended.wait()
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        pids = [shell.pid, int(shell.stdout.readline())]
+        parent, child = (identify(pid) for pid in pids)
+        assert parent is not None
+        assert child is not None
+        with pytest.raises(ZeroDivisionError), stopped([gone, parent]):
+            assert [state_of(pid) for pid in pids] == ["T", "T"]
+            raise ZeroDivisionError
+        assert "T" not in [state_of(pid) for pid in pids]
+        end(child)
+        assert shell.wait(10) == 0
 
 
 def test_how_processes_end() -> None:
