@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
-from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
+from tailrace.bench.guests import check_all_there, latency_figures, tester_at
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import against_known, check_installed, running
@@ -29,11 +29,14 @@ from tailrace.plan import TESTER_BUFFERS_MIB
 
 LOADS = {"single": 5_000.0, "paced": 100_000.0}
 """Frames a second: one at a time, and a steady load."""
-START_SECONDS = 9.0
+START_SECONDS = 20.0
+"""What a side takes besides: its start and end, and what the last frames of each window may take."""
 SETTLE_SECONDS = 3.0
 """By then the kernel has done what the end of the side before left to it: memory to be taken back, above all."""
 WINDOW_SECONDS = 1.0
 """A window of each load: of 100,000 frames a hundred are beyond p99.9, of 5000 five."""
+LAST_SECONDS = 1.0
+"""How long the last frames of a window may take."""
 RATIOS = tuple(
     Ratio(f"{load}_{figure}", f"{load}_{figure}_us", TAILRACE, OVS_DPDK)
     for load in LOADS
@@ -54,7 +57,7 @@ class LatencyPlan(Plan):
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = len(LOADS) * (self.seconds + WAIT_SECONDS) + START_SECONDS
+        seconds = len(LOADS) * self.seconds + START_SECONDS
         return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
 
     @property
@@ -110,10 +113,10 @@ def measure_loads(
             result = tester.trial(
                 profile(plan.frame).streams(rate)[:1],
                 plan.seconds / windows,
-                wait=WAIT_SECONDS,
+                wait=LAST_SECONDS,
                 interval=1.0,
                 watch=watch,
-                progress=partial(_advance, step, done),
+                progress=partial(_advance, step, done, plan.seconds / windows),
             )
             done += plan.seconds / windows
             (stream,) = result["streams"]
@@ -124,5 +127,5 @@ def measure_loads(
     return setting.samples(processes, measured, windows)
 
 
-def _advance(step: Step, before: float, done: float) -> None:
-    step(before + done)
+def _advance(step: Step, before: float, most: float, done: float) -> None:
+    step(before + min(done, most))

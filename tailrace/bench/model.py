@@ -146,7 +146,7 @@ class Pair:
             "distance": self.distance,
             "near": self.near,
             "steady": self.steady,
-            "windows": {name: len(samples) for name, samples in self.samples.items()},
+            "windows": min(len(samples) for samples in self.samples.values()),
         }
 
 
