@@ -18,7 +18,7 @@ from tailrace.bench.hop import RATIOS, START_SECONDS, pages
 from tailrace.bench.model import OVS_DPDK, Comparison, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import Joints, against_known, check_installed, running
-from tailrace.bench.window import SETTLE_SECONDS, saturate
+from tailrace.bench.window import saturate, side_seconds
 from tailrace.errors import Mistake
 from tailrace.measure.progress import Reporter
 
@@ -45,7 +45,7 @@ class ChainPlan(Plan):
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = self.seconds + SETTLE_SECONDS + START_SECONDS
+        seconds = side_seconds(self.seconds) + START_SECONDS
         return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
 
     @property

@@ -18,7 +18,7 @@ from tailrace.bench.hop import HopPlan, pages
 from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import ALONE
-from tailrace.bench.window import windows_of
+from tailrace.bench.window import side_seconds, windows_of
 from tailrace.errors import Failure
 from tailrace.host.place import POLLER_NICE
 from tailrace.host.process import Limits
@@ -38,7 +38,7 @@ class FloorPlan(Plan):
     @property
     def sides(self) -> Sequence[Side]:
         hop = HopPlan(self.frame, self.pairs, self.seconds, self.cores, ALONE).sides
-        return [*hop, Side(FLOOR, self.seconds + 1, partial(_side, self))]
+        return [*hop, Side(FLOOR, side_seconds(self.seconds), partial(_side, self))]
 
     @property
     def total_seconds(self) -> float:
@@ -62,10 +62,19 @@ def run(plan: FloorPlan, folder: Path, report: Reporter) -> Comparison:
 
 def _side(plan: FloorPlan, setting: Setting, step: Step) -> list[Sample]:
     windows = windows_of(plan.seconds)
-    return setting.samples([], lambda: _floor(plan, setting, step, plan.seconds / windows), windows)
+    done = 0.0
+
+    def measured() -> Figures:
+        nonlocal done
+        figures = _floor(plan, setting, plan.seconds / windows)
+        done += plan.seconds / windows
+        step(done)
+        return figures
+
+    return setting.samples([], measured, windows)
 
 
-def _floor(plan: FloorPlan, setting: Setting, step: Step, seconds: float) -> Figures:
+def _floor(plan: FloorPlan, setting: Setting, seconds: float) -> Figures:
     cores = (setting.cores.switch, setting.cores.load)
     argv = [str(own_program(FLOOR_PROGRAM)), "--cores", f"{cores[0]},{cores[1]}"]
     argv += ["--frame", str(plan.frame), "--seconds", f"{seconds:g}", "--json"]
@@ -75,7 +84,6 @@ def _floor(plan: FloorPlan, setting: Setting, step: Step, seconds: float) -> Fig
     setting.launcher.state.undo(process)
     if not ended:
         raise Failure(f"{FLOOR_PROGRAM} did not come to an end")
-    step(seconds)
     try:
         found = json.loads(setting.launcher.last_words(FLOOR))
         return {"cycles_per_packet": float(found["cycles_per_packet"]), "mpps": float(found["mpps"])}

@@ -15,7 +15,7 @@ from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import against_known, check_installed, running
-from tailrace.bench.window import SETTLE_SECONDS, saturate
+from tailrace.bench.window import saturate, side_seconds
 from tailrace.fabric import ovs_dpdk
 from tailrace.host import hugepages
 from tailrace.measure.progress import Reporter
@@ -41,7 +41,7 @@ class HopPlan(Plan):
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = self.seconds + SETTLE_SECONDS + START_SECONDS
+        seconds = side_seconds(self.seconds) + START_SECONDS
         return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
 
     @property

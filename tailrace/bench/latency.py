@@ -29,8 +29,8 @@ from tailrace.plan import TESTER_BUFFERS_MIB
 
 LOADS = {"single": 5_000.0, "paced": 100_000.0}
 """Frames a second: one at a time, and a steady load."""
-START_SECONDS = 20.0
-"""What a side takes besides: its start and end, and what the last frames of each window may take."""
+START_SECONDS = 9.0
+"""What the start and the end of a side take."""
 SETTLE_SECONDS = 3.0
 """By then the kernel has done what the end of the side before left to it: memory to be taken back, above all."""
 WINDOW_SECONDS = 1.0
@@ -57,7 +57,7 @@ class LatencyPlan(Plan):
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = len(LOADS) * self.seconds + START_SECONDS
+        seconds = loads_seconds(self.seconds) + START_SECONDS
         return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
 
     @property
@@ -89,6 +89,11 @@ def _side(plan: LatencyPlan, name: str, setting: Setting, step: Step) -> list[Sa
         return measure_loads(plan, setting, processes, tester, step, lambda: check_alive(processes))
 
 
+def loads_seconds(seconds: float) -> float:
+    """How long `measure_loads` takes for so many seconds of each load."""
+    return len(LOADS) * (seconds + windows_of(seconds, WINDOW_SECONDS) * LAST_SECONDS)
+
+
 def measure_loads(
     plan: Plan,
     setting: Setting,
@@ -116,9 +121,9 @@ def measure_loads(
                 wait=LAST_SECONDS,
                 interval=1.0,
                 watch=watch,
-                progress=partial(_advance, step, done, plan.seconds / windows),
+                progress=partial(_advance, step, done),
             )
-            done += plan.seconds / windows
+            done += plan.seconds / windows + LAST_SECONDS
             (stream,) = result["streams"]
             check_all_there(stream)
             figures |= latency_figures(stream, f"{load}_")
@@ -127,5 +132,5 @@ def measure_loads(
     return setting.samples(processes, measured, windows)
 
 
-def _advance(step: Step, before: float, most: float, done: float) -> None:
-    step(before + min(done, most))
+def _advance(step: Step, before: float, done: float) -> None:
+    step(before + done)

@@ -41,11 +41,6 @@ class Window:
     def dropped(self) -> int:
         return self.last.dropped - self.first.dropped
 
-    def check_lossless(self) -> None:
-        """Raises Fault if packets were dropped in it."""
-        if self.dropped:
-            raise Fault(f"{self.dropped} packets were dropped while it was measured")
-
     def figures(self) -> dict[str, float]:
         """What the switch did in it. Raises Fault if no packet was delivered.
 
@@ -213,7 +208,8 @@ class Comparison:
 
     @property
     def moved(self) -> Sequence[Pair]:
-        """Set aside, because the CPUs moved nearer or farther in every window of a side; they count in no median."""
+        """Set aside, because the CPUs moved nearer or farther meanwhile, so that the sides have no distance in common;
+        they count in no median."""
         return [pair for pair in self.measured if not pair.steady and pair not in self.pairs]
 
     def median(self, ratio: Ratio) -> float | None:

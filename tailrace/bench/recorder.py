@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tailrace.bench.chain import MOST_FUNCTIONS
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
-from tailrace.bench.latency import LOADS, START_SECONDS, measure_loads
+from tailrace.bench.latency import LOADS, START_SECONDS, loads_seconds, measure_loads
 from tailrace.bench.model import TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.errors import Mistake
@@ -52,7 +52,7 @@ class RecorderPlan(Plan):
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = len(LOADS) * self.seconds + START_SECONDS
+        seconds = loads_seconds(self.seconds) + START_SECONDS
         return [Side(name, seconds, partial(_side, self, name == ON)) for name in (OFF, ON)]
 
     @property

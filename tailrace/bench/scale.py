@@ -22,7 +22,7 @@ from tailrace.bench.model import Comparison, Figures, Ratio, Sample, Window
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import BACKPRESSURE_US, guest_port, joined
 from tailrace.bench.testpmd import Testpmd
-from tailrace.bench.window import SETTLE_SECONDS, watch_windows
+from tailrace.bench.window import most_seconds, side_seconds, watch_windows
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
@@ -40,7 +40,6 @@ QUEUE, MBUFS, BURSTS = 256, 49152, 4
 """testpmd's for any number of guests: descriptors of a ring, packet buffers, bursts that circulate at a port."""
 REPLICAS = 2
 START_SECONDS = 6.0
-SPARE_SECONDS = 60.0
 FIRST_ADDRESS, FIRST_PORT, ADDRESSES = "198.18.1.", 1024, 256
 """Flow k of the tester has the source address 198.18.1.(k mod 256) and the UDP source port 1024 + k / 256."""
 
@@ -63,7 +62,7 @@ class ScalePlan(Plan):
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = self.seconds + SETTLE_SECONDS + START_SECONDS
+        seconds = side_seconds(self.seconds) + START_SECONDS
         measures = {GUESTS: _guests, CHAINS: _chains, FLOWS: _flows}
         return [
             Side(f"{size}-{thing}", seconds, partial(measures[thing], self, size))
@@ -193,7 +192,7 @@ def _saturated(
         streams = profile(plan.frame, flows).streams(0.0, names[:2])
         tester.begin(
             streams if len(names) == 2 else streams[:1],
-            SETTLE_SECONDS + plan.seconds + SPARE_SECONDS,
+            most_seconds(plan.seconds),
             wait=WAIT_SECONDS,
         )
         samples = _samples(plan, setting, fabric, tester.process, step)
@@ -217,8 +216,6 @@ def _samples(
     def figures(window: Callable[[], Window]) -> Figures:
         before = fabric.worker_cycles()
         found = window()
-        if lossless:
-            found.check_lossless()
         after = fabric.worker_cycles()
         timed = {name: after[name] - before[name] for name in after if name.startswith("timed_")}
         if not timed["timed_packets"]:
@@ -230,4 +227,4 @@ def _samples(
     def progress(done: float) -> None:
         step(START_SECONDS / 2 + done)
 
-    return watch_windows(setting, plan.seconds, fabric, load, progress, figures, check_load)
+    return watch_windows(setting, plan.seconds, fabric, load, progress, figures, check_load, lossless=lossless)

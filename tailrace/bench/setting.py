@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,12 @@ from tailrace.measure.session import keep_aside
 from tailrace.node import reserve_pages
 
 __all__ = ["CORE_TO_CORE", "Cores", "Setting", "check_able", "check_alive", "prepared"]
+
+
+RESUME_SECONDS = 0.1
+"""From a look to the window after it: what stood still runs as before."""
+LOOK_SECONDS = RESUME_SECONDS + 0.1
+"""What a look at the distance of the cores costs, with that."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,7 @@ class Setting:
 
         found, before = [], look()
         for _ in range(windows):
+            time.sleep(RESUME_SECONDS)
             figures = measure()
             after = look()
             found.append(Sample(figures, (before, after)))

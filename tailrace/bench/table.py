@@ -34,7 +34,10 @@ def comparison_table(result: Comparison, title: str, columns: Sequence[Column], 
     sides = len(result.pairs[0].sides)
     table = _table(title)
     (_row_a_pair if sides * len(columns) <= 4 and sides <= 2 else _row_a_side)(table, result, columns)
-    said = [*notes, "core to core: a cache line's round trip, looked at between the windows of a side."]
+    said = [
+        *notes,
+        "core to core: a cache line's round trip, before, between and after the windows of a side.",
+    ]
     said += [_other_note(result, which, columns) for which in result.others]
     said += _moved_notes(result)
     said.append(_machine_note(result.machine))
@@ -170,7 +173,7 @@ def _machine_note(machine: Mapping[str, Any]) -> str:
 
 
 def _distance(pair: Pair) -> str:
-    """Near or far, and a mark where that changed during the pair."""
+    """Its name, and a mark where it changed during the pair."""
     return pair.distance + ("" if pair.steady else "*")
 
 

@@ -3,7 +3,7 @@ and what many flows cost the tester, beside one.
 
 All play both guests of one hop, saturated, both ways; pairs alternate them (A B C A B C). testpmd only passes on what
 comes. The tester makes, signs, receives, checks and times every frame. All are counted by the same switch's
-counters, over the same kind of window; what the tester counts itself stands beside.
+counters, over the same kind of window, and what the tester counts itself must agree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.bench.model import TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import running
 from tailrace.bench.testpmd import Traffic
-from tailrace.bench.window import SETTLE_SECONDS, check_whole, counters_of, saturate, watch_windows
+from tailrace.bench.window import check_whole, counters_of, most_seconds, saturate, side_seconds, watch_windows
 from tailrace.errors import Fault, Mistake
 from tailrace.host import hugepages
 from tailrace.measure.profile import profile
@@ -36,8 +36,6 @@ TESTPMD = "testpmd"
 FLOWS = (1, 1_000_000)
 START_SECONDS = 5.0
 """What starting and ending one side takes besides the measured time, for the progress bar."""
-SPARE_SECONDS = 60.0
-"""So much longer than the window the tester would send if it were not told to end."""
 RATIO = Ratio("mpps", "mpps", TESTER, TESTPMD)
 """1 would mean that proof costs nothing."""
 FLOWS_RATIO = Ratio("flows_mpps", "mpps", TESTER_FLOWS, TESTER)
@@ -57,7 +55,7 @@ class TesterPlan(Plan):
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = self.seconds + SETTLE_SECONDS + START_SECONDS
+        seconds = side_seconds(self.seconds) + START_SECONDS
         sides = [Side(TESTER, seconds, partial(_tester, self, 1)), Side(TESTPMD, seconds, partial(_testpmd, self))]
         if self.flows > 1:
             sides.insert(0, Side(TESTER_FLOWS, seconds, partial(_tester, self, self.flows)))
@@ -95,7 +93,7 @@ def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> list[
         tester_at(setting, sockets) as tester,
     ):
         streams = profile(plan.frame, flows).streams(0.0)
-        tester.begin(streams, SETTLE_SECONDS + plan.seconds + SPARE_SECONDS, wait=WAIT_SECONDS)
+        tester.begin(streams, most_seconds(plan.seconds), wait=WAIT_SECONDS)
         samples = watch_windows(
             setting,
             plan.seconds,

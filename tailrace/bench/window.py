@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tailrace.bench.model import Figures, Sample, Window
-from tailrace.bench.setting import Setting, check_alive
+from tailrace.bench.setting import LOOK_SECONDS, Setting, check_alive
 from tailrace.bench.testpmd import Testpmd, Traffic
 from tailrace.errors import Fault
 from tailrace.fabric.base import Counters
@@ -34,8 +34,6 @@ def counters_of(switch: Counted) -> Counters:
 
 SETTLE_SECONDS = 1.0
 """From the first packet to the first window: caches warm, rules installed, rings full."""
-RESUME_SECONDS = 0.1
-"""The same after the processes have stood still for a look."""
 STALL_SECONDS = 1.0
 WINDOW_SECONDS = 0.25
 """How long a window lasts at least, unless less was asked for in all."""
@@ -46,11 +44,20 @@ def windows_of(seconds: float, each: float = WINDOW_SECONDS) -> int:
     return max(1, int(seconds / each))
 
 
+def side_seconds(seconds: float) -> float:
+    """How long windows of so many seconds in all take, with the looks between them."""
+    return SETTLE_SECONDS + seconds + windows_of(seconds) * LOOK_SECONDS
+
+
+def most_seconds(seconds: float) -> float:
+    """For how long a load is told to go on that is ended after windows of so many seconds."""
+    return 60.0 + 2 * side_seconds(seconds)
+
+
 def measure_window(
     seconds: float, reading: Callable[[], tuple[float, Counters]], sleep: Callable[[float], None]
 ) -> Window:
-    """Reads counters over a window after traffic was resumed. Raises Fault if traffic stalls in it."""
-    sleep(RESUME_SECONDS)
+    """Reads counters over a window. Raises Fault if traffic stalls in it."""
     begin, first = reading()
     moved_at, last = begin, first
     at = begin
@@ -73,11 +80,14 @@ def watch_windows(
     progress: Callable[[float], None],
     figures: Callable[[Callable[[], Window]], Figures],
     check_load: Callable[[], None] | None = None,
+    *,
+    lossless: bool = False,
 ) -> list[Sample]:
     """Windows of a running switch under a load, `seconds` in all, after settling.
 
     `figures` calls for a window and says what is to be kept of it; `progress` is told the seconds done. Raises Fault
-    if one side ends, with the words of `check_load` if it is the load's.
+    if one side ends, with the words of `check_load` if it is the load's; where `lossless` also if a packet is dropped
+    from the first window to the last.
     """
     count, started = windows_of(seconds), time.monotonic()
 
@@ -90,7 +100,7 @@ def watch_windows(
         before = time.monotonic()
         counters = counters_of(switch)
         after = time.monotonic()
-        progress(min(after - started, SETTLE_SECONDS + seconds))
+        progress(after - started)
         return (before + after) / 2, counters
 
     def window() -> Window:
@@ -100,7 +110,11 @@ def watch_windows(
 
     time.sleep(SETTLE_SECONDS)
     check()
-    return setting.samples([*switch.processes(), load], lambda: figures(window), count)
+    before = counters_of(switch)
+    samples = setting.samples([*switch.processes(), load], lambda: figures(window), count)
+    if lossless and (dropped := counters_of(switch).dropped - before.dropped):
+        raise Fault(f"{dropped} packets were dropped while it was measured")
+    return samples
 
 
 def saturate(
@@ -114,19 +128,18 @@ def saturate(
     lossless: bool = True,
 ) -> list[Sample]:
     """Saturates a running switch with testpmd, listening at `sockets`. Raises Fault if a packet is lost uncounted,
-    where `lossless` also if one is dropped in a window."""
+    where `lossless` also if one is dropped."""
 
     def figures(window: Callable[[], Window]) -> Figures:
-        found = window()
-        if lossless:
-            found.check_lossless()
-        return found.figures()
+        return window().figures()
 
     load = Testpmd(setting.launcher, sockets, core=setting.cores.load, control=setting.cores.control)
     try:
         load.wait_ready()
         load.start(frame)
-        samples = watch_windows(setting, seconds, switch, load.process, progress, figures, load.check_alive)
+        samples = watch_windows(
+            setting, seconds, switch, load.process, progress, figures, load.check_alive, lossless=lossless
+        )
         check_whole(load.drain(), lambda: counters_of(switch))
         load.quit()
         return samples

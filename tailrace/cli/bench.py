@@ -55,6 +55,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard
 CYCLES, MPPS = Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)
 CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
 MPPS_NOTE = "Mpps: all directions together."
+LOADS_NOTE = "one: a frame at a time; 100k: 100 000 a second. Medians of what windows of a second had."
 PEER_NOTE = "ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mpps; above 1 favours Tailrace."
 
 
@@ -77,10 +78,11 @@ def hop(
     in turn: the same guests, two port-to-port rules, its polling thread on the same core. The result is the median of
     the pairs' ratios.
 
-    Each side is measured in windows of a quarter of a second, and between them the distance of the two cores: the round
-    trip of a cache line, while switch and load stand still. Under 45 ns they are two threads of one core, under 150 ns
-    near. A hypervisor may change that from one second to the next, and it decides the absolute figures: so windows are
-    compared with those of the same distance only, and the result is of the distance that was there most often.
+    Each side is measured in windows of a quarter of a second or a little more, and between them the distance of the two
+    cores: the round trip of a cache line, while switch and load stand still. Under 45 ns they are two threads of one
+    core, under 150 ns near. A hypervisor may change that from one second to the next, and it decides the absolute
+    figures: so windows are compared with those of the same distance only, and the result is of the distance that was
+    there most often.
 
     If traffic stalls or a packet is lost, it fails and prints no figure. It needs root, and reserves up to 800 MiB
     of huge pages, which it gives back.
@@ -142,7 +144,8 @@ def latency(
     sudo tailrace bench latency
 
     The tester is both guests. Latency is one-way, from ring to ring, every frame timed; all must come back, once and
-    in order, or there is no figure.
+    in order, or there is no figure. Measured in windows of a second: a pair's percentiles are the medians of its
+    windows', so a hold-up that does not come every other second shows in the maximum alone.
     """
     _finish(
         lambda: bench_latency.LatencyPlan(frame, pairs, seconds, _parse_cores(cores), against),
@@ -155,7 +158,7 @@ def latency(
                 for load, word in (("single", "one"), ("paced", "100k"))
                 for figure in ("p50", "p99", "p99.9")
             ],
-            notes=["one: a frame at a time; 100k: 100 000 a second.", "ratio: tailrace ÷ ovs-dpdk; below 1 is faster."],
+            notes=[LOADS_NOTE, "ratio: tailrace ÷ ovs-dpdk; below 1 is faster."],
         ),
         as_json=as_json,
     )
@@ -406,7 +409,7 @@ def recorder(
                 for load, word in (("single", "one"), ("paced", "100k"))
                 for figure in ("p50", "p99", "p99.9")
             ],
-            notes=["one: a frame at a time; 100k: 100 000 a second.", "ratio: on ÷ off; 1 would be no cost at all."],
+            notes=[LOADS_NOTE, "ratio: on ÷ off; 1 would be no cost at all."],
         ),
         as_json=as_json,
     )

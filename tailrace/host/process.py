@@ -76,6 +76,8 @@ class ProcessId:
 
 STOP_SECONDS = 2.0
 """In which a process that is told to stop stands still."""
+RESUME_APART_SECONDS = 0.001
+"""Between two processes that go on, for the one to be at work when the other is."""
 UMASK_GUEST = 0
 """For a program that listens for the switch, which is another user: its sockets are open to who may enter their folder,
 and nobody else may."""
@@ -317,7 +319,9 @@ def stopped(processes: Sequence[ProcessId]) -> Iterator[None]:
     try:
         for process in processes:
             below = [found for pid in descendants(process.pid) if (found := identify(pid)) is not None]
-            held.extend(each for each in (process, *below) if each.signal(signal.SIGSTOP))
+            for each in (process, *below):
+                held.append(each)  # before it is told, so that whatever happens it goes on
+                each.signal(signal.SIGSTOP)
         deadline = time.monotonic() + STOP_SECONDS
         while not all(_stands_still(each) for each in held):
             if time.monotonic() > deadline:
@@ -325,8 +329,10 @@ def stopped(processes: Sequence[ProcessId]) -> Iterator[None]:
             time.sleep(0.0005)
         yield
     finally:
-        for each in reversed(held):
-            each.signal(signal.SIGCONT)
+        with undisturbed():
+            for each in reversed(held):
+                each.signal(signal.SIGCONT)
+                time.sleep(RESUME_APART_SECONDS)
 
 
 def _stands_still(process: ProcessId) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
+from tailrace.bench import window
 from tailrace.bench.hop import RATIOS, HopPlan
 from tailrace.bench.model import (
     OVS_DPDK,
@@ -23,12 +25,14 @@ from tailrace.bench.model import (
     merged,
     pairs_of,
 )
+from tailrace.bench.setting import Setting
 from tailrace.bench.table import Column, comparison_table
 from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
-from tailrace.bench.window import RESUME_SECONDS, check_whole, measure_window
+from tailrace.bench.window import check_whole, measure_window
 from tailrace.cli.bench import _parse_cores
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.ovs_dpdk import PmdStats, parse_datapath_drops, parse_dropped, parse_pmd_stats
+from tailrace.host.state import Process
 
 PMD_STATS = """\
 pmd thread numa_id 0 core_id 1:
@@ -244,28 +248,69 @@ class Clock:
         return self.now, Counters(packets, packets * 20, 0, 5 + int(self.now > self.drops_at))
 
 
-def test_window_starts_after_settling_and_ignores_drops_before_it() -> None:
+def test_a_window_is_between_its_readings() -> None:
     clock = Clock(1e6)
     measured = measure_window(2.0, clock.reading, clock.sleep)
-    assert clock.now == pytest.approx(RESUME_SECONDS + 2.0)
+    assert clock.now == pytest.approx(2.0)
     assert measured.figures()["mpps"] == pytest.approx(1.0)
     assert measured.figures()["cycles_per_packet"] == 20.0
-    measured.check_lossless()
 
 
-@pytest.mark.parametrize("stops_at", [0.0, RESUME_SECONDS, RESUME_SECONDS + 1.0])
+@pytest.mark.parametrize("stops_at", [0.0, 1.0])
 def test_a_stall_is_a_fault(stops_at: float) -> None:
     clock = Clock(1e6, stops_at=stops_at)
     with pytest.raises(Fault, match="stalled"):
         measure_window(3.0, clock.reading, clock.sleep)
 
 
-def test_a_drop_in_the_window_is_a_fault() -> None:
-    clock = Clock(1e6, drops_at=RESUME_SECONDS + 1.0)
-    window = measure_window(3.0, clock.reading, clock.sleep)
-    assert window.packets - window.dropped == 3_000_000 - 1
-    with pytest.raises(Fault, match="1 packets were dropped"):
-        window.check_lossless()
+class Windows:
+    """A setting whose looks at the cores' distance cost no time."""
+
+    def samples(self, processes: object, measure: Callable[[], dict[str, float]], windows: int) -> list[Sample]:
+        assert processes
+        return [Sample(measure(), (60.0, 60.0)) for _ in range(windows)]
+
+
+class Switch:
+    """A switch that drops a packet in each of some readings."""
+
+    def __init__(self, *drops_in: int) -> None:
+        self.drops_in, self.readings = drops_in, 0
+
+    def counters(self) -> Counters:
+        self.readings += 1
+        dropped = sum(number <= self.readings for number in self.drops_in)
+        return Counters(1000 * self.readings, 20_000 * self.readings, 0, dropped)
+
+    def processes(self) -> list[Process]:
+        return []
+
+
+@pytest.mark.parametrize(("drops_in", "lost"), [((), 0), ((1,), 0), ((2,), 1), ((3, 5), 2)])
+def test_a_drop_from_the_first_window_to_the_last_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, drops_in: tuple[int, ...], lost: int
+) -> None:
+    monkeypatch.setattr("tailrace.bench.window.time.sleep", lambda _: None)
+
+    def watch(*, lossless: bool) -> list[Sample]:
+        switch, load = Switch(*drops_in), Process("load", 1, 1, "load")
+        return window.watch_windows(
+            cast(Setting, Windows()),
+            0.4,
+            switch,
+            load,
+            lambda _: None,
+            lambda measured: measured().figures(),
+            lambda: None,
+            lossless=lossless,
+        )
+
+    assert len(watch(lossless=False)) == 1
+    if not lost:
+        watch(lossless=True)
+        return
+    with pytest.raises(Fault, match=f"{lost} packets were dropped"):
+        watch(lossless=True)
 
 
 def accounts() -> Iterator[tuple[Traffic, Counters]]:
