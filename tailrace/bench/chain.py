@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tailrace.bench import testpmd
-from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.hop import RATIOS, START_SECONDS, pages
 from tailrace.bench.model import OVS_DPDK, Comparison, Sample
 from tailrace.bench.setting import Setting
@@ -76,12 +76,4 @@ def _side(plan: ChainPlan, name: str, setting: Setting, step: Step) -> list[Samp
     with running(setting, name, plan.joints, what=what) as (switch, sockets):
         step(START_SECONDS / 2)
         # A switch without back pressure drops what a function does not take; what it drops is not delivered.
-        return saturate(
-            setting,
-            switch,
-            sockets,
-            plan.frame,
-            plan.seconds,
-            lambda done: step(START_SECONDS / 2 + done),
-            lossless=False,
-        )
+        return saturate(setting, switch, sockets, plan, after(step, START_SECONDS / 2), lossless=False)

@@ -19,6 +19,11 @@ FRAMES = (64, 1518)
 """Smallest and largest frame."""
 
 
+def after(step: Step, seconds: float) -> Step:
+    """Told the seconds of a part that begins when so many seconds of the side are done."""
+    return lambda done: step(seconds + done)
+
+
 @dataclass(frozen=True)
 class Plan:
     """What all comparisons have in common. Raises Mistake where it cannot be measured."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tailrace.bench import testpmd
-from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import against_known, check_installed, running
@@ -75,4 +75,4 @@ def _side(plan: HopPlan, name: str, setting: Setting, step: Step) -> list[Sample
     """One switch: up, saturated, measured, held to account, down."""
     with running(setting, name, what=f"{plan.frame} B") as (switch, sockets):
         step(START_SECONDS / 2)
-        return saturate(setting, switch, sockets, plan.frame, plan.seconds, lambda done: step(START_SECONDS / 2 + done))
+        return saturate(setting, switch, sockets, plan, after(step, START_SECONDS / 2))

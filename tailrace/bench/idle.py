@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tailrace.bench.change import wait_up
-from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
 from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
@@ -86,7 +86,7 @@ def _side(plan: IdlePlan, policy: str, setting: Setting, step: Step) -> list[Sam
                 wait=WAIT_SECONDS,
                 interval=1.0,
                 watch=lambda: check_alive([tester.process, process]),
-                progress=lambda seconds: step(done + seconds),
+                progress=after(step, done),
             )
             (stream,) = result["streams"]
             check_all_there(stream)

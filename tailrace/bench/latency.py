@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.guests import check_all_there, latency_figures, tester_at
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
@@ -121,7 +121,7 @@ def measure_loads(
                 wait=LAST_SECONDS,
                 interval=1.0,
                 watch=watch,
-                progress=partial(_advance, step, done),
+                progress=after(step, done),
             )
             done += plan.seconds / windows + LAST_SECONDS
             (stream,) = result["streams"]
@@ -130,7 +130,3 @@ def measure_loads(
         return figures
 
     return setting.samples(processes, measured, windows)
-
-
-def _advance(step: Step, before: float, done: float) -> None:
-    step(before + done)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tailrace.bench import testpmd
 from tailrace.bench.change import sockets, wait_up
-from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
 from tailrace.bench.model import Comparison, Figures, Ratio, Sample, Window
 from tailrace.bench.setting import Setting
@@ -224,7 +224,5 @@ def _samples(
         hop = timed["timed_cycles"] / timed["timed_packets"]
         return {"hop_cycles": round(hop, 2), "empty_poll_cycles": round(empty, 2), **found.figures()}
 
-    def progress(done: float) -> None:
-        step(START_SECONDS / 2 + done)
-
+    progress = after(step, START_SECONDS / 2)
     return watch_windows(setting, plan.seconds, fabric, load, progress, figures, check_load, lossless=lossless)

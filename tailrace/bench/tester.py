@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.bench import testpmd
-from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
+from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
 from tailrace.bench.model import TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting
@@ -94,29 +94,14 @@ def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> list[
     ):
         streams = profile(plan.frame, flows).streams(0.0)
         tester.begin(streams, most_seconds(plan.seconds), wait=WAIT_SECONDS)
-        samples = watch_windows(
-            setting,
-            plan.seconds,
-            switch,
-            tester.process,
-            lambda done: step(START_SECONDS / 2 + done),
-            lambda window: window().figures(),
-        )
+        samples = watch_windows(setting, plan.seconds, switch, tester.process, after(step, START_SECONDS / 2))
         check_whole(account(ended(tester)), lambda: counters_of(switch))
         return samples
 
 
 def _testpmd(plan: TesterPlan, setting: Setting, step: Step) -> list[Sample]:
     with running(setting, TAILRACE, what=f"testpmd, {plan.frame} B") as (switch, sockets):
-        return saturate(
-            setting,
-            switch,
-            sockets,
-            plan.frame,
-            plan.seconds,
-            lambda done: step(START_SECONDS / 2 + done),
-            lossless=False,
-        )
+        return saturate(setting, switch, sockets, plan, after(step, START_SECONDS / 2), lossless=False)
 
 
 def account(result: dict[str, Any]) -> Traffic:

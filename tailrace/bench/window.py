@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tailrace.bench.compare import Plan, Step
 from tailrace.bench.model import Figures, Sample, Window
 from tailrace.bench.setting import LOOK_SECONDS, Setting, check_alive
 from tailrace.bench.testpmd import Testpmd, Traffic
@@ -77,8 +78,8 @@ def watch_windows(
     seconds: float,
     switch: Counted,
     load: Process,
-    progress: Callable[[float], None],
-    figures: Callable[[Callable[[], Window]], Figures],
+    progress: Step,
+    figures: Callable[[Callable[[], Window]], Figures] = lambda window: window().figures(),
     check_load: Callable[[], None] | None = None,
     *,
     lossless: bool = False,
@@ -121,24 +122,19 @@ def saturate(
     setting: Setting,
     switch: Counted,
     sockets: Sequence[Path],
-    frame: int,
-    seconds: float,
-    progress: Callable[[float], None],
+    plan: Plan,
+    progress: Step,
     *,
     lossless: bool = True,
 ) -> list[Sample]:
     """Saturates a running switch with testpmd, listening at `sockets`. Raises Fault if a packet is lost uncounted,
     where `lossless` also if one is dropped."""
-
-    def figures(window: Callable[[], Window]) -> Figures:
-        return window().figures()
-
     load = Testpmd(setting.launcher, sockets, core=setting.cores.load, control=setting.cores.control)
     try:
         load.wait_ready()
-        load.start(frame)
+        load.start(plan.frame)
         samples = watch_windows(
-            setting, seconds, switch, load.process, progress, figures, load.check_alive, lossless=lossless
+            setting, plan.seconds, switch, load.process, progress, check_load=load.check_alive, lossless=lossless
         )
         check_whole(load.drain(), lambda: counters_of(switch))
         load.quit()
