@@ -16,6 +16,7 @@ from tailrace.errors import Mistake
 from tailrace.fabric.confine import capabilities
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.host.place import Placement
+from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
 
 #: DPDK's memory of a function and of the tester: packet buffers and rings.
@@ -278,10 +279,11 @@ def chain_words(chain: PlannedChain) -> str:
 
 
 def match_words(match: dict[str, Any]) -> str:
-    """vlan 10, destination port 80–90"""
+    """vlan 10, protocol udp, destination port 80–90"""
     said = []
     for name, value in match.items():
         text = f"{value[0]}–{value[1]}" if isinstance(value, list | tuple) else str(value)
+        text = next((known for known, number in NAMES.get(name, {}).items() if number == value), text)
         said.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(said)
 

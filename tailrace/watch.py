@@ -26,6 +26,7 @@ from tailrace.results.interval_log import SUFFIX, LogReader
 from tailrace.results.intervals import Interval, Way
 from tailrace.results.lock import is_held
 from tailrace.results.model import timestamp
+from tailrace.results.record import FAULTS
 from tailrace.results.run import RESULTS
 from tailrace.results.soak import Totals, find_log, slowest_ns
 from tailrace.spec.units import show_span
@@ -102,8 +103,8 @@ class View:
 
 
 def faults(way: Way) -> bool:
-    """Whether a direction of an interval has lost, repeated or reordered a frame."""
-    return way.lost > 0 or way.duplicate > 0 or way.out_of_sequence > 0
+    """Whether in an interval a direction's frames did not all come once, in order, and nothing else."""
+    return any(getattr(way, fault) > 0 for fault in FAULTS)
 
 
 @dataclass
@@ -240,8 +241,11 @@ def _ways(totals: Totals) -> Table:
         seconds = last.end_s - last.start_s if last else 0.0
         rows.setdefault("frames sent", []).append(count(counts["sent"]))
         rows.setdefault("unsent", []).append(count(counts["offered"] - counts["sent"]))
-        for fault, title in (("lost", "lost"), ("duplicate", "duplicate"), ("out_of_sequence", "out of sequence")):
-            number = counts[fault]
+        for fault in FAULTS:
+            # What hardly ever is anything has a line where it is.
+            if fault in ("beyond_window", "foreign") and not any(each.counts[fault] for each in totals.ways.values()):
+                continue
+            number, title = counts[fault], fault.replace("_", " ")
             rows.setdefault(title, []).append(Text(count(number), style="bold red" if number else "default"))
         ever = (total.min_ns, total.sum_ns / heard if heard else 0.0, total.max_ns)
         rows.setdefault("µs so far: min avg max", []).append(_three(ever, known=heard > 0))

@@ -25,7 +25,7 @@ enum {
 	TRACE_SAMPLED = 1 << 18, /* records */
 	TRACE_RECENT_LEAST = 1 << 10,
 	TRACE_RECENT_MOST = 1 << 24,
-	TRACE_EVERY_MOST = 1 << 24,
+	TRACE_EVERY_MOST = 1 << 30,
 };
 
 struct trace_options {

@@ -5,12 +5,15 @@
  */
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cmocka_all.h"
+#include "tester/describe.h"
 #include "tester/trial.h"
 
 #define HZ	 UINT64_C(1000000000) /* a cycle is a nanosecond */
 #define WRAP	 (UINT64_C(1) << SEQUENCE_BITS)
+#define WINDOW	 UINT64_C(4096)
 #define INTERVAL UINT64_C(1000000) /* cycles */
 #define SETTLE	 UINT64_C(100000)
 
@@ -33,7 +36,7 @@ static void open_aged(struct fixture *fixture, uint64_t first, double age, doubl
 	trial->streams[0].next = first;
 	trial->streams[0].pace = pace_plan(pps, trial->duration, 1e-3, HZ);
 	trial->streams[0].frames.kinds[0].length = 60;
-	assert_int_equal(sequence_open(&trial->streams[0].sequence, first, 1 << 12), 0);
+	assert_int_equal(sequence_open(&trial->streams[0].sequence, first, WINDOW), 0);
 	assert_int_equal(trial_open_records(trial, &rate), 0);
 	if (age > 0)
 		trial_pretend_age(trial, &rate);
@@ -48,14 +51,14 @@ static void open_fresh(struct fixture *fixture)
 	open_aged(fixture, 0, 0, 1e6);
 }
 
-static void send(struct fixture *fixture, uint64_t count)
+static void send_frames(struct fixture *fixture, uint64_t count)
 {
 	fixture->trial->streams[0].next += count;
 	fixture->trial->streams[0].pace.sent += count;
 }
 
 /* Frames of the stream, counted from its first, arrive 2 µs after they were sent. */
-static void receive(struct fixture *fixture, uint64_t number, uint32_t count)
+static void receive_frames(struct fixture *fixture, uint64_t number, uint32_t count)
 {
 	struct stream *stream = &fixture->trial->streams[0];
 
@@ -88,11 +91,11 @@ static void a_record_is_closed_once_its_frames_had_time_to_arrive(void **state)
 	struct fixture fixture;
 
 	open_fresh(&fixture);
-	send(&fixture, 10);
-	receive(&fixture, 0, 7);
+	send_frames(&fixture, 10);
+	receive_frames(&fixture, 0, 7);
 	pass(&fixture, INTERVAL);
 	assert_int_equal(closed(&fixture), 0);
-	receive(&fixture, 7, 3);
+	receive_frames(&fixture, 7, 3);
 	pass(&fixture, SETTLE - 1);
 	assert_int_equal(closed(&fixture), 0);
 	pass(&fixture, 1);
@@ -110,12 +113,12 @@ static void what_is_sent_after_its_end_is_not_missed(void **state)
 	struct fixture fixture;
 
 	open_fresh(&fixture);
-	send(&fixture, 10);
-	receive(&fixture, 0, 8); /* 8 and 9 are lost */
+	send_frames(&fixture, 10);
+	receive_frames(&fixture, 0, 8); /* 8 and 9 are lost */
 	pass(&fixture, INTERVAL);
-	send(&fixture, 5);
-	receive(&fixture, 10, 2);
-	receive(&fixture, 11, 1); /* again: a duplicate stands in for nothing */
+	send_frames(&fixture, 5);
+	receive_frames(&fixture, 10, 2);
+	receive_frames(&fixture, 11, 1); /* again: a duplicate stands in for nothing */
 	pass(&fixture, SETTLE);
 	assert_int_equal(record(&fixture, 0)->counts.lost, 2);
 	assert_int_equal(record(&fixture, 0)->in_flight, 0);
@@ -132,7 +135,7 @@ static void a_dead_device_loses_all_at_once(void **state)
 	struct fixture fixture;
 
 	open_fresh(&fixture);
-	send(&fixture, 10);
+	send_frames(&fixture, 10);
 	pass(&fixture, INTERVAL);
 	pass(&fixture, SETTLE);
 	assert_int_equal(record(&fixture, 0)->counts.lost, 10);
@@ -145,12 +148,12 @@ static void a_frame_that_comes_later_still_takes_its_loss_back(void **state)
 	struct fixture fixture;
 
 	open_fresh(&fixture);
-	send(&fixture, 10);
-	receive(&fixture, 1, 9);
+	send_frames(&fixture, 10);
+	receive_frames(&fixture, 1, 9);
 	pass(&fixture, INTERVAL);
 	pass(&fixture, SETTLE);
 	assert_int_equal(record(&fixture, 0)->counts.lost, 1);
-	receive(&fixture, 0, 1);
+	receive_frames(&fixture, 0, 1);
 	pass(&fixture, INTERVAL);
 	pass(&fixture, SETTLE);
 	assert_int_equal(record(&fixture, 1)->counts.lost, 0);
@@ -165,8 +168,8 @@ static void unread_records_grow_longer_and_lose_nothing(void **state)
 
 	open_fresh(&fixture);
 	for (uint64_t i = 0; i < 3 * RECORDS; i++) {
-		send(&fixture, 1);
-		receive(&fixture, i, 1);
+		send_frames(&fixture, 1);
+		receive_frames(&fixture, i, 1);
 		pass(&fixture, INTERVAL - SETTLE);
 		pass(&fixture, SETTLE);
 	}
@@ -195,8 +198,8 @@ static void a_thousand_records_add_up(void **state)
 	for (int i = 0; i < 1000; i++) {
 		uint32_t count = (uint32_t)(drand48() * 30);
 
-		send(&fixture, count);
-		receive(&fixture, number, count);
+		send_frames(&fixture, count);
+		receive_frames(&fixture, number, count);
 		number += count;
 		pass(&fixture, SETTLE);
 		pass(&fixture, INTERVAL - SETTLE);
@@ -245,11 +248,11 @@ static void an_aged_trial_is_as_one_that_has_run_so_long(void **state)
 		assert_true(pace_allow(&fixture.trial->streams[0].pace, clock_cycles(&rate, cases[i].age), 32) <= 1);
 		assert_int_equal(stream->pace.unsent, 0);
 
-		send(&fixture, 20);
-		receive(&fixture, before, 12);
-		receive(&fixture, before + 14, 6);
-		receive(&fixture, before + 13, 1);
-		receive(&fixture, before - 5, 1); /* had come before the test began */
+		send_frames(&fixture, 20);
+		receive_frames(&fixture, before, 12);
+		receive_frames(&fixture, before + 14, 6);
+		receive_frames(&fixture, before + 13, 1);
+		receive_frames(&fixture, before - 5, 1); /* had come before the test began */
 		pass(&fixture, INTERVAL);
 		pass(&fixture, SETTLE);
 		assert_int_equal(record(&fixture, 0)->counts.sent, before + 20);
@@ -262,6 +265,44 @@ static void an_aged_trial_is_as_one_that_has_run_so_long(void **state)
 	}
 }
 
+static void a_sum_is_told_exactly_however_large(void **state)
+{
+	static const struct {
+		unsigned __int128 sum;
+		const char *text; /* NULL: a number */
+	} cases[] = {
+		{0, NULL},
+		{INT64_MAX, NULL},
+		{(unsigned __int128)INT64_MAX + 1, "9223372036854775808"},
+		{~(unsigned __int128)0, "340282366920938463463374607431768211455"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		json_t *told = describe_sum(cases[i].sum);
+
+		if (cases[i].text != NULL)
+			assert_string_equal(json_string_value(told), cases[i].text);
+		else
+			assert_int_equal(json_integer_value(told), cases[i].sum);
+		json_decref(told);
+	}
+}
+
+static void how_far_beyond_the_window_the_latest_was_is_in_its_record(void **state)
+{
+	struct fixture fixture;
+
+	open_fresh(&fixture);
+	send_frames(&fixture, WINDOW + 10);
+	receive_frames(&fixture, 5, WINDOW + 5);
+	receive_frames(&fixture, 3, 1);
+	pass(&fixture, INTERVAL);
+	pass(&fixture, SETTLE);
+	assert_int_equal(record(&fixture, 0)->counts.beyond_window, 1);
+	assert_int_equal(record(&fixture, 0)->counts.latest, WINDOW + 10 - 3);
+	trial_free(fixture.trial);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -272,6 +313,8 @@ int main(void)
 		cmocka_unit_test(unread_records_grow_longer_and_lose_nothing),
 		cmocka_unit_test(a_thousand_records_add_up),
 		cmocka_unit_test(an_aged_trial_is_as_one_that_has_run_so_long),
+		cmocka_unit_test(a_sum_is_told_exactly_however_large),
+		cmocka_unit_test(how_far_beyond_the_window_the_latest_was_is_in_its_record),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

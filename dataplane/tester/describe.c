@@ -9,10 +9,16 @@ static json_int_t least(const struct tally *tally)
 	return tally->count > 0 ? (json_int_t)tally->min : 0;
 }
 
-/* A sum that no integer of JSON holds is rounded to 16 digits. */
-static json_t *describe_sum(unsigned __int128 sum)
+json_t *describe_sum(unsigned __int128 sum)
 {
-	return sum <= INT64_MAX ? json_integer((json_int_t)sum) : json_real((double)sum);
+	char digits[40]; /* of 2^128 - 1, and the end */
+	char *at = digits + sizeof(digits);
+
+	if (sum <= INT64_MAX)
+		return json_integer((json_int_t)sum);
+	for (*--at = '\0'; sum > 0; sum /= 10)
+		*--at = (char)('0' + (int)(sum % 10));
+	return json_string(at);
 }
 
 static json_t *describe_counts(const struct histogram *histogram)
@@ -42,6 +48,11 @@ static json_t *describe_extents(const struct sequence *sequence)
 	return json_pack("{s:I, s:I, s:o, s:I, s:o}", "count", (json_int_t)extents->tally.count, "max",
 			 (json_int_t)extents->tally.max, "sum", describe_sum(extents->tally.sum), "unknown",
 			 (json_int_t)sequence->extent_unknown, "counts", describe_counts(extents));
+}
+
+static json_t *describe_window(const struct stream *stream)
+{
+	return json_integer((json_int_t)(stream->sequence.mask + 1));
 }
 
 json_t *describe_clock(const struct loop *loop)
@@ -88,6 +99,7 @@ static void add_counts(json_t *result, const struct trial_counts *all)
 		{"out_of_sequence", all->out_of_sequence},
 		{"beyond_window", all->beyond_window},
 		{"foreign", all->foreign},
+		{"latest", all->latest},
 		{"sent_bytes", all->sent_bytes},
 		{"received_bytes", all->received_bytes},
 	};
@@ -110,8 +122,7 @@ json_t *describe_stream(const struct tester *tester, const struct trial *trial, 
 	json_object_set_new(result, "received_seconds",
 			    json_real(clock_seconds(rate, stream->last_received - stream->first_received)));
 	json_object_set_new(result, "latency", describe_latency(&stream->latency));
-	json_object_set_new(result, "window", json_integer((json_int_t)(stream->sequence.mask + 1)));
-	json_object_set_new(result, "latest", json_integer((json_int_t)stream->sequence.latest));
+	json_object_set_new(result, "window", describe_window(stream));
 	json_object_set_new(result, "extents", describe_extents(&stream->sequence));
 	json_object_set_new(result, "intervals", describe_intervals(trial, stream, rate));
 	return result;
@@ -129,6 +140,7 @@ json_t *describe_record(const struct tester *tester, const struct trial *trial, 
 					   describe_latency(&record->streams[i].latency));
 
 		add_counts(stream, &record->streams[i].counts);
+		json_object_set_new(stream, "window", describe_window(&trial->streams[i]));
 		json_array_append_new(streams, stream);
 	}
 	return json_pack("{s:I, s:f, s:f, s:f, s:f, s:o}", "number", (json_int_t)number, "start",

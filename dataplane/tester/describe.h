@@ -13,6 +13,9 @@ json_t *describe_stream(const struct tester *tester, const struct trial *trial, 
 /* An interval record that is closed and not yet given back. */
 json_t *describe_record(const struct tester *tester, const struct trial *trial, uint64_t number);
 
+/* A sum, exact: a number, or text where it is more than a json_int_t holds. */
+json_t *describe_sum(unsigned __int128 sum);
+
 /* How well the clock has kept its rate since the start. */
 json_t *describe_clock(const struct loop *loop);
 

@@ -28,6 +28,7 @@ enum { RECORDS = 8 }; /* slots: how many intervals a reader may be behind */
 struct trial_counts {
 	uint64_t offered, sent, refused, held, received; /* received: all copies */
 	uint64_t lost, duplicate, out_of_sequence, beyond_window, foreign;
+	uint64_t latest;		     /* how far below `next` the latest beyond the window was */
 	uint64_t sent_bytes, received_bytes; /* frame sizes, FCS included */
 };
 

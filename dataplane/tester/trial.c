@@ -96,6 +96,7 @@ struct trial_counts trial_counts(const struct trial *trial, uint16_t number)
 		.out_of_sequence = sequence->out_of_sequence,
 		.beyond_window = sequence->beyond_window,
 		.foreign = foreign_of(trial, number) + sequence->before_first,
+		.latest = sequence->latest,
 		.sent_bytes = stream->sent_bytes,
 		.received_bytes = stream->received_bytes,
 	};

@@ -10,8 +10,9 @@ from typing import Any
 
 from tailrace.bench.model import Comparison, Pair, Ratio, Sample, measure_pairs, pairs_of
 from tailrace.bench.setting import CORE_TO_CORE, Cores, Setting, check_able, prepared
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.measure.progress import Reporter
+from tailrace.measure.tester import Stopped
 
 Step = Callable[[float], None]
 """Told how many seconds of a side are done."""
@@ -71,7 +72,8 @@ def compare(
 ) -> Comparison:
     """Measures all pairs. Everything that it starts and reserves is gone when it returns or raises.
 
-    `pages` 2 MiB pages are reserved and `programs` of ours must be there. Raises Mistake, Fault or Failure.
+    `pages` 2 MiB pages are reserved and `programs` of ours must be there. What cuts it short once there are pairs,
+    Ctrl-C too, is in the result (`error`). Raises Mistake, Fault or Failure.
     """
     cores = Cores.choose(plan.cores, f"bench {bench}")
     check_able(f"bench {bench}", (CORE_TO_CORE, *programs))
@@ -85,9 +87,16 @@ def compare(
                 measured[side.name] = side.measure(setting, partial(report.advance, label))
             return pairs_of(measured)
 
-        pairs = measure_pairs(turn, plan.pairs)
+        pairs: list[Pair] = []
+        error: BaseException | None = None
+        try:
+            pairs.extend(measure_pairs(turn, plan.pairs))  # those before what cuts it short are kept
+        except (Failure, KeyboardInterrupt, Stopped) as problem:
+            error = problem.cause if isinstance(problem, Stopped) else problem
+            if not pairs:
+                raise error from problem
         described = {"frame": plan.frame, "seconds": plan.seconds, **(settings or {})}
-        return Comparison(bench, described, pairs, ratios, setting.machine(), plan.pairs)
+        return Comparison(bench, described, pairs, ratios, setting.machine(), plan.pairs, error)
 
 
 def total_seconds(plan: Plan, sides: Sequence[Side]) -> float:

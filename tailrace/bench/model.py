@@ -9,7 +9,7 @@ in short windows with a look at the distance between each two, and windows are c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Literal, get_args
@@ -160,7 +160,7 @@ def pairs_of(measured: Mapping[str, Sequence[Sample]]) -> list[Pair]:
     return [Pair(each) for each in found if all(each.values())] or [Pair(measured)]
 
 
-def measure_pairs(measure: Callable[[int], list[Pair]], count: int) -> list[Pair]:
+def measure_pairs(measure: Callable[[int], list[Pair]], count: int) -> Iterator[Pair]:
     """Pairs of turn after turn until there are `count` steady ones at one distance, for at most twice as many turns.
 
     `measure` is told how many there are at the most frequent distance.
@@ -171,8 +171,9 @@ def measure_pairs(measure: Callable[[int], list[Pair]], count: int) -> list[Pair
         there = most[0][1] if most else 0
         if there >= count:
             break
-        pairs += measure(there)
-    return pairs
+        for pair in measure(there):
+            pairs.append(pair)
+            yield pair
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,8 @@ class Comparison:
     machine: Mapping[str, Any]
     asked: int
     """How many pairs were to be measured; where cores move too often there are fewer."""
+    error: BaseException | None = None
+    """What cut it short; None if nothing did."""
 
     @property
     def by_distance(self) -> Mapping[Distance, Sequence[Pair]]:
@@ -229,6 +232,7 @@ class Comparison:
             **self._group(self.pairs),
             "others": {which: self._group(pairs) for which, pairs in self.others.items()},
             "moved": [pair.document() for pair in self.moved],
+            "error": None if self.error is None else str(self.error) or "interrupted by Ctrl-C",
             "machine": dict(self.machine),
         }
 

@@ -158,10 +158,10 @@ def _moved_notes(result: Comparison) -> list[str]:
     if moved:
         said.append(f"Set aside: {len(moved)} more, during which the cores moved nearer or farther; --json has them.")
     if len(pairs) < result.asked:
-        said.append(
-            f"These are {len(pairs)} of the {result.asked} pairs that were asked for: in twice as many tries the "
-            "cores were no more often equally far for all sides."
-        )
+        why = "in twice as many tries the cores were no more often equally far for all sides"
+        if result.error is not None:
+            why = "then it was cut short"
+        said.append(f"These are {len(pairs)} of the {result.asked} pairs that were asked for: {why}.")
     return said
 
 

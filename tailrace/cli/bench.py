@@ -22,7 +22,7 @@ from tailrace.bench import scale as bench_scale
 from tailrace.bench import switch as bench_switch
 from tailrace.bench import tcp as bench_tcp
 from tailrace.bench import tester as bench_tester
-from tailrace.bench.model import OVS_DPDK
+from tailrace.bench.model import OVS_DPDK, Comparison
 from tailrace.bench.sides import ALONE
 from tailrace.bench.table import Column, change_table, comparison_table
 from tailrace.cli.bench_host import host
@@ -449,6 +449,8 @@ def _finish(
             print_json(result.document())
         else:
             Console().print(table(result))
+        if isinstance(result, Comparison) and result.error is not None:
+            raise result.error
         return 0
 
     raise typer.Exit(run_command(work))

@@ -17,11 +17,14 @@ from tailrace.measure.chain import LatencyMethod, Throughput, throughput_of
 from tailrace.measure.loss import LossMethod
 from tailrace.measure.noise import NoiseMethod
 from tailrace.measure.reorder import ReorderMethod
+from tailrace.measure.session import Tracing
 from tailrace.measure.share import ShareMethod
 from tailrace.measure.soak import SoakMethod
 from tailrace.measure.throughput import ThroughputMethod
-from tailrace.results import load_run
+from tailrace.results import ResultError, load_run
+from tailrace.results.interval_log import LogReader
 from tailrace.results.run import find_folder
+from tailrace.results.soak import find_log
 from tailrace.spec.units import parse_duration
 
 app = typer.Typer(
@@ -49,6 +52,15 @@ SettleOption = Annotated[
         help="Pause before every trial; unless given, 5s before those of --duration, else none. 0s: none.",
     ),
 ]
+HopsOption = Annotated[
+    bool, typer.Option("--hops", help="Take latency apart by hop and function, and each of the slowest frames.")
+]
+CausesOption = Annotated[
+    bool, typer.Option("--causes", help="Also record what happens on the CPUs, and say why the slowest were slow.")
+]
+GapLimitOption = Annotated[
+    str, typer.Option(metavar="TIME", help="With --causes: a polling loop's round longer than this is a gap.")
+]
 FlowsOption = Annotated[int | None, typer.Option("--flows", min=1, max=1_000_000, help="UDP flows each way.")]
 
 
@@ -59,13 +71,37 @@ def _duration(option: str, text: str) -> float:
         raise Mistake(f"{option}: {error}") from None
 
 
+def _tracing(between: bool, hops: bool, causes: bool, gap_limit: str) -> Tracing:
+    if between and (hops or causes):
+        raise Mistake(f"{'--causes' if causes else '--hops'} needs the switch's own records; expected a SPEC with it")
+    return Tracing(hops, causes, _duration("--gap-limit", gap_limit))
+
+
+def _begun(folder: Path, between: tuple[str, str] | None) -> tuple[tuple[str, str] | None, Path | None]:
+    """Between which ports a soak goes on, or by which spec. Raises Mistake."""
+    if load_run(folder).method != SoakMethod.name:
+        raise Mistake(f"{folder}: no soak was begun there; expected the run folder of one")
+    try:
+        header = LogReader(find_log(folder)).header
+    except ResultError as error:
+        raise Mistake(str(error)) from None
+    if header.functions is not None:
+        if between is not None:
+            raise Mistake(f"{folder}: this soak is of a chain; --between is for one between two ports")
+        return None, folder / "spec.yaml"
+    if between is None and header.ports is None:
+        raise Mistake(f"{folder}: this soak is between two ports, and which is not known; name them: --between A B")
+    return between or header.ports, None
+
+
 def _throughput(run: Path | None, runs: Path) -> Throughput | None:
     if run is None:
         return None
     found = throughput_of(load_run(find_folder(run, runs)))
     if not found:
         raise Mistake(
-            f"--of {run}: no throughput was found in this run; expected a run of `tailrace measure throughput`"
+            f"--of {run}: no rate without loss is in this run; expected one of `tailrace measure throughput` with the "
+            "loss 0%"
         )
     return found
 
@@ -93,15 +129,9 @@ def latency(
     floor: Annotated[
         bool, typer.Option("--floor", help="Also measure without the functions at the same rate, for their own share.")
     ] = False,
-    hops: Annotated[
-        bool, typer.Option("--hops", help="Take latency apart by hop and function, and each of the slowest frames.")
-    ] = False,
-    causes: Annotated[
-        bool, typer.Option("--causes", help="Also record what happens on the CPUs, and say why the slowest were slow.")
-    ] = False,
-    gap_limit: Annotated[
-        str, typer.Option(metavar="TIME", help="With --causes: a polling loop's round longer than this is a gap.")
-    ] = "5us",
+    hops: HopsOption = False,
+    causes: CausesOption = False,
+    gap_limit: GapLimitOption = "5us",
     repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
     huge: HugeOption = True,
@@ -126,12 +156,9 @@ def latency(
     def call() -> int:
         if between is not None and floor:
             raise Mistake("--floor needs a chain to leave the functions out of; expected a SPEC with it")
-        if between is not None and (hops or causes):
-            raise Mistake(
-                f"{'--causes' if causes else '--hops'} needs the switch's own records; expected a SPEC with it"
-            )
+        tracing = _tracing(between is not None, hops, causes, gap_limit)
         changes = {"frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "flows": text(flows)}
-        method = LatencyMethod(floor, hops, causes, _duration("--gap-limit", gap_limit), _throughput(of, runs))
+        method = LatencyMethod(floor, tracing, _throughput(of, runs))
         return measure(method, spec, between, MeasureOptions(changes, repeat, runs, huge, as_json))
 
     raise typer.Exit(run_command(call))
@@ -288,6 +315,9 @@ def soak(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a soak that was broken off: its run folder.")
     ] = None,
+    hops: HopsOption = False,
+    causes: CausesOption = False,
+    gap_limit: GapLimitOption = "5us",
     runs: RunsOption = DEFAULT_RUNS,
     huge: HugeOption = True,
     as_json: JsonOption = False,
@@ -299,10 +329,11 @@ def soak(
     sudo tailrace measure soak examples/chain.yaml --frames 64 --rate 1Mpps --duration 40h
     tailrace watch                                        # meanwhile, elsewhere
     sudo tailrace measure soak --resume runs/2026-11-21-143005-soak-chain
+    sudo tailrace measure soak examples/chain.yaml --rate 100kpps --duration 8h --causes   # and why the slowest were
 
     The tester is soaked by itself first. What it takes on disk is said, and has to be there, before it begins. Each
     interval is on disk before the next one ends: after a crash, a reboot or a full disk, --resume measures the rest,
-    and the gap is shown.
+    and the gap is shown. One between two ports goes on between these, or between those that --between names.
     """
 
     def call() -> int:
@@ -310,16 +341,14 @@ def soak(
             "frames": frames, "pcap": pcap, "rate": rate, "duration": duration, "interval": interval, "alone": alone,
             "flows": text(flows),
         }  # fmt: skip
-        if resume is not None and (spec is not None or any(changes.values())):
+        if resume is not None and (spec is not None or any(changes.values()) or hops or causes):
             raise Mistake("--resume goes on as the soak was begun; expected neither a SPEC nor other settings with it")
         folder = None if resume is None else find_folder(resume, runs)
-        options = MeasureOptions(changes, 1, runs, huge, as_json, folder)
-        method = SoakMethod(runs, note, folder)
-        if folder is None:
-            return measure(method, spec, between, options)
-        if load_run(folder).method != SoakMethod.name:
-            raise Mistake(f"{folder}: no soak of a chain was begun there; expected the run folder of one")
-        return measure(method, None if between else folder / "spec.yaml", between, options)
+        ports, path = between, spec
+        if folder is not None:
+            ports, path = _begun(folder, between)
+        method = SoakMethod(runs, note, folder, _tracing(ports is not None, hops, causes, gap_limit))
+        return measure(method, path, ports, MeasureOptions(changes, 1, runs, huge, as_json, folder))
 
     raise typer.Exit(run_command(call))
 

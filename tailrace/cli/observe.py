@@ -19,13 +19,10 @@ from tailrace.errors import Mistake
 from tailrace.following import follow, lines
 from tailrace.host.state import State, default_folder, peek
 from tailrace.pcap import Bounds, Writer
+from tailrace.spec.match import NAMES, Match
 from tailrace.spec.units import parse_duration, parse_size
 
-FIELDS = (
-    "vlan", "inner_vlan", "ethertype", "source", "destination", "protocol", "source_port", "destination_port",
-)  # fmt: skip
-_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
-_ETHERTYPES = {"ipv4": 0x0800, "arp": 0x0806, "ipv6": 0x86DD}
+FIELDS = tuple(Match.model_fields)
 _SNAPLEN = 262144
 
 
@@ -39,13 +36,11 @@ def parse_match(text: str) -> dict[str, Any]:
                 f"--match {text!r}: {part.strip()!r} is not NAME=VALUE of a field; "
                 f"expected {', '.join(FIELDS)}, each once"
             )
-        words = {"protocol": _PROTOCOLS, "ethertype": _ETHERTYPES}.get(name, {})
+        words = NAMES.get(name, {})
         if name in ("source", "destination"):
             match[name] = value
             continue
-        numbers = [
-            words.get(each, each) for each in ([value] if name in ("protocol", "ethertype") else value.split("-"))
-        ]
+        numbers = [words.get(each, each) for each in ([value] if name in NAMES else value.split("-"))]
         try:
             read = [each if isinstance(each, int) else int(each, 0) for each in numbers]
         except ValueError:

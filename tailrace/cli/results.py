@@ -28,6 +28,7 @@ from tailrace.results.diff import diff as differ
 from tailrace.results.index import Entry, find_runs
 from tailrace.results.model import Run
 from tailrace.results.run import UNFINISHED, find_folder, load_run
+from tailrace.results.soak import is_unkept
 from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
 from tailrace.spec.units import parse_duration, parse_size
@@ -46,6 +47,7 @@ def runs(
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Not older: 2026-11-21 (UTC), '2026-11-21 14:00', 12h, 7d.")
     ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Not newer; a date is its beginning.")] = None,
     folder: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,12 +56,13 @@ def runs(
     \b
     tailrace runs
     tailrace runs --spec examples/chain.yaml --since 7d
+    tailrace runs --since 2026-11-20 --until 2026-11-22      # of the 20th and the 21st
     tailrace runs --host 'lab-*' --fabric tailrace --json | jq -r '.[].folder'
 
     Names may hold the wildcards * and ?. The index that this is read from (.index.sqlite in the folder) is made from
     the run folders, and made anew when it is lost.
     """
-    raise typer.Exit(run_command(lambda: _runs(spec, host, fabric, method, since, folder, as_json=as_json)))
+    raise typer.Exit(run_command(lambda: _runs(spec, host, fabric, method, since, until, folder, as_json=as_json)))
 
 
 def report(
@@ -138,7 +141,7 @@ def register(app: typer.Typer) -> None:
         app.command(name)(command)
 
 
-def parse_since(text: str, now: datetime) -> datetime:
+def parse_time(option: str, text: str, now: datetime) -> datetime:
     """A time in UTC from a date, a date and time, or a duration before `now` (12h, 7d). Raises Mistake."""
     try:
         if text.endswith("d") and text[:-1].isdecimal():
@@ -149,7 +152,7 @@ def parse_since(text: str, now: datetime) -> datetime:
         return now - timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError):
         raise Mistake(
-            f"--since {text}: no time; expected a date such as 2026-11-21, or so long ago, such as 12h or 7d"
+            f"{option} {text}: no time; expected a date such as 2026-11-21, or so long ago, such as 12h or 7d"
         ) from None
 
 
@@ -159,14 +162,19 @@ def _runs(
     fabric: str | None,
     method: str | None,
     since: str | None,
+    until: str | None,
     folder: Path,
     *,
     as_json: bool,
 ) -> int:
     if spec is not None and Path(spec).suffix in (".yaml", ".yml"):
         spec = Path(spec).stem
-    begin = parse_since(since, datetime.now(UTC)) if since is not None else None
-    found = find_runs(folder, spec=spec, host=host, fabric=fabric, method=method, since=begin)
+    now = datetime.now(UTC)
+    begin, end = (
+        parse_time(option, when, now) if when is not None else None
+        for option, when in (("--since", since), ("--until", until))
+    )
+    found = find_runs(folder, spec=spec, host=host, fabric=fabric, method=method, since=begin, until=end)
     if as_json:
         print_json([{**asdict(each), "folder": str(folder / each.folder)} for each in found])
     elif not found:
@@ -243,11 +251,22 @@ def _report(names: list[str], output: Path | None, folder: Path, *, as_csv: bool
     return _status(errors)
 
 
+def _folder_of(name: str, runs: Path) -> Path:
+    """The run folder that is meant. A soak in it whose command was killed has by now what its log has."""
+    path = find_folder(name, runs)
+    if is_unkept(load_run(path)):
+        # What measures takes half a second to load.
+        from tailrace.measure.soak import recover
+
+        recover(path)
+    return path
+
+
 def _readable(names: list[str], folder: Path, errors: list[TailraceError]) -> Iterator[tuple[Path, Run]]:
     """Those of the runs that can be read, with their folders; why others cannot is told, and put with the `errors`."""
     for name in names:
         try:
-            path = find_folder(name, folder)
+            path = _folder_of(name, folder)
             run = load_run(path)
         except TailraceError as error:
             error_line(str(error))
@@ -262,7 +281,7 @@ def _status(errors: Sequence[TailraceError]) -> int:
 
 
 def _diff(a: str, b: str, folder: Path, *, as_json: bool) -> int:
-    found = differ(*(read_run(find_folder(name, folder), distributions=False) for name in (a, b)))
+    found = differ(*(read_run(_folder_of(name, folder), distributions=False) for name in (a, b)))
     if as_json:
         print_json(found.as_data())
     else:
@@ -271,7 +290,7 @@ def _diff(a: str, b: str, folder: Path, *, as_json: bool) -> int:
 
 
 def _export(run: str, output: Path | None, folder: Path, *, as_json: bool) -> int:
-    source = find_folder(run, folder)
+    source = _folder_of(run, folder)
     target = output or Path(load_run(source).id + SUFFIX)
     exported = export_run(source, target)
     size = target.stat().st_size

@@ -45,7 +45,7 @@ def own_program(name: str) -> Path:
         if place.is_file() and os.access(place, os.X_OK):
             return place.resolve()
     where = f"in TAILRACE_BINARIES={chosen}" if chosen else f"at {places[0]}"
-    raise Mistake(f"{name} is not built ({where} there is none); build it with `make`")
+    raise Mistake(f"{name} is not built ({where} there is none); build it with `make setup`")
 
 
 def system_program(name: str) -> str:

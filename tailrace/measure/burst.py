@@ -19,7 +19,7 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.search import Bounds, Range, SearchOptions, Tried, bracket, no_loss_rate
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Measurer, Settle, Trials
+from tailrace.measure.trials import CUT_SHORT, Measurer, Settle, Trials
 from tailrace.results.findings import BurstFinding
 from tailrace.spec import Burst
 
@@ -112,7 +112,7 @@ def _measure(session: Session, name: str, profile: Profile, test: Burst, place: 
     trials = Trials(session.measure, profile, label, settle=Settle(settle), pause=session.pause)
     throughput, longest = 0.0, 0
     bounds: list[Bounds] = []
-    reason: str | None = None
+    reason: str | None = CUT_SHORT
     bursts = Bursts(session.measure, profile, f"{name}: bursts", test.wait, 0.0, settle, session.pause)
     try:
         throughput = no_loss_rate(trials, lambda trial: trial.loss_ratio == 0, BEFOREHAND).low
@@ -120,8 +120,9 @@ def _measure(session: Session, name: str, profile: Profile, test: Burst, place: 
         longest = max(round(test.longest * bursts.rate), 2)
         while len(bounds) < test.times:
             bounds.append(bursts.search(longest, test.precision))
+        reason = None
     except (Stopped, Failure) as error:
-        reason = str(error) or "stopped"
+        reason = str(error) or CUT_SHORT
         raise
     finally:
         if trials.made:
@@ -129,7 +130,7 @@ def _measure(session: Session, name: str, profile: Profile, test: Burst, place: 
             session.folder.add_finding(
                 BurstFinding(
                     name=name,
-                    profile=profile.name,
+                    **profile.kind._asdict(),
                     functions=place.functions,
                     valid=reason is None,
                     reason=reason,

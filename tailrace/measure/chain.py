@@ -8,14 +8,11 @@ guest of the machine's hypervisor does changes from minute to minute.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from tailrace.errors import Failure, Mistake
-from tailrace.measure.cause_meter import GAP_LIMIT
-from tailrace.measure.hop_meter import HopMeter
+from tailrace.errors import Mistake
 from tailrace.measure.latency import (
     SEARCH_WAIT,
     TRIAL_WAIT,
@@ -28,14 +25,15 @@ from tailrace.measure.latency import (
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions
-from tailrace.measure.session import Session, start_causes
+from tailrace.measure.session import Session, Tracing
 from tailrace.results import Run
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.no_loss import NoLossRate
+from tailrace.results.record import TrafficKind
 from tailrace.spec import Latency, Rate
 
-Throughput = Mapping[tuple[str, int | None], NoLossRate]
-"""By profile and number of functions (None: of a device)."""
+Throughput = Mapping[tuple[TrafficKind, int | None], NoLossRate]
+"""By kind of traffic and number of functions (None: of a device)."""
 
 #: Longer than the demo's: a rate that a longer trial is to bear out.
 SEARCH = SearchOptions(trial_seconds=0.5, precision=0.03)
@@ -78,7 +76,7 @@ def measure(
     The no-loss rate is searched for once for each profile and length of chain, unless `throughput` has it: what a trial
     has left of it holds for those that follow.
     """
-    known: dict[tuple[str, int | None], NoLossRate] = dict(throughput or {})
+    known: dict[tuple[TrafficKind, int | None], NoLossRate] = dict(throughput or {})
     for case in cases:
         place.lead(session, case.functions)
 
@@ -91,13 +89,13 @@ def measure(
             session.folder,
             case,
             timing.options,
-            known=known.get((case.profile.name, case.functions)),
+            known=known_rate(known, case.profile.kind, case.functions),
             measure_floor=measure_floor,
             # A throughput that was measured stands: what is lost at it is a result.
             patient=timing.patient if throughput is None else lambda: False,
         )
         if trial.searched is not None:
-            known[case.profile.name, case.functions] = trial.searched
+            known[case.profile.kind, case.functions] = trial.searched
 
 
 def _measure_floor(session: Session, place: Place, case: Case, rate: float, seconds: float) -> None:
@@ -108,14 +106,19 @@ def _measure_floor(session: Session, place: Place, case: Case, rate: float, seco
 
 def throughput_of(run: Run) -> Throughput:
     """The rates without loss that `measure throughput` found; of several rounds the median."""
-    found: dict[tuple[str, int | None], list[NoLossRate]] = {}
+    found: dict[tuple[TrafficKind, int | None], list[NoLossRate]] = {}
     for finding in run.findings:
         if isinstance(finding, ThroughputFinding) and finding.valid:
-            goal = min(finding.goals, key=lambda goal: goal.loss_ratio)
-            if goal.pps > 0:
-                rate = NoLossRate(pps=goal.pps, upper_pps=goal.upper_pps, limit=goal.limit)
-                found.setdefault((finding.profile, finding.functions), []).append(rate)
+            for goal in finding.goals:
+                if goal.loss_ratio == 0 and goal.pps > 0:
+                    rate = NoLossRate(pps=goal.pps, upper_pps=goal.upper_pps, limit=goal.limit)
+                    found.setdefault((finding.traffic_kind, finding.functions), []).append(rate)
     return {key: _median(rates) for key, rates in found.items()}
+
+
+def known_rate(throughput: Throughput, kind: TrafficKind, functions: int | None) -> NoLossRate | None:
+    """What is known for such traffic; of a run that does not say of how many flows or which capture, by its profile."""
+    return throughput.get((kind, functions)) or throughput.get((TrafficKind(kind.profile), functions))
 
 
 def _median(rates: Sequence[NoLossRate]) -> NoLossRate:
@@ -125,11 +128,14 @@ def _median(rates: Sequence[NoLossRate]) -> NoLossRate:
     return NoLossRate(pps=median(rate.pps for rate in rates), upper_pps=upper, limit=limit)
 
 
-def _through(profile: str, functions: int | None) -> str:
-    """64 through 1 function, 64 through a device"""
-    if functions is None:
-        return f"{profile} through a device"
-    return f"{profile} through {functions} function{'' if functions == 1 else 's'}"
+def _through(kind: TrafficKind, functions: int | None) -> str:
+    """64 of 1 flow through 1 function, day.pcap through a device"""
+    what = kind.capture or (kind.profile if kind.flows is None else f"{kind.profile} of {_number(kind.flows, 'flow')}")
+    return f"{what} through {'a device' if functions is None else _number(functions, 'function')}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -137,10 +143,7 @@ class LatencyMethod(Method[Latency]):
     """`tailrace measure latency`."""
 
     floor: bool = False
-    hops: bool = False
-    causes: bool = False
-    gap_limit: float = GAP_LIMIT
-    """With `causes`: a round of a polling loop longer than so many seconds is a gap."""
+    tracing: Tracing = field(default_factory=Tracing)
     throughput: Throughput | None = None
     """What a rate in percent is of; None: of a no-loss rate, to be searched for."""
 
@@ -177,10 +180,10 @@ class LatencyMethod(Method[Latency]):
         return steps
 
     def _check_known(self, profile: Profile, place: Place) -> None:
-        if (profile.name, place.functions) not in (self.throughput or {}):
+        if known_rate(self.throughput or {}, profile.kind, place.functions) is None:
             known = ", ".join(_through(*each) for each in self.throughput or {})
             raise Mistake(
-                f"--of: no throughput of {_through(profile.name, place.functions)} is in that run; "
+                f"--of: no throughput of {_through(profile.kind, place.functions)} is in that run; "
                 f"it has {known or 'none'}"
             )
 
@@ -188,11 +191,7 @@ class LatencyMethod(Method[Latency]):
         measure(session, place, cases, timing, with_floor=self.floor, throughput=self.throughput)
 
     def begin(self, session: Session) -> None:
-        if (self.hops or self.causes) and session.node is not None:
-            causes = start_causes(session, self.gap_limit) if self.causes else None
-            session.hops = HopMeter(session.node.fabric.control, causes)
+        self.tracing.begin(session)
 
     def end(self, session: Session) -> None:
-        if session.hops is not None:
-            with suppress(Failure):  # a switch that has gone has no trace either
-                session.hops.close()
+        self.tracing.end(session)

@@ -23,6 +23,7 @@ from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
+from tailrace.measure.search import NoRate
 from tailrace.measure.session import Session, keep_aside
 from tailrace.measure.side import FIGURES, Load, at_rate, figures, measured, no_loss
 from tailrace.measure.stand import Placed, Scene, standing
@@ -57,7 +58,7 @@ class ComparePlan:
 
     @property
     def profiles(self) -> list[Profile]:
-        return list({load.profile.name: load.profile for load in self.loads}.values())
+        return list({load.profile.kind: load.profile for load in self.loads}.values())
 
     def order(self, pair: int) -> list[Placed]:
         """The fabrics in the order of a pair, the first of which is 1."""
@@ -93,6 +94,8 @@ class Comparison:
         self._allowed = os.sched_getaffinity(0)
         self._rates: dict[str, float] = {}
         self._searched: dict[str, dict[str, NoLossRate]] = {load.name: {} for load in plan.loads}
+        self._lossy: set[tuple[str, str]] = set()
+        """Loads and fabrics that have no rate without loss."""
         self._pairs: dict[str, list[ComparedPair]] = {load.name: [] for load in plan.loads}
 
     def run(self) -> None:
@@ -115,7 +118,12 @@ class Comparison:
         def look(session: Session, fabric: Placed) -> None:
             for load in self._plan.loads:
                 if load.rate.fraction is not None:
-                    trial = measured(session, self._case(load, f"{fabric.name}-{FIRST_LOOK}"))
+                    try:
+                        trial = measured(session, self._case(load, f"{fabric.name}-{FIRST_LOOK}"))
+                    except NoRate as none:  # the others are compared no less, and it with them, at their rate
+                        self._lossy.add((load.name, fabric.name))
+                        self._folder.note(f"{fabric.name}, {load.name}: {none}")
+                        continue
                     if trial.searched is not None:
                         self._searched[load.name][fabric.name] = trial.searched
                     rate = self._rates.get(load.name, trial.offered_pps)
@@ -123,6 +131,10 @@ class Comparison:
 
         for fabric in self._plan.fabrics:
             self._on(fabric, FIRST_LOOK, f"{fabric.name}: looking for the no-loss rate", look)
+        if not any(load.name in self._rates or load.rate.pps for load in self._plan.loads):
+            raise NoRate(
+                "no fabric has a rate without loss, of which a part could be measured; give one: --rate 10kpps"
+            )
 
     def _pair(self, number: int) -> None:
         looks = [self._look()]
@@ -131,9 +143,14 @@ class Comparison:
 
         def measure(session: Session, fabric: Placed) -> None:
             for load in self._plan.loads:
+                if load.name not in self._rates:
+                    continue  # no fabric carries it without loss: a note says so
                 case = self._case(load, f"{fabric.name}-pair-{number}")
-                if load.rate.fraction is not None:
-                    searched[load.name][fabric.name] = no_loss(session, case)
+                if load.rate.fraction is not None and (load.name, fabric.name) not in self._lossy:
+                    try:
+                        searched[load.name][fabric.name] = no_loss(session, case)
+                    except NoRate as none:
+                        self._folder.note(f"{fabric.name}, {load.name}, pair {number}: {none}")
                 trial = at_rate(session, case, self._rates[load.name])
                 found[load.name][fabric.name] = figures(trial, searched[load.name].get(fabric.name))
 
@@ -212,7 +229,7 @@ class Comparison:
                 ComparisonFinding(
                     method="compare",
                     name=load.name,
-                    profile=load.profile.name,
+                    **load.profile.kind._asdict(),
                     functions=len(self._plan.scene.functions),
                     valid=True,
                     reason=None,

@@ -80,4 +80,4 @@ def measure_joined(
         except Mistake as refused:
             folder.note(f"the tester's own floor of {profile.name} was not measured over {ports}: {refused}")
             continue
-        folder.add_floor(result, profile=profile.name, ports=ports, offered_pps=rate)
+        folder.add_floor(result, **profile.kind._asdict(), ports=ports, offered_pps=rate)

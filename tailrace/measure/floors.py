@@ -19,6 +19,7 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.stand import Scene, standing
 from tailrace.results import RunFolder
+from tailrace.results.record import TrafficKind
 
 #: Frames a second each way over interfaces of Linux's, where each takes two system calls: no queue there either.
 KERNEL_RATE = 10_000.0
@@ -26,9 +27,9 @@ KERNEL_RATE = 10_000.0
 
 def floors_seconds(wanted: Iterable[tuple[Interface, Profile]]) -> float:
     """Seconds that measuring these floors, each once, is expected to take."""
-    kinds: dict[Interface, dict[str, Profile]] = {}
+    kinds: dict[Interface, dict[TrafficKind, Profile]] = {}
     for interface, profile in wanted:
-        kinds.setdefault(interface, {})[profile.name] = profile
+        kinds.setdefault(interface, {})[profile.kind] = profile
     return sum(floor_seconds(list(profiles.values())) for profiles in kinds.values())
 
 
@@ -40,7 +41,7 @@ class Floors:
         self._folder = folder
         self._report = report
         self._huge = huge
-        self._known: set[tuple[Interface, str]] = set()
+        self._known: set[tuple[Interface, TrafficKind]] = set()
 
     def stand_on(self, interface: Interface, profiles: Sequence[Profile], where: Placement) -> None:
         """The trials that follow are over ports of this kind: measures what is not known yet of their floor.
@@ -48,10 +49,10 @@ class Floors:
         A note says so where it cannot be.
         """
         self._folder.measure_over(interface)
-        new = [each for each in profiles if (interface, each.name) not in self._known]
+        new = [each for each in profiles if (interface, each.kind) not in self._known]
         if not new:
             return
-        self._known |= {(interface, each.name) for each in new}
+        self._known |= {(interface, each.kind) for each in new}
         self._report.stage(f"the tester's own floor over {interface}", floor_seconds(new))
         scene = Scene("floor", (), interface, huge=self._huge)
         kind = KINDS["linux-bridge" if interface == "tap" else "direct"]

@@ -26,6 +26,8 @@ from tailrace.results.model import HopPart, Hops, SlowFrame
 
 #: Sampled frames in a trial, about: enough for a 99.9th percentile, and few enough to be joined in a second.
 SAMPLES = 20_000
+#: What the switch's trace takes at most (dataplane/switch/trace.h).
+_EVERY_MOST = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ Way = tuple[Part, ...]
 def sample_every(frames: float, wanted: int = SAMPLES) -> int:
     """The power of two n with which each n-th of so many frames is about `wanted` of them, or a few more."""
     every = 1
-    while frames / (2 * every) > wanted:
+    while frames / (2 * every) > wanted and every < _EVERY_MOST:
         every *= 2
     return every
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from tailrace.errors import Failure
+from tailrace.host.process import undisturbed
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions, no_loss_rate
 from tailrace.measure.tester import Stopped
@@ -132,10 +132,11 @@ def run_trial(measure: Measurer, keep: Keeper, case: Case, rate: float, searched
     try:
         return measure(case.profile.streams(rate), case.seconds, TRIAL_WAIT, f"{case.name}: measuring")
     except Stopped as stopped:
-        keep.invalidate(str(stopped))
-        if stopped.result is not None:
-            # A trial that ended by itself, because its port went down, was cut short no less.
-            kept(keep, case, {**stopped.result, "stopped": True}, rate, searched)
+        with undisturbed():
+            keep.invalidate(str(stopped))
+            if stopped.result is not None:
+                # A trial that ended by itself, because its port went down, was cut short no less.
+                kept(keep, case, {**stopped.result, "stopped": True}, rate, searched)
         raise
 
 
@@ -153,15 +154,13 @@ def kept(
         return keep.add_trial(
             result,
             name=case.name if attempt is None else f"{case.name}-attempt-{attempt}",
-            profile=case.profile.name,
+            **case.profile.kind._asdict(),
             functions=case.functions,
             offered_pps=rate,
             searched=searched,
             borne_out=searched is not None and bears_out(result, rate, case.seconds),
             rate_fraction=case.rate.fraction,
             attempt=attempt,
-            flows=case.profile.traffic.get("flows"),
-            capture=Path(case.profile.traffic["pcap"]).name if "pcap" in case.profile.traffic else None,
         )
     except ResultError as error:
         raise Failure(str(error)) from None

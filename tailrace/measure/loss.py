@@ -13,7 +13,7 @@ from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Settle, Trials
+from tailrace.measure.trials import CUT_SHORT, Settle, Trials
 from tailrace.results.findings import LossFinding
 from tailrace.spec import Loss
 
@@ -64,20 +64,21 @@ def _measure(session: Session, name: str, profile: Profile, test: Loss, place: P
     settle = Settle.asked(test.settle, test.duration)
     label = f"{name}: loss"
     trials = Trials(session.measure, profile, label, test.wait, settle, most=100_000, pause=session.pause)
-    reason: str | None = None
+    reason: str | None = CUT_SHORT
     full = 0.0
     try:
         full = full_rate(trials, test)
         loss_curve(trials, test, full)
+        reason = None
     except (Stopped, Failure) as error:
-        reason = str(error) or "stopped"
+        reason = str(error) or CUT_SHORT
         raise
     finally:
         if full and trials.made:
             session.folder.add_finding(
                 LossFinding(
                     name=name,
-                    profile=profile.name,
+                    **profile.kind._asdict(),
                     functions=place.functions,
                     valid=reason is None,
                     reason=reason,

@@ -89,7 +89,7 @@ class Cell:
         """What is kept of it, without figures."""
         return MatrixCell(
             name=self.name,
-            profile=self.profile.name,
+            **self.profile.kind._asdict(),
             functions=self.functions,
             valid=True,
             reason=None,

@@ -29,6 +29,8 @@ class Place:
     """Where it is measured: a chain of a spec, or between two ports of a device that Tailrace does not manage."""
 
     chain: PlannedChain | None = None
+    ports: tuple[str, str] | None = None
+    """The URIs of the device's, of which there is no chain."""
 
     @property
     def functions(self) -> int | None:
@@ -71,7 +73,7 @@ class Method(ABC, Generic[T]):
 
     def profiles(self, tests: Sequence[T]) -> list[Profile]:
         """The kinds of traffic that it sends for the tests, each once; the tester measures its own floor of these."""
-        return list({each.name: each for test in tests for each in profiles_of(test)}.values())
+        return list({each.kind: each for test in tests for each in profiles_of(test)}.values())
 
     def begin(self, session: Session) -> None:
         """Called once everything is up."""

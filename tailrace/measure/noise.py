@@ -91,7 +91,7 @@ class NoiseMethod(Method[Noise]):
             ComparisonFinding(
                 method="noise",
                 name=load.name,
-                profile=load.profile.name,
+                **load.profile.kind._asdict(),
                 functions=functions,
                 valid=True,
                 reason=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tailrace.errors import Mistake
+from tailrace.results.record import CAPTURE_SUM, TrafficKind
 from tailrace.spec.traffic import IMIX_FRAMES, IMIX_WEIGHTS, LARGEST_FRAME, SMALLEST_FRAME
 
 _ETHERNET = 1
@@ -27,6 +29,8 @@ _HEADER, _TAG, _TAGGED = 14, 4, (b"\x81\x00", b"\x88\xa8")
 _FCS = 4
 #: The shortest frame, without the FCS, which captures leave out.
 _SHORTEST = SMALLEST_FRAME - 4
+#: Hexadecimal digits of a file's check sum that results have.
+_DIGITS = 16
 #: Bytes of frames, as they are sent, that the tester reads of a capture (dataplane/tester/capture.h).
 _MOST_BYTES = 1 << 30
 #: pcapng: the type of the first block, the mark of its byte order, and the type of an interface's block.
@@ -58,6 +62,13 @@ class Profile:
     """What a reader of the results must know of it."""
     contents: Contents | None = None
     """Of a capture."""
+    capture: str | None = None
+    """What results call the capture file by, whose name alone would not tell it from another."""
+
+    @property
+    def kind(self) -> TrafficKind:
+        """As results know it."""
+        return TrafficKind(self.name, self.traffic.get("flows"), self.capture)
 
     def streams(self, rate: float, ends: Sequence[str] = ("a", "b")) -> list[dict[str, Any]]:
         """The tester's streams: one in each direction at `rate` frames a second (0: as fast as possible)."""
@@ -113,6 +124,8 @@ def _capture(path: Path, _modified: int, _size: int) -> Profile:
             payload = kept - _HEADER - _TAG * tagged
             if payload > largest[2] or number == 1:
                 largest = (number, kept, payload)
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if not number:
         raise Mistake(f"{path}: there is no frame in it; expected at least one")
     if sent - number * _FCS > _MOST_BYTES:
@@ -125,7 +138,8 @@ def _capture(path: Path, _modified: int, _size: int) -> Profile:
         f"with zeros to {_SHORTEST}, the shortest that Ethernet has (without the FCS)"
     )
     contents = Contents(sent / number, *largest)
-    return Profile("pcap", {"pcap": str(path.absolute())}, note if short else None, contents)
+    name = f"{path.name}{CAPTURE_SUM}{digest[:_DIGITS]}"
+    return Profile("pcap", {"pcap": str(path.absolute())}, note if short else None, contents, name)
 
 
 def _frames(file: BinaryIO, start: bytes) -> Iterator[tuple[int, int, bool] | None]:

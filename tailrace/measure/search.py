@@ -28,6 +28,10 @@ HEADROOM = 1.05
 PLAIN_LOSS = 0.1
 
 
+class NoRate(Failure):
+    """The device loses frames at any rate."""
+
+
 @dataclass(frozen=True)
 class Tried:
     """What came of trying a rate."""
@@ -171,7 +175,7 @@ def _from_below(trials: Trials, passes: Callable[[SearchTrial], bool], options: 
             f"the tester cannot keep even {options.lowest_pps:.0f} frames a second: something else uses its core "
             "(see `top`); end that, and measure again"
         )
-    raise Failure(
+    raise NoRate(
         f"frames are lost even at {options.lowest_pps:.0f} frames a second (or repeated, out of sequence, or not the "
         "tester's own), so there is no rate without loss"
     )

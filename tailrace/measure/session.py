@@ -26,7 +26,7 @@ from tailrace.host.place import Place
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import State, hold
-from tailrace.measure.cause_meter import CauseMeter
+from tailrace.measure.cause_meter import GAP_LIMIT, CauseMeter
 from tailrace.measure.floor import floor_seconds, measure_floor
 from tailrace.measure.hop_meter import LOOK, HopMeter
 from tailrace.measure.overtaking import overtaking_note
@@ -116,16 +116,20 @@ class Session:
                 **({"pace": LOOK} if self.hops else {}),
             )
             if self.hops:
-                result["hops"] = self.hops.end(self.tester.control, result)
+                with undisturbed():  # the trial has been measured, and is to be kept
+                    result["hops"] = self.hops.end(self.tester.control, result)
         except Stopped as stopped:
             raise Stopped(self.explained(stopped), stopped.result) from stopped
         self.stage_seconds = before + seconds + wait
         return result
 
     def pause(self, seconds: float) -> None:
-        """Leaves the device alone for a while."""
-        self.check()
-        time.sleep(seconds)
+        """Leaves the device alone for a while. Raises Stopped if that is cut short, as a trial does."""
+        try:
+            self.check()
+            time.sleep(seconds)
+        except (Exception, KeyboardInterrupt) as error:
+            raise Stopped(self.explained(Stopped(error, None)), None) from error
         self.stage_seconds += seconds
 
     def explained(self, stopped: Stopped) -> TailraceError:
@@ -134,7 +138,31 @@ class Session:
             return _cause(_first_fault(self.node, stopped))
 
 
-def start_causes(session: Session, limit: float) -> CauseMeter:
+@dataclass(frozen=True)
+class Tracing:
+    """Whether single frames are followed through the chain while it is measured."""
+
+    hops: bool = False
+    """Latency is taken apart by hop."""
+    causes: bool = False
+    """What can delay a frame is recorded too, and said of the slowest."""
+    gap_limit: float = GAP_LIMIT
+    """With `causes`: a round of a polling loop longer than so many seconds is a gap."""
+
+    def begin(self, session: Session) -> None:
+        """Called once everything is up. Raises Failure."""
+        if (self.hops or self.causes) and session.node is not None:
+            causes = _start_causes(session, self.gap_limit) if self.causes else None
+            session.hops = HopMeter(session.node.fabric.control, causes)
+
+    def end(self, session: Session) -> None:
+        """Called before everything is taken down."""
+        if session.hops is not None:
+            with suppress(Failure):  # a switch that has gone has no trace either
+                session.hops.close()
+
+
+def _start_causes(session: Session, limit: float) -> CauseMeter:
     """Starts to record what can delay a frame on the session's node; gaps are rounds longer than `limit` seconds."""
     node = session.node
     if node is None:
@@ -287,11 +315,10 @@ def _measure_floor(
     *,
     huge: bool,
 ) -> None:
-    known = {floor.profile for floor in folder.run.floors}
-    profiles = [profile for profile in request.floor if profile.name not in known]
-    if profiles:
-        report.stage("the tester's own floor", floor_seconds(profiles))
-        measure_floor(launcher, ports[0][1], place, folder, profiles, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
+    """Also where a run is gone on with: it is another time, and the machine may be another."""
+    if request.floor:
+        report.stage("the tester's own floor", floor_seconds(request.floor))
+        measure_floor(launcher, ports[0][1], place, folder, request.floor, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
 
 
 def _with_tester(

@@ -159,7 +159,7 @@ def _measure(test: Share, load: Load, function: str, functions: int, session: Se
         rate, searched = first.offered_pps, first.searched
     finding = ShareFinding(
         name=load.name,
-        profile=load.profile.name,
+        **load.profile.kind._asdict(),
         functions=functions,
         valid=True,
         reason=None,

@@ -8,28 +8,32 @@ log is `soaking.py`; what the log is, and why a crash cannot spoil it, `tailrace
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tailrace.errors import Failure, Mistake
+from tailrace.host.process import undisturbed
 from tailrace.measure.alone import soak_alone
 from tailrace.measure.chain import SEARCH, Timing
 from tailrace.measure.latency import TRIAL_WAIT, Case, find_no_loss_rate, kept
 from tailrace.measure.method import Method, Place, Step, profiles_of
-from tailrace.measure.profile import Profile
-from tailrace.measure.session import Session
+from tailrace.measure.profile import Profile, capture
+from tailrace.measure.session import Session, Tracing
 from tailrace.measure.soaking import SHORTEST, Soaking
 from tailrace.measure.space import free_bytes, mib
 from tailrace.measure.tester import Stopped
-from tailrace.results import ResultError
+from tailrace.results import ResultError, RunFolder, load_run
 from tailrace.results.interval_log import SUFFIX, IntervalLog, LogReader
 from tailrace.results.intervals import Header
+from tailrace.results.lock import alone_in
+from tailrace.results.model import timestamp
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.reserve import REPORT_BYTES
-from tailrace.results.soak import Totals, find_log, read_totals, trial_result
+from tailrace.results.soak import Totals, find_log, is_unkept, read_totals, trial_result
 from tailrace.spec import Rate
 from tailrace.spec.tests import Soak
 from tailrace.spec.units import show_span
@@ -75,7 +79,19 @@ def profile_of(header: Header) -> Profile:
     """The traffic of a soak that was begun; both directions have the same."""
     own = ("name", "from", "to", "rate")
     traffic = {key: value for stream in header.streams[:1] for key, value in stream.items() if key not in own}
-    return Profile(header.profile, traffic)
+    path = traffic.get("pcap")
+    # The log of an older Tailrace has its path alone.
+    return Profile(header.profile, traffic, capture=header.capture or (Path(path).name if path else None))
+
+
+def _check_capture(header: Header) -> None:
+    """Raises Mistake where the capture file that a soak was begun with is not there any more as it was."""
+    path = profile_of(header).traffic.get("pcap")
+    now = None if path is None else capture(Path(path)).capture
+    if header.capture is not None and now != header.capture:
+        raise Mistake(
+            f"{path}: the soak was begun with {header.capture}, and this is {now}; put that one back, or begin anew"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,7 @@ class SoakMethod(Method[Soak]):
     """Told, in a sentence, what whoever watches should know."""
     resume: Path | None = None
     """The run folder of a soak that was broken off, to be gone on with."""
+    tracing: Tracing = field(default_factory=Tracing)
 
     name = "soak"
     one_test = True
@@ -100,7 +117,8 @@ class SoakMethod(Method[Soak]):
         pps = test.rate.pps or FASTEST_PPS
         header = Header(
             name, profile.name, place.functions, test.duration, test.interval, pps, None, test.rate.fraction,
-            tuple(profile.streams(pps)), time.time(),
+            tuple(profile.streams(pps)), time.time(), capture=profile.capture, ports=place.ports,
+            hops=self.tracing.hops, causes=self.tracing.causes, gap_limit_s=self.tracing.gap_limit,
         )  # fmt: skip
         self.tell(str(space_for(header, self.runs, test.duration)))
         seconds = test.alone + test.duration + 2 * TRIAL_WAIT
@@ -113,6 +131,16 @@ class SoakMethod(Method[Soak]):
             return super().profiles(tests)
         return [profile_of(LogReader(find_log(self.resume)).header)]  # the spec need not say it
 
+    def begin(self, session: Session) -> None:
+        tracing = self.tracing
+        if self.resume is not None:  # as it was begun: figures with a trace are not those without
+            header = LogReader(find_log(self.resume)).header
+            tracing = Tracing(header.hops, header.causes, header.gap_limit_s)
+        tracing.begin(session)
+
+    def end(self, session: Session) -> None:
+        self.tracing.end(session)
+
     def _again(self, folder: Path, place: Place) -> Step:
         try:
             totals, reader = read_totals(find_log(folder))
@@ -120,9 +148,12 @@ class SoakMethod(Method[Soak]):
             raise Mistake(str(error)) from None
         left = reader.header.duration_s - totals.measured_s
         if left < SHORTEST:
+            there = "are there" if recover(folder) else "could not be written there (`tailrace watch` shows its log)"
             raise Mistake(
-                f"{folder}: the soak in it has had its {show_span(reader.header.duration_s)}; begin a new one"
+                f"{folder}: the soak in it has had its {show_span(reader.header.duration_s)}, and its results {there}; "
+                "begin a new one"
             )
+        _check_capture(reader.header)
         self.tell(
             f"{show_span(totals.measured_s)} are measured; for the rest: {space_for(reader.header, folder, left)}"
         )
@@ -165,6 +196,7 @@ class SoakMethod(Method[Soak]):
             check=session.check,
             progress=lambda seconds: session.report.advance(f"{header.name}: soaking", before + seconds - done),
             tell=self.tell,
+            hops=session.hops,
         )
         room = header.intervals(header.duration_s) * len(header.streams) * _RESULT + REPORT_BYTES
         try:
@@ -175,25 +207,75 @@ class SoakMethod(Method[Soak]):
                 session.folder.reserve.spend()
         except Stopped as stopped:
             error = session.explained(stopped)
-            soaking.last_words(str(error))  # a full disk has room again for what it had none
-            session.folder.invalidate(str(error))
-            with suppress(ResultError, Failure):  # nothing was measured yet
-                _keep(session, log.path, totals, stopped=True)
+            with undisturbed():
+                soaking.last_words(str(error))  # a full disk has room again for what it had none
+                session.folder.invalidate(str(error))
+                with suppress(ResultError, Failure):  # nothing was measured yet
+                    _keep_all(session, log.path, totals, stopped=True)
             raise Stopped(error, None) from stopped
         finally:
             log.close()
-        _keep(session, log.path, totals, stopped=False)
+        with undisturbed():
+            _keep_all(session, log.path, totals, stopped=False)
 
 
-def _keep(session: Session, path: Path, totals: Totals, *, stopped: bool) -> None:
+def _keep_all(session: Session, path: Path, totals: Totals, *, stopped: bool) -> None:
+    """Keeps what is in the log and what the tester has of its last part."""
+    more = _last(session)
+    if "hops" in more and totals.parts > 1:
+        session.folder.note("hops and causes are of the soak's last part alone: it was broken off before")
+    _keep(session.folder, path, totals, stopped=stopped, more=more)
+
+
+def recover(folder: Path) -> bool:
+    """Makes the results of a soak whose command was killed from its log, and ends its run; whether its results are there.
+
+    So it is after a crash or a power cut as after Ctrl-C, and it can be gone on with no less. Raises Unreadable if
+    there is no run.
+    """
+    run = load_run(folder)
+    if not is_unkept(run):
+        return True
+    # A folder that is being measured into, or is not ours to write, stays as it is.
+    with suppress(OSError, ResultError, Mistake, Failure), alone_in(folder):
+        totals, reader = read_totals(find_log(folder))
+        if totals.last is None:
+            return False
+        whole = totals.ended is not None and totals.ended.reason is None
+        made = RunFolder.reopen(folder)
+        try:
+            if not whole:
+                why = totals.ended.reason if totals.ended else run.reason if run.finished else None
+                made.invalidate(why or "the soak was killed or crashed; `tailrace measure soak --resume RUN` goes on")
+            _keep(made, reader.path, totals, stopped=not whole)
+            made.finish(timestamp(totals.last.real_time))
+            return True
+        finally:
+            made.reserve.spend()
+    return False
+
+
+def _last(session: Session) -> dict[str, Any]:
+    """What the log does not have, of the last part: what the tester timed by, and single frames where they were
+    followed; nothing where the tester is gone."""
+    last = session.tester.cut_short(TRIAL_WAIT)  # it has ended
+    if last is None:
+        return {}
+    more = {"clock": last["clock"]}
+    if session.hops is not None:
+        with suppress(Failure):  # the switch may be what broke
+            more["hops"] = session.hops.end(session.tester.control, last)
+    return more
+
+
+def _keep(
+    folder: RunFolder, path: Path, totals: Totals, *, stopped: bool, more: Mapping[str, Any] | None = None
+) -> None:
     header = totals.header
-    result = trial_result(path, totals, stopped=stopped)
-    last = session.tester.cut_short(TRIAL_WAIT)  # it has ended; the log does not have what it was timed by
-    if last is not None:
-        result["clock"] = last["clock"]
+    result = trial_result(path, totals, stopped=stopped) | dict(more or {})
     searched = None
     if header.no_loss_pps is not None:
         searched = NoLossRate(pps=header.no_loss_pps, limit=header.no_loss_limit)
     rate = Rate(pps=header.offered_pps, fraction=header.rate_fraction)
     case = Case(header.name, profile_of(header), header.functions, rate, totals.measured_s)
-    kept(session.folder, case, result, header.offered_pps, searched)
+    kept(folder, case, result, header.offered_pps, searched)

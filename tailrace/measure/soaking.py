@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from tailrace.control import Control
 from tailrace.errors import Failure, Fault
 from tailrace.host.process import undisturbed
+from tailrace.measure.hop_meter import LOOK, HopMeter
 from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.tester import Stopped
 from tailrace.measure.wall_clock import clock_step
@@ -28,6 +29,8 @@ from tailrace.results.soak import SUMMED, Totals
 
 #: How often the switch and the processes are looked at, in seconds. The tester's core may be this process's too.
 _LOOK = 2.0
+#: A tester that has been told to end, and still has not after so many seconds, is left: somebody else has its core.
+_PATIENCE = 10.0
 #: Less than this is not worth a start of its own, in seconds.
 SHORTEST = 0.5
 
@@ -58,6 +61,8 @@ class Soaking:
     """Told the seconds measured, of the whole soak."""
     tell: Callable[[str], None]
     """Told, in a sentence, what whoever watches should know."""
+    hops: HopMeter | None = None
+    """Where single frames are followed."""
     offset: float = 0.0
     """Start of this part, in seconds after the start of the soak."""
     _before: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -73,12 +78,14 @@ class Soaking:
         try:
             self._begin()
             try:
+                streams = list(header.streams)
+                followed = self.hops.begin(streams, seconds) if self.hops else {}
                 self.tester.begin(
-                    list(header.streams),
+                    streams,
                     seconds,
                     wait=TRIAL_WAIT,
                     interval=max(0.1, seconds / 600),
-                    more={"record": header.interval_s},
+                    more={"record": header.interval_s, **followed},
                 )
                 self._follow()
             except (Exception, KeyboardInterrupt) as error:
@@ -115,7 +122,7 @@ class Soaking:
         looked = 0.0
         while not self._take():
             due = began + (self._kept + 1) * interval + min(TRIAL_WAIT, interval / 2) + 0.02
-            time.sleep(max(min(due - time.monotonic(), _LOOK), min(interval / 4, 0.1)))
+            self._sleep(max(min(due - time.monotonic(), _LOOK), min(interval / 4, 0.1)))
             if time.monotonic() - looked > min(_LOOK, interval) / 2:
                 looked = time.monotonic()
                 self.check()
@@ -124,6 +131,16 @@ class Soaking:
         if status["state"] == "failed":
             raise Fault(f"the tester failed: {status['reason']}")
         self._end(End(None))
+
+    def _sleep(self, seconds: float) -> None:
+        """Leaves the tester alone, but for slow frames that are to be looked up before the switch forgets them."""
+        if self.hops is None:
+            time.sleep(seconds)
+            return
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK))
+            self.hops.look(self.tester.control)
 
     def _take(self) -> bool:
         """Puts the records that there are into the log; whether the trial has ended and that was the last."""
@@ -165,6 +182,8 @@ class Soaking:
             name=name,
             **{count: stream[count] - before.get(count, 0) for count in SUMMED},
             in_flight=stream["in_flight"],
+            window=stream["window"],
+            latest=stream["latest"],
             min_ns=histogram.min_ns,
             max_ns=histogram.max_ns,
             sum_ns=histogram.sum_ns,
@@ -179,9 +198,9 @@ class Soaking:
         whole = False
         with suppress(OSError):
             with suppress(Failure):
-                while not self._take():
+                deadline = time.monotonic() + _PATIENCE
+                while not (whole := self._take()) and time.monotonic() < deadline:
                     time.sleep(0.02)
-                whole = True
             self._end(End(reason, whole))
 
     def _end(self, end: End) -> None:

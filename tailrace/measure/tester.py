@@ -14,7 +14,7 @@ from tailrace.host.interface import check_interface
 from tailrace.host.launch import Launcher
 from tailrace.host.pci import check_pci
 from tailrace.host.place import Place
-from tailrace.host.process import UMASK_GUEST, Limits
+from tailrace.host.process import UMASK_GUEST, Limits, undisturbed
 from tailrace.host.programs import own_program
 from tailrace.host.state import FilePath, Process
 from tailrace.spec.model import INTERFACE_NAME, is_interface_name
@@ -103,7 +103,9 @@ class Tester:
             result: dict[str, Any] = self.control.call("trial.result")
             return result
         except (Exception, KeyboardInterrupt) as error:
-            raise Stopped(error, self.cut_short(wait)) from error
+            with undisturbed():  # whoever presses Ctrl-C twice wants what was measured no less
+                measured = self.cut_short(wait)
+            raise Stopped(error, measured) from error
 
     def begin(
         self,

@@ -20,7 +20,7 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.search import HEADROOM, HIGHEST_PPS, LOWEST_PPS, PLAIN_LOSS, Bounds, Range, bracket, verified
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import OutOfTrials, Settle, Trials
+from tailrace.measure.trials import CUT_SHORT, OutOfTrials, Settle, Trials
 from tailrace.results.findings import Goal, SearchTrial, ThroughputFinding
 from tailrace.results.trial import LAYER_1_OVERHEAD
 from tailrace.spec import Throughput
@@ -132,13 +132,13 @@ def _measure(session: Session, name: str, profile: Profile, test: Throughput, pl
     settle = Settle.asked(test.settle, test.duration)
     label = f"{name}: throughput"
     trials = Trials(session.measure, profile, label, test.wait, settle, most=test.trials, pause=session.pause)
-    reason: str | None = None
+    reason: str | None = CUT_SHORT
     found: list[Bounds] = []
     try:
         found = find_throughput(trials, test)
         reason = never_kept_up(trials.made)
     except (Stopped, Failure) as error:
-        reason = str(error) or "stopped"
+        reason = str(error) or CUT_SHORT
         raise
     finally:
         if trials.made:
@@ -146,7 +146,7 @@ def _measure(session: Session, name: str, profile: Profile, test: Throughput, pl
             session.folder.add_finding(
                 ThroughputFinding(
                     name=name,
-                    profile=profile.name,
+                    **profile.kind._asdict(),
                     functions=place.functions,
                     valid=reason is None,
                     reason=reason,

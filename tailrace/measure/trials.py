@@ -17,6 +17,8 @@ from tailrace.results.findings import SearchTrial
 from tailrace.results.record import FAULTS, UNSENT_TOLERANCE
 from tailrace.spec.tests import RFC_2544_SETTLE
 
+#: Why a finding is not valid that was left before its end, wherever that was.
+CUT_SHORT = "stopped before its end"
 #: How often a trial is repeated in which the tester fell short.
 SHORT_REPEATS = 2
 

@@ -7,14 +7,14 @@ escaping for HTML is the template's.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tailrace.report.marks import NEAR_FLOOR, by_bound, by_floor, by_sent
 from tailrace.results.findings import ReorderFinding
 from tailrace.results.model import Latency, Run, Share, Trial
 from tailrace.results.no_loss import NoLossRate
-from tailrace.results.record import FLOOR_TIMES, is_near_floor, name_in_round
+from tailrace.results.record import FLOOR_TIMES, TrafficKind, is_near_floor, name_in_round
 
 MISSING = "-"
 
@@ -267,19 +267,27 @@ def measured_with(run: Run) -> list[str]:
 
 def _floors(run: Run) -> list[str]:
     """A line for each kind of port; from the lowest to the highest where a floor was measured again."""
-    kinds: dict[tuple[str, float], dict[str, list[float]]] = {}
+    kinds: dict[tuple[str, float], dict[TrafficKind, list[float]]] = {}
     for each in run.floors:
-        profiles = kinds.setdefault((each.ports, each.offered_pps), {})
-        profiles.setdefault(each.profile, []).append(each.latency_us.p50)
+        traffic = kinds.setdefault((each.ports, each.offered_pps), {})
+        traffic.setdefault(each.traffic_kind, []).append(each.latency_us.p50)
     told = []
-    for (ports, pps), profiles in kinds.items():
-        floors = ", ".join(f"{profile_name(profile)} {_extent(medians)}" for profile, medians in profiles.items())
+    for (ports, pps), traffic in kinds.items():
+        floors = ", ".join(f"{_traffic_name(kind, traffic)} {_extent(medians)}" for kind, medians in traffic.items())
         where = f"to itself over {plain(ports)}, {mega(pps / 1e6)} Mpps"
         told.append(f"The tester's own floor ({where}), p50 in µs: {floors}.")
     ratios = (trial.floor_ratio_of(way) for trial in run.trials for way in trial.directions)
     if any(is_near_floor(ratio) for ratio in ratios):
         told.append(f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times that floor, so the tester's as much as anybody's.")
     return told
+
+
+def _traffic_name(kind: TrafficKind, among: Iterable[TrafficKind]) -> str:
+    """64 B; with its flows or its capture where others have that profile too."""
+    if sum(each.profile == kind.profile for each in among) == 1:
+        return profile_name(kind.profile)
+    more = plain(kind.capture) if kind.capture else f"{kind.flows or 1:,} flow{'' if kind.flows == 1 else 's'}"
+    return f"{profile_name(kind.profile)} ({more})"
 
 
 def _extent(medians: Sequence[float]) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 from tailrace.report.figures import chains, disturbed, in_order, is_fault, plain, profile_place, rates, trial_names
 from tailrace.results.comparison import LOOKED, ComparisonFinding, Place
 from tailrace.results.model import Trial
+from tailrace.results.record import TrafficKind
 from tailrace.results.stored import StoredRun
 
 COLOURS = 7
@@ -65,10 +66,10 @@ class Marked:
     def borne_out(self) -> frozenset[str]:
         """The names of its trials whose no-loss rate stands: the highest of their kind and round that a trial of full
         length bore out, and none refuted, at that rate or below."""
-        alike: dict[tuple[str, str, int], list[Trial]] = {}
+        alike: dict[tuple[TrafficKind, str, int], list[Trial]] = {}
         for trial in self.stored.run.trials:
             if trial.searched is not None:
-                alike.setdefault((trial.profile, self.chains[trial.name], trial.round), []).append(trial)
+                alike.setdefault((trial.traffic_kind, self.chains[trial.name], trial.round), []).append(trial)
         found = (_highest_borne_out(trials) for trials in alike.values())
         return frozenset(trial.name for trial in found if trial is not None)
 

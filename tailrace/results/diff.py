@@ -23,6 +23,7 @@ from tailrace.results.compared import FIGURES, Compared, medians_of, of_findings
 from tailrace.results.comparison import ComparisonFinding, MatrixCell, places
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.model import Finding, Measurement, Run, Trial
+from tailrace.results.record import CAPTURE_SUM
 from tailrace.results.share import ShareFinding
 from tailrace.results.spread import by_case
 from tailrace.results.stored import StoredRun
@@ -302,10 +303,12 @@ class _Matched:
 
 
 def _same(one: str | float, other: str | float) -> bool:
-    """Whether two words say the same; a duration is as it was measured."""
+    """Whether two words say the same; a duration is as it was measured, and a capture's sum may not be known."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=0.02)
-    return one == other
+    texts = str(one), str(other)
+    known = all(CAPTURE_SUM in text for text in texts)
+    return one == other or (not known and len({text.partition(CAPTURE_SUM)[0] for text in texts}) == 1)
 
 
 def _shown(what: str, word: Word) -> str:

@@ -118,7 +118,8 @@ class Histogram:
 
 
 def from_tester(latency: Mapping[str, Any]) -> Histogram:
-    """The histogram in the tester's {"count","min_ns","max_ns","sum_ns","counts":[[index,count],…]}.
+    """The histogram in the tester's {"count","min_ns","max_ns","sum_ns","counts":[[index,count],…]}, where a sum of
+    2⁶³ and more is text.
 
     Raises ResultError if it contradicts itself: figures that nobody could stand behind.
     """
@@ -133,7 +134,7 @@ def from_tester(latency: Mapping[str, Any]) -> Histogram:
         raise ResultError(f"latency histogram: its buckets hold {total} frames, but it counted {latency['count']}")
     if not counts:
         return Histogram()
-    low, high, summed = latency["min_ns"], latency["max_ns"], latency["sum_ns"]
+    low, high, summed = latency["min_ns"], latency["max_ns"], int(latency["sum_ns"])
     first, last = counts[0][0], counts[-1][0]
     if not (0 <= low <= high and index_of(high) >= last and (index_of(low) == first or first == last)):
         raise ResultError(f"latency histogram: a minimum of {low} ns and a maximum of {high} ns contradict its buckets")

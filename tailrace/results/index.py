@@ -63,6 +63,7 @@ def find_runs(
     fabric: str | None = None,
     method: str | None = None,
     since: datetime | None = None,
+    until: datetime | None = None,
 ) -> list[Entry]:
     """The runs in the folder `runs` that are all of what is given, the newest first.
 
@@ -74,9 +75,10 @@ def find_runs(
     wanted = {"spec": spec, "host": host, "fabric": fabric, "method": method}
     terms = [f"lower({column}) GLOB ?" for column, text in wanted.items() if text is not None]
     values: list[Any] = [_pattern(text) for text in wanted.values() if text is not None]
-    if since is not None:
-        terms.append("started >= ?")
-        values.append(since.timestamp())
+    for term, when in (("started >= ?", since), ("started < ?", until)):
+        if when is not None:
+            terms.append(term)
+            values.append(when.timestamp())
     query = f"SELECT {', '.join(_COLUMNS)} FROM runs {'WHERE ' if terms else ''}{' AND '.join(terms)}"
     with _opened(runs) as database:
         _refresh(database, runs)

@@ -61,6 +61,14 @@ class Header:
     """What the tester measured of itself before (`tailrace.results.model.Alone`)."""
     no_loss_limit: Limit | None = None
     """What kept that rate from being higher (`tailrace.results.no_loss.NoLossRate`); None: not known."""
+    capture: str | None = None
+    """What results call the capture file by that is sent; None: none is, or the log is of before it was kept."""
+    ports: tuple[str, str] | None = None
+    """The URIs of the ports that a device lies between; None: it is a chain, or the log is of before they were kept."""
+    hops: bool = False
+    causes: bool = False
+    gap_limit_s: Seconds = 5e-6
+    """Whether single frames are followed (`measure soak --hops`, `--causes`, `--gap-limit`)."""
     format: int = FORMAT
 
     def intervals(self, seconds: float) -> int:
@@ -127,6 +135,10 @@ class Way:
     p50_ns: Number
     p99_ns: Number
     """Latencies of the frames received; all 0 if there were none."""
+    window: Number | None = None
+    """The analyser's window in frames; None: not known, as of a log of before it was kept."""
+    latest: Number = 0
+    """How far below the number expected the latest frame beyond the window was, of its part so far; 0: none was."""
 
 
 @dataclass(frozen=True)

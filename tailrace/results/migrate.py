@@ -208,6 +208,7 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     3: _from_3,
     4: _say_what_cells_sent,
     5: _from_5,
+    6: dict,  # what floors and findings were of, beside their profile, was not kept, and is not known
 }
 
 

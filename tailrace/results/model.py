@@ -31,11 +31,12 @@ from tailrace.results.record import Gap as Gap
 from tailrace.results.record import HistogramReference as HistogramReference
 from tailrace.results.record import Latency as Latency
 from tailrace.results.record import Measurement as Measurement
+from tailrace.results.record import OfTraffic as OfTraffic
 from tailrace.results.record import Record as Record
 from tailrace.results.record import ResultError as ResultError
 from tailrace.results.share import ShareFinding
 
-FORMAT = 6
+FORMAT = 7
 """The version of results.json that this Tailrace writes, and the newest that it reads; older ones are migrated."""
 
 
@@ -256,10 +257,9 @@ class Direction(Traffic):
     hops: Hops | None = Field(default=None, description="Latency by hop and function; null unless it was asked for.")
 
 
-class Floor(Record):
+class Floor(OfTraffic):
     """What the tester measured of itself beforehand, over two ports of one kind joined with each other."""
 
-    profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
     ports: str = Field(min_length=1, description="Kind of the two ports, such as vhost-user.")
     offered_pps: Amount = Field(description="Rate of each direction in frames a second.")
     latency_us: Latency = Field(description="Latency of the worse direction in µs.")
@@ -332,8 +332,6 @@ class Trial(Measurement):
         description="Which attempt it was at a trial that was made again, because this one did not bear out the rate; "
         "null of the one that stands.",
     )
-    flows: Count | None = Field(default=None, description="UDP flows each way; null of a capture, or if not known.")
-    capture: str | None = Field(default=None, description="Name of the capture file that was sent; null of others.")
     duration_s: Amount = Field(description="How long the trial sent, in seconds.")
     started: AwareDatetime = Field(description="When the trial started sending.")
     directions: tuple[Direction, ...] = Field(min_length=1, description="Every direction that carried traffic.")
@@ -450,8 +448,8 @@ class Run(Record):
     repeat: int = Field(default=1, ge=1, description="How often everything was to be measured (--repeat).")
     floors: tuple[Floor, ...] = Field(
         default=(),
-        description="What the tester measured of itself beforehand, for each kind of port and profile. A trial stands "
-        "on the last one before it.",
+        description="What the tester measured of itself beforehand, for each kind of port and of traffic. A trial "
+        "stands on the last one before it.",
     )
     trials: tuple[Trial, ...] = Field(description="The trials in the order in which they were measured.")
     findings: tuple[Finding, ...] = Field(default=(), description="What methods found, in order.")

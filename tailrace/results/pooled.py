@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tailrace.results.comparison import ComparisonFinding, MatrixCell
-from tailrace.results.record import Count, Measurement, Record
+from tailrace.results.record import Count, Measurement, OfTraffic
 from tailrace.results.share import ShareFinding
 from tailrace.results.spread import Spread, by_case, spread
 from tailrace.results.table_findings import Line, figures
@@ -32,12 +32,11 @@ Key = tuple[str | None, str]
 """A direction, where a figure is of one, and the figure's name."""
 
 
-class Pooled(Record):
+class Pooled(OfTraffic):
     """A figure that was measured several times."""
 
     finding: str | None = Field(description="Method of the finding that it is of; null of a measured trial.")
     name: str = Field(min_length=1, description="Name of the trial or finding; over rounds, without the round.")
-    profile: str = Field(min_length=1, description="Traffic profile of it.")
     functions: Count | None = Field(description="Functions in its chain; null of a device between two ports.")
     direction: str | None = Field(default=None, description="Such as a-to-b, where it is of one direction.")
     figure: str = Field(min_length=1, description="Which figure, such as p99_us; its unit is in the name.")
@@ -88,7 +87,7 @@ def _pooled(of: Measurement, name: str, key: Key, over: Literal["rounds", "pairs
     return Pooled(
         finding=getattr(of, "method", None),
         name=name,
-        profile=of.profile,
+        **of.traffic_kind._asdict(),
         functions=of.functions,
         direction=key[0],
         figure=key[1],

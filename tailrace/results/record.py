@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,6 +21,18 @@ costs the tester some; also a device that takes frames late makes some. They are
 
 FAULTS = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
 """The counts that are all 0 where every frame that was sent came back, once and in order, and nothing else came."""
+
+
+CAPTURE_SUM = ", SHA-256 "
+"""Between a capture's name and the beginning of its check sum."""
+
+
+class TrafficKind(NamedTuple):
+    """A kind of traffic, by the words of `OfTraffic`."""
+
+    profile: str
+    flows: int | None = None
+    capture: str | None = None
 
 
 class ResultError(Exception):
@@ -118,11 +130,27 @@ def name_in_round(case: str, number: int) -> str:
     return case if number == 1 else f"{case}-round-{number}"
 
 
-class Measurement(Record):
+class OfTraffic(Record):
+    """What is said of one kind of traffic."""
+
+    profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
+    flows: Count | None = Field(default=None, description="UDP flows each way; null of a capture, or if not known.")
+    capture: str | None = Field(
+        default=None,
+        description="Name of the capture file that was sent, with the beginning of its SHA-256 sum (up to format 6 the "
+        "name alone); null of other traffic.",
+    )
+
+    @property
+    def traffic_kind(self) -> TrafficKind:
+        """What was sent: only what is of the same kind of traffic says something of each other."""
+        return TrafficKind(self.profile, self.flows, self.capture)
+
+
+class Measurement(OfTraffic):
     """What trials and findings have in common."""
 
     name: str = Field(min_length=1, description="Its name, unique in the run (of findings, for each method).")
-    profile: str = Field(min_length=1, description='Traffic profile: a frame size in bytes, "imix" or "pcap".')
     functions: Count | None = Field(
         description="Functions in the chain; 0 is the tester's own floor, null a device between two ports, of which "
         "Tailrace manages nothing."

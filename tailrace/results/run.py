@@ -37,7 +37,7 @@ from tailrace.results.model import (
     parse_run,
 )
 from tailrace.results.no_loss import NoLossRate
-from tailrace.results.record import name_in_round
+from tailrace.results.record import TrafficKind, name_in_round
 from tailrace.results.reserve import REPORT_BYTES, Reserve
 from tailrace.results.trial import against_floor, file_name, floor_of, from_trial_result, share_of
 
@@ -179,7 +179,7 @@ class RunFolder:
         Where the result has "hops", each direction's is kept with it (`Joined` by the direction's name).
         `functions` is None of a device, `attempt` of a trial that stands; `borne_out` says that the trial showed
         `searched` to be a rate without loss. Rates are frames a second in each direction;
-        the floor is the last valid trial of the profile with no functions.
+        the floor is the last valid trial of the same traffic with no functions.
         Where trials go over several kinds of ports that may be on another fabric, and no share is made of it.
         A trial that is not valid makes the run invalid too. Raises ResultError if the result cannot be understood or
         the name is taken, OSError if it cannot be written; what was kept before stays.
@@ -191,6 +191,8 @@ class RunFolder:
             result,
             name=name,
             profile=profile,
+            flows=flows,
+            capture=capture,
             functions=functions,
             offered_pps=offered_pps,
             no_loss_pps=searched.pps if searched is not None and borne_out else None,
@@ -198,12 +200,12 @@ class RunFolder:
             log=self._new_log(name),
             hops=result.get("hops"),
         )
-        more = {"round": self._round, "searched": searched, "attempt": attempt, "flows": flows, "capture": capture}
+        more = {"round": self._round, "searched": searched, "attempt": attempt}
         trial = measured.trial.model_copy(update=more)
-        floor = self._floor(profile) if functions and self._ports is None and attempt is None else None
+        floor = self._floor(trial.traffic_kind) if functions and self._ports is None and attempt is None else None
         if floor is not None:
             trial = trial.model_copy(update={"share_us": share_of(trial, floor)})
-        trial = against_floor(trial, self._own_floor(profile))
+        trial = against_floor(trial, self._own_floor(trial.traffic_kind))
         for log in {way.histogram.file for way in trial.directions if way.histogram}:
             # The histograms first, so that whatever results.json refers to is there.
             text = log_text(trial.started.timestamp(), trial.duration_s, measured.histograms)
@@ -237,9 +239,19 @@ class RunFolder:
         for log in outdated:
             (self.path / log).unlink(missing_ok=True)
 
-    def add_floor(self, result: Mapping[str, Any], *, profile: str, ports: str, offered_pps: float) -> None:
-        """Keep what the tester measured of itself (a trial.result) for trials of the profile that follow."""
-        floor = floor_of(result, profile=profile, ports=ports, offered_pps=offered_pps)
+    def add_floor(
+        self,
+        result: Mapping[str, Any],
+        *,
+        profile: str,
+        ports: str,
+        offered_pps: float,
+        flows: int | None = None,
+        capture: str | None = None,
+    ) -> None:
+        """Keep what the tester measured of itself (a trial.result) for trials of this traffic that follow."""
+        kind = TrafficKind(profile, flows, capture)
+        floor = floor_of(result, kind, ports=ports, offered_pps=offered_pps)
         if floor is None:
             self.note(f"the tester's own floor of {profile} over {ports} is not known: it lost frames to itself")
         else:
@@ -267,8 +279,9 @@ class RunFolder:
         self._fault = self._fault or reason
         self._update()
 
-    def finish(self) -> Run:
-        """Write the end of the run and return it: valid unless something said otherwise or nothing was measured.
+    def finish(self, at: datetime | None = None) -> Run:
+        """Write the end of the run (now, unless it ended then) and return it: valid unless something said otherwise or
+        nothing was measured.
 
         Raises OSError if it cannot be written; what was kept before stays.
         """
@@ -276,7 +289,7 @@ class RunFolder:
         host = any(trial.samples for trial in self.run.host_trials)
         if not self.run.trials and not self.run.findings and not host:
             self._fault = self._fault or "nothing was measured"
-        self._update(finished=datetime.now(UTC), valid=self._fault is None, reason=self._fault)
+        self._update(finished=at or datetime.now(UTC), valid=self._fault is None, reason=self._fault)
         return self.run
 
     def __enter__(self) -> Self:
@@ -301,13 +314,13 @@ class RunFolder:
         self.run = run
         self.reserve.hold(len(text.encode()) + REPORT_BYTES)
 
-    def _floor(self, profile: str) -> Trial | None:
-        floors = [trial for trial in self.run.standing if trial.profile == profile and trial.is_floor]
+    def _floor(self, kind: TrafficKind) -> Trial | None:
+        floors = [trial for trial in self.run.standing if trial.traffic_kind == kind and trial.is_floor]
         return next((trial for trial in reversed(floors) if trial.valid), None)
 
-    def _own_floor(self, profile: str) -> Floor | None:
-        """The tester's own for the profile, over the ports in use where their kind was said: the last one measured."""
-        alike = (each for each in reversed(self.run.floors) if each.profile == profile)
+    def _own_floor(self, kind: TrafficKind) -> Floor | None:
+        """The tester's own for such traffic, over the ports in use where their kind was said: the last one measured."""
+        alike = (each for each in reversed(self.run.floors) if each.traffic_kind == kind)
         return next((each for each in alike if self._ports in (None, each.ports)), None)
 
     def _new_log(self, name: str) -> str:

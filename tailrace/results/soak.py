@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.results.histogram import Histogram
 from tailrace.results.interval_log import SUFFIX, LogReader
 from tailrace.results.intervals import End, Entry, Header, Interval, Part, Way
-from tailrace.results.model import Alone, ClockStep, Gap, ResultError, Soak
+from tailrace.results.model import Alone, ClockStep, Gap, ResultError, Run, Soak
 from tailrace.results.trial import from_trial_result
 
 #: Intervals of a direction in results.json at most; of a longer soak, neighbours become one. The log keeps all.
@@ -30,6 +30,8 @@ class Sum:
     """All frames of one direction so far."""
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0))
+    window: int | None = None
+    latest: int = 0
     min_ns: int = 0
     max_ns: int = 0
     sum_ns: int = 0
@@ -38,6 +40,8 @@ class Sum:
     def add(self, way: Way, histogram: Histogram | None) -> None:
         for name in SUMMED:
             self.counts[name] += getattr(way, name)
+        self.window = way.window if way.window is not None else self.window
+        self.latest = max(self.latest, way.latest)
         if way.max_ns:
             self.min_ns = min(self.min_ns, way.min_ns) if self.max_ns else way.min_ns
             self.max_ns = max(self.max_ns, way.max_ns)
@@ -128,6 +132,11 @@ def slowest_ns(interval: Interval) -> int:
     return max((way.max_ns for way in interval.ways), default=0)
 
 
+def is_unkept(run: Run) -> bool:
+    """Whether a run is of a soak that is in its log alone, because the command that measured it was killed."""
+    return run.method == "soak" and not any(trial.soak for trial in run.trials)
+
+
 def find_log(folder: Path) -> Path:
     """The interval log in a run folder. Raises ResultError if there is none, or more than one."""
     found = sorted((folder / "histograms").glob(f"*{SUFFIX}"))
@@ -188,8 +197,9 @@ def as_trial(totals: Totals, entries: Iterable[Interval], *, stopped: bool) -> d
                 "from": stream["from"],
                 "to": stream["to"],
                 **total.counts,
+                "window": total.window,
+                "latest": total.latest,
                 "unsent": total.counts["offered"] - total.counts["sent"],
-                "received_seconds": totals.measured_s,
                 "latency": {
                     "count": whole.count,
                     "min_ns": whole.min_ns,

@@ -21,8 +21,8 @@ from tailrace.results.table_findings import lines
 
 _RUN = ("run", "started", "method", "spec", "host", "fabric", "run_valid")
 _TRIAL = (
-    "trial", "profile", "functions", "offered_pps", "no_loss_pps", "searched_pps", "rate_fraction", "attempt",
-    "duration_s", "trial_valid", "reason",
+    "trial", "profile", "flows", "capture", "functions", "offered_pps", "no_loss_pps", "searched_pps", "rate_fraction",
+    "attempt", "duration_s", "trial_valid", "reason",
 )  # fmt: skip
 _COUNTS = (
     "offered", "sent", "unsent", "refused", "received", "lost", "duplicate", "out_of_sequence", "beyond_window",
@@ -99,7 +99,7 @@ def _floor(run: Run, floor: Floor) -> list[Any]:
     cells = {
         **_of(run),
         "trial": floor.ports,
-        "profile": floor.profile,
+        **floor.traffic_kind._asdict(),
         "offered_pps": floor.offered_pps,
         "finding": "floor",
         **{column: getattr(floor.latency_us, name) for name, column in _LATENCY.items()},
@@ -111,7 +111,7 @@ def _found(run: Run, finding: Finding, line: dict[str, Any]) -> list[Any]:
     cells = {
         **_of(run),
         "trial": finding.name,
-        "profile": finding.profile,
+        **finding.traffic_kind._asdict(),
         "functions": finding.functions,
         "trial_valid": finding.valid,
         "reason": finding.reason,
@@ -144,7 +144,7 @@ def _row(run: Run, trial: Trial, way: Direction) -> list[Any]:
     sent = trial.sent_ratio_of(way)
     cells = [
         *_of(run).values(),
-        trial.name, trial.profile, trial.functions, trial.offered_pps, trial.no_loss_pps,
+        trial.name, *trial.traffic_kind, trial.functions, trial.offered_pps, trial.no_loss_pps,
         trial.searched.pps if trial.searched else None, trial.rate_fraction, trial.attempt,
         trial.duration_s, trial.valid, trial.reason,
         way.name, worse,

@@ -31,7 +31,7 @@ from tailrace.results.model import (
     Trial,
     timestamp,
 )
-from tailrace.results.record import is_near_floor
+from tailrace.results.record import TrafficKind, is_near_floor
 
 LAYER_1_OVERHEAD = 20
 """Bytes on the wire beside a frame with its FCS: preamble and start delimiter 8, smallest gap 12 (IEEE 802.3)."""
@@ -98,7 +98,6 @@ class _Stream(_Tester):
     extents: _Extents | None = None
     foreign: Count
     received_bytes: Count
-    received_seconds: Annotated[float, Field(ge=0)]
     latency: _Latency
     intervals: tuple[_Interval, ...]
 
@@ -127,6 +126,8 @@ def from_trial_result(
     profile: str,
     functions: int | None,
     offered_pps: float,
+    flows: int | None = None,
+    capture: str | None = None,
     no_loss_pps: float | None = None,
     rate_fraction: float | None = None,
     log: str | None = None,
@@ -159,6 +160,8 @@ def from_trial_result(
     trial = Trial(
         name=name,
         profile=profile,
+        flows=flows,
+        capture=capture,
         functions=functions,
         offered_pps=offered_pps,
         no_loss_pps=no_loss_pps,
@@ -200,16 +203,18 @@ def share_of(trial: Trial, floor: Trial) -> Share | None:
     return None
 
 
-def floor_of(result: Mapping[str, Any], *, profile: str, ports: str, offered_pps: float) -> Floor | None:
+def floor_of(result: Mapping[str, Any], kind: TrafficKind, *, ports: str, offered_pps: float) -> Floor | None:
     """The tester's floor in its trial.result of itself; None if frames were lost, so that nobody may stand on it.
 
     Raises ResultError if the result contradicts itself.
     """
-    trial = from_trial_result(result, name=f"floor of {profile}", profile=profile, functions=0, offered_pps=offered_pps)
-    latency = trial.trial.worse.latency_us
-    if not trial.trial.valid or latency is None or trial.trial.total("lost"):
+    name = f"floor of {kind.profile}"
+    measured = from_trial_result(result, name=name, profile=kind.profile, functions=0, offered_pps=offered_pps)
+    trial = measured.trial
+    latency = trial.worse.latency_us
+    if not trial.valid or latency is None or trial.total("lost"):
         return None
-    return Floor(profile=profile, ports=ports, offered_pps=offered_pps, latency_us=latency)
+    return Floor(**kind._asdict(), ports=ports, offered_pps=offered_pps, latency_us=latency)
 
 
 def against_floor(trial: Trial, floor: Floor | None) -> Trial:
@@ -306,15 +311,8 @@ def _extents(streams: Sequence[_Stream]) -> Extents | None:
 
 
 def _traffic(stream: _Stream, histogram: hdr.Histogram, duration: float, log: str, tag: str | None) -> Traffic:
-    unique = stream.sent - stream.lost
-    # n frames from first to last are n - 1 gaps; counting n would show more than was sent.
-    pps = (
-        (unique - 1) / stream.received_seconds
-        if unique > 1 and stream.received_seconds > 0
-        else max(unique, 0) / duration
-        if duration > 0
-        else 0.0
-    )
+    # By the time in which frames were sent: one that comes late does not make all of them slow.
+    pps = max(stream.sent - stream.lost, 0) / duration if duration > 0 else 0.0
     mean = stream.received_bytes / stream.received if stream.received else 0.0
     latency: Latency | None = histogram.latency()
     return Traffic(

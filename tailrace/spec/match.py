@@ -16,6 +16,8 @@ from tailrace.spec.fields import Model
 
 ETHERTYPES = {"ipv4": 0x0800, "arp": 0x0806, "ipv6": 0x86DD}
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
+#: Names for numbers, by the field that they are of.
+NAMES = {"ethertype": ETHERTYPES, "protocol": PROTOCOLS}
 #: Protocols whose header begins with the two port numbers.
 _WITH_PORTS = (6, 17, 132)
 

@@ -37,6 +37,8 @@ def _in_range(least: float, most: float) -> AfterValidator:
 Rates = Annotated[list[Rate], listed, AfterValidator(differ), OneOrMany()]
 Ratios = Annotated[list[Ratio], listed, AfterValidator(differ), OneOrMany()]
 TrialDuration = Annotated[Duration, _in_range(0.1, 14 * 24 * 3600)]
+#: A neighbour ends by itself after 4 hours, so that none outlives whoever started it by longer.
+NoisyDuration = Annotated[Duration, _in_range(0.1, 3 * 3600)]
 SearchDuration = Annotated[Duration, _in_range(0.01, 3600)]
 
 
@@ -280,7 +282,7 @@ class Noise(Traffic):
         validate_default=False,
         description="in each direction: packets a second, or a part of the quiet no-loss rate",
     )
-    duration: TrialDuration = Field(5.0, validate_default=False, description="of each trial")
+    duration: NoisyDuration = Field(5.0, validate_default=False, description="of each trial")
 
 
 class Share(Traffic):

@@ -74,7 +74,7 @@ def libraries(program: Path) -> list[Path]:
         raise Failure(f"{program}: ldd cannot read it: {done.stderr.strip()}")
     missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
     if missing:
-        raise Failure(f"{program}: the library {missing[0]} is missing; build again with `make`")
+        raise Failure(f"{program}: the library {missing[0]} is missing; build again with `make setup`")
     return [Path(path) for path in _LIBRARY.findall(done.stdout)]
 
 

@@ -27,7 +27,7 @@ from tailrace.gaps import Gaps
 from tailrace.host.process import descendants
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.profile import profile
-from tailrace.measure.session import Request, Session, run_on_node
+from tailrace.measure.session import Request, Session, Tracing, run_on_node
 from tailrace.plan import make_plan
 from tailrace.results.model import Cause, CausedFrame
 from tailrace.spec.load import parse_spec
@@ -237,7 +237,7 @@ def test_what_was_put_in_is_ranked_first(
     all_found: list[Found] = []
 
     def work(session: Session) -> None:
-        method = LatencyMethod(causes=True)
+        method = LatencyMethod(tracing=Tracing(causes=True))
         method.begin(session)
         prefer(session)
         try:

@@ -105,6 +105,12 @@ def test_a_soak_that_was_killed_is_gone_on_with(command: Command) -> None:
         file.write(b"Tag=a-to-b,1.0")  # what a power cut leaves of an interval
 
     command("down")
+    command("report", folder)
+    results = json.loads((folder / "results.json").read_text())
+    assert results["finished"] and not results["valid"] and "was killed or crashed" in results["reason"]
+    (trial,) = results["trials"]
+    assert trial["soak"]["intervals"] >= 10 and all(way["received"] > 0 for way in trial["directions"])
+    assert "killed or crashed" in (folder / "report.html").read_text()
     refused = command("measure", "soak", FLOOR, "--resume", folder, status=2)
     assert "expected neither a SPEC nor other settings" in refused.stderr
     resumed = command("measure", "soak", "--resume", folder, "--runs", command.runs)
@@ -133,6 +139,27 @@ def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:
     assert not trial["valid"]
     check(trial, 10)
     assert watched(command)["state"] == "broken off"
+
+
+@pytest.mark.parametrize("ended_by", ["time", "ctrl-c"])
+def test_a_soak_says_why_its_slowest_frames_were_slow(command: Command, ended_by: str) -> None:
+    running = begin(command, "--duration", "3s" if ended_by == "time" else "1h", "--causes")
+    if ended_by == "ctrl-c":
+        intervals(command, 10)
+        running.send_signal(signal.SIGINT)
+    printed, error = running.communicate(timeout=60)
+    assert running.returncode == (0 if ended_by == "time" else 130), error
+    trial = the_trial(command)
+    check(trial, 10)
+    for way in trial["directions"]:
+        hops = way["hops"]
+        assert hops["frames"] > 0 and [part["kind"] for part in hops["parts"]] == ["ring", "switch", "ring"]
+        assert hops["slowest"][0]["latency_us"] == pytest.approx(way["latency_us"]["max"], rel=0.01)
+        assert hops["causes"]["frames"] and hops["causes"]["recurrences"] is not None
+        for frame in hops["causes"]["frames"]:
+            told = sum(cause["us"] for cause in frame["causes"]) + frame["unexplained_us"] + frame["usual_us"]
+            assert told == pytest.approx(frame["latency_us"], rel=0.02, abs=1)
+    assert "slowest frames" in printed
 
 
 @pytest.fixture
@@ -217,12 +244,12 @@ def memory(process: int) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) for words in lines if words[0] in ("VmRSS:", "VmData:")}
 
 
-def test_neither_the_command_nor_the_tester_grows(command: Command) -> None:
+def test_neither_the_command_nor_the_tester_nor_the_switch_grows(command: Command) -> None:
     running = begin(command, "--duration", "1h", "--interval", "20ms")
     intervals(command, 100)
-    tester = command.process("tester")
-    assert tester is not None
-    early = {pid: memory(pid) for pid in (running.pid, tester["pid"])}
+    daemons = [command.process(name) for name in ("tester", "switch")]
+    early = {pid: memory(pid) for pid in (running.pid, *(each["pid"] for each in daemons if each is not None))}
+    assert len(early) == 3
     intervals(command, 300)
     late = {pid: memory(pid) for pid in early}
     running.send_signal(signal.SIGINT)

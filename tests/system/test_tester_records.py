@@ -97,18 +97,24 @@ def test_records_that_nobody_reads_become_longer_and_lose_nothing(tester: Runnin
 
 
 @pytest.mark.parametrize(
-    ("age", "params"),
+    ("rate", "age", "params"),
     [
-        pytest.param(HOURS_40, {}, id="40-hours"),
-        pytest.param(HOURS_40, {"clock_wraps_in": 0.7}, id="40-hours-and-the-frames-clock-wraps"),
-        pytest.param(2**32 / 100_000 - 0.5, {}, id="32-bit-counts"),
-        pytest.param(HOURS_40, {"first_sequence": 2**48 - int(HOURS_40 * 1e5) - 50_000}, id="the-frames-number-wraps"),
-        pytest.param(HOURS_40, {"first_sequence": 2**48 - 50_000}, id="the-frames-number-has-wrapped"),
+        pytest.param(10_000_000, HOURS_40, {}, id="40-hours-at-10-Mpps"),
+        pytest.param(100_000, HOURS_40, {}, id="40-hours"),
+        pytest.param(100_000, HOURS_40, {"clock_wraps_in": 0.7}, id="40-hours-and-the-frames-clock-wraps"),
+        pytest.param(100_000, 2**32 / 100_000 - 0.5, {}, id="32-bit-counts"),
+        pytest.param(
+            100_000,
+            HOURS_40,
+            {"first_sequence": 2**48 - int(HOURS_40 * 1e5) - 50_000},
+            id="the-frames-number-wraps",
+        ),
+        pytest.param(100_000, HOURS_40, {"first_sequence": 2**48 - 50_000}, id="the-frames-number-has-wrapped"),
     ],
 )
-def test_the_end_of_a_long_run_is_exact(tester: RunningTester, age: float, params: dict[str, Any]) -> None:
+def test_the_end_of_a_long_run_is_exact(tester: RunningTester, rate: int, age: float, params: dict[str, Any]) -> None:
     """The tester begins as one that has run for days: all counters are where they would be, and go on."""
-    rate, seconds = 100_000, 1.0
+    seconds = 1.0
     tester.start(both_ways(rate), age + seconds, age=age, wait=0.1, record=0.1, **params)
     records = all_records(tester)
     result = tester.call("trial.result")
@@ -117,7 +123,7 @@ def test_the_end_of_a_long_run_is_exact(tester: RunningTester, age: float, param
         assert whole["offered"] == whole["sent"] + whole["unsent"] == pytest.approx((age + seconds) * rate, abs=1)
         assert whole["received"] == whole["sent"] == whole["latency"]["count"] > before
         assert not any(whole[fault] for fault in FAULTS), whole
-        assert whole["unsent"] < 0.5 * rate
+        assert whole["unsent"] < (0.5 if rate == 100_000 else 0.99) * rate
         parts = [record["streams"][number] for record in records]
         fresh = sum(part["latency"]["count"] for part in parts)
         assert whole["sent"] - fresh == pytest.approx(before, abs=1)

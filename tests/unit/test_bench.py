@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
+from tailrace.bench import compare as bench_compare
 from tailrace.bench import window
+from tailrace.bench.compare import Plan, Side
 from tailrace.bench.hop import RATIOS, HopPlan
 from tailrace.bench.model import (
     OVS_DPDK,
@@ -26,13 +30,15 @@ from tailrace.bench.model import (
     pairs_of,
 )
 from tailrace.bench.setting import Setting
-from tailrace.bench.table import Column, comparison_table
+from tailrace.bench.table import Column, _moved_notes, comparison_table
 from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
 from tailrace.bench.window import check_whole, measure_window
 from tailrace.cli.bench import _parse_cores
-from tailrace.errors import Fault, Mistake
+from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.ovs_dpdk import PmdStats, parse_datapath_drops, parse_dropped, parse_pmd_stats
 from tailrace.host.state import Process
+from tailrace.measure.progress import Silent
+from tailrace.measure.tester import Stopped
 
 PMD_STATS = """\
 pmd thread numa_id 0 core_id 1:
@@ -396,12 +402,47 @@ def test_pairs_are_measured_until_one_distance_has_enough() -> None:
         numbers.append(number)
         return next(turns)
 
-    assert measure_pairs(measure, 3) == [NEAR, MOVED, NEAR_TOO, FAR, FAR, FAR]
+    assert list(measure_pairs(measure, 3)) == [NEAR, MOVED, NEAR_TOO, FAR, FAR, FAR]
     assert numbers == [0, 1, 1, 2, 2]
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), Failure("the switch dropped 3 packets")])
+def test_what_was_measured_before_it_was_cut_short_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: BaseException, stopped: bool
+) -> None:
+    setting = SimpleNamespace(machine=lambda: MACHINE)
+    monkeypatch.setattr(bench_compare, "check_able", lambda *_: None)
+    monkeypatch.setattr(bench_compare.Cores, "choose", lambda *_: None)
+    monkeypatch.setattr(bench_compare, "prepared", lambda *_: nullcontext(setting))
+    turns = 0
+
+    def ours(*_: Any) -> list[Sample]:
+        nonlocal turns
+        turns += 1
+        if turns == broken_at:
+            raise Stopped(problem, None) if stopped else problem
+        return [Sample(side(20, 20), (60.0, 60.0))]
+
+    sides = [Side(TAILRACE, 1.0, ours), Side(OVS_DPDK, 1.0, lambda *_: [Sample(side(140, 10), (60.0, 60.0))])]
+
+    def measured() -> Comparison:
+        return bench_compare.compare(
+            "hop", Plan(pairs=5), sides, RATIOS, folder=tmp_path, report=Silent(), pages=0, programs=[]
+        )
+
+    broken_at = 3
+    result = measured()
+    assert (len(result.pairs), result.error) == (2, problem)
+    assert result.document()["error"] == (str(problem) or "interrupted by Ctrl-C")
+    assert "These are 2 of the 5 pairs that were asked for: then it was cut short." in " ".join(_moved_notes(result))
+    turns, broken_at = 0, 1
+    with pytest.raises(type(problem)):
+        measured()
+
+
 def test_where_the_cores_never_rest_what_there_is_is_shown() -> None:
-    pairs = measure_pairs(lambda _: [MOVED], 2)
+    pairs = list(measure_pairs(lambda _: [MOVED], 2))
     assert pairs == [MOVED] * 4
     result = hop_result(pairs)
     assert (result.pairs, result.moved) == (pairs, [])

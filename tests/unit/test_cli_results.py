@@ -17,7 +17,7 @@ from run_folders import run_folder
 from typer.testing import CliRunner
 
 from tailrace.cli import main
-from tailrace.cli.results import _table, parse_since
+from tailrace.cli.results import _table, parse_time
 from tailrace.errors import Mistake
 from tailrace.results.index import Entry
 from tailrace.results.run import UNFINISHED, find_folder
@@ -149,13 +149,13 @@ def test_a_report_leaves_out_the_runs_that_cannot_be_read_and_names_them(
 )
 def test_since(text: str, day: int, hour: int) -> None:
     now = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    assert parse_since(text, now) == datetime(2026, 11, day, hour, tzinfo=UTC)
+    assert parse_time("--since", text, now) == datetime(2026, 11, day, hour, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("text", ["", "now", "2026-13-01", "2026-", "5", "d", "99999999999d", "-1h"])
 def test_no_since(text: str) -> None:
-    with pytest.raises(Mistake, match="expected a date"):
-        parse_since(text, datetime.now(UTC))
+    with pytest.raises(Mistake, match=r"^--until .*expected a date"):
+        parse_time("--until", text, datetime.now(UTC))
 
 
 def test_a_run_without_trials_is_not_listed_with_none(tmp_path: Path) -> None:

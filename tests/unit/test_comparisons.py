@@ -28,6 +28,7 @@ from tailrace.measure import compare as the_compare
 from tailrace.measure.compare import ComparePlan, Comparison
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
+from tailrace.measure.search import NoRate
 from tailrace.measure.side import Load, figures, loads_of
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
 from tailrace.report.bars import heat_maps, throughput
@@ -120,6 +121,33 @@ class Machine:
 def run(wanted: ComparePlan, folder: RunFolder) -> None:
     state = State(folder.path, Record(boot="none"))
     Comparison(wanted, Launcher(state, folder.logs, tied=True), folder, Silent()).run()
+
+
+@pytest.mark.parametrize("lossy", [1, len(NAMES)])
+def test_a_fabric_that_loses_frames_at_any_rate_is_measured_at_the_others_rate(
+    monkeypatch: pytest.MonkeyPatch, folder: RunFolder, lossy: int
+) -> None:
+    machine = Machine(monkeypatch)
+    found = the_compare.measured
+
+    def measured(*given: Any) -> Any:
+        if machine.up in NAMES[:lossy]:
+            raise NoRate("frames are lost even at 1000 frames a second")
+        return found(*given)
+
+    monkeypatch.setattr(the_compare, "measured", measured)
+    monkeypatch.setattr(the_compare, "no_loss", lambda *_: machine.searched())
+    wanted = plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)])
+    if lossy == len(NAMES):
+        with pytest.raises(NoRate, match="no fabric has a rate without loss"):
+            run(wanted, folder)
+        return
+    run(wanted, folder)
+    assert [name for name, _, _ in machine.asked] == [*NAMES, *NAMES[1:], NAMES[0]]
+    (finding,) = folder.run.findings
+    assert isinstance(finding, ComparisonFinding)
+    assert all(NAMES[0] not in pair.searched and NAMES[1] in pair.searched for pair in finding.pairs)
+    assert folder.run.notes == (f"{NAMES[0]}, 64: frames are lost even at 1000 frames a second",)
 
 
 def test_fabrics_take_turns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
@@ -242,7 +270,7 @@ def test_the_floor_is_measured_once_for_each_kind_of_port(monkeypatch: pytest.Mo
 
 def measured(folder: RunFolder, name: str, traffic: str, rate: float) -> Trial:
     made = result(stream([10_000] * 100))
-    return folder.add_trial(made, name=name, profile=traffic, functions=1, offered_pps=rate)
+    return folder.add_trial(made, name=name, profile=traffic, flows=1, functions=1, offered_pps=rate)
 
 
 @pytest.mark.parametrize("fails", ["tap", "vhost-user"])

@@ -146,7 +146,7 @@ trace: 512
     assert config["workers"] == {"pins": {"wan/1": 1, "fw@2.0/0": 0}}
     assert [each.name for each in plan.started] == ["fw", "fw-2", "router"]
     assert Plan.read(plan.as_data()) == plan
-    assert any("for ethertype 34525, destination port 443" in line for line in plan.lines())
+    assert any("for ethertype ipv6, destination port 443" in line for line in plan.lines())
 
 
 def test_names_of_instances() -> None:

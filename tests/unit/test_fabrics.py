@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Mistake
+from tailrace.fabric import ovs_dpdk
 from tailrace.fabric.base import Interface, Port
 from tailrace.fabric.direct import Direct
 from tailrace.fabric.fit import check_fits, words_beyond
-from tailrace.fabric.kinds import KINDS, parse_fabrics, parse_interface
+from tailrace.fabric.kinds import KINDS, check_installed, parse_fabrics, parse_interface
 from tailrace.fabric.network import Network
+from tailrace.host import programs
 from tailrace.host.place import Cpu
 from tailrace.host.state import Record, State
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
@@ -43,6 +45,17 @@ def direct(tmp_path: Path) -> Direct:
 
 def ports(functions: int, interface: Interface) -> list[Port]:
     return scene(functions, interface).ports(KINDS["direct"])
+
+
+@pytest.mark.parametrize(("name", "package"), [("ovs-dpdk", "openvswitch-switch-dpdk"), ("linux-bridge", "iproute2")])
+def test_a_fabric_that_is_not_installed_names_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, package: str
+) -> None:
+    monkeypatch.setattr(ovs_dpdk, "_VSWITCHD", str(tmp_path / "ovs-vswitchd-dpdk"))
+    monkeypatch.setattr(programs.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(Mistake, match=f"install it with `sudo apt-get install {package}`"):
+        check_installed([KINDS[name]])
+    check_installed([KINDS["direct"]])
 
 
 @pytest.mark.parametrize("functions", [0, 1, 2, 5])

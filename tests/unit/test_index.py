@@ -58,6 +58,8 @@ def test_the_newest_is_first_and_everything_is_said(runs: Path) -> None:
     ("wanted", "numbers"),
     [
         ({"spec": "chain"}, [1, 3]),
+        ({"until": datetime(2026, 11, 3, tzinfo=UTC)}, [2, 3]),
+        ({"since": datetime(2026, 11, 2, tzinfo=UTC), "until": datetime(2026, 11, 4, tzinfo=UTC)}, [1, 2]),
         ({"spec": "chain*"}, [1, 2, 3]),
         ({"host": "LAB-1"}, [2, 3]),
         ({"host": "lab-?", "method": "latency"}, [2, 3]),

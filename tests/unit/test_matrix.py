@@ -169,7 +169,7 @@ def run_matrix(
         yield SimpleNamespace(tester=None, check=lambda: None, version=dict)
 
     def measured(session: Any, case: Any) -> Trial:
-        traffic = {"name": case.name, "profile": case.profile.name, "functions": case.functions}
+        traffic = {"name": case.name, **case.profile.kind._asdict(), "functions": case.functions}
         number = session.folder._round
         if reason := fails(name_in_round(case.name, number)):
             raise Failure(reason)

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import struct
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,9 @@ from typer.testing import CliRunner
 
 from tailrace.cli import commands, main
 from tailrace.cli.commands import MeasureOptions, check_captures, measure, override
+from tailrace.cli.measure import _begun
 from tailrace.errors import Failure, Mistake
+from tailrace.measure import session as the_session
 from tailrace.measure.burst import BurstMethod, Bursts, limit_of
 from tailrace.measure.chain import LatencyMethod, throughput_of
 from tailrace.measure.demo import run_demo
@@ -32,8 +35,8 @@ from tailrace.measure.loss import LossMethod
 from tailrace.measure.method import Method, Place, run_steps
 from tailrace.measure.profile import capture, profile
 from tailrace.measure.search import Bounds
-from tailrace.measure.session import Finished, Request, _new_folder
-from tailrace.measure.soak import SoakMethod, _keep
+from tailrace.measure.session import Finished, Request, Tracing, _new_folder
+from tailrace.measure.soak import SoakMethod, _keep, recover
 from tailrace.measure.tester import Stopped
 from tailrace.measure.throughput import ThroughputMethod, find_throughput
 from tailrace.measure.trials import Trials
@@ -45,7 +48,9 @@ from tailrace.report.lines import Chart, Line, ticks
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
 from tailrace.results import Run, RunFolder, load_run
+from tailrace.results.lock import alone_in
 from tailrace.results.no_loss import NoLossRate
+from tailrace.results.record import TrafficKind
 from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
 from tailrace.spec import Burst, Latency, Loss, SpecError, Throughput
@@ -208,6 +213,49 @@ def test_pauses_are_those_of_rfc_2544_before_trials_of_full_length(tmp_path: Pat
             assert settle or number or method.name == "burst"
 
 
+@pytest.mark.parametrize("error", [Stopped(KeyboardInterrupt("Ctrl-C"), None), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (ThroughputMethod(), {**FAST, "loss": "0%"}),
+        (LossMethod(), {"rate": "1Mpps", "duration": "1s", "wait": "1ms"}),
+        (BurstMethod(), {"times": 2, "longest": "100ms", "wait": "1ms"}),
+    ],
+)
+def test_a_finding_that_is_left_in_a_pause_is_not_valid(
+    tmp_path: Path, method: Method[Any], words: dict[str, Any], error: BaseException
+) -> None:
+    class Impatient(Bench):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            if len(self.pauses) == 2:
+                raise error
+
+    test = METHODS[method.name].model_validate({"frames": 64, **words, "settle": "2s"})
+    made = RunFolder.create(tmp_path, "run", spec="", host={}, command=[], versions={})
+    with pytest.raises(type(error)):
+        run_steps(
+            Impatient(SimulatedDevice(1e6, buffer=100), made),  # type: ignore[arg-type]
+            method.steps([test], Place()),
+        )
+    findings = made.finish().findings
+    assert [each.valid for each in findings] == [False]
+    rows = csv.DictReader(io.StringIO(csv_text([made.run])))
+    assert {row["trial_valid"] for row in rows if row["finding"]} == {"no"}
+    assert throughput_of(made.run) == {}
+
+
+def test_a_pause_that_is_cut_short_stops_as_a_trial_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(the_session.time, "sleep", interrupted)
+    made = RunFolder.create(tmp_path, "run", spec="", host={}, command=[], versions={})
+    session = the_session.Session(None, made, lambda: None)  # type: ignore[arg-type]
+    with pytest.raises(Stopped, match="interrupted by Ctrl-C"):
+        session.pause(1.0)
+
+
 def test_the_search_before_bursts_is_kept_when_it_is_cut_short(tmp_path: Path) -> None:
     device = SimulatedDevice(1e6, buffer=100)
 
@@ -272,7 +320,7 @@ def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp
     throughput = throughput_of(searched)
     goal = searched.findings[0].goals[0]
     rate = NoLossRate(pps=goal.pps, upper_pps=goal.upper_pps, limit="loss")
-    assert throughput == {("64", None): rate}
+    assert throughput == {(TrafficKind("64", 1), None): rate}
     # The device has become slower since: what is lost at the old rate is a result.
     method, device = LatencyMethod(throughput=throughput), SimulatedDevice(0.8e6)
     test = Latency.model_validate({"frames": 64, "rate": ["50%", "100%"], "duration": "1s"})
@@ -281,10 +329,32 @@ def test_latency_at_parts_of_a_throughput_that_was_measured_searches_no_more(tmp
     assert trials[0].total("lost") > 0
     assert [(trial.searched, trial.no_loss_pps) for trial in trials] == [(rate, None), (rate, rate.pps)]
     assert [seconds for _, seconds in device.trials] == [1.0, 1.0]
-    with pytest.raises(Mistake, match=r"no throughput of 128 through a device.*it has 64 through a device"):
+    with pytest.raises(Mistake, match=r"no throughput of 128 of 1 flow through a device.*has 64 of 1 flow"):
         run(tmp_path, method, Latency.model_validate({"frames": 128, "rate": "50%", "duration": "1s"}), device)
     with pytest.raises(Mistake, match=r"--of: every rate is given outright"):
         run(tmp_path, method, Latency.model_validate({"frames": 64, "rate": "50kpps", "duration": "1s"}), device)
+
+
+def test_a_rate_is_of_the_same_number_of_flows_and_of_no_loss(tmp_path: Path) -> None:
+    def found(**words: Any) -> dict[Any, NoLossRate]:
+        test = Throughput.model_validate({**FAST, "frames": 64, **words})
+        return dict(throughput_of(run(tmp_path, ThroughputMethod(), test, SimulatedDevice(1e6))))
+
+    assert found(loss="0.5%") == {}
+    many = found(flows=1_000_000)
+    assert list(many) == [(TrafficKind("64", 1_000_000), None)]
+    for flows, known in ((1_000_000, True), (1, False)):
+        test = Latency.model_validate({"frames": 64, "rate": "50%", "flows": flows})
+        with nullcontext() if known else pytest.raises(Mistake, match=r"of 1 flow .*has 64 of 1,000,000 flows through"):
+            LatencyMethod(throughput=many).steps([test], Place())
+    # What an older Tailrace found does not say of how many flows it was.
+    old = {(TrafficKind("64"), None): many[TrafficKind("64", 1_000_000), None]}
+    LatencyMethod(throughput=old).steps([test], Place())
+
+
+def test_tests_that_differ_in_flows_have_floors_of_their_own() -> None:
+    tests = [Latency.model_validate({"frames": 64, "flows": flows}) for flows in (1, 1_000_000, 1)]
+    assert [each.kind for each in LatencyMethod().profiles(tests)] == [("64", 1, None), ("64", 1_000_000, None)]
 
 
 def test_a_device_is_called_one_and_never_a_floor(tmp_path: Path) -> None:
@@ -421,6 +491,87 @@ def test_a_soak_that_is_gone_on_with_stands_on_the_floor_of_its_own_traffic(
     assert log.exists()
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_soak_that_was_killed_has_the_results_of_its_log(tmp_path: Path, ended: bool) -> None:
+    made = RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}, method="soak")
+    write_soak(made.path / "histograms", 3, made=soak_header(30.0 if ended else 100.0), end=ended)
+    ran = CliRunner().invoke(main.app, ["report", str(made.path), "--csv"])
+    assert ran.exit_code == 0, ran.output
+    rows = list(csv.DictReader(io.StringIO(ran.stdout)))
+    assert [(row["direction"], row["received"], row["duration_s"]) for row in rows] == [
+        ("a-to-b", "180", "30.0"), ("b-to-a", "180", "30.0"),
+    ]  # fmt: skip
+    run = load_run(made.path)
+    assert run.finished is not None
+    assert run.valid is ended
+    if not ended:
+        assert run.reason == "the soak was killed or crashed; `tailrace measure soak --resume RUN` goes on"
+    (trial,) = run.trials
+    assert trial.soak is not None and trial.soak.intervals == 3
+    assert read_run(made.path).histograms["soak-64"].count == 180
+    recover(made.path)
+    assert load_run(made.path) == run
+    if ended:
+        with pytest.raises(Mistake, match="has had its 30 s, and its results are there"):
+            SoakMethod(tmp_path, resume=made.path).steps([], Place())
+
+
+def test_a_soak_that_is_being_measured_is_left_to_who_measures_it(tmp_path: Path) -> None:
+    made = RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}, method="soak")
+    with alone_in(made.path):
+        write_soak(made.path / "histograms", 3, end=False)
+        recover(made.path)
+    assert load_run(made.path) == made.run
+
+
+def test_a_soak_without_an_interval_has_nothing_to_be_recovered(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}, method="soak") as made:
+        write_soak(made.path / "histograms", 0, made=soak_header(30.0), end=False)
+        made.invalidate("interrupted by Ctrl-C")
+    before = (made.path / "results.json").read_bytes()
+    recover(made.path)
+    assert (made.path / "results.json").read_bytes() == before
+
+
+def test_a_soak_goes_on_with_the_capture_that_it_was_begun_with(tmp_path: Path) -> None:
+    path = tmp_path / "day.pcap"
+    path.write_bytes(pcap_of((60, 60)))
+    sent = capture(path)
+    assert sent.kind.capture is not None and sent.kind.capture.startswith("day.pcap, SHA-256 ")
+    made = RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}, method="soak")
+    begun = soak_header(1000.0, profile="pcap", streams=tuple(sent.streams(10_000.0)), capture=sent.capture)
+    write_soak(made.path / "histograms", 3, made=begun, end=False)
+    method = SoakMethod(tmp_path, resume=made.path)
+    assert method.profiles([])[0].kind == sent.kind
+    method.steps([], Place())
+    path.write_bytes(pcap_of((61, 61)))
+    with pytest.raises(Mistake, match=r"the soak was begun with day\.pcap, SHA-256 .*, and this is day\.pcap, SHA-256"):
+        method.steps([], Place())
+
+
+def test_a_soak_goes_on_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the same ports, wherever the command is given, and with single frames followed if they were."""
+    ports = ("vhost:/run/a b.sock", "vhost:/run/b.sock")
+    begun = soak_header(1000.0, functions=None, ports=ports, causes=True, gap_limit_s=2e-6)
+    made = RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}, method="soak")
+    write_soak(made.path / "histograms", 3, made=begun, end=False)
+    assert _begun(made.path, None) == (ports, None)
+    others = ("if:x", "if:y")
+    assert _begun(made.path, others) == (others, None)
+    followed: list[Tracing] = []
+    monkeypatch.setattr(Tracing, "begin", lambda tracing, _: followed.append(tracing))
+    SoakMethod(tmp_path, resume=made.path).begin(None)  # type: ignore[arg-type]
+    assert followed == [Tracing(hops=False, causes=True, gap_limit=2e-6)]
+
+    chain = RunFolder.create(tmp_path, "chain", spec="", host={}, command=[], versions={}, method="soak")
+    write_soak(chain.path / "histograms", 3, end=False)
+    assert _begun(chain.path, None) == (None, chain.path / "spec.yaml")
+    with pytest.raises(Mistake, match="this soak is of a chain"):
+        _begun(chain.path, others)
+    refused = CliRunner().invoke(main.app, ["measure", "soak", "--resume", str(chain.path), "--causes"])
+    assert refused.exit_code == 2 and "expected neither a SPEC nor other settings" in refused.stderr
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_soak_bears_a_no_loss_rate_out_or_does_not(tmp_path: Path, lost: int) -> None:
     """It is not made again lower: what it lost in hours is its result."""
@@ -429,8 +580,7 @@ def test_a_soak_bears_a_no_loss_rate_out_or_does_not(tmp_path: Path, lost: int) 
         path, totals = write_soak(made.path / "histograms", 3, made=asked)
         for count in ("offered", "sent", "lost"):
             totals.ways["a-to-b"].counts[count] += lost
-        session = SimpleNamespace(folder=made, tester=SimpleNamespace(cut_short=lambda _: None))
-        _keep(session, path, totals, stopped=False)  # type: ignore[arg-type]
+        _keep(made, path, totals, stopped=False)
     (trial,) = made.run.trials
     assert trial.searched == NoLossRate(pps=12.0, limit="tester")
     assert trial.no_loss_pps == (None if lost else 12.0)

@@ -59,7 +59,7 @@ class MadeUpTester:
         total = self.each * (number + 1)
         counts = dict.fromkeys(("offered", "sent", "received"), total)
         faults = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")
-        zero = dict.fromkeys((*faults, "refused", "in_flight"), 0)
+        zero = dict.fromkeys((*faults, "refused", "in_flight", "latest"), 0) | {"window": 4_194_304}
         latency = {"count": self.each, "min_ns": 200, "max_ns": 200, "sum_ns": 200 * self.each, "overflow": 0,
                    "counts": [[200, self.each]]}  # fmt: skip
         return {
@@ -110,7 +110,24 @@ def test_every_record_is_in_the_log_and_counts_are_those_of_its_interval(tmp_pat
     assert all(way.sent == way.received == 100 and way.sent_bytes == 6400 for entry in kept for way in entry.ways)
     assert not any(entry.clock_step_s for entry in kept)
     assert tester.started["more"] == {"record": INTERVAL}
-    assert soaking_.totals.ways["a-to-b"].counts["sent"] == 2000
+    total = soaking_.totals.ways["a-to-b"]
+    assert (total.counts["sent"], total.window, total.latest) == (2000, 4_194_304, 0)
+
+
+def test_a_tester_that_answers_and_does_not_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a real-time task has its core: the words that can be had are kept, and Ctrl-C ends the soak."""
+
+    class Starved(MadeUpTester):
+        def cut_short(self, wait: float) -> None:
+            pass
+
+    soaking_ = begin(tmp_path, Starved(10**9))
+    clock = iter(range(50, 10**6))
+    monkeypatch.setattr(soaking.time, "monotonic", lambda: float(next(clock)))
+    soaking_.log.begin(Part(1, 0.0, 0.0, "this-boot", 0.0))
+    soaking_.last_words("interrupted by Ctrl-C")
+    ended = read(tmp_path)[-1]
+    assert ended == End("interrupted by Ctrl-C", whole=False)
 
 
 def test_a_clock_that_is_set_is_told_and_moves_nothing(tmp_path: Path) -> None:

@@ -62,6 +62,35 @@ def test_what_is_near_the_testers_own_floor_is_marked_everywhere(tmp_path: Path,
     assert "own floor" in page
 
 
+def test_a_trial_stands_on_the_floor_of_as_many_flows(tmp_path: Path) -> None:
+    with folder_in(tmp_path) as folder:
+        made = result(stream([1_000] * 100))
+        for flows, median_ns in ((1, 1_000), (1_000_000, 3_000)):
+            floor_of = result(stream([median_ns] * 100))
+            folder.add_floor(floor_of, profile="64", flows=flows, ports="vhost-user", offered_pps=1e5)
+        ratios = [
+            folder.add_trial(
+                made, name=f"{flows}-flows", profile="64", flows=flows, functions=1, offered_pps=1e5
+            ).floor_ratio
+            for flows in (1, 1_000_000, 7)
+        ]
+    assert ratios == [pytest.approx(1.0, rel=0.01), pytest.approx(1 / 3, rel=0.01), None]
+    assert "p50 in µs: 64 B (1 flow) 1.00, 64 B (1,000,000 flows) 3.00." in " ".join(printed(folder).split())
+
+
+def test_a_sum_beyond_63_bits_is_read_exactly(tmp_path: Path) -> None:
+    """The tester hands it over as text."""
+    made = result(stream([10**9] * 100))
+    latency = made["streams"][0]["latency"]
+    latency |= {"count": 10**11, "sum_ns": str(10**20), "counts": [[latency["counts"][0][0], 10**11]]}
+    made["streams"][0] |= {"sent": 10**11, "offered": 10**11, "received": 10**11}
+    made["streams"][0]["intervals"][0]["sum_ns"] = str(10**20)
+    with folder_in(tmp_path) as folder:
+        trial = folder.add_trial(made, name="t", profile="64", functions=1, offered_pps=1e5)
+    assert trial.valid
+    assert trial.worse.latency_us is not None and trial.worse.latency_us.average == 1e6
+
+
 @pytest.mark.parametrize(("unsent", "short"), [(19, True), (1, False)])
 def test_figures_of_a_trial_that_sent_less_than_offered_are_marked_in_the_table_of_one_round(
     tmp_path: Path, unsent: int, short: bool

@@ -72,7 +72,6 @@ def stream(
         "sent_bytes": sent * frame,
         "received_bytes": received * frame,
         "sent_seconds": seconds,
-        "received_seconds": seconds,
         "latency": latency(samples),
         "intervals": [
             {
