@@ -230,8 +230,8 @@ def _keep_all(session: Session, path: Path, totals: Totals, *, stopped: bool) ->
 def recover(folder: Path) -> bool:
     """Makes the results of a soak whose command was killed from its log, and ends its run.
 
-    Returns whether its results are there. So it is after a crash or a power cut as after Ctrl-C, and it can be gone on with no less. Raises Unreadable if
-    there is no run.
+    Returns whether its results are there. So it is after a crash or a power cut as after Ctrl-C, and it can be gone on
+    with no less. Raises Unreadable if there is no run.
     """
     run = load_run(folder)
     if not is_unkept(run):
