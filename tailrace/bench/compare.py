@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,15 +70,17 @@ def compare(
     pages: int,
     programs: Sequence[str],
     settings: Mapping[str, Any] | None = None,
+    around: Callable[[Setting], AbstractContextManager[object]] = lambda _: nullcontext(),
 ) -> Comparison:
     """Measures all pairs. Everything that it starts and reserves is gone when it returns or raises.
 
     `pages` 2 MiB pages are reserved and `programs` of ours must be there. What cuts it short once there are pairs,
-    Ctrl-C too, is in the result (`error`). Raises Mistake, Fault or Failure.
+    Ctrl-C too, is in the result (`error`). `around` holds what all sides share, from before the first to after the
+    last. Raises Mistake, Fault or Failure.
     """
     cores = Cores.choose(plan.cores, f"bench {bench}")
     check_able(f"bench {bench}", (CORE_TO_CORE, *programs))
-    with prepared(folder, cores, pages, report) as setting:
+    with prepared(folder, cores, pages, report) as setting, around(setting):
 
         def turn(number: int) -> list[Pair]:
             measured: dict[str, list[Sample]] = {}

@@ -101,12 +101,14 @@ def measure_loads(
     tester: Tester,
     step: Step,
     watch: Callable[[], None],
+    settle: float = SETTLE_SECONDS,
 ) -> list[Sample]:
     """The latency of each load in turn, one way, in windows of WINDOW_SECONDS each.
 
-    `processes` are all that polls. Raises Fault unless all frames come back, and what `watch` raises.
+    `processes` are all that polls; they have `settle` seconds before. Raises Fault unless all frames come back, and what
+    `watch` raises.
     """
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(settle)
     windows = windows_of(plan.seconds, WINDOW_SECONDS)
     done = START_SECONDS / 2
 
