@@ -105,8 +105,8 @@ def measure_loads(
 ) -> list[Sample]:
     """The latency of each load in turn, one way, in windows of WINDOW_SECONDS each.
 
-    `processes` are all that polls; they have `settle` seconds before. Raises Fault unless all frames come back, and what
-    `watch` raises.
+    `processes` are all that polls; they have `settle` seconds before. Raises Fault unless all frames come back, and
+    what `watch` raises.
     """
     time.sleep(settle)
     windows = windows_of(plan.seconds, WINDOW_SECONDS)
