@@ -97,7 +97,10 @@ def _begun(folder: Path, between: tuple[str, str] | None) -> tuple[tuple[str, st
 def _throughput(run: Path | None, runs: Path) -> Throughput | None:
     if run is None:
         return None
-    found = throughput_of(load_run(find_folder(run, runs)))
+    searched = load_run(find_folder(run, runs))
+    found = throughput_of(searched)
+    if found and not searched.valid:
+        note(f"--of {run}: that run is not valid ({searched.reason}); what it had found by then is taken")
     if not found:
         raise Mistake(
             f"--of {run}: no rate without loss is in this run; expected one of `tailrace measure throughput` with the "

@@ -78,7 +78,8 @@ def find_no_loss_rate(measure: Measurer, case: Case, options: SearchOptions) -> 
     trials = Trials(measure, case.profile, label, SEARCH_WAIT, short_repeats=0)
     bounds = no_loss_rate(trials, whole, options)
     upper = bounds.high if bounds.high < float("inf") else None
-    return NoLossRate(pps=bounds.low, upper_pps=upper, limit=bounds.limit)
+    # Nobody asked for a rate here: it looked as high as the tester had sent.
+    return NoLossRate(pps=bounds.low, upper_pps=upper, limit="tester" if bounds.limit == "rate" else bounds.limit)
 
 
 def measure_case(

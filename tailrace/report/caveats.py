@@ -71,16 +71,21 @@ def _of_no_loss(run: Run) -> Iterator[str]:
         )
         yield f"No rate without loss is known, as no trial of full length bore one out: {each}."
     limited = [trial for trial in standing if trial.searched is not None and trial.searched.bound]
-    for limits, words in (
-        (("tester", "rate"), "nothing was lost in short trials as fast as the tester itself could send"),
-        (("trials",), "there were no more short trials to come closer"),
+    for limit, words in (
+        (
+            "tester",
+            "nothing was lost in short trials as fast as the tester itself could send, so the no-loss rate is the "
+            "tester's limit",
+        ),
+        ("rate", "nothing was lost at the highest rate that was tried, because no more was asked for"),
+        (
+            "trials",
+            "there were no more short trials to come closer, so the no-loss rate is the tester's limit",
+        ),
     ):
-        if found := [trial for trial in limited if trial.searched is not None and trial.searched.limit in limits]:
+        if found := [trial for trial in limited if trial.searched is not None and trial.searched.limit == limit]:
             each = _named(found, _searched, lambda trial: f"{names[trial.name]} {_searched_words(trial)}", "so in")
-            yield (
-                f"{BOUNDS['at_least']}: {words}, so the no-loss rate is the tester's limit, and the device's may be "
-                f"higher: {each}."
-            )
+            yield f"{BOUNDS['at_least']}: {words}, and the device's may be higher: {each}."
 
 
 def _attempts_words(attempts: Sequence[Trial]) -> str:
