@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -52,6 +54,7 @@ AgainstOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
 
+_WIDE = 200
 CYCLES, MPPS = Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)
 CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
 MPPS_NOTE = "Mpps: all directions together."
@@ -448,7 +451,9 @@ def _finish(
         if as_json:
             print_json(result.document())
         else:
-            Console().print(table(result))
+            # A file has no width: none of the figures is cut there.
+            sized = sys.stdout.isatty() or "COLUMNS" in os.environ
+            Console(width=None if sized else _WIDE).print(table(result))
         if isinstance(result, Comparison) and result.error is not None:
             raise result.error
         return 0
