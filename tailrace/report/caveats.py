@@ -78,10 +78,7 @@ def _of_no_loss(run: Run) -> Iterator[str]:
             "tester's limit",
         ),
         ("rate", "nothing was lost at the highest rate that was tried, because no more was asked for"),
-        (
-            "trials",
-            "there were no more short trials to come closer, so the no-loss rate is the tester's limit",
-        ),
+        ("trials", "there were no more short trials to come closer"),
     ):
         if found := [trial for trial in limited if trial.searched is not None and trial.searched.limit == limit]:
             each = _named(found, _searched, lambda trial: f"{names[trial.name]} {_searched_words(trial)}", "so in")
