@@ -179,7 +179,8 @@ static bool send_all(int fd, const char *text, size_t length)
 static bool answer(struct caller *caller, json_t *id, json_t *result, const struct control_error *error)
 {
 	json_t *response;
-	char *text;
+	size_t length;
+	char *line;
 	bool sent;
 
 	if (result != NULL)
@@ -187,12 +188,15 @@ static bool answer(struct caller *caller, json_t *id, json_t *result, const stru
 	else
 		response = json_pack("{s:s, s:{s:i, s:s}, s:O}", "jsonrpc", "2.0", "error", "code", error->code,
 				     "message", error->message, "id", id);
-	text = json_dumps(response, JSON_COMPACT);
+	line = json_dumps(response, JSON_COMPACT);
 	json_decref(response);
-	if (text == NULL)
+	if (line == NULL)
 		return false;
-	sent = send_all(caller->fd, text, strlen(text)) && send_all(caller->fd, "\n", 1);
-	free(text);
+	/* In one piece: a caller on this core is woken by the first, and would wait for the rest behind whoever polls. */
+	length = strlen(line);
+	line[length] = '\n'; /* in place of its end, which is not sent */
+	sent = send_all(caller->fd, line, length + 1);
+	free(line);
 	return sent;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -50,6 +51,17 @@ def pair(switch: RunningSwitch) -> Iterator[GuestPair]:
     pair = GuestPair(switch, ("a", "b"))
     yield pair
     pair.end()
+
+
+@pytest.fixture
+def ahead() -> Iterator[int]:
+    """The CPU on which this process goes before all ordinary ones."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    yield min(cpus)
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.sched_setaffinity(0, cpus)
 
 
 # ------- guests that behave -------
@@ -301,6 +313,18 @@ def test_rubbish_on_the_control_socket_is_answered_and_survived(switch: RunningS
             for _ in range(100):
                 client.sendall(b"x" * 100_000)
     assert switch.call("version")["program"] == "tailrace-switch"
+
+
+def test_an_answer_comes_in_one_piece(switch: RunningSwitch, ahead: int) -> None:
+    """Whoever goes before the switch on its core is woken by the first piece, and would have to wait for the next."""
+    os.sched_setaffinity(switch.process.pid, {ahead})
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(switch.folder / "control"))
+        for number in range(20):
+            client.sendall(b'{"jsonrpc": "2.0", "id": %d, "method": "version"}\n' % number)
+            answer = client.recv(4096)
+            assert answer.endswith(b"\n") and json.loads(answer)["id"] == number
 
 
 def test_a_caller_for_whom_no_descriptor_is_left_is_turned_away(switch: RunningSwitch) -> None:
