@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
 
@@ -212,11 +213,12 @@ def config_changes(old: Config, new: Config) -> list[Change]:
     for section in SECTIONS:
         was, now = old.get(section) or {}, new.get(section) or {}
         what = section.removesuffix("s")
+        moved = _moved_chains(was, now) if section == "chains" else {}
         for name in now:
             if name not in was:
                 found.append(Change("add", what, name, (_whole(what, now[name]),)))
             else:
-                detail = _details(_full(what, was[name]), _full(what, now[name]))
+                detail = _details(_full(what, was[name]), _full(what, now[name])) + moved.get(name, [])
                 if detail:
                     found.append(Change("change", what, name, tuple(detail)))
         found += [Change("remove", what, name) for name in was if name not in now]
@@ -225,6 +227,22 @@ def config_changes(old: Config, new: Config) -> list[Change]:
         if detail:
             found.append(Change("change", key, key, tuple(detail)))
     return found
+
+
+def _moved_chains(was: Config, now: Config) -> dict[str, list[str]]:
+    """What is to be said of chains that another one of their priority now stands before: the first is asked first."""
+    said = {}
+    for priority in {chain.get("priority", 0) for chain in now.values()}:
+        after = [name for name, chain in now.items() if name in was and chain.get("priority", 0) == priority]
+        kept = set(after)
+        before = [name for name in was if name in kept]
+        if before == after:
+            continue
+        for tag, _, _, begin, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            for place in range(begin, end) if tag in ("insert", "replace") else ():
+                behind = f"after {after[place - 1]}" if place else f"before {after[1]}"
+                said[after[place]] = [f"order: now {behind}"]
+    return said
 
 
 def _full(what: str, value: Config) -> Config:

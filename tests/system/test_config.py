@@ -250,12 +250,22 @@ def test_chains_share_a_port_and_part_by_their_matches(switch: RunningSwitch) ->
     wait_until(lambda: switch.counters("a")["drop_no_match"] == 1, "the frame without a chain is dropped")
     guests["c"].send(tagged(99, b"back"))
     assert guests["a"].wait_received(1) == [tagged(99, b"back")]
-    # By the order in the document; a priority stands above it.
+    # By the order in the document, of which another one is a change; a priority stands above it.
+    config = switch.call("config.get")["config"]
+    turned = {**config, "chains": dict(reversed(config["chains"].items()))}
+    assert switch.call("config.plan", config=turned)["changes"] == [
+        {"change": "change", "what": "chain", "name": "many"}
+    ]
+    version = switch.call("config.apply", config=turned)["version"]
+    guests["a"].send(tagged(10, b"turned"))
+    assert guests["c"].wait_received(1) == [tagged(10, b"turned")]
+    assert switch.call("config.apply", config=turned) == {"version": version, "changes": []}
+    switch.call("config.rollback")
     switch.patch(chains={"many": {"priority": 1}})
     guests["a"].send(tagged(10, b"now"))
     assert guests["c"].wait_received(1) == [tagged(10, b"now")]
     chains = {chain["name"]: chain for chain in switch.call("chain.list")}
-    assert (chains["ten"]["forward"]["packets"], chains["many"]["forward"]["packets"]) == (1, 3)
+    assert (chains["ten"]["forward"]["packets"], chains["many"]["forward"]["packets"]) == (1, 4)
     assert chains["many"]["back"]["packets"] == 1
     for each in guests.values():
         each.end()

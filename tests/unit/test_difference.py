@@ -278,6 +278,30 @@ def test_defaults_are_no_difference() -> None:
     assert config_changes(full, bare) == []
 
 
+def chains(*names: str, **priorities: int) -> Config:
+    of = {name: {"from": "a", "to": "b", "priority": priorities.get(name, 0)} for name in names}
+    return {"chains": of}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        (chains("x", "y"), chains("x", "y"), []),
+        (chains("x", "y"), chains("y", "x"), [("y", "order: now before x")]),
+        (chains("x", "y", "z"), chains("y", "z", "x"), [("x", "order: now after z")]),
+        (chains("x", "old", "y"), chains("new", "x", "y"), []),
+        (chains("x", "y", x=1), chains("y", "x", x=1), []),
+        (chains("x", "y", x=1), chains("y", "x"), [("y", "order: now before x"), ("x", "priority: 1 → 0")]),
+    ],
+)
+def test_which_chain_is_asked_first_is_a_difference(
+    before: Config, after: Config, moved: list[tuple[str, str]]
+) -> None:
+    """Of chains of one priority, that is; what is between two others moves neither."""
+    found = [each for each in config_changes(before, after) if each.change == "change"]
+    assert [(each.name, each.detail) for each in found] == [(name, (said,)) for name, said in moved]
+
+
 TEXTS = st.sampled_from(
     [
         ONE,
