@@ -192,8 +192,7 @@ static bool answer(struct caller *caller, json_t *id, json_t *result, const stru
 	json_decref(response);
 	if (line == NULL)
 		return false;
-	/* In one piece: a caller on this core is woken by the first, and would wait for the rest behind whoever polls.
-	 */
+	/* In one piece: a caller on this core is woken by the first one, and then others may have the core. */
 	length = strlen(line);
 	line[length] = '\n'; /* in place of its end, which is not sent */
 	sent = send_all(caller->fd, line, length + 1);

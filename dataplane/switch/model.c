@@ -6,17 +6,6 @@
 #include "switch/model_read.h"
 #include "switch/trace.h"
 
-#define obstack_chunk_alloc malloc
-#define obstack_chunk_free  free
-
-void *model_take(struct model *model, size_t count, size_t size)
-{
-	void *memory = obstack_alloc(&model->memory, count * size);
-
-	memset(memory, 0, count * size);
-	return memory;
-}
-
 bool model_good_name(struct reader *reader, const struct place *at, const char *name)
 {
 	const size_t length = strlen(name);
@@ -142,7 +131,7 @@ static bool read_pins(struct reader *reader)
 	if (!field_keys(&reader->fields, &at, workers, known) ||
 	    !field_object(&reader->fields, &at, workers, "pins", &pins))
 		return false;
-	model->pins = model_take(model, json_object_size(pins), sizeof(model->pins[0]));
+	model->pins = arena_take(&model->memory, json_object_size(pins), sizeof(model->pins[0]));
 	json_object_foreach (pins, key, value)
 		if (!read_pin(reader, &(struct place){.up = &pins_at, .key = key}, value,
 			      &model->pins[model->nb_pins++]))
@@ -161,7 +150,7 @@ struct model *model_make(json_t *document, unsigned nb_workers, struct control_e
 		control_fail(error, CONTROL_FAILED, "out of memory");
 		return NULL;
 	}
-	obstack_init(&model->memory);
+	arena_open(&model->memory);
 	model->document = json_incref(document);
 	if (field_keys(&reader.fields, NULL, document, known) && model_read_ports(&reader) &&
 	    model_read_functions(&reader) && model_read_chains(&reader) && model_read_bridges(&reader) &&
@@ -178,7 +167,7 @@ void model_free(struct model *model)
 	names_clear(&model->ports_by_name);
 	names_clear(&model->functions_by_name);
 	names_clear(&model->chains_by_name);
-	obstack_free(&model->memory, NULL);
+	arena_close(&model->memory);
 	json_decref(model->document);
 	free(model);
 }

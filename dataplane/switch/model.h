@@ -6,7 +6,6 @@
 #ifndef TAILRACE_SWITCH_MODEL_H
 #define TAILRACE_SWITCH_MODEL_H
 
-#include <obstack.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,6 +13,7 @@
 #include "common/names.h"
 #include "port/port.h"
 #include "steer/classify.h"
+#include "switch/arena.h"
 
 enum {
 	MODEL_PORTS = 1024, /* a guest takes seven descriptors; a system may allow a process no more than 20000 */
@@ -132,7 +132,7 @@ struct model {
 	unsigned trace_every;  /* 0: no trace */
 	unsigned trace_recent; /* records of all frames that each worker keeps */
 	struct names ports_by_name, functions_by_name, chains_by_name;
-	struct obstack memory;
+	struct arena memory;
 };
 
 /*

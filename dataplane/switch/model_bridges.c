@@ -11,7 +11,7 @@ static bool read_trunk(struct reader *reader, const struct place *up, json_t *li
 
 	if (json_array_size(list) == 0 || json_array_size(list) > MODEL_TRUNK)
 		return wrong(&reader->fields, &at, "1 to %d VLANs are needed", MODEL_TRUNK);
-	port->trunk = model_take(reader->model, json_array_size(list), sizeof(port->trunk[0]));
+	port->trunk = arena_take(&reader->model->memory, json_array_size(list), sizeof(port->trunk[0]));
 	json_array_foreach (list, i, entry) {
 		const json_int_t vlan = json_is_integer(entry) ? json_integer_value(entry) : 0;
 
@@ -65,7 +65,7 @@ static bool read_bridge(struct reader *reader, const struct place *at, json_t *o
 	bridge->ageing = ageing;
 	bridge->macs = macs;
 	bridge->flood = flood;
-	bridge->ports = model_take(reader->model, json_object_size(ports), sizeof(bridge->ports[0]));
+	bridge->ports = arena_take(&reader->model->memory, json_object_size(ports), sizeof(bridge->ports[0]));
 	json_object_foreach (ports, name, port)
 		if (!read_bridge_port(reader, &(struct place){.up = &up, .key = name}, port, bridge->name,
 				      &bridge->ports[bridge->nb_ports++]))
@@ -82,7 +82,7 @@ bool model_read_bridges(struct reader *reader)
 
 	if (!model_section(reader, "bridges", MODEL_BRIDGES, &section, &model->nb_bridges))
 		return false;
-	model->bridges = model_take(model, model->nb_bridges, sizeof(model->bridges[0]));
+	model->bridges = arena_take(&model->memory, model->nb_bridges, sizeof(model->bridges[0]));
 	model->nb_bridges = 0;
 	json_object_foreach (section, name, object) {
 		struct bridge_model *bridge = &model->bridges[model->nb_bridges];
@@ -139,7 +139,7 @@ bool model_read_mirrors(struct reader *reader)
 
 	if (!model_section(reader, "mirrors", MODEL_MIRRORS, &section, &model->nb_mirrors))
 		return false;
-	model->mirrors = model_take(model, model->nb_mirrors, sizeof(model->mirrors[0]));
+	model->mirrors = arena_take(&model->memory, model->nb_mirrors, sizeof(model->mirrors[0]));
 	model->nb_mirrors = 0;
 	json_object_foreach (section, name, object) {
 		struct mirror_model *mirror = &model->mirrors[model->nb_mirrors++];

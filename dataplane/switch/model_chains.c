@@ -48,7 +48,8 @@ static bool read_function(struct reader *reader, const struct place *at, json_t 
 		return wrong(&reader->fields, &up, "1 to %d replicas are needed", MODEL_REPLICAS);
 	function->by_addresses = pin == 1;
 	function->ageing = ageing;
-	function->replicas = model_take(reader->model, json_object_size(replicas), sizeof(function->replicas[0]));
+	function->replicas = arena_take(&reader->model->memory, json_object_size(replicas),
+					sizeof(function->replicas[0]));
 	json_object_foreach (replicas, name, replica) {
 		struct replica_model *model = &function->replicas[function->nb_replicas++];
 
@@ -69,7 +70,7 @@ bool model_read_functions(struct reader *reader)
 
 	if (!model_section(reader, "functions", MODEL_FUNCTIONS, &section, &model->nb_functions))
 		return false;
-	model->functions = model_take(model, model->nb_functions, sizeof(model->functions[0]));
+	model->functions = arena_take(&model->memory, model->nb_functions, sizeof(model->functions[0]));
 	model->nb_functions = 0;
 	json_object_foreach (section, name, object) {
 		struct function_model *function = &model->functions[model->nb_functions];
@@ -116,7 +117,7 @@ static bool read_through(struct reader *reader, const struct place *up, json_t *
 		return false;
 	if (json_array_size(list) > MODEL_THROUGH)
 		return wrong(&reader->fields, &list_at, "more than %d functions", MODEL_THROUGH);
-	chain->through = model_take(reader->model, json_array_size(list), sizeof(chain->through[0]));
+	chain->through = arena_take(&reader->model->memory, json_array_size(list), sizeof(chain->through[0]));
 	json_array_foreach (list, i, entry) {
 		const struct place at = {.up = &list_at, .index = i};
 		const char *name = json_string_value(entry);
@@ -145,7 +146,7 @@ static bool read_matches(struct reader *reader, const struct place *up, json_t *
 		return false;
 	if (json_array_size(list) > MODEL_MATCHES)
 		return wrong(&reader->fields, &list_at, "more than %d alternatives", MODEL_MATCHES);
-	chain->matches = model_take(reader->model, json_array_size(list), sizeof(chain->matches[0]));
+	chain->matches = arena_take(&reader->model->memory, json_array_size(list), sizeof(chain->matches[0]));
 	json_array_foreach (list, i, entry)
 		if (!match_read(&reader->fields, &(struct place){.up = &list_at, .index = i}, entry,
 				&chain->matches[chain->nb_matches++]))
@@ -178,7 +179,7 @@ bool model_read_chains(struct reader *reader)
 
 	if (!model_section(reader, "chains", MODEL_CHAINS, &section, &model->nb_chains))
 		return false;
-	model->chains = model_take(model, model->nb_chains, sizeof(model->chains[0]));
+	model->chains = arena_take(&model->memory, model->nb_chains, sizeof(model->chains[0]));
 	model->nb_chains = 0;
 	json_object_foreach (section, name, object) {
 		struct chain_model *chain = &model->chains[model->nb_chains];

@@ -137,7 +137,7 @@ bool model_read_ports(struct reader *reader)
 
 	if (!model_section(reader, "ports", MODEL_PORTS, &section, &model->nb_ports))
 		return false;
-	model->ports = model_take(model, model->nb_ports, sizeof(model->ports[0]));
+	model->ports = arena_take(&model->memory, model->nb_ports, sizeof(model->ports[0]));
 	model->nb_ports = 0;
 	json_object_foreach (section, name, object) {
 		struct port_model *port = &model->ports[model->nb_ports];

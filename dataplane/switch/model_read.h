@@ -15,9 +15,6 @@ struct reader {
 	unsigned nb_workers;
 };
 
-/* Zeroed memory that lives as long as the model; obstack ends the program when there is none. */
-void *model_take(struct model *model, size_t count, size_t size);
-
 bool model_good_name(struct reader *reader, const struct place *at, const char *name);
 
 /* How many entries a section has; sets `*section` to it or NULL. */

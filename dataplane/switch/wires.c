@@ -58,18 +58,15 @@ static void each_wire(const struct model *model, const struct chain_model **orde
 				each_sender(&(struct wire){.chain = order[i], .hop = hop, .back = back}, call, context);
 }
 
-void wires_make(struct wires *wires, const struct model *model, struct obstack *memory)
+void wires_make(struct wires *wires, const struct model *model, struct arena *memory)
 {
-	const struct chain_model **order = obstack_alloc(memory,
-							 model->nb_chains * sizeof(order[0]) + sizeof(order[0]));
-	const size_t size = (model->nb_ports + 2) * sizeof(wires->first[0]);
+	const struct chain_model **order = arena_take(memory, model->nb_chains, sizeof(order[0]));
 	unsigned total = 0;
 
 	for (unsigned i = 0; i < model->nb_chains; i++)
 		order[i] = &model->chains[i];
 	qsort(order, model->nb_chains, sizeof(order[0]), by_priority);
-	wires->first = obstack_alloc(memory, size);
-	memset(wires->first, 0, size);
+	wires->first = arena_take(memory, model->nb_ports + 2, sizeof(wires->first[0]));
 	each_wire(model, order, count, wires);
 	for (unsigned port = 0; port < model->nb_ports; port++) {
 		const unsigned here = wires->first[port + 1];
@@ -77,6 +74,6 @@ void wires_make(struct wires *wires, const struct model *model, struct obstack *
 		wires->first[port + 1] = total;
 		total += here;
 	}
-	wires->wires = obstack_alloc(memory, total * sizeof(wires->wires[0]) + sizeof(wires->wires[0]));
+	wires->wires = arena_take(memory, total, sizeof(wires->wires[0]));
 	each_wire(model, order, place, wires);
 }

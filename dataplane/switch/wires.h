@@ -7,6 +7,7 @@
 #ifndef TAILRACE_SWITCH_WIRES_H
 #define TAILRACE_SWITCH_WIRES_H
 
+#include "switch/arena.h"
 #include "switch/model.h"
 
 struct wire {
@@ -20,8 +21,8 @@ struct wires {
 	struct wire *wires; /* of all ports */
 };
 
-/* Make it, in the obstack's memory. */
-void wires_make(struct wires *wires, const struct model *model, struct obstack *memory);
+/* Make it, in this memory. */
+void wires_make(struct wires *wires, const struct model *model, struct arena *memory);
 
 /* The function that the wire leads to; NULL: it leads to the end that is in `*end`. */
 static inline const struct function_model *wire_function(const struct wire *wire, const struct port_model **end)

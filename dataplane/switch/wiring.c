@@ -5,17 +5,6 @@
 
 #include "switch/wiring_maker.h"
 
-#define obstack_chunk_alloc malloc
-#define obstack_chunk_free  free
-
-void *maker_take(struct maker *maker, size_t count, size_t size)
-{
-	void *memory = obstack_alloc(&maker->memory, count * size + 1);
-
-	memset(memory, 0, count * size);
-	return memory;
-}
-
 static uint64_t workers_of(const struct switch_port *port)
 {
 	uint64_t workers = 0;
@@ -65,11 +54,11 @@ static void reach(struct maker *maker)
 {
 	const struct model *model = maker->model;
 
-	maker->reach = maker_take(maker, model->nb_ports, sizeof(maker->reach[0]));
-	maker->given = maker_take(maker, model->nb_ports, sizeof(maker->given[0]));
-	maker->hop_reach = maker_take(maker, model->nb_chains, sizeof(maker->hop_reach[0]));
+	maker->reach = arena_take(&maker->memory, model->nb_ports, sizeof(maker->reach[0]));
+	maker->given = arena_take(&maker->memory, model->nb_ports, sizeof(maker->given[0]));
+	maker->hop_reach = arena_take(&maker->memory, model->nb_chains, sizeof(maker->hop_reach[0]));
 	for (unsigned i = 0; i < model->nb_chains; i++)
-		maker->hop_reach[i] = maker_take(maker, 2 * (model->chains[i].nb_through + 1),
+		maker->hop_reach[i] = arena_take(&maker->memory, 2 * (model->chains[i].nb_through + 1),
 						 sizeof(maker->hop_reach[0][0]));
 	for (unsigned i = 0; i < model->nb_ports; i++)
 		for (unsigned j = maker->wires.first[i]; maker->ports[i] != NULL && j < maker->wires.first[i + 1]; j++)
@@ -156,7 +145,7 @@ static bool make_steering(struct maker *maker, struct switch_port *port, struct 
 	const size_t exits = config->nb_exits * sizeof(config->exits[0]);
 	const size_t steps = config->nb_steps * sizeof(config->steps[0]);
 	const size_t size = sizeof(*config) + exits + steps;
-	struct steering_config *key = maker_take(maker, 1, size);
+	struct steering_config *key = arena_take(&maker->memory, 1, size);
 
 	*key = *config;
 	key->exits = NULL;
@@ -184,7 +173,7 @@ static bool make_steered(struct maker *maker, struct switch_port *port, struct s
 			 const struct wire *wires, unsigned nb_wires)
 {
 	struct steering_config config = {.classifier = port->next_rules.classifier, .otherwise = STEERING_DROP};
-	struct step *steps = maker_take(maker, nb_wires, sizeof(steps[0]));
+	struct step *steps = arena_take(&maker->memory, nb_wires, sizeof(steps[0]));
 	struct exit *exits;
 
 	for (unsigned i = 0; i < nb_wires; i++) {
@@ -198,7 +187,7 @@ static bool make_steered(struct maker *maker, struct switch_port *port, struct s
 		if (wires[i].chain->nb_matches == 0)
 			config.otherwise = i;
 	}
-	exits = maker_take(maker, config.nb_exits, sizeof(exits[0]));
+	exits = arena_take(&maker->memory, config.nb_exits, sizeof(exits[0]));
 	for (unsigned i = 0; i < nb_wires; i++) {
 		const struct port_model *end;
 		const struct function_model *function = wire_function(&wires[i], &end);
@@ -226,7 +215,7 @@ static bool make_bridged(struct maker *maker, struct switch_port *port, struct s
 {
 	const struct running_bridge *bridge = names_find(&maker->running->bridges, model->owner);
 	const struct bridge_model *config = bridge->next_model;
-	struct exit *exits = maker_take(maker, config->nb_ports, sizeof(exits[0]));
+	struct exit *exits = arena_take(&maker->memory, config->nb_ports, sizeof(exits[0]));
 	unsigned number = 0;
 
 	for (unsigned i = 0; i < config->nb_ports; i++) {
@@ -336,14 +325,14 @@ int wiring_make(struct wiring *wiring, struct running *running, const struct mod
 
 	*wiring = (struct wiring){.nb_programs = nb_workers};
 	error->code = 0;
-	obstack_init(&maker.memory);
-	maker.ports = maker_take(&maker, model->nb_ports, sizeof(maker.ports[0]));
+	arena_open(&maker.memory);
+	maker.ports = arena_take(&maker.memory, model->nb_ports, sizeof(maker.ports[0]));
 	for (unsigned i = 0; i < model->nb_ports; i++) {
 		maker.ports[i] = names_find(&running->ports, model->ports[i].name);
 		if (maker.ports[i] != NULL)
 			maker.ports[i]->next_pairs = switch_port_pairs(maker.ports[i]);
 	}
-	maker.chains = maker_take(&maker, model->nb_chains, sizeof(maker.chains[0]));
+	maker.chains = arena_take(&maker.memory, model->nb_chains, sizeof(maker.chains[0]));
 	for (unsigned i = 0; i < model->nb_chains; i++)
 		maker.chains[i] = names_find(&running->chains, model->chains[i].name);
 	wires_make(&maker.wires, model, &maker.memory);
@@ -352,7 +341,7 @@ int wiring_make(struct wiring *wiring, struct running *running, const struct mod
 	       make_programs(&maker, wiring) && !observation_failed(running->observation);
 	if (made)
 		find_orphans(&maker, wiring);
-	obstack_free(&maker.memory, NULL);
+	arena_close(&maker.memory);
 	if (made)
 		return 0;
 	wiring_drop(wiring, running);

@@ -66,7 +66,7 @@ static bool make_group(struct maker *maker, const struct function_model *model)
 static bool make_bridge(struct maker *maker, const struct bridge_model *model)
 {
 	struct running_bridge *bridge = named(&maker->running->bridges, model->name, sizeof(struct running_bridge));
-	struct bridge_port_config *ports = maker_take(maker, model->nb_ports, sizeof(ports[0]));
+	struct bridge_port_config *ports = arena_take(&maker->memory, model->nb_ports, sizeof(ports[0]));
 
 	if (bridge == NULL)
 		return false;
@@ -104,7 +104,7 @@ bool maker_make_kept(struct maker *maker)
 {
 	const struct model *model = maker->model;
 
-	maker->pools = maker_take(maker, model->nb_functions, sizeof(maker->pools[0]));
+	maker->pools = arena_take(&maker->memory, model->nb_functions, sizeof(maker->pools[0]));
 	for (unsigned i = 0; i < model->nb_functions; i++)
 		if (model->functions[i].nb_replicas > 1 && !make_group(maker, &model->functions[i]))
 			return false;
@@ -125,7 +125,7 @@ static struct rule *list_rules(struct maker *maker, unsigned port, unsigned *cou
 	*count = 0;
 	for (unsigned i = first; i < end; i++)
 		*count += maker->wires.wires[i].chain->nb_matches;
-	rules = rule = maker_take(maker, *count, sizeof(rules[0]));
+	rules = rule = arena_take(&maker->memory, *count, sizeof(rules[0]));
 	for (unsigned i = first; i < end; i++) {
 		const struct wire *wire = &maker->wires.wires[i];
 

@@ -6,8 +6,7 @@
 #ifndef TAILRACE_SWITCH_WIRING_MAKER_H
 #define TAILRACE_SWITCH_WIRING_MAKER_H
 
-#include <obstack.h>
-
+#include "switch/arena.h"
 #include "switch/wires.h"
 #include "switch/wiring.h"
 
@@ -25,11 +24,8 @@ struct maker {
 	bool exit_watched;    /* an exit of the source that is being made */
 	bool exit_expected;   /* the guest behind an exit of it is expected back */
 	struct control_error *error;
-	struct obstack memory;
+	struct arena memory;
 };
-
-/* Zeroed memory that lives as long as the maker; obstack ends the program when there is none. */
-void *maker_take(struct maker *maker, size_t count, size_t size);
 
 /* The groups of replicas and the bridges, taken over or made anew.  Returns false without memory, or with an error. */
 bool maker_make_kept(struct maker *maker);

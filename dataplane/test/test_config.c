@@ -14,9 +14,6 @@
 #include "switch/patch.h"
 #include "switch/wires.h"
 
-#define obstack_chunk_alloc malloc
-#define obstack_chunk_free  free
-
 static void names_are_found_until_they_are_removed(void **state)
 {
 	static char texts[3000][8];
@@ -161,11 +158,11 @@ static void wires_lead_both_ways_in_mirrored_order(void **state)
 	json_t *document = parse(text);
 	struct control_error error;
 	struct model *model = model_make(document, 1, &error);
-	struct obstack memory;
+	struct arena memory;
 	struct wires wires;
 
 	assert_non_null(model);
-	obstack_init(&memory);
+	arena_open(&memory);
 	wires_make(&wires, model, &memory);
 	for (unsigned i = 0; i < 6; i++) {
 		const struct port_model *port = names_find(&model->ports_by_name, expected[i].port), *end;
@@ -180,7 +177,7 @@ static void wires_lead_both_ways_in_mirrored_order(void **state)
 		assert_string_equal(function != NULL ? wire_side(wire, &function->replicas[0])->name : end->name,
 				    expected[i].leads_to);
 	}
-	obstack_free(&memory, NULL);
+	arena_close(&memory);
 	model_free(model);
 	json_decref(document);
 }
