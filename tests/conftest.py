@@ -40,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {text}")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With programs of $TAILRACE_BINARIES only those tests run that take them from there."""
+    if "TAILRACE_BINARIES" not in os.environ:
+        return
+    others = [each for each in items if "asan_binaries" in getattr(each, "fixturenames", ())]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [each for each in items if each not in others]
+
+
 def find_program(name: str, build: str = "build") -> Path | None:
     """A program: ours from the build folder, others from the PATH or Open vSwitch's own folder; None if missing."""
     if name.startswith("tailrace-"):
