@@ -13,49 +13,101 @@ struct change {
 	struct switch_state *state;
 	struct model *model; /* that shall hold */
 	struct control_error *error;
-	struct switch_port **opened; /* new ones, by their number in the model */
+	struct switch_port **opened; /* for it, by their number in the model */
+	struct switch_port **leaving;
+	const struct port_model **closed; /* before it holds, in the order in which they were */
+	unsigned nb_closed;
 };
 
 /* ------- ports ------- */
-
-static void close_opened(struct change *change)
-{
-	for (unsigned i = 0; i < change->model->nb_ports; i++)
-		if (change->opened[i] != NULL) {
-			names_remove(&change->state->running.ports, change->opened[i]->port.name);
-			switch_port_close(change->state->page, change->opened[i]);
-			change->opened[i] = NULL;
-		}
-}
 
 static struct switch_port *open_port(struct switch_state *state, const struct port_model *model, bool awaited,
 				     struct control_error *error)
 {
 	struct switch_port *port = switch_port_open(state->page, model, awaited, error);
 
-	if (port != NULL && names_add(&state->running.ports, port->port.name, port) != 0) {
-		switch_port_close(state->page, port);
-		control_fail(error, CONTROL_FAILED, "out of memory");
-		return NULL;
-	}
 	if (port != NULL)
 		port->expected = state->resumes && model->kind == PORT_GUEST && model->client;
 	return port;
 }
 
-/* Open the ports whose names are new. */
-static int open_new(struct change *change)
+static int let_run(struct switch_state *state, struct switch_port *port, struct control_error *error)
 {
+	if (names_add(&state->running.ports, port->port.name, port) == 0)
+		return 0;
+	control_fail(error, CONTROL_FAILED, "out of memory");
+	return -1;
+}
+
+static void close_opened(struct change *change)
+{
+	struct names *running = &change->state->running.ports;
+
+	for (unsigned i = 0; i < change->model->nb_ports; i++) {
+		struct switch_port *port = change->opened[i];
+
+		if (port == NULL)
+			continue;
+		if (names_find(running, port->port.name) == port)
+			names_remove(running, port->port.name);
+		switch_port_close(change->state->page, port);
+		change->opened[i] = NULL;
+	}
+}
+
+/* Does the port hold what the other one needs, which only one can have at a time? */
+static bool holds(const struct port_model *port, const struct port_model *other)
+{
+	if (port->kind != other->kind)
+		return false;
+	return port->kind == PORT_GUEST ? strcmp(port->path, other->path) == 0
+					: strcmp(port->device, other->device) == 0;
+}
+
+/* Will the port be gone, or another kind of thing under the same name? */
+static bool leaves(const struct change *change, const struct switch_port *port)
+{
+	const struct port_model *now = names_find(&change->model->ports_by_name, port->port.name);
+
+	return now == NULL || !port_model_same(port->model, now);
+}
+
+/* Is there a running port that leaves, and until then has what this one needs? */
+static bool waits(const struct change *change, const struct port_model *model)
+{
+	const struct names *ports = &change->state->running.ports;
+
+	for (unsigned i = 0; i < ports->size; i++) {
+		const struct switch_port *port = ports->entries[i].value;
+
+		if (port != NULL && holds(port->model, model) && leaves(change, port))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Open the ports that are new or other, but for those that have to wait until others have gone, and let them run that
+ * have their name to themselves.  So most of what cannot be is refused before anybody is disturbed.
+ */
+static int open_ports(struct change *change)
+{
+	struct switch_state *state = change->state;
+
 	for (unsigned i = 0; i < change->model->nb_ports; i++) {
 		const struct port_model *model = &change->model->ports[i];
+		const struct switch_port *running = names_find(&state->running.ports, model->name);
 
-		if (names_find(&change->state->running.ports, model->name) != NULL)
+		if (running != NULL && (running == change->opened[i] || !leaves(change, running)))
 			continue;
-		change->opened[i] = open_port(change->state, model, false, change->error);
-		if (change->opened[i] == NULL) {
-			close_opened(change);
-			return -1;
+		if (change->opened[i] == NULL && !waits(change, model)) {
+			change->opened[i] = open_port(state, model, false, change->error);
+			if (change->opened[i] == NULL)
+				return -1;
 		}
+		if (change->opened[i] != NULL && running == NULL &&
+		    let_run(state, change->opened[i], change->error) != 0)
+			return -1;
 	}
 	return 0;
 }
@@ -77,65 +129,67 @@ static int rewire(struct switch_state *state, const struct model *model, struct 
 	return 0;
 }
 
-static bool is_changed(const struct switch_port *port, const struct port_model *model)
+/* The running ports that have to go before the new ones can be opened: what is needed under another name or kind. */
+static unsigned find_leaving(struct change *change)
 {
-	return port != NULL && !port_model_same(port->model, model);
+	const struct model *before = change->state->model, *model = change->model;
+	unsigned count = 0;
+
+	for (unsigned i = 0; before != NULL && i < before->nb_ports; i++) {
+		struct switch_port *port = names_find(&change->state->running.ports, before->ports[i].name);
+		bool needed = port != NULL && names_find(&model->ports_by_name, port->port.name) != NULL;
+
+		if (port == NULL || !leaves(change, port))
+			continue;
+		for (unsigned j = 0; j < model->nb_ports && !needed; j++)
+			needed = holds(port->model, &model->ports[j]);
+		if (needed)
+			change->leaving[count++] = port;
+	}
+	return count;
 }
 
 /*
- * A port that is to be another kind of thing under the same name, and may hold what the new one needs: a path, a
- * device.  The old one goes first; if the new one cannot be opened, the old one comes back, and a device that has gone
- * itself as soon as it can.
+ * Close the ports that have to make room.  If not all of the new ones can then be opened they come back (`undo()`), and
+ * a device that has gone itself meanwhile as soon as it can.
  */
-static int replace_port(struct change *change, struct switch_port *old, const struct port_model *model)
+static int make_room(struct change *change)
 {
 	struct switch_state *state = change->state;
-	const struct port_model *before = old->model;
-	struct control_error ignored;
+	const unsigned count = find_leaving(change);
 
-	names_remove(&state->running.ports, old->port.name);
+	if (count == 0)
+		return 0;
+	for (unsigned i = 0; i < count; i++)
+		names_remove(&state->running.ports, change->leaving[i]->port.name);
 	if (rewire(state, state->model, change->error) != 0) {
-		names_add(&state->running.ports, old->port.name, old);
+		for (unsigned i = 0; i < count; i++)
+			names_add(&state->running.ports, change->leaving[i]->port.name, change->leaving[i]);
 		return -1;
 	}
-	port_rules_free(&old->rules);
-	switch_port_close(state->page, old);
-	if (open_port(state, model, false, change->error) != NULL)
-		return 0;
-	if (open_port(state, before, true, &ignored) != NULL)
-		rewire(state, state->model, &ignored);
-	return -1;
+	for (unsigned i = 0; i < count; i++) {
+		change->closed[change->nb_closed++] = change->leaving[i]->model;
+		port_rules_free(&change->leaving[i]->rules);
+		switch_port_close(state->page, change->leaving[i]);
+	}
+	return 0;
 }
 
-/* Back to what the ports were that have been replaced so far. */
-static void restore_replaced(struct change *change)
+/* Nothing of the change has reached the workers but that ports were closed for it: back to what was. */
+static void undo_ports(struct change *change)
 {
 	struct switch_state *state = change->state;
 	struct control_error ignored;
 
-	for (unsigned i = 0; i < state->model->nb_ports; i++) {
-		const struct port_model *model = &state->model->ports[i];
-		struct switch_port *port = names_find(&state->running.ports, model->name);
-		struct change back = {.state = state, .model = state->model, .error = &ignored};
+	close_opened(change);
+	for (unsigned i = 0; i < change->nb_closed; i++) {
+		struct switch_port *port = open_port(state, change->closed[i], true, &ignored);
 
-		if (is_changed(port, model))
-			replace_port(&back, port, model);
+		if (port != NULL && let_run(state, port, &ignored) != 0)
+			switch_port_close(state->page, port);
 	}
-	rewire(state, state->model, &ignored);
-}
-
-static int replace_changed(struct change *change)
-{
-	for (unsigned i = 0; i < change->model->nb_ports; i++) {
-		const struct port_model *model = &change->model->ports[i];
-		struct switch_port *port = names_find(&change->state->running.ports, model->name);
-
-		if (is_changed(port, model) && replace_port(change, port, model) != 0) {
-			restore_replaced(change);
-			return -1;
-		}
-	}
-	return 0;
+	if (change->nb_closed > 0)
+		rewire(state, state->model, &ignored);
 }
 
 /* ------- chains ------- */
@@ -307,21 +361,17 @@ static int make_it_so(struct change *change)
 {
 	struct switch_state *state = change->state;
 
-	if (open_new(change) != 0)
-		return -1;
-	if (open_chains(change) != 0 || replace_changed(change) != 0)
-		goto undo;
-	if (rewire(state, change->model, change->error) == 0)
+	if (open_ports(change) == 0 && open_chains(change) == 0 && make_room(change) == 0 && open_ports(change) == 0 &&
+	    rewire(state, change->model, change->error) == 0)
 		return 0;
-	restore_replaced(change);
-undo:
-	close_opened(change);
+	undo_ports(change);
 	forget(state, state->model);
 	return -1;
 }
 
 int apply(struct switch_state *state, json_t *document, struct control_error *error)
 {
+	const unsigned before = state->model != NULL ? state->model->nb_ports : 0;
 	struct change change = {.state = state, .error = error};
 	int rc = -1;
 
@@ -329,7 +379,9 @@ int apply(struct switch_state *state, json_t *document, struct control_error *er
 	if (change.model == NULL)
 		return -1;
 	change.opened = calloc(change.model->nb_ports + 1, sizeof(change.opened[0]));
-	if (change.opened == NULL)
+	change.leaving = calloc(before + 1, sizeof(change.leaving[0]));
+	change.closed = calloc(before + 1, sizeof(change.closed[0]));
+	if (change.opened == NULL || change.leaving == NULL || change.closed == NULL)
 		control_fail(error, CONTROL_FAILED, "out of memory");
 	else
 		rc = make_it_so(&change);
@@ -341,6 +393,8 @@ int apply(struct switch_state *state, json_t *document, struct control_error *er
 		model_free(change.model);
 	}
 	free(change.opened);
+	free(change.leaving);
+	free(change.closed);
 	return rc;
 }
 

@@ -126,7 +126,12 @@ def test_a_port_that_cannot_be_changed_stays_what_it_was(switch: RunningSwitch, 
     with pytest.raises(ControlError, match=r"^ports\.b: .* No such file or directory"):
         switch.call("config.apply", patch={"ports": ports})
     assert not (tmp_path / "elsewhere.sock").exists()
-    for number in range(2):  # they were ended, and are there again
+    pair.exchange()  # nobody was disturbed
+    # With its own path it has to go first, and comes back.
+    ports = {"a": {"queues": 2}, "b": guest(tmp_path, "a"), "c": guest(tmp_path, "b", socket={"group": "nobody knows"})}
+    with pytest.raises(ControlError, match=r"^ports\.c: .*nobody knows"):
+        switch.call("config.apply", patch={"ports": {**ports, "a": guest(tmp_path, "c")}})
+    for number in range(2):
         pair.guests[number].close()
         pair.guests[number].reset()
         pair.guests[number].start(pair.paths[number])
@@ -134,6 +139,30 @@ def test_a_port_that_cannot_be_changed_stays_what_it_was(switch: RunningSwitch, 
         switch.wait_state(name, "up")
     pair.exchange()
     pair.end()
+
+
+def test_paths_may_change_hands(switch: RunningSwitch, tmp_path: Path) -> None:
+    """A port under another name, and two that swap what they have: what leaves makes room for what comes."""
+    first = GuestPair(switch, ("a", "b"))
+    first.end()
+    switch.patch(
+        ports={"a": None, "north": guest(tmp_path, "a"), "b": guest(tmp_path, "c")}, chains={"a-b": {"from": "north"}}
+    )
+    assert switch.port("north")["path"] == str(tmp_path / "a.sock")
+    assert sorted(path.name for path in tmp_path.glob("*.sock")) == ["a.sock", "c.sock"]
+    switch.patch(ports={"north": guest(tmp_path, "c"), "b": guest(tmp_path, "a")})
+    guests = [FrontEnd(), FrontEnd()]
+    for each, path in zip(guests, ("c", "a"), strict=True):
+        each.start(tmp_path / f"{path}.sock")
+        each.offer_buffers(2)
+    for name in ("north", "b"):
+        switch.wait_state(name, "up")
+    guests[0].send(b"from north".ljust(60))
+    assert guests[1].wait_received(1) == [b"from north".ljust(60)]
+    switch.call("config.rollback")
+    assert [switch.port(name)["path"] for name in ("north", "b")] == [str(tmp_path / f"{path}.sock") for path in "ac"]
+    for each in guests:
+        each.end()
 
 
 def test_a_port_may_become_another_on_its_own_path(switch: RunningSwitch, tmp_path: Path) -> None:
