@@ -19,11 +19,19 @@
 struct balance {
 	int timer;
 	int changed;	    /* eventfd: rings of a guest came or went */
+	int put_off;	    /* timerfd: the time for the recount that came too soon */
 	int expected;	    /* timerfd: guests that have not come back by now are not expected any more */
 	uint64_t looked_at; /* TSC */
 	struct placement_worker workers[GRACE_WORKERS];
 	uint64_t busy[GRACE_WORKERS]; /* as counted at the last look */
+	double recount_from;	      /* seconds on the monotonic clock: not before */
 };
+
+/*
+ * A guest may say as often as it likes that it uses other queues.  What that costs the control thread is at most one
+ * part in so many of its time, and it wakes the workers at most once in so long.
+ */
+enum { RECOUNT_SHARE = 10, RECOUNT_MS = 10 };
 
 /* For guest_on_change(), which has room for none. */
 static struct switch_state *watched;
@@ -204,6 +212,7 @@ static void on_port_change(void)
 
 static void recount(struct switch_state *state)
 {
+	const double began = seconds();
 	struct control_error error;
 	bool differs = false;
 
@@ -214,6 +223,19 @@ static void recount(struct switch_state *state)
 	}
 	if (differs && apply_again(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
+	state->balance->recount_from = began + RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
+}
+
+/* Recount now, or as soon as it is time. */
+static void recount_in_time(struct switch_state *state)
+{
+	const double left = state->balance->recount_from - seconds();
+	const struct itimerspec then = {.it_value = {(time_t)left, (long)((left - (time_t)left) * 1e9) + 1}};
+
+	if (left <= 0)
+		recount(state);
+	else
+		timerfd_settime(state->balance->put_off, 0, &then, NULL);
 }
 
 static void on_recount(void *context)
@@ -222,6 +244,15 @@ static void on_recount(void *context)
 	uint64_t times;
 
 	if (eventfd_read(state->balance->changed, &times) == 0 && state->model != NULL)
+		recount_in_time(state);
+}
+
+static void on_put_off(void *context)
+{
+	struct switch_state *state = context;
+	uint64_t times;
+
+	if (read(state->balance->put_off, &times, sizeof(times)) == sizeof(times) && state->model != NULL)
 		recount(state);
 }
 
@@ -263,11 +294,13 @@ int balance_open(struct switch_state *state)
 	balance->looked_at = rte_rdtsc();
 	balance->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	balance->changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	balance->put_off = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	balance->expected = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (balance->timer < 0 || balance->changed < 0 || balance->expected < 0 ||
+	if (balance->timer < 0 || balance->changed < 0 || balance->put_off < 0 || balance->expected < 0 ||
 	    timerfd_settime(balance->timer, 0, &each, NULL) != 0 ||
 	    control_watch(state->control, balance->timer, look, state) != 0 ||
 	    control_watch(state->control, balance->changed, on_recount, state) != 0 ||
+	    control_watch(state->control, balance->put_off, on_put_off, state) != 0 ||
 	    control_watch(state->control, balance->expected, stop_expecting, state) != 0) {
 		int rc = errno ? -errno : -ENOSPC;
 
@@ -288,6 +321,7 @@ void balance_close(struct switch_state *state)
 	device_on_change(NULL);
 	close(state->balance->timer);
 	close(state->balance->changed);
+	close(state->balance->put_off);
 	close(state->balance->expected);
 	free(state->balance);
 	state->balance = NULL;

@@ -125,12 +125,14 @@ static json_t *worker_list(void *context, json_t *params, struct control_error *
 	for (unsigned i = 0; i < state->workers.count; i++) {
 		const struct worker *worker = &state->workers.list[i];
 
-		json_array_append_new(
-			list, json_pack("{s:o, s:i, s:i, s:I, s:s, s:b, s:f, s:o}", "name",
-					json_sprintf("worker-%u", i), "core", worker->cpu, "tid",
-					atomic_load(&worker->thread), "tsc_hz", (json_int_t)rte_get_tsc_hz(), "idle",
-					worker_idle_name(worker->idle), "asleep", (int)atomic_load(&worker->asleep),
-					"busy", balance_busy(state, i), "queues", worker_queues(state, i)));
+		json_array_append_new(list,
+				      json_pack("{s:o, s:i, s:i, s:I, s:s, s:b, s:f, s:I, s:o}", "name",
+						json_sprintf("worker-%u", i), "core", worker->cpu, "tid",
+						atomic_load(&worker->thread), "tsc_hz", (json_int_t)rte_get_tsc_hz(),
+						"idle", worker_idle_name(worker->idle), "asleep",
+						(int)atomic_load(&worker->asleep), "busy", balance_busy(state, i),
+						"program", (json_int_t)atomic_load(&worker->program)->number, "queues",
+						worker_queues(state, i)));
 	}
 	return list;
 }

@@ -897,3 +897,27 @@ def test_a_front_end_without_protocol_features_is_served(switch: RunningSwitch) 
     assert peer.wait_received(1) == [b"o" * 60]
     guest.end()
     peer.end()
+
+
+def test_a_guest_that_uses_one_queue_more_and_one_less_again_and_again(switch: RunningSwitch) -> None:
+    """Each time the workers' programs are made anew, which costs the control thread and wakes the workers."""
+    guest = FrontEnd()
+    guest.connect(switch.add_guest("busy", queues=2))
+    guest.set_up()
+    for ring in (RECEIVES, SENDS):
+        at = USER + RING_AT[ring]
+        guest.send_message(SET_VRING_NUM, struct.pack("<II", ring + 2, guest.ring_size))
+        guest.send_message(SET_VRING_ADDR, struct.pack("<IIQQQQ", ring + 2, 0, at, at + 0x8000, at + 0x4000, 0))
+        guest.send_message(SET_VRING_KICK, struct.pack("<Q", ring + 2), (guest.kick[ring],))
+        guest.send_message(SET_VRING_ENABLE, struct.pack("<II", ring + 2, 1))
+    wait_until(lambda: switch.port("busy")["pairs"] == 2, "both pairs are used")
+    began, before, changes = time.monotonic(), switch.call("worker.list")[0]["program"], 0
+    while (took := time.monotonic() - began) < 1:
+        assert guest.acknowledged(SET_VRING_ENABLE, struct.pack("<II", RECEIVES + 2, changes % 2))
+        changes += 1
+    assert changes > 1000
+    assert switch.call("worker.list")[0]["program"] - before <= took / 0.01 + 2
+    # What it said last holds.
+    assert guest.acknowledged(SET_VRING_ENABLE, struct.pack("<II", RECEIVES + 2, 0))
+    wait_until(lambda: switch.port("busy")["pairs"] == 1, "one pair is used")
+    guest.end()
