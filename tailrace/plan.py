@@ -91,7 +91,7 @@ def make_plan(
         huge=huge,
         notes=tuple(notes),
         user=spec.fabric.user,
-        pinned_by={name: spec.functions[name].pin for name in used},
+        pinned_by={name: spec.functions[name].pin for name in used if spec.functions[name].pinned},
         bridges=tuple(maker.bridges()),
         mirrors=tuple(
             PlannedMirror(name, each.port, each.chain, each.direction, each.to) for name, each in spec.mirrors.items()

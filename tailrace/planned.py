@@ -143,7 +143,7 @@ class Plan:
     notes: tuple[str, ...]
     user: str | None = None
     pinned_by: dict[str, str] = field(default_factory=dict)
-    """What keeps packets with one replica, for each function."""
+    """What keeps packets with one replica, for each function whose flows are known."""
     bridges: tuple[PlannedBridge, ...] = ()
     mirrors: tuple[PlannedMirror, ...] = ()
     trace_every: int | None = None

@@ -70,6 +70,7 @@ struct replica_model {
 struct function_model {
 	const char *name;
 	unsigned index;
+	bool pinned;	   /* its flows are known: it has several replicas, or says how they are pinned */
 	bool by_addresses; /* flows are known by their addresses alone */
 	unsigned ageing;   /* seconds that a flow which is not seen is known */
 	unsigned nb_replicas;

@@ -58,6 +58,7 @@ static bool read_function(struct reader *reader, const struct place *at, json_t 
 			return false;
 		active += !model->draining;
 	}
+	function->pinned = function->nb_replicas > 1 || json_object_get(object, "pin") != NULL;
 	return active > 0 || wrong(&reader->fields, &up, "all are draining; one at least must be active");
 }
 

@@ -179,7 +179,7 @@ static bool make_steered(struct maker *maker, struct switch_port *port, struct s
 	for (unsigned i = 0; i < nb_wires; i++) {
 		const struct port_model *end;
 		const struct function_model *function = wire_function(&wires[i], &end);
-		const bool pool = function != NULL && function->nb_replicas > 1;
+		const bool pool = function != NULL && function->pinned;
 
 		steps[i].group = pool ? maker->pools[function->index]->next : NULL;
 		steps[i].first = config.nb_exits;
@@ -251,7 +251,7 @@ static bool make_source(struct maker *maker, struct switch_port *port, unsigned 
 	if (nb_wires == 0)
 		return true;
 	function = wire_function(wires, &end);
-	if (nb_wires > 1 || wires->chain->nb_matches > 0 || (function != NULL && function->nb_replicas > 1))
+	if (nb_wires > 1 || wires->chain->nb_matches > 0 || (function != NULL && function->pinned))
 		return make_steered(maker, port, source, worker, wires, nb_wires);
 	if (function != NULL)
 		end = wire_side(wires, &function->replicas[0]);

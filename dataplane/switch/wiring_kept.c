@@ -106,7 +106,7 @@ bool maker_make_kept(struct maker *maker)
 
 	maker->pools = arena_take(&maker->memory, model->nb_functions, sizeof(maker->pools[0]));
 	for (unsigned i = 0; i < model->nb_functions; i++)
-		if (model->functions[i].nb_replicas > 1 && !make_group(maker, &model->functions[i]))
+		if (model->functions[i].pinned && !make_group(maker, &model->functions[i]))
 			return false;
 	for (unsigned i = 0; i < model->nb_bridges; i++)
 		if (!make_bridge(maker, &model->bridges[i]))

@@ -31,8 +31,9 @@ ATTACH_SECONDS = 10.0
 
 @contextmanager
 def bare_switch(setting: Setting) -> Iterator[TailraceFabric]:
-    """A switch without ports, as `tailrace up` starts it."""
-    fabric = TailraceFabric(setting.launcher, SwitchOptions(setting.cores.switch_place, BACKPRESSURE_US, "poll"))
+    """A switch without ports, as `tailrace up` starts it: it keeps its configuration too."""
+    options = SwitchOptions(setting.cores.switch_place, BACKPRESSURE_US, "poll", kept=True)
+    fabric = TailraceFabric(setting.launcher, options)
     try:
         fabric.start()
         setting.versions |= fabric.version()

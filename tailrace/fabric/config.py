@@ -57,9 +57,8 @@ def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int]) -> Co
     which = {function.name: instances.get(function.name, 1) for function in plan.functions}
     groups: Config = {}
     for function in plan.functions:
-        group = groups.setdefault(
-            function.function, {"pin": plan.pinned_by.get(function.function, "flow"), "replicas": {}}
-        )
+        pin = plan.pinned_by.get(function.function)
+        group = groups.setdefault(function.function, {**({"pin": pin} if pin else {}), "replicas": {}})
         group["replicas"][function.name] = _replica(function, which)
     met = Counter(place for chain in plan.chains for place in _places(chain))
     in_chains = {name for chain in plan.chains for name in chain.through}

@@ -21,7 +21,6 @@ Kind = Literal["add", "change", "remove"]
 #: What the switch takes for granted where nothing is said.
 _PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True}
 _CHAIN_DEFAULTS: Config = {"through": [], "match": [], "priority": 0}
-_FUNCTION_DEFAULTS: Config = {"pin": "flow"}
 
 
 @dataclass(frozen=True)
@@ -246,7 +245,7 @@ def _moved_chains(was: Config, now: Config) -> dict[str, list[str]]:
 
 
 def _full(what: str, value: Config) -> Config:
-    defaults = {"port": _PORT_DEFAULTS, "chain": _CHAIN_DEFAULTS, "function": _FUNCTION_DEFAULTS}.get(what, {})
+    defaults = {"port": _PORT_DEFAULTS, "chain": _CHAIN_DEFAULTS}.get(what, {})
     if value.get("kind") == "device":
         defaults = {"queues": 1}
     if value.get("match") == [{}]:

@@ -60,6 +60,8 @@ class SwitchOptions:
     """Queues of all ports that are no guests'."""
     memory_mib: int | None = None
     """DPDK's memory; None: what the device queues need, and some to spare."""
+    kept: bool = False
+    """It keeps its configuration in a file also where it ends with who started it; one that outlives that always does."""
     offloads: bool = True
     """Guests of `carry` may ask for checksums and segmentation."""
 
@@ -90,7 +92,7 @@ class TailraceFabric:
         if (said := taken(cores)) is not None:
             raise Failure(f"{said}; {END_IT}")
         files = {"--control": state.control, "--page": state.page}
-        if not self._launcher.tied:
+        if self._options.kept or not self._launcher.tied:
             files["--config"] = state.config
         things = [FilePath(str(path)) for path in files.values()]
         state.add(*[thing for thing in things if thing not in state.record.things])

@@ -195,9 +195,16 @@ class Function(Model):
         {1: "active"}, validate_default=False, description="how many of it share the flows; a flow stays with one"
     )
     pin: Literal["flow", "addresses"] = Field(
-        "flow", description="what keeps packets with one replica: their flow (five-tuple), or their two IP addresses"
+        "flow",
+        description="what keeps packets with one replica: their flow (five-tuple), or their two IP addresses. Where a "
+        "function with one replica says this, its flows are known too, so that it can be drained once it has two",
     )
     impair: Impair | None = Field(None, description="of kind impair: what it does to frames")
+
+    @property
+    def pinned(self) -> bool:
+        """Its flows are known to the switch, which looks at the frames for that."""
+        return len(self.replicas) > 1 or "pin" in self.model_fields_set
 
     @model_validator(mode="after")
     def _impair_fits(self) -> Function:

@@ -129,6 +129,18 @@ def test_a_draining_replica_keeps_its_flows_and_gets_no_new_ones(switch: Running
     assert "fw2.l" not in after
 
 
+def test_the_only_replica_is_drained_where_its_flows_are_known(switch: RunningSwitch, guests: Guests) -> None:
+    established, fresh = FLOWS[:100], FLOWS[100:200]
+    set_replicas(switch, 1)
+    switch.patch(functions={"fw": {"pin": "flow"}})
+    assert set(guests.spread("a", established)) == {"fw1.l"}
+    assert flows_left(switch) == {"fw1": 100}
+    set_replicas(switch, 2, fw1="draining")
+    assert set(guests.spread("a", established)) == {"fw1.l"}
+    assert set(guests.spread("b", [answer(one) for one in established])) == {"fw1.r"}
+    assert set(guests.spread("a", fresh)) == {"fw2.l"}
+
+
 def test_a_drained_replica_has_no_flows_left(switch: RunningSwitch, guests: Guests) -> None:
     switch.patch(functions={"fw": {"ageing": 1}})
     guests.spread("a", FLOWS[:64])

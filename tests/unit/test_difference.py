@@ -75,7 +75,6 @@ def test_the_configuration_of_a_chain() -> None:
         },
         "functions": {
             "first": {
-                "pin": "flow",
                 "replicas": {"first": {"left": "first.0", "right": "first.1", "state": "active"}},
             }
         },
