@@ -61,7 +61,7 @@ class SwitchOptions:
     memory_mib: int | None = None
     """DPDK's memory; None: what the device queues need, and some to spare."""
     kept: bool = False
-    """It keeps its configuration in a file also where it ends with who started it; one that outlives that always does."""
+    """It keeps its configuration in a file also where it ends with whoever started it."""
     offloads: bool = True
     """Guests of `carry` may ask for checksums and segmentation."""
 
