@@ -5,8 +5,8 @@
 #include "steer/passage.h"
 
 /*
- * Rules that look at ports know the later fragments of a datagram by its first.  What was decided for that one is
- * noted, and holds for those.
+ * Rules that look at ports or the protocol know the later fragments of a datagram by its first.  What was decided for
+ * that one is noted, and holds for those.
  */
 static uint32_t follow_fragment(const struct steering *steering, const struct headers *headers, uint32_t action,
 				uint64_t now)

@@ -46,7 +46,7 @@ struct tuple {
 struct classifier {
 	unsigned nb_tuples;
 	uint32_t otherwise;
-	bool reads_ports;
+	bool reads_transport;
 	struct entry *entries; /* entries and slots lie behind the tuples, in the same block */
 	uint32_t *slots;
 	struct tuple tuples[];
@@ -275,7 +275,7 @@ static void place(struct classifier *classifier, const struct part *part, uint32
 	entry->action = part->action;
 }
 
-static struct classifier *assemble(const struct builder *builder, uint32_t otherwise, bool reads_ports)
+static struct classifier *assemble(const struct builder *builder, uint32_t otherwise, bool reads_transport)
 {
 	const size_t head = RTE_ALIGN_CEIL(sizeof(struct classifier) + builder->nb_tuples * sizeof(struct tuple),
 					   sizeof(struct entry));
@@ -292,7 +292,7 @@ static struct classifier *assemble(const struct builder *builder, uint32_t other
 	memset(classifier, 0, size);
 	classifier->nb_tuples = builder->nb_tuples;
 	classifier->otherwise = otherwise;
-	classifier->reads_ports = reads_ports;
+	classifier->reads_transport = reads_transport;
 	classifier->entries = (struct entry *)((char *)classifier + head);
 	classifier->slots = (uint32_t *)((char *)classifier + head + entries);
 	classifier->entries[0].rank = NO_RANK;
@@ -318,7 +318,8 @@ int classifier_build(struct classifier **classifier, const struct rule *rules, u
 		     unsigned *culprit)
 {
 	struct builder *builder = calloc(1, sizeof(*builder));
-	bool reads_ports = false;
+	const unsigned transport = MATCH_PROTOCOL | MATCH_SOURCE_PORT | MATCH_DESTINATION_PORT;
+	bool reads_transport = false;
 	int rc = -ENOMEM;
 
 	*culprit = 0;
@@ -336,9 +337,9 @@ int classifier_build(struct classifier **classifier, const struct rule *rules, u
 		rc = sound(&rules[i].match) ? add_rule(builder, &rules[i], i) : -EINVAL;
 		if (rc != 0)
 			goto out;
-		reads_ports |= (rules[i].match.fields & (MATCH_SOURCE_PORT | MATCH_DESTINATION_PORT)) != 0;
+		reads_transport |= (rules[i].match.fields & transport) != 0;
 	}
-	*classifier = assemble(builder, otherwise, reads_ports);
+	*classifier = assemble(builder, otherwise, reads_transport);
 	rc = *classifier != NULL ? 0 : -ENOMEM;
 out:
 	free(builder->parts);
@@ -369,9 +370,9 @@ void match_mirror(struct match *match)
 		match->fields |= MATCH_SOURCE_PORT;
 }
 
-bool classifier_reads_ports(const struct classifier *classifier)
+bool classifier_reads_transport(const struct classifier *classifier)
 {
-	return classifier->reads_ports;
+	return classifier->reads_transport;
 }
 
 /* ------- searching ------- */

@@ -66,8 +66,11 @@ void match_mirror(struct match *match);
 int classifier_build(struct classifier **classifier, const struct rule *rules, unsigned nb_rules, uint32_t otherwise,
 		     unsigned *culprit);
 
-/* Does any rule look at ports?  Then the later fragments of a datagram need what was decided for its first. */
-bool classifier_reads_ports(const struct classifier *classifier);
+/*
+ * Does any rule look at ports, or at the protocol, which later fragments of IPv6 may not tell?  Then the later
+ * fragments of a datagram need what was decided for its first.
+ */
+bool classifier_reads_transport(const struct classifier *classifier);
 
 /* Classify up to CLASSIFY_BURST frames. */
 void classify(const struct classifier *classifier, const struct headers *headers, unsigned count, uint32_t *actions);

@@ -186,13 +186,17 @@ static uint8_t decide(const struct pin_group *group, struct flow_bucket *bucket,
 	return replica;
 }
 
-/* One way only: two hosts that send each other datagrams of the same number send two. */
+/*
+ * One way only: two hosts that send each other datagrams of the same number send two.  IPv4 numbers by protocol (RFC
+ * 791).  IPv6 does not (RFC 8200, 4.5), and only its first fragment tells what lies behind further extension headers.
+ */
 uint64_t pin_datagram(const struct headers *headers)
 {
 	const uint64_t source = hash_mix(headers->key[0] ^ HASH_0, headers->key[1] ^ HASH_1);
+	const uint8_t protocol = headers->family == HEADERS_IPV6 ? 0 : headers->protocol;
 
 	return hash_mix(hash_mix(headers->key[2] ^ source, headers->key[3] ^ HASH_2),
-			(uint64_t)headers->fragment_id << 32 | headers->protocol);
+			(uint64_t)headers->fragment_id << 32 | protocol);
 }
 
 /* A datagram's fragments, by what they have in common.  `wish` is where the flow of the first goes. */

@@ -94,7 +94,7 @@ static bool set_steps(struct steering *steering, const struct steering_config *c
 		steering->steps[i] = config->steps[i];
 		steering->looks |= config->steps[i].group != NULL;
 	}
-	if (config->classifier == NULL || !classifier_reads_ports(config->classifier))
+	if (config->classifier == NULL || !classifier_reads_transport(config->classifier))
 		return true;
 	steering->fragments = flows_new(FRAGMENT_BUCKETS, PIN_FRAGMENT_SECONDS);
 	return steering->fragments != NULL;

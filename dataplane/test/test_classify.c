@@ -246,7 +246,7 @@ static void does_not_take_a_later_fragment_for_port_0(void **state)
 	struct headers headers;
 	struct frame frame;
 
-	assert_true(classifier_reads_ports(classifier));
+	assert_true(classifier_reads_transport(classifier));
 	frame_macs(&frame, 1, 2);
 	frame_ipv4(&frame, 1, 2, 17, 8, 5, 1);
 	frame_ports(&frame, 1, 1);
@@ -269,7 +269,11 @@ static void any_ipv4_is_not_any_ipv6(void **state)
 	frame_ipv6(&frame, 1, 2, 59, 0);
 	parse_frame(frame.bytes, frame.length, &headers);
 	assert_int_equal(ask(classifier, &headers), 6);
-	assert_false(classifier_reads_ports(classifier));
+	assert_false(classifier_reads_transport(classifier));
+	free(classifier);
+	/* What IPv6 carries only the first fragment may tell. */
+	classifier = build(&(struct rule){{.fields = MATCH_PROTOCOL, .protocol = 17}, 1}, 1);
+	assert_true(classifier_reads_transport(classifier));
 	free(classifier);
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 from front_end import RECEIVES, SENDS, FrontEnd
 from running_switch import RunningSwitch, wait_until
 from scapy.layers.inet import ICMP, IP, TCP, UDP
-from scapy.layers.inet6 import IPv6
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment, fragment6
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
@@ -29,6 +29,18 @@ def frame(
     for vlan in vlans:
         head = head / Dot1Q(vlan=vlan)
     return bytes(head / packet)
+
+
+def pieces6(port: int, identification: int, *, options: bool = False, source_port: int = 9) -> list[bytes]:
+    """The fragments of a UDP datagram over IPv6; with destination options, behind the fragment header, if so asked."""
+    transport: Packet = UDP(sport=source_port, dport=port) / Raw(b"p" * 3000)
+    if options:
+        transport = IPv6ExtHdrDestOpt() / transport
+    datagram = IPv6(src="2001:db8::1", dst="2001:db8::2") / IPv6ExtHdrFragment(id=identification) / transport
+    pieces = [frame(piece) for piece in fragment6(datagram, 1280)]
+    assert len(pieces) == 3
+    assert all(Ether(piece)[IPv6ExtHdrFragment].nh == (60 if options else 17) for piece in pieces)
+    return pieces
 
 
 def answer(of: bytes) -> bytes:

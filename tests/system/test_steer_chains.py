@@ -12,7 +12,7 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP
 from scapy.packet import Raw
-from steered import Guests, answer, frame, udp
+from steered import Guests, answer, frame, pieces6, udp
 
 
 @pytest.fixture
@@ -122,6 +122,18 @@ def test_later_fragments_take_the_chain_of_their_first(switch: RunningSwitch, gu
         pieces = [frame(piece) for piece in fragment(datagram, fragsize=1000)]
         assert len(pieces) >= 3
         assert guests.send("a", *pieces) == {receiver: pieces}
+
+
+@pytest.mark.parametrize("options", [False, True], ids=["plain", "options"])
+@pytest.mark.parametrize("match", [{"destination_port": 80}, {"protocol": 17}], ids=["port", "protocol"])
+def test_later_fragments_of_ipv6_take_the_chain_of_their_first(
+    switch: RunningSwitch, guests: Guests, match: dict[str, Any], options: bool
+) -> None:
+    switch.patch(chains={"web": chain(["fw"], match), "rest": chain([], {"ethertype": 0x86DD}, to="c")})
+    pieces = pieces6(80, 1, options=options)
+    assert guests.send("a", *pieces) == {"fw.l": pieces}
+    pieces = pieces6(81, 2, options=options)
+    assert guests.send("a", *pieces) == {"c" if "destination_port" in match else "fw.l": pieces}
 
 
 @pytest.mark.parametrize("tags", [(), (7,)])

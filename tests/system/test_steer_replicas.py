@@ -11,7 +11,7 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP
 from scapy.packet import Raw
-from steered import Guests, answer, frame, replicas, udp
+from steered import Guests, answer, frame, pieces6, replicas, udp
 
 FLOWS = [udp(1024 + i, 80 + i % 7, source=f"10.0.{i % 50}.1") for i in range(600)]
 
@@ -167,6 +167,14 @@ def test_fragments_stay_together_in_any_order(guests: Guests) -> None:
         else:
             pieces.reverse()
             assert len(guests.send("a", *pieces)) == 1
+
+
+@pytest.mark.parametrize("options", [False, True], ids=["plain", "options"])
+def test_fragments_of_ipv6_stay_together_whatever_lies_behind_their_header(guests: Guests, options: bool) -> None:
+    for i in range(16):
+        whole = frame(IPv6(src="2001:db8::1", dst="2001:db8::2") / UDP(sport=7000 + i, dport=80))
+        pieces = pieces6(80, i + 1, options=options, source_port=7000 + i)
+        assert guests.send("a", *pieces) == {guests.where("a", whole): pieces}
 
 
 def test_a_switch_that_starts_again_sends_flows_where_they_were(asan_binaries: Path, tmp_path: Path) -> None:
