@@ -11,7 +11,7 @@
 static uint32_t follow_fragment(const struct steering *steering, const struct headers *headers, uint32_t action,
 				uint64_t now)
 {
-	const uint64_t hash = pin_datagram(headers);
+	const uint64_t hash = pin_datagram(steering->fragments, headers);
 	struct flow_bucket *bucket = flows_bucket(steering->fragments, hash);
 	const uint16_t tick = flows_tick(now);
 	uint64_t *place = flows_find(bucket, hash);

@@ -189,22 +189,29 @@ static uint8_t decide(const struct pin_group *group, struct flow_bucket *bucket,
 /*
  * One way only: two hosts that send each other datagrams of the same number send two.  IPv4 numbers by protocol (RFC
  * 791).  IPv6 does not (RFC 8200, 4.5), and only its first fragment tells what lies behind further extension headers.
+ *
+ * The tags count, though not for flows: a datagram has one direction, and its fragments the same tags.  VLANs have the
+ * same addresses and numbers by chance or on purpose, and a first fragment in one must not lead another's later ones:
+ * out of its chain, or to a replica that does not know their first.  So nobody may find out what collides, either.
  */
-uint64_t pin_datagram(const struct headers *headers)
+uint64_t pin_datagram(const struct flows *fragments, const struct headers *headers)
 {
 	const uint64_t source = hash_mix(headers->key[0] ^ HASH_0, headers->key[1] ^ HASH_1);
 	const uint8_t protocol = headers->family == HEADERS_IPV6 ? 0 : headers->protocol;
 
-	return hash_mix(hash_mix(headers->key[2] ^ source, headers->key[3] ^ HASH_2),
-			(uint64_t)headers->fragment_id << 32 | protocol);
+	const uint64_t datagram = hash_mix(hash_mix(headers->key[2] ^ source, headers->key[3] ^ HASH_2),
+					   (uint64_t)headers->fragment_id << 32 | protocol);
+
+	return hash_mix(datagram ^ fragments->secret[0],
+			((uint64_t)headers->vlan << 16 | headers->inner_vlan) ^ fragments->secret[1]);
 }
 
 /* A datagram's fragments, by what they have in common.  `wish` is where the flow of the first goes. */
 static uint8_t decide_fragment(const struct pin_group *group, const struct headers *headers, uint8_t wish,
 			       uint16_t tick)
 {
-	const uint64_t hash = pin_datagram(headers);
 	struct flows *fragments = group->memory->fragments;
+	const uint64_t hash = pin_datagram(fragments, headers);
 	struct flow_bucket *bucket = flows_bucket(fragments, hash);
 	uint64_t *place = flows_find(bucket, hash), entry = place != NULL ? flow_read(place) : 0;
 	const bool first = headers->fragment == FRAGMENT_FIRST;

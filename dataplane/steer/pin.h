@@ -85,7 +85,7 @@ struct pin_group *pin_group_new(struct pin_memory *memory, bool by_addresses, co
 void pin(const struct pin_group *group, const struct headers *headers, const uint8_t *which, unsigned count,
 	 uint64_t now, uint8_t *replicas);
 
-/* What the fragments of a datagram have in common. */
-uint64_t pin_datagram(const struct headers *headers);
+/* What the fragments of a datagram have in common, for a table of theirs. */
+uint64_t pin_datagram(const struct flows *fragments, const struct headers *headers);
 
 #endif

@@ -6,9 +6,13 @@
 #include "test/cmocka_all.h"
 #include "test/frame_builder.h"
 
+#include <rte_common.h>
+
 #include "steer/pin.h"
 
 enum { UDP = 17, FRAGMENT = 44, AUTHENTICATION = 51, NO_NEXT = 59, OPTIONS = 60, MOBILITY = 135, MORE = 1 };
+
+static const struct flows fragments = {.secret = {0x0123456789abcdef, 0xfedcba9876543211}};
 
 static uint64_t key_of(const struct frame *frame)
 {
@@ -16,7 +20,7 @@ static uint64_t key_of(const struct frame *frame)
 
 	parse_frame(frame->bytes, frame->length, &headers);
 	assert_int_not_equal(headers.fragment, FRAGMENT_NONE);
-	return pin_datagram(&headers);
+	return pin_datagram(&fragments, &headers);
 }
 
 /* A fragment over IPv6; `next` is what its header says, and `offset` is in bytes. */
@@ -41,7 +45,7 @@ static void knows_a_datagram_whatever_lies_behind_the_fragment_header(void **sta
 {
 	static const uint8_t next[] = {OPTIONS, MOBILITY, AUTHENTICATION};
 
-	for (unsigned i = 0; i < sizeof(next); i++) {
+	for (unsigned i = 0; i < RTE_DIM(next); i++) {
 		struct headers headers;
 		struct frame first, later;
 
@@ -79,11 +83,30 @@ static void keeps_datagrams_of_ipv4_apart_by_protocol(void **state)
 	assert_int_not_equal(key_of(&first), key_of(&later));
 }
 
+static void keeps_datagrams_of_other_vlans_apart(void **state)
+{
+	static const uint16_t tags[][2] = {{0, 0}, {10, 0}, {20, 0}, {10, 20}, {20, 10}};
+	uint64_t keys[RTE_DIM(tags)];
+
+	for (unsigned i = 0; i < RTE_DIM(tags); i++) {
+		struct frame frame;
+
+		frame_macs(&frame, 1, 2);
+		for (unsigned tag = 0; tag < 2 && tags[i][tag] != 0; tag++)
+			frame_tag(&frame, 0x8100, tags[i][tag]);
+		frame_ipv4(&frame, 1, 2, UDP, 8, 7, 100);
+		keys[i] = key_of(&frame);
+		for (unsigned other = 0; other < i; other++)
+			assert_int_not_equal(keys[i], keys[other]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(knows_a_datagram_whatever_lies_behind_the_fragment_header),
 		cmocka_unit_test(keeps_datagrams_of_ipv4_apart_by_protocol),
+		cmocka_unit_test(keeps_datagrams_of_other_vlans_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,6 +136,27 @@ def test_later_fragments_of_ipv6_take_the_chain_of_their_first(
     assert guests.send("a", *pieces) == {"c" if "destination_port" in match else "fw.l": pieces}
 
 
+def test_a_first_fragment_leads_no_fragments_of_another_vlan(switch: RunningSwitch, guests: Guests) -> None:
+    """Tenants share a trunk port, and one sends first fragments with the addresses and number of the other's datagrams:
+    those take the chains that they would take without it."""
+    switch.patch(
+        chains={
+            "ten": chain(["fw"], {"vlan": 10, "destination_port": 80}),
+            "twenty": chain(["nat"], {"vlan": 20, "destination_port": 80}),
+            "rest": chain([], {"ethertype": 0x0800}, to="c"),
+        }
+    )
+    for number, tags in enumerate(([20], [20, 10], [10, 20], [])):
+        datagram = IP(src="10.0.0.1", dst="10.0.0.2", id=number) / UDP(sport=9, dport=80) / Raw(b"p" * 3000)
+        first, *later = fragment(datagram, fragsize=1000)
+        assert guests.where("a", frame(first, tags)) == {(20,): "nat.l", (20, 10): "nat.l", (10, 20): "fw.l"}.get(
+            tuple(tags), "c"
+        )
+        # Without their own first they go by what they say themselves, and with it as it did.
+        assert {guests.where("a", frame(piece, [10])) for piece in later} == {"c"}
+        assert {guests.where("a", frame(piece, [10])) for piece in (first, *later)} == {"fw.l"}
+
+
 @pytest.mark.parametrize("tags", [(), (7,)])
 def test_an_icmp_error_takes_the_chain_of_its_flow(
     switch: RunningSwitch, guests: Guests, tags: tuple[int, ...]

@@ -177,6 +177,26 @@ def test_fragments_of_ipv6_stay_together_whatever_lies_behind_their_header(guest
         assert guests.send("a", *pieces) == {guests.where("a", whole): pieces}
 
 
+def test_fragments_of_two_vlans_are_not_taken_for_one_datagram(guests: Guests) -> None:
+    """Of the same addresses and number, and mixed: each VLAN's go where their own first goes."""
+    reached = set()
+    for i in range(16):
+        ten, twenty = (
+            [
+                frame(piece, [vlan])
+                for piece in fragment(
+                    IP(src="10.0.0.1", dst="10.0.0.2", id=i) / UDP(sport=port, dport=80) / Raw(b"p" * 2500),
+                    fragsize=800,
+                )
+            ]
+            for vlan, port in ((10, 7000 + i), (20, 8000 + i))
+        )
+        where = [guests.spread("a", [one, other]) for one, other in zip(ten, twenty, strict=True)]
+        assert all(pair == where[0] for pair in where)
+        reached.add(tuple(where[0]))
+    assert any(one != other for one, other in reached)
+
+
 def test_a_switch_that_starts_again_sends_flows_where_they_were(asan_binaries: Path, tmp_path: Path) -> None:
     reached = []
     for _ in range(2):
