@@ -387,6 +387,17 @@ enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault)
 	return guest_pairs(guest) > 0 ? GUEST_UP : GUEST_WAITING;
 }
 
+bool guest_takes(const struct guest *guest)
+{
+	const unsigned pairs = guest_pairs(guest);
+
+	for (unsigned pair = 0; pair < pairs; pair++)
+		if (__atomic_load_n(&guest->fault[GUEST_VRINGS_EACH * pair + GUEST_RECEIVES], __ATOMIC_RELAXED) ==
+		    VRING_FAULT_NONE)
+			return true;
+	return false;
+}
+
 unsigned guest_pairs(const struct guest *guest)
 {
 	return atomic_load(&guest->used);

@@ -89,6 +89,9 @@ unsigned guest_pairs(const struct guest *guest);
  */
 void guest_on_change(void (*changed)(void));
 
+/* Has it a receive queue that is served and not quarantined?  Then it can be given frames. */
+bool guest_takes(const struct guest *guest);
+
 /* How it is.  For a quarantined port `*fault` says what was malformed. */
 enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault);
 

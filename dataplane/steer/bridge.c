@@ -101,6 +101,15 @@ void bridge_memory_keep(struct bridge_memory *memory, const struct bridge *bridg
 	stations_forget_ports(memory, kept);
 }
 
+void bridge_forget(const struct bridge *bridge, const bool gone[BRIDGE_PORTS])
+{
+	bool numbers[BRIDGE_PORTS] = {false};
+
+	for (unsigned i = 0; i < bridge->nb_ports; i++)
+		numbers[bridge->ports[i].number] = gone[i];
+	stations_forget_learned(bridge->memory, numbers);
+}
+
 unsigned bridge_ports(const struct bridge *bridge)
 {
 	return bridge->nb_ports;

@@ -124,6 +124,9 @@ struct bridge_mac {
 	double age; /* seconds since it was seen */
 };
 
+/* Forget what was learned from these ports, by their place in the configuration; they stay ports. */
+void bridge_forget(const struct bridge *bridge, const bool gone[BRIDGE_PORTS]);
+
 /* Hand each address that has not aged to `each`. */
 void bridge_list(const struct bridge *bridge, void (*each)(void *context, const struct bridge_mac *mac), void *context);
 

@@ -16,7 +16,7 @@
 #include "steer/hash.h"
 #include "steer/stations.h"
 
-enum { SWEEP_BUCKETS = 32 };
+enum { SWEEP_BUCKETS = 32, FORGET_BUCKETS = 256 };
 
 #define KEY_USED (UINT64_C(1) << 63)
 
@@ -328,24 +328,43 @@ void stations_share(struct bridge_memory *memory, unsigned ports)
 	rte_spinlock_unlock(&memory->lock);
 }
 
+/* With the lock: has anything been learned from these ports? */
+static bool learned_any(const struct bridge_memory *memory, const bool gone[BRIDGE_PORTS])
+{
+	for (unsigned i = 0; i < BRIDGE_PORTS; i++)
+		if (gone[i] && memory->ports[i].learned > 0)
+			return true;
+	return false;
+}
+
+void stations_forget_learned(struct bridge_memory *memory, const bool gone[BRIDGE_PORTS])
+{
+	bool any = true;
+
+	for (uint32_t first = 0; any && first <= memory->bucket_mask; first += FORGET_BUCKETS) {
+		rte_spinlock_lock(&memory->lock);
+		any = learned_any(memory, gone);
+		for (uint32_t b = first; any && b <= memory->bucket_mask && b < first + FORGET_BUCKETS; b++)
+			for (unsigned i = 0; i < 4; i++) {
+				struct station *station = &memory->buckets[b].stations[i];
+
+				if (station->key != 0 && gone[value_port(station->value)])
+					forget(memory, station);
+			}
+		rte_spinlock_unlock(&memory->lock);
+	}
+}
+
 void stations_forget_ports(struct bridge_memory *memory, const bool kept[BRIDGE_PORTS])
 {
-	bool gone = false;
+	bool gone[BRIDGE_PORTS];
 
 	for (unsigned i = 0; i < BRIDGE_PORTS; i++)
-		gone |= !kept[i] && memory->ports[i].name[0] != '\0';
-	if (!gone)
-		return;
+		gone[i] = !kept[i];
+	stations_forget_learned(memory, gone);
 	rte_spinlock_lock(&memory->lock);
-	for (uint32_t b = 0; b <= memory->bucket_mask; b++)
-		for (unsigned i = 0; i < 4; i++) {
-			struct station *station = &memory->buckets[b].stations[i];
-
-			if (station->key != 0 && !kept[value_port(station->value)])
-				forget(memory, station);
-		}
 	for (unsigned i = 0; i < BRIDGE_PORTS; i++)
-		if (!kept[i])
+		if (gone[i])
 			memory->ports[i] = (struct memory_port){.name = ""};
 	rte_spinlock_unlock(&memory->lock);
 }

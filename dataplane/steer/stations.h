@@ -68,6 +68,9 @@ int stations_port(struct bridge_memory *memory, const char *name);
 /* Divide the table among so many ports. */
 void stations_share(struct bridge_memory *memory, unsigned ports);
 
+/* Forget what was learned from these ports, a few places at a time, so that learning goes on between. */
+void stations_forget_learned(struct bridge_memory *memory, const bool gone[BRIDGE_PORTS]);
+
 /* Forget ports, and all that was learned from them, but those kept. */
 void stations_forget_ports(struct bridge_memory *memory, const bool kept[BRIDGE_PORTS]);
 

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "switch/apply.h"
 #include "switch/balance.h"
+#include "switch/bridges.h"
 #include "switch/observe.h"
 #include "switch/placement.h"
 #include "switch/store.h"
@@ -192,6 +193,8 @@ static void look(void *context)
 			move(state, &view, &wanted);
 		view_close(&view);
 	}
+	if (state->model != NULL)
+		bridges_forget(state);
 	observe_tick(state);
 	store_settle(&state->config);
 }
@@ -216,6 +219,7 @@ static void recount(struct switch_state *state)
 	struct control_error error;
 	bool differs = false;
 
+	bridges_forget(state);
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
 		const struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
 

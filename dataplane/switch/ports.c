@@ -157,6 +157,11 @@ unsigned switch_port_pairs(const struct switch_port *port)
 	return RTE_MIN(RTE_MAX(pairs, port->expected ? 0u : 1u), (unsigned)port->port.nb_queues);
 }
 
+bool switch_port_takes(const struct switch_port *port)
+{
+	return port->port.kind == PORT_GUEST ? guest_takes(&port->port.guest) : device_sends(&port->port.device);
+}
+
 static json_t *describe_queues(const struct switch_port *port)
 {
 	json_t *queues = json_array();

@@ -50,6 +50,9 @@ void switch_port_close(struct page *page, struct switch_port *port);
 /* The receive queues that frames can be given to now; 1 at least, but 0 while the guest is expected back. */
 unsigned switch_port_pairs(const struct switch_port *port);
 
+/* Can it be given frames now: is its guest there, or its link up? */
+bool switch_port_takes(const struct switch_port *port);
+
 /* What `port.list` says of it. */
 json_t *switch_port_describe(const struct switch_port *port);
 

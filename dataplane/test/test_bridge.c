@@ -325,6 +325,27 @@ static void remembers_across_a_change_and_forgets_with_the_port(void **state)
 	expect(send_from(setting, PLAIN, 1, 2, -1, now), BRIDGE_FORWARD, PLAIN_TOO);
 }
 
+static void forgets_what_was_learned_from_a_port_and_not_the_port(void **state)
+{
+	struct setting *setting = *state;
+	const bool gone[BRIDGE_PORTS] = {[PLAIN] = true};
+
+	for (uint8_t station = 1; station <= 4; station++) {
+		send_from(setting, PLAIN, station, ALL, -1, now);
+		send_from(setting, PLAIN_TOO, 100 + station, ALL, -1, now);
+	}
+	assert_int_equal(stations_figures(setting->memory, stations_tick(now), 1).learned, 8);
+	bridge_forget(setting->bridge, gone);
+	assert_int_equal(stations_figures(setting->memory, stations_tick(now), 1).learned, 4);
+	expect(send_from(setting, PLAIN_TOO, 101, 1, -1, now), BRIDGE_FLOOD, 0);
+	expect(send_from(setting, PLAIN, 2, 102, -1, now), BRIDGE_FORWARD, PLAIN_TOO);
+	/* It is learned anew, behind that port or another, and has not moved. */
+	send_from(setting, PLAIN_TOO, 1, ALL, -1, now);
+	expect(send_from(setting, PLAIN, 2, 1, -1, now), BRIDGE_FORWARD, PLAIN_TOO);
+	expect(send_from(setting, PLAIN_TOO, 1, 2, -1, now), BRIDGE_FORWARD, PLAIN);
+	assert_int_equal(stations_figures(setting->memory, stations_tick(now), 1).moves, 0);
+}
+
 struct learner {
 	struct setting *setting;
 	unsigned port;
@@ -388,6 +409,7 @@ int main(void)
 		TEST(tells_a_move_from_a_flap),
 		TEST(leaves_every_port_its_share),
 		TEST(remembers_across_a_change_and_forgets_with_the_port),
+		TEST(forgets_what_was_learned_from_a_port_and_not_the_port),
 		TEST(survives_two_workers_at_once),
 	};
 

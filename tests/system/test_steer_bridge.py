@@ -100,6 +100,38 @@ def test_a_station_is_forgotten_when_it_is_not_seen(switch: RunningSwitch) -> No
         assert set(guests.send("p2", to(1, 2))) == {"p1", "p3"}
 
 
+def test_a_station_is_forgotten_with_its_guest(switch: RunningSwitch, plain: Guests) -> None:
+    """As with a cable that is pulled: what is for it goes to all, and reaches it wherever it is now."""
+    plain.send("p2", to(ALL, 2), to(ALL, 3))
+    plain.send("p4", to(ALL, 4))
+    assert plain.where("p1", to(2, 1)) == "p2"
+    plain.guests["p2"].close()
+    wait_until(lambda: "p2" not in {entry["port"] for entry in lan(switch)["macs"]}, "what was behind p2 is forgotten")
+    one = to(2, 1)
+    assert plain.send("p1", one) == {"p3": [one], "p4": [one]}
+    assert plain.where("p1", to(4, 1)) == "p4", "others are not forgotten"
+    plain.send("p3", to(ALL, 2))
+    assert plain.where("p1", to(2, 1)) == "p3"
+    assert lan(switch)["moves"] == 0, "it is new there"
+    # And with its port's next guest it may come back.
+    plain.guests["p2"].reset()
+    plain.attach("p2")
+    plain.send("p2", to(ALL, 3))
+    assert plain.where("p1", to(3, 1)) == "p2"
+
+
+def test_a_station_is_forgotten_with_the_ring_that_it_is_behind(switch: RunningSwitch, plain: Guests) -> None:
+    """One that is malformed and not served any more, which tells nobody."""
+    plain.send("p2", to(ALL, 2))
+    guest = plain.guests["p2"]
+    guest.set_available_index(RECEIVES, (guest.added[RECEIVES] + 5000) & 0xFFFF)
+    plain.send("p1", to(2, 1))
+    switch.wait_state("p2", "quarantined")
+    wait_until(lambda: mac(2) not in {entry["mac"] for entry in lan(switch)["macs"]}, "it is forgotten")
+    one = to(2, 1)
+    assert plain.send("p1", one) == {"p3": [one], "p4": [one]}
+
+
 def test_vlans_are_kept_apart_and_every_port_has_its_form_of_a_tag(switch: RunningSwitch) -> None:
     ports: dict[str, dict[str, Any]] = {
         "a10": {"access": 10},
@@ -295,6 +327,10 @@ def test_a_device_is_a_port_like_any_other(asan_binaries: Path, tmp_path: Path) 
             assert guests.where("p2", to(9, 2)) == ""
             assert wire.wait_received(1) == [to(9, 2)]
             assert switch.counters("wan")["sent_packets"] == 101
+            # Its link is lost: what was learned behind it is forgotten.
+            network.run("ip", "link", "set", "right", "down")
+            wait_until(lambda: "wan" not in {entry["port"] for entry in lan(switch)["macs"]}, "it is forgotten")
+            assert guests.where("p2", to(9, 2)) == "p1"
     finally:
         status = switch.end()
         wire.close()
