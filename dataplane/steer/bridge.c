@@ -250,6 +250,11 @@ unsigned bridge_flaps(const struct bridge *bridge, struct bridge_flap *flaps)
 	return stations_flaps(bridge->memory, flaps);
 }
 
+uint64_t bridge_flapped(const struct bridge *bridge)
+{
+	return stations_flapped(bridge->memory);
+}
+
 struct bridge_figures bridge_figures(const struct bridge *bridge)
 {
 	return stations_figures(bridge->memory, stations_tick(rte_rdtsc()), bridge->ageing);

@@ -141,6 +141,9 @@ struct bridge_flap {
 /* Copy the addresses that flapped, up to BRIDGE_FLAPS.  Returns how many. */
 unsigned bridge_flaps(const struct bridge *bridge, struct bridge_flap *flaps);
 
+/* How many moves of addresses that flap there have been.  Cheap, and takes no lock. */
+uint64_t bridge_flapped(const struct bridge *bridge);
+
 struct bridge_figures {
 	uint64_t learned;   /* addresses now */
 	uint64_t room;	    /* for so many */

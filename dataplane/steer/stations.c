@@ -42,7 +42,7 @@ struct bridge_memory {
 	uint32_t learned, share,
 		common; /* stations; that a port may always have; that are beyond their ports' shares */
 	uint32_t sweep; /* the bucket to look at next for what has aged */
-	uint64_t unlearned, moves;
+	uint64_t unlearned, moves, flapped;
 	unsigned next_flap;
 	struct flap flaps[BRIDGE_FLAPS];
 	struct memory_port ports[BRIDGE_PORTS];
@@ -243,6 +243,7 @@ static void note_flap(struct bridge_memory *memory, uint64_t key, unsigned from,
 	}
 	flap->last = now;
 	flap->moves++;
+	__atomic_store_n(&memory->flapped, memory->flapped + 1, __ATOMIC_RELAXED);
 	flap->from = from;
 	flap->to = to;
 }
@@ -414,6 +415,11 @@ unsigned stations_flaps(struct bridge_memory *memory, struct bridge_flap *flaps)
 	}
 	rte_spinlock_unlock(&memory->lock);
 	return count;
+}
+
+uint64_t stations_flapped(const struct bridge_memory *memory)
+{
+	return __atomic_load_n(&memory->flapped, __ATOMIC_RELAXED);
 }
 
 struct bridge_figures stations_figures(struct bridge_memory *memory, uint32_t tick, uint32_t ageing)

@@ -79,6 +79,9 @@ void stations_list(const struct bridge_memory *memory, uint32_t tick, uint32_t a
 
 unsigned stations_flaps(struct bridge_memory *memory, struct bridge_flap *flaps);
 
+/* How many moves of addresses that flap there have been. */
+uint64_t stations_flapped(const struct bridge_memory *memory);
+
 struct bridge_figures stations_figures(struct bridge_memory *memory, uint32_t tick, uint32_t ageing);
 
 #endif

@@ -193,8 +193,10 @@ static void look(void *context)
 			move(state, &view, &wanted);
 		view_close(&view);
 	}
-	if (state->model != NULL)
+	if (state->model != NULL) {
 		bridges_forget(state);
+		bridges_report(state);
+	}
 	observe_tick(state);
 	store_settle(&state->config);
 }

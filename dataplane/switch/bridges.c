@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/log.h"
 #include "switch/bridges.h"
 #include "switch/switch.h"
 
@@ -22,5 +27,37 @@ void bridges_forget(const struct switch_state *state)
 		}
 		if (any)
 			bridge_forget(bridge->bridge, gone);
+	}
+}
+
+/* The one that moved last stands for all: there may be any number. */
+static void report(const struct running_bridge *bridge, uint64_t moves)
+{
+	struct bridge_flap *flaps = calloc(BRIDGE_FLAPS, sizeof(flaps[0])), *last = flaps;
+	const unsigned count = flaps != NULL ? bridge_flaps(bridge->bridge, flaps) : 0;
+	char vlan[16] = "";
+
+	for (unsigned i = 1; i < count; i++)
+		if (flaps[i].last > last->last)
+			last = &flaps[i];
+	if (count > 0 && last->vlan != 0)
+		snprintf(vlan, sizeof(vlan), " of VLAN %u", last->vlan);
+	if (count > 0)
+		log_warning("bridge %s: station %02x:%02x:%02x:%02x:%02x:%02x%s flaps: it moved from port %s to port "
+			    "%s; %" PRIu64 " more moves of it and others are left out",
+			    bridge->name, last->mac[0], last->mac[1], last->mac[2], last->mac[3], last->mac[4],
+			    last->mac[5], vlan, last->from, last->to, moves - 1);
+	free(flaps);
+}
+
+void bridges_report(const struct switch_state *state)
+{
+	for (unsigned i = 0; i < state->model->nb_bridges; i++) {
+		struct running_bridge *bridge = names_find(&state->running.bridges, state->model->bridges[i].name);
+		const uint64_t flapped = bridge_flapped(bridge->bridge);
+
+		if (flapped != bridge->flapped)
+			report(bridge, flapped - bridge->flapped);
+		bridge->flapped = flapped;
 	}
 }

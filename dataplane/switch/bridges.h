@@ -15,4 +15,10 @@ struct switch_state;
  */
 void bridges_forget(const struct switch_state *state);
 
+/*
+ * Say in the log what has flapped since it was asked last: a line for each bridge, however much there is.  Once a
+ * second, since guests may have it at will.
+ */
+void bridges_report(const struct switch_state *state);
+
 #endif

@@ -243,8 +243,10 @@ void wiring_keep(struct running *running, const struct model *model)
 	{
 		if (bridge->bridge != bridge->next)
 			free(bridge->bridge);
-		if (bridge->memory != bridge->next_memory)
+		if (bridge->memory != bridge->next_memory) {
 			bridge_memory_free(bridge->memory);
+			bridge->flapped = 0;
+		}
 		bridge->bridge = bridge->next;
 		bridge->memory = bridge->next_memory;
 		bridge->model = bridge->next_model;

@@ -24,6 +24,7 @@ from tailrace.up import Applied, PlanMaker, Proposal
 #: The exit status of `tailrace plan` where there is something to change. (2 is a mistake of the user's.)
 CHANGES = 3
 _SIGNS = {"add": ("+", "green"), "change": ("~", "yellow"), "remove": ("-", "red")}
+_FLAPS = 5  # stations that flap, of each bridge: a guest may have any number do so
 
 
 def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
@@ -240,9 +241,24 @@ def _replica_words(replica: dict[str, Any]) -> str:
 def _show_bridge(bridge: dict[str, Any]) -> None:
     learned = bridge.get("macs", [])
     print_line(f"bridge {bridge['name']}: {len(learned)} MAC addresses")
+    if bridge.get("unlearned"):
+        print_line(
+            f"  {bridge['unlearned']} times an address was not learned: the table, or its port's share, was full"
+        )
+    flaps = sorted(bridge.get("flaps", []), key=lambda flap: float(flap["last"]))
+    for flap in flaps[:_FLAPS]:
+        print_line(
+            f"  {flap['mac']}{_vlan_words(flap)} flaps: {flap['moves']} moves, the last from {flap['from']} to "
+            f"{flap['to']} {flap['last']:.0f} s ago"
+        )
+    if len(flaps) > _FLAPS:
+        print_line(f"  {len(flaps) - _FLAPS} more flapped before")
     for entry in learned:
-        vlan = f" VLAN {entry['vlan']}" if entry.get("vlan") else ""
-        print_line(f"  {entry['mac']}{vlan} at {entry['port']}")
+        print_line(f"  {entry['mac']}{_vlan_words(entry)} at {entry['port']}")
+
+
+def _vlan_words(entry: dict[str, Any]) -> str:
+    return f" VLAN {entry['vlan']}" if entry.get("vlan") else ""
 
 
 def down(*, as_json: bool) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,6 +229,23 @@ def test_a_station_that_flaps_is_reported(switch: RunningSwitch, plain: Guests) 
     assert 0 <= flap["last"] <= flap["first"] < 60
     assert switch.counters("p1")["address_flaps"] == 3
     assert switch.counters("p2")["address_flaps"] == 3
+    # And in the log, a line a second however many there are: those left out are counted.
+    began = time.monotonic()
+    for _ in range(50):
+        plain.send("p1", *(to(GROUP, station) for station in range(1, 11)))
+        plain.send("p2", *(to(GROUP, station) for station in range(1, 11)))
+
+    def told() -> list[int]:
+        pattern = (
+            r"warning: bridge lan: station 02:00:00:00:00:\w\w flaps: it moved from port p[12] to port p[12]; "
+            r"(\d+) more moves"
+        )
+        return [1 + int(more) for more in re.findall(pattern, switch.log.read_text())]
+
+    flaps = switch.counters("p1")["address_flaps"] + switch.counters("p2")["address_flaps"]
+    assert flaps > 500
+    wait_until(lambda: sum(told()) == flaps, "all of it is told of")
+    assert len(told()) <= time.monotonic() - began + 2
 
 
 def test_one_port_cannot_take_the_room_of_others(switch: RunningSwitch) -> None:

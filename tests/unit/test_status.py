@@ -1,0 +1,56 @@
+"""What `tailrace status` says of bridges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.cli import operate
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **bridge: Any) -> list[str]:
+    found: dict[str, Any] = {
+        "state": "up",
+        "owner": None,
+        "spec": "demo.yaml",
+        "version": 3,
+        "processes": [],
+        "ports": [],
+        "chains": [],
+        "functions": [],
+        "bridges": [{"name": "lan", "macs": [], "flaps": [], "unlearned": 0, **bridge}],
+    }
+    monkeypatch.setattr(operate, "node_status", lambda _folder: found)
+    assert operate.status(as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return lines[lines.index(f"bridge lan: {len(found['bridges'][0]['macs'])} MAC addresses") + 1 :]
+
+
+def flap(number: int, **more: Any) -> dict[str, Any]:
+    where = {"vlan": 0, "from": "p1", "to": "p2", "first": 60.0, "last": float(number), "moves": 10 + number}
+    return {"mac": f"02:00:00:00:00:{number:02x}", **where, **more}
+
+
+def test_a_quiet_bridge_has_nothing_to_say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(monkeypatch, capsys) == []
+    macs = [{"mac": "02:00:00:00:00:01", "vlan": 10, "port": "p1", "age": 1.0}]
+    assert shown(monkeypatch, capsys, macs=macs) == ["  02:00:00:00:00:01 VLAN 10 at p1"]
+
+
+def test_a_full_table_and_stations_that_flap_are_mentioned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(monkeypatch, capsys, unlearned=7, flaps=[flap(3), flap(1, vlan=10)]) == [
+        "  7 times an address was not learned: the table, or its port's share, was full",
+        "  02:00:00:00:00:01 VLAN 10 flaps: 11 moves, the last from p1 to p2 1 s ago",
+        "  02:00:00:00:00:03 flaps: 13 moves, the last from p1 to p2 3 s ago",
+    ]
+
+
+def test_of_many_stations_that_flap_the_last_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(monkeypatch, capsys, flaps=[flap(number) for number in range(64, 0, -1)])
+    assert [line.split()[0] for line in lines] == [*(f"02:00:00:00:00:{i:02x}" for i in range(1, 6)), "59"]
+    assert lines[-1] == "  59 more flapped before"
