@@ -10,6 +10,7 @@ static void flood(struct passage *passage, unsigned packet, uint16_t vlan)
 {
 	const struct steering *steering = passage->steering;
 
+	passage->flooded = true;
 	for (unsigned port = 0; port < bridge_ports(steering->bridge); port++)
 		if (port != steering->bridge_port && bridge_carries(steering->bridge, port, vlan) &&
 		    steering->targets[port].outlet != STEERING_NOWHERE)

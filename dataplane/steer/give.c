@@ -47,7 +47,7 @@ bool exit_settle(const struct exit *exit, const struct round *round)
 	return true;
 }
 
-unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n)
+unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n, bool only)
 {
 	struct queue_counters *counters = exit_counters(exit);
 	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
@@ -59,8 +59,7 @@ unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t 
 
 		dealt = to != NULL ? vring_write(to, burst, which, n) : 0;
 	} else if (exit_flush(exit) && exit_up(exit)) {
-		/* Copies, since others may want the packets too. */
-		dealt = device_write(exit->port, exit->queue, burst, which, n, false);
+		dealt = device_write(exit->port, exit->queue, burst, which, n, only);
 	}
 	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
 	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);

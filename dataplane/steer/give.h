@@ -12,8 +12,9 @@
 /*
  * Write the packets which[0..n) to the port, in order.  Returns how many were dealt with; for the others it has no room
  * now, or nobody is attached: exit_drop_rest() knows which.
+ * `only`: nobody wants any of them afterwards, so that what a device has received may be handed over to a device.
  */
-unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n);
+unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n, bool only);
 
 /* Count `n` frames that exit_write() left as dropped. */
 void exit_drop_rest(const struct exit *exit, unsigned n);

@@ -91,7 +91,7 @@ static void give(struct passage *passage, const struct outlet *outlet)
 		passage_set_tags(passage, outlet);
 	for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
 		which[n++] = (uint8_t)__builtin_ctzll(rest);
-	given = exit_give(passage->source, exit, passage->burst, which, n, passage->round);
+	given = exit_give(passage->source, exit, passage->burst, which, n, !passage->flooded, passage->round);
 	if (unlikely(given.dealt < n))
 		exit_drop(passage->source, exit, passage->burst, which, n, given, passage->round);
 	if (passage->steering->bridge == NULL)
@@ -165,6 +165,7 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 	passage.steering = steering;
 	passage.burst = burst;
 	passage.round = round;
+	passage.flooded = false;
 	passage.reasons = (struct reasons){0};
 	if (steering->bridge != NULL)
 		steer_by_bridge(&passage);

@@ -64,7 +64,7 @@ static void copy_to_port(const struct exit *exit, struct tap_held *held, struct 
 	/* A copy does not make the original delivered. */
 	for (unsigned i = 0; i < n; i++)
 		delivered |= (uint64_t)burst->packets[which[i]].delivered << i;
-	given = exit_write(exit, burst, which, n);
+	given = exit_write(exit, burst, which, n, false);
 	if (given < n)
 		exit_drop_rest(exit, n - given);
 	for (unsigned i = 0; i < n; i++)

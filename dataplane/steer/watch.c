@@ -179,7 +179,7 @@ void exit_refused(const struct exit *exit, const struct round *round)
 }
 
 struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
-			       const uint8_t *which, unsigned n, const struct round *round)
+			       const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
 	const struct exit_watch *to = exit->watch;
 	struct watch *watch = source->watch;
@@ -189,7 +189,9 @@ struct given exit_give_watched(const struct source *source, const struct exit *e
 
 	if (to->division != NULL)
 		given.admitted = admit(exit, burst, which, n, round->now);
-	given.dealt = given.admitted > 0 ? exit_write(exit, burst, which, given.admitted) : 0;
+	/* Mirrors, captures and the hop trace read a frame once it is given. */
+	only = only && to->nb_taps == 0 && watch->hops == NULL;
+	given.dealt = given.admitted > 0 ? exit_write(exit, burst, which, given.admitted, only) : 0;
 	if (to->division != NULL)
 		account(exit, burst, which, n, &given, round->now);
 	if (given.dealt == 0)

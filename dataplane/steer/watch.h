@@ -120,17 +120,17 @@ struct given {
 
 /*
  * Give the packets which[0..n) to the exit's port, whose queue has been taken, as far as its rate and the sender's
- * share of it allow.
+ * share of it allow.  `only` is exit_write()'s, but for who watches the exit.
  */
 struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
-			       const uint8_t *which, unsigned n, const struct round *round);
+			       const uint8_t *which, unsigned n, bool only, const struct round *round);
 
 static inline struct given exit_give(const struct source *source, const struct exit *exit, struct burst *burst,
-				     const uint8_t *which, unsigned n, const struct round *round)
+				     const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
 	if (likely(exit->watch == NULL))
-		return (struct given){exit_write(exit, burst, which, n), n};
-	return exit_give_watched(source, exit, burst, which, n, round);
+		return (struct given){exit_write(exit, burst, which, n, only), n};
+	return exit_give_watched(source, exit, burst, which, n, only, round);
 }
 
 /*

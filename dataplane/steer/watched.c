@@ -41,7 +41,8 @@ static unsigned give_all(struct source *source, struct burst *burst, bool may_wa
 	struct given given;
 
 	number_packets(which, burst->count);
-	given = exit_give(source, exit, burst, which, burst->count, round);
+	/* What comes in is copied for those who want it when it is known not to wait. */
+	given = exit_give(source, exit, burst, which, burst->count, source->watch->nb_taps == 0, round);
 	if (given.dealt > 0 || given.admitted == 0)
 		source_unblocked(source, round);
 	if (given.dealt == burst->count)
