@@ -6,15 +6,25 @@
 
 #include "steer/passage.h"
 
+/* To a port of the bridge.  One that could not be opened again after a change is nowhere. */
+static void put(struct passage *passage, unsigned packet, unsigned port)
+{
+	if (likely(passage->steering->targets[port].outlet != STEERING_NOWHERE)) {
+		passage_put(passage, packet, port);
+		return;
+	}
+	passage->reasons.no_chain++;
+	FOLLOW(passage->source, passage->burst, packet, "dropped: a port that it is for is not there (drop_no_chain)");
+}
+
 static void flood(struct passage *passage, unsigned packet, uint16_t vlan)
 {
 	const struct steering *steering = passage->steering;
 
 	passage->flooded = true;
 	for (unsigned port = 0; port < bridge_ports(steering->bridge); port++)
-		if (port != steering->bridge_port && bridge_carries(steering->bridge, port, vlan) &&
-		    steering->targets[port].outlet != STEERING_NOWHERE)
-			passage_put(passage, packet, port);
+		if (port != steering->bridge_port && bridge_carries(steering->bridge, port, vlan))
+			put(passage, packet, port);
 }
 
 static unsigned *drop_reason(struct reasons *reasons, enum bridge_outcome outcome)
@@ -68,8 +78,8 @@ void steer_by_bridge(struct passage *passage)
 			flood(passage, i, decisions[i].vlan);
 		else if (decisions[i].outcome != BRIDGE_FORWARD)
 			(*drop_reason(&passage->reasons, decisions[i].outcome))++;
-		else if (steering->targets[decisions[i].port].outlet != STEERING_NOWHERE)
-			passage_put(passage, i, decisions[i].port);
+		else
+			put(passage, i, decisions[i].port);
 	}
 }
 

@@ -9,8 +9,7 @@
 
 /*
  * Ports that were down before are forgotten as well, which costs nothing once nothing is learned from them: a device
- * without a link may still have had frames.  One that does not run, or whose guest is expected back, has taught
- * nothing.
+ * without a link may still have had frames.  One whose guest is expected back has taught nothing.
  */
 void bridges_forget(const struct switch_state *state)
 {
@@ -22,7 +21,7 @@ void bridges_forget(const struct switch_state *state)
 		for (unsigned j = 0; j < model->nb_ports; j++) {
 			const struct switch_port *port = names_find(&state->running.ports, model->ports[j].port->name);
 
-			gone[j] = port != NULL && !port->expected && !switch_port_takes(port);
+			gone[j] = port == NULL || (!port->expected && !switch_port_takes(port));
 			any |= gone[j];
 		}
 		if (any)

@@ -306,6 +306,48 @@ static void names_every_reason_of_a_bridge(void **state)
 	bridge_memory_free(memory);
 }
 
+/* A port that could not be opened again after a change. */
+static void counts_what_a_bridge_has_for_a_port_that_is_not_there(void **state)
+{
+	static const struct bridge_port_config ports[] = {{.name = "0"}, {.name = "1"}, {.name = "2"}, {.name = "3"}};
+	struct setting *setting = *state;
+	const struct queue_counters *counters = &setting->stations[0].counters;
+	const struct exit exits[STATIONS] = {[1] = exit_to(setting, 1, NULL), [3] = exit_to(setting, 3, NULL)};
+	struct bridge_memory *memory = bridge_memory_new(64);
+	struct bridge *bridge = bridge_of(memory, ports);
+	struct source source = source_of(
+		setting, 0,
+		&(struct steering_config){
+			.exits = exits, .nb_exits = STATIONS, .otherwise = STEERING_DROP, .bridge = bridge});
+	struct bridge_decision decision;
+	uint64_t flaps = 0;
+	struct frame frame;
+
+	offer_buffers(&setting->stations[1], 8);
+	offer_buffers(&setting->stations[3], 8);
+	to_all(&frame, -1, 0x0900);
+	send_frame(&setting->stations[0], &frame);
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	expect_frame(&setting->stations[1], &frame);
+	expect_frame(&setting->stations[3], &frame);
+	assert_int_equal(counters->drop_no_chain, 1);
+	/* Station 9 has been heard there before. */
+	frame_macs(&frame, 1, 9);
+	frame_add16(&frame, 0x0900);
+	bridge_decide(bridge, 2, &(struct bridge_frame){frame.bytes, frame.length}, 1, setting->round.now, &decision,
+		      &flaps);
+	frame_macs(&frame, 9, 1);
+	frame_add16(&frame, 0x0900);
+	send_frame(&setting->stations[0], &frame);
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	assert_int_equal(counters->drop_no_chain, 2);
+	expect_nothing(&setting->stations[1]);
+	expect_nothing(&setting->stations[3]);
+	steering_free(source.steering);
+	free(bridge);
+	bridge_memory_free(memory);
+}
+
 /* ------- several workers ------- */
 
 static void leaves_a_burst_where_it_is_while_an_outlet_is_busy(void **state)
@@ -357,6 +399,7 @@ int main(void)
 		TEST(floods_past_a_receiver_that_is_full_and_one_that_is_gone),
 		TEST(gives_each_port_its_form_of_a_tag),
 		TEST(names_every_reason_of_a_bridge),
+		TEST(counts_what_a_bridge_has_for_a_port_that_is_not_there),
 		TEST(leaves_a_burst_where_it_is_while_an_outlet_is_busy),
 	};
 
