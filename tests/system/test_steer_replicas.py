@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -218,6 +218,56 @@ def test_a_switch_that_starts_again_sends_flows_where_they_were(asan_binaries: P
         switch.process.wait()
         switch.control.close()
     assert reached[0] == reached[1]
+    guests.end()
+
+
+def walk(guests: Guests, start: str, frames: Sequence[bytes]) -> list[list[str]]:
+    """For each frame the functions' ports that it enters by, and the end that it reaches: every function forwards."""
+    ways: list[list[str]] = [[] for _ in frames]
+    at = dict.fromkeys(range(len(frames)), start)
+    while at:
+        for port in sorted(set(at.values())):
+            here = [number for number, where in at.items() if where == port]
+            for number, reached in zip(here, guests.spread(port, [frames[i] for i in here]), strict=True):
+                ways[number].append(reached)
+                name, _, side = reached.partition(".")
+                at[number] = f"{name}.{'r' if side == 'l' else 'l'}"
+                if not side:
+                    del at[number]
+    return ways
+
+
+def test_a_flow_passes_a_replica_of_each_group_and_its_answer_the_same_in_mirrored_order(switch: RunningSwitch) -> None:
+    """Two groups in a chain that has a match, beside one without functions for what that does not fit."""
+    sides = [f"{name}.{side}" for name in ("fw1", "fw2", "fw3", "lb1", "lb2") for side in "lr"]
+    guests = Guests(switch, ("a", "b", *sides))
+    switch.patch(
+        functions={"fw": {"replicas": replicas("fw", 3)}, "lb": {"replicas": replicas("lb", 2)}},
+        chains={
+            "web": {
+                "from": "a",
+                "through": ["fw", "lb"],
+                "to": "b",
+                "match": [{"protocol": 17, "destination_port": [80, 89]}, {"protocol": 6}],
+            },
+            "rest": {"from": "a", "to": "b", "match": [{"ethertype": 0x0800}]},
+        },
+    )
+    flows = [udp(2000 + i, 80 + i % 10) for i in range(60)]
+    flows += [frame(IP(src="10.1.0.1", dst="10.1.0.2") / TCP(sport=3000 + i, dport=443)) for i in range(20)]
+    others = [udp(2000 + i, 53) for i in range(10)]
+    there = walk(guests, "a", flows)
+    back = walk(guests, "b", [answer(one) for one in flows])
+    for way, other in zip(there, back, strict=True):
+        (fw, fw_side), (lb, lb_side) = (port.split(".") for port in way[:2])
+        assert (fw[:2], fw_side, lb[:2], lb_side, way[2:]) == ("fw", "l", "lb", "l", ["b"])
+        assert other == [f"{lb}.r", f"{fw}.r", "a"]
+    # The groups choose each by itself.
+    assert {(replica_of(way[0]), replica_of(way[1])) for way in there} == {
+        (f"fw{i}", f"lb{j}") for i in (1, 2, 3) for j in (1, 2)
+    }
+    assert walk(guests, "a", others) == [["b"]] * 10
+    assert walk(guests, "b", [answer(one) for one in others]) == [["a"]] * 10
     guests.end()
 
 
