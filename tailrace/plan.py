@@ -92,6 +92,7 @@ def make_plan(
         notes=tuple(notes),
         user=spec.fabric.user,
         pinned_by={name: spec.functions[name].pin for name in used if spec.functions[name].pinned},
+        ageing={name: int(spec.functions[name].ageing) for name in used},
         bridges=tuple(maker.bridges()),
         mirrors=tuple(
             PlannedMirror(name, each.port, each.chain, each.direction, each.to) for name, each in spec.mirrors.items()
@@ -231,6 +232,8 @@ class _Maker:
             memory_bytes=port.memory or own,
             max_bps=port.rate.max,
             max_pps=port.rate.packets,
+            to_bps=port.rate.to.max,
+            to_pps=port.rate.to.packets,
             share=port.rate.share,
         )
 

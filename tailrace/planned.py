@@ -45,6 +45,9 @@ class PlannedPort:
     """The most that its guest may share; None: as much as the switch maps for any."""
     max_bps: int | None = None
     max_pps: int | None = None
+    to_bps: int | None = None
+    """The most that it is sent, where `max_bps` is what it sends."""
+    to_pps: int | None = None
     share: int = 1
 
     @property
@@ -144,6 +147,8 @@ class Plan:
     user: str | None = None
     pinned_by: dict[str, str] = field(default_factory=dict)
     """What keeps packets with one replica, for each function whose flows are known."""
+    ageing: dict[str, int] = field(default_factory=dict)
+    """For how many seconds a flow that is not seen is known, for each function."""
     bridges: tuple[PlannedBridge, ...] = ()
     mirrors: tuple[PlannedMirror, ...] = ()
     trace_every: int | None = None
@@ -263,10 +268,11 @@ def _port_words(port: PlannedPort) -> str:
     words = f" on {port.device}" if port.device else " (vhost-user)"
     if port.queues > 1:
         words += f", {port.queues} queues"
-    if port.max_bps is not None:
-        words += f", at most {port.max_bps / 1e6:g} Mbps"
-    if port.max_pps is not None:
-        words += f", at most {port.max_pps} packets a second"
+    for way, bits, packets in (("sends", port.max_bps, port.max_pps), ("is sent", port.to_bps, port.to_pps)):
+        most = [f"{bits / 1e6:g} Mbps"] if bits is not None else []
+        most += [f"{packets} packets a second"] if packets is not None else []
+        if most:
+            words += f", {way} at most {' and '.join(most)}"
     return words
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.planned import Plan, PlannedBridge, PlannedChain, PlannedFunction, PlannedMirror, PlannedPort
+from tailrace.spec.model import FLOW_AGEING
 
 Config = dict[str, Any]
 SECTIONS = ("ports", "functions", "chains", "bridges", "mirrors")
@@ -57,8 +58,7 @@ def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int]) -> Co
     which = {function.name: instances.get(function.name, 1) for function in plan.functions}
     groups: Config = {}
     for function in plan.functions:
-        pin = plan.pinned_by.get(function.function)
-        group = groups.setdefault(function.function, {**({"pin": pin} if pin else {}), "replicas": {}})
+        group = groups.setdefault(function.function, _group(function.function, plan))
         group["replicas"][function.name] = _replica(function, which)
     met = Counter(place for chain in plan.chains for place in _places(chain))
     in_chains = {name for chain in plan.chains for name in chain.through}
@@ -89,6 +89,12 @@ def ports_of(config: Config, names: set[str]) -> Config:
     return {"ports": {name: port for name, port in config["ports"].items() if name in names}}
 
 
+def _group(function: str, plan: Plan) -> Config:
+    pin, ageing = plan.pinned_by.get(function), plan.ageing.get(function, FLOW_AGEING)
+    said: Config = {"pin": pin} if pin is not None else {}
+    return {**said, "replicas": {}} if ageing == FLOW_AGEING else {**said, "replicas": {}, "ageing": ageing}
+
+
 def _replica(function: PlannedFunction, which: Mapping[str, int]) -> Config:
     left, right = (port_name(port, which) for port in function.ports)
     return {"left": left, "right": right, "state": function.state}
@@ -108,16 +114,20 @@ def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
             said["memory"] = port.memory_bytes
     if port.queues > 1:
         said["queues"] = port.queues
-    rate: Config = {}
-    if port.max_bps is not None:
-        rate["max"] = port.max_bps
-    if port.max_pps is not None:
-        rate["packets"] = port.max_pps
+    rate = _most(port.max_bps, port.max_pps)
+    to = _most(port.to_bps, port.to_pps)
+    if to:
+        rate["to"] = to
     if port.share > 1:
         rate["share"] = port.share
     if rate:
         said["rate"] = rate
     return said
+
+
+def _most(bits: int | None, packets: int | None) -> Config:
+    """What may pass in a second."""
+    return {key: value for key, value in (("max", bits), ("packets", packets)) if value is not None}
 
 
 def _places(chain: PlannedChain) -> set[str]:

@@ -15,12 +15,14 @@ from typing import Any, Literal
 
 from tailrace.fabric.config import SECTIONS, Config, configuration, function_name, instance_name, port_name
 from tailrace.planned import Plan, PlannedFunction, match_words
+from tailrace.spec.model import FLOW_AGEING
 
 Kind = Literal["add", "change", "remove"]
 
 #: What the switch takes for granted where nothing is said.
 _PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True}
 _CHAIN_DEFAULTS: Config = {"through": [], "match": [], "priority": 0}
+_FUNCTION_DEFAULTS: Config = {"ageing": FLOW_AGEING}
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,12 @@ def difference(
     config = configuration(new, sockets, which)
     found = config_changes(running, config)
     own = {port_name(port, which) for name in after for port in after[name].ports}
-    shown = [each for each in found if not (each.what == "port" and _of_function(each.name, before, after))]
+    # What happens to a function says that its ports come and go; what a port that stays may carry is a change itself.
+    shown = [
+        each
+        for each in found
+        if each.what != "port" or each.change == "change" or not _of_function(each.name, before, after)
+    ]
     stage = {
         name: config["ports"][name]
         for name in sorted(own)
@@ -245,7 +252,7 @@ def _moved_chains(was: Config, now: Config) -> dict[str, list[str]]:
 
 
 def _full(what: str, value: Config) -> Config:
-    defaults = {"port": _PORT_DEFAULTS, "chain": _CHAIN_DEFAULTS}.get(what, {})
+    defaults = {"port": _PORT_DEFAULTS, "chain": _CHAIN_DEFAULTS, "function": _FUNCTION_DEFAULTS}.get(what, {})
     if value.get("kind") == "device":
         defaults = {"queues": 1}
     if value.get("match") == [{}]:
@@ -307,4 +314,4 @@ def _whole(what: str, value: Config) -> str:
     return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
 
 
-_SHOWN = ("queues", "rate.max", "rate.packets", "rate.share")
+_SHOWN = ("queues", "rate.max", "rate.packets", "rate.to.max", "rate.to.packets", "rate.share")

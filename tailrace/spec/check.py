@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from tailrace.spec import units
 from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
-from tailrace.spec.port import PortRate
+from tailrace.spec.port import PortRate, RateTo
 from tailrace.spec.position import Document, Location, Position, SpecError
 from tailrace.spec.traffic import IMIX_MEAN, SMALLEST_FRAME, Traffic, packet_rates
 
@@ -287,8 +288,10 @@ def rates_beyond(spec: Spec, settings: Traffic) -> Iterator[str]:
     # Replicas share what comes.
     alone = [name for name in through if len(spec.functions[name].replicas) == 1]
     for end in [*TESTER_ENDS, *(f"{name}.{side}" for name in alone for side in (0, 1))]:
-        limit = spec.ports[end].rate if end in spec.ports else PortRate()
-        for pps in rates:
+        rate = spec.ports[end].rate if end in spec.ports else PortRate()
+        # Both ways at once: each port sends what is asked for, and is sent it.
+        limits: list[tuple[str, PortRate | RateTo]] = [("rate", rate), ("rate.to", rate.to)]
+        for pps, (at, limit) in product(rates, limits):
             if limit.packets is not None and pps > limit.packets:
                 most, key = units.show_packet_rate(limit.packets), "packets"
             elif limit.max is not None and pps * size * 8 > limit.max:
@@ -297,7 +300,7 @@ def rates_beyond(spec: Spec, settings: Traffic) -> Iterator[str]:
                 continue
             yield (
                 f"{units.show_packet_rate(round(pps))} of {size:g} B frames is more than {end} may carry; expected at "
-                f"most {most} (ports.{end}.rate.{key})"
+                f"most {most} (ports.{end}.{at}.{key})"
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -59,6 +60,22 @@ Duration = Annotated[
     PlainSerializer(units.show_duration),
     text_schema(units.DURATION_PATTERN, "60s"),
 ]
+
+
+def whole_seconds(least: str, most: str) -> AfterValidator:
+    """Of a duration: in a range, and no fraction of a second, which the switch could not be told."""
+    first, last = units.parse_duration(least), units.parse_duration(most)
+
+    def check(value: float) -> float:
+        if not first <= value <= last or value != int(value):
+            raise ValueError(
+                f"{units.show_duration(value)} is out of range; expected whole seconds from {least} to {most}"
+            )
+        return value
+
+    return AfterValidator(check)
+
+
 Pause = Annotated[
     float,
     BeforeValidator(lambda value: units.parse_pause(value)),

@@ -11,13 +11,24 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
-from tailrace.spec.fields import Duration, Model, Name, OneOrMany, PortName, ShortSchema, Size, short
+from tailrace.spec.fields import (
+    Duration,
+    Model,
+    Name,
+    OneOrMany,
+    PortName,
+    ShortSchema,
+    Size,
+    short,
+    whole_seconds,
+)
 from tailrace.spec.impair import Impair
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
     DEVICE_SCHEMA,
     INTERFACE_NAME,
     LONGEST_SOCKET,
+    USER,
     Bridge,
     Device,
     Member,
@@ -25,6 +36,7 @@ from tailrace.spec.port import (
     Port,
     PortRate,
     Queues,
+    RateTo,
     ShortBridge,
     ShortPort,
     Socket,
@@ -47,6 +59,7 @@ __all__ = [
     "Mirror",
     "Port",
     "PortRate",
+    "RateTo",
     "Socket",
     "Spec",
     "Test",
@@ -56,6 +69,8 @@ __all__ = [
 
 MOST_REPLICAS = 64
 MOST_WORKERS = 64
+#: As the switch has it unless it is told otherwise (PIN_FLOW_SECONDS in dataplane/steer/pin.h).
+FLOW_AGEING = 300
 TESTER_ENDS = ("tester.a", "tester.b")
 #: Names that stand beside the functions' own: of processes, logs and ports.
 RESERVED_NAMES = {"switch": "the switch", "tester": "the tester, whose ends are tester.a and tester.b"}
@@ -86,8 +101,8 @@ class Fabric(Model):
     cores: list[int] | None = Field(None, min_length=1, description="or the workers' cores, by number")
     user: str | None = Field(
         None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,31}$",
-        description="whom the switch runs as once it has started; its own user unless given",
+        pattern=USER,
+        description="whom the switch runs as once it has started, NAME or UID:GID; its own user unless given",
     )
     memory: Size | None = Field(
         None,
@@ -198,6 +213,12 @@ class Function(Model):
         "flow",
         description="what keeps packets with one replica: their flow (five-tuple), or their two IP addresses. Where a "
         "function with one replica says this, its flows are known too, so that it can be drained once it has two",
+    )
+    ageing: Annotated[Duration, whole_seconds("1s", "1h")] = Field(
+        FLOW_AGEING,
+        validate_default=False,
+        description="a flow that has not been seen for so long is forgotten: until then it stays with its replica, "
+        "also with one that drains",
     )
     impair: Impair | None = Field(None, description="of kind impair: what it does to frames")
 

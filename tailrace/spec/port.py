@@ -8,7 +8,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
-from tailrace.spec.fields import BitRate, Duration, Model, Name, PacketRate, PortName, ShortSchema, Size, short
+from tailrace.spec.fields import (
+    BitRate,
+    Duration,
+    Model,
+    Name,
+    PacketRate,
+    PortName,
+    ShortSchema,
+    Size,
+    short,
+    whole_seconds,
+)
 
 MOST_QUEUES = 16
 MOST_VLAN = 4094
@@ -19,10 +30,12 @@ LONGEST_SOCKET = 107
 SOCKET_MODE = r"^0?[0-7]{3}$"
 PCI_ADDRESS = r"^[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$"
 GROUP_NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$"
+USER = r"^([A-Za-z_][A-Za-z0-9_-]{0,31}|[0-9]{1,10}:[0-9]{1,10})$"
 #: What a text should have been, where a pattern says it to machines only.
 PATTERNS = {
     SOCKET_MODE: "file permissions in octal, such as '0660'",
     GROUP_NAME: "a group's name, such as kvm",
+    USER: "a user's name, such as nobody, or two numbers, such as 990:990",
     PCI_ADDRESS: "a PCI address, such as 0000:3b:00.0",
 }
 INTERFACE_NAME = "expected 1 to 15 characters without '/', ',' or white space, such as veth0"
@@ -79,12 +92,38 @@ DEVICE_KEYS = tuple(field.alias or name for name, field in Device.model_fields.i
 Queues = Annotated[int, Field(ge=1, le=MOST_QUEUES)]
 
 
-class PortRate(Model):
-    """What a port may take of the switch, counted in each direction on its own."""
+#: A bit rate alone is `max`.
+_SHORT_RATE = (
+    short(str, lambda value: {"max": value}),
+    ShortSchema({"type": "string", "pattern": units.BIT_RATE_PATTERN, "description": "max"}),
+)
 
-    max: BitRate | None = Field(None, description="most bits a second, on layer 2 with FCS: 1Gbps")
-    packets: PacketRate | None = Field(None, description="most packets a second: 500kpps")
-    share: int = Field(1, ge=1, le=1000, description="its part where ports compete for a worker, beside the others'")
+
+class RateTo(Model):
+    """The most that a port is sent. It is divided among those that send to it by their `share`."""
+
+    max: BitRate | None = Field(None, description="most bits a second that it is sent, on layer 2 with FCS: 500Mbps")
+    packets: PacketRate | None = Field(None, description="most packets a second that it is sent: 100kpps")
+
+
+class PortRate(Model):
+    """The most that a port sends (which waits in its own ring and is not lost), the most that it is sent, and its
+    share of what it sends to."""
+
+    max: BitRate | None = Field(None, description="most bits a second that it sends, on layer 2 with FCS: 1Gbps")
+    packets: PacketRate | None = Field(None, description="most packets a second that it sends: 500kpps")
+    to: Annotated[RateTo, *_SHORT_RATE] = Field(
+        default_factory=RateTo,
+        description="the most that it is sent: more waits in its sender's ring where that leads to this port alone, "
+        "and is dropped (drop_rate) where frames are looked at, as by a match, a bridge or for replicas",
+    )
+    share: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="its part of a receiver that several ports send to, by bytes, in proportion to theirs: of a "
+        "receiver's `to`, or of what it takes while it is full",
+    )
 
 
 class Socket(Model):
@@ -110,11 +149,9 @@ class Port(Model):
     socket: Socket = Field(default_factory=Socket, description="who may connect")
     memory: Size | None = Field(None, description="the most memory that its guest may share with the switch: 4GiB")
     offloads: bool = Field(True, description="whether checksum and segmentation may be left to the receiver")
-    rate: Annotated[
-        PortRate,
-        short(str, lambda value: {"max": value}),
-        ShortSchema({"type": "string", "pattern": units.BIT_RATE_PATTERN, "description": "max"}),
-    ] = Field(default_factory=PortRate, description="limits and share")
+    rate: Annotated[PortRate, *_SHORT_RATE] = Field(
+        default_factory=PortRate, description="the most that it sends and is sent, and its share"
+    )
 
     @field_validator("path")
     @classmethod
@@ -230,7 +267,9 @@ class Bridge(Model):
     ports: Annotated[dict[PortName, Member], BeforeValidator(_expand_members), ShortSchema(_NAMES)] = Field(
         description="its ports, each with its VLANs"
     )
-    ageing: Duration = Field(300.0, validate_default=False, description="a MAC address is forgotten after this time")
+    ageing: Annotated[Duration, whole_seconds("1s", "24h")] = Field(
+        300.0, validate_default=False, description="a MAC address is forgotten after this time"
+    )
     macs: int = Field(4096, ge=1, le=1 << 20, description="most MAC addresses that it learns")
     flood: PacketRate = Field(
         10_000, validate_default=False, description="most flooded packets a second: broadcast and unknown addresses"
@@ -241,13 +280,6 @@ class Bridge(Model):
     def _has_ports(cls, value: dict[str, Member]) -> dict[str, Member]:
         if len(value) < 2:
             raise ValueError("a bridge joins ports; expected at least two")
-        return value
-
-    @field_validator("ageing")
-    @classmethod
-    def _ageing_in_range(cls, value: float) -> float:
-        if not 1 <= value <= 24 * 3600:
-            raise ValueError(f"{units.show_duration(value)} is out of range; expected from 1s to 24h")
         return value
 
 

@@ -118,6 +118,9 @@ class _Reader:
             self.open.discard(id(node))
 
     def _scalar(self, node: yaml.Node) -> Any:
+        # YAML 1.1 takes 0000:01:00.0 and 990:50 for numbers to the base of 60, which nobody means.
+        if node.tag.endswith((":int", ":float")) and ":" in node.value:
+            return node.value
         try:
             return self.constructor.construct_object(node)
         except (yaml.YAMLError, ValueError):

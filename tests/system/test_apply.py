@@ -249,6 +249,25 @@ def test_replicas_come_are_drained_and_go(command: Command) -> None:
     assert command.process("fw") == pid
 
 
+def test_flows_are_known_for_as_long_as_the_spec_says(command: Command, binaries: Path, tmp_path: Path) -> None:
+    words = "ports: {c: , d: }\nfunctions: {fw: {kind: skeleton, replicas: 2%s}}\nchains: {voice: [c, fw, d]}\n"
+    command("up", command.spec(words % ""))
+    ports = {name: f"vhost:{command.state / 'sockets' / name}.sock" for name in "cd"}
+    core = str(min(os.sched_getaffinity(0)))
+    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ports, "--core", core, "--memory", "256")
+    tester.trial([stream("cd", "c", "d", 2000, flows=64)], 0.5, wait=5.0)
+    assert tester.end() == 0
+
+    def flows() -> int:
+        return sum(each["flows"] for each in command.status()["functions"][0]["replicas"])
+
+    assert flows() == 64
+    short = command.spec(words % ", ageing: 1s")
+    assert "~ function fw  ageing: 300 → 1" in command("plan", short, status=CHANGES).stdout
+    command("apply", short)
+    wait_until(lambda: flows() == 0)
+
+
 def test_guests_of_ones_own_find_their_sockets(command: Command) -> None:
     spec = command.spec(
         "ports: {vm: {socket: {mode: '0660', group: daemon}}, wan: {queues: 2}}\n"

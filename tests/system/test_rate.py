@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_tester import stream
+from running_node import Command
+from running_tester import RunningTester, stream
 from watched_switch import Watched, watched_switch
 
 FRAME = 512
@@ -89,6 +91,26 @@ def test_a_limited_receiver_is_divided_by_share(binaries: Path, tmp_path: Path) 
         found = send(watched, 3.0, ("ac", 60_000), ("bc", 1_000))
         assert found["bc"]["lost"] == 0
         assert kept(found["ac"], 40 * MEGABIT - bits(found["bc"]))
+
+
+@pytest.mark.requires_root
+def test_a_spec_says_what_a_port_sends_and_what_it_is_sent(command: Command, binaries: Path, tmp_path: Path) -> None:
+    chain = "chains: {way: [c, d]}\n"
+    command("up", command.spec(chain + "ports: {c: , d: {rate: {max: 10Mbps, to: 40Mbps}}}\n"))
+    ports = {name: f"vhost:{command.state / 'sockets' / name}.sock" for name in "cd"}
+    core = str(min(os.sched_getaffinity(0)))
+    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ports, "--core", core, "--memory", "256")
+    streams = [stream(way, way[0], way[1], 60_000, frames=[FRAME]) for way in ("cd", "dc")]
+    found = by_name(tester.trial(streams, 3.0, wait=5.0))
+    assert kept(found["cd"], 40 * MEGABIT)
+    assert kept(found["dc"], 10 * MEGABIT)
+    swapped = command.spec(chain + "ports: {c: , d: {rate: {to: 10Mbps}}}\n")
+    assert "rate.max: 10000000 → none; rate.to.max: 40000000 → 10000000" in command("plan", swapped, status=3).stdout
+    command("apply", swapped)
+    found = by_name(tester.trial(streams, 3.0))
+    assert tester.end() == 0
+    assert kept(found["cd"], 10 * MEGABIT)
+    assert bits(found["dc"]) > 1.5 * 40 * MEGABIT
 
 
 @pytest.mark.parametrize(

@@ -235,10 +235,39 @@ def test_rates_change_without_a_new_process() -> None:
     wanted = up.apply(ONE + "ports: {first.0: {rate: 1Gbps}, tester.a: {rate: {share: 2}}}\n")
     assert (wanted.start, wanted.stop) == ((), ())
     assert wanted.config_changes
-    assert said(wanted) == [("change", "port", "tester.a")]
+    assert said(wanted) == [("change", "port", "tester.a"), ("change", "port", "first.0")]
     queues = up.to(ONE + "ports: {first.0: {queues: 2}}\n")
     assert queues.start == ("first",)
     assert "queues: 1, 1 → 2, 1" in queues.changes[0].detail
+
+
+def test_what_a_port_sends_and_is_sent_is_each_told() -> None:
+    up = Up(ONE)
+    both = ONE + "ports: {tester.a: {rate: {max: 1Gbps, to: 500Mbps}}}\n"
+    wanted = up.apply(both)
+    assert wanted.changes == (
+        Change("change", "port", "tester.a", ("rate.max: none → 1000000000", "rate.to.max: none → 500000000")),
+    )
+    assert up.config["ports"]["tester.a"]["rate"] == {"max": 10**9, "to": {"max": 500_000_000}}
+    assert any("sends at most 1000 Mbps, is sent at most 500 Mbps" in line for line in up.plan.lines())
+    alone = up.apply(ONE + "ports: {first.1: {rate: {to: {packets: 2kpps}}}}\n")
+    assert [each for each in alone.changes if each.name == "first.1"] == [
+        Change("change", "port", "first.1", ("rate.to.packets: none → 2000",))
+    ]
+    assert up.to(ONE + "ports: {first.1: {rate: {to: {packets: 2000pps}, share: 1}}}\n").nothing
+    added = up.to(ONE + "ports: {first.1: {rate: {to: {packets: 2kpps}}}, vm: {rate: {to: 1kbps}}}\n")
+    assert [each.detail for each in added.changes] == [("/run/t/sockets/vm.sock, rate.to.max 1000",)]
+
+
+def test_the_ageing_of_flows_is_a_difference_and_its_default_is_none() -> None:
+    up = Up(ONE)
+    words = "{kind: skeleton, ageing: %s}"
+    assert up.to(ONE.replace("first: skeleton", "first: " + words % "5min")).nothing
+    wanted = up.apply(ONE.replace("first: skeleton", "first: " + words % "20s"))
+    assert (wanted.start, wanted.stop) == ((), ())
+    assert wanted.changes == (Change("change", "function", "first", ("ageing: 300 → 20",)),)
+    assert up.config["functions"]["first"]["ageing"] == 20
+    assert Plan.read(up.plan.as_data()) == up.plan
 
 
 def test_what_the_running_switch_cannot_become_is_told() -> None:

@@ -174,10 +174,20 @@ WRONG = {
         "s.yaml:4:23: 2Mpps of 1518 B frames is more than f.1 may carry",
         "expected at most 1Mpps (ports.f.1.rate.packets)",
     ),
+    "more bits than the port may be sent": (
+        "ports: {tester.b: {rate: {to: 1Mbps}}}\n" + CHAIN + "tests: [{loss: {frames: 512, rate: 1Mpps}}]\n",
+        "s.yaml:3:36: 1Mpps of 512 B frames is more than tester.b may carry",
+        "expected at most 1Mbps (ports.tester.b.rate.to.max)",
+    ),
     "more bits than the port may carry": (
         "ports: {tester.a: {rate: 1Gbps}}\n" + CHAIN + "tests: [{loss: {frames: [64, 512], rate: 1Mpps}}]\n",
         "s.yaml:3:42: 1Mpps of 512 B frames is more than tester.a may carry",
         "expected at most 1Gbps (ports.tester.a.rate.max)",
+    ),
+    "a user that is none": (
+        "fabric: {user: 'a b'}\n" + CHAIN,
+        "s.yaml:1:16: 'a b' in fabric.user",
+        "expected a user's name, such as nobody, or two numbers, such as 990:990",
     ),
     "unknown kind": (
         "functions: {a: bones}\n" + CHAIN,
@@ -262,6 +272,13 @@ def test_short_and_long_form_are_one_model() -> None:
         "l",
     )
     assert short == long
+
+
+def test_what_has_colons_is_no_number() -> None:
+    """As it would be to YAML 1.1, to the base of 60."""
+    spec = parse_spec("fabric: {user: 990:50}\nchains: {v: [{pci: 0000:01:00.0}, tester.b]}\n", "s")
+    assert spec.fabric.user == "990:50"
+    assert spec.chains["v"].ends == ("pci:0000:01:00.0", "tester.b")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

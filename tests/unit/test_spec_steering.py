@@ -15,11 +15,13 @@ fabric: {kind: tailrace, idle: sleep, workers: 2, user: nobody, pins: {wan/1: 1}
 ports:
   wan: {if: veth0, queues: 2, rate: {max: 1Gbps, packets: 500kpps, share: 3}}
   lan: {memif: "/run/memif.sock,role=client", rate: 100Mbps}
+  vm2: {rate: {max: 2Gbps, to: 500Mbps}}
+  vm3: {rate: {to: {max: 500Mbps, packets: 100kpps}}}
   vm1: {path: /run/vm1.sock, mode: client, socket: {mode: "0660", group: daemon}}
   probe:
   fw.0: {queues: 4, offloads: false}
 functions:
-  fw: {kind: skeleton, replicas: 3, pin: addresses}
+  fw: {kind: skeleton, replicas: 3, pin: addresses, ageing: 90s}
   ids: {kind: skeleton, replicas: {1: active, 2: draining}}
   box: guest
   router: skeleton
@@ -55,6 +57,9 @@ def test_every_word_reads_back_the_same() -> None:
     assert spec.ports["wan"].device is not None
     assert spec.ports["wan"].device.uri == "if:veth0"
     assert spec.ports["lan"].rate.max == 100_000_000
+    assert (spec.ports["vm2"].rate.max, spec.ports["vm2"].rate.to.max) == (2 * 10**9, 500_000_000)
+    assert (spec.ports["vm3"].rate.max, spec.ports["vm3"].rate.to.packets) == (None, 100_000)
+    assert (spec.functions["fw"].ageing, spec.functions["ids"].ageing) == (90, 300)
     assert spec.bridges["home"].flood == 10_000
     assert spec.trace is not None
     assert spec.trace.every == 512
@@ -189,6 +194,21 @@ WRONG = {
         "such as 1Gbps",
     ),
     "a rate without a unit": ("ports: {p: {rate: {max: 5}}}\n" + CHAIN, "s.yaml:1:25: 5 has no unit", "such as 1Gbps"),
+    "a share of what a port is sent": (
+        "ports: {p: {rate: {to: {share: 2}}}}\n" + CHAIN,
+        "s.yaml:1:25: unknown key 'share' in ports.p.rate.to",
+        "expected one of max, packets",
+    ),
+    "flows that are never forgotten": (
+        "functions: {a: {kind: skeleton, ageing: 2h}}\n" + CHAIN,
+        "s.yaml:1:41: 7200s is out of range",
+        "expected whole seconds from 1s to 1h",
+    ),
+    "a bridge that forgets at once": (
+        "ports: {p: , q: }\nbridges: {l: {ports: [p, q], ageing: 1500ms}}\n",
+        "s.yaml:2:38: 1.5s is out of range",
+        "expected whole seconds from 1s to 24h",
+    ),
     "a path too long": (
         f"ports: {{p: {{path: /{'x' * 107}}}}}\n" + CHAIN,
         "s.yaml:1:19: 108 bytes are too long for a socket's path",
