@@ -15,7 +15,7 @@ from pathlib import Path
 from tailrace.change import change_over
 from tailrace.errors import Failure, Fault, Mistake, Refused
 from tailrace.fabric.config import instance_name, socket_of
-from tailrace.fabric.confine import close_folder, make_folder, number_of
+from tailrace.fabric.confine import check_user, close_folder, make_folder
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
@@ -69,7 +69,7 @@ class Node:
         if self.plan.tester:
             own_program("tailrace-tester")
         if self.plan.user is not None:
-            number_of(self.plan.user)
+            check_user(self.plan.user, self.state.folder)
         self.check_cores()
         self.check_ports_of(self.plan.ports)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tailrace.change import change_over, settle
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
+from tailrace.fabric.confine import kept_user
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.hugepages import PAGE_MIB
@@ -80,7 +81,8 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
         if isinstance(error, TailraceError) and problems:
             raise Failure(f"{error}{left}") from None
         raise
-    return Raised(True, f"up{again}: {contents_of(plan)}", tuple(node.notes))
+    kept = kept_user(state.folder) if plan.user is None else None
+    return Raised(True, f"up{again}: {contents_of(plan)}", (*node.notes, *([kept] if kept else [])))
 
 
 def _bring_back(state: State, plan: Plan) -> Raised:

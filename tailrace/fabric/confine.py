@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tailrace.errors import Refused
-from tailrace.host.state import Folder, State
+from tailrace.host.state import ENVIRONMENT, Folder, State
 
 #: Capabilities that a device takes, by the scheme of its URI (capabilities(7), in small letters and without CAP_).
 _NEEDS = {
@@ -21,6 +21,8 @@ _NEEDS = {
 }
 #: Numbers that belong to nobody: those that systemd gives to services for as long as they run.
 _FIRST_USER, _USERS = 61184, 4336
+#: What stands for no user where Linux takes a number (chown(2)).
+_NOBODY_AT_ALL = (1 << 32) - 1
 
 
 def capabilities(devices: Iterable[str]) -> tuple[str, ...]:
@@ -33,11 +35,14 @@ def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:
 
     Started by root it becomes `user` ("NAME" or "UID:GID"; a number of its own if None). Nobody but that user and root
     can enter the folder of sockets, and the switch can write nowhere else. Where the state lies in somebody's private
-    folder, no other user could reach its sockets: then the switch stays who it is, without capabilities.
+    folder, no other user could reach its sockets: then the switch stays who it is, without capabilities. Raises Refused
+    if that is not what was asked for.
     """
     kept = ",".join(keep)
     options = ["--keep", kept] if kept else []
-    if os.geteuid() != 0 or not _open_to_others(state.folder):
+    if user is not None:
+        check_user(user, state.folder)
+    elif os.geteuid() != 0 or closed_folder(state.folder) is not None:
         return options
     number = user_for(state.folder)
     options += ["--user", user or f"{number}:{number}"]
@@ -65,15 +70,44 @@ def close_folder(path: Path) -> None:
     Folder(str(path)).give(0o510)
 
 
-def _open_to_others(folder: Path) -> bool:
-    """Whether every user may enter the folder and all above it."""
-    return all(path.stat().st_mode & stat.S_IXOTH for path in (folder.resolve(), *folder.resolve().parents))
+def closed_folder(folder: Path) -> Path | None:
+    """The folder that keeps others from entering this one: itself, or the nearest of those above. One that is still to
+    be made will be open."""
+    above = (folder.resolve(), *folder.resolve().parents)
+    return next((path for path in above if path.exists() and not path.stat().st_mode & stat.S_IXOTH), None)
+
+
+def check_user(user: str, folder: Path) -> None:
+    """Whether a switch of this state folder can become a user ("NAME" or "UID:GID"). Raises Refused."""
+    if number_of(user) == 0:
+        raise Refused(f"fabric.user: {user!r} is root; expected another user, or none: then it has a number of its own")
+    if os.geteuid() != 0:
+        raise Refused("fabric.user: only root can have the switch become another user; run as root, or leave it out")
+    closed = closed_folder(folder)
+    if closed is not None:
+        raise Refused(
+            f"fabric.user: {user!r} could not reach the sockets in {folder}, because {closed} is closed to others; "
+            f"set {ENVIRONMENT} to a folder that they may enter, such as /run/tailrace"
+        )
+
+
+def kept_user(folder: Path) -> str | None:
+    """Why the switch of a state folder keeps root's number though no user is named, to be told; None: it does not."""
+    closed = closed_folder(folder)
+    if os.geteuid() != 0 or closed is None:
+        return None
+    return (
+        f"the switch stays root, though without capabilities: another user could not reach its sockets in {folder}, "
+        f"because {closed} is closed to others; set {ENVIRONMENT} to a folder that they may enter"
+    )
 
 
 def number_of(user: str) -> int:
     """The number of "NAME" or "UID:GID". Raises Refused."""
-    name = user.partition(":")[0]
+    name, _, group = user.partition(":")
     if name.isdecimal():
+        if max(int(name), int(group or 0)) >= _NOBODY_AT_ALL:
+            raise Refused(f"fabric.user: {user!r} is out of range; expected numbers below {_NOBODY_AT_ALL}")
         return int(name)
     try:
         return pwd.getpwnam(name).pw_uid

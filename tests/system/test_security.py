@@ -142,3 +142,46 @@ def test_the_switch_that_tailrace_up_starts_is_nobody(tailrace: Path, folder: Pa
     finally:
         command("down")
     wait_until(lambda: not command.leftovers(), "nothing is left")
+
+
+NODE = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+
+
+@pytest.mark.requires_root
+@pytest.mark.requires_hugepages
+@pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "bwrap")
+def test_a_switch_becomes_the_user_that_the_spec_names(tailrace: Path, folder: Path) -> None:
+    command = Command(tailrace, folder)
+    try:
+        assert "note: the switch" not in command("up", command.spec(f"fabric: {{user: {USER}:{GROUP}}}\n{NODE}")).stdout
+        process = command.process("switch")
+        assert process is not None
+        check_threads(process["pid"], USER, GROUP)
+    finally:
+        command("down")
+    wait_until(lambda: not command.leftovers(), "nothing is left")
+
+
+@pytest.mark.requires_root
+@pytest.mark.requires_hugepages
+@pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "bwrap")
+def test_a_user_who_cannot_reach_the_sockets_is_refused_and_root_is_told_of(tailrace: Path, folder: Path) -> None:
+    private = folder / "private"
+    private.mkdir(mode=0o700)
+    command = Command(tailrace, private)
+    named = command.spec(f"fabric: {{user: {USER}:{GROUP}}}\n{NODE}")
+    refused = command("up", named, status=2).stderr
+    assert f"{named}:1:10: fabric.user: '{USER}:{GROUP}' could not reach the sockets in {command.state}" in refused
+    assert f"because {private} is closed to others; set TAILRACE_STATE to a folder" in refused
+    assert refused.count("\n") == 1
+    assert not command.leftovers()
+    try:
+        raised = command("up", command.spec(NODE)).stdout
+        assert "note: the switch stays root, though without capabilities: another user could not reach" in raised
+        assert f"because {private} is closed to others" in raised
+        process = command.process("switch")
+        assert process is not None
+        check_threads(process["pid"], 0, 0)
+    finally:
+        command("down")
+    wait_until(lambda: not command.leftovers(), "nothing is left")
