@@ -28,7 +28,7 @@ from tailrace.planned import (
 )
 from tailrace.spec import Spec
 from tailrace.spec.model import TESTER_ENDS, Port, replica_name
-from tailrace.spec.position import Document, Location
+from tailrace.spec.position import Document, Location, naming
 from tailrace.spec.units import show_size
 
 __all__ = [
@@ -114,7 +114,7 @@ class _Maker:
     def mistake(self, location: Location, message: str) -> Mistake:
         if self.document is not None:
             return self.document.mistake(location, message)
-        return Mistake(f"{'.'.join(str(step) for step in location)}: {message}")
+        return Mistake(naming(location, message))
 
     def used_functions(self) -> list[str]:
         """The functions in a chain or a bridge, in the order in which packets meet them first."""

@@ -9,7 +9,7 @@ from itertools import product
 from tailrace.spec import units
 from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
 from tailrace.spec.port import PortRate, RateTo
-from tailrace.spec.position import Document, Location, Position, SpecError
+from tailrace.spec.position import Document, Location, SpecError, naming
 from tailrace.spec.traffic import IMIX_MEAN, SMALLEST_FRAME, Traffic, packet_rates
 
 
@@ -43,14 +43,11 @@ class _Check:
         """Which chain an end or function was first seen in."""
         self.in_bridge: dict[str, str] = {}
 
-    def problem(self, position: Position, message: str) -> None:
-        self.problems.append(SpecError(self.document.path, position, message))
-
     def at_key(self, location: Location, message: str) -> None:
-        self.problem(self.document.key(location), message)
+        self.problems.append(SpecError(self.document.path, self.document.key(location), naming(location, message)))
 
     def at(self, location: Location, message: str) -> None:
-        self.problem(self.document.value(location), message)
+        self.problems.append(self.document.mistake(location, message))
 
     # --- names -----------------------------------------------------------------------------------------------------
 
@@ -126,16 +123,16 @@ class _Check:
                 text = self._canonical(str(hop))
                 if not self._hop(name, chain, index) or not text:
                     continue
-                position = self.document.value(self._path_location(name, index))
+                place = self._path_location(name, index)
                 if text in seen:
-                    self.problem(
-                        position,
+                    self.at(
+                        place,
                         f"{text!r} is used twice (first in the chain {name!r}); "
                         "expected each end and function once in a chain",
                     )
                 elif not chain.match and text in everything:
-                    self.problem(
-                        position,
+                    self.at(
+                        place,
                         f"{text!r} is used twice (first in the chain {everything[text]!r}), and both chains take every "
                         f"frame of it; expected each end and function in one place, or a `match:` for {name!r}",
                     )
@@ -159,26 +156,24 @@ class _Check:
     def _hop(self, name: str, chain: Chain, index: int) -> bool:
         """Whether what stands at one place of a chain may stand there."""
         hop = chain.path[index]
-        position = self.document.value(self._path_location(name, index))
+        place = self._path_location(name, index)
         at_end = index in (0, len(chain.path) - 1)
         is_end = hop.device is not None or hop.name in self.ends
         known = ", ".join(self.spec.functions) or "none is defined"
         if at_end and not is_end:
             own = f", a port ({', '.join(self.own_ports)})" if self.own_ports else ""
-            self.problem(
-                position,
+            self.at(
+                place,
                 f"{str(hop)!r} cannot be a chain's end; expected tester.a, tester.b{own} "
                 f"or a device such as {{if: veth0}}{_near(str(hop), self.own_ports)}",
             )
             return False
         if not at_end and is_end:
-            self.problem(
-                position, f"{str(hop)!r} is an end and stands inside the chain; expected a function here ({known})"
-            )
+            self.at(place, f"{str(hop)!r} is an end and stands inside the chain; expected a function here ({known})")
             return False
         if not is_end and hop.name not in self.spec.functions:
-            self.problem(
-                position,
+            self.at(
+                place,
                 f"the chain {name!r} goes through {hop.name!r}, which is missing; "
                 f"expected a function ({known}){_near(hop.name or '', self.spec.functions)}",
             )

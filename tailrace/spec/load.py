@@ -31,7 +31,7 @@ from tailrace.spec.model import (
     Trace,
 )
 from tailrace.spec.port import PATTERNS
-from tailrace.spec.position import Document, Location, SpecError, parse_document, read_document
+from tailrace.spec.position import Document, Location, SpecError, naming, parse_document, read_document, shown_key
 from tailrace.spec.tests import METHODS
 
 #: The model that a location in the spec belongs to; `None` stands for any name or index.
@@ -118,10 +118,7 @@ def _written(document: Document, location: Location) -> Location:
 
 
 def _shown(location: Location) -> str:
-    text = ""
-    for step in location:
-        text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else str(step))
-    return text or "the spec"
+    return shown_key(location) or "the spec"
 
 
 def _explain(document: Document, details: ErrorDetails) -> SpecError:
@@ -138,11 +135,12 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         near = difflib.get_close_matches(key, keys.split(", "), 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         position = document.key((*_written(document, around), key))
-        message = f"unknown key {key!r} in {_shown(_written(document, around))}; expected one of {keys}{hint}"
+        written = _written(document, around)
+        message = f"unknown key {key!r} in {_shown(written)}; expected one of {keys}{hint}"
     elif kind == "missing":
-        around = _written(document, location[:-1])
-        position = document.key(around) if around else document.value(())
-        message = f"{_shown(around)} lacks {str(location[-1])!r}; expected the key `{location[-1]}:`"
+        written = _written(document, location[:-1])
+        position = document.key(written) if written else document.value(())
+        message = f"{_shown(written)} lacks {str(location[-1])!r}; expected the key `{location[-1]}:`"
     elif kind == "value_error":
         message = str(details["ctx"]["error"])
     elif kind == "literal_error":
@@ -155,7 +153,7 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         message = f"{details['input']!r} cannot be a {'port' if _names_ports(location) else 'name'}; expected {words}"
     else:
         message = f"{_plain(details)} in {_shown(written)}; expected {_expected(details, location)}"
-    return SpecError(document.path, position, message)
+    return SpecError(document.path, position, naming(written, message))
 
 
 def _names_ports(location: Location) -> bool:

@@ -29,6 +29,20 @@ class Position:
     column: int
 
 
+def shown_key(location: Location) -> str:
+    """A location as one writes it: tests[0].latency.duration."""
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else str(step))
+    return text
+
+
+def naming(location: Location, message: str) -> str:
+    """The message with the key that it is about, unless it names that itself."""
+    key = shown_key(location)
+    return message if key in message else f"{key}: {message}"
+
+
 class SpecError(Mistake):
     """One thing wrong with a spec, at one place in it."""
 
@@ -61,7 +75,7 @@ class Document:
 
     def mistake(self, location: Location, message: str) -> SpecError:
         """What was found out about a value after the file was read, at its place."""
-        return SpecError(self.path, self.value(location), message)
+        return SpecError(self.path, self.value(location), naming(location, message))
 
     @contextmanager
     def locating(self) -> Iterator[None]:
@@ -80,10 +94,22 @@ class Document:
             return SpecError(self.path, self.value(self.stand_ins[stands_in[0]]), message)
         if "." not in key or (section,) not in self.keys:
             return Mistake(f"{self.path}: {message}")
-        names = [place[1] for place in self.keys if len(place) == 2 and place[0] == section]
-        inside = [str(name) for name in names if rest == name or rest.startswith((f"{name}.", f"{name}["))]
-        place: Location = (section, max(inside, key=len)) if inside else (section,)
-        return SpecError(self.path, self.key(place), message)
+        return SpecError(self.path, self.key(self._nearest(key)), message)
+
+    def _nearest(self, key: str) -> Location:
+        """The location of a key of the configuration, as far as the file has it; names may have dots in them."""
+        place: Location = ()
+        rest = key
+        while rest:
+            inside = [each[-1] for each in self.values if each and each[:-1] == place]
+            steps = {f"[{step}]" if isinstance(step, int) else step: step for step in inside}
+            fitting = [text for text in steps if rest == text or rest.startswith((f"{text}.", f"{text}["))]
+            if not fitting:
+                break
+            step = max(fitting, key=len)
+            place = (*place, steps[step])
+            rest = rest[len(step) :].removeprefix(".")
+        return place
 
 
 def _position(mark: Any) -> Position:
@@ -97,15 +123,15 @@ class _Reader:
         self.nodes = 0
         self.open: set[int] = set()
 
-    def fail(self, node: yaml.Node, message: str) -> SpecError:
-        return SpecError(self.document.path, _position(node.start_mark), message)
+    def fail(self, node: yaml.Node, location: Location, message: str) -> SpecError:
+        return SpecError(self.document.path, _position(node.start_mark), naming(location, message))
 
     def read(self, node: yaml.Node, location: Location) -> Any:
         self.nodes += 1
         if self.nodes > MOST_NODES:
-            raise self.fail(node, f"more than {MOST_NODES} values; expected a spec, not a dump")
+            raise self.fail(node, location, f"more than {MOST_NODES} values; expected a spec, not a dump")
         if id(node) in self.open:
-            raise self.fail(node, "this alias contains itself; expected an alias of something complete")
+            raise self.fail(node, location, "this alias contains itself; expected an alias of something complete")
         self.document.values.setdefault(location, _position(node.start_mark))
         self.open.add(id(node))
         try:
@@ -113,30 +139,32 @@ class _Reader:
                 return self._mapping(node, location)
             if isinstance(node, yaml.SequenceNode):
                 return [self.read(item, (*location, index)) for index, item in enumerate(node.value)]
-            return self._scalar(node)
+            return self._scalar(node, location)
         finally:
             self.open.discard(id(node))
 
-    def _scalar(self, node: yaml.Node) -> Any:
+    def _scalar(self, node: yaml.Node, location: Location) -> Any:
         # YAML 1.1 takes 0000:01:00.0 and 990:50 for numbers to the base of 60, which nobody means.
         if node.tag.endswith((":int", ":float")) and ":" in node.value:
             return node.value
         try:
             return self.constructor.construct_object(node)
         except (yaml.YAMLError, ValueError):
-            raise self.fail(node, f"{node.value!r} cannot be read; expected a word, a number or a quantity") from None
+            message = f"{node.value!r} cannot be read; expected a word, a number or a quantity"
+            raise self.fail(node, location, message) from None
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise self.fail(key_node, "a key made of several values; expected a word")
+                raise self.fail(key_node, location, "a key made of several values; expected a word")
             key = str(key_node.value)
             here = (*location, key)
             if key in result:
                 first = self.document.keys[here]
                 raise self.fail(
                     key_node,
+                    here,
                     f"the name {key!r} is used twice (first on line {first.line}); expected each name once",
                 )
             self.document.keys[here] = _position(key_node.start_mark)

@@ -400,8 +400,8 @@ def test_workers_and_cores() -> None:
 @pytest.mark.parametrize(
     ("text", "start"),
     [
-        ("fabric: {workers: 3}\n", "s.yaml:1:19: 3 workers are more than the 2 core(s)"),
-        ("fabric: {cores: [1, 7]}\n", "s.yaml:1:21: core 7 is not there, is offline or may not be used"),
+        ("fabric: {workers: 3}\n", "s.yaml:1:19: fabric.workers: 3 workers are more than the 2 core(s)"),
+        ("fabric: {cores: [1, 7]}\n", "s.yaml:1:21: fabric.cores[1]: core 7 is not there"),
     ],
 )
 def test_more_cores_than_there_are(text: str, start: str) -> None:
@@ -416,7 +416,8 @@ def test_more_cores_than_there_are(text: str, start: str) -> None:
 def test_what_the_switch_refuses_is_told_with_its_place() -> None:
     document = parse_document(ONE + "ports:\n  tester.a: {rate: 1Gbps}\n", "s.yaml")
     assert str(document.refused("chains.voice.through[1]: no function 'x'")).startswith("s.yaml:2:10: chains.voice")
-    assert str(document.refused("ports.tester.a.rate: why")).startswith("s.yaml:4:3: ports.tester.a.rate: why")
+    assert str(document.refused("ports.tester.a.rate.to.max: why")).startswith("s.yaml:4:14: ports.tester.a.rate.to")
+    assert str(document.refused("ports.tester.a.queues: why")).startswith("s.yaml:4:3: ports.tester.a.queues: why")
     assert str(document.refused("ports.first.0.path: why")).startswith("s.yaml:3:1: ")
     assert str(document.refused("out of memory")) == "s.yaml: out of memory"
 

@@ -60,11 +60,14 @@ def test_what_is_written_reads_back_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (wan("{drop: 0.1}"), "s:2:38: 0.1 is no share; expected a share of the frames from 0% to 100%"),
+        (
+            wan("{drop: 0.1}"),
+            "s:2:38: functions.wan.impair.drop: 0.1 is no share; expected a share of the frames from 0% to 100%",
+        ),
         (wan("{drop: 101%}"), "'101%' is no share"),
         (
             wan("{drop: 0.00000001%}"),
-            "s:2:38: '0.00000001%' is not one frame of 4,294,967,296; expected 0%, or",
+            "functions.wan.impair.drop: '0.00000001%' is not one frame of 4,294,967,296; expected 0%, or",
         ),
         (wan("{drpo: 1%}"), "unknown key 'drpo'.*did you mean drop"),
         (wan("{delay: 2s}"), "2s is too long; expected at most 1s"),

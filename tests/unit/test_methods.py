@@ -393,10 +393,10 @@ def test_what_a_method_cannot_do_is_told_with_its_place_in_the_spec(tmp_path: Pa
     options = MeasureOptions({}, 1, tmp_path, huge=False, as_json=True)
     floor = "chains:\n  floor: [tester.a, tester.b]\n"
     path.write_text(floor + "tests:\n  - soak: {duration: 1h}\n  - latency: {}\n  - soak: {duration: 2h}\n")
-    with pytest.raises(Mistake, match=r"spec\.yaml:6:\d+: a second test of soak"):
+    with pytest.raises(Mistake, match=r"spec\.yaml:6:\d+: tests\[2\]: a second test of soak"):
         measure(SoakMethod(), path, None, options)
     path.write_text("ports:\n  left: {}\nchains:\n  away: [left, tester.b]\n")
-    with pytest.raises(Mistake, match=r"spec\.yaml:4:\d+: no chain runs from tester\.a"):
+    with pytest.raises(Mistake, match=r"spec\.yaml:4:\d+: chains: no chain runs from tester\.a"):
         measure(LatencyMethod(), path, None, options)
 
 
@@ -620,7 +620,7 @@ def test_a_bad_capture_is_told_with_its_line_before_anything_starts(
     options = MeasureOptions({}, 1, runs, True, False)
     with pytest.raises(SpecError) as caught:
         measure(LatencyMethod(), spec, None, options)
-    assert str(caught.value).startswith(f"{spec}:5:21: {bad}: {said}")
+    assert str(caught.value).startswith(f"{spec}:5:21: tests[1].latency.pcap: {bad}: {said}")
     assert not runs.exists()
 
 
@@ -633,7 +633,7 @@ def test_a_capture_that_another_takes_the_place_of_is_not_looked_at(tmp_path: Pa
     known, document = load_located(spec)
     check_captures(known, document, "latency", {"frames": "64"})
     check_captures(known, document, "loss", {})
-    with pytest.raises(SpecError, match=r"3:26: bad\.pcap"):
+    with pytest.raises(SpecError, match=r"3:26: tests\[0\]\.latency\.pcap: bad\.pcap"):
         check_captures(known, document, "latency", {"rate": "1Mpps"})
 
 
@@ -664,7 +664,10 @@ def test_a_capture_larger_than_the_tester_reads_is_told_with_its_line(tmp_path: 
     spec.write_text(f"chains: {{f: [tester.a, tester.b]}}\ntests:\n  - latency: {{pcap: {large}}}\n")
     done = CliRunner().invoke(main.app, ["measure", "latency", str(spec), "--runs", str(tmp_path / "runs")])
     assert done.exit_code == 2
-    assert f"{spec}:3:21: {large}: larger than 1024 MiB; expected a part of it (`editcap -r" in done.stderr
+    assert (
+        f"{spec}:3:21: tests[0].latency.pcap: {large}: larger than 1024 MiB; expected a part of it (`editcap -r"
+        in done.stderr
+    )
     assert not (tmp_path / "runs").exists()
 
 
@@ -733,9 +736,8 @@ def test_a_rate_that_no_line_carries_is_told_with_its_place(tmp_path: Path, test
         f"functions: {{first: skeleton}}\nchains: {{voice: [tester.a, first, tester.b]}}\ntests:\n  - {test}\n"
     )
     line = 4 + test.count("\n")
-    with pytest.raises(
-        SpecError, match=rf"s\.yaml:{line}:{column}: \d+Mpps of {most} is more than any line carries; exp"
-    ):
+    said = rf"tests\[\d\]\.\w+\.rate: \d+Mpps of {most} is more than any line carries; exp"
+    with pytest.raises(SpecError, match=rf"s\.yaml:{line}:{column}: {said}"):
         load_located(spec)
 
 

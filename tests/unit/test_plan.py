@@ -151,7 +151,7 @@ def test_a_group_that_there_is_not_is_told_with_its_place(tmp_path: Path) -> Non
     file = tmp_path / "s.yaml"
     file.write_text("chains: {v: [tester.a, a]}\nports:\n  a: {socket: {mode: '0660', group: nosuch}}\n")
     spec, document = load_located(file)
-    with pytest.raises(Mistake, match=rf"{file}:3:37: no group 'nosuch' on this machine; .*`groupadd nosuch`"):
+    with pytest.raises(Mistake, match=rf"{file}:3:37: ports\.a\.socket\.group: no group 'nosuch' .*`groupadd nosuch`"):
         make_plan(spec, cpus=cpus(2), real_time=None, document=document)
     with pytest.raises(Mistake, match=r"^ports\.a\.socket\.group: no group 'nosuch'"):
         make_plan(spec, cpus=cpus(2), real_time=None)
