@@ -76,8 +76,8 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
             print_line("Nothing is up: `tailrace up` makes all of this.")
         elif not wanted.nothing and not wanted.fixed:
             print_line(
-                f"Make it so with `tailrace apply {spec_path}` (this is the difference to version "
-                f"{proposal.version}; --base {proposal.version} makes sure that it still is)."
+                f"This is the difference to version {proposal.version}. Make it so, if that is still up, with "
+                f"`tailrace apply {spec_path} --base {proposal.version}`."
             )
     return 0 if wanted.nothing else CHANGES
 

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
+from tailrace.host.holder import described, lock_holder
 from tailrace.host.process import ProcessId, descendants, end, identify
 from tailrace.host.programs import system_program
 
@@ -397,6 +398,16 @@ def hold(folder: Path) -> Iterator[State]:
         os.close(descriptor)
 
 
+def _at_work(folder: Path, holder: int | None) -> str:
+    """Who holds the folder, and what to do about it: a measurement may last for days, other commands do not."""
+    owner = peek(folder).owner
+    measures = owner is not None and owner.alive()
+    pid = owner.pid if owner is not None and measures else holder
+    who = (described(pid) if pid is not None else None) or "another command"
+    hint = f"end it with `kill -INT {pid}`" if measures else "wait for it to end"
+    return f"{who} of Tailrace is at work; {hint}"
+
+
 def _lock(folder: Path) -> int:
     """Makes the folder where it is missing and locks it; the lock is the kernel's, so it never outlives its holder."""
     for _ in range(10):
@@ -416,11 +427,9 @@ def _lock(folder: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            holder = lock_holder(descriptor)
             os.close(descriptor)
-            owner = peek(folder).owner
-            who = f"process {owner.pid}" if owner and owner.alive() else "another command"
-            hint = f"end it with `kill -INT {owner.pid}`" if owner and owner.alive() else "wait for it to end"
-            raise Mistake(f"{folder} is in use: {who} of Tailrace is at work; {hint}") from None
+            raise Mistake(f"{folder} is in use: {_at_work(folder, holder)}") from None
         # The last holder may have removed the folder between our opening and our locking it.
         try:
             same = os.path.samestat(os.fstat(descriptor), folder.stat())

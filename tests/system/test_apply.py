@@ -109,6 +109,8 @@ def test_plan_apply_and_rollback_say_what_they_do(command: Command) -> None:
     assert "+ process second" in shown
     assert "~ chain changed  through: none → second" in shown
     assert "2 to add, 1 to change, 0 to remove." in shown
+    assert proposal["version"] == version(command)
+    assert shown.splitlines()[-1].endswith(f"`tailrace apply {more} --base {version(command)}`.")
     assert processes(command) == {"switch", "first"}, "a plan changes nothing"
 
     before = version(command)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,30 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     with hold(tmp_path / "state"), pytest.raises(Mistake, match="in use"), hold(tmp_path / "state"):
         pass
     assert not (tmp_path / "state").exists()
+
+
+def test_who_is_at_work_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    lock = (
+        "import sys, time\nfrom pathlib import Path\nfrom tailrace.host.state import hold\n"
+        "with hold(Path(sys.argv[-1])):\n    print(flush=True)\n    sys.stdin.read()\n"
+    )
+    program = tmp_path / "tailrace"
+    program.write_text(lock)
+    command = [sys.executable, program, "apply", "x.yaml", folder]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None and other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(Mistake) as caught, hold(folder):
+            pass
+        other.stdin.close()
+    said = (
+        rf"in use: process {other.pid} \(`tailrace apply x\.yaml {folder}`, since (\d{{4}}-\d\d-\d\d [\d:]{{8}})\) of T"
+    )
+    found = re.search(said, str(caught.value))
+    assert found is not None, caught.value
+    assert "wait for it to end" in str(caught.value)
+    assert abs(time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")) - time.time()) < 60
 
 
 def test_a_folder_open_to_all_is_refused(tmp_path: Path) -> None:
