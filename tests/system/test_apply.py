@@ -297,7 +297,9 @@ def test_a_socket_elsewhere_is_not_for_everybody(command: Command, tmp_path: Pat
     assert {name: stat.S_IMODE(path.stat().st_mode) for name, path in paths.items()} == {"closed": 0o660, "open": 0o666}
 
 
-@pytest.mark.parametrize("example", ["matches", "replicas", "bridge", "rates", "sleep", "guests", "chain-of-two"])
+@pytest.mark.parametrize(
+    "example", ["matches", "replicas", "bridge", "rates", "sleep", "workers", "guests", "chain-of-two"]
+)
 def test_examples_come_up_as_they_stand(command: Command, repository: Path, example: str) -> None:
     path = repository / f"examples/{example}.yaml"
     command("up", path)
