@@ -46,6 +46,17 @@ def is_interface_name(text: str) -> bool:
     return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/,\s\x00-\x1f\x7f]", text)
 
 
+def _socket_path(value: str | None) -> str | None:
+    if value is None:
+        return None
+    if not value.startswith("/"):
+        raise ValueError(f"{value!r} is no whole path; expected one from the root, such as /run/vm1.sock")
+    length = len(value.encode())
+    if length > LONGEST_SOCKET:
+        raise ValueError(f"{length} bytes are too long for a socket's path; expected at most {LONGEST_SOCKET}")
+    return value
+
+
 class Device(Model):
     """A port outside: exactly one of these."""
 
@@ -61,8 +72,15 @@ class Device(Model):
     vdev: str | None = Field(None, min_length=1, description="arguments of a DPDK virtual device")
     tap: str | None = Field(None, min_length=1, description="a TAP interface, which is made under this name")
     xdp: str | None = Field(None, min_length=1, description="a Linux interface, by AF_XDP")
-    memif: str | None = Field(None, min_length=1, description="a memif socket: PATH, or PATH,role=client")
+    memif: str | None = Field(
+        None, min_length=1, description="a memif socket: PATH of one that another makes, or PATH,role=server"
+    )
     pcap: str | None = Field(None, min_length=1, description="capture files: IN, or IN,OUT")
+    vhost: str | None = Field(
+        None,
+        min_length=1,
+        description="the socket of a vhost-user back end, such as another switch's port; one that ends is sought again",
+    )
 
     @field_validator("interface", "tap", "xdp")
     @classmethod
@@ -70,6 +88,11 @@ class Device(Model):
         if value is not None and not is_interface_name(value):
             raise ValueError(f"{value!r} is no interface's name; {INTERFACE_NAME}")
         return value
+
+    @field_validator("vhost")
+    @classmethod
+    def _a_path(cls, value: str | None) -> str | None:
+        return _socket_path(value)
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Device:
@@ -156,14 +179,7 @@ class Port(Model):
     @field_validator("path")
     @classmethod
     def _a_path(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if not value.startswith("/"):
-            raise ValueError(f"{value!r} is no whole path; expected one from the root, such as /run/vm1.sock")
-        length = len(value.encode())
-        if length > LONGEST_SOCKET:
-            raise ValueError(f"{length} bytes are too long for a socket's path; expected at most {LONGEST_SOCKET}")
-        return value
+        return _socket_path(value)
 
     @field_validator("memory")
     @classmethod
@@ -272,7 +288,10 @@ class Bridge(Model):
     )
     macs: int = Field(4096, ge=1, le=1 << 20, description="most MAC addresses that it learns")
     flood: PacketRate = Field(
-        10_000, validate_default=False, description="most flooded packets a second: broadcast and unknown addresses"
+        10_000,
+        validate_default=False,
+        description="most packets a second that each port may have sent to all others: broadcast, multicast and "
+        "unknown addresses",
     )
 
     @field_validator("ports")

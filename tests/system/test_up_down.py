@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from clean_machine import things
 from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
+from running_switch import RunningSwitch
 
 from tailrace.host.hugepages import pool
 from tailrace.host.state import hold
@@ -239,3 +240,26 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(command: Command) -> None:
     said = command("up", REPOSITORY / "examples/chain.yaml", "--dry-run").stdout
     assert "start first (skeleton) in a sandbox" in said
     assert not command.state.exists()
+
+
+def test_a_vhost_user_back_end_is_a_port_and_is_sought_again(command: Command, binaries: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    cores = sorted(os.sched_getaffinity(0))
+    other = RunningSwitch(binaries / "switch/tailrace-switch", folder, "--cores", str(cores[0]), "--idle", "sleep")
+    path = other.add_guest("uplink")
+    ports = f"ports: {{link: {{vhost: {path}}}, vm: }}\nchains: {{v: [link, vm]}}\n"
+    command("up", command.spec(f"fabric: {{cores: [{cores[-1]}]}}\n{ports}"))
+
+    def state() -> str:
+        return next(str(port["state"]) for port in command.status()["ports"] if port["name"] == "link")
+
+    wait_until(lambda: state() == "up")
+    other.wait_state("uplink", "up")
+    other.kill()
+    wait_until(lambda: state() != "up")
+    other.start()
+    other.add_guest("uplink")
+    wait_until(lambda: state() == "up")
+    command("down")
+    assert other.end() == 0

@@ -18,6 +18,7 @@ ports:
   vm2: {rate: {max: 2Gbps, to: 500Mbps}}
   vm3: {rate: {to: {max: 500Mbps, packets: 100kpps}}}
   vm1: {path: /run/vm1.sock, mode: client, socket: {mode: "0660", group: daemon}}
+  link: {vhost: /run/other.sock, queues: 2}
   probe:
   fw.0: {queues: 4, offloads: false}
 functions:
@@ -56,6 +57,8 @@ def test_every_word_reads_back_the_same() -> None:
     assert spec.functions["fw"].replicas == {1: "active", 2: "active", 3: "active"}
     assert spec.ports["wan"].device is not None
     assert spec.ports["wan"].device.uri == "if:veth0"
+    assert spec.ports["link"].device is not None
+    assert spec.ports["link"].device.uri == "vhost:/run/other.sock"
     assert spec.ports["lan"].rate.max == 100_000_000
     assert (spec.ports["vm2"].rate.max, spec.ports["vm2"].rate.to.max) == (2 * 10**9, 500_000_000)
     assert (spec.ports["vm3"].rate.max, spec.ports["vm3"].rate.to.packets) == (None, 100_000)
@@ -225,6 +228,11 @@ WRONG = {
         f"ports: {{p: {{path: /{'x' * 107}}}}}\n" + CHAIN,
         "s.yaml:1:19: ports.p.path: 108 bytes are too long for a socket's path",
         "at most 107",
+    ),
+    "a back end that is no whole path": (
+        "ports: {p: {vhost: other.sock}}\n" + CHAIN,
+        "s.yaml:1:20: ports.p.vhost: 'other.sock' is no whole path",
+        "from the root",
     ),
     "a path twice": (
         "ports:\n  p: {path: /x}\n  q: {path: /x}\n" + CHAIN,
