@@ -67,6 +67,25 @@ unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t 
 	return dealt;
 }
 
+unsigned exit_write_noting(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n, bool only,
+			   uint64_t *delivered)
+{
+	uint64_t before = 0;
+	unsigned dealt;
+
+	for (unsigned i = 0; i < n; i++) {
+		before |= (uint64_t)burst->packets[which[i]].delivered << i;
+		burst->packets[which[i]].delivered = false;
+	}
+	dealt = exit_write(exit, burst, which, n, only);
+	*delivered = 0;
+	for (unsigned i = 0; i < n; i++) {
+		*delivered |= (uint64_t)burst->packets[which[i]].delivered << i;
+		burst->packets[which[i]].delivered = before >> i & 1;
+	}
+	return dealt;
+}
+
 void exit_drop_rest(const struct exit *exit, unsigned n)
 {
 	struct queue_counters *counters = exit_counters(exit);

@@ -16,6 +16,13 @@
  */
 unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n, bool only);
 
+/*
+ * The same, and which of them this port was given: bit i of `*delivered` is which[i]'s.  Those that were dealt with
+ * otherwise are dropped and counted.  Whether the packets count as delivered is left as it was.
+ */
+unsigned exit_write_noting(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n, bool only,
+			   uint64_t *delivered);
+
 /* Count `n` frames that exit_write() left as dropped. */
 void exit_drop_rest(const struct exit *exit, unsigned n);
 

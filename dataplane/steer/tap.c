@@ -54,21 +54,16 @@ static bool hold(struct tap_held *held, const struct exit *exit)
 static void copy_to_port(const struct exit *exit, struct tap_held *held, struct burst *burst, const uint8_t *which,
 			 unsigned n)
 {
-	uint64_t delivered = 0;
+	uint64_t copied; /* which does not make the original delivered */
 	unsigned given;
 
 	if (!hold(held, exit)) {
 		EXIT_COUNT(exit, drop_receiver_full, n);
 		return;
 	}
-	/* A copy does not make the original delivered. */
-	for (unsigned i = 0; i < n; i++)
-		delivered |= (uint64_t)burst->packets[which[i]].delivered << i;
-	given = exit_write(exit, burst, which, n, false);
+	given = exit_write_noting(exit, burst, which, n, false, &copied);
 	if (given < n)
 		exit_drop_rest(exit, n - given);
-	for (unsigned i = 0; i < n; i++)
-		burst->packets[which[i]].delivered = delivered >> i & 1;
 }
 
 void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, struct burst *burst,

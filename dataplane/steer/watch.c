@@ -96,6 +96,8 @@ void watch_copy(const struct source *source, struct burst *burst, unsigned count
 
 /* ------- what goes out ------- */
 
+#define NOBODY "has nobody attached (drop_receiver_down)"
+
 /* How many of the packets the sender's share of the receiver lets pass. */
 static unsigned admit(const struct exit *exit, const struct burst *burst, const uint8_t *which, unsigned n,
 		      uint64_t now)
@@ -178,12 +180,41 @@ void exit_refused(const struct exit *exit, const struct round *round)
 		use_share(exit, &use, round->now);
 }
 
+/* Show those who look on what was dealt with: which[0..n), of which some were given and the others dropped. */
+static void show(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
+		 unsigned n, uint64_t delivered, const struct round *round, uint64_t taken_up)
+{
+	const struct exit_watch *to = exit->watch;
+	struct watch *watch = source->watch;
+	uint8_t arrived[VRING_BURST];
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (likely(delivered >> i & 1))
+			arrived[count++] = which[i];
+	/* Those who see what is offered, dropped or not, see the rest when it is known to be dropped and not to wait.
+	 */
+	tap_copy(to->taps, to->nb_offered, &watch->held, burst, which, n, round);
+	tap_copy(to->taps + to->nb_offered, to->nb_taps - to->nb_offered, &watch->held, burst, arrived, count, round);
+	if (watch->hops != NULL)
+		hop_trace_note(watch->hops, round->worker, burst, arrived, count, (uint16_t)watch->number,
+			       (uint16_t)to->number, taken_up);
+	for (unsigned i = 0; unlikely(watch->followed.packets != 0) && i < n; i++)
+		if (delivered >> i & 1)
+			FOLLOW(source, burst, which[i], "leaves by port %s%s%s", exit->port->name,
+			       to->label[0] != '\0' ? ": " : "", to->label);
+		else
+			FOLLOW(source, burst, which[i], "dropped: port %s %s", exit->port->name,
+			       exit_up(exit) ? "takes no frame so long (drop_receiver_too_small)" : NOBODY);
+}
+
 struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
 			       const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
 	const struct exit_watch *to = exit->watch;
 	struct watch *watch = source->watch;
 	struct given given = {.admitted = n};
+	uint64_t delivered = 0;
 	/* A round is long compared with a hop: each burst has its own time. */
 	const uint64_t taken_up = watch->hops != NULL ? rte_rdtsc() : 0;
 
@@ -191,21 +222,14 @@ struct given exit_give_watched(const struct source *source, const struct exit *e
 		given.admitted = admit(exit, burst, which, n, round->now);
 	/* Mirrors, captures and the hop trace read a frame once it is given. */
 	only = only && to->nb_taps == 0 && watch->hops == NULL;
-	given.dealt = given.admitted > 0 ? exit_write(exit, burst, which, given.admitted, only) : 0;
+	if (given.admitted > 0)
+		given.dealt = exit_write_noting(exit, burst, which, given.admitted, only, &delivered);
 	if (to->division != NULL)
 		account(exit, burst, which, n, &given, round->now);
-	if (given.dealt == 0)
-		return given;
-	/* Those who see what is offered, dropped or not, see the rest when it is known to be dropped and not to wait.
-	 */
-	tap_copy(to->taps, to->nb_taps, &watch->held, burst, which, given.dealt, round);
-	if (watch->hops != NULL)
-		hop_trace_note(watch->hops, round->worker, burst, which, given.dealt, (uint16_t)watch->number,
-			       (uint16_t)to->number, taken_up);
-	if (unlikely(watch->followed.packets != 0))
-		for (unsigned i = 0; i < given.dealt; i++)
-			FOLLOW(source, burst, which[i], "leaves by port %s%s%s", exit->port->name,
-			       to->label[0] != '\0' ? ": " : "", to->label);
+	for (unsigned i = 0; i < given.dealt; i++)
+		burst->packets[which[i]].delivered |= delivered >> i & 1;
+	if (given.dealt > 0)
+		show(source, exit, burst, which, given.dealt, delivered, round, taken_up);
 	return given;
 }
 
@@ -229,5 +253,5 @@ void exit_drop(const struct source *source, const struct exit *exit, struct burs
 			FOLLOW(source, burst, which[i], "dropped: port %s %s", exit->port->name,
 			       i >= given.admitted ? "is at its rate (drop_rate)"
 			       : exit_up(exit)	   ? "is full (drop_receiver_full)"
-						   : "has nobody attached (drop_receiver_down)");
+						   : NOBODY);
 }

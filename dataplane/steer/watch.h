@@ -58,7 +58,7 @@ struct exit_watch {
 	unsigned number;	      /* of the port */
 	char label[FOLLOW_TEXT - 48]; /* for who follows: "chain voice, hop 1" */
 	unsigned nb_offered;	      /* of the taps, the first: copies of what is to be given, where a chain begins */
-	unsigned nb_taps;	      /* the others: copies of what was given */
+	unsigned nb_taps;	      /* all; the others have copies of what was given */
 	struct tap taps[];
 };
 

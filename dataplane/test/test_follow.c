@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What onlookers are told of frames between simulated guests: given, or dropped and why; and by what a frame is known
+ * again that a function has changed.
+ */
+#include "test/cmocka_all.h"
+
+#include "common/signature.h"
+#include "steer/watch.h"
+#include "test/stations.h"
+
+enum { KEY = 77, SHORT_BUFFER = 100, RING_BYTES = 1 << 16, RECORDS = 64 };
+
+/* A capture's ring. */
+struct copies {
+	struct capture *capture;
+	struct capture_header *header;
+};
+
+/* What looks at the frames of station 0: a frame's steps, captures of what is offered and of what is given, hops. */
+struct onlookers {
+	struct note_ring notes;
+	struct follow follow;
+	struct hop_trace hops;
+	struct hop_record records[RECORDS];
+	uint64_t nb_records;
+	struct copies offered, given;
+	struct watch *watch;
+	struct exit_watch *exits[STATIONS];
+};
+
+static struct copies copies_new(void)
+{
+	struct copies copies = {aligned_alloc(64, sizeof(struct capture)),
+				aligned_alloc(4096, CAPTURE_DATA + RING_BYTES)};
+
+	memset(copies.capture, 0, sizeof(*copies.capture));
+	memset(copies.header, 0, CAPTURE_DATA + RING_BYTES);
+	copies.capture->nb_rings = 1;
+	copies.capture->rings[0] = (struct capture_ring){.header = copies.header,
+							 .data = (uint8_t *)copies.header + CAPTURE_DATA,
+							 .size = RING_BYTES,
+							 .snaplen = 64};
+	return copies;
+}
+
+static struct exit_watch *exit_watch_of(struct onlookers *onlookers, unsigned station)
+{
+	struct exit_watch *watch = calloc(1, sizeof(*watch) + 2 * sizeof(watch->taps[0]));
+
+	watch->number = station;
+	watch->nb_offered = 1;
+	watch->nb_taps = 2;
+	watch->taps[0].capture = onlookers->offered.capture;
+	watch->taps[1].capture = onlookers->given.capture;
+	return watch;
+}
+
+static struct onlookers *look_on(struct setting *setting)
+{
+	struct onlookers *onlookers = aligned_alloc(64, RTE_ALIGN_CEIL(sizeof(struct onlookers), 64));
+
+	memset(onlookers, 0, sizeof(*onlookers));
+	onlookers->follow.match = classifier_of(NULL, 0); /* an action that is not 0: all frames */
+	onlookers->follow.rings[0] = &onlookers->notes;
+	atomic_store(&onlookers->follow.left[0], FOLLOW_FRAMES);
+	onlookers->hops.key = HOP_KEYED | KEY;
+	onlookers->hops.sampled[0] = (struct hop_ring){&onlookers->nb_records, onlookers->records, RECORDS - 1};
+	onlookers->offered = copies_new();
+	onlookers->given = copies_new();
+	onlookers->watch = calloc(1, sizeof(*onlookers->watch));
+	onlookers->watch->hops = &onlookers->hops;
+	onlookers->watch->followed.follow = &onlookers->follow;
+	for (unsigned i = 0; i < STATIONS; i++) {
+		onlookers->exits[i] = exit_watch_of(onlookers, i);
+		snprintf(setting->stations[i].port.name, sizeof(setting->stations[i].port.name), "%u", i);
+	}
+	return onlookers;
+}
+
+static void look_away(struct onlookers *onlookers)
+{
+	for (unsigned i = 0; i < STATIONS; i++)
+		free(onlookers->exits[i]);
+	free(onlookers->watch);
+	free(onlookers->offered.capture);
+	free(onlookers->offered.header);
+	free(onlookers->given.capture);
+	free(onlookers->given.header);
+	free(onlookers->follow.match);
+	free(onlookers);
+}
+
+/* The next step that was noted is this one. */
+static void expect_step(struct onlookers *onlookers, const char *text)
+{
+	const struct note *note = &onlookers->notes.notes[onlookers->notes.tail % FOLLOW_NOTES];
+
+	assert_int_not_equal(onlookers->notes.tail, onlookers->notes.head);
+	assert_string_equal(note->text, text);
+	onlookers->notes.tail++;
+}
+
+static void expect_no_step(const struct onlookers *onlookers)
+{
+	assert_int_equal(onlookers->notes.tail, onlookers->notes.head);
+}
+
+/* The station has buffers for short frames. */
+static void offer_short_buffers(struct station *station, unsigned count)
+{
+	struct simulated_guest *guest = &station->receives;
+
+	guest->ring.mergeable = false;
+	for (unsigned i = 0; i < count; i++)
+		guest_offer(guest, guest_desc(guest, BUFFERS + guest->next_desc % RING * BUFFER, SHORT_BUFFER,
+					      VRING_DESC_F_WRITE));
+}
+
+/* A test frame of this run, to everybody. */
+static void send_signed(struct setting *setting, uint64_t sequence, unsigned length)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	memset(frame.bytes, 0xff, 6);
+	frame_add16(&frame, 0x0900);
+	memset(frame.bytes + frame.length, 0, length - frame.length);
+	frame.length = length;
+	signature_write(frame.bytes + length - SIGNATURE_SIZE, KEY, 0, sequence, 1);
+	send_frame(&setting->stations[0], &frame);
+}
+
+/* Of three frames the second is too long for the receiver's buffers. */
+static void expect_two_of_three(struct setting *setting, struct onlookers *onlookers)
+{
+	for (unsigned i = 0; i < 3; i++)
+		expect_step(onlookers, "enters by port 0");
+	expect_step(onlookers, "leaves by port 1");
+	expect_step(onlookers, "dropped: port 1 takes no frame so long (drop_receiver_too_small)");
+	expect_step(onlookers, "leaves by port 1");
+	expect_no_step(onlookers);
+	assert_int_equal(onlookers->offered.header->frames, 3);
+	assert_int_equal(onlookers->given.header->frames, 2);
+	assert_int_equal(onlookers->nb_records, 2);
+	assert_int_equal(onlookers->records[0].frame, 1);
+	assert_int_equal(onlookers->records[1].frame, 3);
+	assert_int_equal(setting->stations[1].counters.drop_receiver_too_small, 1);
+}
+
+static void send_three(struct setting *setting)
+{
+	offer_short_buffers(&setting->stations[1], 3);
+	for (unsigned i = 1; i <= 3; i++)
+		send_signed(setting, i, i == 2 ? 200 : 60);
+}
+
+static void a_frame_too_long_is_dropped_for_those_who_look_at_a_direct_hop(void **state)
+{
+	struct setting *setting = *state;
+	struct onlookers *onlookers = look_on(setting);
+	struct source source = {.from = &setting->stations[0].port,
+				.kind = SOURCE_WATCHED,
+				.exit = exit_to(setting, 1, NULL),
+				.watch = onlookers->watch};
+
+	source.exit.watch = onlookers->exits[1];
+	send_three(setting);
+	assert_int_equal(source_poll(&source, &setting->round), 3);
+	expect_two_of_three(setting, onlookers);
+	look_away(onlookers);
+}
+
+static void a_frame_too_long_is_dropped_for_those_who_look_at_a_steered_hop(void **state)
+{
+	struct setting *setting = *state;
+	struct onlookers *onlookers = look_on(setting);
+	struct hop_counters hop = {0};
+	struct exit exit = exit_to(setting, 1, &hop);
+	const struct step step = {NULL, 0};
+	struct source source;
+
+	exit.watch = onlookers->exits[1];
+	source = source_of(setting, 0,
+			   &(struct steering_config){.exits = &exit, .nb_exits = 1, .steps = &step, .nb_steps = 1});
+	source.watch = onlookers->watch;
+	send_three(setting);
+	assert_int_equal(source_poll(&source, &setting->round), 3);
+	expect_two_of_three(setting, onlookers);
+	assert_int_equal(hop.packets, 2);
+	assert_int_equal(hop.drop_receiver_too_small, 1);
+	steering_free(source.steering);
+	look_away(onlookers);
+}
+
+/* What one port of a bridge was given another may have had no room for, whichever comes first. */
+static void each_port_of_a_flood_is_told_apart(void **state)
+{
+	static const struct bridge_port_config ports[] = {{.name = "0"}, {.name = "1"}, {.name = "2"}, {.name = "3"}};
+	struct setting *setting = *state;
+	struct onlookers *onlookers = look_on(setting);
+	struct bridge_memory *memory = bridge_memory_new(64);
+	struct bridge *bridge = bridge_new(
+		memory, &(struct bridge_config){.nb_ports = STATIONS, .ports = ports, .ageing = 300, .flood = 1000});
+	struct exit exits[STATIONS] = {{0}};
+	struct source source;
+
+	for (unsigned i = 1; i < STATIONS; i++) {
+		exits[i] = exit_to(setting, i, NULL);
+		exits[i].watch = onlookers->exits[i];
+	}
+	source = source_of(setting, 0,
+			   &(struct steering_config){
+				   .exits = exits, .nb_exits = STATIONS, .otherwise = STEERING_DROP, .bridge = bridge});
+	source.watch = onlookers->watch;
+	offer_short_buffers(&setting->stations[1], 1);
+	offer_buffers(&setting->stations[2], 1);
+	offer_short_buffers(&setting->stations[3], 1);
+	send_signed(setting, 1, 200);
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	expect_step(onlookers, "enters by port 0");
+	expect_step(onlookers, "bridge, VLAN 0: to every port of its VLAN but its own");
+	expect_step(onlookers, "dropped: port 1 takes no frame so long (drop_receiver_too_small)");
+	expect_step(onlookers, "leaves by port 2");
+	expect_step(onlookers, "dropped: port 3 takes no frame so long (drop_receiver_too_small)");
+	expect_no_step(onlookers);
+	assert_int_equal(onlookers->given.header->frames, 1);
+	assert_int_equal(onlookers->nb_records, 1);
+	assert_int_equal(onlookers->records[0].to, 2);
+	/* It has gone on to a port. */
+	assert_int_equal(setting->stations[0].counters.received_bytes, 200);
+	steering_free(source.steering);
+	free(bridge);
+	bridge_memory_free(memory);
+	look_away(onlookers);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_frame_too_long_is_dropped_for_those_who_look_at_a_direct_hop),
+		TEST(a_frame_too_long_is_dropped_for_those_who_look_at_a_steered_hop),
+		TEST(each_port_of_a_flood_is_told_apart),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
