@@ -61,10 +61,21 @@ __attribute__((visibility("default"))) void *mmap64(void *address, size_t length
 			.frames = mapped,
 			.frame_size = opening.layout.tp_frame_size,
 			.nb_frames = opening.layout.tp_frame_nr,
+			.fd = fd,
 		};
 		opening.fd = -1;
 	}
 	return mapped;
+}
+
+uint64_t packet_lost(struct packet_ring *ring)
+{
+	struct tpacket_stats lately; /* since it was last read */
+	socklen_t size = sizeof(lately);
+
+	if (getsockopt(ring->fd, SOL_PACKET, PACKET_STATISTICS, &lately, &size) == 0)
+		ring->lost += lately.tp_drops;
+	return ring->lost;
 }
 
 /* Put the tag in where the kernel cut it off: in front of the type.  Behind the slot's header there is room for it. */

@@ -23,6 +23,8 @@ struct packet_ring {
 	uint32_t frame_size;
 	uint32_t nb_frames;
 	uint32_t next; /* the frame that the driver reads next */
+	int fd;	       /* of the socket */
+	uint64_t lost; /* frames that found the ring full; of whoever calls packet_lost() */
 };
 
 /* Note the rings of the packet sockets that this thread opens from now on, at most `most`; NULL: no more. */
@@ -34,6 +36,9 @@ unsigned packet_noted(void);
 /* rte_eth_rx_burst() of a port's queue that has this ring. */
 uint16_t packet_receive(struct packet_ring *ring, uint16_t port, uint16_t queue, struct rte_mbuf **mbufs,
 			uint16_t limit);
+
+/* How many frames the kernel has lost because the ring was full, since it was made.  One thread at a time may ask. */
+uint64_t packet_lost(struct packet_ring *ring);
 
 /*
  * Give the frames that are ready from `next` on the tags back that the driver would not.  Returns how many are ready,

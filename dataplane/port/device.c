@@ -19,6 +19,7 @@
 #include <rte_mbuf.h>
 
 #include "port/device.h"
+#include "port/device_losses.h"
 #include "port/device_watch.h"
 #include "vring/vring.h"
 
@@ -264,7 +265,8 @@ int device_queue_start(struct device_queue *queue, bool quietly, struct device_e
 	queue->arms = false;
 	if (options.interrupts)
 		note_interrupts(queue);
-	queue->refused_before = 0;
+	queue->losses = (struct device_losses){0};
+	queue->losses = device_losses_read(queue);
 	atomic_store(&queue->taken_away, false);
 	return 0;
 }

@@ -31,6 +31,11 @@ enum device_state {
 	DEVICE_REMOVED, /* not there, or just being opened again: not to be touched */
 };
 
+/* Totals of frames that did not reach a worker, or not the wire: device_losses.h. */
+struct device_losses {
+	uint64_t missed, errors, no_buffer, refused;
+};
+
 struct device_queue {
 	/* What workers read. */
 	uint16_t port_id;	  /* DPDK's number of the device */
@@ -41,10 +46,10 @@ struct device_queue {
 	atomic_bool interrupted[DEVICE_QUEUES]; /* see device_interrupts() */
 
 	/* The watching thread's. */
-	atomic_bool taken_away; /* the driver has said so */
-	atomic_bool was_reset;	/* the same: by its physical function */
-	_Atomic time_t since;	/* of the state */
-	uint64_t refused_before;
+	atomic_bool taken_away;		      /* the driver has said so */
+	atomic_bool was_reset;		      /* the same: by its physical function */
+	_Atomic time_t since;		      /* of the state */
+	struct device_losses losses;	      /* as last counted */
 	unsigned ticks;			      /* since it was last tried to be brought back */
 	int waits_on[DEVICE_QUEUES];	      /* see device_wait_fd() */
 	struct queue_counters *counters;      /* of the port's first queue */
@@ -60,7 +65,7 @@ struct device_queue {
 struct device_queue_options {
 	const char *uri;
 	unsigned queues;		 /* 1 to DEVICE_QUEUES */
-	struct queue_counters *counters; /* of the first queue: frames that the driver refuses after it took them */
+	struct queue_counters *counters; /* of the first queue: frames that the device loses */
 	bool awaited;			 /* it was there before: if it is not now, it is brought back when it is */
 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register() */
 #include <errno.h>
-#include <inttypes.h>
 #include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
@@ -16,6 +15,7 @@
 
 #include "common/grace.h"
 #include "common/log.h"
+#include "port/device_losses.h"
 #include "port/device_watch.h"
 
 enum {
@@ -187,20 +187,12 @@ static void seek_peer(struct device_queue *queue)
 	}
 }
 
-/* Frames that the driver had taken and could not send after all.  Some drivers count so what we still have. */
-static void count_refused(struct device_queue *queue)
+/* Frames that the device has lost since it was last looked at. */
+static void count_losses(struct device_queue *queue)
 {
-	struct rte_eth_stats stats;
+	const struct device_losses now = device_losses_read(queue);
 
-	if (queue->device.kind != DEVICE_INTERFACE && queue->device.kind != DEVICE_PCAP &&
-	    queue->device.kind != DEVICE_PCI)
-		return;
-	if (rte_eth_stats_get(queue->port_id, &stats) != 0)
-		return;
-	if (stats.oerrors > queue->refused_before)
-		__atomic_fetch_add(&queue->counters->drop_device_refused, stats.oerrors - queue->refused_before,
-				   __ATOMIC_RELAXED);
-	queue->refused_before = stats.oerrors;
+	device_losses_count(queue->counters, &queue->losses, &now);
 }
 
 /*
@@ -232,7 +224,7 @@ static void look(struct device_queue *queue)
 		try_again(queue);
 		return;
 	}
-	count_refused(queue);
+	count_losses(queue);
 	if (atomic_load(&queue->taken_away) || atomic_load(&asked_back[queue->port_id]) ||
 	    !device_exists(&queue->device)) {
 		close_removed(queue);
@@ -289,24 +281,8 @@ static int start_watching(void)
 
 static void read_kernel(const struct device_queue *queue, uint64_t *sent, uint64_t *dropped)
 {
-	static const char *const names[] = {"tx_packets", "tx_dropped"};
-	uint64_t *values[] = {sent, dropped};
-	char path[128], name[IF_NAMESIZE];
-
-	for (unsigned i = 0; i < 2; i++) {
-		FILE *file = NULL;
-
-		*values[i] = 0;
-		if (if_indextoname(queue->device.interface, name) != NULL) {
-			snprintf(path, sizeof(path), "/sys/class/net/%s/statistics/%s", name, names[i]);
-			file = fopen(path, "r");
-		}
-		if (file == NULL)
-			continue;
-		if (fscanf(file, "%" SCNu64, values[i]) != 1)
-			*values[i] = 0;
-		fclose(file);
-	}
+	*sent = device_kernel_statistic(queue->device.interface, "tx_packets");
+	*dropped = device_kernel_statistic(queue->device.interface, "tx_dropped");
 }
 
 int device_watch(struct device_queue *queue)
@@ -333,7 +309,7 @@ void device_unwatch(struct device_queue *queue)
 	*place = queue->next;
 	hear_no_more(queue);
 	if (rte_eth_dev_is_valid_port(queue->port_id))
-		count_refused(queue);
+		count_losses(queue);
 	if (devices != NULL)
 		return;
 	/* It may be waiting for the lock. */

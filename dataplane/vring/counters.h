@@ -36,17 +36,20 @@
 	X(address_flaps, "times a station moved to this port that had moved shortly before")
 
 /* Written by whoever gives frames to the port, under the queue's lock if that may be several. */
-#define SEND_COUNTERS(X)                                                                              \
-	X(sent_packets, "frames given to the port")                                                   \
-	X(sent_bytes, "their bytes, without the FCS")                                                 \
-	X(notifications, "times the guest was woken for frames given to it")                          \
-	X(blocked_polls, "polls that left frames with their sender because this port was full")       \
-	X(drop_receiver_down, "frames for this port while nobody was attached, or its link was down") \
-	X(drop_receiver_full, "frames for this port while it was full, beyond any back pressure")     \
-	X(drop_receiver_too_small, "frames longer than the buffers this port offered")                \
-	X(drop_device_refused, "frames that the device's driver took and could not send after all")   \
-	X(quarantines, "times a ring of this port was stopped because it was malformed")              \
-	X(pages_made, "pages of the guest's memory that were missing when the switch touched them")   \
+#define SEND_COUNTERS(X)                                                                                    \
+	X(sent_packets, "frames given to the port")                                                         \
+	X(sent_bytes, "their bytes, without the FCS")                                                       \
+	X(notifications, "times the guest was woken for frames given to it")                                \
+	X(blocked_polls, "polls that left frames with their sender because this port was full")             \
+	X(drop_receiver_down, "frames for this port while nobody was attached, or its link was down")       \
+	X(drop_receiver_full, "frames for this port while it was full, beyond any back pressure")           \
+	X(drop_receiver_too_small, "frames longer than the buffers this port offered")                      \
+	X(drop_device_refused, "frames that the device's driver took and could not send after all")         \
+	X(drop_device_missed, "frames that the device or the kernel had no room for until they were taken") \
+	X(drop_device_errors, "frames that the device received with an error")                              \
+	X(drop_device_no_buffer, "frames that the device's driver had no packet buffer for")                \
+	X(quarantines, "times a ring of this port was stopped because it was malformed")                    \
+	X(pages_made, "pages of the guest's memory that were missing when the switch touched them")         \
 	X(connections_refused, "front ends that were turned away, cut off, or left without a word")
 
 #define QUEUE_COUNTERS(X)   \

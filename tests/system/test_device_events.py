@@ -5,6 +5,7 @@ Each is an event: said once, shown by `port.list`, its frames counted as dropped
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -305,3 +306,33 @@ def test_an_idle_switch_with_a_device_sleeps(network: Network, switch: RunningSw
     before = ticks()
     subprocess.run(["sleep", "2"], check=True)
     assert ticks() - before <= 10
+
+
+@pytest.mark.parametrize("uri", ["if:left", "xdp:left", "tap:tap0"])
+def test_what_comes_while_the_switch_is_held_up_is_counted_where_it_is_lost(
+    network: Network, switch: RunningSwitch, uri: str
+) -> None:
+    """Its ring is full after some thousand frames; what comes then never reaches the switch."""
+    if uri.startswith("tap:"):
+        switch.add_device("wan", uri)
+        end = End(network, "tap0")
+    else:
+        network.pair("left", "right")
+        end = End(network, "right")
+        switch.add_device("wan", uri)
+    switch.wait_state("wan", "up")
+    before = switch.counters("wan")
+    switch.process.send_signal(signal.SIGSTOP)
+    for frame in frames(count=6000):
+        end.send(frame)
+    switch.process.send_signal(signal.SIGCONT)
+
+    def told() -> int:
+        counters = switch.counters("wan")
+        return counters["drop_device_missed"] + counters["received_packets"] - before["received_packets"]
+
+    wait_until(lambda: told() >= 6000, "each frame is counted, as taken or as lost")
+    assert told() == 6000
+    assert switch.counters("wan")["drop_device_missed"] > 0
+    assert switch.port("wan")["state"] == "up"
+    end.close()
