@@ -1,7 +1,7 @@
 """Following frames through the switch: what it noted of each, put together by frame (dataplane/steer/follow.h).
 
 The switch notes what happens to a frame at each port that it enters by. The frame that comes back from a function is
-known as the same by its `mark`: a checksum of what lies behind its IP header, which routers leave alone.
+known as the same by its `mark`: a checksum of what functions leave alone, as addresses, ports and payload.
 """
 
 from __future__ import annotations

@@ -2,23 +2,115 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include <netinet/in.h>
 #include <nmmintrin.h>
 #include <rte_cycles.h>
+#include <rte_ether.h>
 
 #include "steer/follow.h"
+#include "steer/packet_bytes.h"
+
+enum {
+	MARK_FIRST = 64, /* bytes of what a header carries, from its beginning */
+	MARK_LAST = 32,	 /* and from its end: in a flow of equal frames the number of each is often there */
+	TCP_LEAST = 20,
+	IPV6_HEADER = 40,
+};
+
+static uint32_t add(uint32_t mark, const void *bytes, unsigned length)
+{
+	for (unsigned i = 0; i < length; i++)
+		mark = _mm_crc32_u8(mark, ((const uint8_t *)bytes)[i]);
+	return mark;
+}
+
+/* Add what lies from `from` to `to`, which may be beyond the head: its first bytes and its last ones. */
+static uint32_t add_content(uint32_t mark, const struct packet *packet, uint32_t from, uint32_t to)
+{
+	uint8_t room[MARK_FIRST];
+	uint32_t first, last;
+
+	to = RTE_MIN(to, packet->length);
+	if (from >= to)
+		return mark;
+	first = RTE_MIN(to - from, (uint32_t)MARK_FIRST);
+	mark = add(mark, packet_bytes(packet, from, first, room), first);
+	last = RTE_MIN(to - from - first, (uint32_t)MARK_LAST);
+	return add(mark, packet_bytes(packet, to - last, last, room), last);
+}
+
+/* What IP carries lies from `from` to `to`.  A checksum may be completed on the way, by the switch too. */
+static uint32_t add_transport(uint32_t mark, const struct packet *packet, const struct headers *headers, uint32_t from,
+			      uint32_t to)
+{
+	uint8_t room[TCP_LEAST];
+	const uint8_t *header;
+	uint32_t length = 0;
+
+	if (headers->protocol == IPPROTO_UDP || headers->protocol == IPPROTO_UDPLITE)
+		length = 8;
+	else if (headers->protocol == IPPROTO_TCP)
+		length = TCP_LEAST;
+	else if (headers->protocol == IPPROTO_ICMP || headers->protocol == IPPROTO_ICMPV6)
+		length = 4;
+	if (length == 0 || headers->fragment == FRAGMENT_LATER || from + length > RTE_MIN(to, packet->length))
+		return add_content(mark, packet, from, to);
+	header = packet_bytes(packet, from, length, room);
+	if (length == TCP_LEAST) {
+		mark = add(mark, header, 14); /* ports, positions, flags */
+		length = RTE_MAX((header[12] >> 4) * 4, TCP_LEAST);
+	} else {
+		mark = add(mark, header, length == 8 ? 4 : 2); /* ports, or type and code */
+	}
+	return add_content(mark, packet, from + length, to);
+}
+
+/* Where what is behind the tags begins: its type. */
+static uint32_t behind_tags(const struct packet *packet)
+{
+	uint32_t at = 2 * RTE_ETHER_ADDR_LEN;
+	const uint8_t *type = packet->head + at;
+
+	for (; at + 4 <= packet->head_length &&
+	       ((type[0] == 0x81 && type[1] == 0) || (type[0] == 0x88 && type[1] == 0xa8));
+	     at += 4)
+		type += 4;
+	return at;
+}
 
 uint32_t follow_mark(const struct packet *packet)
 {
+	const uint8_t *bytes = packet->head;
 	struct headers headers;
-	uint32_t mark = 0xffffffff;
-	uint32_t from;
+	uint32_t mark = 0xffffffff, from, length;
 
-	parse_frame(packet->head, packet->head_length, &headers);
-	/* Without an IP header: behind the Ethernet header. */
-	from = headers.network != 0 ? headers.network + (headers.family == HEADERS_IPV6 ? 40 : 20) : 14;
-	for (uint32_t i = from; i < packet->head_length; i++)
-		mark = _mm_crc32_u8(mark, packet->head[i]);
-	return mark;
+	parse_frame(bytes, packet->head_length, &headers);
+	if (headers.network == 0)
+		return add_content(mark, packet, behind_tags(packet), UINT32_MAX);
+	bytes += headers.network;
+	mark = add(mark, headers.source, sizeof(headers.source) + sizeof(headers.destination));
+	mark = add(mark, &headers.protocol, sizeof(headers.protocol));
+	if (headers.family == HEADERS_IPV4) {
+		const uint8_t place[] = {bytes[4], bytes[5], bytes[6] & 0x3f, bytes[7]}; /* identification, fragment */
+
+		mark = add(mark, place, sizeof(place));
+		from = (bytes[0] & 15) * 4;
+		length = bytes[2] << 8 | bytes[3];
+	} else {
+		const uint8_t label[] = {bytes[1] & 15, bytes[2], bytes[3]};
+
+		mark = add(mark, label, sizeof(label));
+		from = IPV6_HEADER;
+		length = bytes[4] << 8 | bytes[5];
+		length += length != 0 ? IPV6_HEADER : 0;
+	}
+	/* Of what is behind IPv6's extension headers nothing is known to be a checksum. */
+	if (headers.family == HEADERS_IPV6 && bytes[6] != headers.protocol)
+		return add_content(mark, packet, headers.network + from,
+				   length != 0 ? headers.network + length : UINT32_MAX);
+	/* A total of 0 is how some stacks write a segment that is still to be cut up; what is behind it is padding. */
+	return add_transport(mark, packet, &headers, headers.network + from,
+			     length != 0 ? headers.network + length : UINT32_MAX);
 }
 
 void follow_pick(struct followed *followed, const struct burst *burst, const char *port, unsigned number)

@@ -63,7 +63,11 @@ void follow_pick(struct followed *followed, const struct burst *burst, const cha
 __attribute__((format(printf, 4, 5))) void follow_say(struct followed *followed, const struct burst *burst,
 						      unsigned packet, const char *format, ...);
 
-/* What `mark` is made of: everything behind the IP header that lies in the head, which routers leave alone. */
+/*
+ * What `mark` is made of: what functions leave alone.  Of IP: addresses, protocol, identification or flow label, ports,
+ * TCP's positions, and the first and last bytes of what is carried; no MAC address, tag, priority, hop limit, checksum
+ * or padding.  Of others: the type, and the first and last bytes behind it.
+ */
 uint32_t follow_mark(const struct packet *packet);
 
 #endif

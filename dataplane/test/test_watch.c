@@ -239,27 +239,6 @@ static void so_many_frames_are_followed_at_each_port(void **state)
 	free(follow.match);
 }
 
-static void a_router_does_not_change_the_mark(void **state)
-{
-	static struct burst burst;
-	uint8_t *frame;
-	uint32_t mark;
-
-	burst.count = 0;
-	make_packet(&burst, 1, 100);
-	frame = burst.packets[0].head;
-	memcpy(frame + 12, "\x08\x00\x45\x00\x00\x56", 6);
-	memset(frame + 18, 0, 4);
-	memcpy(frame + 22, "\x40\x11", 2);
-	mark = follow_mark(&burst.packets[0]);
-	frame[0]++;	   /* MAC addresses, */
-	frame[22]--;	   /* time to live, */
-	frame[24] ^= 0xff; /* and the header's checksum */
-	assert_int_equal(follow_mark(&burst.packets[0]), mark);
-	frame[60]++;
-	assert_int_not_equal(follow_mark(&burst.packets[0]), mark);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,7 +247,6 @@ int main(void)
 		cmocka_unit_test(a_full_capture_ring_drops_and_counts),
 		cmocka_unit_test(frames_of_the_run_are_noted),
 		cmocka_unit_test(so_many_frames_are_followed_at_each_port),
-		cmocka_unit_test(a_router_does_not_change_the_mark),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

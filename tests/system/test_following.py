@@ -9,6 +9,9 @@ import pytest
 from front_end import F_VERSION_1, SENDS, FrontEnd
 from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Dot1Q, Ether
+from steered import Guests, replicas, udp
 
 from tailrace.following import Note, Trail
 
@@ -55,3 +58,33 @@ def test_a_frame_too_long_for_its_receiver_is_traced_as_dropped_and_not_captured
     (mirror,) = [slot for slot in switch.page.slots() if slot.kind == "mirror"]
     assert mirror.counters["drop_receiver_down"] == 1  # there is nobody at the probe
     pair.end()
+
+
+def test_a_frame_is_known_again_behind_a_function_that_changed_it(switch: RunningSwitch) -> None:
+    """The function, of two replicas, is the test: it routes, completes the checksum and adds a tag."""
+    names = ("a", "b", *(f"f{replica}.{side}" for replica in (1, 2) for side in "lr"))
+    guests = Guests(switch, names)
+    switch.patch(
+        functions={"f": {"replicas": replicas("f", 2)}}, chains={"x": {"from": "a", "through": ["f"], "to": "b"}}
+    )
+    switch.call("trace.start", count=8)
+    for number in range(4):
+        whole = udp(1000 + number)
+        sent = bytearray(whole)
+        sent[40:42] = b"\x12\x34"  # as a guest leaves a checksum to others
+        ((left, received),) = guests.send("a", bytes(sent)).items()
+        routed = Ether(received[0])
+        del routed[UDP].chksum, routed[IP].chksum
+        routed[IP].ttl -= 1
+        changed = bytes(Ether(src=routed.dst, dst=routed.src) / Dot1Q(vlan=5) / routed.payload)
+        assert guests.send(f"{left[:2]}.r", changed) == {"b": [changed]}
+        assert steps(switch) == [
+            [
+                "enters by port a",
+                f"pinned to replica {left[:2]}",
+                f"leaves by port {left}: chain x, hop 0",
+                f"enters by port {left[:2]}.r",
+                "leaves by port b: chain x, hop 1",
+            ]
+        ]
+    guests.end()
