@@ -132,8 +132,7 @@ void steer_by_rules(struct passage *passage)
 			passage_put(passage, i, step->first);
 		} else {
 			passage->reasons.no_chain++;
-			FOLLOW(passage->source, passage->burst, i,
-			       "dropped: the port that it is for is not there (drop_no_chain)");
+			FOLLOW(passage->source, passage->burst, i, NO_CHAIN, passage->source->from->name);
 		}
 	}
 	while (pinned != 0) {

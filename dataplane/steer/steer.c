@@ -147,10 +147,22 @@ static bool take_all(struct passage *passage, bool may_stay)
 			release(steering, number);
 			return false;
 		}
+		for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
+			FOLLOW(passage->source, passage->burst, __builtin_ctzll(rest),
+			       "dropped: another worker kept port %s too long (drop_receiver_busy)",
+			       outlet->exit.port->name);
 		sender_counters(passage->source)->drop_receiver_busy += __builtin_popcountll(outlet->packets);
 		forget_packets(steering, number);
 	}
 	return true;
+}
+
+/* Nowhere to go. */
+static void drop_all(struct passage *passage)
+{
+	passage->reasons.no_chain = passage->burst->count;
+	for (unsigned i = 0; i < passage->burst->count; i++)
+		FOLLOW(passage->source, passage->burst, i, NO_CHAIN, passage->source->from->name);
 }
 
 /* Decide on the burst and deliver it.  False: it has to stay; nothing has been done. */
@@ -172,7 +184,7 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 	else if (steering->classifier != NULL || steering->otherwise != STEERING_DROP)
 		steer_by_rules(&passage);
 	else
-		passage.reasons.no_chain = burst->count;
+		drop_all(&passage);
 	taken = take_all(&passage, may_stay);
 	if (likely(taken)) {
 		count_reasons(source, &passage.reasons);

@@ -155,6 +155,9 @@ void exit_drop(const struct source *source, const struct exit *exit, struct burs
 			follow_say(&watch_->followed, burst, packet, __VA_ARGS__);      \
 	} while (0)
 
+/* The last step of a frame that nobody wants, from the port of this name. */
+#define NO_CHAIN "dropped: port %s is in no chain (drop_no_chain)"
+
 /* source_poll() of a direct source that is watched. */
 unsigned watched_poll(struct source *source, const struct round *round);
 

@@ -26,7 +26,7 @@ static unsigned drop_all(struct source *source, struct burst *burst)
 {
 	source_entry(source)->counters->drop_no_chain += burst->count;
 	for (unsigned i = 0; i < burst->count; i++)
-		FOLLOW(source, burst, i, "dropped: port %s is in no chain (drop_no_chain)", source->from->name);
+		FOLLOW(source, burst, i, NO_CHAIN, source->from->name);
 	return burst->count;
 }
 

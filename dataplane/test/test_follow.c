@@ -235,6 +235,60 @@ static void each_port_of_a_flood_is_told_apart(void **state)
 	look_away(onlookers);
 }
 
+/* Steered frames that end without having been given to anybody say why. */
+static void a_frame_for_nobody_says_so(void **state)
+{
+	struct setting *setting = *state;
+	struct onlookers *onlookers = look_on(setting);
+	const struct exit nowhere = {0};
+	const struct step step = {NULL, 0};
+	const struct steering_config configs[] = {{.exits = &nowhere, .nb_exits = 1, .steps = &step, .nb_steps = 1},
+						  {.otherwise = STEERING_DROP}};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct source source = source_of(setting, 0, &configs[i]);
+
+		source.watch = onlookers->watch;
+		send_signed(setting, 1, 60);
+		assert_int_equal(source_poll(&source, &setting->round), 1);
+		expect_step(onlookers, "enters by port 0");
+		expect_step(onlookers, "dropped: port 0 is in no chain (drop_no_chain)");
+		expect_no_step(onlookers);
+		assert_int_equal(setting->stations[0].counters.drop_no_chain, i + 1);
+		steering_free(source.steering);
+	}
+	look_away(onlookers);
+}
+
+/* Beside a frame that was dropped on reading a burst cannot wait for an outlet that another worker has. */
+static void a_frame_whose_receiver_is_busy_says_so(void **state)
+{
+	struct setting *setting = *state;
+	struct onlookers *onlookers = look_on(setting);
+	struct exit exit = exit_to(setting, 1, NULL);
+	const struct step step = {NULL, 0};
+	struct frame short_frame = {.length = 4};
+	struct source source;
+
+	exit.locked = true;
+	exit.watch = onlookers->exits[1];
+	source = source_of(setting, 0,
+			   &(struct steering_config){.exits = &exit, .nb_exits = 1, .steps = &step, .nb_steps = 1});
+	source.watch = onlookers->watch;
+	offer_buffers(&setting->stations[1], 2);
+	send_signed(setting, 1, 60);
+	send_frame(&setting->stations[0], &short_frame);
+	rte_spinlock_lock(&setting->stations[1].port.queues[0].lock);
+	assert_int_equal(source_poll(&source, &setting->round), 2);
+	rte_spinlock_unlock(&setting->stations[1].port.queues[0].lock);
+	expect_step(onlookers, "enters by port 0");
+	expect_step(onlookers, "dropped: another worker kept port 1 too long (drop_receiver_busy)");
+	expect_no_step(onlookers);
+	assert_int_equal(setting->stations[0].counters.drop_receiver_busy, 1);
+	steering_free(source.steering);
+	look_away(onlookers);
+}
+
 /* ------- the mark ------- */
 
 enum { PAYLOAD = 100 };
@@ -347,6 +401,8 @@ int main(void)
 		TEST(a_frame_too_long_is_dropped_for_those_who_look_at_a_direct_hop),
 		TEST(a_frame_too_long_is_dropped_for_those_who_look_at_a_steered_hop),
 		TEST(each_port_of_a_flood_is_told_apart),
+		TEST(a_frame_for_nobody_says_so),
+		TEST(a_frame_whose_receiver_is_busy_says_so),
 		cmocka_unit_test(what_functions_change_is_not_in_the_mark),
 		cmocka_unit_test(other_frames_have_other_marks),
 	};
