@@ -97,6 +97,9 @@ static bool rest(struct worker *worker, struct program *program, const struct ro
 {
 	if (worker->idle == WORKER_POLL || round->now - idle_since < worker->idle_cycles)
 		return false;
+	/* Whoever looks while it sleeps is to see what waits now, and not what did before the last frames. */
+	if (worker->idle == WORKER_SLEEP)
+		sample(program);
 	if (worker->idle == WORKER_PAUSE || !worker_sleep(worker, program, round))
 		pause_core(worker, round->now);
 	return true;

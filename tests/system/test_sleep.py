@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -198,4 +199,25 @@ def test_every_frame_arrives_between_sleeps(binaries: Path, tmp_path: Path, rate
         assert_exact(result, name)
     assert worker(switch)["sleeps"] > 100
     assert tester.end() == 0
+    assert switch.end() == 0
+
+
+def test_nothing_is_said_to_wait_in_a_port_of_a_worker_that_sleeps(binaries: Path, tmp_path: Path) -> None:
+    """It looks how many frames wait now and then, and falls asleep sooner than it would look again."""
+    switch = RunningSwitch(binaries / "switch/tailrace-switch", tmp_path, "--idle", "sleep", "--idle-after-us", "1")
+    guests = pair(switch, PLAIN)
+
+    def are_gone(count: int) -> bool:
+        return switch.counters("b")["drop_receiver_full"] == count
+
+    for number in range(1, 6):
+        for _ in range(10):
+            guests[0].send(bytes(60))
+        guests[0].kick_if_wanted()
+        # The receiver has no buffers: they wait, and then are dropped.
+        wait_until(partial(are_gone, 10 * number), "they are gone")
+        wait_until(lambda: bool(switch.call("worker.list")[0]["asleep"]), "the worker sleeps")
+        assert switch.counters("a")["waiting_packets"] == 0
+    for guest in guests:
+        guest.end()
     assert switch.end() == 0
