@@ -245,6 +245,9 @@ static bool handle(struct control *control, struct caller *caller, const char *l
 	return keep;
 }
 
+/* For what callers can cause to be logged. */
+static struct log_budget refusals;
+
 static void caller_read(struct control *control, struct caller *caller)
 {
 	char *end;
@@ -255,7 +258,8 @@ static void caller_read(struct control *control, struct caller *caller)
 		char *line = size <= CONTROL_LINE ? realloc(caller->line, size) : NULL;
 
 		if (line == NULL) {
-			log_warning("control: a request longer than %d bytes; the caller is dropped", CONTROL_LINE);
+			log_within(&refusals, LOG_LEVEL_WARNING,
+				   "control: a request longer than %d bytes; the caller is dropped", CONTROL_LINE);
 			caller_close(caller);
 			return;
 		}
@@ -287,7 +291,8 @@ static void caller_accept(struct control *control)
 	int fd = accept_next(control->listener, &control->spare);
 
 	if (fd == -EMFILE || fd == -ENFILE)
-		log_warning("control: no file descriptor is left for a caller; it is turned away");
+		log_within(&refusals, LOG_LEVEL_WARNING,
+			   "control: no file descriptor is left for a caller; it is turned away");
 	if (fd < 0)
 		return;
 	for (int i = 0; i < CONTROL_CALLERS; i++)
@@ -295,7 +300,8 @@ static void caller_accept(struct control *control)
 			control->callers[i].fd = fd;
 			return;
 		}
-	log_warning("control: more than %d callers at once; one is turned away", CONTROL_CALLERS);
+	log_within(&refusals, LOG_LEVEL_WARNING, "control: more than %d callers at once; one is turned away",
+		   CONTROL_CALLERS);
 	close(fd);
 }
 

@@ -112,7 +112,7 @@ static void enter_state(struct device_queue *queue, enum device_state state)
 
 	atomic_store(&queue->since, time(NULL));
 	atomic_store(&queue->state, state);
-	log_info("device %s %s", queue->uri, texts[state]);
+	log_within(&queue->log, LOG_LEVEL_INFO, "device %s %s", queue->uri, texts[state]);
 	if (tell_change != NULL)
 		tell_change();
 }
@@ -205,7 +205,8 @@ static bool open_anew(struct device_queue *queue, bool up)
 	if (!atomic_exchange(&queue->was_reset, false) &&
 	    !(up && queue->device.virtual_function && atomic_load(&queue->state) == DEVICE_DOWN))
 		return false;
-	log_info("device %s is opened anew: its physical function may have reset it", queue->uri);
+	log_within(&queue->log, LOG_LEVEL_INFO, "device %s is opened anew: its physical function may have reset it",
+		   queue->uri);
 	withdraw(queue);
 	hear_no_more(queue);
 	device_queue_stop(queue);

@@ -38,6 +38,8 @@ struct guest {
 
 	atomic_uint used; /* pairs, as guest_pairs() says */
 
+	atomic_int unreached; /* errno of the last try to connect; 0: somebody is there, or nobody was looked for yet */
+
 	/* Fixed. */
 	unsigned pairs; /* that the front end may have */
 	bool client;	/* connect to the front end's socket, and again after a loss, instead of listening */
@@ -91,6 +93,12 @@ void guest_on_change(void (*changed)(void));
 
 /* Has it a receive queue that is served and not quarantined?  Then it can be given frames. */
 bool guest_takes(const struct guest *guest);
+
+/*
+ * Why a port in client mode has nobody to connect to, and what to do: one line into `why`.  Returns false when there is
+ * somebody, or who listens is not for us to find.
+ */
+bool guest_unreached(const struct guest *guest, char *why, unsigned why_size);
 
 /* How it is.  For a quarantined port `*fault` says what was malformed. */
 enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault);

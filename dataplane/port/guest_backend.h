@@ -6,6 +6,7 @@
 #ifndef TAILRACE_PORT_GUEST_BACKEND_H
 #define TAILRACE_PORT_GUEST_BACKEND_H
 
+#include "common/log.h"
 #include "port/guest.h"
 #include "port/guest_memory.h"
 #include "port/guest_message.h"
@@ -49,7 +50,7 @@ struct guest_backend {
 	uint64_t barred_until; /* milliseconds; its rings stay stopped, because it has blocked a worker */
 	uint64_t bar;	       /* for so many milliseconds, the last time */
 	enum vring_fault barred_for;
-	uint64_t warned;			 /* milliseconds; when a complaint was last logged */
+	struct log_budget log;			 /* for all that the front end can cause to be logged */
 	enum vring_fault reported[GUEST_VRINGS]; /* quarantines that stand in the log */
 };
 
@@ -88,8 +89,10 @@ static inline void guest_count_refused(struct guest_backend *backend)
 	__atomic_fetch_add(&backend->counters[0]->connections_refused, 1, __ATOMIC_RELAXED);
 }
 
-/* Log a complaint about the front end: at most one a second for each port. */
-__attribute__((format(printf, 2, 3))) void guest_complain(struct guest_backend *backend, const char *format, ...);
+/* Log what a front end can cause: port, and what is the matter. */
+#define guest_tell(backend, level, format, ...) \
+	log_within(&(backend)->log, level, "port %s: " format, (backend)->name, ##__VA_ARGS__)
+#define guest_complain(backend, ...) guest_tell(backend, LOG_LEVEL_WARNING, __VA_ARGS__)
 
 uint64_t guest_now(void); /* milliseconds */
 

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/log.h"
 #include "port/guest_connection.h"
 
-enum {
-	MESSAGE_MS = 1000,   /* that a message may take from its first byte to its last */
-	COMPLAINT_MS = 1000, /* between two complaints about one port */
-};
+enum { MESSAGE_MS = 1000 /* that a message may take from its first byte to its last */ };
 
 static void close_fds(struct guest_message *message)
 {
@@ -145,19 +140,4 @@ void guest_read_message(struct guest_backend *backend)
 	close_fds(message);
 	if (!answer(backend, done))
 		guest_cut_off(backend, why);
-}
-
-void guest_complain(struct guest_backend *backend, const char *format, ...)
-{
-	const uint64_t now = guest_now();
-	char text[200];
-	va_list arguments;
-
-	if (backend->warned != 0 && now < backend->warned + COMPLAINT_MS)
-		return;
-	backend->warned = now;
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	log_warning("port %s: %s", backend->name, text);
 }

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,18 +75,59 @@ static int connected(struct guest_backend *backend, int fd)
 	return 0;
 }
 
-static void try_connect(struct guest_backend *backend)
+/* Returns 0 or a negative errno. */
+static int connect_to(const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct stat file;
+	int rc;
 
 	if (fd < 0)
-		return;
-	strcpy(address.sun_path, backend->guest->path);
+		return -errno;
+	strcpy(address.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
-		connected(backend, fd);
-	else
-		close(fd);
+		return fd;
+	rc = -errno;
+	close(fd);
+	/* Linux says the same of what is no socket as of one at which nobody listens. */
+	return rc == -ECONNREFUSED && stat(path, &file) == 0 && !S_ISSOCK(file.st_mode) ? -ENOTSOCK : rc;
+}
+
+static void try_connect(struct guest_backend *backend)
+{
+	struct guest *guest = backend->guest;
+	int rc = connect_to(guest->path), was;
+	char why[320];
+
+	if (rc >= 0)
+		rc = connected(backend, rc);
+	was = atomic_exchange(&guest->unreached, -rc);
+	/* Not for each of fifty tries a second. */
+	if (-rc != was && guest_unreached(guest, why, sizeof(why)))
+		guest_tell(backend, rc == -ENOENT || rc == -ECONNREFUSED ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s",
+			   why);
+}
+
+bool guest_unreached(const struct guest *guest, char *why, unsigned why_size)
+{
+	const int error = atomic_load(&guest->unreached);
+
+	if (error == EACCES || error == EPERM)
+		snprintf(why, why_size,
+			 "%s: the switch, which is user %u and group %u, may not connect there; give its group the "
+			 "socket and the right to write to it (chgrp, chmod g+w), or see docs/guests.md",
+			 guest->path, geteuid(), getgid());
+	else if (error == ENOENT)
+		snprintf(why, why_size, "%s: there is no such socket yet; start the guest that listens there",
+			 guest->path);
+	else if (error == ECONNREFUSED)
+		snprintf(why, why_size, "%s: nobody listens there; start the guest that does", guest->path);
+	else if (error == ENOTSOCK)
+		snprintf(why, why_size, "%s: that is no socket; name the one at which the guest listens", guest->path);
+	else if (error != 0)
+		snprintf(why, why_size, "%s: %s", guest->path, strerror(error));
+	return error != 0;
 }
 
 static void accept_front_end(struct guest_backend *backend)
@@ -135,10 +178,10 @@ static void report_faults(struct guest_backend *backend)
 			continue;
 		backend->reported[ring] = fault;
 		if (fault != VRING_FAULT_NONE)
-			log_warning("port %s: queue %u, %s ring: stopped until the guest resets it: %s", backend->name,
-				    ring / GUEST_VRINGS_EACH,
-				    ring % GUEST_VRINGS_EACH == GUEST_RECEIVES ? "receive" : "send",
-				    vring_fault_text(fault));
+			guest_complain(backend, "queue %u, %s ring: stopped until the guest resets it: %s",
+				       ring / GUEST_VRINGS_EACH,
+				       ring % GUEST_VRINGS_EACH == GUEST_RECEIVES ? "receive" : "send",
+				       vring_fault_text(fault));
 	}
 }
 
@@ -149,6 +192,7 @@ static bool tick(uint64_t now)
 
 	for (struct guest_backend *backend = guest_backends; backend != NULL; backend = backend->next) {
 		report_faults(backend);
+		log_left_out(&backend->log, backend->name);
 		if (backend->barred_until != 0 && now >= backend->barred_until)
 			guest_end_bar(backend);
 		if (backend->deadline != 0 && now >= backend->deadline)

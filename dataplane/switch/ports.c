@@ -189,6 +189,8 @@ json_t *switch_port_describe(const struct switch_port *port)
 				 port->model->role == ROLE_END ? "chain" : "owner", port->model->owner, "queues",
 				 describe_queues(port));
 	enum vring_fault fault;
+	char why[320];
+	bool told = false;
 
 	if (port->port.kind == PORT_GUEST) {
 		enum guest_state guest = guest_state(&port->port.guest, &fault);
@@ -198,7 +200,12 @@ json_t *switch_port_describe(const struct switch_port *port)
 		json_object_set_new(text, "mode", json_string(port->port.guest.client ? "client" : "server"));
 		json_object_set_new(text, "pairs", json_integer(guest_pairs(&port->port.guest)));
 		json_object_set_new(text, "state", json_string(states[guest]));
-		json_object_set_new(text, "reason", fault ? json_string(vring_fault_text(fault)) : json_null());
+		if (fault == VRING_FAULT_NONE && guest == GUEST_WAITING)
+			told = guest_unreached(&port->port.guest, why, sizeof(why));
+		json_object_set_new(text, "reason",
+				    fault  ? json_string(vring_fault_text(fault))
+				    : told ? json_string(why)
+					   : json_null());
 	} else {
 		device_queue_describe(&port->port.device, text);
 	}

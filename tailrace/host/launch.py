@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from tailrace.errors import Failure
 from tailrace.host.process import Limits, ProcessId, how_it_ended, reap, start
 from tailrace.host.state import Process, State
+
+_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
+"""With which our own programs begin a line of a file (dataplane/common/log.h)."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Launcher:
         except OSError:
             return ""
         errors = [line for line in lines if " error: " in line]
-        return (errors or lines or [""])[-1]
+        return _TIME.sub("", (errors or lines or [""])[-1])
 
     def failure(self, name: str, what: str) -> Failure:
         """An error that says what happened to a process and what it said itself."""

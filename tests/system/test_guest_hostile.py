@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import struct
 import threading
@@ -662,6 +663,29 @@ def test_a_flood_of_messages(
         connection.shutdown(socket.SHUT_RDWR)
     flooder.join()
     begins_anew(bad)
+
+
+def test_the_log_is_not_filled_by_a_guest(switch: RunningSwitch, bad: GuestPair) -> None:
+    """A ring that is stopped and set up again, wrong each time: a burst of lines, one a second, and how many more there
+    would have been."""
+    guest = bad.guests[0]
+    began = time.monotonic()
+    for _ in range(80):
+        set_address(guest, USER - PAGE, AVAIL, USED)
+        guest.send_message(SET_VRING_KICK, struct.pack("<Q", SENDS), (guest.kick[SENDS],))
+        guest.send_message(SET_VRING_ENABLE, struct.pack("<II", SENDS, 1))
+        switch.wait_state("bad", "quarantined")
+        time.sleep(0.025)  # the switch looks every 20 ms, and reports what has changed since
+        guest.ask(GET_VRING_BASE, struct.pack("<II", SENDS, 0))
+        time.sleep(0.025)
+    begins_anew(bad)
+    text = re.compile(r" port bad: .*| bad: \d+ lines were left out")
+    wait_until(lambda: "left out" in (text.findall(switch.log.read_text()) or [""])[-1], "it says what it left out")
+    said = [line for line in switch.log.read_text().splitlines() if text.search(line)]
+    lines = text.findall("\n".join(said))
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z tailrace-switch: ", line) for line in said)
+    assert len(lines) < 8 + (time.monotonic() - began) + 1
+    assert sum(int(count) for count in re.findall(r"(\d+) lines (?:before|were)", "\n".join(lines))) > 20
 
 
 @without_sanitizer

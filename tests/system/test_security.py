@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import socket
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from front_end import FrontEnd
 from guest_pair import GuestPair
 from running_node import Command
 from running_switch import RunningSwitch, wait_until
@@ -18,6 +21,7 @@ from running_switch import RunningSwitch, wait_until
 from tailrace.control import ControlError
 
 USER, GROUP = 64123, 64124
+NOBODY = 65534
 NET_RAW, NET_ADMIN = 1 << 13, 1 << 12
 
 
@@ -68,9 +72,9 @@ def test_it_serves_as_another_user_without_capabilities_and_filtered(asan_binari
     pair = GuestPair(switch, ("a", "b"))
     pair.exchange()
     check_threads(switch.process.pid, USER, GROUP)  # also those that were started since
-    socket = own / "a.sock"
-    assert (socket.stat().st_uid, socket.stat().st_gid) == (USER, GROUP)
-    assert stat.S_IMODE(socket.stat().st_mode) == 0o666
+    path = own / "a.sock"
+    assert (path.stat().st_uid, path.stat().st_gid) == (USER, GROUP)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
     capture = switch.call("capture.start", port="a")
     pair.exchange()
     switch.call("capture.stop", capture=capture["capture"])
@@ -80,11 +84,77 @@ def test_it_serves_as_another_user_without_capabilities_and_filtered(asan_binari
     switch.start()
     check_threads(switch.process.pid, USER, GROUP)
     # What it kept was taken up as that user too: whoever could write the file gains nothing by it.
-    assert (socket.stat().st_uid, stat.S_IMODE(socket.stat().st_mode)) == (USER, 0o666)
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (USER, 0o666)
     switch.remove_chain("a-b")
     switch.remove_port("a")
-    assert not socket.exists()
+    assert not path.exists()
     pair.end()
+    assert switch.end() == 0
+
+
+def listens(path: Path, mode: int) -> socket.socket:
+    """As QEMU does that root has started, but for the mode."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.settimeout(10)
+    listener.bind(str(path))
+    path.chmod(mode)
+    listener.listen()
+    return listener
+
+
+@pytest.mark.requires_root
+def test_a_port_that_reaches_nobody_says_why_and_what_to_do(asan_binaries: Path, folder: Path, own: Path) -> None:
+    program = asan_binaries / "switch/tailrace-switch"
+    switch = RunningSwitch(program, own, "--user", f"{USER}:{GROUP}", "--idle", "sleep")
+    path = folder / "vm.sock"
+    switch.patch(ports={"vm": {"kind": "guest", "path": str(path), "mode": "client"}})
+
+    def wait_reason(words: str) -> None:
+        wait_until(lambda: words in (switch.port("vm")["reason"] or ""), f"{words}, it is {switch.port('vm')}")
+
+    wait_reason(f"{path}: there is no such socket yet")
+    path.write_text("")
+    path.chmod(0o666)
+    wait_reason("that is no socket")
+    path.unlink()
+    listens(path, 0o666).close()
+    wait_reason("nobody listens there")
+    path.unlink()
+    with listens(path, 0o755) as listener:
+        wait_reason(f"which is user {USER} and group {GROUP}, may not connect there")
+        os.chown(path, -1, GROUP)
+        path.chmod(0o775)
+        guest = FrontEnd()
+        guest.accept(listener)
+        guest.set_up()
+        switch.wait_state("vm", "up")
+        assert switch.port("vm")["reason"] is None
+        guest.end()
+    said = re.findall(r"port vm: (.*)", switch.log.read_text())
+    assert sum("may not connect" in line for line in said) == 1  # not at each try
+    assert switch.end() == 0
+
+
+@pytest.mark.requires_root
+def test_a_guest_that_listens_is_resumed_by_a_switch_that_is_nobody(asan_binaries: Path, folder: Path) -> None:
+    own = folder / "switch"
+    own.mkdir()
+    os.chown(own, NOBODY, NOBODY)
+    switch = RunningSwitch(
+        asan_binaries / "switch/tailrace-switch", own, "--user", f"{NOBODY}:{NOBODY}", "--config", own / "config"
+    )
+    with listens(folder / "vm.sock", 0o777) as listener:
+        switch.patch(ports={"vm": {"kind": "guest", "path": str(folder / "vm.sock"), "mode": "client"}})
+        guest = FrontEnd()
+        for again in (True, False):
+            guest.accept(listener)
+            guest.set_up()
+            switch.wait_state("vm", "up")
+            if again:
+                switch.kill()
+                switch.start()
+                check_threads(switch.process.pid, NOBODY, NOBODY)
+        guest.end()
     assert switch.end() == 0
 
 
