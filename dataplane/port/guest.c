@@ -281,8 +281,14 @@ uint16_t guest_ring_tell(struct guest_backend *backend, unsigned which)
 	if (table != NULL && ring->addressed && (backend->features & 1ULL << VIRTIO_F_RING_PACKED)) {
 		struct virtqueue vring = {.packed = true, .memory = &table->memory, .log = log_of(backend, ring)};
 
-		if (place_packed(&vring, table, ring) == VRING_FAULT_NONE)
+		if (place_packed(&vring, table, ring) == VRING_FAULT_NONE) {
 			vring_forget_position(&vring);
+			/*
+			 * QEMU may serve the ring until we do again, to throw away what the guest sends, and begins at
+			 * a wrong place (get_vring_base()).  So the guest shall not kick it.
+			 */
+			vring_disarm(&vring);
+		}
 	}
 	return ring->base;
 }

@@ -141,6 +141,10 @@ class FrontEnd:
         self.give_memory()
         self.start_rings()
 
+    def position(self, ring: int) -> int:
+        """Where the ring stands, as GET_VRING_BASE says it, once everything that was done has been taken back."""
+        return self.used_index(ring)
+
     def stop_rings(self) -> list[int]:
         """Stop both rings as a driver's reset does; returns where the back end says they stand."""
         return [struct.unpack("<II", self.ask(GET_VRING_BASE, struct.pack("<II", ring, 0)))[1] for ring in (0, 1)]
@@ -280,6 +284,10 @@ class PackedFrontEnd(FrontEnd):
         at = self.buffer_address(SENDS, self.added[SENDS])
         self.memory[at : at + self.header + len(frame)] = bytes(self.header) + frame
         self.add(SENDS, BASE + at, self.header + len(frame), 0)
+
+    def position(self, ring: int) -> int:
+        self.room(ring)
+        return self.done[ring] | self.done_wrap[ring] << 15
 
     def room(self, ring: int) -> int:
         while ring == SENDS and self._take_back(SENDS) is not None:

@@ -149,7 +149,7 @@ def test_rings_that_stop_and_go_on_where_they_stood(switch: RunningSwitch, kind:
         guest = pair.guests[0]
         positions = guest.stop_rings()
         switch.wait_state("a", "waiting")
-        assert positions[0] == positions[1]
+        assert positions == [guest.position(ring) for ring in (RECEIVES, SENDS)]
         guest.start_rings(positions[0])
         switch.wait_state("a", "up")
     pair.exchange()
