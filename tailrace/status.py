@@ -117,6 +117,7 @@ def _switch(state: State) -> dict[str, Any] | None:
             "name": port.name,
             "state": port.state,
             "reason": port.reason,
+            "attached": port.attached,
             "received_packets": port.counters.get("received_packets", 0),
             "sent_packets": port.counters.get("sent_packets", 0),
             "drops": port.drops,

@@ -328,6 +328,7 @@ int guest_open(struct guest *guest, const struct guest_options *options, char *w
 		snprintf(why, why_size, "out of memory");
 		return -ENOMEM;
 	}
+	pthread_mutex_init(&backend->facts_lock, NULL);
 	memset(guest, 0, sizeof(*guest));
 	strcpy(guest->path, options->path);
 	guest->client = options->client;

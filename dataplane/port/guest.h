@@ -94,6 +94,18 @@ void guest_on_change(void (*changed)(void));
 /* Has it a receive queue that is served and not quarantined?  Then it can be given frames. */
 bool guest_takes(const struct guest *guest);
 
+/* What the front end has said so far. */
+struct guest_facts {
+	int64_t since;		      /* it is there: seconds since 1970; 0: it is not */
+	uint64_t features;	      /* that it has taken, a bit each (virtio, vhost-user) */
+	uint64_t memory;	      /* bytes that it shares */
+	bool logs;		      /* what is written to its memory is noted, as for a migration */
+	uint32_t sizes[GUEST_VRINGS]; /* descriptors of each ring; 0: not said */
+};
+
+/* As of its last message. */
+struct guest_facts guest_facts(const struct guest *guest);
+
 /*
  * Why a port in client mode has nobody to connect to, and what to do: one line into `why`.  Returns false when there is
  * somebody, or who listens is not for us to find.

@@ -6,6 +6,8 @@
 #ifndef TAILRACE_PORT_GUEST_BACKEND_H
 #define TAILRACE_PORT_GUEST_BACKEND_H
 
+#include <pthread.h>
+
 #include "common/log.h"
 #include "port/guest.h"
 #include "port/guest_memory.h"
@@ -43,6 +45,7 @@ struct guest_backend {
 	int listener;	   /* -1 in client mode */
 	int connection;	   /* -1: no front end */
 	bool spoke;	   /* it has sent a whole message */
+	int64_t since;	   /* when it sent the first, in seconds since 1970; 0: it has not */
 	uint64_t deadline; /* milliseconds; the message that has begun must be whole by then; 0: none has */
 	unsigned have;	   /* bytes of `message` */
 	struct guest_message message;
@@ -52,6 +55,9 @@ struct guest_backend {
 	enum vring_fault barred_for;
 	struct log_budget log;			 /* for all that the front end can cause to be logged */
 	enum vring_fault reported[GUEST_VRINGS]; /* quarantines that stand in the log */
+
+	pthread_mutex_t facts_lock;
+	struct guest_facts facts; /* for the control thread */
 };
 
 /* Since when the thread that speaks the protocol is waking a guest, in milliseconds; 0: it is not. */
@@ -76,6 +82,9 @@ void guest_ring_stop(struct guest_backend *backend, unsigned ring);
 
 /* Stop a ring and return its base, which the front end is told: from now on what it says about it is right. */
 uint16_t guest_ring_tell(struct guest_backend *backend, unsigned ring);
+
+/* Note what the front end has said, for guest_facts(). */
+void guest_note_facts(struct guest_backend *backend);
 
 /* The front end has gone: nothing of what it said holds any more. */
 void guest_forget(struct guest_backend *backend);

@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+#include <linux/vhost.h>
 
 #include "port/guest_connection.h"
 
@@ -17,14 +20,47 @@ static void close_fds(struct guest_message *message)
 	message->nb_fds = 0;
 }
 
+void guest_note_facts(struct guest_backend *backend)
+{
+	const struct guest_table *table = atomic_load(&backend->table);
+	struct guest_facts facts = {
+		.since = backend->since,
+		.features = backend->features,
+		.logs = backend->features & 1ULL << VHOST_F_LOG_ALL && table != NULL && table->log.length != 0,
+	};
+
+	for (unsigned i = 0; table != NULL && i < table->count; i++)
+		facts.memory += table->maps[i].size;
+	for (unsigned i = 0; i < GUEST_VRINGS; i++)
+		facts.sizes[i] = backend->rings[i].size;
+	pthread_mutex_lock(&backend->facts_lock);
+	backend->facts = facts;
+	pthread_mutex_unlock(&backend->facts_lock);
+}
+
+struct guest_facts guest_facts(const struct guest *guest)
+{
+	struct guest_facts facts;
+
+	pthread_mutex_lock(&guest->backend->facts_lock);
+	facts = guest->backend->facts;
+	pthread_mutex_unlock(&guest->backend->facts_lock);
+	return facts;
+}
+
 void guest_disconnect(struct guest_backend *backend)
 {
 	if (backend->connection < 0)
 		return;
+	/* Not of those who have never said anything: they were counted. */
+	if (backend->spoke)
+		guest_tell(backend, LOG_LEVEL_INFO, "its guest has gone");
+	backend->since = 0;
 	close_fds(&backend->message);
 	close(backend->connection);
 	backend->connection = -1;
 	guest_forget(backend);
+	guest_note_facts(backend);
 }
 
 void guest_cut_off(struct guest_backend *backend, const char *why)
@@ -133,9 +169,14 @@ void guest_read_message(struct guest_backend *backend)
 	}
 	backend->have = 0;
 	backend->deadline = 0;
+	if (!backend->spoke) {
+		backend->since = time(NULL);
+		guest_tell(backend, LOG_LEVEL_INFO, "a guest is there");
+	}
 	backend->spoke = true;
 	snprintf(why, sizeof(why), "message %u is refused, or not answered", message->request);
 	done = guest_message_handle(backend, message);
+	guest_note_facts(backend);
 	/* Those that were not kept, and before the answer: whoever has heard it may count on that. */
 	close_fds(message);
 	if (!answer(backend, done))

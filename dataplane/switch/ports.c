@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <linux/virtio_config.h>
+#include <linux/virtio_net.h>
 #include <rte_mbuf.h>
 
 #include "steer/bridge.h"
@@ -181,6 +183,62 @@ json_t *switch_port_missing(const struct port_model *model)
 			 "configuration again when what it needs is back");
 }
 
+/* The features that matter to an operator, by the names that QEMU gives them. */
+static json_t *describe_features(uint64_t features)
+{
+	static const struct {
+		const char *name;
+		unsigned bit;
+	} names[] = {
+		{"csum", VIRTIO_NET_F_CSUM},
+		{"guest_csum", VIRTIO_NET_F_GUEST_CSUM},
+		{"mtu", VIRTIO_NET_F_MTU},
+		{"guest_tso4", VIRTIO_NET_F_GUEST_TSO4},
+		{"guest_tso6", VIRTIO_NET_F_GUEST_TSO6},
+		{"guest_ecn", VIRTIO_NET_F_GUEST_ECN},
+		{"host_tso4", VIRTIO_NET_F_HOST_TSO4},
+		{"host_tso6", VIRTIO_NET_F_HOST_TSO6},
+		{"host_ecn", VIRTIO_NET_F_HOST_ECN},
+		{"mrg_rxbuf", VIRTIO_NET_F_MRG_RXBUF},
+		{"ctrl_vq", VIRTIO_NET_F_CTRL_VQ},
+		{"ctrl_rx", VIRTIO_NET_F_CTRL_RX},
+		{"guest_announce", VIRTIO_NET_F_GUEST_ANNOUNCE},
+		{"mq", VIRTIO_NET_F_MQ},
+		{"indirect_desc", VIRTIO_RING_F_INDIRECT_DESC},
+		{"event_idx", VIRTIO_RING_F_EVENT_IDX},
+		{"version_1", VIRTIO_F_VERSION_1},
+		{"packed", VIRTIO_F_RING_PACKED},
+		{"in_order", VIRTIO_F_IN_ORDER},
+	};
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < RTE_DIM(names); i++)
+		if (features & UINT64_C(1) << names[i].bit)
+			json_array_append_new(list, json_string(names[i].name));
+	return list;
+}
+
+/* Who is attached, or null. */
+static json_t *describe_front_end(const struct guest *guest)
+{
+	const struct guest_facts facts = guest_facts(guest);
+	json_t *rings = json_array();
+
+	if (facts.since == 0) {
+		json_decref(rings);
+		return json_null();
+	}
+	for (unsigned i = 0; i < guest->pairs * GUEST_VRINGS_EACH; i += GUEST_VRINGS_EACH)
+		if (facts.sizes[i + GUEST_RECEIVES] != 0 || facts.sizes[i + GUEST_SENDS] != 0)
+			json_array_append_new(rings,
+					      json_pack("{s:i, s:i}", "receive", (int)facts.sizes[i + GUEST_RECEIVES],
+							"send", (int)facts.sizes[i + GUEST_SENDS]));
+	return json_pack("{s:I, s:s, s:o, s:o, s:I, s:b}", "since", (json_int_t)facts.since, "layout",
+			 facts.features & UINT64_C(1) << VIRTIO_F_RING_PACKED ? "packed" : "split", "rings", rings,
+			 "features", describe_features(facts.features), "memory", (json_int_t)facts.memory, "logs",
+			 facts.logs);
+}
+
 json_t *switch_port_describe(const struct switch_port *port)
 {
 	static const char *const states[] = {
@@ -199,6 +257,7 @@ json_t *switch_port_describe(const struct switch_port *port)
 		json_object_set_new(text, "path", json_string(port->port.guest.path));
 		json_object_set_new(text, "mode", json_string(port->port.guest.client ? "client" : "server"));
 		json_object_set_new(text, "pairs", json_integer(guest_pairs(&port->port.guest)));
+		json_object_set_new(text, "attached", describe_front_end(&port->port.guest));
 		json_object_set_new(text, "state", json_string(states[guest]));
 		if (fault == VRING_FAULT_NONE && guest == GUEST_WAITING)
 			told = guest_unreached(&port->port.guest, why, sizeof(why));

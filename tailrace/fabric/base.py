@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from tailrace.host.state import Process
 
@@ -55,6 +55,8 @@ class PortState:
     """waiting (nobody is attached), up, quarantined (the guest broke the rules), or down."""
     reason: str | None = None
     counters: dict[str, int] = field(default_factory=dict)
+    attached: dict[str, Any] | None = None
+    """Of a guest that is there: since when, its rings, features and memory, as `port.list` has them."""
 
     @property
     def drops(self) -> dict[str, int]:

@@ -279,6 +279,8 @@ def port_states(control: Control, page: Page | None) -> list[PortState]:
     """All ports of a running switch, with their counters from its page."""
     counters = page.ports() if page else {}
     return [
-        PortState(entry["name"], entry["state"], entry.get("reason"), counters.get(entry["name"], {}))
+        PortState(
+            entry["name"], entry["state"], entry.get("reason"), counters.get(entry["name"], {}), entry.get("attached")
+        )
         for entry in control.call("port.list")
     ]

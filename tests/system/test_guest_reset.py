@@ -11,6 +11,7 @@ import re
 import stat
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -156,6 +157,19 @@ def test_rings_that_stop_and_go_on_where_they_stood(switch: RunningSwitch, kind:
     pair.end()
 
 
+@pytest.mark.parametrize("switch", [("--idle", "sleep")], indirect=True, ids=["sleeping"])
+def test_a_packed_ring_that_is_stopped_is_left_alone(switch: RunningSwitch) -> None:
+    """QEMU would serve it from a wrong place, if the guest kicked it as it was to kick a switch that sleeps."""
+    pair = GuestPair(switch, ("a", "b"), PackedFrontEnd)
+    pair.exchange()
+    guest = pair.guests[0]
+    wishes = (RING_AT[SENDS] + 0x8000) // 2 + 1
+    wait_until(lambda: guest.words[wishes] == 0, "a kick is asked for")
+    guest.stop_rings()
+    assert guest.words[wishes] == 1
+    pair.end()
+
+
 # Python's guests may be slow to take frames: the switch waits for them longer than it would for others.
 @pytest.mark.parametrize("switch", [("--backpressure-us", "10000000")], indirect=True, ids=["patient"])
 @KINDS
@@ -223,6 +237,35 @@ def test_what_is_written_is_noted_for_a_migration(switch: RunningSwitch, kind: t
     noted = {number - BASE // 4096 for number in range(len(log) * 8) if log[number // 8] >> number % 8 & 1}
     assert set(written) <= noted
     os.close(log_fd)
+    pair.end()
+
+
+@KINDS
+def test_who_is_attached_is_told(switch: RunningSwitch, kind: type[FrontEnd]) -> None:
+    began = int(time.time())
+    pair = GuestPair(switch, ("a", "b"), kind)
+    attached = switch.port("a")["attached"]
+    assert began <= attached.pop("since") <= time.time()
+    packed = kind is PackedFrontEnd
+    features = ["mrg_rxbuf", "version_1", "packed"] if packed else ["mrg_rxbuf", "indirect_desc", "version_1"]
+    assert attached == {
+        "layout": "packed" if packed else "split",
+        "rings": [{"receive": 64, "send": 64}],
+        "features": features,
+        "memory": SIZE,
+        "logs": False,
+    }
+    guest = pair.guests[0]
+    log_fd = os.memfd_create("log")
+    os.ftruncate(log_fd, (BASE + SIZE) // 4096 // 8 + 1)
+    assert guest.ask(SET_LOG_BASE, struct.pack("<QQ", (BASE + SIZE) // 4096 // 8 + 1, 0), (log_fd,))
+    assert guest.acknowledged(SET_FEATURES, struct.pack("<Q", guest.features | F_LOG_ALL))
+    assert switch.port("a")["attached"]["logs"]
+    os.close(log_fd)
+    guest.close()
+    wait_until(lambda: switch.port("a")["attached"] is None, "it has gone")
+    said = re.findall(r"port a: (.*)", switch.log.read_text())
+    assert said == ["a guest is there", "its guest has gone"]
     pair.end()
 
 

@@ -207,7 +207,9 @@ def test_the_switch_that_tailrace_up_starts_is_nobody(tailrace: Path, folder: Pa
             user,
             0o510,
         )
-        states = {port["name"]: port["state"] for port in command.status()["ports"]}
+        ports = command.status()["ports"]
+        states = {port["name"]: port["state"] for port in ports}
+        assert {port["name"] for port in ports if (port["attached"] or {}).get("memory")} == {"first.0", "first.1"}
         assert {name for name, state in states.items() if state == "up"} == {"first.0", "first.1"}
     finally:
         command("down")
