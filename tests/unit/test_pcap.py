@@ -54,6 +54,19 @@ def test_files_follow_each_other_and_the_last_are_kept(tmp_path: Path) -> None:
     assert (writer.written, writer.kept) == (18, 6)
 
 
+def test_a_file_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the next frames that come: a file without any would say nothing."""
+    now = 1000.0
+    monkeypatch.setattr("tailrace.pcap.time.monotonic", lambda: now)
+    writer = Writer(tmp_path / "x.pcap", Bounds(size=10**6, seconds=60, files=3), 96)
+    for at, first in ((1059.9, 1), (1060.0, 2), (1100.0, 3), (1119.9, 4), (1500.0, 5)):
+        now = at
+        writer.write(record(first))
+    writer.close()
+    kept = [[record(1)], [record(2), record(3), record(4)], [record(5)]]
+    assert [written(path) for path in writer.paths] == kept
+
+
 @pytest.mark.parametrize(
     ("files", "kept", "said"),
     [
