@@ -55,13 +55,21 @@ static void close_opened(struct change *change)
 	}
 }
 
-/* Does the port hold what the other one needs, which only one can have at a time? */
+/*
+ * Does the port hold what the other one needs, which only one can have at a time?  A device is known by what stands
+ * before its options; and since one has several names (if:, xdp:), a device that is to be another one under the name of
+ * its port is taken to be in the way.
+ */
 static bool holds(const struct port_model *port, const struct port_model *other)
 {
+	const size_t length = port->kind == PORT_DEVICE ? strcspn(port->device, ",") : 0;
+
 	if (port->kind != other->kind)
 		return false;
-	return port->kind == PORT_GUEST ? strcmp(port->path, other->path) == 0
-					: strcmp(port->device, other->device) == 0;
+	if (port->kind == PORT_GUEST)
+		return strcmp(port->path, other->path) == 0;
+	return strcmp(port->name, other->name) == 0 ||
+	       (strcspn(other->device, ",") == length && strncmp(port->device, other->device, length) == 0);
 }
 
 /* Will the port be gone, or another kind of thing under the same name? */

@@ -343,6 +343,14 @@ def test_any_device_of_dpdks(switch: RunningSwitch, guest: Guest) -> None:
     no_drops(switch, "guest", "ring")
 
 
+def test_a_device_gets_other_options_under_its_own_name(switch: RunningSwitch) -> None:
+    """DPDK has it once: the one goes before the other comes."""
+    for size in (128, 256):
+        device = f"vdev:net_null0,size={size}"
+        switch.patch(ports={"null": {"kind": "device", "device": device}})
+        assert (switch.port("null")["device"], switch.port("null")["state"]) == (device, "up")
+
+
 @pytest.mark.parametrize(("one", "other"), list(itertools.product(("if", "xdp"), repeat=2)))
 def test_from_device_to_device(network: Network, switch: RunningSwitch, one: str, other: str) -> None:
     network.pair("east", "near")
