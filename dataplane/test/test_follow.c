@@ -31,7 +31,7 @@ struct onlookers {
 
 static struct copies copies_new(void)
 {
-	struct copies copies = {aligned_alloc(64, sizeof(struct capture)),
+	struct copies copies = {aligned_alloc(64, RTE_ALIGN_CEIL(sizeof(struct capture), 64)),
 				aligned_alloc(4096, CAPTURE_DATA + RING_BYTES)};
 
 	memset(copies.capture, 0, sizeof(*copies.capture));

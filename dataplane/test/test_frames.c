@@ -81,8 +81,8 @@ static void a_flow_is_the_same_tuple_both_ways(void **state)
 		assert_int_equal(there.destination, back.source);
 		assert_int_equal(there.source_port, back.destination_port);
 		assert_int_equal(there.destination_port, back.source_port);
-		assert_int_equal(there.source >> 17, RTE_IPV4(198, 18, 0, 0) >> 17);
-		assert_int_equal(there.destination >> 17, RTE_IPV4(198, 18, 0, 0) >> 17);
+		assert_int_equal(there.source >> 17, RTE_IPV4(198u, 18, 0, 0) >> 17);
+		assert_int_equal(there.destination >> 17, RTE_IPV4(198u, 18, 0, 0) >> 17);
 	}
 }
 
@@ -95,7 +95,7 @@ static void a_million_flows_are_a_million_tuples(void **state)
 		struct tuple tuple = make(frame, sizeof(frame), false, flow);
 		uint32_t key = (tuple.source & 0xff) << 16 | tuple.source_port;
 
-		assert_int_equal(tuple.source & ~0xffu, RTE_IPV4(198, 18, 1, 0));
+		assert_int_equal(tuple.source & ~0xffu, RTE_IPV4(198u, 18, 1, 0));
 		assert_false(seen[key / 8] & 1 << key % 8);
 		seen[key / 8] |= 1 << key % 8;
 	}

@@ -19,8 +19,8 @@ enum {
 
 static const uint8_t near_mac[6] = {0x02, 0x54, 0x52, 0x00, 0x00, 0x0a}; /* locally administered */
 static const uint8_t far_mac[6] = {0x02, 0x54, 0x52, 0x00, 0x00, 0x0b};
-static const uint32_t near_address = RTE_IPV4(198, 18, 1, 0); /* of flow 0 */
-static const uint32_t far_address = RTE_IPV4(198, 19, 1, 1);
+static const uint32_t near_address = RTE_IPV4(198u, 18, 1, 0); /* of flow 0 */
+static const uint32_t far_address = RTE_IPV4(198u, 19, 1, 1);
 
 uint32_t frame_make(uint8_t *frame, uint16_t length, bool reverse)
 {
