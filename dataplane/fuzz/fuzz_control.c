@@ -139,7 +139,6 @@ static void apply_start(void)
 	}
 	json_decref(state.config.document);
 	json_decref(state.config.previous);
-	free(state.config.text);
 	state.config = (struct config){.document = json_incref(start_document), .path = config_path};
 }
 

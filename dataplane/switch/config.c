@@ -37,14 +37,15 @@ static bool on_base(const struct config *config, json_t *base, struct control_er
 	return false;
 }
 
-/* The document that params ask for, a new reference; NULL after filling in the error. */
-static json_t *wanted(const struct config *config, json_t *params, struct control_error *error)
+/* The document that params ask for, a new reference, and the patch that they have or NULL; NULL: see the error. */
+static json_t *wanted(const struct config *config, json_t *params, json_t **patch, struct control_error *error)
 {
-	json_t *document = NULL, *patch = NULL, *base = NULL, *merged;
+	json_t *document = NULL, *base = NULL, *merged;
 
-	if (control_unpack(params, error, "{s?o, s?o, s?o}", "config", &document, "patch", &patch, "base", &base) != 0)
+	*patch = NULL;
+	if (control_unpack(params, error, "{s?o, s?o, s?o}", "config", &document, "patch", patch, "base", &base) != 0)
 		return NULL;
-	if ((document == NULL) == (patch == NULL))
+	if ((document == NULL) == (*patch == NULL))
 		return control_fail(error, CONTROL_INVALID_PARAMS, "params: expected a 'config' or a 'patch'");
 	if (base != NULL && (!json_is_integer(base) || json_integer_value(base) < 0))
 		return control_fail(error, CONTROL_INVALID_PARAMS, "base: expected the number of a version");
@@ -52,7 +53,7 @@ static json_t *wanted(const struct config *config, json_t *params, struct contro
 		return NULL;
 	if (document != NULL)
 		return json_incref(document);
-	merged = patch_merge(config->document, patch);
+	merged = patch_merge(config->document, *patch);
 	return merged ? merged : control_fail(error, CONTROL_FAILED, "out of memory");
 }
 
@@ -71,7 +72,7 @@ json_t *config_get(void *context, json_t *params, struct control_error *error)
 json_t *config_plan(void *context, json_t *params, struct control_error *error)
 {
 	struct switch_state *state = context;
-	json_t *document = wanted(&state->config, params, error), *result = NULL;
+	json_t *patch, *document = wanted(&state->config, params, &patch, error), *result = NULL;
 	struct model *model;
 
 	if (document == NULL)
@@ -85,10 +86,10 @@ json_t *config_plan(void *context, json_t *params, struct control_error *error)
 }
 
 /*
- * Make the document hold.  What the file will say is written beside it first, so that a full disk refuses the change
- * before anything is done.
+ * Make the document hold, which is what the patch makes of the one that does, if there is a patch.  What the file will
+ * say is written first, so that a full disk refuses the change before anything is done.
  */
-static json_t *change(struct switch_state *state, json_t *document, struct control_error *error)
+static json_t *change(struct switch_state *state, json_t *document, json_t *patch, struct control_error *error)
 {
 	struct config *config = &state->config;
 	json_t *changes = config_diff(config->document, document);
@@ -97,12 +98,17 @@ static json_t *change(struct switch_state *state, json_t *document, struct contr
 		.document = document,
 		.previous = config->document,
 		.path = config->path,
+		.store = config->store,
 	};
 
 	if (json_array_size(changes) == 0)
 		return answer(config, changes);
 	sign(&next, control_caller(state->control));
-	if (store_prepare(&next, config->text, error) != 0 || apply(state, document, error) != 0) {
+	if (store_prepare(&next, patch, error) != 0) {
+		json_decref(changes);
+		return NULL;
+	}
+	if (apply(state, document, error) != 0) {
 		store_abandon(&next);
 		json_decref(changes);
 		return NULL;
@@ -110,7 +116,6 @@ static json_t *change(struct switch_state *state, json_t *document, struct contr
 	store_commit(&next);
 	json_incref(document);
 	json_decref(config->previous);
-	free(config->text);
 	*config = next;
 	return answer(config, changes);
 }
@@ -118,8 +123,8 @@ static json_t *change(struct switch_state *state, json_t *document, struct contr
 json_t *config_apply(void *context, json_t *params, struct control_error *error)
 {
 	struct switch_state *state = context;
-	json_t *document = wanted(&state->config, params, error);
-	json_t *result = document != NULL ? change(state, document, error) : NULL;
+	json_t *patch, *document = wanted(&state->config, params, &patch, error);
+	json_t *result = document != NULL ? change(state, document, patch, error) : NULL;
 
 	json_decref(document);
 	return result;
@@ -135,7 +140,7 @@ json_t *config_rollback(void *context, json_t *params, struct control_error *err
 	if (state->config.previous == NULL)
 		return control_fail(error, CONTROL_FAILED, "there is no earlier configuration to go back to");
 	document = json_incref(state->config.previous);
-	result = change(state, document, error);
+	result = change(state, document, NULL, error);
 	json_decref(document);
 	return result;
 }
@@ -167,7 +172,6 @@ int config_restore(struct switch_state *state, const char *path)
 	default:
 		return -1;
 	}
-	config->text = json_dumps(config->document, JSON_COMPACT);
 	if (resume(state, &error) != 0) {
 		log_error("%s: %s; correct the file, or move it away to start with nothing", path, error.message);
 		return -1;
@@ -181,5 +185,4 @@ void config_close(struct switch_state *state)
 	store_settle(&state->config);
 	json_decref(state->config.document);
 	json_decref(state->config.previous);
-	free(state->config.text);
 }

@@ -13,6 +13,15 @@
 
 struct switch_state;
 
+/* The file; see store.h. */
+struct store {
+	size_t size;	       /* bytes that count; 0: no file yet */
+	size_t prepared;       /* bytes that will */
+	unsigned patches;      /* behind the whole configuration */
+	int line;	       /* of the patch that is being made: the file, or -1 */
+	bool patched, renamed; /* since it was certainly on disk */
+};
+
 struct config {
 	uint64_t version;
 	json_t *document, *previous; /* previous: what rolling back restores, or NULL */
@@ -22,8 +31,7 @@ struct config {
 		char when[32];
 	} author;	  /* of the version */
 	const char *path; /* of the file that keeps it, or NULL */
-	char *text;	  /* the document as the file has it, or NULL */
-	bool unsettled;	  /* the file may not be on disk yet */
+	struct store store;
 };
 
 /*

@@ -12,99 +12,270 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "switch/patch.h"
 #include "switch/store.h"
+
+/* Reading them again must take no part worth mention of the second in which guests resume. */
+enum { PATCHES_MOST = 64 };
+
+/* ------- reading ------- */
+
+static char *read_whole(const char *path, size_t *size)
+{
+	FILE *file = fopen(path, "re");
+	struct stat now;
+	char *text = NULL;
+
+	if (file == NULL)
+		return NULL;
+	if (fstat(fileno(file), &now) == 0 && (text = malloc((size_t)now.st_size + 1)) != NULL)
+		*size = fread(text, 1, (size_t)now.st_size, file);
+	fclose(file);
+	return text;
+}
+
+/* Take over version, author and document, the reference to the latter, and what came before it becomes previous. */
+static void take(struct config *config, json_int_t version, int pid, int uid, const char *when, json_t *document)
+{
+	config->version = (uint64_t)version;
+	config->author.pid = pid;
+	config->author.uid = (unsigned)uid;
+	snprintf(config->author.when, sizeof(config->author.when), "%s", when);
+	json_decref(config->previous);
+	config->previous = config->document;
+	config->document = document;
+}
+
+static int take_whole(struct config *config, json_t *stored, json_error_t *why)
+{
+	json_t *document, *previous;
+	json_int_t version;
+	const char *when;
+	int pid, uid;
+
+	if (json_unpack_ex(stored, why, JSON_STRICT, "{s:I, s:o, s:o, s:{s:i, s:i, s:s}}", "version", &version,
+			   "config", &document, "previous", &previous, "author", "pid", &pid, "uid", &uid, "when",
+			   &when) != 0 ||
+	    !json_is_object(document) || version < 0)
+		return -EINVAL;
+	take(config, version, pid, uid, when, json_incref(document));
+	json_decref(config->previous);
+	config->previous = json_is_object(previous) ? json_incref(previous) : NULL;
+	return 0;
+}
+
+static int take_patch(struct config *config, json_t *stored)
+{
+	json_t *patch, *merged;
+	json_int_t version;
+	const char *when;
+	int pid, uid;
+
+	if (json_unpack(stored, "{s:I, s:o, s:{s:i, s:i, s:s}!}", "version", &version, "patch", &patch, "author", "pid",
+			&pid, "uid", &uid, "when", &when) != 0 ||
+	    (uint64_t)version != config->version + 1)
+		return -EINVAL;
+	merged = patch_merge(config->document, patch);
+	if (!json_is_object(merged)) {
+		json_decref(merged);
+		return -EINVAL;
+	}
+	take(config, version, pid, uid, when, merged);
+	return 0;
+}
+
+/* What stands behind the last end of a line was never made. */
+static size_t complete(const char *text, size_t size)
+{
+	const char *end = memrchr(text, '\n', size);
+
+	return end ? (size_t)(end - text) + 1 : 0;
+}
+
+static void read_patches(struct config *config, const char *text, size_t size)
+{
+	while (config->store.size < size) {
+		const char *line = text + config->store.size;
+		size_t length = (size_t)((const char *)memchr(line, '\n', size - config->store.size) - line) + 1;
+		json_t *stored = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
+		int rc = take_patch(config, stored);
+
+		json_decref(stored);
+		if (rc != 0) {
+			log_warning("%s: what stands behind version %" PRIu64
+				    " is no change that follows it, as after a loss of power; it is left out",
+				    config->path, config->version);
+			return;
+		}
+		config->store.size += length;
+		config->store.patches++;
+	}
+}
+
+static int read_text(struct config *config, const char *text, size_t size)
+{
+	json_error_t why;
+	json_t *stored = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, &why);
+	int rc;
+
+	if (stored == NULL) {
+		log_error("%s: line %d: %s", config->path, why.line, why.text);
+		return -EINVAL;
+	}
+	config->store.size = (size_t)why.position;
+	rc = take_whole(config, stored, &why);
+	json_decref(stored);
+	if (rc != 0) {
+		log_error("%s: not a configuration kept by this program: %s", config->path, why.text);
+		return rc;
+	}
+	if (config->store.size < size && text[config->store.size] == '\n')
+		config->store.size++;
+	read_patches(config, text, complete(text, size));
+	return 0;
+}
+
+int store_read(struct config *config)
+{
+	size_t size = 0;
+	char *text;
+	int rc;
+
+	if (access(config->path, F_OK) != 0 && errno == ENOENT)
+		return -ENOENT;
+	text = read_whole(config->path, &size);
+	if (text == NULL) {
+		log_error("%s: %s", config->path, strerror(errno));
+		return -EINVAL;
+	}
+	if (size == 0) {
+		log_warning("%s is empty, as after a loss of power; the switch starts with nothing", config->path);
+		free(text);
+		return -ENOENT;
+	}
+	rc = read_text(config, text, size);
+	free(text);
+	return rc;
+}
+
+/* ------- writing ------- */
 
 static void beside(const struct config *config, char *path, size_t size)
 {
 	snprintf(path, size, "%s.new", config->path);
 }
 
-int store_read(struct config *config)
+static json_t *record(const struct config *config, const char *key, json_t *value)
 {
-	json_t *stored, *document = NULL, *previous = NULL;
-	const char *when = "";
-	json_int_t version;
-	json_error_t why;
-	struct stat file;
+	return json_pack("{s:I, s:{s:i, s:i, s:s}, s:O}", "version", (json_int_t)config->version, "author", "pid",
+			 config->author.pid, "uid", (int)config->author.uid, "when", config->author.when, key, value);
+}
 
-	if (access(config->path, F_OK) != 0 && errno == ENOENT)
-		return -ENOENT;
-	if (stat(config->path, &file) == 0 && file.st_size == 0) {
-		log_warning("%s is empty, as after a loss of power; the switch starts with nothing", config->path);
-		return -ENOENT;
+/* Beside the file, and on disk before it takes the other's place, or a loss of power might leave neither. */
+static int prepare_whole(struct config *config)
+{
+	json_t *whole = record(config, "config", config->document);
+	char path[PATH_MAX];
+	int fd, rc = -1;
+	FILE *file;
+
+	json_object_set_new(whole, "previous", config->previous ? json_incref(config->previous) : json_null());
+	beside(config, path, sizeof(path));
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	file = fd >= 0 ? fdopen(fd, "w") : NULL;
+	if (file != NULL) {
+		rc = json_dumpf(whole, file, JSON_COMPACT) == 0 && fputc('\n', file) != EOF && fflush(file) == 0 &&
+				     fdatasync(fd) == 0
+			     ? 0
+			     : -1;
+		config->store.prepared = (size_t)ftello(file);
+		if (fclose(file) != 0)
+			rc = -1;
+	} else if (fd >= 0) {
+		close(fd);
 	}
-	stored = json_load_file(config->path, JSON_REJECT_DUPLICATES, &why);
-	if (stored == NULL) {
-		log_error("%s: line %d: %s", config->path, why.line, why.text);
-		return -EINVAL;
+	if (rc != 0 && fd >= 0) {
+		int error = errno;
+
+		unlink(path);
+		errno = error;
 	}
-	if (json_unpack_ex(stored, &why, JSON_STRICT, "{s:I, s:o, s:o, s:{s:i, s:i, s:s}}", "version", &version,
-			   "config", &document, "previous", &previous, "author", "pid", &config->author.pid, "uid",
-			   &config->author.uid, "when", &when) != 0 ||
-	    !json_is_object(document) || version < 0) {
-		log_error("%s: not a configuration kept by this program: %s", config->path, why.text);
-		json_decref(stored);
-		return -EINVAL;
-	}
-	snprintf(config->author.when, sizeof(config->author.when), "%s", when);
-	config->version = version;
-	json_decref(config->document);
-	config->document = json_incref(document);
-	config->previous = json_is_object(previous) ? json_incref(previous) : NULL;
+	json_decref(whole);
+	return rc;
+}
+
+/*
+ * Behind what the file has, with a blank for the end of the line: to write over it takes no room on the disk, so it
+ * does not fail.  Returns -1 where the file is not what this switch left, too.
+ */
+static int prepare_patch(struct config *config, json_t *patch)
+{
+	json_t *stored = record(config, "patch", patch);
+	char *line = json_dumps(stored, JSON_COMPACT);
+	size_t length = line ? strlen(line) : 0;
+	int fd = open(config->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat now;
+
 	json_decref(stored);
-	return 0;
-}
-
-static bool write_file(const struct config *config, const char *previous, const char *path)
-{
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-	bool written;
-
-	if (file == NULL) {
-		if (fd >= 0)
-			close(fd);
-		return false;
+	if (line != NULL && fd >= 0 && fstat(fd, &now) == 0 && (size_t)now.st_size == config->store.size) {
+		line[length++] = ' ';
+		if (pwrite(fd, line, length, (off_t)config->store.size) == (ssize_t)length) {
+			config->store.line = fd;
+			config->store.prepared = config->store.size + length;
+			free(line);
+			return 0;
+		}
+		if (ftruncate(fd, (off_t)config->store.size) != 0)
+			log_warning("%s: %s", config->path, strerror(errno));
 	}
-	/* On disk before it takes the other's place, or a loss of power might leave neither. */
-	written = fprintf(file,
-			  "{\"version\":%" PRIu64
-			  ",\"author\":{\"pid\":%d,\"uid\":%u,\"when\":\"%s\"},\n\"config\":%s,\n"
-			  "\"previous\":%s}\n",
-			  config->version, config->author.pid, config->author.uid, config->author.when, config->text,
-			  previous ? previous : "null") > 0 &&
-		  fflush(file) == 0 && fdatasync(fd) == 0;
-	return fclose(file) == 0 && written;
+	if (fd >= 0)
+		close(fd);
+	free(line);
+	return -1;
 }
 
-int store_prepare(struct config *config, const char *previous, struct control_error *error)
+int store_prepare(struct config *config, json_t *patch, struct control_error *error)
+{
+	config->store.line = -1;
+	if (config->path == NULL || (patch != NULL && config->store.size > 0 && prepare_patch(config, patch) == 0) ||
+	    prepare_whole(config) == 0)
+		return 0;
+	control_fail(error, CONTROL_FAILED, "the configuration cannot be kept in %s.new: %s", config->path,
+		     strerror(errno));
+	return -1;
+}
+
+static void commit_patch(struct config *config)
+{
+	if (pwrite(config->store.line, "\n", 1, (off_t)config->store.prepared - 1) != 1)
+		log_error("%s: %s; the configuration holds, and is not kept", config->path, strerror(errno));
+	close(config->store.line);
+	config->store.line = -1;
+	config->store.patches++;
+	config->store.patched = true;
+}
+
+static void commit_whole(struct config *config)
 {
 	char path[PATH_MAX];
 
-	if (config->path == NULL)
-		return 0;
-	config->text = json_dumps(config->document, JSON_COMPACT);
-	if (config->text == NULL) {
-		control_fail(error, CONTROL_FAILED, "out of memory");
-		return -1;
-	}
 	beside(config, path, sizeof(path));
-	if (write_file(config, previous, path))
-		return 0;
-	control_fail(error, CONTROL_FAILED, "the configuration cannot be kept in %s: %s", path, strerror(errno));
-	return -1;
+	if (rename(path, config->path) != 0)
+		log_error("%s: %s; the configuration holds, and is not kept", config->path, strerror(errno));
+	config->store.patches = 0;
+	config->store.patched = false;
+	config->store.renamed = true;
 }
 
 void store_commit(struct config *config)
 {
-	char path[PATH_MAX];
-
 	if (config->path == NULL)
 		return;
-	beside(config, path, sizeof(path));
-	if (rename(path, config->path) != 0)
-		log_error("%s: %s; the configuration holds, and is not kept", config->path, strerror(errno));
-	config->unsettled = true;
+	if (config->store.line >= 0)
+		commit_patch(config);
+	else
+		commit_whole(config);
+	config->store.size = config->store.prepared;
 }
 
 void store_abandon(struct config *config)
@@ -113,25 +284,49 @@ void store_abandon(struct config *config)
 
 	if (config->path == NULL)
 		return;
+	if (config->store.line >= 0) {
+		/* If it cannot be, the next change finds the file longer than it was left, and writes it whole. */
+		if (ftruncate(config->store.line, (off_t)config->store.size) != 0)
+			log_warning("%s: %s", config->path, strerror(errno));
+		close(config->store.line);
+		return;
+	}
 	beside(config, path, sizeof(path));
 	unlink(path);
-	free(config->text);
-	config->text = NULL;
 }
 
-/* The folder: which of the two files has the name. */
+static void write_again(struct config *config)
+{
+	config->store.line = -1;
+	config->store.patches = 0; /* a disk that is full is asked again after as many */
+	if (prepare_whole(config) == 0)
+		store_commit(config);
+	else
+		log_warning("%s.new: %s; patches go on behind each other", config->path, strerror(errno));
+}
+
+static void sync_it(const char *path, int flags, int (*sync)(int fd))
+{
+	int fd = open(path, flags | O_CLOEXEC);
+
+	if (fd < 0 || sync(fd) != 0)
+		log_warning("%s: %s; the configuration is not on disk", path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
 void store_settle(struct config *config)
 {
 	char folder[PATH_MAX];
-	int fd;
 
-	if (!config->unsettled)
-		return;
-	config->unsettled = false;
-	snprintf(folder, sizeof(folder), "%s", config->path);
-	fd = open(dirname(folder), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd) != 0)
-		log_warning("%s: %s; the configuration is not on disk", config->path, strerror(errno));
-	if (fd >= 0)
-		close(fd);
+	if (config->store.patches >= PATCHES_MOST)
+		write_again(config);
+	if (config->store.patched)
+		sync_it(config->path, O_WRONLY, fdatasync);
+	if (config->store.renamed) {
+		/* The folder: which of the two files has the name. */
+		snprintf(folder, sizeof(folder), "%s", config->path);
+		sync_it(dirname(folder), O_RDONLY | O_DIRECTORY, fsync);
+	}
+	config->store.patched = config->store.renamed = false;
 }
