@@ -4,10 +4,13 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench/duet.h"
 #include "common/log.h"
+
+enum { SECONDS_MOST = 3600 };
 
 struct start {
 	const struct duet *duet;
@@ -23,6 +26,22 @@ bool duet_parse(const char *text, int cores[2])
 	    cores[1] >= 0 && cores[0] < CPU_SETSIZE && cores[1] < CPU_SETSIZE && cores[0] != cores[1])
 		return true;
 	log_error("--cores %s: two different CPU numbers are expected, such as 0,1", text);
+	return false;
+}
+
+bool duet_number(const char *text, double least, double most, double *number)
+{
+	char *end;
+
+	*number = strtod(text, &end);
+	return end != text && *end == '\0' && *number >= least && *number <= most;
+}
+
+bool duet_seconds(const char *text, double *seconds)
+{
+	if (duet_number(text, 0.1, SECONDS_MOST, seconds))
+		return true;
+	log_error("--seconds %s: expected 0.1 to %d", text, SECONDS_MOST);
 	return false;
 }
 

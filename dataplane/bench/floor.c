@@ -207,15 +207,6 @@ static uint8_t *allocate(void)
 	return set;
 }
 
-/* Parse a number between two limits. */
-static bool parse_number(const char *text, double least, double most, double *number)
-{
-	char *end;
-
-	*number = strtod(text, &end);
-	return end != text && *end == '\0' && *number >= least && *number <= most;
-}
-
 static int usage(FILE *stream, int status)
 {
 	fprintf(stream,
@@ -263,17 +254,15 @@ int main(int argc, char **argv)
 				return 2;
 			break;
 		case 'f':
-			if (!parse_number(optarg, FRAME_LEAST, FRAME_MOST, &frame) || frame != (unsigned)frame) {
+			if (!duet_number(optarg, FRAME_LEAST, FRAME_MOST, &frame) || frame != (unsigned)frame) {
 				log_error("--frame %s: expected a frame size from %d to %d bytes, FCS included", optarg,
 					  FRAME_LEAST, FRAME_MOST);
 				return 2;
 			}
 			break;
 		case 's':
-			if (!parse_number(optarg, 0.1, 3600, &seconds)) {
-				log_error("--seconds %s: expected 0.1 to 3600", optarg);
+			if (!duet_seconds(optarg, &seconds))
 				return 2;
-			}
 			break;
 		case 'g':
 			if (strcmp(optarg, "forward") != 0 && strcmp(optarg, "rewrite") != 0) {

@@ -6,23 +6,19 @@ do, and the other only copies. What the hop takes beyond that is what rings, che
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tailrace.bench import testpmd
+from tailrace.bench.bare import bare
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.hop import HopPlan, pages
 from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import ALONE
 from tailrace.bench.window import side_seconds, windows_of
-from tailrace.errors import Failure
-from tailrace.host.place import POLLER_NICE
-from tailrace.host.process import Limits
-from tailrace.host.programs import own_program
 from tailrace.measure.progress import Reporter
 
 FLOOR = "floor"
@@ -75,17 +71,5 @@ def _side(plan: FloorPlan, setting: Setting, step: Step) -> list[Sample]:
 
 
 def _floor(plan: FloorPlan, setting: Setting, seconds: float) -> Figures:
-    cores = (setting.cores.switch, setting.cores.load)
-    argv = [str(own_program(FLOOR_PROGRAM)), "--cores", f"{cores[0]},{cores[1]}"]
-    argv += ["--frame", str(plan.frame), "--seconds", f"{seconds:g}", "--json"]
-    setting.launcher.log(FLOOR).unlink(missing_ok=True)
-    process = setting.launcher.start(FLOOR, argv, Limits(cpus=cores, nice=POLLER_NICE))
-    ended = process.id.wait(seconds + 30)
-    setting.launcher.state.undo(process)
-    if not ended:
-        raise Failure(f"{FLOOR_PROGRAM} did not come to an end")
-    try:
-        found = json.loads(setting.launcher.last_words(FLOOR))
-        return {"cycles_per_packet": float(found["cycles_per_packet"]), "mpps": float(found["mpps"])}
-    except (ValueError, KeyError):
-        raise setting.launcher.failure(FLOOR, f"{FLOOR_PROGRAM} failed") from None
+    found = bare(setting, FLOOR_PROGRAM, seconds, "--frame", str(plan.frame))
+    return {name: found[name] for name in ("cycles_per_packet", "mpps")}

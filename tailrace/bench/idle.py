@@ -1,7 +1,8 @@
 """What a switch costs that has nothing to do, and what a frame waits that finds it so: poll, pause and sleep in turn.
 
 CPU time is the whole process's, as the kernel accounts it. Then single frames come so seldom that each finds the worker
-at rest; their latency, guest to guest, contains the waking.
+at rest; their latency, guest to guest, contains the waking. What waking alone takes on this machine, between the same
+two cores, is measured beside it (`tailrace-wake`): no switch that sleeps is awake before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tailrace.bench.bare import bare
 from tailrace.bench.change import wait_up
 from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, check_all_there, latency_figures, tester_at
@@ -32,7 +34,14 @@ SELDOM_PPS = 200.0
 """A frame every 5 ms: far longer than a worker waits before it sleeps."""
 SETTLE_SECONDS = 0.5
 START_SECONDS = 5.0
-RATIOS = (Ratio("cpu", "cpu_percent", "sleep", "poll"), Ratio("p50", "p50_us", "sleep", "poll"))
+WAKE = "bare wake"
+WAKE_PROGRAM = "tailrace-wake"
+RATIOS = (
+    Ratio("cpu", "cpu_percent", "sleep", "poll"),
+    Ratio("p50", "p50_us", "sleep", "poll"),
+    Ratio("wake_p50", "p50_us", "sleep", WAKE),
+    Ratio("wake_p99", "p99_us", "sleep", WAKE),
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,8 @@ class IdlePlan(Plan):
     @property
     def sides(self) -> Sequence[Side]:
         seconds = 2 * self.seconds + SETTLE_SECONDS + WAIT_SECONDS + START_SECONDS
-        return [Side(policy, seconds, partial(_side, self, policy)) for policy in POLICIES]
+        policies = [Side(policy, seconds, partial(_side, self, policy)) for policy in POLICIES]
+        return [*policies, Side(WAKE, self.seconds, partial(_wake, self))]
 
     @property
     def total_seconds(self) -> float:
@@ -59,7 +69,7 @@ def run(plan: IdlePlan, folder: Path, report: Reporter) -> Comparison:
         folder=folder,
         report=report,
         pages=TESTER_BUFFERS_MIB // hugepages.PAGE_MIB + 8,
-        programs=("tailrace-switch", TESTER_PROGRAM),
+        programs=("tailrace-switch", TESTER_PROGRAM, WAKE_PROGRAM),
         settings={"rate_pps": SELDOM_PPS},
     )
 
@@ -93,6 +103,15 @@ def _side(plan: IdlePlan, policy: str, setting: Setting, step: Step) -> list[Sam
             return {"cpu_percent": round(100 * used, 2), **latency_figures(stream)}
 
         return setting.samples([process, tester.process], measured)
+
+
+def _wake(plan: IdlePlan, setting: Setting, step: Step) -> list[Sample]:
+    def measured() -> Figures:
+        found = bare(setting, WAKE_PROGRAM, plan.seconds)
+        step(plan.seconds)
+        return {name: found[name] for name in ("p50_us", "p99_us", "p99.9_us", "max_us")}
+
+    return setting.samples([], measured)
 
 
 def cpu_seconds(process: Process) -> float:

@@ -271,6 +271,8 @@ def idle(
 ) -> None:
     """What a switch costs that has nothing to do, and what a frame waits that finds it so: poll, pause and sleep.
 
+    Beside them what waking a thread takes on this machine with no switch at all, which sleeping cannot go below.
+
     \b
     sudo tailrace bench idle
     """
@@ -281,7 +283,7 @@ def idle(
             comparison_table,
             title=f"An idle switch by policy, then a frame of {frame} B each 5 ms",
             columns=[Column("cpu_percent", "CPU %"), Column("p50_us", "p50 µs"), Column("p99_us", "p99 µs")],
-            notes=["CPU: of one core, while no frame comes. Latency: one-way, waking included. ratio: sleep ÷ poll."],
+            notes=["CPU: of one core, while no frame comes. Latency: one-way, waking included; bare wake: nothing else."],
         ),
         as_json=as_json,
     )

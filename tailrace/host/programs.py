@@ -16,6 +16,7 @@ _FOLDERS = {
     "tailrace-recorder": "recorder",
     "tailrace-core-to-core": "bench",
     "tailrace-floor": "bench",
+    "tailrace-wake": "bench",
     "tailrace-tap-guest": "bench",
 }
 _PACKAGES = {

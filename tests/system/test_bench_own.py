@@ -88,7 +88,7 @@ OPEN_VSWITCH = pytest.mark.requires_program("ovs-vswitchd-dpdk")
         (("scale", "--of", "guests"), ("2-guests", "64-guests"), "guests"),
         (("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains"),
         (("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows"),
-        (("idle",), ("poll", "pause", "sleep"), "cpu"),
+        (("idle",), ("poll", "pause", "sleep", "bare wake"), "wake_p99"),
         (("recorder", "--functions", "1"), ("off", "on"), "paced_p50"),
     ],
 )
