@@ -87,9 +87,13 @@ class Placement:
         alone = "The switch"
         if not self.workers and self.functions:  # there is no switch
             alone, who, shared = "The tester", "the functions share", next(iter(self.functions.values())).core
+        if shared in self.workers:
+            has, with_it = f"polls on {has}", " with it"
+        else:
+            has, with_it = f"has {has} alone", ""
         return (
-            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. {alone} has {has} "
-            f"alone, {who} core {shared}; functions are interrupt-driven {how}."
+            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. {alone} {has}, {who} core {shared}{with_it}; "
+            f"functions are interrupt-driven {how}."
         )
 
 

@@ -37,7 +37,12 @@ def test_two_cores_and_three_pollers_are_oversubscribed() -> None:
     assert placed.tester.cpus == placed.functions["first"].cpus == (0,)
     assert placed.functions["first"].mode == "interrupt"
     assert placed.functions["first"].priority is not None
-    assert placed.headline.startswith("Oversubscribed: 3 pollers on 2 cores.")
+    assert placed.headline.startswith("Oversubscribed: 3 pollers on 2 cores. The switch has core 1 alone, the tester")
+
+
+def test_who_shares_a_core_is_not_said_to_have_it_alone() -> None:
+    headline = place(cpus(2), ["first"], tester=True, real_time=True, workers=2).headline
+    assert "The switch polls on cores 0, 1, the tester and the functions share core 0 with it;" in headline
 
 
 def test_refused_real_time_is_said() -> None:
