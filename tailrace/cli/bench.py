@@ -283,7 +283,7 @@ def idle(
             comparison_table,
             title=f"An idle switch by policy, then a frame of {frame} B each 5 ms",
             columns=[Column("cpu_percent", "CPU %"), Column("p50_us", "p50 µs"), Column("p99_us", "p99 µs")],
-            notes=["CPU: of one core, while no frame comes. Latency: one-way, waking included; bare wake: nothing else."],
+            notes=["CPU: of one core, while no frame comes. Latency: one-way, waking included; bare wake: only that."],
         ),
         as_json=as_json,
     )
