@@ -67,9 +67,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"virtual machines were {said}")
 
 
-@pytest.fixture
-def switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
-    """A switch that leaves room for the machines, and the last CPU to the tester."""
+def _running_switch(binaries: Path, folder: Path) -> Iterator[RunningSwitch]:
+    """It leaves room for the machines, and the last CPU to the tester."""
     core = str(min(os.sched_getaffinity(0)))
     options: list[str | Path] = [
         "--idle",
@@ -77,10 +76,23 @@ def switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
         "--cores",
         core,
         "--config",
-        tmp_path / "config",
+        folder / "config",
         "--keep",
         "net_raw,net_admin",
     ]
-    running = RunningSwitch(binaries / "switch/tailrace-switch", tmp_path, *options)
+    running = RunningSwitch(binaries / "switch/tailrace-switch", folder, *options)
     yield running
     assert running.end() == 0
+
+
+@pytest.fixture
+def switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
+    yield from _running_switch(binaries, tmp_path)
+
+
+@pytest.fixture
+def lasting_switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
+    """Another one, for what has to go on while that is killed."""
+    folder = tmp_path / "lasting"
+    folder.mkdir()
+    yield from _running_switch(binaries, folder)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from operator import ge
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,15 @@ class RunningTester:
     def sent(self) -> int:
         """Frames that every stream has sent at the least."""
         return min(each["sent"] for each in self.call("trial.status")["streams"])
+
+    def wait_more(self, count: int, seconds: float = 30) -> None:
+        """Return when so many more frames of each stream have arrived."""
+
+        def received() -> list[int]:
+            return [each["received"] for each in self.call("trial.status")["streams"]]
+
+        wanted = [each + count for each in received()]
+        wait_until(lambda: all(map(ge, received(), wanted)), f"{count} more frames of each stream arrive", seconds)
 
     def wait_sent(self, least: int) -> None:
         wait_until(lambda: self.sent() >= least, f"{least} frames sent by each stream")
