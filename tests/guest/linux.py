@@ -42,10 +42,24 @@ def configure(machine: Machine, number: int, interface: str = "eth0", mtu: int =
 
 def ping(machine: Machine, address: str, count: int = 100, size: int = 56) -> None:
     """Every request is answered once; without fragments."""
-    text = machine.run(f"ping -M do -i 0.005 -W 5 -c {count} -s {size} {address}")
+    assert_answered(machine.run(f"ping -M do -i 0.005 -W 5 -c {count} -s {size} {address}"), count)
+
+
+def assert_answered(text: str, count: int) -> None:
+    """By what ping said of so many requests: each was answered once."""
     sent, received = re.search(r"(\d+) packets transmitted, (\d+) received", text).groups()  # type: ignore[union-attr]
     assert sent == received == str(count), text
     assert "duplicates" not in text and "errors" not in text, text
+
+
+def use_pairs(machine: Machine, pairs: int) -> None:
+    """Of queues; in place of as many as there are CPUs."""
+    machine.run(f"ethtool -L eth0 combined {pairs}")
+
+
+def choose_pairs_by_flow(machine: Machine) -> None:
+    """Linux would choose by the CPU that it runs on."""
+    machine.run("for queue in /sys/class/net/eth0/queues/tx-*; do echo 0 >$queue/xps_cpus; done")
 
 
 def counter(machine: Machine, name: str, interface: str = "eth0") -> int:

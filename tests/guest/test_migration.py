@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import linux
 import pytest
-from machine import Hardware, Machine, MachineError, Nic, mac
-from running_switch import RunningSwitch
+from machine import Hardware, Machine, MachineError, Nic, Value, mac
+from running_switch import RunningSwitch, wait_until
 
 pytestmark = pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64")
 
 MEMORY = 160
 BANDWIDTH = 32 << 20
 """Bytes a second for the migration: some seconds for all of the memory."""
+CRAWL = 1 << 20
+"""The same, for a migration that shall not end by itself."""
 PAGE = 4096
+PORTS = ("peer", "here", "there")
+PAIRS = 3
+RATE = 60
+"""Megabits a second of the load."""
 
 
 def memory_file(machine: Machine) -> int:
@@ -38,54 +45,120 @@ def pages_that_differ(one: Machine, other: Machine) -> list[int]:
     return [at for at in range(0, len(left), PAGE) if left[at : at + PAGE] != right[at : at + PAGE]]
 
 
-def migrate(source: Machine, target: Machine, seconds: float = 60) -> dict[str, object]:
-    """QEMU's account of it, once it has completed; the target stays stopped."""
+def begin_to_migrate(source: Machine, target: Machine, bandwidth: int) -> None:
     channel = f"unix:{target.folder}/migration"
     target.execute("migrate-incoming", uri=channel)
-    # Slow, so that much is written to pages that have been sent already.
-    source.execute("migrate-set-parameters", max_bandwidth=BANDWIDTH, downtime_limit=1000)
+    source.execute("migrate-set-parameters", max_bandwidth=bandwidth, downtime_limit=1000)
     source.execute("migrate", uri=channel)
+
+
+def wait_migration(source: Machine, target: Machine, wanted: str, seconds: float = 60) -> dict[str, object]:
+    """QEMU's account of it, once it has come to this end."""
     deadline = time.monotonic() + seconds
-    while (status := source.execute("query-migrate"))["status"] != "completed":
-        if status["status"] in ("failed", "cancelled") or time.monotonic() > deadline:
-            raise MachineError(f"no migration in {seconds} s: {status}{source.ends()}{target.ends()}")
+    while (status := source.execute("query-migrate"))["status"] != wanted:
+        if status["status"] in ("completed", "failed", "cancelled") or time.monotonic() > deadline:
+            raise MachineError(f"no migration {wanted} in {seconds} s: {status}{source.ends()}{target.ends()}")
         time.sleep(0.05)
     return dict(status)
 
 
-@pytest.mark.parametrize("packed", ["off", pytest.param("on", marks=pytest.mark.whole)])
-def test_a_machine_moves_under_load(switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str) -> None:
-    paths = {name: switch.add_guest(name) for name in ("peer", "here", "there")}
-    switch.set_chain("wire", "peer", "here")
+def wait_logs(switch: RunningSwitch, logs: bool) -> None:
+    wait_until(lambda: switch.port("here")["attached"]["logs"] == logs, f"a dirty log is {'' if logs else 'not '}kept")
 
-    def hardware(port: str, number: int) -> Hardware:
-        nic = Nic(paths[port], options={"mac": mac(number), "packed": packed})
+
+def cancel_one(switch: RunningSwitch, peer: Machine, source: Machine, target: Machine, address: str) -> None:
+    """A migration that begins and is cancelled while frames go both ways: none is lost."""
+    count = 1000
+    load = peer.begin(f"ping -i 0.005 -W 5 -c {count} {address}")
+    begin_to_migrate(source, target, CRAWL)
+    wait_logs(switch, True)
+    linux.ping(peer, address)
+    source.execute("migrate_cancel")
+    wait_migration(source, target, "cancelled")
+    wait_logs(switch, False)
+    linux.assert_answered(load.wait(), count)
+
+
+def chain(switch: RunningSwitch, to: str) -> None:
+    switch.set_chain("wire", "peer", to)
+
+
+def bridge(switch: RunningSwitch, _: str) -> None:
+    """It finds the machine by itself, and nobody tells it where that is."""
+    switch.patch(bridges={"lan": {"ports": {name: {} for name in PORTS}}})
+
+
+MOVES = [
+    # how it is found, QEMU's options, queue pairs, whether a first attempt is cancelled
+    pytest.param(chain, {}, 1, False, id="split"),
+    pytest.param(chain, {"packed": "on"}, 1, False, id="packed", marks=pytest.mark.whole),
+    pytest.param(chain, {}, PAIRS, False, id="pairs", marks=pytest.mark.whole),
+    pytest.param(chain, {"packed": "on"}, PAIRS, False, id="pairs-packed", marks=pytest.mark.whole),
+    pytest.param(bridge, {}, 1, False, id="bridge", marks=pytest.mark.whole),
+    pytest.param(bridge, {"packed": "on"}, PAIRS, False, id="bridge-pairs-packed", marks=pytest.mark.whole),
+    pytest.param(chain, {}, 1, True, id="cancelled", marks=pytest.mark.whole),
+    pytest.param(bridge, {"packed": "on"}, 1, True, id="bridge-cancelled-packed", marks=pytest.mark.whole),
+]
+
+
+@pytest.mark.parametrize(("lead", "options", "pairs", "cancelled"), MOVES)
+def test_a_machine_moves_under_load(
+    switch: RunningSwitch,
+    tmp_path: Path,
+    accelerator: str,
+    lead: Callable[[RunningSwitch, str], None],
+    options: dict[str, Value],
+    pairs: int,
+    cancelled: bool,
+) -> None:
+    paths = {name: switch.add_guest(name, queues=pairs) for name in PORTS}
+    lead(switch, "here")
+
+    def machine(name: str, port: str, number: int, *, incoming: bool = False) -> Machine:
+        nic = Nic(paths[port], queues=pairs, options={"mac": mac(number), **options})
         # Linux would write to every page that it gives the switch, and QEMU would see that it did.
-        return Hardware([nic], memory=MEMORY, command_line="init_on_alloc=0")
+        hardware = Hardware([nic], memory=MEMORY, command_line="init_on_alloc=0")
+        return Machine(tmp_path, name, hardware, accelerator=accelerator, incoming=incoming)
 
-    with (
-        Machine(tmp_path, "peer", hardware("peer", 1), accelerator=accelerator) as peer,
-        Machine(tmp_path, "source", hardware("here", 2), accelerator=accelerator) as source,
-        Machine(tmp_path, "target", hardware("there", 2), accelerator=accelerator, incoming=True) as target,
-    ):
+    def sent_by_pair() -> list[int]:
+        counted = {slot.name: slot.counters for slot in switch.page.slots()}
+        return [counted[f"here/{pair}"]["sent_bytes"] for pair in range(pairs)]
+
+    with machine("peer", "peer", 1) as peer, machine("source", "here", 2) as source:
         linux.configure(peer, 1)
         address = linux.configure(source, 2)
+        if pairs > 1:
+            for each in (peer, source):
+                linux.use_pairs(each, pairs)
+                linux.choose_pairs_by_flow(each)
         linux.ping(peer, address, count=10)
-        server = source.begin("iperf3 --server --one-off --json")
-        source.wait("netstat -ltn | grep -q :5201")
-        load = peer.begin(f"iperf3 --client {address} --time 20 --bitrate 60M --json")
-        peer.wait("[ $(cat /sys/class/net/eth0/statistics/tx_bytes) -gt 5000000 ]")
+        if cancelled:
+            with machine("early", "there", 2, incoming=True) as early:
+                cancel_one(switch, peer, source, early, address)
+        with machine("target", "there", 2, incoming=True) as target:
+            server = source.begin("iperf3 --server --one-off --json")
+            source.wait("netstat -ltn | grep -q :5201")
+            flows = 2 * pairs
+            load = peer.begin(
+                f"iperf3 --client {address} --time 20 --parallel {flows} --bitrate {RATE // flows}M --json"
+            )
+            peer.wait("[ $(cat /sys/class/net/eth0/statistics/tx_bytes) -gt 5000000 ]")
 
-        before = switch.counters("here")["sent_bytes"]
-        account = migrate(source, target)
-        assert switch.counters("here")["sent_bytes"] > before + 500_000, "there was no load during the migration"
-        assert account["ram"]["dirty-sync-count"] >= 2  # type: ignore[index]
-        assert pages_that_differ(source, target) == []
+            before = sent_by_pair()
+            # Slow, so that much is written to pages that have been sent already.
+            begin_to_migrate(source, target, BANDWIDTH)
+            account = wait_migration(source, target, "completed")
+            moved = [now - then for now, then in zip(sent_by_pair(), before, strict=True)]
+            assert sum(moved) > 500_000, f"there was no load during the migration: {moved}"
+            assert pairs == 1 or sum(count > 0 for count in moved) > 1, f"all on one pair: {moved}"
+            assert account["ram"]["dirty-sync-count"] >= 2  # type: ignore[index]
+            assert pages_that_differ(source, target) == []
 
-        switch.set_chain("wire", "peer", "there")
-        target.execute("cont")
-        server.follow(target)
-        assert '"error"' not in load.wait()
-        assert '"error"' not in server.wait()
-        linux.ping(peer, address)
-        assert switch.counters("there")["received_packets"] > 100
+            lead(switch, "there")
+            target.execute("cont")
+            server.follow(target)
+            assert '"error"' not in load.wait()
+            assert '"error"' not in server.wait()
+            linux.ping(peer, address)
+            assert switch.counters("there")["received_packets"] > 100
+            assert switch.port("there")["pairs"] == pairs

@@ -16,10 +16,6 @@ PAIRS = 4
 MOST = 16
 
 
-def use(machine: Machine, pairs: int) -> None:
-    machine.run(f"ethtool -L eth0 combined {pairs}")
-
-
 def packets_of_pairs(machine: Machine, direction: str, pairs: int = PAIRS) -> list[int]:
     """For each queue of the driver."""
     lines = machine.run("ethtool -S eth0").splitlines()
@@ -36,8 +32,8 @@ def test_a_machine_uses_as_many_pairs_as_it_likes(
         assert "mq" in linux.features(left)
         load = left.begin(f"ping -i 0.005 {address}")
         for here, there in ((PAIRS, 1), (1, PAIRS), (2, 3)):
-            use(left, here)
-            use(right, there)
+            linux.use_pairs(left, here)
+            linux.use_pairs(right, there)
             linux.ping(left, address)
             linux.tcp(left, right, address, "--parallel 6", seconds=1)
             linux.tcp(left, right, address, "--parallel 6", "--reverse", seconds=1)
@@ -53,8 +49,8 @@ def test_sixteen_pairs_and_fewer(switch: RunningSwitch, tmp_path: Path, accelera
     with two_machines(switch, tmp_path, accelerator, {}, queues=MOST, cpus=4) as (left, right):
 
         def both_use(here: int, there: int) -> None:
-            use(left, here)
-            use(right, there)
+            linux.use_pairs(left, here)
+            linux.use_pairs(right, there)
             for name, pairs in (("a", here), ("b", there)):
                 wait_until(
                     lambda name=name, pairs=pairs: switch.port(name)["pairs"] == pairs, f"{pairs} pairs at {name}"
@@ -62,8 +58,7 @@ def test_sixteen_pairs_and_fewer(switch: RunningSwitch, tmp_path: Path, accelera
 
         both_use(MOST, MOST)
         linux.ping(left, address)
-        # By flow alone: Linux would choose by the CPU that it runs on, and there are four.
-        left.run("for queue in /sys/class/net/eth0/queues/tx-*; do echo 0 >$queue/xps_cpus; done")
+        linux.choose_pairs_by_flow(left)
         for _ in range(8):
             linux.tcp(left, right, address, "--parallel 32", seconds=1)
             if all(packets_of_pairs(left, "tx", MOST)):
