@@ -14,7 +14,9 @@ FEATURES = {
     "guest_csum": 1,
     "mtu": 3,
     "guest_tso4": 7,
+    "guest_tso6": 8,
     "host_tso4": 11,
+    "host_tso6": 12,
     "mrg_rxbuf": 15,
     "mq": 22,
     "indirect_desc": 28,
@@ -25,6 +27,7 @@ FEATURES = {
 """Bits of the virtio specification, by QEMU's names for them."""
 
 ADDRESS = "198.18.7"
+ADDRESS6 = "2001:2:"
 
 
 def features(machine: Machine, interface: str = "eth0") -> set[str]:
@@ -37,6 +40,13 @@ def configure(machine: Machine, number: int, interface: str = "eth0", mtu: int =
     """Bring an interface up; its address."""
     address = f"{ADDRESS}.{number}"
     machine.run(f"ip address add {address}/24 dev {interface}; ip link set {interface} mtu {mtu} up")
+    return address
+
+
+def configure6(machine: Machine, number: int) -> str:
+    """Give an interface that is up an address of IPv6 too, which machines do not use by themselves."""
+    address = f"{ADDRESS6}:{number}"
+    machine.run(f"echo 0 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6; ip address add {address}/64 dev eth0 nodad")
     return address
 
 
@@ -69,7 +79,8 @@ def counter(machine: Machine, name: str, interface: str = "eth0") -> int:
 def full_sockets(machine: Machine) -> int:
     """UDP datagrams that came in and found the socket's buffer full, since the machine came up (RFC 4113)."""
     names, values = (line.split()[1:] for line in machine.run("grep ^Udp: /proc/net/snmp").splitlines())
-    return int(dict(zip(names, values, strict=True))["RcvbufErrors"])
+    six = machine.run("grep ^Udp6RcvbufErrors /proc/net/snmp6").split()[1]
+    return int(dict(zip(names, values, strict=True))["RcvbufErrors"]) + int(six)
 
 
 def iperf(client: Machine, server: Machine, address: str, *options: str, seconds: float = 2) -> dict[str, Any]:
@@ -91,6 +102,11 @@ def tcp(client: Machine, server: Machine, address: str, *options: str, seconds: 
     return arrived
 
 
+def bad_checksums(machine: Machine) -> int:
+    """TCP segments that came in with one, over either version of IP."""
+    return int(machine.run("awk '/^Tcp:/ {print $NF}' /proc/net/snmp | tail -n 1"))
+
+
 def udp(client: Machine, server: Machine, address: str, rate: str = "10M", seconds: float = 2) -> None:
     """What arrives is all but what the receiving kernel says that it had no room for in the socket."""
     before = full_sockets(server)
@@ -99,11 +115,11 @@ def udp(client: Machine, server: Machine, address: str, rate: str = "10M", secon
     assert total["lost_packets"] <= full_sockets(server) - before, total
 
 
-def exchange(left: Machine, right: Machine, longest: int = 1472) -> None:
-    """ping of the shortest and the longest, TCP both ways, UDP: between the machines with addresses 1 and 2."""
-    address = f"{ADDRESS}.2"
+def exchange(left: Machine, right: Machine, longest: int = 1472, address: str = f"{ADDRESS}.2") -> None:
+    """ping of the shortest and the longest, TCP both ways, UDP: to the right machine's address."""
     ping(left, address, size=0)
-    ping(left, address, size=longest)
+    # The header of IPv6 is longer.
+    ping(left, address, size=longest - (20 if ":" in address else 0))
     tcp(left, right, address)
     tcp(left, right, address, "--reverse")
     udp(left, right, address)

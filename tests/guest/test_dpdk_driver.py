@@ -138,12 +138,14 @@ def forward(switch: RunningSwitch, tester: RunningTester, machine: Machine, prog
 
 
 PACKED: dict[str, Value] = {"packed": "on"}
-LAYOUTS = pytest.mark.parametrize("options", [{}, PACKED], ids=["split", "packed"])
+LAYOUTS = pytest.mark.parametrize(
+    "options", [pytest.param({}, id="split", marks=pytest.mark.whole), pytest.param(PACKED, id="packed")]
+)
 PLAIN: dict[str, Value] = {"mrg_rxbuf": "off", "indirect_desc": "off"}
 PROGRAMS = [
     pytest.param(TESTPMD, {}, id="testpmd"),
     pytest.param(TESTPMD, PLAIN, id="testpmd-plain", marks=pytest.mark.whole),
-    pytest.param(TESTPMD, PACKED, id="testpmd-packed"),
+    pytest.param(TESTPMD, PACKED, id="testpmd-packed", marks=pytest.mark.whole),
     pytest.param(TESTPMD, PACKED | PLAIN, id="testpmd-packed-plain", marks=pytest.mark.whole),
     pytest.param(SKELETON, {}, id="skeleton"),
     pytest.param(SKELETON, PACKED, id="skeleton-packed", marks=pytest.mark.whole),
@@ -169,7 +171,6 @@ def test_every_frame_crosses_a_function_in_a_machine(
         assert drops(switch, *ENDS, *INSIDE) == before
 
 
-@pytest.mark.whole
 @LAYOUTS
 def test_frames_go_around_on_every_pair(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, options: dict[str, Value]
@@ -248,9 +249,10 @@ def live_through(function: Function, tester: RunningTester, upsets: Sequence[Ups
             assert each[key] == 0, (key, each)
 
 
-@pytest.mark.whole
 @LAYOUTS
-@pytest.mark.parametrize("upset", [stop_ports, start_again, kill, unbind])
+@pytest.mark.parametrize(
+    "upset", [kill, *(pytest.param(each, marks=pytest.mark.whole) for each in (stop_ports, start_again, unbind))]
+)
 def test_a_driver_resumes(
     switch: RunningSwitch,
     tester: RunningTester,

@@ -24,37 +24,72 @@ WITHOUT: dict[str, Value] = dict.fromkeys(
     "off",
 )
 
+WITHOUT_TSO6: dict[str, Value] = {"guest_tso6": "off", "host_tso6": "off"}
+
+
+def address_of(left: Machine, right: Machine, version: int) -> str:
+    """The right one's, of this version of IP."""
+    if version == 6:
+        linux.configure6(left, 1)
+        return linux.configure6(right, 2)
+    return f"{linux.ADDRESS}.2"
+
 
 def average(machine: Machine, action: str) -> float:
     """Bytes a packet that a machine received so far, as `action` says: rx, tx."""
     return linux.counter(machine, f"{action}_bytes") / linux.counter(machine, f"{action}_packets")
 
 
-@pytest.mark.parametrize("packed", [pytest.param("off", marks=pytest.mark.whole), "on"])
-def test_long_segments_cross_whole(switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str) -> None:
+whole = pytest.mark.whole
+
+
+@pytest.mark.parametrize(
+    ("packed", "version"),
+    [
+        pytest.param("off", 4, marks=whole),
+        pytest.param("on", 4, marks=whole),
+        pytest.param("off", 6, marks=whole),
+        ("on", 6),
+    ],
+)
+def test_long_segments_cross_whole(
+    switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str, version: int
+) -> None:
     with two_machines(switch, tmp_path, accelerator, {"packed": packed}) as (left, right):
         for machine in (left, right):
-            assert {"csum", "guest_csum", "host_tso4", "guest_tso4"} <= linux.features(machine)
-        linux.tcp(left, right, f"{linux.ADDRESS}.2")
+            assert {"csum", "guest_csum", f"host_tso{version}", f"guest_tso{version}"} <= linux.features(machine)
+        address = address_of(left, right, version)
+        linux.tcp(left, right, address)
         assert average(right, "rx") > 5 * LONGEST, "segments were cut on the way"
-        linux.exchange(left, right)
+        linux.exchange(left, right, address=address)
         assert_no_fault(switch, "a", "b")
 
 
-@pytest.mark.parametrize("packed", ["off", pytest.param("on", marks=pytest.mark.whole)])
+@pytest.mark.parametrize(
+    ("packed", "version", "lacks"),
+    [
+        ("off", 4, WITHOUT),
+        pytest.param("on", 4, WITHOUT, marks=whole),
+        pytest.param("off", 6, WITHOUT_TSO6, marks=whole),
+        pytest.param("on", 6, WITHOUT_TSO6, marks=whole),
+        pytest.param("off", 6, WITHOUT, marks=whole),
+        pytest.param("on", 6, WITHOUT, marks=whole),
+    ],
+    ids=["split-4", "packed-4", "split-6-tso6", "packed-6-tso6", "split-6", "packed-6"],
+)
 def test_a_receiver_without_offloads_gets_frames_of_its_size(
-    switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str
+    switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str, version: int, lacks: dict[str, Value]
 ) -> None:
-    options = ({"packed": packed}, {"packed": packed, **WITHOUT})
+    options = ({"packed": packed}, {"packed": packed, **lacks})
     with two_machines(switch, tmp_path, accelerator, *options) as (left, right):
-        assert {"csum", "host_tso4"} <= linux.features(left)
-        assert not {"csum", "guest_csum", "host_tso4", "guest_tso4"} & linux.features(right)
+        assert {"csum", f"host_tso{version}"} <= linux.features(left)
+        assert not lacks.keys() & linux.features(right)
         # Counted by the driver, before the system joins them again.
         right.run("ethtool -K eth0 gro off")
-        linux.tcp(left, right, f"{linux.ADDRESS}.2")
+        address = address_of(left, right, version)
+        linux.tcp(left, right, address)
         assert average(left, "tx") > 2 * LONGEST, "the sender cut them itself"
         assert LONGEST / 2 < average(right, "rx") <= LONGEST
-        linux.exchange(left, right)
-        bad = right.run("cat /proc/net/snmp | awk '/^Tcp:/ {print $NF}' | tail -n 1").strip()
-        assert bad == "0", f"{bad} segments with a wrong checksum"
+        linux.exchange(left, right, address=address)
+        assert linux.bad_checksums(right) == 0
         assert_no_fault(switch, "a", "b")
