@@ -48,8 +48,10 @@ def run_tester(binaries: Path, folder: Path, paths: Mapping[str, Path]) -> Itera
     running = RunningTester(
         binaries / "tester/tailrace-tester", folder, {name: f"vhost:{paths[name]}" for name in ENDS}
     )
-    yield running
-    assert running.end() == 0
+    try:
+        yield running
+    finally:
+        assert running.end() == 0
 
 
 @pytest.fixture
@@ -225,7 +227,7 @@ def unbind(function: Function) -> None:
 
 
 def kill_switch(seconds: float, function: Function) -> None:
-    """For so long QEMU empties the rings that the driver sends with."""
+    """For so long QEMU has the rings, and the driver goes on."""
     function.switch.kill()
     time.sleep(seconds)
     function.switch.start()
