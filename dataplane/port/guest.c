@@ -172,6 +172,40 @@ static void change(struct guest *guest)
 		tell_change();
 }
 
+/* The ring, or one before which a frame is sent in the guest's name if there is one to be sent. */
+static struct virtqueue *with_announcement(struct guest_backend *backend, struct virtqueue *vring)
+{
+	if (!backend->announces || vring->fault != VRING_FAULT_NONE)
+		return vring;
+	backend->announcement = guest_announce_before(vring, &backend->announced, guest_socket_wake_fd());
+	return backend->announcement != NULL ? guest_announce_ring(backend->announcement) : vring;
+}
+
+/* The guest's ring of what workers had, which they have let go of. */
+static struct virtqueue *without_announcement(struct guest_backend *backend, struct virtqueue *vring)
+{
+	if (backend->announcement == NULL)
+		return vring;
+	backend->announces = !guest_announce_taken(backend->announcement);
+	vring = guest_announce_end(backend->announcement);
+	backend->announcement = NULL;
+	return vring;
+}
+
+void guest_announce(struct guest_backend *backend, const struct rte_ether_addr *mac)
+{
+	backend->announces = true;
+	backend->announced = *mac;
+}
+
+void guest_announced(struct guest_backend *backend)
+{
+	if (backend->announcement == NULL || !guest_announce_taken(backend->announcement))
+		return;
+	guest_withdraw(backend, 1U << GUEST_SENDS);
+	guest_publish(backend);
+}
+
 void guest_withdraw(struct guest_backend *backend, uint32_t rings)
 {
 	struct guest *guest = backend->guest;
@@ -188,6 +222,8 @@ void guest_withdraw(struct guest_backend *backend, uint32_t rings)
 	if (!any)
 		return;
 	grace_wait();
+	if (was[GUEST_SENDS] != NULL)
+		was[GUEST_SENDS] = without_announcement(backend, was[GUEST_SENDS]);
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
 		if (was[i] == NULL)
 			continue;
@@ -217,6 +253,8 @@ void guest_publish(struct guest_backend *backend)
 		vring = snapshot(backend, i);
 		if (vring == NULL)
 			continue;
+		if (i == GUEST_SENDS)
+			vring = with_announcement(backend, vring);
 		atomic_store(&guest->kick[i], ring->kick_fd);
 		atomic_store_explicit(&guest->live[i], vring, memory_order_release);
 	}
@@ -304,6 +342,7 @@ void guest_forget(struct guest_backend *backend)
 	backend->features = 0;
 	backend->protocol_features = 0;
 	backend->status = 0;
+	backend->announces = false;
 	change(backend->guest);
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/log.h"
 #include "port/guest.h"
+#include "port/guest_announce.h"
 #include "port/guest_memory.h"
 #include "port/guest_message.h"
 #include "port/guest_pages.h"
@@ -41,6 +42,10 @@ struct guest_backend {
 	uint8_t status;
 	struct guest_ring rings[GUEST_VRINGS];
 	struct guest_table *_Atomic table; /* NULL: no memory.  Also read where a fault is caught */
+
+	bool announces; /* a frame in the guest's name is still to be sent */
+	struct rte_ether_addr announced;
+	struct guest_announcement *announcement; /* before the ring of the first queue; NULL: none */
 
 	int listener;	   /* -1 in client mode */
 	int connection;	   /* -1: no front end */
@@ -77,6 +82,12 @@ void guest_publish(struct guest_backend *backend);
 /* The time is over for which the guest's rings were kept stopped: those that it has set up meanwhile are served. */
 void guest_end_bar(struct guest_backend *backend);
 
+/* Send a frame in the guest's name as soon as its first queue is served, or again if one is still to be sent. */
+void guest_announce(struct guest_backend *backend, const struct rte_ether_addr *mac);
+
+/* A worker may have sent what was announced: then the guest's own ring is in its place again. */
+void guest_announced(struct guest_backend *backend);
+
 /* Stop a ring: it is as if the front end had never started it, but for its size, place and position. */
 void guest_ring_stop(struct guest_backend *backend, unsigned ring);
 
@@ -104,5 +115,8 @@ static inline void guest_count_refused(struct guest_backend *backend)
 #define guest_complain(backend, ...) guest_tell(backend, LOG_LEVEL_WARNING, __VA_ARGS__)
 
 uint64_t guest_now(void); /* milliseconds */
+
+/* An eventfd by which a worker calls the thread that speaks the protocol. */
+int guest_socket_wake_fd(void);
 
 #endif

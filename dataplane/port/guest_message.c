@@ -15,6 +15,7 @@
 enum {
 	PROTOCOL_MQ = 0,
 	PROTOCOL_LOG_SHMFD = 1,
+	PROTOCOL_RARP = 2,
 	PROTOCOL_REPLY_ACK = 3,
 	PROTOCOL_NET_MTU = 4,
 	PROTOCOL_RESET_DEVICE = 13,
@@ -26,7 +27,7 @@ enum {
  * INFLIGHT_SHMFD is not offered: it is for back ends that complete out of order.  Ours completes in order, so that a
  * ring says by itself where it stands (guest.c), and QEMU does not offer it to network devices anyway.
  */
-static const uint64_t protocol_features = 1ULL << PROTOCOL_MQ | 1ULL << PROTOCOL_LOG_SHMFD |
+static const uint64_t protocol_features = 1ULL << PROTOCOL_MQ | 1ULL << PROTOCOL_LOG_SHMFD | 1ULL << PROTOCOL_RARP |
 					  1ULL << PROTOCOL_REPLY_ACK | 1ULL << PROTOCOL_NET_MTU |
 					  1ULL << PROTOCOL_RESET_DEVICE | 1ULL << PROTOCOL_CONFIGURE_MEM_SLOTS |
 					  1ULL << PROTOCOL_STATUS;
@@ -116,6 +117,18 @@ static enum guest_answer get_queue_num(struct guest_backend *backend, struct gue
 static enum guest_answer set_mtu(struct guest_backend *backend, struct guest_message *message)
 {
 	return message->number >= MTU_LEAST && message->number <= MTU_MOST ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
+}
+
+/* The guest has moved here and cannot say so itself; its address is the first six bytes. */
+static enum guest_answer send_rarp(struct guest_backend *backend, struct guest_message *message)
+{
+	struct rte_ether_addr mac;
+
+	if (!(backend->protocol_features & 1ULL << PROTOCOL_RARP))
+		return GUEST_ANSWER_REFUSED;
+	memcpy(&mac, &message->number, sizeof(mac));
+	guest_announce(backend, &mac);
+	return GUEST_ANSWER_DONE;
 }
 
 static enum guest_answer get_status(struct guest_backend *backend, struct guest_message *message)
@@ -268,6 +281,7 @@ enum withdraws {
 	NOTHING,	/* the message only asks, or what it says matters to no ring that is served */
 	ONE_RING,	/* that which `ring` names */
 	ONE_RING_BY_FD, /* that which `number` names */
+	FIRST_SENDER,	/* that by which the guest sends on its first queue */
 	ALL_RINGS,
 };
 
@@ -295,6 +309,7 @@ static const struct message_kind {
 	[16] = {set_protocol_features, NOTHING, 8, 0, 0},
 	[17] = {get_queue_num, NOTHING, 0, 0, 0},
 	[18] = {set_vring_enable, ONE_RING, 8, 0, 0},
+	[19] = {send_rarp, FIRST_SENDER, 8, 0, 0},
 	[20] = {set_mtu, NOTHING, 8, 0, 0},
 	[34] = {reset, ALL_RINGS, 0, 0, 0}, /* RESET_DEVICE */
 	[36] = {get_max_mem_slots, NOTHING, 0, 0, 0},
@@ -321,6 +336,8 @@ enum guest_answer guest_message_handle(struct guest_backend *backend, struct gue
 		index = message->ring.index;
 	else if (kind->withdraws == ONE_RING_BY_FD)
 		index = message->number & RING_INDEX_MASK;
+	else if (kind->withdraws == FIRST_SENDER)
+		index = GUEST_SENDS;
 	if (index >= GUEST_VRINGS_EACH * backend->guest->pairs)
 		return GUEST_ANSWER_REFUSED;
 

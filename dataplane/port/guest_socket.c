@@ -42,8 +42,14 @@ static struct {
 
 static int epoll_fd = -1, wake_fd, spare_fd;
 
-/* epoll tells which socket is ready by a pointer to its port, the lowest bit set for a listener; NULL is a request. */
+/* epoll tells which socket is ready by a pointer to its port, the lowest bit set for a listener; NULL is a
+ * request, or a worker that has sent what a guest had announced. */
 enum { LISTENER = 1 };
+
+int guest_socket_wake_fd(void)
+{
+	return wake_fd;
+}
 
 uint64_t guest_now(void)
 {
@@ -166,6 +172,8 @@ static void handle_request(void)
 		pthread_cond_signal(&request.done);
 	}
 	pthread_mutex_unlock(&request.lock);
+	for (struct guest_backend *backend = guest_backends; backend != NULL; backend = backend->next)
+		guest_announced(backend);
 }
 
 /* Say once which ring has been stopped and why; the worker only left a note. */

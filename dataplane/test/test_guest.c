@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Taking rings from the workers: what the thread that speaks the protocol, and so every front end, may have to wait
- * for.
+ * for; and what it sends in a guest's name.
  */
 #include "test/cmocka_all.h"
 
@@ -15,6 +15,7 @@
 #include "common/grace.h"
 #include "port/guest_backend.h"
 #include "test/simulated_guest.h"
+#include "vring/hop.h"
 
 /* As a guest leaves it that wants to be waited for. */
 static int full_and_blocking(void)
@@ -55,10 +56,183 @@ static void no_guest_is_waited_for_when_its_ring_is_taken(void **state)
 	close(call_fd);
 }
 
+/* ------- announcements ------- */
+
+#define USER 0x7f0000000000ULL /* where the front end says that its memory begins */
+
+enum { FRAMES = GUEST_HALF / 2 /* in the guest's first region */, HEADER = 12 };
+
+static const struct rte_ether_addr station = {{0x02, 0, 0, 0, 0x12, 0x34}};
+static const uint8_t rarp[GUEST_ANNOUNCE_FRAME] = {
+	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02, 0, 0, 0, 0x12, 0x34, 0x80, 0x35, /* to all */
+	0,    1,    8,	  0,	6,    4,    0,	  3,	   /* Ethernet, IPv4, "request reverse" */
+	0x02, 0,    0,	  0,	0x12, 0x34, 0,	  0, 0, 0, /* the sender, */
+	0x02, 0,    0,	  0,	0x12, 0x34, 0,	  0, 0, 0, /* who asks for itself */
+};
+
+/* A port whose guest has set up its first queue, and the same of who receives from it. */
+struct announced {
+	struct guest guest;
+	struct guest_backend backend;
+	struct guest_table table;
+	struct queue_counters counters;
+	struct simulated_guest from, to;
+};
+
+static uint64_t user_of(const struct announced *all, const void *at)
+{
+	return USER + ((const uint8_t *)at - all->from.memory.regions[2].host);
+}
+
+static int start_port(void **state)
+{
+	struct announced *all = aligned_alloc(_Alignof(struct announced), sizeof(*all));
+
+	memset(all, 0, sizeof(*all));
+	guest_start(&all->from, false, true);
+	guest_start(&all->to, false, true);
+	all->guest.pairs = 1;
+	all->backend.guest = &all->guest;
+	all->backend.counters[0] = &all->counters;
+	all->backend.features = 1ULL << 32;
+	all->table.count = 1;
+	all->table.maps[0] = (struct guest_map){
+		.user = USER, .size = GUEST_RINGS_SIZE, .host = all->from.memory.regions[2].host};
+	all->table.memory = all->from.memory;
+	atomic_store(&all->backend.table, &all->table);
+	for (unsigned i = 0; i < GUEST_VRINGS_EACH; i++)
+		all->backend.rings[i] = (struct guest_ring){
+			.desc = user_of(all, all->from.ring.desc),
+			.avail = user_of(all, all->from.ring.avail),
+			.used = user_of(all, all->from.ring.used),
+			.size = RING,
+			.addressed = true,
+			.started = true,
+			.enabled = true,
+			.kick_fd = -1,
+			.call_fd = -1,
+		};
+	*state = all;
+	return 0;
+}
+
+static int end_port(void **state)
+{
+	struct announced *all = *state;
+
+	guest_withdraw(&all->backend, GUEST_ALL_RINGS);
+	guest_end(&all->from);
+	guest_end(&all->to);
+	free(all);
+	return 0;
+}
+
+/* What a worker does for the port: one visit to its ring.  Returns how many frames it moved. */
+static unsigned visit(struct announced *all)
+{
+	return vring_hop(atomic_load(&all->guest.live[GUEST_SENDS]), &all->to.ring);
+}
+
+static void offer(struct announced *all)
+{
+	guest_offer(&all->to, guest_desc(&all->to, GUEST_BASE + FRAMES, 2048, VRING_DESC_F_WRITE));
+}
+
+static void send_own(struct announced *all)
+{
+	guest_offer(&all->from, guest_desc(&all->from, GUEST_BASE + FRAMES, HEADER + 64, 0));
+}
+
+static void announce(struct announced *all)
+{
+	guest_withdraw(&all->backend, 1U << GUEST_SENDS);
+	guest_announce(&all->backend, &station);
+	guest_publish(&all->backend);
+}
+
+static void a_guest_is_announced_once_and_before_its_own_frames(void **state)
+{
+	struct announced *all = *state;
+
+	guest_publish(&all->backend);
+	send_own(all);
+	offer(all);
+	announce(all);
+	announce(all);
+	assert_int_equal(visit(all), 1);
+	assert_memory_equal(guest_at(&all->to, GUEST_BASE + FRAMES + HEADER), rarp, sizeof(rarp));
+	assert_int_equal(guest_taken(&all->to), 1);
+	assert_int_equal(all->to.used[0].length, HEADER + sizeof(rarp));
+	assert_int_equal(all->counters.received_packets, 1);
+	assert_int_equal(all->counters.received_bytes, sizeof(rarp));
+	assert_int_equal(guest_taken(&all->from), 0);
+
+	guest_announced(&all->backend);
+	offer(all);
+	assert_int_equal(visit(all), 1);
+	assert_int_equal(guest_taken(&all->to), 2);
+	assert_int_equal(all->to.used[1].length, HEADER + 64);
+	assert_int_equal(guest_taken(&all->from), 1);
+	offer(all);
+	assert_int_equal(visit(all), 0);
+	assert_int_equal(all->counters.notifications_taken, 0);
+}
+
+static void an_announcement_waits_for_the_rings(void **state)
+{
+	struct announced *all = *state;
+
+	offer(all);
+	all->backend.rings[GUEST_SENDS].enabled = false;
+	all->backend.features |= 1ULL << GUEST_F_PROTOCOL_FEATURES;
+	announce(all);
+	assert_null(atomic_load(&all->guest.live[GUEST_SENDS]));
+	all->backend.rings[GUEST_SENDS].enabled = true;
+	guest_publish(&all->backend);
+	/* Taken away before a worker has come by, and given back. */
+	guest_withdraw(&all->backend, GUEST_ALL_RINGS);
+	guest_publish(&all->backend);
+	guest_announced(&all->backend);
+	assert_int_equal(visit(all), 1);
+	assert_memory_equal(guest_at(&all->to, GUEST_BASE + FRAMES + HEADER), rarp, sizeof(rarp));
+	/* Taken away before it was said that the worker has. */
+	guest_withdraw(&all->backend, GUEST_ALL_RINGS);
+	guest_publish(&all->backend);
+	offer(all);
+	assert_int_equal(visit(all), 0);
+}
+
+static void the_guests_ring_stands_where_it_stood_while_it_is_announced(void **state)
+{
+	struct announced *all = *state;
+
+	for (unsigned i = 0; i < 3; i++) {
+		send_own(all);
+		offer(all);
+	}
+	guest_publish(&all->backend);
+	assert_int_equal(visit(all), 3);
+	announce(all);
+	guest_withdraw(&all->backend, 1U << GUEST_SENDS);
+	assert_int_equal(all->backend.rings[GUEST_SENDS].base, 3);
+	assert_true(all->backend.announces);
+	guest_publish(&all->backend);
+	offer(all);
+	assert_int_equal(visit(all), 1);
+	guest_withdraw(&all->backend, 1U << GUEST_SENDS);
+	assert_int_equal(all->backend.rings[GUEST_SENDS].base, 3);
+	assert_false(all->backend.announces);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_guest_is_waited_for_when_its_ring_is_taken),
+		cmocka_unit_test_setup_teardown(a_guest_is_announced_once_and_before_its_own_frames, start_port,
+						end_port),
+		cmocka_unit_test_setup_teardown(an_announcement_waits_for_the_rings, start_port, end_port),
+		cmocka_unit_test_setup_teardown(the_guests_ring_stands_where_it_stood_while_it_is_announced, start_port,
+						end_port),
 	};
 
 	if (grace_open() != 0)

@@ -162,3 +162,33 @@ def test_a_machine_moves_under_load(
             linux.ping(peer, address)
             assert switch.counters("there")["received_packets"] > 100
             assert switch.port("there")["pairs"] == pairs
+
+
+@pytest.mark.whole
+def test_a_machine_that_cannot_say_where_it_is_now(switch: RunningSwitch, tmp_path: Path, accelerator: str) -> None:
+    """Its driver lacks the feature, so QEMU asks the switch to say it. QEMU does so several times."""
+    paths = {name: switch.add_guest(name) for name in ("here", "there")}
+    switch.patch(bridges={"lan": {"ports": {name: {} for name in paths}}})
+
+    def hardware(port: str) -> Hardware:
+        nic = Nic(paths[port], options={"mac": mac(2), "guest_announce": "off"})
+        return Hardware([nic], memory=MEMORY, command_line="init_on_alloc=0")
+
+    def is_at(port: str) -> bool:
+        return (mac(2), port) in {(entry["mac"], entry["port"]) for entry in switch.call("bridge.list")[0]["macs"]}
+
+    with (
+        Machine(tmp_path, "source", hardware("here"), accelerator=accelerator) as source,
+        Machine(tmp_path, "target", hardware("there"), accelerator=accelerator, incoming=True) as target,
+    ):
+        linux.configure(source, 2)
+        # Nobody is there, which is soon given up.
+        source.run(f"ping -c 1 -W 1 {linux.ADDRESS}.9 || true")
+        source.wait(f"ip neighbour show {linux.ADDRESS}.9 | grep -q FAILED")
+        wait_until(lambda: is_at("here"), "it is known where it is")
+        said = linux.counter(source, "tx_packets")
+        begin_to_migrate(source, target, BANDWIDTH)
+        wait_migration(source, target, "completed")
+        target.execute("cont")
+        wait_until(lambda: is_at("there"), "it is known where it is now", 20)
+        assert linux.counter(target, "tx_packets") == said, "it has said nothing itself"

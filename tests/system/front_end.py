@@ -28,7 +28,7 @@ RECEIVES, SENDS = 0, 1
 F_MERGEABLE, F_VERSION_1, F_INDIRECT, F_EVENT_INDEX, F_PROTOCOL = 1 << 15, 1 << 32, 1 << 28, 1 << 29, 1 << 30
 F_PACKED, F_IN_ORDER = 1 << 34, 1 << 35
 F_LOG_ALL = 1 << 26
-REPLY_ACK = 1 << 3
+RARP, REPLY_ACK = 1 << 2, 1 << 3
 NEED_REPLY = 1 << 3  # of a message's flags
 NO_FD = 1 << 8  # of the number that SET_VRING_KICK, CALL and ERR carry
 
@@ -108,14 +108,21 @@ class FrontEnd:
     def negotiate(self) -> None:
         offered: int = struct.unpack("<Q", self.ask(GET_FEATURES))[0]
         self.features = (offered & self.wanted) | (offered & F_PROTOCOL)
-        self.ask(GET_PROTOCOL_FEATURES)
-        self.send_message(SET_PROTOCOL_FEATURES, struct.pack("<Q", 0))
+        (protocol,) = struct.unpack("<Q", self.ask(GET_PROTOCOL_FEATURES))
+        self.send_message(SET_PROTOCOL_FEATURES, struct.pack("<Q", protocol & self.wanted_protocol))
         self.send_message(SET_OWNER)
         self.send_message(SET_FEATURES, struct.pack("<Q", self.features))
+
+    def announce(self, mac: bytes) -> bool:
+        """Have the back end say that the station with this address is here. Was that taken?"""
+        return self.acknowledged(SEND_RARP, mac + bytes(2))
 
     def give_memory(self, size: int = SIZE) -> None:
         table = struct.pack("<II", 1, 0) + struct.pack("<QQQQ", BASE, size, USER, 0)
         self.send_message(SET_MEM_TABLE, table, (self.memory_fd,))
+
+    wanted_protocol = 0
+    """Features of the protocol itself, if the back end offers them."""
 
     first = 0
     """The position of a ring that has not been used, as SET_VRING_BASE says it."""
@@ -204,6 +211,10 @@ class FrontEnd:
         self.memory[at : at + self.header + len(frame)] = bytes(self.header) + frame
         self.write_desc(SENDS, slot, BASE + at, self.header + len(frame), 0)
         self.offer(SENDS, slot)
+
+    def kicks(self, ring: int) -> None:
+        """Wake the worker, in case it sleeps."""
+        os.eventfd_write(self.kick[ring], 1)
 
     def received(self) -> list[bytes]:
         """The frames that have arrived since the last call, each from one buffer."""
