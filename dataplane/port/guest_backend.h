@@ -27,6 +27,8 @@ struct guest_ring {
 	int kick_fd, call_fd;		 /* eventfds; -1: none */
 	bool kick_refused, call_refused; /* what was sent is no eventfd, and has been closed */
 	bool barred;			 /* set up while its guest was kept stopped */
+	uint64_t idle_since;	/* milliseconds; started and not enabled, as was first seen then; 0: it is not */
+	struct virtqueue *idle; /* by which what is sent there is thrown away; NULL: not yet */
 };
 
 struct guest_backend {
@@ -81,6 +83,24 @@ void guest_publish(struct guest_backend *backend);
 
 /* The time is over for which the guest's rings were kept stopped: those that it has set up meanwhile are served. */
 void guest_end_bar(struct guest_backend *backend);
+
+/* A front end that knows nothing of the protocol's features has no message to enable a ring. */
+static inline bool guest_ring_enabled(const struct guest_backend *backend, unsigned ring)
+{
+	return backend->rings[ring].enabled || !(backend->features & 1ULL << GUEST_F_PROTOCOL_FEATURES);
+}
+
+/* A snapshot of one ring as the front end has set it up, or NULL while it is not whole. */
+struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned ring);
+
+/* The front end is told where the ring stands: what the ring says of that itself holds no more. */
+void guest_ring_forget_position(struct guest_backend *backend, unsigned ring);
+
+/*
+ * Now and then: throw away what the guest has sent by rings that it has started and not enabled, as the specification
+ * wants it ("Ring states").  Returns whether there may soon be more of it.
+ */
+bool guest_discard(struct guest_backend *backend, uint64_t now);
 
 /* Send a frame in the guest's name as soon as its first queue is served, or again if one is still to be sent. */
 void guest_announce(struct guest_backend *backend, const struct rte_ether_addr *mac);

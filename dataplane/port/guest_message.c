@@ -237,6 +237,7 @@ static enum guest_answer get_vring_base(struct guest_backend *backend, struct gu
 static enum guest_answer set_vring_enable(struct guest_backend *backend, struct guest_message *message)
 {
 	backend->rings[message->ring.index].enabled = message->ring.number != 0;
+	backend->rings[message->ring.index].idle_since = 0;
 	return GUEST_ANSWER_DONE;
 }
 

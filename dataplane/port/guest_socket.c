@@ -207,6 +207,7 @@ static bool tick(uint64_t now)
 			guest_cut_off(backend, "it stopped in the middle of a message");
 		if (backend->guest->client && backend->connection < 0)
 			try_connect(backend);
+		waiting |= guest_discard(backend, now);
 		waiting |= backend->barred_until != 0 || backend->deadline != 0 ||
 			   (backend->guest->client && backend->connection < 0);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Taking rings from the workers: what the thread that speaks the protocol, and so every front end, may have to wait
- * for; and what it sends in a guest's name.
+ * for; what it sends in a guest's name, and what it throws away.
  */
 #include "test/cmocka_all.h"
 
@@ -224,6 +224,85 @@ static void the_guests_ring_stands_where_it_stood_while_it_is_announced(void **s
 	assert_false(all->backend.announces);
 }
 
+/* ------- rings that are started and not enabled ------- */
+
+static void disable(struct announced *all)
+{
+	guest_withdraw(&all->backend, 1U << GUEST_SENDS);
+	all->backend.features |= 1ULL << GUEST_F_PROTOCOL_FEATURES;
+	all->backend.rings[GUEST_SENDS].enabled = false;
+	all->backend.rings[GUEST_SENDS].idle_since = 0;
+	guest_publish(&all->backend);
+}
+
+static void enable(struct announced *all)
+{
+	guest_withdraw(&all->backend, 1U << GUEST_SENDS);
+	all->backend.rings[GUEST_SENDS].enabled = true;
+	guest_publish(&all->backend);
+}
+
+static void what_is_sent_by_a_disabled_ring_is_thrown_away(void **state)
+{
+	struct announced *all = *state;
+
+	guest_publish(&all->backend);
+	send_own(all);
+	disable(all);
+	/* For a moment it may wait: so is every ring that is being set up. */
+	assert_true(guest_discard(&all->backend, 1000));
+	assert_true(guest_discard(&all->backend, 1099));
+	assert_int_equal(guest_taken(&all->from), 0);
+	assert_true(guest_discard(&all->backend, 1100));
+	assert_int_equal(guest_taken(&all->from), 1);
+	assert_false(guest_discard(&all->backend, 1120));
+	send_own(all);
+	send_own(all);
+	assert_true(guest_discard(&all->backend, 1500));
+	assert_int_equal(guest_taken(&all->from), 3);
+	assert_int_equal(all->counters.drop_queue_disabled, 3);
+	assert_int_equal(all->counters.received_packets, 3);
+	assert_int_equal(all->counters.received_bytes, 0);
+
+	enable(all);
+	assert_int_equal(all->backend.rings[GUEST_SENDS].base, 3);
+	send_own(all);
+	offer(all);
+	assert_false(guest_discard(&all->backend, 2000));
+	assert_int_equal(visit(all), 1);
+	assert_int_equal(guest_taken(&all->to), 1);
+	assert_int_equal(all->counters.drop_queue_disabled, 3);
+}
+
+static void what_waits_while_a_ring_is_set_up_is_sent(void **state)
+{
+	struct announced *all = *state;
+
+	send_own(all);
+	for (unsigned i = 0; i < 3; i++) {
+		disable(all);
+		assert_true(guest_discard(&all->backend, 1000 + 90 * i));
+		enable(all);
+		assert_false(guest_discard(&all->backend, 1000 + 90 * i + 80));
+	}
+	offer(all);
+	assert_int_equal(visit(all), 1);
+	assert_int_equal(all->counters.drop_queue_disabled, 0);
+}
+
+static void a_disabled_ring_that_is_malformed_is_stopped(void **state)
+{
+	struct announced *all = *state;
+
+	disable(all);
+	assert_true(guest_discard(&all->backend, 1000));
+	all->from.ring.avail->idx = RING + 1;
+	assert_false(guest_discard(&all->backend, 1100));
+	assert_int_equal(all->guest.fault[GUEST_SENDS], VRING_FAULT_available_index);
+	assert_false(guest_discard(&all->backend, 1200));
+	assert_int_equal(all->counters.drop_queue_disabled, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -231,6 +310,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_guest_is_announced_once_and_before_its_own_frames, start_port,
 						end_port),
 		cmocka_unit_test_setup_teardown(an_announcement_waits_for_the_rings, start_port, end_port),
+		cmocka_unit_test_setup_teardown(what_is_sent_by_a_disabled_ring_is_thrown_away, start_port, end_port),
+		cmocka_unit_test_setup_teardown(what_waits_while_a_ring_is_set_up_is_sent, start_port, end_port),
+		cmocka_unit_test_setup_teardown(a_disabled_ring_that_is_malformed_is_stopped, start_port, end_port),
 		cmocka_unit_test_setup_teardown(the_guests_ring_stands_where_it_stood_while_it_is_announced, start_port,
 						end_port),
 	};

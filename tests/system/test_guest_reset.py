@@ -4,6 +4,7 @@ more memory: all of it while frames move. Under the sanitizers.
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import random
@@ -138,6 +139,33 @@ def test_a_driver_that_starts_anew_under_load(
         load.end()
     assert switch.counters("a")["quarantines"] == 0
     assert switch.counters("a")["drop_receiver_down"] > 0
+
+
+@KINDS
+def test_what_is_sent_by_a_disabled_queue_is_thrown_away(switch: RunningSwitch, kind: type[FrontEnd]) -> None:
+    """As the vhost-user specification has it ("Ring states"): the guest has its buffers back, and is told."""
+    pair = GuestPair(switch, ("a", "b"), kind)
+    guest, peer = pair.guests
+    pair.exchange()
+    assert guest.room(SENDS) == guest.ring_size
+    guest.send_message(SET_VRING_ENABLE, struct.pack("<II", SENDS, 0))
+    switch.wait_state("a", "waiting")
+    with contextlib.suppress(BlockingIOError):
+        os.eventfd_read(guest.call[SENDS])
+    peer.offer_buffers(20)
+    for rounds in (1, 2, 3):
+        for _ in range(guest.ring_size):
+            guest.send(b"d" * 60)
+        wait_until(lambda: guest.room(SENDS) == guest.ring_size, "all buffers are back")
+        dropped = rounds * guest.ring_size
+        wait_until(lambda count=dropped: switch.counters("a")["drop_queue_disabled"] == count, "they are counted")  # type: ignore[misc]
+    assert os.eventfd_read(guest.call[SENDS]) > 0
+    guest.send_message(SET_VRING_ENABLE, struct.pack("<II", SENDS, 1))
+    switch.wait_state("a", "up")
+    guest.send(b"e" * 60)
+    assert peer.wait_received(1) == [b"e" * 60]
+    assert switch.counters("a")["drop_queue_disabled"] == 3 * guest.ring_size
+    pair.end()
     pair.end()
 
 
