@@ -242,7 +242,7 @@ int guest_open(struct guest *guest, const struct guest_options *options, char *w
 	backend->guest = guest;
 	snprintf(backend->name, sizeof(backend->name), "%s", options->name);
 	memcpy(backend->counters, options->counters, sizeof(backend->counters));
-	backend->memory_most = options->memory != 0 ? options->memory : GUEST_MEMORY_MOST;
+	backend->memory_most = options->memory != 0 ? options->memory : guest_memory_unless_said();
 	backend->offered = guest_message_features(options->queues, options->offloads);
 	backend->listener = backend->connection = -1;
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {

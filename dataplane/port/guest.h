@@ -59,7 +59,7 @@ struct guest_options {
 	const char *path;
 	bool client;	   /* connect to the front end's socket, and again after a loss, instead of listening */
 	bool offloads;	   /* offer checksum and segmentation offload */
-	uint64_t memory;   /* bytes that the front end may share, at most GUEST_MEMORY_MOST; 0: so many */
+	uint64_t memory;   /* bytes that the front end may share, 0: guest_memory_unless_said() */
 	unsigned queues;   /* pairs that the front end may have: 1 to GUEST_PAIRS */
 	int socket_mode;   /* of a socket that listens; -1: as the process's umask says */
 	const char *group; /* that the socket is given to, by name or number, or NULL */

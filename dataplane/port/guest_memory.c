@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/vfs.h>
 
 #include <linux/magic.h>
@@ -86,6 +87,15 @@ static void on_memory_fault(int signal_number, siginfo_t *info, void *context)
 	}
 	/* Not a guest's doing: the same access faults again, and ends the program. */
 	signal(signal_number, SIG_DFL);
+}
+
+uint64_t guest_memory_unless_said(void)
+{
+	struct sysinfo machine;
+
+	if (sysinfo(&machine) != 0)
+		return GUEST_MEMORY_MOST;
+	return RTE_MIN((uint64_t)machine.totalram * machine.mem_unit / 2, GUEST_MEMORY_MOST);
 }
 
 enum vring_fault guest_memory_gone(const struct guest_table *table)
@@ -173,7 +183,10 @@ static int check_region(struct guest_backend *backend, const struct guest_table 
 	}
 	if (region->size <= backend->memory_most && sum <= backend->memory_most)
 		return 0;
-	guest_complain(backend, "refused memory: it shares more than the %" PRIu64 " MiB that the port allows",
+	guest_complain(backend,
+		       "refused memory: it shares more than the %" PRIu64
+		       " MiB that the port allows, which its `memory` "
+		       "says (unless it does, half of the machine's)",
 		       backend->memory_most >> 20);
 	return -E2BIG;
 }

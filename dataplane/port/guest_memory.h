@@ -18,7 +18,8 @@ struct guest_backend;
 
 /*
  * Of one guest, so that the address space is enough for all, even where their files are sparse.  A page that a file
- * does not have yet is made when the switch writes to it, so a port's own limit bounds what its guest can have it take.
+ * does not have yet is made when the switch touches it, and is the switch's to pay for: a port's own limit bounds what
+ * its guest can have it take, and guest_memory_unless_said() where it has none.
  */
 #define GUEST_MEMORY_MOST (1ULL << 41)
 /* The log of a migration has a bit for each 4 KiB page of it. */
@@ -60,6 +61,9 @@ int guest_memory_set(struct guest_backend *backend, const struct guest_region_me
 		     unsigned count);
 int guest_memory_add(struct guest_backend *backend, const struct guest_region_message *region, int fd);
 int guest_memory_remove(struct guest_backend *backend, const struct guest_region_message *region);
+
+/* What a guest may share whose port does not say: half of the machine's memory. */
+uint64_t guest_memory_unless_said(void);
 
 /* Map the dirty log. */
 int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offset, int fd);

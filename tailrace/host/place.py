@@ -92,8 +92,8 @@ class Placement:
         else:
             has, with_it = f"has {has} alone", ""
         return (
-            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. {alone} {has}, {who} core {shared}{with_it};"
-            f" functions are interrupt-driven {how}."
+            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. "
+            f"{alone} {has}, {who} core {shared}{with_it}; functions are interrupt-driven {how}."
         )
 
 

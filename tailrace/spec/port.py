@@ -170,7 +170,9 @@ class Port(Model):
     )
     queues: Queues = Field(1, description="pairs of queues, one for each CPU of a guest at the best")
     socket: Socket = Field(default_factory=Socket, description="who may connect")
-    memory: Size | None = Field(None, description="the most memory that its guest may share with the switch: 4GiB")
+    memory: Size | None = Field(
+        None, description="the most memory that its guest may share with the switch: 4GiB; else half of the machine's"
+    )
     offloads: bool = Field(True, description="whether checksum and segmentation may be left to the receiver")
     rate: Annotated[PortRate, *_SHORT_RATE] = Field(
         default_factory=PortRate, description="the most that it sends and is sent, and its share"

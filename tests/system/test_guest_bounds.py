@@ -276,6 +276,33 @@ def test_a_guest_shares_no_more_memory_than_its_port_allows(switch: RunningSwitc
         switch.patch(ports={"small": {"memory": 4096}})
 
 
+def test_a_guest_whose_port_does_not_say_shares_half_of_the_machines_memory(switch: RunningSwitch) -> None:
+    """It could have the switch make the pages of a file that has none, until there is no memory left."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    guest = FrontEnd()
+    guest.start(switch.add_guest("any"))
+    switch.wait_state("any", "up")
+    sparse = os.memfd_create("sparse")
+    os.ftruncate(sparse, machine)
+    half = machine // 2 >> 12 << 12
+
+    def shares(size: int) -> bool:
+        return guest.acknowledged(ADD_MEM_REG, struct.pack("<QQQQQ", 0, BASE + SIZE, size, USER + SIZE, 0), (sparse,))
+
+    assert not shares(half)
+    told = f"refused memory: it shares more than the {half >> 20} MiB that the port allows, which its `memory` says"
+    wait_until(lambda: told in switch.log.read_text(), "it is said what to do")
+    assert shares(half - SIZE)
+    guest.end()
+    # One that says so may have more.
+    guest = FrontEnd()
+    guest.start(switch.add_guest("large", memory=machine))
+    switch.wait_state("large", "up")
+    assert shares(half)
+    guest.end()
+    os.close(sparse)
+
+
 class Sparse(FrontEnd):
     """A guest whose frames and buffers lie in pages of their own, in a memory that has none to begin with."""
 
@@ -349,8 +376,13 @@ def bursts_of_one(switch: RunningSwitch) -> int:
 def test_pages_that_are_missing_end_the_visit(switch: RunningSwitch, sparse: GuestPair) -> None:
     """The switch makes them, and counts them as work: of these frames none is moved together with another."""
     before = bursts_of_one(switch)
+    for guest in sparse.guests:
+        assert isinstance(guest, Sparse) and os.fstat(guest.sparse).st_blocks == 0
     assert cross(sparse)
     assert bursts_of_one(switch) - before >= Sparse.frames
+    for guest in sparse.guests:
+        # Nobody else has touched them: Linux has the switch's cgroup pay for them.
+        assert isinstance(guest, Sparse) and os.fstat(guest.sparse).st_blocks * 512 == guest.size
     for name in sparse.names:
         assert switch.counters(name)["pages_made"] == Sparse.frames * Sparse.pieces
         assert switch.port(name)["state"] == "up"
