@@ -199,37 +199,72 @@ static int convert(struct port *to, struct packet *packet, bool only, struct rte
 	return packet_to_mbufs(packet, to->device.pool, to->device.device.transmits, mbufs, room);
 }
 
-/* Some drivers have to see a frame that they are to finish before they get it.  Returns how many are fit to be sent. */
-static unsigned prepare(struct port *to, uint16_t which_queue, struct rte_mbuf **mbufs, unsigned count)
+/* What becomes of packets in one call of the driver. */
+struct transmission {
+	struct rte_mbuf *mbufs[DEVICE_HELD];
+	unsigned count;
+	uint8_t made[VRING_BURST]; /* buffers of each packet, in their order */
+	uint64_t before;	   /* packets that had been delivered somewhere: a bit each */
+};
+
+/*
+ * Some drivers have to see a frame that they are to finish before they get it.  Leaves the buffers that are fit to be
+ * sent, and notes in `refused` which were not.
+ */
+static void leave_fit(struct port *to, uint16_t which_queue, struct transmission *all, bool *refused)
 {
+	struct rte_mbuf **mbufs = all->mbufs;
 	unsigned prepared = 0, kept = 0;
 
-	while (prepared < count) {
-		unsigned good = rte_eth_tx_prepare(to->device.port_id, which_queue, mbufs + prepared, count - prepared);
+	while (prepared < all->count) {
+		unsigned good = rte_eth_tx_prepare(to->device.port_id, which_queue, mbufs + prepared,
+						   all->count - prepared);
 
 		memmove(mbufs + kept, mbufs + prepared, good * sizeof(mbufs[0]));
 		kept += good;
 		prepared += good;
-		if (prepared < count) {
+		if (prepared < all->count) {
 			to->queues[which_queue].counters->drop_receiver_too_small++;
+			refused[prepared] = true;
 			rte_pktmbuf_free(mbufs[prepared++]);
 		}
 	}
-	return kept;
+	all->count = kept;
+}
+
+/* A packet of which the driver has refused every buffer has not been delivered here. */
+static void prepare(struct port *to, uint16_t which_queue, struct transmission *all, struct burst *burst,
+		    const uint8_t *which, unsigned n)
+{
+	bool refused[DEVICE_HELD] = {false};
+	unsigned at = 0;
+
+	leave_fit(to, which_queue, all, refused);
+	for (unsigned i = 0; i < n; i++) {
+		bool delivered = all->before >> i & 1;
+
+		for (unsigned last = at + all->made[i]; at < last; at++)
+			delivered |= !refused[at];
+		burst->packets[which[i]].delivered = delivered;
+	}
 }
 
 /* As many packets as one call of the driver may take.  Returns how many were dealt with. */
 static unsigned write_some(struct port *to, uint16_t which_queue, struct burst *burst, const uint8_t *which, unsigned n,
 			   bool only)
 {
-	struct rte_mbuf *mbufs[DEVICE_HELD];
-	unsigned count = 0, done;
+	struct transmission all;
 	bool unfinished = false;
+	unsigned done;
 
-	for (done = 0; done < n && count < DEVICE_BURST; done++) {
+	all.count = 0;
+	all.before = 0;
+	for (done = 0; done < n && all.count < DEVICE_BURST; done++) {
 		struct packet *packet = &burst->packets[which[done]];
-		int made = convert(to, packet, only, mbufs + count, DEVICE_HELD - count);
+		int made = convert(to, packet, only, all.mbufs + all.count, DEVICE_HELD - all.count);
 
+		all.made[done] = RTE_MAX(made, 0);
+		all.before |= (uint64_t)packet->delivered << done;
 		if (unlikely(made == -EMSGSIZE)) {
 			to->queues[which_queue].counters->drop_receiver_too_small++;
 			continue;
@@ -237,12 +272,12 @@ static unsigned write_some(struct port *to, uint16_t which_queue, struct burst *
 		if (unlikely(made < 0))
 			break;
 		packet->delivered = true;
-		unfinished |= mbufs[count]->ol_flags & RTE_MBUF_F_TX_OFFLOAD_MASK;
-		count += made;
+		unfinished |= all.mbufs[all.count]->ol_flags & RTE_MBUF_F_TX_OFFLOAD_MASK;
+		all.count += made;
 	}
 	if (unfinished)
-		count = prepare(to, which_queue, mbufs, count);
-	transmit(to, which_queue, mbufs, count);
+		prepare(to, which_queue, &all, burst, which, done);
+	transmit(to, which_queue, all.mbufs, all.count);
 	return done;
 }
 

@@ -13,6 +13,7 @@
 #include <rte_ethdev.h>
 #include <rte_ring.h>
 
+#include "port/device_io.h"
 #include "steer/steering.h"
 #include "test/stations.h"
 
@@ -367,6 +368,61 @@ static void a_bridge_hands_over_what_it_does_not_flood(void **state)
 	bridge_memory_free(memory);
 }
 
+/* ------- what a driver refuses ------- */
+
+enum { REFUSED = 0xbad, UDP_CHECKSUM_AT = 34 };
+
+/* A driver that takes no frame to this port. */
+static uint16_t refuse(void *queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	for (uint16_t i = 0; i < count; i++)
+		if (*rte_pktmbuf_mtod_offset(mbufs[i], rte_be16_t *, UDP_CHECKSUM_AT + 2) == RTE_BE16(REFUSED))
+			return i;
+	return count;
+}
+
+/* Frames to these ports whose checksum is left to the device. */
+static void read_unfinished(struct burst *burst, const uint16_t *ports, unsigned count)
+{
+	burst_start(burst);
+	for (unsigned i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = arrive(1, ports[i]), *taken = NULL;
+		struct packet *packet;
+
+		assert_int_equal(rte_ring_dequeue(arrivals, (void **)&taken), 0);
+		assert_ptr_equal(taken, mbuf);
+		packet = burst_add_mbuf(burst, mbuf);
+		packet->offload = (struct virtio_net_hdr){
+			.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = UDP_CHECKSUM_AT, .csum_offset = 6};
+	}
+}
+
+static void what_the_driver_refuses_is_not_delivered(void **state)
+{
+	static const uint16_t ports[] = {REFUSED, 3, REFUSED, 4, REFUSED};
+	static const uint8_t all[] = {0, 1, 2, 3, 4};
+	struct setting *setting = *state;
+	struct port *port = &setting->stations[3].port;
+	static struct burst burst;
+
+	rte_eth_fp_ops[device_id].tx_pkt_prepare = refuse;
+	port->device.device.transmits = RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+	read_unfinished(&burst, ports, RTE_DIM(ports));
+	burst.packets[4].delivered = true; /* to another port */
+	assert_int_equal(device_write(port, 0, &burst, all, burst.count, false), burst.count);
+	rte_eth_fp_ops[device_id].tx_pkt_prepare = NULL;
+	assert_false(burst.packets[0].delivered);
+	assert_true(burst.packets[1].delivered);
+	assert_false(burst.packets[2].delivered);
+	assert_true(burst.packets[3].delivered);
+	assert_true(burst.packets[4].delivered);
+	assert_int_equal(setting->stations[3].counters.sent_packets, 2);
+	assert_int_equal(setting->stations[3].counters.drop_receiver_too_small, 3);
+	assert_int_equal(take_from_wire(), 2);
+	for (unsigned i = 0; i < burst.count; i++)
+		rte_pktmbuf_free(burst.packets[i].mbuf);
+}
+
 /* ------- mirrors ------- */
 
 static void copies_for_a_device_are_sent_when_it_has_room(void **state)
@@ -416,6 +472,7 @@ int main(void)
 		TEST(a_new_program_settles_what_the_one_before_gave),
 		TEST(a_frame_that_is_steered_to_one_device_is_handed_over),
 		TEST(a_bridge_hands_over_what_it_does_not_flood),
+		TEST(what_the_driver_refuses_is_not_delivered),
 		TEST(copies_for_a_device_are_sent_when_it_has_room),
 	};
 
