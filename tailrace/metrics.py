@@ -31,6 +31,7 @@ _HELP = {
     "waiting_packets": "Frames that waited in the port when it was last looked at, now and then",
     "packets": "Frames",
     "bytes": "Bytes of these frames, without the FCS",
+    "crowded_flows": "Times that a new flow found no place among the flows known of the function, or took another's",
     "busy_cycles": "TSC cycles of rounds that moved frames",
     "idle_cycles": "TSC cycles of rounds that found none",
 }
@@ -67,6 +68,8 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
             for field, value in counters.items():
                 families.add(f"tailrace_{kind}_{field}", field, {"name": name}, value)
     _chains(families, snapshot)
+    for function, count in snapshot.facts.crowded.items():
+        families.add("tailrace_function_crowded_flows", "crowded_flows", {"function": function}, count)
     if snapshot.facts.version is not None:
         yield GaugeMetricFamily(
             "tailrace_configuration_version", "Version of the configuration", value=float(snapshot.facts.version)

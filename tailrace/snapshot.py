@@ -48,6 +48,8 @@ class Facts:
     """core, idle policy, tsc_hz of each."""
     version: int | None = None
     spec: str = ""
+    crowded: dict[str, int] = field(default_factory=dict)
+    """Of each function whose flows are known: how many found no place in their table."""
 
 
 def rates(before: Snapshot, now: Snapshot) -> dict[Key, dict[str, float]]:
@@ -125,6 +127,7 @@ class Sampler:
         }
         ports: dict[str, str] = {}
         workers: dict[str, dict[str, Any]] = {}
+        crowded: dict[str, int] = {}
         version = None
         try:
             control = Control(State(self.folder, record).control, timeout=1.0)
@@ -132,11 +135,13 @@ class Sampler:
                 ports = {port["name"]: port["state"] for port in control.call("port.list")}
                 workers = {worker["name"]: worker for worker in control.call("worker.list")}
                 version = control.call("config.get")["version"]
+                functions = control.call("function.list", flows=False)
+                crowded = {each["name"]: each["crowded"] for each in functions if "crowded" in each}
             finally:
                 control.close()
         except (Failure, KeyError):
             pass
-        return Facts(chains, ports, workers, version, record.spec)
+        return Facts(chains, ports, workers, version, record.spec, crowded)
 
 
 def _key(slot: Slot) -> Key:

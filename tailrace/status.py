@@ -91,13 +91,16 @@ def _chain(chain: dict[str, Any], switch: dict[str, Any] | None) -> dict[str, An
 
 
 def _functions(plan: dict[str, Any], switch: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Each function with its replicas, and how many flows a draining one still has."""
+    """Each function with its replicas, how many flows each has, and how many flows found no place in the table."""
     said = {each["name"]: each for each in (switch["functions"] if switch else [])}
     found: dict[str, dict[str, Any]] = {}
     for each in plan.get("functions", []):
         name = each.get("function", each["name"])
-        function = found.setdefault(name, {"name": name, "kind": each["kind"], "replicas": []})
-        replicas = said.get(name, {}).get("replicas", {})
+        of_function = said.get(name, {})
+        function = found.setdefault(
+            name, {"name": name, "kind": each["kind"], "crowded": of_function.get("crowded"), "replicas": []}
+        )
+        replicas = of_function.get("replicas", {})
         of_switch = replicas.get(each["name"], {}) if isinstance(replicas, dict) else _named(replicas, each["name"])
         function["replicas"].append(
             {"name": each["name"], "state": each.get("state", "active"), "flows": of_switch.get("flows")}

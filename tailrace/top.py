@@ -52,6 +52,16 @@ class HopRow:
 
 
 @dataclass(frozen=True)
+class FunctionRow:
+    """A function whose flows the switch knows: how many of them found no place in their table."""
+
+    name: str
+    crowded: float
+    """Each second."""
+    total_crowded: int
+
+
+@dataclass(frozen=True)
 class WorkerRow:
     """A worker: how busy, and what a packet costs it."""
 
@@ -80,6 +90,7 @@ class Rows:
     spec: str
     ports: tuple[PortRow, ...]
     hops: tuple[HopRow, ...]
+    functions: tuple[FunctionRow, ...]
     workers: tuple[WorkerRow, ...]
 
     def as_data(self) -> dict[str, Any]:
@@ -111,6 +122,7 @@ def rows(before: Snapshot, now: Snapshot, sort: str = "name") -> Rows:
         spec=now.facts.spec,
         ports=tuple(sorted(ports, key=lambda row: _order(row, row.name, sort))),
         hops=tuple(row for chain in ordered for row in chain),
+        functions=tuple(_functions(before, now)),
         workers=tuple(sorted(workers, key=lambda row: _natural(row.name))),
     )
 
@@ -194,6 +206,16 @@ def _chain(name: str, hops: dict[int, tuple[dict[str, int], dict[str, float]]], 
     return [whole, *found]
 
 
+def _functions(before: Snapshot, now: Snapshot) -> list[FunctionRow]:
+    """What the switch is asked for now and then: between two answers nothing has grown."""
+    seconds = max(now.time - before.time, 1e-9)
+    old = before.facts.crowded
+    return [
+        FunctionRow(name, max(count - old.get(name, 0), 0) / seconds, count)
+        for name, count in sorted(now.facts.crowded.items(), key=lambda each: _natural(each[0]))
+    ]
+
+
 def _worker(name: str, rate: dict[str, float], now: Snapshot) -> WorkerRow:
     facts = now.facts.workers.get(name, {})
     busy, idle = rate.get("busy_cycles", 0.0), rate.get("idle_cycles", 0.0)
@@ -239,8 +261,9 @@ def draw(found: Rows, *, height: int | None = None, sort: str = "name") -> Rende
     head.append(f"  {found.spec}{version}, each second, sorted by {sort}", style="default")
     workers = _workers_table(found.workers)
     ports, hops = list(found.ports), list(found.hops)
-    left = None if height is None else height - 6 - len(found.workers)
-    notes = []
+    crowded = [row for row in found.functions if row.total_crowded]
+    left = None if height is None else height - 6 - len(found.workers) - len(crowded)
+    notes = [_crowded(row) for row in crowded]
     if left is not None and len(ports) + len(hops) > left:
         half = max(left // 2, 1)
         keep_ports = max(min(len(ports), left - min(len(hops), half)), 1)
@@ -269,7 +292,9 @@ def _table(*columns: tuple[str, str]) -> Table:
     return table
 
 
-_STATES = {"up": "green", "quarantined": "bold red", "down": "red"}
+def _crowded(row: FunctionRow) -> Text:
+    text = f"function {row.name}: {short(row.total_crowded)} times a flow found no place in its table"
+    return Text(text, style="bold red" if row.crowded else "default")
 
 
 def _ports_table(ports: Sequence[PortRow]) -> Table:
@@ -341,4 +366,5 @@ def only(found: Rows, pattern: str | None) -> Rows:
         found,
         ports=tuple(row for row in found.ports if pattern in row.name),
         hops=tuple(row for row in found.hops if pattern in row.chain),
+        functions=tuple(row for row in found.functions if pattern in row.name),
     )

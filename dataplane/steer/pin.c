@@ -44,6 +44,11 @@ void pin_count(const struct pin_group *group, uint64_t counts[PIN_REPLICAS])
 	flows_count(group->memory->flows, flows_tick(rte_rdtsc()), counts);
 }
 
+uint64_t pin_crowded(const struct pin_group *group)
+{
+	return __atomic_load_n(&group->memory->flows->crowded, __ATOMIC_RELAXED);
+}
+
 int pin_memory_number(struct pin_memory *memory, const char *name)
 {
 	int number = -ENOSPC;

@@ -69,20 +69,28 @@ static json_t *chain_list(void *context, json_t *params, struct control_error *e
 	return list;
 }
 
-/* Of functions that have replicas to choose from: how many flows each has, so that one sees when it is drained. */
+/*
+ * Of functions that have replicas to choose from: how many flows each has, so that one sees when it is drained, and how
+ * often the table was too small for one.  Who looks at the latter again and again has no flows counted (`flows` false),
+ * which reads the table from end to end.
+ */
 static json_t *function_list(void *context, json_t *params, struct control_error *error)
 {
 	const struct switch_state *state = context;
-	json_t *list = json_array();
+	int count_flows = true;
+	json_t *list;
 
+	if (control_unpack(params, error, "{s?:b}", "flows", &count_flows) != 0)
+		return NULL;
+	list = json_array();
 	for (unsigned i = 0; i < state->model->nb_functions; i++) {
 		const struct function_model *model = &state->model->functions[i];
 		const struct running_function *function = names_find(&state->running.functions, model->name);
 		const struct pin_group *group = function != NULL ? function->group : NULL;
 		uint64_t counts[PIN_REPLICAS] = {0};
-		json_t *replicas = json_object();
+		json_t *replicas = json_object(), *entry;
 
-		if (group != NULL)
+		if (group != NULL && count_flows)
 			pin_count(group, counts);
 		for (unsigned j = 0; j < model->nb_replicas; j++) {
 			const struct replica_model *replica = &model->replicas[j];
@@ -90,15 +98,17 @@ static json_t *function_list(void *context, json_t *params, struct control_error
 						 replica->right->name, "state",
 						 replica->draining ? "draining" : "active");
 
-			if (group != NULL)
+			if (group != NULL && count_flows)
 				json_object_set_new(
 					text, "flows",
 					json_integer(counts[pin_memory_number(group->memory, replica->name)]));
 			json_object_set_new(replicas, replica->name, text);
 		}
-		json_array_append_new(list,
-				      json_pack("{s:s, s:s, s:o}", "name", model->name, "pin",
-						model->by_addresses ? "addresses" : "flow", "replicas", replicas));
+		entry = json_pack("{s:s, s:s, s:o}", "name", model->name, "pin",
+				  model->by_addresses ? "addresses" : "flow", "replicas", replicas);
+		if (group != NULL)
+			json_object_set_new(entry, "crowded", json_integer((json_int_t)pin_crowded(group)));
+		json_array_append_new(list, entry);
 	}
 	return list;
 }

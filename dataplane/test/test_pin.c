@@ -449,6 +449,29 @@ static void keeps_what_lasts_in_a_full_bucket(void **state)
 	flows_free(flows);
 }
 
+/* As many flows as the table has entries do not spread evenly over its buckets, so that many find theirs full. */
+static void tells_how_many_flows_found_no_place(void **state)
+{
+	struct pin_group *group = group_of(*state, "ab");
+	const unsigned entries = PIN_FLOW_BUCKETS * FLOWS_BUCKET;
+	struct headers headers;
+
+	flow(&headers, 1);
+	pin_one(group, &headers, now);
+	assert_int_equal(pin_crowded(group), 0);
+	for (unsigned i = 0; i < entries; i++) {
+		headers.source_port = (uint16_t)i;
+		headers.destination_port = (uint16_t)(i >> 16);
+		pin_one(group, &headers, now);
+	}
+	assert_in_range(pin_crowded(group), entries / 20, entries / 5);
+	/* It is the table's, which outlives a change of the group. */
+	free(group);
+	group = group_of(*state, "abc");
+	assert_in_range(pin_crowded(group), entries / 20, entries / 5);
+	free(group);
+}
+
 /* A worker that took the faults would stand still for a large page's zeroing: tens of ms for the flows of a start. */
 static void has_all_of_its_memory_from_the_start(void **state)
 {
@@ -480,6 +503,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(keeps_fragments_together_that_come_before_the_first, start, end),
 		cmocka_unit_test_setup_teardown(follows_the_flow_of_an_icmp_error, start, end),
 		cmocka_unit_test(keeps_what_lasts_in_a_full_bucket),
+		cmocka_unit_test_setup_teardown(tells_how_many_flows_found_no_place, start, end),
 		cmocka_unit_test_setup_teardown(has_all_of_its_memory_from_the_start, start, end),
 	};
 

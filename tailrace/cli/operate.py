@@ -211,8 +211,11 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
     for chain in found["chains"]:
         _show_chain(chain)
     for function in found["functions"]:
-        if len(function["replicas"]) > 1 or function["replicas"][0]["state"] != "active":
+        crowded = function.get("crowded")
+        if len(function["replicas"]) > 1 or function["replicas"][0]["state"] != "active" or crowded:
             print_line(f"function {function['name']}: {', '.join(map(_replica_words, function['replicas']))}")
+        if crowded:
+            print_line(f"  {crowded} times a flow found no place in its table")
     for bridge in found["bridges"]:
         _show_bridge(bridge)
 

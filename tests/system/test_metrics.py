@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from running_node import ONE, Command, needs_a_node
-from running_tester import RunningTester, both_ways
+from running_node import ONE, Command, needs_a_node, wait_until
+from running_tester import RunningTester, both_ways, stream
 
 pytestmark = needs_a_node
 
@@ -75,3 +75,34 @@ def test_a_scrape_says_every_counter(command: Command, binaries: Path) -> None:
         serving.send_signal(signal.SIGINT)
         serving.communicate(timeout=20)
     assert serving.returncode == 130
+
+
+SHARED = """\
+functions: {fw: {kind: skeleton, replicas: 2}}
+chains: {voice: [tester.a, fw, tester.b]}
+"""
+
+
+def test_flows_that_found_no_place_are_told(command: Command, binaries: Path) -> None:
+    """A million flows in a table for two million: hardly any is lost, but the fullest places are too small for some."""
+    command("up", command.spec(SHARED))
+    ports = {name: f"vhost:{command.state / 'sockets' / f'tester.{name}'}.sock" for name in "ab"}
+    tester = RunningTester(
+        binaries / "tester/tailrace-tester", command.folder, ports, "--core", str(min(os.sched_getaffinity(0)))
+    )
+    try:
+        tester.start([stream("there", "a", "b", 300_000, flows=1_000_000)], 60.0)
+        wait_until(lambda: command.status()["functions"][0]["crowded"] > 0, 60)
+        tester.call("trial.stop")
+        tester.wait_end()
+    finally:
+        assert tester.end() == 0
+    (function,) = command.status()["functions"]
+    shown = command("status").stdout
+    assert f"{function['crowded']} times a flow found no place in its table" in shown
+    assert "function fw: " in command("top", "--once").stdout
+    serving = command.begin("metrics", "--listen", "127.0.0.1:0")
+    assert serving.stdout is not None
+    samples = scrape(serving.stdout.readline().split()[-1])
+    assert value(samples, "tailrace_function_crowded_flows_total", function="fw") == function["crowded"]
+    command("down")

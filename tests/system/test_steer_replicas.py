@@ -13,6 +13,8 @@ from scapy.layers.l2 import ARP
 from scapy.packet import Raw
 from steered import Guests, answer, frame, pieces6, replicas, udp
 
+from tailrace.control import ControlError
+
 FLOWS = [udp(1024 + i, 80 + i % 7, source=f"10.0.{i % 50}.1") for i in range(600)]
 
 
@@ -102,6 +104,16 @@ def test_a_replica_more_or_less_moves_its_share_and_nothing_else(switch: Running
     assert 0.8 * 150 <= len(moved) <= 1.2 * 150
     set_replicas(switch, 3)
     assert guests.spread("a", FLOWS) == three
+
+
+def test_who_looks_often_has_no_flows_counted(switch: RunningSwitch, guests: Guests) -> None:
+    guests.spread("a", FLOWS[:20])
+    assert sum(flows_left(switch).values()) == 20
+    (function,) = switch.call("function.list", flows=False)
+    assert function["crowded"] == 0
+    assert not any("flows" in replica for replica in function["replicas"].values())
+    with pytest.raises(ControlError, match="flow"):
+        switch.call("function.list", flow=False)
 
 
 def test_a_draining_replica_keeps_its_flows_and_gets_no_new_ones(switch: RunningSwitch, guests: Guests) -> None:

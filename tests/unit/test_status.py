@@ -1,4 +1,4 @@
-"""What `tailrace status` says of bridges."""
+"""What `tailrace status` says of bridges and of functions with replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tailrace.cli import operate
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **bridge: Any) -> list[str]:
+def status_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
     found: dict[str, Any] = {
         "state": "up",
         "owner": None,
@@ -19,12 +19,18 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         "ports": [],
         "chains": [],
         "functions": [],
-        "bridges": [{"name": "lan", "macs": [], "flaps": [], "unlearned": 0, **bridge}],
+        "bridges": [],
+        **more,
     }
     monkeypatch.setattr(operate, "node_status", lambda _folder: found)
     assert operate.status(as_json=False) == 0
-    lines = capsys.readouterr().out.splitlines()
-    return lines[lines.index(f"bridge lan: {len(found['bridges'][0]['macs'])} MAC addresses") + 1 :]
+    return capsys.readouterr().out.splitlines()
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **bridge: Any) -> list[str]:
+    whole: dict[str, Any] = {"name": "lan", "macs": [], "flaps": [], "unlearned": 0, **bridge}
+    lines = status_lines(monkeypatch, capsys, bridges=[whole])
+    return lines[lines.index(f"bridge lan: {len(whole['macs'])} MAC addresses") + 1 :]
 
 
 def flap(number: int, **more: Any) -> dict[str, Any]:
@@ -54,3 +60,16 @@ def test_of_many_stations_that_flap_the_last_are_named(
     lines = shown(monkeypatch, capsys, flaps=[flap(number) for number in range(64, 0, -1)])
     assert [line.split()[0] for line in lines] == [*(f"02:00:00:00:00:{i:02x}" for i in range(1, 6)), "59"]
     assert lines[-1] == "  59 more flapped before"
+
+
+def test_flows_that_found_no_place_are_told_where_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines(*crowded: int | None) -> list[str]:
+        replicas = [{"name": "fw", "state": "active", "flows": 3}]
+        functions = [{"name": f"fw{i}", "crowded": count, "replicas": replicas} for i, count in enumerate(crowded)]
+        shown = status_lines(monkeypatch, capsys, functions=functions)
+        return [line for line in shown if "fw" in line or "flow" in line]
+
+    assert lines(None, 0) == []  # one replica, and nothing is amiss
+    assert lines(0, 12) == ["function fw1: fw (active, 3 flows)", "  12 times a flow found no place in its table"]

@@ -7,6 +7,7 @@ import json
 import struct
 import subprocess
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ FACTS = Facts(
     workers={"worker-0": {"core": 3, "idle": "sleep", "tsc_hz": HZ}},
     version=7,
     spec="/etc/tailrace/office.yaml",
+    crowded={"fw": 12345, "nat": 0},
 )
 
 
@@ -163,6 +165,18 @@ def test_a_small_window_keeps_the_workers() -> None:
     assert "more rows" in text
 
 
+def test_flows_without_a_place_are_told_by_function_where_there_are_any() -> None:
+    now = replace(snapshot(11.0, 2), facts=replace(FACTS, crowded={"fw": 12395, "nat": 0}))
+    found = rows(snapshot(10.0, 1), now)
+    assert [(row.name, row.crowded, row.total_crowded) for row in found.functions] == [("fw", 50, 12395), ("nat", 0, 0)]
+    lines = drawn(found)
+    assert [line for line in lines if line.startswith("function")] == [
+        "function fw: 12.4k times a flow found no place in its table"
+    ]
+    assert len(drawn(found, height=13)) <= 13
+    assert only(found, "na").functions == found.functions[1:]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (0.5, "0.5"), (12.34, "12"), (999, "999"), (1000, "1k"), (12345, "12.3k"), (2.5e9, "2.5G")],
@@ -220,6 +234,9 @@ def test_metrics_follow_the_conventions_and_say_every_counter() -> None:
     }
     assert buckets == {"1.0": 20, "3.0": 80, "4.0": 200, "+Inf": 200}
     assert families["tailrace_worker_busy_cycles"].type == "counter"
+    crowded = families["tailrace_function_crowded_flows"]
+    assert crowded.type == "counter"
+    assert {sample.labels["function"]: sample.value for sample in crowded.samples} == {"fw": 12345, "nat": 0}
     assert families["tailrace_configuration_version"].samples[0].value == 7
     assert all(name.startswith("tailrace_") for name in families)
 
