@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.control import Control
+from tailrace.fabric.config import function_name
 from tailrace.hop_trace import HopTrace
 from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.hops import Sighting, Slowest, join, sample_every
@@ -34,7 +35,13 @@ class HopMeter:
     def __init__(self, switch: Control, causes: CauseMeter | None = None) -> None:
         self._switch = switch
         self._causes = causes
-        self._before = switch.call("config.get")["config"].get("trace")
+        config = switch.call("config.get")["config"]
+        self._before = config.get("trace")
+        self._owners = {
+            function_name(replica): function
+            for function, model in config.get("functions", {}).items()
+            for replica in model["replicas"]
+        }
         self._every = 0
         self._trace: HopTrace | None = None
         self._slowest: Slowest | None = None
@@ -101,6 +108,7 @@ class HopMeter:
                 [each for each in slowest if each.stream in numbers],
                 self._slowest.records,
                 tsc_hz,
+                self._owners,
             )
             if joined is not None and self._causes is not None:
                 own = [each for each in slowest if each.stream in numbers]

@@ -119,6 +119,16 @@ class Slowest:
         self._tried &= kept
 
 
+def of_function(record: Record, owners: Mapping[str, str]) -> Record:
+    """The record as if the function's first replica stood for all: `owners` has the function of each replica."""
+
+    def port(name: str) -> str:
+        owner, dot, side = planned_port(name).rpartition(".")
+        return f"{owners.get(owner, owner)}{dot}{side}"
+
+    return record._replace(source=port(record.source), target=port(record.target))
+
+
 def _histogram(values: Sequence[int]) -> Histogram:
     """Of values in ns."""
     counts = Counter(index_of(value) for value in values)
@@ -139,15 +149,17 @@ def join(
     slowest: Iterable[Sighting],
     records: Mapping[int, list[Record]],
     hz: int,
+    owners: Mapping[str, str] | None = None,
 ) -> Joined | None:
     """The budget of frames that went one way, from the trial's samples and its slowest frames.
 
+    Replicas of a function are one in the budget, by `owners` (the function of each); a slow frame names its own.
     A frame whose records are not all there, or that took another way than most did, is counted and left out. None if no
     frame could be joined.
     """
     by_frame: dict[int, list[Record]] = defaultdict(list)
     for record in sampled:
-        by_frame[record.frame].append(record)
+        by_frame[record.frame].append(of_function(record, owners or {}))
     ways: dict[Way, list[list[int]]] = defaultdict(list)
     total = 0
     for sighting in samples:

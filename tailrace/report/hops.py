@@ -50,8 +50,12 @@ def _table(heading: str, way: Direction, hops: Hops) -> Table:
     remark += f", {count(hops.left_out)} were not traced whole." if hops.left_out else ", all were traced."
     if hops.slowest_untraced:
         remark += f" Of the trial's slowest, {hops.slowest_untraced} were gone from the trace before they were read."
-    names = hops.slowest[0].parts if hops.slowest else ()
-    shown = [each for each in hops.slowest if each.parts == names][:SLOWEST]
+    # Which replica a frame was with stands in results.json; its parts are the same.
+    names = tuple(part.name for part in hops.parts) if hops.slowest else ()
+    shown = [each for each in hops.slowest if len(each.parts) == len(names)]
+    if len(shown) < len(hops.slowest):
+        remark += f" {len(hops.slowest) - len(shown)} took another way, and are in results.json alone."
+    shown = shown[:SLOWEST]
     return Table(
         heading=heading,
         rows=tuple(rows),

@@ -16,6 +16,12 @@ from watched_switch import Watched, watched_switch
 from tailrace.control import ControlError
 from tailrace.hop_trace import HopTrace, frame_key
 
+THREE = """\
+functions: {first: skeleton, pool: {kind: skeleton, replicas: 2}, last: skeleton}
+chains: {voice: [tester.a, first, pool, last, tester.b]}
+tests: [latency: {frames: 64, rate: 5kpps, duration: 1s, flows: 64}]
+"""
+
 MATCHED = {
     "chains": {
         "voice": {"from": "a", "through": [], "to": "b", "match": [{"destination_port": 9}]},
@@ -133,21 +139,29 @@ def test_a_trace_that_cannot_be_is_refused_with_its_key(binaries: Path, tmp_path
 @pytest.mark.requires_root
 @pytest.mark.requires_hugepages
 @pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "tailrace-tester", "bwrap")
-def test_latency_is_taken_apart_by_hop_and_function(tailrace: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", [ONE, THREE])
+def test_latency_is_taken_apart_by_hop_and_function(tailrace: Path, tmp_path: Path, spec: str) -> None:
     command = Command(tailrace, tmp_path)
+    functions = ["first"] if spec == ONE else ["first", "pool", "last"]
     try:
-        options = ("--rate", "20kpps", "--duration", "1s", "--hops", "--runs", command.runs, "--json")
-        done = command("measure", "latency", command.spec(ONE), *options)
+        options = ("--duration", "1s", "--hops", "--runs", command.runs, "--json")
+        done = command("measure", "latency", command.spec(spec), *options)
     finally:
         command("down")
     (trial,) = json.loads(done.stdout)["trials"]
+    replicas = set()
     for way, first, last in zip(trial["directions"], "ab", "ba", strict=True):
         hops = way["hops"]
-        assert [part["kind"] for part in hops["parts"]] == ["ring", "switch", "function", "switch", "ring"]
+        assert [part["kind"] for part in hops["parts"]] == [
+            "ring",
+            "switch",
+            *["function", "switch"] * len(functions),
+            "ring",
+        ]
         names = [part["name"] for part in hops["parts"]]
         assert names[0] == f"tester.{first} to the switch"
-        assert names[2] == "first"
-        assert names[4] == f"the switch to tester.{last}"
+        assert names[2:-1:2] == (functions if first == "a" else functions[::-1])
+        assert names[-1] == f"the switch to tester.{last}"
         # Every sampled frame was traced, and the parts add up to the whole, in the mean and for each slow frame.
         assert hops["left_out"] == 0
         assert 0 < hops["frames"] <= way["received"]
@@ -156,12 +170,16 @@ def test_latency_is_taken_apart_by_hop_and_function(tailrace: Path, tmp_path: Pa
         assert sum(part["share"] for part in hops["parts"]) == pytest.approx(1)
         for slow in hops["slowest"]:
             assert sum(slow["parts_us"]) == pytest.approx(slow["latency_us"])
+            assert len(slow["parts"]) == len(slow["parts_us"]) == len(names)
+            replicas |= set(slow["parts"][2:-1:2]) - {"first", "last"}
         assert all(
             (command.runs / trial_folder(command) / part["histogram"]["file"]).exists() for part in hops["parts"]
         )
     slowest = [slow["latency_us"] for way in trial["directions"] for slow in way["hops"]["slowest"]]
-    untraced = sum(way["hops"]["slowest_untraced"] for way in trial["directions"])
-    assert len(slowest) + untraced == 100
+    # At this rate the switch remembers all frames of the trial, so none of the worst is without its hops.
+    assert len(slowest) == 100
+    assert all(way["hops"]["slowest_untraced"] == 0 for way in trial["directions"])
+    assert replicas == ({"pool", "pool-2"} if "pool" in functions else set())
     assert max(slowest) == pytest.approx(max(way["latency_us"]["max"] for way in trial["directions"]), abs=0.01)
     report = (command.runs / trial_folder(command) / "report.html").read_text()
     assert "Where the time goes" in report

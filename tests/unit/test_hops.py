@@ -88,6 +88,29 @@ def test_a_budget_over_many_frames() -> None:
         assert slowest.latency_us == pytest.approx((sighting.received - sighting.sent) / HZ * 1e6, abs=0.01)
 
 
+def test_replicas_are_one_part_of_the_budget_and_a_slow_frame_names_its_own() -> None:
+    frames = [frame(i, i * 10_000, [10, 20, 30, 40, 50, 60, 70 + i]) for i in range(10)]
+
+    def other(name: str) -> str:
+        return name.replace("second.", "second-2@3.")
+
+    for number, (_, own) in enumerate(frames):
+        if number % 2:
+            own[:] = [record._replace(source=other(record.source), target=other(record.target)) for record in own]
+    samples = [sighting for sighting, _ in frames]
+    records = [record for _, own in frames for record in own]
+    slow, known = samples[-2:], {each.key: own for each, own in frames[-2:]}
+    alone = join(samples, records, slow, known, HZ)
+    assert alone is not None
+    assert (alone.hops.frames, alone.hops.left_out) == (5, 5), "two ways"
+    joined = join(samples, records, slow, known, HZ, {"second": "second", "second-2": "second"})
+    assert joined is not None
+    assert (joined.hops.frames, joined.hops.left_out) == (10, 0)
+    assert [part.name for part in joined.hops.parts][4] == "second"
+    assert sum(part.latency_us.average for part in joined.hops.parts) == pytest.approx(joined.hops.average_us)
+    assert [each.parts[4] for each in joined.hops.slowest] == ["second-2", "second"]
+
+
 def test_nothing_to_join_is_no_budget() -> None:
     assert join([Sighting(0, 0, 1, 2)], [], [], {}, HZ) is None
 

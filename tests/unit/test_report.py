@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tailrace.measure.share import figures_of
 from tailrace.measure.side import figures as side_figures
 from tailrace.report import curves, figures
 from tailrace.report.caveats import warnings
+from tailrace.report.hops import tables
 from tailrace.report.html import write_comparison, write_report
 from tailrace.report.marked import mark
 from tailrace.report.table import print_run
@@ -606,3 +608,20 @@ def test_the_functions_own_share_is_a_column_only_where_it_is_known(tmp_path: Pa
         for shown, where in ((text, "Share: the VNFs' own"), (page, "Share: the VNFs&#39; own")):
             assert (where in shown) == known
         assert ("p50\nshare" in text or "share" in text.partition("Share:")[0]) == known
+
+
+def test_slow_frames_are_shown_by_any_replica_and_those_that_are_not_are_counted(tmp_path: Path) -> None:
+    found = joined()
+    (slow,) = found.hops.slowest
+    names = tuple(name.replace("second", "second-2") for name in slow.parts)
+    other = slow.model_copy(update={"sequence": 8, "parts": names})
+    short = slow.model_copy(update={"sequence": 9, "parts": names[:5], "parts_us": slow.parts_us[:5]})
+    hops = found.hops.model_copy(update={"slowest": (other, slow, short), "slowest_untraced": 3})
+    folder = run_folder(tmp_path, profiles=(), chains=0)
+    with RunFolder(folder.path, folder.run.model_copy(update={"finished": None})) as folder:
+        add(folder, {**both_ways(500), "hops": {"a-to-b": replace(found, hops=hops)}}, functions=2)
+    (table,) = tables(folder.run)
+    assert [row[0] for row in table.slow_rows] == ["8", "7"]
+    assert table.slow_titles[2:] == tuple(part.name for part in hops.parts)
+    assert "Of the trial's slowest, 3 were gone from the trace before they were read." in table.remark
+    assert "1 took another way" in table.remark
