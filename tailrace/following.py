@@ -29,6 +29,7 @@ class Note:
     """The frame at the port by which it entered."""
     mark: int
     length: int
+    """0: unknown, because the switch could not read it."""
     text: str
 
 
@@ -127,7 +128,8 @@ def follow(
 def lines(number: int, frame: Followed, hz: int) -> list[str]:
     """The frame's steps, each with the time since it was first seen."""
     notes = [note for sighting in frame.sightings for note in sighting.notes]
+    length = f"{frame.length + 4} B" if frame.length else "not read"
     return [
-        f"frame {number}: {frame.length + 4} B, mark {frame.mark:08x}",
+        f"frame {number}: {length}, mark {frame.mark:08x}",
         *(f"  {(note.time - frame.began) / hz * 1e6:10.2f} µs  {note.text}" for note in notes),
     ]

@@ -113,6 +113,37 @@ uint32_t follow_mark(const struct packet *packet)
 			     length != 0 ? headers.network + length : UINT32_MAX);
 }
 
+/* May one more frame be picked at the port? */
+static bool count_frame(struct follow *follow, unsigned number)
+{
+	return number < FOLLOW_PORTS && atomic_load_explicit(&follow->left[number], memory_order_relaxed) > 0 &&
+	       atomic_fetch_sub_explicit(&follow->left[number], 1, memory_order_relaxed) > 0;
+}
+
+static uint64_t new_sighting(const struct followed *followed)
+{
+	return (uint64_t)followed->worker << 48 | followed->follow->rings[followed->worker]->sightings++;
+}
+
+/* Room for a note behind those that are there.  NULL: there is none, which is counted. */
+static struct note *new_note(struct followed *followed, uint64_t sighting, uint32_t mark, uint32_t length)
+{
+	struct note_ring *ring = followed->follow->rings[followed->worker];
+	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed) + followed->unshown;
+	struct note *note = &ring->notes[head % FOLLOW_NOTES];
+
+	if (head - atomic_load_explicit(&ring->tail, memory_order_acquire) == FOLLOW_NOTES) {
+		atomic_fetch_add_explicit(&ring->lost, 1, memory_order_relaxed);
+		return NULL;
+	}
+	followed->unshown++;
+	note->time = rte_rdtsc();
+	note->sighting = sighting;
+	note->mark = mark;
+	note->length = length;
+	return note;
+}
+
 void follow_pick(struct followed *followed, const struct burst *burst, const char *port, unsigned number)
 {
 	struct follow *follow = followed->follow;
@@ -126,33 +157,77 @@ void follow_pick(struct followed *followed, const struct burst *burst, const cha
 		parse_frame(burst->packets[i].head, burst->packets[i].head_length, &headers[i]);
 	classify(follow->match, headers, burst->count, wanted);
 	for (unsigned i = 0; i < burst->count; i++) {
-		if (wanted[i] == 0 || atomic_fetch_sub_explicit(&follow->left[number], 1, memory_order_relaxed) <= 0)
+		if (wanted[i] == 0 || !count_frame(follow, number))
 			continue;
 		followed->packets |= UINT64_C(1) << i;
 		followed->marks[i] = follow_mark(&burst->packets[i]);
-		followed->sightings[i] = (uint64_t)followed->worker << 48 |
-					 follow->rings[followed->worker]->sightings++;
+		followed->sightings[i] = new_sighting(followed);
 		follow_say(followed, burst, i, "enters by port %s", port);
+	}
+}
+
+void follow_unread(struct followed *followed, unsigned count, const char *port, unsigned number, const char *reason)
+{
+	const struct headers nothing = {0};
+	uint32_t wanted;
+
+	classify(followed->follow->match, &nothing, 1, &wanted);
+	for (; wanted != 0 && count > 0 && count_frame(followed->follow, number); count--) {
+		const uint64_t sighting = new_sighting(followed);
+		/* No other's: what is not known cannot be known again. */
+		const uint32_t mark = (uint32_t)_mm_crc32_u64(0, sighting);
+		struct note *note = new_note(followed, sighting, mark, 0);
+
+		if (note != NULL)
+			snprintf(note->text, sizeof(note->text), "enters by port %s", port);
+		note = new_note(followed, sighting, mark, 0);
+		if (note != NULL)
+			snprintf(note->text, sizeof(note->text), "dropped: %s", reason);
 	}
 }
 
 void follow_say(struct followed *followed, const struct burst *burst, unsigned packet, const char *format, ...)
 {
-	struct note_ring *ring = followed->follow->rings[followed->worker];
-	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
-	struct note *note = &ring->notes[head % FOLLOW_NOTES];
+	struct note *note = new_note(followed, followed->sightings[packet], followed->marks[packet],
+				     burst->packets[packet].length);
 	va_list arguments;
 
-	if (head - atomic_load_explicit(&ring->tail, memory_order_acquire) == FOLLOW_NOTES) {
-		atomic_fetch_add_explicit(&ring->lost, 1, memory_order_relaxed);
+	if (note == NULL)
 		return;
-	}
-	note->time = rte_rdtsc();
-	note->sighting = followed->sightings[packet];
-	note->mark = followed->marks[packet];
-	note->length = burst->packets[packet].length;
 	va_start(arguments, format);
 	vsnprintf(note->text, sizeof(note->text), format, arguments);
 	va_end(arguments);
-	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+}
+
+void follow_take_back(struct followed *followed, const struct burst *burst, unsigned first, unsigned number)
+{
+	struct note_ring *ring = followed->follow->rings[followed->worker];
+	const uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+	uint64_t earliest = UINT64_MAX;
+	unsigned kept = 0;
+
+	for (unsigned i = burst->count; i-- > first;) {
+		if (!(followed->packets >> i & 1))
+			continue;
+		earliest = followed->sightings[i];
+		followed->packets &= ~(UINT64_C(1) << i);
+		atomic_fetch_add_explicit(&followed->follow->left[number], 1, memory_order_relaxed);
+	}
+	/* Sightings are numbered in the order of packets. */
+	for (unsigned i = 0; i < followed->unshown; i++) {
+		const struct note *note = &ring->notes[(head + i) % FOLLOW_NOTES];
+
+		if (note->sighting < earliest)
+			ring->notes[(head + kept++) % FOLLOW_NOTES] = *note;
+	}
+	followed->unshown = kept;
+}
+
+void follow_show(struct followed *followed)
+{
+	struct note_ring *ring = followed->follow->rings[followed->worker];
+	const uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+
+	atomic_store_explicit(&ring->head, head + followed->unshown, memory_order_release);
+	followed->unshown = 0;
 }

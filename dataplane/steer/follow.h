@@ -28,7 +28,7 @@ struct note {
 	uint64_t time;	   /* TSC */
 	uint64_t sighting; /* the frame at one port: worker and number */
 	uint32_t mark;	   /* the same for a frame at every port, but for what functions change in it */
-	uint32_t length;
+	uint32_t length;   /* 0: unknown, for it was not read */
 	char text[FOLLOW_TEXT];
 };
 
@@ -51,6 +51,7 @@ struct follow {
 struct followed {
 	struct follow *follow;
 	unsigned worker;
+	unsigned unshown; /* notes that the reader does not see yet */
 	uint64_t packets; /* a bit each */
 	uint64_t sightings[VRING_BURST];
 	uint32_t marks[VRING_BURST];
@@ -58,6 +59,18 @@ struct followed {
 
 /* Pick frames of a burst that has been read from the port. */
 void follow_pick(struct followed *followed, const struct burst *burst, const char *port, unsigned number);
+
+/*
+ * Pick frames of the burst that were dropped when they were to be read, for this reason.  Nothing is known of them, so
+ * they match what asks for nothing.
+ */
+void follow_unread(struct followed *followed, unsigned count, const char *port, unsigned number, const char *reason);
+
+/* The packets from this one on stay with the sender, and will be read again: none of this has been. */
+void follow_take_back(struct followed *followed, const struct burst *burst, unsigned first, unsigned number);
+
+/* The steps of the burst hold: let them be read. */
+void follow_show(struct followed *followed);
 
 /* Add a step of the packet, which is followed. */
 __attribute__((format(printf, 4, 5))) void follow_say(struct followed *followed, const struct burst *burst,

@@ -35,11 +35,26 @@ static void spend(struct gate *gate, uint64_t bytes, uint32_t packets)
 		limit_spend(&gate->limit, bytes, packets);
 }
 
-unsigned watch_limit_now(struct watch *watch, const struct round *round)
+/* What has been dropped so far of what was to be read. */
+static struct watch_unread count_unread(const struct source *source)
 {
+	const struct queue_counters *counters = source_entry(source)->counters;
+	struct watch_unread unread;
+
+#define UNREAD_COUNT(reason, text) unread.reason = counters->reason;
+	WATCH_UNREAD(UNREAD_COUNT)
+#undef UNREAD_COUNT
+	return unread;
+}
+
+unsigned watch_limit_now(const struct source *source, const struct round *round)
+{
+	struct watch *watch = source->watch;
 	struct gate *gate = watch->gate;
 	unsigned most = 0;
 
+	if (unlikely(watch->followed.follow != NULL))
+		watch->unread = count_unread(source);
 	if (gate == NULL)
 		return VRING_BURST;
 	if (!rte_spinlock_trylock(&gate->lock))
@@ -67,24 +82,28 @@ void watch_spend_now(struct watch *watch, uint64_t bytes, unsigned packets)
 	rte_spinlock_unlock(&gate->lock);
 }
 
+/* Frames that are counted since the source was asked how many it may read. */
+static void pick_unread(const struct source *source)
+{
+	struct watch *watch = source->watch;
+	const struct watch_unread now = count_unread(source);
+	const unsigned number = watch->number;
+
+#define UNREAD_PICK(reason, text)                                                                                  \
+	follow_unread(&watch->followed, (unsigned)(now.reason - watch->unread.reason), source->from->name, number, \
+		      text);
+	WATCH_UNREAD(UNREAD_PICK)
+#undef UNREAD_PICK
+}
+
 void watch_pick(const struct source *source, const struct burst *burst, const struct round *round)
 {
 	struct watch *watch = source->watch;
 
 	watch->followed.worker = round->worker;
 	follow_pick(&watch->followed, burst, source->from->name, watch->number);
-}
-
-void watch_unpick(const struct source *source, const struct burst *burst, unsigned first)
-{
-	struct followed *followed = &source->watch->followed;
-
-	for (unsigned i = first; i < burst->count; i++) {
-		if (!(followed->packets >> i & 1))
-			continue;
-		follow_say(followed, burst, i, "waits in the ring of port %s", source->from->name);
-		atomic_fetch_add_explicit(&followed->follow->left[source->watch->number], 1, memory_order_relaxed);
-	}
+	if (unlikely(burst->taken > burst->count))
+		pick_unread(source);
 }
 
 void watch_copy(const struct source *source, struct burst *burst, unsigned count, const struct round *round)

@@ -40,13 +40,29 @@ struct division {
 	struct shares *shares;
 };
 
+/* Why frames are dropped before anybody can look at them. */
+#define WATCH_UNREAD(X)                                                                         \
+	X(drop_frame_too_short, "it is shorter than an Ethernet header (drop_frame_too_short)") \
+	X(drop_frame_too_long, "it is longer than the switch carries (drop_frame_too_long)")    \
+	X(drop_frame_fragmented, "it is in too many pieces (drop_frame_fragmented)")            \
+	X(drop_offload_malformed, "its network header contradicts it (drop_offload_malformed)") \
+	X(drop_no_buffer, "the switch had no packet buffer (drop_no_buffer)")
+
+/* Counters of the source's queue before it is read. */
+struct watch_unread {
+#define WATCH_UNREAD_FIELD(reason, text) uint64_t reason;
+	WATCH_UNREAD(WATCH_UNREAD_FIELD)
+#undef WATCH_UNREAD_FIELD
+};
+
 /* Of a source. */
 struct watch {
 	struct gate *gate; /* or NULL; so below */
 	struct hop_trace *hops;
 	unsigned number;	  /* of the port */
 	struct tap_held held;	  /* the worker's; so below */
-	struct followed followed; /* for one burst */
+	struct followed followed; /* for one burst; so below */
+	struct watch_unread unread;
 	unsigned nb_taps;
 	struct tap taps[]; /* copies of all that comes in */
 };
@@ -63,16 +79,15 @@ struct exit_watch {
 };
 
 /* How many frames the source may read now: 0 to VRING_BURST. */
-unsigned watch_limit_now(struct watch *watch, const struct round *round);
+unsigned watch_limit_now(const struct source *source, const struct round *round);
 
 /* What the functions below do when there is something to do. */
 void watch_pick(const struct source *source, const struct burst *burst, const struct round *round);
-void watch_unpick(const struct source *source, const struct burst *burst, unsigned first);
 void watch_copy(const struct source *source, struct burst *burst, unsigned count, const struct round *round);
 
 static inline unsigned watch_limit(const struct source *source, const struct round *round)
 {
-	return likely(source->watch == NULL) ? VRING_BURST : watch_limit_now(source->watch, round);
+	return likely(source->watch == NULL) ? VRING_BURST : watch_limit_now(source, round);
 }
 
 /* The burst has been read; nothing is decided, and frames may yet have to stay with the sender. */
@@ -93,7 +108,7 @@ static inline void watch_in(const struct source *source, struct burst *burst, un
 static inline void watch_stay(const struct source *source, const struct burst *burst, unsigned first)
 {
 	if (unlikely(source->watch != NULL && source->watch->followed.packets >> first != 0))
-		watch_unpick(source, burst, first);
+		follow_take_back(&source->watch->followed, burst, first, source->watch->number);
 }
 
 /* Frames have left the port. */
@@ -105,11 +120,15 @@ static inline void watch_spend(const struct source *source, uint64_t bytes, unsi
 		watch_spend_now(source->watch, bytes, packets);
 }
 
-/* The burst has been shown, or there was none. */
+/* The burst has been shown, or there was none: who looks on sees what became of it. */
 static inline void watch_done(const struct source *source, const struct round *round)
 {
-	if (unlikely(source->watch != NULL && source->watch->held.count > 0))
+	if (likely(source->watch == NULL))
+		return;
+	if (unlikely(source->watch->held.count > 0))
 		tap_release(&source->watch->held, round);
+	if (unlikely(source->watch->followed.unshown > 0))
+		follow_show(&source->watch->followed);
 }
 
 /* What became of frames that were to be given. */

@@ -221,6 +221,8 @@ static void so_many_frames_are_followed_at_each_port(void **state)
 		make_packet(&burst, (uint8_t)i, 100);
 	follow_pick(&followed, &burst, "one", 1);
 	assert_int_equal(followed.packets, 7);
+	assert_int_equal(ring.head, 0);
+	follow_show(&followed);
 	assert_int_equal(ring.head, 3);
 	assert_string_equal(ring.notes[0].text, "enters by port one");
 	follow_pick(&followed, &burst, "one", 1);
@@ -233,6 +235,7 @@ static void so_many_frames_are_followed_at_each_port(void **state)
 	/* A reader that does not come costs notes, which are counted. */
 	for (unsigned i = 0; i < FOLLOW_NOTES + 10; i++)
 		follow_say(&followed, &burst, 0, "%0200u", i);
+	follow_show(&followed);
 	assert_int_equal(ring.head, FOLLOW_NOTES);
 	assert_int_equal(ring.lost, 16);
 	assert_int_equal(strlen(ring.notes[100].text), FOLLOW_TEXT - 1);

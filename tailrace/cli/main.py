@@ -307,7 +307,8 @@ def trace(
     sudo tailrace trace --match protocol=icmp --count 3
 
     Steps are: the port it enters by, the chain and hop, the replica it is pinned to, what a bridge decides, the ports
-    it leaves by, or why it is dropped. A frame that comes back from a function is followed on from there.
+    it leaves by, or why it is dropped. A frame that comes back from a function is followed on from there. Without a
+    match, frames that cannot be read are shown too.
     """
     options = observe.TraceOptions(tuple(match or ()), count, duration, control, as_json)
     raise typer.Exit(run_command(lambda: observe.trace(options)))

@@ -60,6 +60,26 @@ def test_a_frame_too_long_for_its_receiver_is_traced_as_dropped_and_not_captured
     pair.end()
 
 
+def test_frames_that_cannot_be_read_are_traced_as_dropped(switch: RunningSwitch) -> None:
+    """Where frames are steered: a direct hop is tested with simulated guests."""
+    guests = Guests(switch, ("a", "b"))
+    switch.patch(chains={"x": {"from": "a", "through": [], "to": "b", "match": [{"destination_port": 80}]}})
+    switch.call("trace.start", count=3)
+    whole = udp()
+    assert guests.send("a", b"\x02" * 9, whole, b"\x02" * 13) == {"b": [whole]}
+    found = steps(switch)
+    assert found.count(["enters by port a", "leaves by port b: chain x, hop 0"]) == 1
+    short = "dropped: it is shorter than an Ethernet header (drop_frame_too_short)"
+    assert found.count(["enters by port a", short]) == 2
+    assert len(found) == 3
+    # Nothing is known of them, so they match nothing that asks for something.
+    switch.call("trace.stop")
+    switch.call("trace.start", count=3, match=[{"protocol": 17}])
+    guests.send("a", b"\x02" * 9, whole)
+    assert steps(switch) == [["enters by port a", "leaves by port b: chain x, hop 0"]]
+    guests.end()
+
+
 def test_a_frame_is_known_again_behind_a_function_that_changed_it(switch: RunningSwitch) -> None:
     """The function, of two replicas, is the test: it routes, completes the checksum and adds a tag."""
     names = ("a", "b", *(f"f{replica}.{side}" for replica in (1, 2) for side in "lr"))

@@ -226,3 +226,5 @@ def test_sightings_of_a_frame_are_put_together() -> None:
     assert said[0] == "frame 1: 64 B, mark 00000007"
     assert said[1].split() == ["0.00", "µs", "enters", "by", "port", "a"]
     assert [line.split()[0] for line in said[1:3]] == ["0.00", "10.00"]
+    trail.add([Note(500, 5, 9, 0, "enters by port a"), Note(500, 5, 9, 0, "dropped: it is too short")])
+    assert lines(4, trail.frames()[-1], 1_000_000)[0] == "frame 4: not read, mark 00000009"
