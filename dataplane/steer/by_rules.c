@@ -6,7 +6,8 @@
 
 /*
  * Rules that look at ports or the protocol know the later fragments of a datagram by its first.  What was decided for
- * that one is noted, and holds for those.
+ * that one is noted, and holds for those, by whichever queue of the port they come.  Those that are ahead of it go by
+ * what they say themselves, and it does not follow them: else they could lead it past a rule that is about its ports.
  */
 static uint32_t follow_fragment(const struct steering *steering, const struct headers *headers, uint32_t action,
 				uint64_t now)
@@ -20,7 +21,11 @@ static uint32_t follow_fragment(const struct steering *steering, const struct he
 	if (headers->fragment == FRAGMENT_LATER) {
 		uint64_t entry = place != NULL ? flow_read(place) : 0;
 
-		return place != NULL && flow_fresh(steering->fragments, entry, tick) ? flow_number(entry) : action;
+		/* Another queue's worker may have given the place to another datagram by now. */
+		return place != NULL && entry >> 32 == flow_signature(hash) &&
+				       flow_fresh(steering->fragments, entry, tick)
+			       ? flow_number(entry)
+			       : action;
 	}
 	if (action > FLOW_NUMBERS)
 		return action;

@@ -31,6 +31,7 @@ struct steering_config {
 
 	/* Chains: rules, whose action is the number of a step, and the step of what they leave; STEERING_DROP: none. */
 	const struct classifier *classifier; /* NULL: no rules */
+	struct flows *fragments; /* by which rule the first of a datagram went; NULL: rules do not look so far */
 	const struct step *steps;
 	unsigned nb_steps;
 	uint32_t otherwise;
@@ -41,12 +42,18 @@ struct steering_config {
 };
 
 /*
- * Returns the program of a source, or NULL without memory.  It copies the steps and exits; classifier, groups and
- * bridge must outlive it.  A classifier's `otherwise` is the same as the config's.
+ * Returns the program of a source, or NULL without memory.  It copies the steps and exits; classifier,
+ * fragments, groups and bridge must outlive it.  A classifier's `otherwise` is the same as the config's.
  */
 struct steering *steering_new(const struct steering_config *config);
 
 void steering_free(struct steering *steering);
+
+/*
+ * What all queues of a port remember of fragments, whose rules and number of steps are the same: to be freed with
+ * flows_free().  Needed if classifier_reads_transport().  Returns NULL without memory.
+ */
+struct flows *steering_fragments_new(unsigned nb_queues);
 
 /* Of a steered source, what source_poll(), source_begin() and source_owes() are. */
 unsigned steer_poll(struct source *source, const struct round *round);

@@ -5,7 +5,7 @@
 
 #include "steer/steering.h"
 
-enum { FRAGMENT_BUCKETS = 1 << 11 };
+enum { FRAGMENT_BUCKETS = 1 << 11 }; /* for each queue */
 
 static int compare_exits(const struct exit *a, const struct exit *b)
 {
@@ -85,6 +85,7 @@ static bool set_exits(struct steering *steering, const struct steering_config *c
 static bool set_steps(struct steering *steering, const struct steering_config *config)
 {
 	steering->classifier = config->classifier;
+	steering->fragments = config->fragments;
 	steering->otherwise = config->otherwise;
 	steering->looks = config->classifier != NULL;
 	steering->steps = calloc(config->nb_steps + 1, sizeof(steering->steps[0]));
@@ -94,10 +95,12 @@ static bool set_steps(struct steering *steering, const struct steering_config *c
 		steering->steps[i] = config->steps[i];
 		steering->looks |= config->steps[i].group != NULL;
 	}
-	if (config->classifier == NULL || !classifier_reads_transport(config->classifier))
-		return true;
-	steering->fragments = flows_new(FRAGMENT_BUCKETS, PIN_FRAGMENT_SECONDS);
-	return steering->fragments != NULL;
+	return true;
+}
+
+struct flows *steering_fragments_new(unsigned nb_queues)
+{
+	return flows_new(FRAGMENT_BUCKETS * rte_align32pow2(nb_queues), PIN_FRAGMENT_SECONDS);
 }
 
 struct steering *steering_new(const struct steering_config *config)
@@ -118,7 +121,6 @@ void steering_free(struct steering *steering)
 {
 	if (steering == NULL)
 		return;
-	flows_free(steering->fragments);
 	free(steering->outlets);
 	free(steering->steps);
 	free(steering->targets);

@@ -34,7 +34,7 @@ struct target {
 struct steering {
 	const struct classifier *classifier; /* NULL: every frame is `otherwise` */
 	uint32_t otherwise;
-	struct flows *fragments; /* by which rule the first of a datagram went; NULL: rules do not look so far */
+	struct flows *fragments; /* steering_config's */
 	bool looks;		 /* at headers */
 
 	const struct bridge *bridge;

@@ -23,6 +23,8 @@ struct port_rules {
 	unsigned nb_rules;
 	struct rule *rules;
 	struct classifier *classifier;
+	unsigned nb_wires;	 /* the numbers that fragments are remembered by */
+	struct flows *fragments; /* or NULL */
 	struct port_steering {
 		struct steering *steering;
 		void *key; /* all that it was made from */

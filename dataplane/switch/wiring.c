@@ -172,7 +172,9 @@ static bool make_steering(struct maker *maker, struct switch_port *port, struct 
 static bool make_steered(struct maker *maker, struct switch_port *port, struct source *source, unsigned worker,
 			 const struct wire *wires, unsigned nb_wires)
 {
-	struct steering_config config = {.classifier = port->next_rules.classifier, .otherwise = STEERING_DROP};
+	struct steering_config config = {.classifier = port->next_rules.classifier,
+					 .fragments = port->next_rules.fragments,
+					 .otherwise = STEERING_DROP};
 	struct step *steps = arena_take(&maker->memory, nb_wires, sizeof(steps[0]));
 	struct exit *exits;
 

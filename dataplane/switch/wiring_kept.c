@@ -153,11 +153,27 @@ static bool classify_failed(struct maker *maker, unsigned port, int rc, unsigned
 	return false;
 }
 
+/* What the port remembers of fragments, by the numbers of rules and wires that are the same as before, or anew. */
+static bool make_fragments(struct switch_port *port, unsigned nb_wires)
+{
+	struct port_rules *rules = &port->next_rules;
+
+	rules->nb_wires = nb_wires;
+	if (!classifier_reads_transport(rules->classifier))
+		return true;
+	if (rules->classifier == port->rules.classifier && nb_wires == port->rules.nb_wires)
+		rules->fragments = port->rules.fragments;
+	else
+		rules->fragments = steering_fragments_new(port->port.nb_queues);
+	return rules->fragments != NULL;
+}
+
 bool maker_make_rules(struct maker *maker, struct switch_port *port, unsigned number)
 {
 	struct port_rules *rules = &port->next_rules;
 	unsigned count, culprit = 0;
 	struct rule *list = list_rules(maker, number, &count);
+	const unsigned nb_wires = maker->wires.first[number + 1] - maker->wires.first[number];
 	int rc;
 
 	if (count == 0)
@@ -166,14 +182,14 @@ bool maker_make_rules(struct maker *maker, struct switch_port *port, unsigned nu
 	if (port->rules.nb_rules == count && memcmp(port->rules.rules, list, count * sizeof(list[0])) == 0) {
 		rules->rules = port->rules.rules;
 		rules->classifier = port->rules.classifier;
-		return true;
+		return make_fragments(port, nb_wires);
 	}
 	rules->rules = malloc(count * sizeof(list[0]));
 	if (rules->rules == NULL)
 		return false;
 	memcpy(rules->rules, list, count * sizeof(list[0]));
 	rc = classifier_build(&rules->classifier, list, count, STEERING_DROP, &culprit);
-	return rc == 0 || classify_failed(maker, number, rc, culprit);
+	return rc == 0 ? make_fragments(port, nb_wires) : classify_failed(maker, number, rc, culprit);
 }
 
 /* ------- keeping one, ending the other ------- */
@@ -188,6 +204,8 @@ static void end_rules(struct port_rules *rules, const struct port_rules *other)
 			steering_free(rules->queues[queue].steering);
 		free(rules->queues[queue].key);
 	}
+	if (rules->fragments != other->fragments)
+		flows_free(rules->fragments);
 	if (rules->rules != other->rules) {
 		free(rules->classifier);
 		free(rules->rules);

@@ -53,6 +53,7 @@ static void steers_by_rules_and_counts_each_hop(void **state)
 	free(classifier);
 }
 
+/* Each from a queue of its own, which decide by the same rules: they share what they know of fragments. */
 static void sends_later_fragments_after_their_first(void **state)
 {
 	struct setting *setting = *state;
@@ -60,14 +61,16 @@ static void sends_later_fragments_after_their_first(void **state)
 	const struct step steps[] = {{NULL, 0}, {NULL, 1}};
 	const struct rule rules[] = {to_port(1, 1, 0)};
 	struct classifier *classifier = classifier_of(rules, 1);
-	struct source source = source_of(setting, 0,
-					 &(struct steering_config){.exits = exits,
-								   .nb_exits = 2,
-								   .classifier = classifier,
-								   .steps = steps,
-								   .nb_steps = 2,
-								   .otherwise = 1});
+	const struct steering_config config = {.exits = exits,
+					       .nb_exits = 2,
+					       .classifier = classifier,
+					       .fragments = steering_fragments_new(3),
+					       .steps = steps,
+					       .nb_steps = 2,
+					       .otherwise = 1};
+	struct source sources[] = {source_of(setting, 0, &config), source_of(setting, 3, &config)};
 
+	assert_true(classifier_reads_transport(classifier));
 	offer_buffers(&setting->stations[1], 8);
 	offer_buffers(&setting->stations[2], 8);
 	for (unsigned i = 0; i < 6; i++) {
@@ -77,12 +80,15 @@ static void sends_later_fragments_after_their_first(void **state)
 		/* Two datagrams, to ports 1 and 2, three pieces each; a piece's payload is no ports. */
 		frame_ipv4(&frame, 1, 2, 17, 8, i / 3, i % 3 < 2 ? 0x2000 | i % 3 : 2);
 		frame_ports(&frame, 1000, i % 3 == 0 ? 1 + i / 3 : 9 - i);
-		send_frame(&setting->stations[0], &frame);
+		send_frame(&setting->stations[i % 3 == 1 ? 3 : 0], &frame);
 	}
-	assert_int_equal(source_poll(&source, &setting->round), 6);
+	assert_int_equal(source_poll(&sources[0], &setting->round), 4);
+	assert_int_equal(source_poll(&sources[1], &setting->round), 2);
 	assert_int_equal(setting->stations[1].counters.sent_packets, 3);
 	assert_int_equal(setting->stations[2].counters.sent_packets, 3);
-	steering_free(source.steering);
+	for (unsigned i = 0; i < 2; i++)
+		steering_free(sources[i].steering);
+	flows_free(config.fragments);
 	free(classifier);
 }
 

@@ -35,8 +35,9 @@ NO_FD = 1 << 8  # of the number that SET_VRING_KICK, CALL and ERR carry
 BASE = 0x1000_0000  # guest-physical address of the memory's first byte
 USER = 0x7F00_0000_0000  # where the front end says it has mapped it
 SIZE = 4 << 20
-RING_AT = (0x0_0000, 0x1_0000)
-BUFFERS_AT = (0x10_0000, 0x20_0000)
+# Of a second pair too, whose rings are of 128 descriptors at the most.
+RING_AT = (0x0_0000, 0x1_0000, 0x2_0000, 0x3_0000)
+BUFFERS_AT = (0x10_0000, 0x20_0000, 0x30_0000, 0x34_0000)
 BUFFER = 2048
 
 
@@ -60,17 +61,17 @@ class FrontEnd:
         self.memory = mmap.mmap(self.memory_fd, SIZE)
         # Indexes are stored whole through this view; struct.pack_into() clears them first and writes byte by byte.
         self.words = memoryview(self.memory).cast("H")
-        self.kick = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
-        self.call = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+        self.kick = [os.eventfd(0, os.EFD_NONBLOCK) for _ in RING_AT]
+        self.call = [os.eventfd(0, os.EFD_NONBLOCK) for _ in RING_AT]
         self.socket: socket.socket | None = None
         self.reset()
 
     def reset(self) -> None:
         """Forget the rings, as a driver does that starts anew."""
         self.memory[:] = bytes(SIZE)
-        self.added = [0, 0]
-        self.seen = [0, 0]
-        self.next_desc = [0, 0]
+        self.added = [0] * len(RING_AT)
+        self.seen = [0] * len(RING_AT)
+        self.next_desc = [0] * len(RING_AT)
 
     # ------- the protocol -------
 
@@ -127,15 +128,17 @@ class FrontEnd:
     first = 0
     """The position of a ring that has not been used, as SET_VRING_BASE says it."""
 
+    pairs = 1
+
     def start_rings(self, first: int | None = None, enable: bool = True) -> None:
-        for ring in (RECEIVES, SENDS):
+        for ring in range(2 * self.pairs):
             at = USER + RING_AT[ring]
             self.send_message(SET_VRING_NUM, struct.pack("<II", ring, self.ring_size))
             self.send_message(SET_VRING_BASE, struct.pack("<II", ring, self.first if first is None else first))
             self.send_message(SET_VRING_ADDR, struct.pack("<IIQQQQ", ring, 0, at, at + 0x8000, at + 0x4000, 0))
             self.send_message(SET_VRING_CALL, struct.pack("<Q", ring), (self.call[ring],))
             self.send_message(SET_VRING_KICK, struct.pack("<Q", ring), (self.kick[ring],))
-        for ring in (RECEIVES, SENDS) if enable else ():
+        for ring in range(2 * self.pairs) if enable else ():
             self.send_message(SET_VRING_ENABLE, struct.pack("<II", ring, 1))
 
     def start(self, path: Path) -> None:
@@ -206,11 +209,14 @@ class FrontEnd:
             self.offer(RECEIVES, slot)
 
     def send(self, frame: bytes) -> None:
-        slot = self._slot(SENDS)
-        at = self.buffer_address(SENDS, slot)
+        self.send_by(SENDS, frame)
+
+    def send_by(self, ring: int, frame: bytes) -> None:
+        slot = self._slot(ring)
+        at = self.buffer_address(ring, slot)
         self.memory[at : at + self.header + len(frame)] = bytes(self.header) + frame
-        self.write_desc(SENDS, slot, BASE + at, self.header + len(frame), 0)
-        self.offer(SENDS, slot)
+        self.write_desc(ring, slot, BASE + at, self.header + len(frame), 0)
+        self.offer(ring, slot)
 
     def kicks(self, ring: int) -> None:
         """Wake the worker, in case it sleeps."""

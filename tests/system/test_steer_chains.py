@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_switch import RunningSwitch
+from front_end import SENDS, FrontEnd
+from running_switch import RunningSwitch, wait_until
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP
 from scapy.packet import Raw
-from steered import Guests, answer, frame, pieces6, udp
+from steered import RING, Guests, answer, frame, pieces6, udp
 
 
 @pytest.fixture
@@ -122,6 +124,41 @@ def test_later_fragments_take_the_chain_of_their_first(switch: RunningSwitch, gu
         pieces = [frame(piece) for piece in fragment(datagram, fragsize=1000)]
         assert len(pieces) >= 3
         assert guests.send("a", *pieces) == {receiver: pieces}
+
+
+def test_later_fragments_find_their_first_by_any_queue_of_the_port(switch: RunningSwitch, guests: Guests) -> None:
+    guest = guests.guests["m"] = FrontEnd(ring_size=RING)
+    guest.pairs = 2
+    switch.add_guest("m", queues=2)
+    guests.attach("m")
+    wait_until(lambda: len(switch.port("m")["attached"]["rings"]) == 2, "both pairs are there")
+    web = {"from": "m", "through": ["fw"], "to": "b", "match": [{"destination_port": 80}]}
+    switch.patch(chains={"web": web, "rest": {"from": "m", "through": [], "to": "c", "match": [{"ethertype": 0x0800}]}})
+
+    numbers = itertools.count()
+
+    def send(ring: int, *frames: bytes) -> None:
+        guests.offer()
+        for one in frames:
+            guest.send_by(ring, one)
+        wait_until(lambda: guest.used_index(ring) == guest.added[ring], "the switch has taken all frames")
+
+    def pieces(port: int) -> list[bytes]:
+        datagram = IP(src="10.0.0.1", dst="10.0.0.2", id=next(numbers)) / UDP(sport=9, dport=port) / Raw(b"p" * 3000)
+        return [frame(piece) for piece in fragment(datagram, fragsize=1000)]
+
+    for first_by, later_by in ((SENDS, SENDS + 2), (SENDS + 2, SENDS)):
+        for port, receiver in ((81, "c"), (80, "fw.l")):
+            first, *later = pieces(port)
+            send(first_by, first)
+            send(later_by, *later)
+            assert guests.guests[receiver].wait_received(1 + len(later)) == [first, *later]
+    # The number of a chain that is no more leads nowhere.
+    first, *later = pieces(99)
+    send(SENDS, first)
+    switch.patch(chains={"rest": None})
+    send(SENDS + 2, *later)
+    assert guests.drops("m") == {"drop_no_match": len(later)}
 
 
 @pytest.mark.parametrize("options", [False, True], ids=["plain", "options"])
