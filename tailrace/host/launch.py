@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure
+from tailrace.host import log_writer
 from tailrace.host.process import Limits, ProcessId, how_it_ended, reap, start
 from tailrace.host.state import Process, State
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 """With which our own programs begin a line of a file (dataplane/common/log.h)."""
+LOG_BYTES = 8 << 20
+"""After which a bounded log begins anew, with as much from before kept beside it."""
+_WRITER_ENDS = 2.0
+"""Seconds in which what a program said last is in its log."""
 
 
 @dataclass(frozen=True)
@@ -25,23 +33,37 @@ class Launcher:
     """Processes die with this command (a run), or live on by themselves (`tailrace up`)."""
     network: str | None = None
     """The network namespace that they run in; this command's own unless said."""
-    _begun: dict[str, int] = field(default_factory=dict, compare=False)
-    """By a process's name: where in its log its last start begins."""
+    _begun: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
+    """By a process's name: its log's inode and size when it was last started."""
 
     def start(
-        self, name: str, argv: Sequence[str], limits: Limits, keep: Iterable[int] = (), stdin: int | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        limits: Limits,
+        keep: Iterable[int] = (),
+        stdin: int | None = None,
+        *,
+        bounded: bool = False,
     ) -> Process:
-        """Starts a program under a name of ours and records it."""
+        """Starts a program under a name of ours and records it. `bounded`: its log is, whatever it prints."""
         held: list[Process] = []
         log = self.log(name)
-        self._begun[name] = log.stat().st_size if log.exists() else 0
+        found = log.stat() if log.exists() else None
+        self._begun[name] = (found.st_ino, found.st_size) if found else (0, 0)
+        limits = replace(limits, tied=self.tied, network=limits.network or self.network)
+        writer, output = _start_writer(log) if bounded else (ProcessId(0, 0), None)
 
         def record(process: ProcessId) -> None:
-            held.append(Process(name, process.pid, process.start, Path(argv[0]).name))
+            program = Path(argv[0]).name
+            held.append(Process(name, process.pid, process.start, program, writer.pid, writer.start))
             self.state.add(held[0])
 
-        limits = replace(limits, tied=self.tied, network=limits.network or self.network)
-        start(argv, log=self.log(name), limits=limits, record=record, keep=keep, stdin=stdin)
+        try:
+            start(argv, log=log if output is None else output, limits=limits, record=record, keep=keep, stdin=stdin)
+        finally:
+            if output is not None:
+                os.close(output)
         return held[0]
 
     def log(self, name: str) -> Path:
@@ -50,17 +72,30 @@ class Launcher:
 
     def said(self, name: str, words: str) -> bool:
         """Whether a process of this name has written these words since its last start."""
-        try:
-            return words.encode() in self.log(name).read_bytes()[self._begun.get(name, 0) :]
-        except FileNotFoundError:
-            return False
+        return words.encode() in self._since_start(name)
+
+    def _since_start(self, name: str) -> bytes:
+        """What a process of this name has written since its last start, as far as its log has it."""
+        inode, size = self._begun.get(name, (0, 0))
+        said = b""
+        for path in (log_writer.previous(self.log(name)), self.log(name)):
+            try:
+                with path.open("rb") as file:
+                    # The log that there was: whatever is before its end of then is from before.
+                    if inode != 0 and os.fstat(file.fileno()).st_ino == inode:
+                        file.seek(size)
+                        said = b""
+                    said += file.read()
+            except FileNotFoundError:
+                continue
+        return said
 
     def last_words(self, name: str) -> str:
         """The last line that a process wrote, which is its error if it has failed."""
-        try:
-            lines = [line for line in self.log(name).read_text(errors="replace").splitlines() if line.strip()]
-        except OSError:
-            return ""
+        lines: list[str] = []
+        for path in (self.log(name), log_writer.previous(self.log(name))):
+            with suppress(OSError):
+                lines = lines or [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if " error: " in line]
         return _TIME.sub("", (errors or lines or [""])[-1])
 
@@ -70,9 +105,24 @@ class Launcher:
         return Failure(f"{what}: {words}" if words else f"{what}; see {self.log(name)}")
 
 
+def _start_writer(log: Path) -> tuple[ProcessId, int]:
+    """Starts who writes the log; returns its name, and where its input goes in. It ends when nobody has that any more:
+    so nothing is lost if this command ends before it is on record."""
+    source, sink = os.pipe()
+    argv = [sys.executable, "-I", "-S", log_writer.__file__, str(log), str(LOG_BYTES)]
+    try:
+        return start(argv, log=log, limits=Limits(tied=False), record=lambda _: None, stdin=source), sink
+    except BaseException:
+        os.close(sink)
+        raise
+    finally:
+        os.close(source)
+
+
 def why_ended(launcher: Launcher, process: Process) -> str:
     """One line about a process of ours that is gone."""
     how = how_it_ended(reap(process.pid))
+    process.writer.wait(_WRITER_ENDS)
     words = launcher.last_words(process.name)
     who = f"the {process.name}" if process.name in ("switch", "tester") else f"the function {process.name}"
     return f"{who} {how}" + (f" ({words})" if words and "killed" not in how else "")

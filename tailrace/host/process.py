@@ -174,19 +174,22 @@ def descendants(pid: int) -> list[int]:
 def start(
     argv: Sequence[str],
     *,
-    log: Path,
+    log: Path | int,
     limits: Limits,
     record: Callable[[ProcessId], None],
     keep: Iterable[int] = (),
     stdin: int | None = None,
 ) -> ProcessId:
-    """Starts a program, its output appended to `log`, and returns its name.
+    """Starts a program, its output appended to `log`, a file or a descriptor, and returns its name.
 
     `record` is called with the name while the process is still held; the program starts only when it returns.
     `keep` are descriptors that the program inherits, `stdin` the one that it reads; otherwise it reads nothing.
     Raises Failure if the program cannot be started.
     """
-    log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    if isinstance(log, int):
+        log_fd = os.dup(log)
+    else:
+        log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     name_read, name_write = os.pipe()
     go_read, go_write = os.pipe()
     error_read, error_write = os.pipe()

@@ -51,10 +51,17 @@ class Process(Thing):
     pid: int
     start: int
     program: str = ""
+    writer_pid: int = 0
+    """Of whoever writes its log (`tailrace.host.log_writer`) and ends after it; 0: it does that itself."""
+    writer_start: int = 0
 
     @property
     def id(self) -> ProcessId:
         return ProcessId(self.pid, self.start)
+
+    @property
+    def writer(self) -> ProcessId:
+        return ProcessId(self.writer_pid, self.writer_start)
 
     def inner(self) -> list[ProcessId]:
         """The processes below it, outermost first."""
@@ -71,6 +78,8 @@ class Process(Thing):
         for name in inner:
             if not name.wait(2.0) and not end(name):
                 return f"process {name.pid} (inside {self.name}) does not end"
+        if not self.writer.wait(2.0) and not end(self.writer, grace=0.0):
+            return f"process {self.writer_pid}, which writes the log of {self.name}, does not end"
         return None
 
 

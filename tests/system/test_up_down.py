@@ -16,6 +16,7 @@ from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages
 from running_switch import RunningSwitch
 
 from tailrace.host.hugepages import pool
+from tailrace.host.process import ProcessId
 from tailrace.host.state import hold
 from tailrace.node import reserve_pages
 
@@ -33,6 +34,35 @@ def first_sandbox(command: Command) -> int:
     first = command.process("first")
     assert first is not None
     return int(first["sandbox_pid"])
+
+
+def writers(command: Command) -> list[ProcessId]:
+    """Who writes the logs of functions."""
+    with hold(command.state) as state:
+        return [process.writer for process in state.processes() if process.writer_pid]
+
+
+def test_the_log_of_a_function_is_bounded_and_has_what_came_last(command: Command) -> None:
+    """It prints 40 MiB long after `tailrace up` has ended."""
+    command("up", command.spec(ONE))
+    (writer,) = writers(command)
+    first = command.process("first")
+    assert first is not None
+    log = command.state / "logs" / "first.log"
+    with Path(f"/proc/{first['pid']}/fd/2").open("wb", buffering=0) as output:
+        for number in range(40):
+            output.write((b"%d" % number).rjust(63, b"x") * (1 << 14) + b"\n")
+        output.write(b"the last line\n")
+    wait_until(lambda: log.read_bytes().endswith(b"the last line\n"))
+    kept = sorted(path.name for path in log.parent.glob("first.*"))
+    assert kept == ["first.log", "first.log.1"]
+    assert 8 << 20 < sum((log.parent / name).stat().st_size for name in kept) <= 17 << 20
+    assert command.status()["state"] == "up"
+    # It needs no time of its own, and ends with the function, of which nothing it said is lost.
+    assert writer.alive()
+    os.kill(first["pid"], signal.SIGKILL)
+    assert writer.wait(10)
+    command("down")
 
 
 def test_up_status_down(command: Command) -> None:
