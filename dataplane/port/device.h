@@ -51,6 +51,7 @@ struct device_queue {
 	atomic_bool was_reset;		      /* the same: by its physical function */
 	_Atomic time_t since;		      /* of the state */
 	struct device_losses losses;	      /* as last counted */
+	time_t counted_at;		      /* when that was: once a second */
 	struct log_budget log;		      /* for what its peer can cause to be logged */
 	unsigned ticks;			      /* since it was last tried to be brought back */
 	int waits_on[DEVICE_QUEUES];	      /* see device_wait_fd() */

@@ -46,6 +46,14 @@ void device_on_change(void (*changed)(void))
 	tell_change = changed;
 }
 
+static time_t seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return now.tv_sec;
+}
+
 /* ------- what a driver tells, in DPDK's interrupt thread ------- */
 
 static int on_link(uint16_t port_id, enum rte_eth_event_type type, void *argument, void *answer)
@@ -123,15 +131,26 @@ static void change_state(struct device_queue *queue, enum device_state state)
 		enter_state(queue, state);
 }
 
+/* Frames that the device has lost since they were last counted. */
+static void count_losses(struct device_queue *queue)
+{
+	const struct device_losses now = device_losses_read(queue);
+
+	device_losses_count(queue->counters, &queue->losses, &now);
+	queue->counted_at = seconds();
+}
+
 /* Take the device away from the workers. */
 static void withdraw(struct device_queue *queue)
 {
+	count_losses(queue);
 	atomic_store(&queue->state, DEVICE_REMOVED);
 	grace_wait();
 }
 
 static void close_removed(struct device_queue *queue)
 {
+	count_losses(queue);
 	change_state(queue, DEVICE_REMOVED);
 	grace_wait();
 	hear_no_more(queue);
@@ -187,14 +206,6 @@ static void seek_peer(struct device_queue *queue)
 	}
 }
 
-/* Frames that the device has lost since it was last looked at. */
-static void count_losses(struct device_queue *queue)
-{
-	const struct device_losses now = device_losses_read(queue);
-
-	device_losses_count(queue->counters, &queue->losses, &now);
-}
-
 /*
  * A virtual function that its physical one has reset shows its link and moves no frame, until it is opened anew: the
  * other has forgotten its address and what it may receive.  Not every driver hears of that, but a physical function
@@ -225,7 +236,9 @@ static void look(struct device_queue *queue)
 		try_again(queue);
 		return;
 	}
-	count_losses(queue);
+	/* Some of it the kernel tells in files: not with every look. */
+	if (seconds() != queue->counted_at)
+		count_losses(queue);
 	if (atomic_load(&queue->taken_away) || atomic_load(&asked_back[queue->port_id]) ||
 	    !device_exists(&queue->device)) {
 		close_removed(queue);

@@ -5,8 +5,11 @@ Each is an event: said once, shown by `port.list`, its frames counted as dropped
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +63,29 @@ def lost(switch: RunningSwitch, guest: Guest, port: str) -> None:
 
 def said(switch: RunningSwitch, text: str) -> int:
     return switch.log.read_text().count(text)
+
+
+def opened(path: Path, times: int) -> list[float]:
+    """When the file was opened next, by whomever (inotify(7), IN_OPEN)."""
+    library = ctypes.CDLL(None, use_errno=True)
+    watch = library.inotify_init()
+    assert library.inotify_add_watch(watch, os.fsencode(path), 0x20) >= 0, os.strerror(ctypes.get_errno())
+    moments: list[float] = []
+    while len(moments) < times:
+        events = os.read(watch, 16)  # without a name each has 16 bytes
+        moments += [time.monotonic()] * (len(events) // 16)
+    os.close(watch)
+    return moments
+
+
+def test_the_kernels_statistics_are_read_once_a_second(network: Network, switch: RunningSwitch) -> None:
+    """What a device has lost; its state is looked at more often."""
+    network.pair("left", "right")
+    switch.add_device("wan", "if:left")
+    switch.wait_state("wan", "up")
+    statistics_file = Path(f"/proc/{switch.process.pid}/root/sys/class/net/left/statistics/rx_errors")
+    first, *_, last = opened(statistics_file, 3)
+    assert last - first > 1.5
 
 
 @pytest.mark.parametrize("scheme", ["if", "xdp"])
