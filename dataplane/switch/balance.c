@@ -215,33 +215,43 @@ static void on_port_change(void)
 	eventfd_write(watched->balance->changed, 1);
 }
 
+static void put_off(struct balance *balance, double left)
+{
+	const struct itimerspec then = {.it_value = {(time_t)left, (long)((left - (time_t)left) * 1e9) + 1}};
+
+	timerfd_settime(balance->put_off, 0, &then, NULL);
+}
+
 static void recount(struct switch_state *state)
 {
 	const double began = seconds();
 	struct control_error error;
-	bool differs = false;
+	bool differs = false, settled = true;
 
 	bridges_forget(state);
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
-		const struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
+		struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
 
+		if (port != NULL && port->expected)
+			settled &= switch_port_settles(port);
 		differs |= port != NULL && port->pairs != switch_port_pairs(port);
 	}
 	if (differs && apply_again(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
 	state->balance->recount_from = began + RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
+	if (!settled)
+		put_off(state->balance, state->balance->recount_from - seconds());
 }
 
 /* Recount now, or as soon as it is time. */
 static void recount_in_time(struct switch_state *state)
 {
 	const double left = state->balance->recount_from - seconds();
-	const struct itimerspec then = {.it_value = {(time_t)left, (long)((left - (time_t)left) * 1e9) + 1}};
 
 	if (left <= 0)
 		recount(state);
 	else
-		timerfd_settime(state->balance->put_off, 0, &then, NULL);
+		put_off(state->balance, left);
 }
 
 static void on_recount(void *context)
@@ -274,7 +284,7 @@ static void stop_expecting(void *context)
 
 		if (port == NULL || !port->expected)
 			continue;
-		if (switch_port_pairs(port) == 0)
+		if (guest_pairs(&port->port.guest) == 0)
 			log_info("port %s: its guest is not back yet; what is sent to it no longer waits",
 				 port->port.name);
 		port->expected = false;

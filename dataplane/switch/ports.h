@@ -36,9 +36,10 @@ struct switch_port {
 	struct port port;		/* first, aligned: what workers see */
 	const struct port_model *model; /* of the running configuration */
 	struct placed placed[PORT_QUEUES];
-	unsigned pairs, next_pairs;	     /* that the programs count on, and those being made */
-	bool expected;			     /* a guest that an earlier switch served, and that may come back at once */
-	struct gate gate;		     /* what it may send in */
+	unsigned pairs, next_pairs; /* that the programs count on, and those being made */
+	bool expected;		    /* a guest that an earlier switch served, and that may come back at once */
+	unsigned seen, settled;	    /* of that guest: pairs at the last look; the same at the one before, or 0 */
+	struct gate gate;	    /* what it may send in */
 	struct port_rules rules, next_rules; /* of the programs that run, and of those being made */
 };
 
@@ -48,6 +49,12 @@ struct switch_port *switch_port_open(struct page *page, const struct port_model 
 
 /* Close it; no program names it any more. */
 void switch_port_close(struct page *page, struct switch_port *port);
+
+/*
+ * Look how many pairs a guest that is expected back has brought.  Returns whether as many as at the last look: it
+ * brings one after the other, and frames that were given to fewer would be overtaken by those given to all.
+ */
+bool switch_port_settles(struct switch_port *port);
 
 /* The receive queues that frames can be given to now; 1 at least, but 0 while the guest is expected back. */
 unsigned switch_port_pairs(const struct switch_port *port);
