@@ -4,10 +4,6 @@ counts each frame, or testpmd does where there are several queues.
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ from typing import Any
 import pytest
 from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, both_ways
+from testpmd import Testpmd
 
 pytestmark = pytest.mark.requires_root
 
@@ -94,40 +91,8 @@ def test_mixed_shapes(switch: RunningSwitch, binaries: Path, tmp_path: Path) -> 
         tester.end()
 
 
-class Testpmd:
-    """DPDK's testpmd between two ports: a burst goes around for as long as it runs."""
-
-    __test__ = False
-
-    def __init__(self, folder: Path, paths: list[Path], options: str, queues: int) -> None:
-        self.log = folder / "testpmd.log"
-        arguments = ["dpdk-testpmd", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "-l", "0,1"]
-        arguments += [f"--vdev=net_virtio_user{number},path={path},{options}" for number, path in enumerate(paths)]
-        prefix = f"tailrace-test-{uuid.uuid4().hex[:8]}"
-        self.runtime = Path("/var/run/dpdk", prefix)
-        arguments += ["--file-prefix", prefix, "--", "--interactive"]
-        arguments += ["--total-num-mbufs=32768", "--forward-mode=io", f"--rxq={queues}", f"--txq={queues}"]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
-
-    def say(self, *lines: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("".join(f"{line}\n" for line in lines))
-        self.process.stdin.flush()
-
-    def wait(self) -> int:
-        """Its exit status, once it has ended."""
-        status = self.process.wait(20)
-        shutil.rmtree(self.runtime, ignore_errors=True)  # DPDK leaves it
-        return status
-
-    def end(self) -> list[dict[str, int]]:
-        """Stop, and return what was counted: one for each port, and one for both together."""
-        self.say("stop", "quit")
-        self.wait()
-        text = self.log.read_text().partition("Telling cores to stop")[2]
-        counts = re.findall(r"RX-packets: (\d+) .*?\n\s*TX-packets: (\d+) .*?TX-dropped: (\d+)", text, re.S)
-        return [{"received": int(r), "sent": int(t), "dropped": int(d)} for r, t, d in counts]
+def drivers(paths: list[Path], options: str) -> list[str]:
+    return [f"net_virtio_user{number},path={path},{options}" for number, path in enumerate(paths)]
 
 
 @pytest.mark.requires_program("dpdk-testpmd")
@@ -141,7 +106,7 @@ def test_queues(switch: RunningSwitch, tmp_path: Path, configured: int, offered:
     go around on every pair that is used, and none is lost. DPDK's driver has 8 pairs at the most."""
     paths = [switch.add_guest(name, queues=configured) for name in "ab"]
     switch.join("a", "b")
-    testpmd = Testpmd(tmp_path, paths, f"queues={offered},queue_size=256,packed_vq={packed}", used)
+    testpmd = Testpmd(tmp_path, drivers(paths, f"queues={offered},queue_size=256,packed_vq={packed}"), queues=used)
     for name in "ab":
         switch.wait_state(name, "up")
     wait_until(lambda: all(switch.port(name)["pairs"] == used for name in "ab"), f"{used} pairs are in use")
@@ -165,7 +130,7 @@ def test_queues(switch: RunningSwitch, tmp_path: Path, configured: int, offered:
 
 def test_more_queues_than_configured_are_refused(switch: RunningSwitch, tmp_path: Path) -> None:
     paths = [switch.add_guest(name, queues=2) for name in "ab"]
-    testpmd = Testpmd(tmp_path, paths, "queues=4", 4)
+    testpmd = Testpmd(tmp_path, drivers(paths, "queues=4"), queues=4)
     assert testpmd.wait() != 0
     assert "queue" in testpmd.log.read_text()
     assert switch.port("a")["state"] == "waiting"
