@@ -99,6 +99,21 @@ static void follows_indirect_tables_across_regions(void **state)
 	expect_pattern(&pair->to, frame + HEADER, HEADER, 588, 4);
 }
 
+/* DPDK's driver marks the header so, in what it sends by a packed ring. */
+static void takes_what_a_packed_table_says_is_written_to(void **state)
+{
+	struct pair *pair = *state;
+	const uint64_t table = GUEST_BASE + GUEST_HALF - 24;
+
+	if (!from_packed)
+		return;
+	pattern(&pair->from, FRAMES, HEADER + 588, 4);
+	guest_offer(&pair->from, indirect(&pair->from, table, FRAMES, 150, 4, VRING_DESC_F_WRITE));
+	offer_buffer(&pair->to, BUFFERS, 1500);
+	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
+	expect_pattern(&pair->to, BUFFERS + HEADER, HEADER, 588, 4);
+}
+
 static void splits_buffers_that_cross_regions(void **state)
 {
 	struct pair *pair = *state;
@@ -907,6 +922,7 @@ int main(int argc, char **argv)
 		TEST(keeps_order_across_the_wrap_of_the_index),
 		TEST(follows_chained_descriptors),
 		TEST(follows_indirect_tables_across_regions),
+		TEST(takes_what_a_packed_table_says_is_written_to),
 		TEST(splits_buffers_that_cross_regions),
 		TEST(spreads_a_frame_over_mergeable_buffers),
 		TEST(carries_the_largest_frame),

@@ -86,6 +86,9 @@ static enum vring_walk walk_indirect(struct virtqueue *vring, const struct vring
 			return fault(vring, VRING_FAULT_address);
 		if (entry.flags & VRING_DESC_F_INDIRECT)
 			return fault(vring, VRING_FAULT_indirect_table);
+		/* DPDK's driver leaves the flag of a receive buffer on what it sends by a packed ring's table. */
+		if (vring->packed && !write)
+			entry.flags &= ~VRING_DESC_F_WRITE;
 		walk = add_buffer(vring, &entry, write, frame);
 		if (walk != VRING_WALK_DONE)
 			return walk;

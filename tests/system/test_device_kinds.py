@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from private_network import End, Network
 from running_switch import RunningSwitch, wait_until
 from scapy.layers.inet import IP, UDP, fragment
 from scapy.packet import Raw
+from testpmd import Testpmd
 
 pytestmark = [pytest.mark.requires_root, pytest.mark.requires_program("ip", "tailrace-switch")]
 
@@ -207,6 +209,48 @@ def test_a_memif_between_two_switches(switch: RunningSwitch, guest: Guest, asan_
     no_drops(switch, "guest", "link")
     far.end()
     assert other.end() == 0
+
+
+@pytest.mark.requires_program("dpdk-testpmd")
+@pytest.mark.parametrize("role", ["server", "client"])
+def test_a_memif_of_testpmds_with_several_queues(switch: RunningSwitch, tmp_path: Path, role: str) -> None:
+    """It has both ends of a chain, a guest's and the memif's, and frames go around on every queue; also with the peer
+    that comes after it was killed."""
+    queues, at = 2, tmp_path / "memif.sock"
+    of = {"server": f"memif:{at},role=server", "client": f"memif:{at}"}
+    path = switch.add_guest("vm", queues=queues)
+    devices = [
+        f"net_virtio_user0,path={path},queues={queues}",
+        f"net_memif0,id=0,socket={at},socket-abstract=no,role={'client' if role == 'server' else 'server'}",
+    ]
+    if role == "server":
+        switch.add_device("link", of[role], queues=queues)
+
+    def received() -> dict[str, int]:
+        return {s.name: s.counters["received_packets"] for s in switch.page.slots() if s.kind == "queue"}
+
+    def has_come(wanted: dict[str, int]) -> bool:
+        now = received()
+        return len(wanted) == 2 * queues and all(now[name] > count for name, count in wanted.items())
+
+    for turn in range(2):
+        if role == "client":
+            at.unlink(missing_ok=True)  # which a testpmd that was killed has left, and the next one does not take
+        testpmd = Testpmd(tmp_path, devices, queues=queues, name=str(turn))
+        if "link" not in [port["name"] for port in switch.call("port.list")]:
+            wait_until(at.exists, "testpmd listens")
+            switch.add_device("link", of[role], queues=queues)
+        if turn == 0:
+            switch.join("vm", "link")
+        for name in ("vm", "link"):
+            switch.wait_state(name, "up")
+        wait_until(lambda: switch.port("vm")["pairs"] == queues, "all pairs are in use")
+        wanted = {name: count + 1000 for name, count in received().items()}
+        testpmd.say("start tx_first 1")
+        wait_until(partial(has_come, wanted), "frames come by every queue")
+        assert len(switch.port("link")["queues"]) == queues
+        testpmd.kill()
+        wait_until(lambda: switch.port("link")["state"] != "up", "its end is noticed")
 
 
 def test_virtio_user_on_another_switchs_guest_port(

@@ -128,6 +128,43 @@ def test_queues(switch: RunningSwitch, tmp_path: Path, configured: int, offered:
         assert counters["quarantines"] == 0
 
 
+SMALL_BUFFERS = ("--mbuf-size=384", "--enable-scatter", "--tx-offloads=0x8000", "--no-flush-rx")
+"""256 bytes each for a frame, of which it may take several on the way in and on the way out (DPDK's MULTI_SEGS)."""
+
+
+@pytest.mark.requires_program("dpdk-testpmd")
+@pytest.mark.parametrize(
+    "shape",
+    ["packed_vq=0", "packed_vq=0,in_order=0", "packed_vq=1", "packed_vq=1,in_order=1", "packed_vq=1,in_order=0"],
+    ids=["split", "split-out-of-order", "packed", "packed-in-order", "packed-out-of-order"],
+)
+def test_frames_of_several_buffers(switch: RunningSwitch, binaries: Path, tmp_path: Path, shape: str) -> None:
+    """A guest between two others has no buffer that holds a frame of more than 244 bytes: it receives and sends them
+    in pieces, and the tester finds every byte that it signed."""
+    paths = {name: switch.add_guest(name) for name in ("a", "in", "out", "b")}
+    switch.patch(chains={"there": {"from": "a", "to": "in"}, "back": {"from": "out", "to": "b"}})
+    testpmd = Testpmd(tmp_path, drivers([paths["in"], paths["out"]], f"queue_size=256,{shape}"), *SMALL_BUFFERS)
+    ports = {name: f"vdev:net_virtio_user{number},path={paths[name]}" for number, name in enumerate("ab")}
+    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ports, "--memory", "192")
+    try:
+        for name in paths:
+            switch.wait_state(name, "up")
+        testpmd.say("start")
+
+        def trial(seconds: float) -> dict[str, Any]:
+            return tester.trial(both_ways(1_000, frames=[64, 570, 1518], weights=[1, 1, 1]), seconds)
+
+        def all_come(result: dict[str, Any]) -> bool:
+            return all(each["received"] == each["sent"] > 0 for each in result["streams"])
+
+        wait_until(lambda: all_come(trial(0.05)), "testpmd forwards")
+        assert_every_frame_once(trial(1.0))
+        assert all(switch.counters(name)["quarantines"] == 0 for name in paths)
+    finally:
+        tester.end()
+        testpmd.end()
+
+
 def test_more_queues_than_configured_are_refused(switch: RunningSwitch, tmp_path: Path) -> None:
     paths = [switch.add_guest(name, queues=2) for name in "ab"]
     testpmd = Testpmd(tmp_path, drivers(paths, "queues=4"), queues=4)
