@@ -48,7 +48,7 @@ bool field_keys(struct fields *fields, const struct place *at, json_t *object, c
 	json_object_foreach (object, key, value) {
 		const char *const *name = known;
 
-		while (*name != NULL && strcmp(*name, key) != 0)
+		while (*name != NULL && !text_is(*name, key))
 			name++;
 		if (*name == NULL)
 			return wrong(fields, &(struct place){.up = at, .key = key}, "no such key");
@@ -111,7 +111,7 @@ bool field_word(struct fields *fields, const struct place *at, json_t *object, c
 	for (unsigned i = 0; words[i] != NULL; i++) {
 		size_t used = strlen(list);
 
-		if (strcmp(words[i], text) == 0) {
+		if (text_is(words[i], text)) {
 			*value = i;
 			return true;
 		}

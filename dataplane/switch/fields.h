@@ -7,6 +7,7 @@
 #define TAILRACE_SWITCH_FIELDS_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "common/control.h"
 
@@ -23,6 +24,12 @@ struct fields {
 /* Say what is wrong at a place.  Returns false, so that a check can end with it. */
 __attribute__((format(printf, 3, 4))) bool wrong(struct fields *fields, const struct place *at, const char *format,
 						 ...);
+
+/* The same text?  Most are told apart by their first letter, and there are many where there are many chains. */
+static inline bool text_is(const char *one, const char *other)
+{
+	return *one == *other && strcmp(one, other) == 0;
+}
 
 /* Is this an object with no keys but these (a list that ends with NULL)? */
 bool field_keys(struct fields *fields, const struct place *at, json_t *object, const char *const *known);

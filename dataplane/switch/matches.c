@@ -82,30 +82,30 @@ bool match_read(struct fields *fields, const struct place *at, json_t *object, s
 	json_object_foreach (object, key, value) {
 		bool good = false;
 
-		if (strcmp(key, "vlan") == 0) {
+		if (text_is(key, "vlan")) {
 			match->fields |= MATCH_VLAN;
 			good = read_range(fields, at, key, value, 4095, &match->vlan);
-		} else if (strcmp(key, "inner_vlan") == 0) {
+		} else if (text_is(key, "inner_vlan")) {
 			match->fields |= MATCH_INNER_VLAN;
 			good = read_range(fields, at, key, value, 4095, &match->inner_vlan);
-		} else if (strcmp(key, "ethertype") == 0) {
+		} else if (text_is(key, "ethertype")) {
 			match->fields |= MATCH_ETHERTYPE;
 			good = read_number(fields, at, key, value, UINT16_MAX, &number);
 			match->ethertype = good ? number : 0;
-		} else if (strcmp(key, "source") == 0) {
+		} else if (text_is(key, "source")) {
 			match->fields |= MATCH_SOURCE;
 			good = read_prefix(fields, at, key, value, &match->source);
-		} else if (strcmp(key, "destination") == 0) {
+		} else if (text_is(key, "destination")) {
 			match->fields |= MATCH_DESTINATION;
 			good = read_prefix(fields, at, key, value, &match->destination);
-		} else if (strcmp(key, "protocol") == 0) {
+		} else if (text_is(key, "protocol")) {
 			match->fields |= MATCH_PROTOCOL;
 			good = read_number(fields, at, key, value, UINT8_MAX, &number);
 			match->protocol = good ? number : 0;
-		} else if (strcmp(key, "source_port") == 0) {
+		} else if (text_is(key, "source_port")) {
 			match->fields |= MATCH_SOURCE_PORT;
 			good = read_range(fields, at, key, value, UINT16_MAX, &match->source_port);
-		} else if (strcmp(key, "destination_port") == 0) {
+		} else if (text_is(key, "destination_port")) {
 			match->fields |= MATCH_DESTINATION_PORT;
 			good = read_range(fields, at, key, value, UINT16_MAX, &match->destination_port);
 		} else {
