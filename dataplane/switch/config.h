@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
 
 #include "common/control.h"
 
@@ -15,8 +17,11 @@ struct switch_state;
 
 /* The file; see store.h. */
 struct store {
-	size_t size;	       /* bytes that count; 0: no file yet */
-	size_t prepared;       /* bytes that will */
+	size_t size;	 /* bytes that count; 0: no file yet */
+	size_t prepared; /* bytes that will */
+	dev_t device;	 /* what was left there, and when: another's file is not written behind */
+	ino_t inode;
+	struct timespec changed;
 	unsigned patches;      /* behind the whole configuration */
 	int line;	       /* of the patch that is being made: the file, or -1 */
 	bool patched, renamed; /* since it was certainly on disk */

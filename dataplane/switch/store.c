@@ -20,18 +20,44 @@ enum { PATCHES_MOST = 64 };
 
 /* ------- reading ------- */
 
-static char *read_whole(const char *path, size_t *size)
+/* All of a file, which is not taken for shorter than it is.  NULL: see errno. */
+static char *read_whole(const char *path, struct stat *now)
 {
 	FILE *file = fopen(path, "re");
-	struct stat now;
 	char *text = NULL;
+	int error;
 
 	if (file == NULL)
 		return NULL;
-	if (fstat(fileno(file), &now) == 0 && (text = malloc((size_t)now.st_size + 1)) != NULL)
-		*size = fread(text, 1, (size_t)now.st_size, file);
+	errno = 0;
+	if (fstat(fileno(file), now) == 0 && (text = malloc((size_t)now->st_size + 1)) != NULL &&
+	    fread(text, 1, (size_t)now->st_size, file) != (size_t)now->st_size) {
+		error = errno;
+		free(text);
+		text = NULL;
+		errno = error != 0 ? error : EIO;
+	}
+	error = errno;
 	fclose(file);
+	errno = error;
 	return text;
+}
+
+/* The file as this switch has left it, of which `size` bytes count; 0: it is to be written whole. */
+static void note_left(struct config *config, const struct stat *file, size_t size)
+{
+	config->store.size = size;
+	config->store.device = file->st_dev;
+	config->store.inode = file->st_ino;
+	config->store.changed = file->st_mtim;
+}
+
+static bool is_as_left(const struct config *config, const struct stat *file)
+{
+	const struct store *left = &config->store;
+
+	return (size_t)file->st_size == left->size && file->st_dev == left->device && file->st_ino == left->inode &&
+	       file->st_mtim.tv_sec == left->changed.tv_sec && file->st_mtim.tv_nsec == left->changed.tv_nsec;
 }
 
 /* Take over version, author and document, the reference to the latter, and what came before it becomes previous. */
@@ -137,24 +163,25 @@ static int read_text(struct config *config, const char *text, size_t size)
 
 int store_read(struct config *config)
 {
-	size_t size = 0;
+	struct stat file;
 	char *text;
 	int rc;
 
 	if (access(config->path, F_OK) != 0 && errno == ENOENT)
 		return -ENOENT;
-	text = read_whole(config->path, &size);
+	text = read_whole(config->path, &file);
 	if (text == NULL) {
 		log_error("%s: %s", config->path, strerror(errno));
 		return -EINVAL;
 	}
-	if (size == 0) {
+	if (file.st_size == 0) {
 		log_warning("%s is empty, as after a loss of power; the switch starts with nothing", config->path);
 		free(text);
 		return -ENOENT;
 	}
-	rc = read_text(config, text, size);
+	rc = read_text(config, text, (size_t)file.st_size);
 	free(text);
+	note_left(config, &file, config->store.size);
 	return rc;
 }
 
@@ -217,7 +244,7 @@ static int prepare_patch(struct config *config, json_t *patch)
 	struct stat now;
 
 	json_decref(stored);
-	if (line != NULL && fd >= 0 && fstat(fd, &now) == 0 && (size_t)now.st_size == config->store.size) {
+	if (line != NULL && fd >= 0 && fstat(fd, &now) == 0 && is_as_left(config, &now)) {
 		line[length++] = ' ';
 		if (pwrite(fd, line, length, (off_t)config->store.size) == (ssize_t)length) {
 			config->store.line = fd;
@@ -247,8 +274,15 @@ int store_prepare(struct config *config, json_t *patch, struct control_error *er
 
 static void commit_patch(struct config *config)
 {
-	if (pwrite(config->store.line, "\n", 1, (off_t)config->store.prepared - 1) != 1)
+	struct stat file;
+
+	if (pwrite(config->store.line, "\n", 1, (off_t)config->store.prepared - 1) != 1 ||
+	    fstat(config->store.line, &file) != 0) {
 		log_error("%s: %s; the configuration holds, and is not kept", config->path, strerror(errno));
+		config->store.size = 0; /* what comes next must not stand on the same line */
+	} else {
+		note_left(config, &file, config->store.prepared);
+	}
 	close(config->store.line);
 	config->store.line = -1;
 	config->store.patches++;
@@ -258,10 +292,15 @@ static void commit_patch(struct config *config)
 static void commit_whole(struct config *config)
 {
 	char path[PATH_MAX];
+	struct stat file;
 
 	beside(config, path, sizeof(path));
-	if (rename(path, config->path) != 0)
+	if (rename(path, config->path) != 0 || stat(config->path, &file) != 0) {
 		log_error("%s: %s; the configuration holds, and is not kept", config->path, strerror(errno));
+		config->store.size = 0;
+	} else {
+		note_left(config, &file, config->store.prepared);
+	}
 	config->store.patches = 0;
 	config->store.patched = false;
 	config->store.renamed = true;
@@ -275,7 +314,6 @@ void store_commit(struct config *config)
 		commit_patch(config);
 	else
 		commit_whole(config);
-	config->store.size = config->store.prepared;
 }
 
 void store_abandon(struct config *config)

@@ -20,6 +20,7 @@ static char calls[8][16];
 static unsigned nb_calls;
 static int fdatasync_fails;
 static unsigned pwrite_room = UINT32_MAX; /* on the disk */
+static int line_ends_fail;
 
 static void note(const char *call, int fd)
 {
@@ -48,6 +49,10 @@ ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t at)
 	struct stat file;
 
 	fstat(fd, &file);
+	if (line_ends_fail && size == 1) {
+		errno = EIO;
+		return -1;
+	}
 	if ((size_t)at + size <= (size_t)file.st_size || size <= pwrite_room)
 		return __real_pwrite64(fd, data, size, at);
 	errno = ENOSPC;
@@ -88,6 +93,7 @@ static int start(void **state)
 	nb_calls = 0;
 	fdatasync_fails = 0;
 	pwrite_room = UINT32_MAX;
+	line_ends_fail = 0;
 	*state = kept;
 	return 0;
 }
@@ -315,6 +321,45 @@ static void what_follows_nothing_is_left_out(void **state)
 	assert_found(kept);
 }
 
+static void a_patch_whose_line_does_not_end_spoils_no_other(void **state)
+{
+	struct kept *kept = *state;
+
+	change(kept, NULL, COMMITTED);
+	line_ends_fail = 1;
+	change(kept, "{\"a\":1}", COMMITTED);
+	line_ends_fail = 0;
+	change(kept, "{\"a\":2}", COMMITTED);
+	assert_found(kept);
+	change(kept, "{\"b\":3}", COMMITTED);
+	assert_found(kept);
+}
+
+static void what_another_has_edited_is_not_taken_for_what_was_left(void **state)
+{
+	struct kept *kept = *state;
+	const struct timespec later[2] = {{.tv_sec = 4000000000}, {.tv_sec = 4000000000}};
+	int fd;
+
+	change(kept, "{\"rate\":100}", COMMITTED);
+	fd = open(kept->path, O_WRONLY);
+	assert_int_equal(__real_pwrite64(fd, "{\"version\":1", 12, 0), 12); /* as many bytes as before */
+	assert_int_equal(futimens(fd, later), 0);
+	close(fd);
+	change(kept, "{\"a\":1}", COMMITTED);
+	assert_found(kept);
+}
+
+static void what_cannot_be_read_is_not_taken_for_nothing(void **state)
+{
+	struct kept *kept = *state;
+	struct config read = {.path = kept->path};
+
+	assert_int_equal(mkdir(kept->path, 0700), 0);
+	assert_int_equal(store_read(&read), -EINVAL);
+	assert_int_equal(rmdir(kept->path), 0);
+}
+
 static void a_file_of_several_lines_is_read(void **state)
 {
 	struct kept *kept = *state;
@@ -337,6 +382,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_full_disk_refuses_a_patch, start, end),
 		cmocka_unit_test_setup_teardown(many_patches_are_written_as_one_when_nobody_waits, start, end),
 		cmocka_unit_test_setup_teardown(what_follows_nothing_is_left_out, start, end),
+		cmocka_unit_test_setup_teardown(a_patch_whose_line_does_not_end_spoils_no_other, start, end),
+		cmocka_unit_test_setup_teardown(what_another_has_edited_is_not_taken_for_what_was_left, start, end),
+		cmocka_unit_test_setup_teardown(what_cannot_be_read_is_not_taken_for_nothing, start, end),
 		cmocka_unit_test_setup_teardown(a_file_of_several_lines_is_read, start, end),
 	};
 
