@@ -215,9 +215,11 @@ static void on_port_change(void)
 	eventfd_write(watched->balance->changed, 1);
 }
 
+/* Recount in `left` seconds; what should have been is at once. */
 static void put_off(struct balance *balance, double left)
 {
-	const struct itimerspec then = {.it_value = {(time_t)left, (long)((left - (time_t)left) * 1e9) + 1}};
+	const double in = RTE_MAX(left, 0.0);
+	const struct itimerspec then = {.it_value = {(time_t)in, (long)((in - (time_t)in) * 1e9) + 1}};
 
 	timerfd_settime(balance->put_off, 0, &then, NULL);
 }
