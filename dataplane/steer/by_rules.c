@@ -21,9 +21,7 @@ static uint32_t follow_fragment(const struct steering *steering, const struct he
 	if (headers->fragment == FRAGMENT_LATER) {
 		uint64_t entry = place != NULL ? flow_read(place) : 0;
 
-		/* Another queue's worker may have given the place to another datagram by now. */
-		return place != NULL && entry >> 32 == flow_signature(hash) &&
-				       flow_fresh(steering->fragments, entry, tick)
+		return place != NULL && flow_is(entry, hash) && flow_fresh(steering->fragments, entry, tick)
 			       ? flow_number(entry)
 			       : action;
 	}

@@ -107,6 +107,12 @@ static inline bool flow_fresh(const struct flows *flows, uint64_t entry, uint16_
 	return (uint16_t)(tick - flow_seen(entry)) <= flows->ageing;
 }
 
+/* Is the entry this flow's?  Another worker may have given its place away since it was found. */
+static inline bool flow_is(uint64_t entry, uint64_t hash)
+{
+	return entry >> 32 == flow_signature(hash);
+}
+
 /* The entry of a flow in its bucket, fresh or not; NULL: none. */
 static inline uint64_t *flows_find(struct flow_bucket *bucket, uint64_t hash)
 {

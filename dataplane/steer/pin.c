@@ -168,16 +168,15 @@ static uint8_t decide(const struct pin_group *group, struct flow_bucket *bucket,
 {
 	struct flows *flows = group->memory->flows;
 	const uint8_t owner = slot_owner(group, hash);
-	uint64_t *place = flows_find(bucket, hash), entry;
+	uint64_t *place = flows_find(bucket, hash), entry = place != NULL ? flow_read(place) : 0;
 	uint8_t replica;
 
-	if (unlikely(place == NULL)) {
+	if (unlikely(place == NULL || !flow_is(entry, hash))) {
 		if (owner != PIN_NOBODY)
 			flows_add(flows, bucket, flow_entry(flow_signature(hash), tick, owner, 0), tick,
 				  group->draining);
 		return owner;
 	}
-	entry = flow_read(place);
 	replica = flow_replica(entry);
 	if (likely(replica == owner && flow_seen(entry) == tick))
 		return owner;
@@ -220,7 +219,7 @@ static uint8_t decide_fragment(const struct pin_group *group, const struct heade
 	struct flow_bucket *bucket = flows_bucket(fragments, hash);
 	uint64_t *place = flows_find(bucket, hash), entry = place != NULL ? flow_read(place) : 0;
 	const bool first = headers->fragment == FRAGMENT_FIRST;
-	const bool known = place != NULL && flow_fresh(fragments, entry, tick) &&
+	const bool known = place != NULL && flow_is(entry, hash) && flow_fresh(fragments, entry, tick) &&
 			   ((group->active | group->draining) & UINT64_C(1) << flow_replica(entry) % PIN_REPLICAS);
 	uint64_t note;
 
@@ -230,7 +229,7 @@ static uint8_t decide_fragment(const struct pin_group *group, const struct heade
 	if (wish == PIN_NOBODY)
 		return wish;
 	note = flow_entry(flow_signature(hash), tick, wish, first || (known && (entry & FLOW_MARK)) ? FLOW_MARK : 0);
-	if (place != NULL)
+	if (place != NULL && flow_is(entry, hash))
 		flow_write(place, note);
 	else
 		flows_add(fragments, bucket, note, tick, 0);
