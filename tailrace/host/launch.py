@@ -49,7 +49,7 @@ class Launcher:
         """Starts a program under a name of ours and records it. `bounded`: its log is, whatever it prints."""
         held: list[Process] = []
         log = self.log(name)
-        found = log.stat() if log.exists() else None
+        found = next((path.stat() for path in (log, log_writer.previous(log)) if path.exists()), None)
         self._begun[name] = (found.st_ino, found.st_size) if found else (0, 0)
         limits = replace(limits, tied=self.tied, network=limits.network or self.network)
         writer, output = _start_writer(log) if bounded else (ProcessId(0, 0), None)

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 CHUNK = 1 << 16
@@ -45,7 +46,8 @@ class BoundedLog:
             if not chunk:  # the newest line stays in the log; it is the next that begins anew
                 self._line_is_open = False
                 return
-            os.close(self._descriptor)
+            with suppress(OSError):  # which may say only now that a disk is full
+                os.close(self._descriptor)
             self._descriptor = -1
             try:
                 self._path.replace(previous(self._path))

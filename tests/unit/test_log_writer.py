@@ -131,3 +131,16 @@ def test_what_was_said_since_the_start_is_found_behind_a_new_beginning(tmp_path:
             assert launcher.said("it", "and more")
         assert not launcher.said("it", "forwarding")
         assert state.undo_all() == []
+
+
+def test_what_an_earlier_one_said_is_not_taken_for_new_where_its_log_is_gone(tmp_path: Path) -> None:
+    with hold(tmp_path / "state") as state:
+        launcher = Launcher(state, tmp_path, tied=False)
+        previous(launcher.log("it")).write_text("forwarding\n")
+        process = launcher.start("it", ["true"], Limits(), bounded=True)
+        assert process.id.wait(20)
+        assert process.writer.wait(20)
+        assert not launcher.said("it", "forwarding")
+        launcher.log("it").write_text("forwarding\n")
+        assert launcher.said("it", "forwarding")
+        assert state.undo_all() == []
