@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace.bench.change import BETWEEN_SECONDS, SETTLE_SECONDS, bare_switch, beside_traffic, sockets
+from tailrace.bench.change import BESIDE_FRAME, BETWEEN_SECONDS, SETTLE_SECONDS, bare_switch, beside_traffic, sockets
 from tailrace.bench.model import ChangeResult, Ratio, Spread
 from tailrace.bench.setting import CORE_TO_CORE, Cores, check_able, check_alive, prepared
 from tailrace.errors import Mistake
@@ -103,5 +103,5 @@ def run(plan: ApplyPlan, folder: Path, report: Reporter) -> ChangeResult:
         }
         for number in range(plan.times)
     ]
-    settings = {"chains": plan.chains}
+    settings = {"frame": BESIDE_FRAME, "chains": plan.chains}
     return ChangeResult("apply", settings, times, {}, traffic.outcome, machine, distance, pairs, RATIOS)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tailrace.bench import testpmd
 from tailrace.bench.change import (
+    BESIDE_FRAME,
     BETWEEN_SECONDS,
     SETTLE_SECONDS,
     bare_switch,
@@ -91,7 +92,7 @@ def run(plan: SwitchPlan, folder: Path, report: Reporter) -> ChangeResult:
         memory = _memory(setting, plan)
         changes, beside = _changes(setting, plan)
         times = {READY: Spread.of(ready), **changes}
-        return ChangeResult("switch", {}, times, memory, beside, setting.machine(), distance)
+        return ChangeResult("switch", {"frame": BESIDE_FRAME}, times, memory, beside, setting.machine(), distance)
 
 
 def parse_peak(status: str) -> float:

@@ -61,7 +61,7 @@ def test_starting_and_changing_the_switch(tailrace: Path, tmp_path: Path) -> Non
     done = bench(tailrace, tmp_path, "switch", "--starts", "2", "--changes", "5", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["bench"] == "switch"
+    assert (result["bench"], result["frame"]) == ("switch", 64)
     ready = result["times_ms"]["start to ready"]
     assert ready["count"] == 2
     assert 1 < ready["median"] <= ready["max"] < 60_000
@@ -113,7 +113,7 @@ def test_a_configuration_of_many_chains(tailrace: Path, tmp_path: Path) -> None:
     done = bench(tailrace, tmp_path, "apply", "--chains", "100", "--times", "2", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert (result["bench"], result["chains"]) == ("apply", 100)
+    assert (result["bench"], result["frame"], result["chains"]) == ("apply", 64, 100)
     assert result["times_ms"]["add one chain"]["count"] == 2
     assert len(result["pairs"]) == 2
     for pair in result["pairs"]:
