@@ -68,28 +68,33 @@ def own(folder: Path) -> Path:
 def test_it_serves_as_another_user_without_capabilities_and_filtered(asan_binaries: Path, own: Path) -> None:
     program = asan_binaries / "switch/tailrace-switch"
     switch = RunningSwitch(program, own, "--user", f"{USER}:{GROUP}", "--config", own / "config", "--idle", "pause")
-    check_threads(switch.process.pid, USER, GROUP)
-    pair = GuestPair(switch, ("a", "b"))
-    pair.exchange()
-    check_threads(switch.process.pid, USER, GROUP)  # also those that were started since
-    path = own / "a.sock"
-    assert (path.stat().st_uid, path.stat().st_gid) == (USER, GROUP)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o666
-    capture = switch.call("capture.start", port="a")
-    pair.exchange()
-    switch.call("capture.stop", capture=capture["capture"])
-    kept = json.loads((own / "config").read_text())
-    assert set(kept["config"]["ports"]) == {"a", "b"}
-    switch.kill()
-    switch.start()
-    check_threads(switch.process.pid, USER, GROUP)
-    # What it kept was taken up as that user too: whoever could write the file gains nothing by it.
-    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (USER, 0o666)
-    switch.remove_chain("a-b")
-    switch.remove_port("a")
-    assert not path.exists()
-    pair.end()
-    assert switch.end() == 0
+    try:
+        check_threads(switch.process.pid, USER, GROUP)
+        pair = GuestPair(switch, ("a", "b"))
+        pair.exchange()
+        check_threads(switch.process.pid, USER, GROUP)  # also those that were started since
+        path = own / "a.sock"
+        assert (path.stat().st_uid, path.stat().st_gid) == (USER, GROUP)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666
+        capture = switch.call("capture.start", port="a")
+        pair.exchange()
+        switch.call("capture.stop", capture=capture["capture"])
+        whole, *patches = map(json.loads, (own / "config").read_text().splitlines())
+        said = [whole["config"], *(line["patch"] for line in patches)]
+        assert {name for each in said for name in each.get("ports", {})} == {"a", "b"}
+        switch.kill()
+        switch.start()
+        check_threads(switch.process.pid, USER, GROUP)
+        # What it kept was taken up as that user too: whoever could write the file gains nothing by it.
+        assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (USER, 0o666)
+        switch.remove_chain("a-b")
+        switch.remove_port("a")
+        assert not path.exists()
+        pair.end()
+        assert switch.end() == 0
+    finally:
+        if switch.process.poll() is None:
+            switch.kill()
 
 
 def listens(path: Path, mode: int) -> socket.socket:
