@@ -16,17 +16,22 @@ struct guest_announcement {
 	uint64_t notifications;	  /* of this thread, which are nobody's business */
 	struct guest_memory memory;
 	struct vring_desc desc[RING];
-	struct {
-		struct vring_avail head;
-		uint16_t ring[RING + 1];
-	} avail;
-	struct {
-		struct vring_used head;
-		struct vring_used_elem ring[RING];
-		uint16_t event;
-	} used;
+	/* With room for the event indexes behind their rings. */
+	_Alignas(struct vring_avail) uint8_t avail[sizeof(struct vring_avail) + (RING + 1) * sizeof(uint16_t)];
+	_Alignas(struct vring_used)
+		uint8_t used[sizeof(struct vring_used) + RING * sizeof(struct vring_used_elem) + sizeof(uint16_t)];
 	uint8_t bytes[HEADER + GUEST_ANNOUNCE_FRAME];
 };
+
+static struct vring_avail *avail(struct guest_announcement *announcement)
+{
+	return (struct vring_avail *)(void *)announcement->avail;
+}
+
+static struct vring_used *used(const struct guest_announcement *announcement)
+{
+	return (struct vring_used *)(uintptr_t)announcement->used;
+}
 
 void guest_announce_frame(const struct rte_ether_addr *mac, uint8_t frame[GUEST_ANNOUNCE_FRAME])
 {
@@ -59,11 +64,11 @@ struct guest_announcement *guest_announce_before(struct virtqueue *ring, const s
 	made->memory.regions[0] = (struct guest_region){.size = sizeof(made->bytes), .host = made->bytes};
 	guest_announce_frame(mac, made->bytes + HEADER);
 	made->desc[0].len = sizeof(made->bytes);
-	made->avail.head.idx = 1;
+	avail(made)->idx = 1;
 	made->ring = (struct virtqueue){
 		.desc = made->desc,
-		.avail = &made->avail.head,
-		.used = &made->used.head,
+		.avail = avail(made),
+		.used = used(made),
 		.memory = &made->memory,
 		.counters = ring->counters,
 		.notifications = &made->notifications,
@@ -84,7 +89,7 @@ struct virtqueue *guest_announce_ring(struct guest_announcement *announcement)
 
 bool guest_announce_taken(const struct guest_announcement *announcement)
 {
-	return __atomic_load_n(&announcement->used.head.idx, __ATOMIC_ACQUIRE) == 1;
+	return __atomic_load_n(&used(announcement)->idx, __ATOMIC_ACQUIRE) == 1;
 }
 
 struct virtqueue *guest_announce_end(struct guest_announcement *announcement)
