@@ -84,8 +84,9 @@ def test_the_kernels_statistics_are_read_once_a_second(network: Network, switch:
     switch.add_device("wan", "if:left")
     switch.wait_state("wan", "up")
     statistics_file = Path(f"/proc/{switch.process.pid}/root/sys/class/net/left/statistics/rx_errors")
-    first, *_, last = opened(statistics_file, 3)
-    assert last - first > 1.5
+    # Once in each second of the clock: the first may be late in its own.
+    first, *_, last = opened(statistics_file, 4)
+    assert last - first > 2
 
 
 @pytest.mark.parametrize("scheme", ["if", "xdp"])

@@ -250,11 +250,12 @@ def test_neither_the_command_nor_the_tester_nor_the_switch_grows(command: Comman
     daemons = [command.process(name) for name in ("tester", "switch")]
     early = {pid: memory(pid) for pid in (running.pid, *(each["pid"] for each in daemons if each is not None))}
     assert len(early) == 3
-    intervals(command, 300)
+    intervals(command, 700)
     late = {pid: memory(pid) for pid in early}
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=60)
     for pid, before in early.items():
-        assert late[pid]["VmRSS"] <= before["VmRSS"] + 1024, (before, late[pid])
-        # Python takes address space for objects 1 MiB at a time, and may do so once without growing.
-        assert late[pid]["VmData"] <= before["VmData"] + 2048, (before, late[pid])
+        # Between two collections of Python's garbage there may be 1.3 MiB of it; the daemons have none.
+        more = 2048 if pid == running.pid else 256
+        assert late[pid]["VmRSS"] <= before["VmRSS"] + more, (before, late[pid])
+        assert late[pid]["VmData"] <= before["VmData"] + more, (before, late[pid])
