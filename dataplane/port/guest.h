@@ -106,6 +106,9 @@ struct guest_facts {
 /* As of its last message. */
 struct guest_facts guest_facts(const struct guest *guest);
 
+/* Bytes that the front end may share: as guest_options say, or guest_memory_unless_said(). */
+uint64_t guest_memory_most(const struct guest *guest);
+
 /*
  * Why a port in client mode has nobody to connect to, and what to do: one line into `why`.  Returns false when there is
  * somebody, or who listens is not for us to find.

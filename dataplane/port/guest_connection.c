@@ -48,6 +48,11 @@ struct guest_facts guest_facts(const struct guest *guest)
 	return facts;
 }
 
+uint64_t guest_memory_most(const struct guest *guest)
+{
+	return guest->backend->memory_most;
+}
+
 void guest_disconnect(struct guest_backend *backend)
 {
 	if (backend->connection < 0)

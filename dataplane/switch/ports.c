@@ -268,6 +268,7 @@ json_t *switch_port_describe(const struct switch_port *port)
 		json_object_set_new(text, "kind", json_string("guest"));
 		json_object_set_new(text, "path", json_string(port->port.guest.path));
 		json_object_set_new(text, "mode", json_string(port->port.guest.client ? "client" : "server"));
+		json_object_set_new(text, "memory", json_integer((json_int_t)guest_memory_most(&port->port.guest)));
 		json_object_set_new(text, "pairs", json_integer(guest_pairs(&port->port.guest)));
 		json_object_set_new(text, "attached", describe_front_end(&port->port.guest));
 		json_object_set_new(text, "state", json_string(states[guest]));

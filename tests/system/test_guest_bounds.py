@@ -285,6 +285,7 @@ def test_a_guest_whose_port_does_not_say_shares_half_of_the_machines_memory(swit
     sparse = os.memfd_create("sparse")
     os.ftruncate(sparse, machine)
     half = machine // 2 >> 12 << 12
+    assert switch.port("any")["memory"] >> 12 << 12 == half
 
     def shares(size: int) -> bool:
         return guest.acknowledged(ADD_MEM_REG, struct.pack("<QQQQQ", 0, BASE + SIZE, size, USER + SIZE, 0), (sparse,))
@@ -298,6 +299,7 @@ def test_a_guest_whose_port_does_not_say_shares_half_of_the_machines_memory(swit
     guest = FrontEnd()
     guest.start(switch.add_guest("large", memory=machine))
     switch.wait_state("large", "up")
+    assert switch.port("large")["memory"] == machine
     assert shares(half)
     guest.end()
     os.close(sparse)
