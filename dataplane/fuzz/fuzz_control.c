@@ -59,6 +59,7 @@ static void check(bool holds, const char *what)
 int __wrap_guest_open(struct guest *guest, const struct guest_options *options, char *why, unsigned why_size);
 void __wrap_guest_close(struct guest *guest);
 struct guest_facts __wrap_guest_facts(const struct guest *guest);
+uint64_t __wrap_guest_memory_most(const struct guest *guest);
 int __wrap_device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
 			     unsigned why_size);
 void __wrap_device_queue_close(struct device_queue *queue);
@@ -91,6 +92,11 @@ void __wrap_guest_close(struct guest *guest)
 struct guest_facts __wrap_guest_facts(const struct guest *guest)
 {
 	return (struct guest_facts){.since = 0};
+}
+
+uint64_t __wrap_guest_memory_most(const struct guest *guest)
+{
+	return 0;
 }
 
 int __wrap_device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
