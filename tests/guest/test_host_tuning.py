@@ -14,9 +14,10 @@ pytestmark = pytest.mark.requires_program("qemu-system-x86_64", "cyclictest", "s
 PLAN = ("host", "plan", "--json")
 VERIFY = ("host", "verify", "--json")
 MEASURE = ("measure", "host", "--duration", "4s", "--runs", "/tmp/runs", "--json")
-MEASURED = (1, 2, 3)
-#: CPU 0 stays free, and under load only the isolated CPU is measured: tuned kernels do not throttle real-time threads,
-#: and an emulated CPU on a busy machine may have time for nothing else.
+MEASURED = (1, 3)
+#: One CPU of each node stays free, and under load only the isolated CPU is measured: tuned kernels do not throttle
+#: real-time threads, and an emulated CPU on a busy machine may have time for nothing else. Four of them on a machine of
+#: two have half a CPU each: with three measured, measuring once did not come to its end.
 ALL, LOADED = ("--load", "none", "--cpus", ",".join(map(str, MEASURED))), ("--load", "cpu,memory", "--cpus", "1")
 
 
