@@ -49,8 +49,8 @@ def figures(measured: tuned.Answer) -> set[tuple[str, str, int]]:
         pytest.param("cloud", "cyclictest", id="stock"),
     ],
 )
-def test_tuned_over_two_reboots_and_back(tmp_path: Path, backported: str, kernel: str, tools: str) -> None:
-    with tuned.machine(tmp_path, "before", kernel, backported, "") as machine:
+def test_tuned_over_two_reboots_and_back(tmp_path: Path, accelerator: str, kernel: str, tools: str) -> None:
+    with tuned.machine(tmp_path, "before", kernel, accelerator, "") as machine:
         tuned.restore(machine, "")
         untuned_line = tuned.line(machine)
         planned, applied = tuned.tailrace(machine, PLAN, ("host", "apply", "--yes", "--json"))
@@ -60,7 +60,7 @@ def test_tuned_over_two_reboots_and_back(tmp_path: Path, backported: str, kernel
         line, kept = tuned.line(machine), tuned.shut_down(machine)
     assert all(argument in line.split() for argument in plan["arguments"])
 
-    with tuned.machine(tmp_path, "tuned", kernel, backported, line) as machine:
+    with tuned.machine(tmp_path, "tuned", kernel, accelerator, line) as machine:
         tuned.restore(machine, kept)
         assert file(machine, "/sys/devices/system/cpu/isolated") == "1"
         fresh, again, verified, measured, loaded, undone, after = tuned.tailrace(
@@ -85,7 +85,7 @@ def test_tuned_over_two_reboots_and_back(tmp_path: Path, backported: str, kernel
         line, kept = tuned.line(machine), tuned.shut_down(machine)
     assert line == untuned_line
 
-    with tuned.machine(tmp_path, "after", kernel, backported, line) as machine:
+    with tuned.machine(tmp_path, "after", kernel, accelerator, line) as machine:
         tuned.restore(machine, kept)
         assert file(machine, "/sys/devices/system/cpu/isolated") == ""
         assert machine.run("ls /var/lib/tailrace/host /etc/default/grub.d").split() == [

@@ -47,11 +47,7 @@ class Answer:
 
 
 def machine(folder: Path, name: str, kernel: str, accelerator: str, line: str) -> Machine:
-    """Four CPUs on two nodes, booted with this kernel line, run by Debian backports' QEMU.
-
-    A tracer that is switched on changes the kernel's own code while it runs, and Debian's own QEMU may then leave an
-    emulated CPU at one instruction for good (`Machine.wait_ready`). A tuned kernel has no watchdog that would tell.
-    """
+    """Four CPUs on two nodes, booted with this kernel line."""
     hardware = Hardware(
         kernel=kernel,
         layers=("base", "python", "tailrace", "load"),
@@ -59,7 +55,6 @@ def machine(folder: Path, name: str, kernel: str, accelerator: str, line: str) -
         memory=1536,
         numa=(("0-1",), ("2-3",)),
         command_line=line,
-        backported=True,
     )
     return Machine(folder, name, hardware, accelerator=accelerator)
 
