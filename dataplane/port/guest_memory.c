@@ -49,7 +49,7 @@ static bool charge(struct guest_backend *backend, const struct guest_map *map)
 {
 	const uint64_t now = rte_rdtsc(), since = guest_worker_since;
 
-	vring_pages_made += map->page > 4096 ? VRING_LARGE_PAGE : 1;
+	vring_pages_made += map->page > GUEST_PAGES_SMALL ? VRING_LARGE_PAGE : 1;
 	__atomic_fetch_add(&backend->counters[0]->pages_made, 1, __ATOMIC_RELAXED);
 	if (since != 0)
 		guest_worker_since = now;
@@ -114,9 +114,21 @@ int guest_survive_cuts(void)
 	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
 }
 
+/* Pages as large as no handler makes are made now, by who speaks the protocol. */
+static int make_giant_pages(const struct guest_map *map)
+{
+	int rc;
+
+	do
+		rc = madvise(map->base, map->length, MADV_POPULATE_WRITE);
+	while (rc != 0 && errno == EINTR);
+	/* A kernel before 5.14 does not know how. */
+	return rc == 0 || errno == EINVAL ? 0 : -ENOMEM;
+}
+
 /*
- * Map `size` bytes at `offset` of a file.  The file system says in st_blksize how large its pages are, and a mapping of
- * huge pages begins and ends with one.
+ * Map `size` bytes at `offset` of a file.  Huge pages' file system says in st_blksize how large they are, and a mapping
+ * begins and ends with one.  What a tmpfs says there is what it would like: its pages can be small all the same.
  */
 static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int fd)
 {
@@ -137,7 +149,7 @@ static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int f
 	/* Pages that the file does not have would fault; a file that is cut later is caught when it does. */
 	if (end > (uint64_t)stat.st_size)
 		return -EINVAL;
-	page = stat.st_blksize >= 4096 && (stat.st_blksize & (stat.st_blksize - 1)) == 0 ? stat.st_blksize : 4096;
+	page = kind.f_type == HUGETLBFS_MAGIC ? (uint64_t)stat.st_blksize : GUEST_PAGES_SMALL;
 	start = offset & ~(page - 1);
 	if (__builtin_add_overflow(end, page - 1, &end))
 		return -EINVAL;
@@ -151,6 +163,11 @@ static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int f
 	madvise(map->base, map->length, MADV_DONTDUMP);
 	map->host = (uint8_t *)map->base + (offset - start);
 	map->page = page;
+	if (page > GUEST_PAGES_LARGE && make_giant_pages(map) != 0) {
+		munmap(map->base, map->length);
+		map->length = 0;
+		return -ENOMEM;
+	}
 	map->watched = guest_pages_watch(map->base, map->length, page);
 	map->size = size;
 	map->device = stat.st_dev;

@@ -18,9 +18,6 @@
 #endif
 
 enum {
-	SMALL_PAGE = 4096,
-	LARGE_PAGE = 2 << 20, /* those that are larger would take too long to be made by a handler */
-
 	MADE_US = 10, /* what a small page is taken to cost: about twice what it does */
 	LARGE_MADE_US = 400,
 	WAITED_MS = 5, /* who has come no further for so long is taken to have waited for the page */
@@ -56,7 +53,7 @@ void guest_pages_open(void)
 
 	if (watcher >= 0)
 		return;
-	zeros = mmap(NULL, LARGE_PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	zeros = mmap(NULL, GUEST_PAGES_LARGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	watches_large = zeros != MAP_FAILED && ask(needed | UFFD_FEATURE_MISSING_HUGETLBFS) == 0;
 	rc = watches_large ? 0 : ask(needed);
 	if (rc != 0)
@@ -70,7 +67,7 @@ bool guest_pages_watch(void *base, size_t length, size_t page)
 	struct uffdio_register range = {.range = {.start = (uintptr_t)base, .len = length},
 					.mode = UFFDIO_REGISTER_MODE_MISSING};
 
-	return watcher >= 0 && (page == SMALL_PAGE || (page == LARGE_PAGE && watches_large)) &&
+	return watcher >= 0 && (page == GUEST_PAGES_SMALL || watches_large) &&
 	       ioctl(watcher, UFFDIO_REGISTER, &range) == 0;
 }
 
@@ -79,15 +76,18 @@ bool guest_pages_make(uintptr_t address, size_t page)
 	const struct uffdio_range range = {.start = RTE_ALIGN_FLOOR(address, page), .len = page};
 	struct uffdio_zeropage zero = {.range = range};
 	struct uffdio_copy copy = {.dst = range.start, .src = (uintptr_t)zeros, .len = page};
-	const int rc = page == SMALL_PAGE ? ioctl(watcher, UFFDIO_ZEROPAGE, &zero) : ioctl(watcher, UFFDIO_COPY, &copy);
+	int rc;
 
+	if (page > GUEST_PAGES_LARGE)
+		return false;
+	rc = page == GUEST_PAGES_SMALL ? ioctl(watcher, UFFDIO_ZEROPAGE, &zero) : ioctl(watcher, UFFDIO_COPY, &copy);
 	/* There by now; or the address space is just being changed.  The access finds out. */
 	return rc == 0 || errno == EEXIST || errno == EAGAIN;
 }
 
 bool guest_pages_charge(struct guest_pages *pages, size_t page, uint64_t since, uint64_t now, uint64_t hz)
 {
-	const uint64_t made = hz / 1000000 * (page > SMALL_PAGE ? LARGE_MADE_US : MADE_US);
+	const uint64_t made = hz / 1000000 * (page > GUEST_PAGES_SMALL ? LARGE_MADE_US : MADE_US);
 	const bool waited = since != 0 && now - since > hz / 1000 * WAITED_MS;
 	const uint64_t before = __atomic_load_n(&pages->due, __ATOMIC_RELAXED);
 	const uint64_t due = RTE_MAX(before, now) + (waited ? now - since : made) * LONG_RUN;

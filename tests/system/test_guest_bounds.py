@@ -10,6 +10,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,8 @@ from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
 
 from tailrace.control import ControlError
+from tailrace.errors import Failure, Mistake
+from tailrace.host import hugepages
 
 LONGEST_LOG = 1 << 26
 
@@ -314,8 +317,11 @@ class Sparse(FrontEnd):
     def __init__(self) -> None:
         super().__init__(256, F_VERSION_1 | F_MERGEABLE | F_INDIRECT)
 
+    def make(self) -> int:
+        return os.memfd_create("sparse")
+
     def give_memory(self, size: int = SIZE) -> None:
-        self.sparse = os.memfd_create("sparse")
+        self.sparse = self.make()
         self.size = self.frames * self.pieces * self.page
         os.ftruncate(self.sparse, self.size)
         table = struct.pack("<II", 2, 0) + region(size) + struct.pack("<QQQQ", self.guest, self.size, self.user, 0)
@@ -420,3 +426,110 @@ def test_a_guest_that_gives_back_its_memory_again_and_again_is_stopped(
     assert "gives back memory" in switch.port("sparse")["reason"]
     switch.wait_state("sparse", "up")
     assert time.monotonic() - began > 0.5
+
+
+class SparseLarge(Sparse):
+    """The same in pages of 2 MiB, of which there are few."""
+
+    page, frames, pieces = 2 << 20, 3, 4
+
+    def make(self) -> int:
+        return os.memfd_create("large", os.MFD_HUGETLB | os.MFD_HUGE_2MB)
+
+
+@contextmanager
+def pages_reserved(count: int, pool: str) -> Iterator[Path]:
+    base = Path("/sys/kernel/mm/hugepages") / pool
+    with hugepages.alone(base):
+        added = hugepages.missing(count, base)
+        try:
+            hugepages.add(added, base)
+        except (Failure, Mistake) as error:
+            pytest.skip(f"needs {count} huge pages of {pool.removeprefix('hugepages-')}: {error}")
+    yield base
+    with hugepages.alone(base):
+        hugepages.remove(added, base)
+
+
+@pytest.mark.requires_hugepages
+def test_large_pages_that_are_missing_are_made_too(switch: RunningSwitch) -> None:
+    with pages_reserved(2 * SparseLarge.frames * SparseLarge.pieces, "hugepages-2048kB"):
+        pair = GuestPair(switch, ("sparse", "far"), SparseLarge)
+        assert cross(pair)
+        for name in pair.names:
+            assert switch.counters(name)["pages_made"] == SparseLarge.frames * SparseLarge.pieces
+            assert switch.port(name)["state"] == "up"
+        pair.end()
+
+
+@pytest.mark.requires_hugepages
+def test_pages_too_large_to_be_made_beside_traffic_are_made_before_it(switch: RunningSwitch, bad: GuestPair) -> None:
+    """Those that are missing when a guest shares its memory are made then. One that it takes back stops its rings, and
+    no worker waits for another."""
+    guest, giant = bad.guests[0], 1 << 30
+    with pages_reserved(1, "hugepages-1048576kB") as base:
+        file = os.memfd_create("giant", os.MFD_HUGETLB | os.MFD_HUGE_1GB)
+        os.ftruncate(file, giant)
+        where = struct.pack("<QQQQ", Sparse.guest, giant, Sparse.user, 0)
+        assert os.fstat(file).st_blocks == 0
+        assert guest.acknowledged(ADD_MEM_REG, bytes(8) + where, (file,))
+        assert os.fstat(file).st_blocks * 512 == giant
+        assert hugepages.pool(base).free == 0
+        frame = bytes(60)
+
+        def send() -> None:
+            slot = guest._slot(SENDS)
+            guest.write_desc(SENDS, slot, Sparse.guest + 4096, guest.header + len(frame), 0)
+            guest.offer(SENDS, slot)
+
+        bad.guests[1].offer_buffers(2)
+        send()
+        assert bad.guests[1].wait_received(1) == [frame]
+        assert ctypes.CDLL(None).fallocate(file, 3, ctypes.c_long(0), ctypes.c_long(giant)) == 0
+        send()
+        switch.wait_state("bad", "quarantined")
+        assert "memory" in switch.port("bad")["reason"]
+        assert switch.counters("bad")["pages_made"] == 0
+        guest.close()
+        switch.wait_state("bad", "waiting")
+        os.close(file)
+    bad.restart(0)
+
+
+class SparseHuge(Sparse):
+    """In a tmpfs that would like to have large pages, and has small ones where some have been given back."""
+
+    folder: Path
+
+    def make(self) -> int:
+        file = os.open(self.folder / f"{id(self)}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        size, large = self.frames * self.pieces * self.page, 2 << 20
+        os.ftruncate(file, size)
+        for at in range(0, size, large):
+            os.pwrite(file, b"x", at)
+            punched = ctypes.CDLL(None).fallocate(file, 3, ctypes.c_long(at + 4096), ctypes.c_long(large - 4096))
+            assert punched == 0
+        return file
+
+
+@pytest.mark.requires_root
+def test_a_tmpfs_that_would_like_large_pages_may_have_small_ones(
+    switch: RunningSwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "huge"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "huge=always", "tailrace-test", folder]
+    if subprocess.run(command, check=False).returncode != 0:
+        pytest.skip("needs a kernel that has huge pages in a tmpfs (CONFIG_TRANSPARENT_HUGEPAGE)")
+    try:
+        monkeypatch.setattr(SparseHuge, "folder", folder, raising=False)
+        pair = GuestPair(switch, ("sparse", "far"), SparseHuge)
+        assert cross(pair)
+        for name in pair.names:
+            assert switch.port(name)["state"] == "up"
+            assert 0 < switch.counters(name)["pages_made"] < Sparse.frames * Sparse.pieces
+        pair.end()
+        for name in pair.names:
+            switch.wait_state(name, "waiting")
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
