@@ -37,8 +37,8 @@ struct guest_backend {
 	char name[64];
 	struct queue_counters *counters[GUEST_PAIRS];
 
-	uint64_t memory_most;	  /* bytes that it may share */
-	struct guest_pages pages; /* also where a fault is caught */
+	uint64_t memory_most;	/* bytes that it may share */
+	struct account account; /* also of workers, and where a fault is caught */
 	uint64_t offered, features;
 	uint64_t protocol_features;
 	uint8_t status;

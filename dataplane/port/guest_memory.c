@@ -53,7 +53,7 @@ static bool charge(struct guest_backend *backend, const struct guest_map *map)
 	__atomic_fetch_add(&backend->counters[0]->pages_made, 1, __ATOMIC_RELAXED);
 	if (since != 0)
 		guest_worker_since = now;
-	return guest_pages_charge(&backend->pages, map->page, since, now, rte_get_tsc_hz());
+	return guest_pages_charge(&backend->account, map->page, since, now, rte_get_tsc_hz());
 }
 
 static bool mend(struct guest_backend *backend, struct guest_map *map, const siginfo_t *info)

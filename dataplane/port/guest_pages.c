@@ -21,8 +21,6 @@ enum {
 	MADE_US = 10, /* what a small page is taken to cost: about twice what it does */
 	LARGE_MADE_US = 400,
 	WAITED_MS = 5, /* who has come no further for so long is taken to have waited for the page */
-	AT_ONCE_S = 1,
-	LONG_RUN = 20, /* one part of so many of the time */
 };
 
 _Thread_local uint64_t guest_worker_since;
@@ -85,14 +83,10 @@ bool guest_pages_make(uintptr_t address, size_t page)
 	return rc == 0 || errno == EEXIST || errno == EAGAIN;
 }
 
-bool guest_pages_charge(struct guest_pages *pages, size_t page, uint64_t since, uint64_t now, uint64_t hz)
+bool guest_pages_charge(struct account *account, size_t page, uint64_t since, uint64_t now, uint64_t hz)
 {
 	const uint64_t made = hz / 1000000 * (page > GUEST_PAGES_SMALL ? LARGE_MADE_US : MADE_US);
 	const bool waited = since != 0 && now - since > hz / 1000 * WAITED_MS;
-	const uint64_t before = __atomic_load_n(&pages->due, __ATOMIC_RELAXED);
-	const uint64_t due = RTE_MAX(before, now) + (waited ? now - since : made) * LONG_RUN;
 
-	/* Of two workers at one moment one charge may be lost: it is an account, not a lock. */
-	__atomic_store_n(&pages->due, due, __ATOMIC_RELAXED);
-	return due - now <= hz * AT_ONCE_S * LONG_RUN;
+	return account_charge(account, waited ? now - since : made, now, hz);
 }

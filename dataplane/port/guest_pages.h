@@ -6,8 +6,7 @@
  * so may a guest that means harm).  Left to the kernel, whoever touches one makes it, and waits for that; if the guest
  * is giving back much at that moment, for all of it.  With userfaultfd(2) the touch is a signal instead: the page is
  * made by the handler, it is known whose it was, and it counts as work of the visit to the ring, which it ends before
- * long.  What a guest takes of its worker's time so is an account of its own: a second at once, a twentieth in the long
- * run, which no guest comes near by using memory for the first time.
+ * long.  What a guest takes of its worker's time so is charged to its account (vring/account.h).
  *
  * Where the kernel does not let us, it makes pages by itself, and only the kernel bounds what that takes.
  */
@@ -17,6 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "vring/account.h"
 
 enum {
 	GUEST_PAGES_SMALL = 4096,
@@ -38,16 +39,11 @@ bool guest_pages_watch(void *base, size_t length, size_t page);
  */
 bool guest_pages_make(uintptr_t address, size_t page);
 
-/* What a guest has taken of its workers' time by pages that were missing; all zeros at first. */
-struct guest_pages {
-	uint64_t due; /* TSC; atomic */
-};
-
 /*
  * A page of so many bytes was made at `now`, by who was last seen at something else at `since` (0: nobody who is waited
  * for).  Returns whether the guest is within its account.
  */
-bool guest_pages_charge(struct guest_pages *pages, size_t page, uint64_t since, uint64_t now, uint64_t hz);
+bool guest_pages_charge(struct account *account, size_t page, uint64_t since, uint64_t now, uint64_t hz);
 
 /* When this worker began its round, or has made a page in it: TSC. */
 extern _Thread_local uint64_t guest_worker_since;

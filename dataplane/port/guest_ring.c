@@ -100,6 +100,7 @@ struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned wh
 		.asleep = true,
 		.fault = __atomic_load_n(report, __ATOMIC_RELAXED),
 		.report = report,
+		.account = &backend->account,
 	};
 	vring->log = log_of(backend, ring);
 	if (guest_memory_gone(table))

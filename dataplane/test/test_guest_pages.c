@@ -90,33 +90,33 @@ static void puts_zeros_where_the_file_has_become_shorter(void **state)
 
 static void lets_no_guest_take_more_time_than_it_has(void **state)
 {
-	struct guest_pages pages = {0};
+	struct account account = {0};
 	uint64_t now = 5 * HZ;
 	unsigned made = 0;
 
 	/* As fast as it can: a second's worth. */
-	for (; guest_pages_charge(&pages, PAGE, now, now, HZ); made++)
+	for (; guest_pages_charge(&account, PAGE, now, now, HZ); made++)
 		now += HZ / 200000;
 	assert_in_range(made, 99000, 107000);
 	/* Then a twentieth: 10 us of every 200. */
 	now += 40 * HZ;
 	for (made = 0; made < 500000; made++, now += HZ / 5000)
-		assert_true(guest_pages_charge(&pages, PAGE, now, now, HZ));
+		assert_true(guest_pages_charge(&account, PAGE, now, now, HZ));
 }
 
 static void charges_what_was_waited_for(void **state)
 {
-	struct guest_pages pages = {0};
+	struct account account = {0};
 	const uint64_t now = 50 * HZ;
 
 	/* A worker that lost its core for a moment costs nobody anything, nor does a thread that no one waits for. */
 	for (unsigned i = 0; i < 1000; i++) {
-		assert_true(guest_pages_charge(&pages, PAGE, now - 4 * MS, now, HZ));
-		assert_true(guest_pages_charge(&pages, PAGE, 0, now, HZ));
+		assert_true(guest_pages_charge(&account, PAGE, now - 4 * MS, now, HZ));
+		assert_true(guest_pages_charge(&account, PAGE, 0, now, HZ));
 	}
-	assert_true(guest_pages_charge(&pages, PAGE, now - 600 * MS, now, HZ));
-	assert_false(guest_pages_charge(&pages, PAGE, now - 600 * MS, now, HZ));
-	assert_true(guest_pages_charge(&pages, PAGE, now + 10 * HZ, now + 10 * HZ, HZ));
+	assert_true(guest_pages_charge(&account, PAGE, now - 600 * MS, now, HZ));
+	assert_false(guest_pages_charge(&account, PAGE, now - 600 * MS, now, HZ));
+	assert_true(guest_pages_charge(&account, PAGE, now + 10 * HZ, now + 10 * HZ, HZ));
 }
 
 int main(void)

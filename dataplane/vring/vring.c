@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stddef.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rte_atomic.h>
+#include <rte_cycles.h>
 
 #include "vring/vring.h"
 
@@ -342,11 +344,46 @@ static bool packed_wants_notification(const struct virtqueue *vring, uint16_t pl
 
 void (*vring_on_wake)(void);
 
+/*
+ * A waking takes a microsecond or so, and as much more for each ten or so who wait for the descriptor, of whom the
+ * guest can have any number, in the thread that wakes.  One that takes longer than WAKE_US may also have lost its core
+ * meanwhile, so the next ones are measured in the thread's own time.
+ */
+enum { WAKE_US = 100, TIMED_S = 10 };
+
+static uint64_t thread_us(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+	return used.tv_sec * 1000000ULL + used.tv_nsec / 1000;
+}
+
+/* Returns as write() does. */
+static ssize_t write_call(struct virtqueue *vring)
+{
+	struct account *account = vring->account;
+	const uint64_t one = 1, began = rte_rdtsc();
+	const bool timed = account != NULL && began < __atomic_load_n(&account->timed_until, __ATOMIC_RELAXED);
+	const uint64_t before = timed ? thread_us() : 0;
+	const ssize_t written = write(vring->call_fd, &one, sizeof(one));
+	const int error = errno;
+	const uint64_t now = rte_rdtsc(), hz = rte_get_tsc_hz();
+
+	if (account != NULL && unlikely(now - began > hz / 1000000 * WAKE_US)) {
+		const uint64_t used = timed ? thread_us() - before : 0;
+
+		__atomic_store_n(&account->timed_until, now + TIMED_S * hz, __ATOMIC_RELAXED);
+		if (used > WAKE_US && !account_charge(account, used * (hz / 1000000), now, hz))
+			vring_quarantine(vring, VRING_FAULT_call_slow);
+	}
+	errno = error;
+	return written;
+}
+
 /* After the fence. */
 static void wake(struct virtqueue *vring)
 {
-	uint64_t one = 1;
-
 	if (vring->unsettled == 0)
 		return;
 	vring->asleep = vring->packed ? packed_wants_notification(vring, vring->unsettled)
@@ -356,7 +393,7 @@ static void wake(struct virtqueue *vring)
 		return;
 	if (vring_on_wake != NULL)
 		vring_on_wake();
-	if (write(vring->call_fd, &one, sizeof(one)) == sizeof(one))
+	if (write_call(vring) == sizeof(uint64_t))
 		++*vring->notifications;
 	else if (errno == EINTR)
 		vring_quarantine(vring, VRING_FAULT_call_blocks);

@@ -26,6 +26,7 @@
 #include <rte_common.h>
 #include <rte_prefetch.h>
 
+#include "vring/account.h"
 #include "vring/counters.h"
 #include "vring/dirty.h"
 #include "vring/memory.h"
@@ -70,6 +71,7 @@ static inline uint32_t vring_work_of_pages(uint32_t before)
 	X(kick_descriptor, "the descriptor that the guest kicks with is no eventfd")   \
 	X(call_descriptor, "the descriptor to wake the guest with is no eventfd")      \
 	X(call_blocks, "the descriptor to wake the guest with is full, and blocks")    \
+	X(call_slow, "waking the guest takes long, again and again")                   \
 	X(memory_cut, "the guest cut its memory file short while it was served")       \
 	X(memory_taken, "the guest gives back memory again and again that is used")    \
 	X(available_index, "the available index is more than a ring ahead")            \
@@ -162,6 +164,7 @@ struct virtqueue {
 	enum vring_fault fault;
 	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */
 	int *report;			/* where the fault is told to the control side, which outlives the snapshot */
+	struct account *account;	/* of the guest's, outlives it too; NULL: nobody is charged */
 	struct vring_done done[VRING_DONE];
 };
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import struct
 import subprocess
 import time
@@ -306,6 +307,37 @@ def test_a_guest_whose_port_does_not_say_shares_half_of_the_machines_memory(swit
     assert shares(half)
     guest.end()
     os.close(sparse)
+
+
+def test_a_guest_whose_waking_takes_long_again_and_again_is_stopped(switch: RunningSwitch, bad: GuestPair) -> None:
+    """Whoever writes to a descriptor goes through all who wait for it. Some 200,000 here; it may take a second of its
+    worker's time so, and not much more, and then it is barred as one that blocks."""
+    call = bad.guests[1].call[RECEIVES]
+    sets = [select.epoll() for _ in range(400)]
+    copies = [os.dup(call) for _ in range(500)]
+    try:
+        for waits in sets:
+            for copy in copies:
+                waits.register(copy, select.EPOLLIN)
+        woken = 0
+        while switch.port("peer")["state"] == "up" and woken < 2000:
+            bad.guests[1].offer_buffers(1)
+            bad.guests[0].send(bytes(60))
+            bad.guests[1].wait_received(1)
+            woken += 1
+            os.eventfd_read(call)
+        assert 10 < woken < 2000
+        assert "waking the guest takes long" in switch.port("peer")["reason"]
+    finally:
+        for waits in sets:
+            waits.close()
+        for copy in copies:
+            os.close(copy)
+    # Set up again it is still barred, and after that it is served.
+    set_up_anew(bad.guests[1])
+    assert "waking the guest takes long" in switch.port("peer")["reason"]
+    switch.wait_state("peer", "up")
+    bad.exchange()
 
 
 class Sparse(FrontEnd):
