@@ -230,8 +230,11 @@ int guest_open(struct guest *guest, const struct guest_options *options, char *w
 		return options->path[0] == '\0' ? rc : -ENAMETOOLONG;
 	}
 	backend = calloc(1, sizeof(*backend));
-	if (backend == NULL) {
+	if (backend != NULL)
+		backend->closer = guest_closer_open();
+	if (backend == NULL || backend->closer == NULL) {
 		snprintf(why, why_size, "out of memory");
+		free(backend);
 		return -ENOMEM;
 	}
 	pthread_mutex_init(&backend->facts_lock, NULL);
@@ -270,6 +273,7 @@ close_listener:
 		unlink(options->path);
 	}
 free_backend:
+	guest_closer_close(backend->closer);
 	free(backend);
 	guest->backend = NULL;
 	return rc;

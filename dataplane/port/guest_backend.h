@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "port/guest.h"
 #include "port/guest_announce.h"
+#include "port/guest_closer.h"
 #include "port/guest_memory.h"
 #include "port/guest_message.h"
 #include "port/guest_pages.h"
@@ -50,12 +51,14 @@ struct guest_backend {
 	struct guest_announcement *announcement; /* before the ring of the first queue; NULL: none */
 
 	int listener;	   /* -1 in client mode */
+	bool deaf;	   /* nobody is accepted there, until what was sent before is closed */
 	int connection;	   /* -1: no front end */
 	bool spoke;	   /* it has sent a whole message */
 	int64_t since;	   /* when it sent the first, in seconds since 1970; 0: it has not */
 	uint64_t deadline; /* milliseconds; the message that has begun must be whole by then; 0: none has */
 	unsigned have;	   /* bytes of `message` */
 	struct guest_message message;
+	struct guest_closer *closer;
 
 	uint64_t barred_until; /* milliseconds; its rings stay stopped, because it has blocked a worker */
 	uint64_t bar;	       /* for so many milliseconds, the last time */

@@ -9,14 +9,31 @@
 #include <linux/vhost.h>
 
 #include "port/guest_connection.h"
+#include "port/guest_socket.h"
 
-enum { MESSAGE_MS = 1000 /* that a message may take from its first byte to its last */ };
+enum {
+	MESSAGE_MS = 1000, /* that a message may take from its first byte to its last */
+	RIGHTS_MOST = 253, /* SCM_MAX_FD: Linux closes what there is no room for, in the thread that reads */
+};
 
-static void close_fds(struct guest_message *message)
+/* What guests send that mean no harm is closed at once. */
+static void close_sent(struct guest_backend *backend, int fd)
 {
+	struct stat stat;
+
+	if (guest_memory_page(fd, &stat) != 0 || guest_eventfd(fd) >= 0)
+		close(fd);
+	else
+		guest_closer_give(backend->closer, fd);
+}
+
+static void close_fds(struct guest_backend *backend)
+{
+	struct guest_message *message = &backend->message;
+
 	for (unsigned i = 0; i < message->nb_fds; i++)
 		if (message->fds[i] >= 0)
-			close(message->fds[i]);
+			close_sent(backend, message->fds[i]);
 	message->nb_fds = 0;
 }
 
@@ -61,8 +78,8 @@ void guest_disconnect(struct guest_backend *backend)
 	if (backend->spoke)
 		guest_tell(backend, LOG_LEVEL_INFO, "its guest has gone");
 	backend->since = 0;
-	close_fds(&backend->message);
-	close(backend->connection);
+	close_fds(backend);
+	guest_socket_end(backend, backend->connection);
 	backend->connection = -1;
 	guest_forget(backend);
 	guest_note_facts(backend);
@@ -76,8 +93,9 @@ void guest_cut_off(struct guest_backend *backend, const char *why)
 }
 
 /* Take the descriptors that came with some bytes of a message.  False: there are more than any message has. */
-static bool take_fds(struct guest_message *message, struct msghdr *header)
+static bool take_fds(struct guest_backend *backend, struct msghdr *header)
 {
+	struct guest_message *message = &backend->message;
 	bool fit = !(header->msg_flags & MSG_CTRUNC);
 
 	for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL; control = CMSG_NXTHDR(header, control)) {
@@ -92,7 +110,7 @@ static bool take_fds(struct guest_message *message, struct msghdr *header)
 			if (message->nb_fds < GUEST_MESSAGE_FDS) {
 				message->fds[message->nb_fds++] = fd;
 			} else {
-				close(fd);
+				close_sent(backend, fd);
 				fit = false;
 			}
 		}
@@ -107,7 +125,7 @@ static bool take_fds(struct guest_message *message, struct msghdr *header)
 static int read_to(struct guest_backend *backend, unsigned end)
 {
 	struct guest_message *message = &backend->message;
-	char control[CMSG_SPACE(GUEST_MESSAGE_FDS * sizeof(int))];
+	char control[CMSG_SPACE(RIGHTS_MOST * sizeof(int))];
 	struct iovec bytes = {(uint8_t *)message + backend->have, end - backend->have};
 	struct msghdr header = {
 		.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
@@ -118,7 +136,7 @@ static int read_to(struct guest_backend *backend, unsigned end)
 	got = recvmsg(backend->connection, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	if (!take_fds(message, &header) || got == 0)
+	if (!take_fds(backend, &header) || got == 0)
 		return -1;
 	backend->have += got;
 	return backend->have == end;
@@ -147,6 +165,10 @@ void guest_read_message(struct guest_backend *backend)
 	char why[64];
 	int rc;
 
+	if (guest_closer_full(backend->closer)) {
+		guest_cut_off(backend, "descriptors that it has sent take long to be closed");
+		return;
+	}
 	if (backend->have == 0)
 		message->nb_fds = 0;
 	rc = read_to(backend, GUEST_MESSAGE_HEADER);
@@ -183,7 +205,7 @@ void guest_read_message(struct guest_backend *backend)
 	done = guest_message_handle(backend, message);
 	guest_note_facts(backend);
 	/* Those that were not kept, and before the answer: whoever has heard it may count on that. */
-	close_fds(message);
+	close_fds(backend);
 	if (!answer(backend, done))
 		guest_cut_off(backend, why);
 }

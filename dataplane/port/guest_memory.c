@@ -114,6 +114,17 @@ int guest_survive_cuts(void)
 	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
 }
 
+uint64_t guest_memory_page(int fd, struct stat *stat)
+{
+	struct statfs kind;
+
+	if (fstat(fd, stat) != 0 || !S_ISREG(stat->st_mode) || fstatfs(fd, &kind) != 0)
+		return 0;
+	if (kind.f_type == HUGETLBFS_MAGIC)
+		return stat->st_blksize;
+	return kind.f_type == TMPFS_MAGIC ? GUEST_PAGES_SMALL : 0;
+}
+
 /* Pages as large as no handler makes are made now, by who speaks the protocol. */
 static int make_giant_pages(const struct guest_map *map)
 {
@@ -126,30 +137,20 @@ static int make_giant_pages(const struct guest_map *map)
 	return rc == 0 || errno == EINVAL ? 0 : -ENOMEM;
 }
 
-/*
- * Map `size` bytes at `offset` of a file.  Huge pages' file system says in st_blksize how large they are, and a mapping
- * begins and ends with one.  What a tmpfs says there is what it would like: its pages can be small all the same.
- */
+/* Map `size` bytes at `offset` of a file; a mapping of huge pages begins and ends with one. */
 static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int fd)
 {
-	struct statfs kind;
 	struct stat stat;
 	uint64_t page, start, end;
 
 	if (size == 0 || __builtin_add_overflow(offset, size, &end) || end > INT64_MAX)
 		return -EINVAL;
-	if (fstat(fd, &stat) != 0 || fstatfs(fd, &kind) != 0)
-		return -errno;
-	/*
-	 * Memory, and not a disk, a file system of the guest's own, or a device, whose file may lie in a tmpfs too:
-	 * they could let a worker wait for a page for ever.
-	 */
-	if ((kind.f_type != TMPFS_MAGIC && kind.f_type != HUGETLBFS_MAGIC) || !S_ISREG(stat.st_mode))
+	page = guest_memory_page(fd, &stat);
+	if (page == 0)
 		return -EINVAL;
 	/* Pages that the file does not have would fault; a file that is cut later is caught when it does. */
 	if (end > (uint64_t)stat.st_size)
 		return -EINVAL;
-	page = kind.f_type == HUGETLBFS_MAGIC ? (uint64_t)stat.st_blksize : GUEST_PAGES_SMALL;
 	start = offset & ~(page - 1);
 	if (__builtin_add_overflow(end, page - 1, &end))
 		return -EINVAL;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "vring/memory.h"
@@ -67,6 +68,14 @@ uint64_t guest_memory_unless_said(void);
 
 /* Map the dirty log. */
 int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offset, int fd);
+
+/*
+ * Returns how large the pages of a file of memory are, 0 if it is none: one on a disk, of a file system of the guest's
+ * own, or a device, whose file may lie in a tmpfs too.  These could let a worker wait for a page for ever, and anybody
+ * for their end.  Huge pages' file system says in st_blksize how large they are; a tmpfs there says what it would like,
+ * and its pages can be small all the same.  `stat` is what fstat() says of the file.
+ */
+uint64_t guest_memory_page(int fd, struct stat *stat);
 
 /* Unmap everything. */
 void guest_memory_drop(struct guest_backend *backend);

@@ -66,12 +66,19 @@ static int watch(int fd, struct guest_backend *backend, uintptr_t kind)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
+void guest_socket_end(struct guest_backend *backend, int fd)
+{
+	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	shutdown(fd, SHUT_RDWR);
+	guest_closer_give(backend->closer, fd);
+}
+
 static int connected(struct guest_backend *backend, int fd)
 {
 	int rc = watch(fd, backend, 0);
 
 	if (rc != 0) {
-		close(fd);
+		guest_socket_end(backend, fd);
 		return rc;
 	}
 	backend->connection = fd;
@@ -138,8 +145,13 @@ bool guest_unreached(const struct guest *guest, char *why, unsigned why_size)
 
 static void accept_front_end(struct guest_backend *backend)
 {
-	int fd = accept_next(backend->listener, &spare_fd);
+	int fd;
 
+	if (guest_closer_full(backend->closer)) {
+		backend->deaf = epoll_ctl(epoll_fd, EPOLL_CTL_DEL, backend->listener, NULL) == 0;
+		return;
+	}
+	fd = accept_next(backend->listener, &spare_fd);
 	if (fd < 0) {
 		if (fd == -EMFILE || fd == -ENFILE) {
 			guest_complain(backend, "turned away a front end: no file descriptor is left");
@@ -151,7 +163,7 @@ static void accept_front_end(struct guest_backend *backend)
 	if (backend->connection >= 0 && backend->spoke) {
 		guest_complain(backend, "turned away a second front end");
 		guest_count_refused(backend);
-		close(fd);
+		guest_socket_end(backend, fd);
 		return;
 	}
 	if (backend->connection >= 0)
@@ -205,10 +217,12 @@ static bool tick(uint64_t now)
 			guest_end_bar(backend);
 		if (backend->deadline != 0 && now >= backend->deadline)
 			guest_cut_off(backend, "it stopped in the middle of a message");
-		if (backend->guest->client && backend->connection < 0)
+		if (backend->guest->client && backend->connection < 0 && !guest_closer_full(backend->closer))
 			try_connect(backend);
+		if (backend->deaf && !guest_closer_full(backend->closer))
+			backend->deaf = watch(backend->listener, backend, LISTENER) != 0;
 		waiting |= guest_discard(backend, now);
-		waiting |= backend->barred_until != 0 || backend->deadline != 0 ||
+		waiting |= backend->barred_until != 0 || backend->deadline != 0 || backend->deaf ||
 			   (backend->guest->client && backend->connection < 0);
 	}
 	return waiting;
@@ -306,7 +320,8 @@ static int abandon(struct guest_backend *backend)
 
 	guest_disconnect(backend);
 	if (backend->listener >= 0)
-		close(backend->listener);
+		guest_socket_end(backend, backend->listener);
+	guest_closer_close(backend->closer);
 	while (atomic_load(at) != backend)
 		at = &atomic_load(at)->next;
 	atomic_store(at, atomic_load(&backend->next));

@@ -7,6 +7,7 @@
 #include "switch/balance.h"
 #include "switch/pages.h"
 #include "switch/switch.h"
+#include "switch/wires.h"
 
 /* One change under way. */
 struct change {
@@ -202,28 +203,58 @@ static void undo_ports(struct change *change)
 
 /* ------- chains ------- */
 
-static void close_hops(struct page *page, struct running_chain *chain, unsigned from)
+/* Is a hop that counts still between the same neighbours?  If not, what it has counted is of others. */
+static bool same_hop(const struct running_chain *chain, const struct chain_model *model, unsigned hop)
 {
-	for (unsigned hop = from; hop < chain->nb_hops; hop++)
-		page_slot_close(page, (uint64_t *)chain->hops[hop]);
-	chain->nb_hops = from;
+	const struct chain_model *was = chain->model;
+
+	return was != NULL && hop < chain->nb_hops && (hop == was->nb_through) == (hop == model->nb_through) &&
+	       strcmp(chain_place(was, hop), chain_place(model, hop)) == 0 &&
+	       strcmp(chain_place(was, hop + 1), chain_place(model, hop + 1)) == 0;
 }
 
-static int open_hops(struct page *page, struct running_chain *chain, unsigned count)
+/* Counters for the hops that the chain will have. */
+static int open_hops(struct page *page, struct running_chain *chain, const struct chain_model *model)
 {
-	while (chain->nb_hops < count) {
+	for (chain->nb_next = 0; chain->nb_next <= model->nb_through; chain->nb_next++) {
+		const unsigned hop = chain->nb_next;
 		char name[PORT_NAME + 12];
 
-		snprintf(name, sizeof(name), "%s/%u", chain->name, chain->nb_hops);
-		chain->hops[chain->nb_hops] = (struct hop *)page_slot_open(page, PAGE_HOP, name);
-		if (chain->hops[chain->nb_hops] == NULL)
+		snprintf(name, sizeof(name), "%s/%u", chain->name, hop);
+		chain->next[hop] = same_hop(chain, model, hop) ? chain->hops[hop]
+							       : (struct hop *)page_slot_open(page, PAGE_HOP, name);
+		if (chain->next[hop] == NULL)
 			return -1;
-		chain->nb_hops++;
 	}
 	return 0;
 }
 
-/* Counters for every hop of the model's chains.  Those that are there go on. */
+/* End those of one of its two sets of counters that are not in the other. */
+static void close_hops(struct page *page, struct hop *const *hops, unsigned count, struct hop *const *kept,
+		       unsigned nb_kept)
+{
+	for (unsigned hop = 0; hop < count; hop++)
+		if (hop >= nb_kept || hops[hop] != kept[hop])
+			page_slot_close(page, (uint64_t *)hops[hop]);
+}
+
+/* The change is made: what it opened counts from now on. */
+static void keep_hops(struct page *page, struct running_chain *chain)
+{
+	close_hops(page, chain->hops, chain->nb_hops, chain->next, chain->nb_next);
+	memcpy(chain->hops, chain->next, chain->nb_next * sizeof(chain->next[0]));
+	chain->nb_hops = chain->nb_next;
+}
+
+/* It is not: what it opened ends. */
+static void drop_hops(struct page *page, struct running_chain *chain)
+{
+	close_hops(page, chain->next, chain->nb_next, chain->hops, chain->nb_hops);
+	memcpy(chain->next, chain->hops, chain->nb_hops * sizeof(chain->hops[0]));
+	chain->nb_next = chain->nb_hops;
+}
+
+/* Counters for every hop of the model's chains.  Those of hops that stay go on. */
 static int open_chains(struct change *change)
 {
 	struct switch_state *state = change->state;
@@ -242,7 +273,7 @@ static int open_chains(struct change *change)
 				goto out_of_memory;
 			}
 		}
-		if (open_hops(state->page, chain, model->nb_through + 1) != 0) {
+		if (open_hops(state->page, chain, model) != 0) {
 			control_fail(change->error, CONTROL_FAILED, "chains.%s: no slot is left on the counter page",
 				     model->name);
 			return -1;
@@ -287,7 +318,7 @@ static void forget_ports(struct switch_state *state, const struct model *model)
 	free(ports);
 }
 
-static void forget_chains(struct switch_state *state, const struct model *model)
+static void forget_chains(struct switch_state *state, const struct model *model, bool kept)
 {
 	void **chains = values_of(&state->running.chains);
 
@@ -295,7 +326,12 @@ static void forget_chains(struct switch_state *state, const struct model *model)
 		struct running_chain *chain = chains[i];
 
 		chain->model = names_find(&model->chains_by_name, chain->name);
-		close_hops(state->page, chain, chain->model != NULL ? chain->model->nb_through + 1 : 0);
+		if (kept && chain->model == NULL)
+			chain->nb_next = 0;
+		if (kept)
+			keep_hops(state->page, chain);
+		else
+			drop_hops(state->page, chain);
 		if (chain->model != NULL)
 			continue;
 		names_remove(&state->running.chains, chain->name);
@@ -334,11 +370,11 @@ static void forget_bridges(struct switch_state *state)
 	free(bridges);
 }
 
-/* End what runs and the model does not name. */
-static void forget(struct switch_state *state, const struct model *model)
+/* End what runs and the model does not name, after a change that is made, or kept from being made. */
+static void forget(struct switch_state *state, const struct model *model, bool kept)
 {
 	forget_ports(state, model);
-	forget_chains(state, model);
+	forget_chains(state, model, kept);
 	forget_functions(state);
 	forget_bridges(state);
 }
@@ -373,7 +409,7 @@ static int make_it_so(struct change *change)
 	    rewire(state, change->model, change->error) == 0)
 		return 0;
 	undo_ports(change);
-	forget(state, state->model);
+	forget(state, state->model, false);
 	return -1;
 }
 
@@ -394,7 +430,7 @@ int apply(struct switch_state *state, json_t *document, struct control_error *er
 	else
 		rc = make_it_so(&change);
 	if (rc == 0) {
-		forget(state, change.model);
+		forget(state, change.model, true);
 		model_free(state->model);
 		state->model = change.model;
 	} else {
@@ -427,7 +463,7 @@ void apply_nothing(struct switch_state *state)
 		free(functions);
 		free(bridges);
 		forget_ports(state, model);
-		forget_chains(state, model);
+		forget_chains(state, model, true);
 	}
 	names_clear(&state->running.ports);
 	names_clear(&state->running.chains);

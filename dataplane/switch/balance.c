@@ -26,6 +26,8 @@ struct balance {
 	struct placement_worker workers[GRACE_WORKERS];
 	uint64_t busy[GRACE_WORKERS]; /* as counted at the last look */
 	double recount_from;	      /* seconds on the monotonic clock: not before */
+	_Atomic uint64_t woken_at;    /* TSC: for a guest that came or went */
+	_Atomic bool owes_waking;     /* it was too soon then, and the recount does it */
 };
 
 /*
@@ -208,10 +210,20 @@ double balance_busy(const struct switch_state *state, unsigned worker)
 
 /* ------- guests that use more or fewer queues, or come back ------- */
 
-/* In the thread that speaks vhost-user, or the one that watches over devices. */
+/*
+ * In the thread that speaks vhost-user, or the one that watches over devices.  Workers that sleep make anew what they
+ * wait for, so they are woken at once, but not each time.
+ */
 static void on_port_change(void)
 {
-	workers_wake(&watched->workers);
+	const uint64_t now = rte_rdtsc();
+
+	if (now - atomic_load(&watched->balance->woken_at) > rte_get_tsc_hz() / 1000 * RECOUNT_MS) {
+		atomic_store(&watched->balance->woken_at, now);
+		workers_wake(&watched->workers);
+	} else {
+		atomic_store(&watched->balance->owes_waking, true);
+	}
 	eventfd_write(watched->balance->changed, 1);
 }
 
@@ -230,6 +242,8 @@ static void recount(struct switch_state *state)
 	struct control_error error;
 	bool differs = false, settled = true;
 
+	if (atomic_exchange(&state->balance->owes_waking, false))
+		workers_wake(&state->workers);
 	bridges_forget(state);
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
 		struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);

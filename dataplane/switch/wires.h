@@ -37,6 +37,14 @@ static inline const struct function_model *wire_function(const struct wire *wire
 	return NULL;
 }
 
+/* The function or the port at one end of a hop: hop n is between the places n and n + 1. */
+static inline const char *chain_place(const struct chain_model *chain, unsigned place)
+{
+	if (place == 0)
+		return chain->from->name;
+	return place <= chain->nb_through ? chain->through[place - 1]->name : chain->to->name;
+}
+
 /* The side of a replica by which frames of the wire enter it. */
 static inline const struct port_model *wire_side(const struct wire *wire, const struct replica_model *replica)
 {

@@ -105,7 +105,7 @@ static void fill_exit(struct maker *maker, struct exit *exit, const struct port_
 static void fill_hop(struct maker *maker, struct exit *exit, const struct wire *wire)
 {
 	struct running_chain *chain = maker->chains[wire->chain->index];
-	struct hop *hop = chain != NULL ? chain->hops[wire->hop] : NULL;
+	struct hop *hop = chain != NULL ? chain->next[wire->hop] : NULL;
 
 	if (hop == NULL || exit->port == NULL)
 		return;

@@ -12,12 +12,12 @@
 #include "switch/observation.h"
 #include "switch/ports.h"
 
-/* A chain that runs: its counters. */
+/* A chain that runs: its counters.  Those `next` take their place with the programs that are being made. */
 struct running_chain {
 	char name[PORT_NAME];
-	unsigned nb_hops;
+	unsigned nb_hops, nb_next;
 	const struct chain_model *model; /* of the running configuration */
-	struct hop *hops[MODEL_THROUGH + 1];
+	struct hop *hops[MODEL_THROUGH + 1], *next[MODEL_THROUGH + 1];
 };
 
 /* A function that runs and has replicas to choose from: what is remembered of flows. */

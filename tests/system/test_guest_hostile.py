@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,7 @@ from front_end import (
     SET_FEATURES,
     SET_INFLIGHT_FD,
     SET_LOG_BASE,
+    SET_LOG_FD,
     SET_MEM_TABLE,
     SET_OWNER,
     SET_STATUS,
@@ -726,6 +729,115 @@ def test_descriptors_on_messages_that_take_none(switch: RunningSwitch, bad: Gues
             assert other.socket is not None and other.socket.recv(1) == b""
         other.end()
     wait_until(lambda: switch.open_files() <= before + 4, "only the four listeners are new")
+
+
+class Lingering:
+    """Sockets whose close() waits for a minute, since what was written to them has not been read."""
+
+    def __init__(self, count: int) -> None:
+        self.near: list[socket.socket] = []
+        self.far: list[socket.socket] = []
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for _ in range(count):
+                near = socket.create_connection(listener.getsockname())
+                self.far.append(listener.accept()[0])
+                near.setblocking(False)
+                near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+                with suppress(BlockingIOError):
+                    while True:
+                        near.send(bytes(1 << 20))
+                self.near.append(near)
+
+    def hand_over(self, switch: RunningSwitch, say: Callable[[tuple[int, ...]], object]) -> None:
+        """The switch has the last ones of the descriptors, since it stands still until ours are closed."""
+        switch.process.send_signal(signal.SIGSTOP)
+        try:
+            say(tuple(near.fileno() for near in self.near))
+            for near in self.near:
+                near.close()
+        finally:
+            switch.process.send_signal(signal.SIGCONT)
+
+    def give_up(self) -> None:
+        """Their close() returns."""
+        for far in self.far:
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            far.close()
+
+
+def one_each(guest: FrontEnd, fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        guest.send_message(SET_LOG_FD, b"", (fd,))
+
+
+def many_at_once(guest: FrontEnd, fds: tuple[int, ...]) -> None:
+    """More than any message has."""
+    guest.send_message(SET_OWNER, b"", fds)
+
+
+def left_unread(guest: FrontEnd, fds: tuple[int, ...]) -> None:
+    """Behind a message that ends the connection."""
+    assert guest.socket is not None
+    guest.socket.sendall(b"\xff" * 12)
+    one_each(guest, fds)
+
+
+@pytest.mark.parametrize(
+    ("say", "count", "times", "too_many"),
+    [
+        (one_each, 1, 1, False),
+        (one_each, 40, 2, True),
+        (many_at_once, 1, 1, False),
+        (many_at_once, 70, 1, True),
+        (left_unread, 40, 1, False),
+    ],
+)
+def test_descriptors_whose_end_is_long_in_coming(
+    switch: RunningSwitch,
+    bad: GuestPair,
+    say: Callable[[FrontEnd, tuple[int, ...]], None],
+    count: int,
+    times: int,
+    too_many: bool,
+) -> None:
+    """Neither other guests nor the operator wait for them. A front end that sends many has to, before it is heard
+    again."""
+    guest, lingering = FrontEnd(), [Lingering(count) for _ in range(times)]
+    path = switch.add_guest("lingers")
+    guest.connect(path)
+    guest.negotiate()
+    for sockets in lingering:
+        guest.ask(GET_FEATURES)  # all before has been read
+        sockets.hand_over(switch, partial(say, guest))
+    began = time.monotonic()
+    guest.close()
+    begins_anew(bad)
+    if not too_many:
+        guest.start(path)
+        switch.wait_state("lingers", "up")
+        guest.close()
+    else:
+        # The first finds out that it is too many; the next are not taken before these have come to their end.
+        silent = [FrontEnd() for _ in range(3)]
+        for each in silent:
+            each.connect(path)
+        assert silent[2].socket is not None
+        silent[2].socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            silent[2].ask(GET_FEATURES)
+        for each in silent:
+            each.end()
+    other = FrontEnd()
+    other.start(switch.add_guest("other-port"))
+    switch.wait_state("other-port", "up")
+    switch.remove_port("other-port")
+    other.end()
+    assert time.monotonic() - began < 30, "somebody waited for the end of the descriptors"
+    for sockets in lingering:
+        sockets.give_up()
+    guest.start(path)
+    switch.wait_state("lingers", "up")
+    guest.end()
 
 
 # ------- attacks on vhost back ends that are known by number -------

@@ -12,7 +12,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from front_end import F_EVENT_INDEX, F_INDIRECT, F_MERGEABLE, F_VERSION_1, RECEIVES, RING_AT, SENDS, FrontEnd, fill
+from front_end import (
+    F_EVENT_INDEX,
+    F_INDIRECT,
+    F_MERGEABLE,
+    F_VERSION_1,
+    GET_FEATURES,
+    RECEIVES,
+    RING_AT,
+    SENDS,
+    SET_VRING_ENABLE,
+    FrontEnd,
+    fill,
+)
 from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, both_ways
 from test_config import assert_exact
@@ -98,6 +110,25 @@ def test_an_idle_switch_costs_next_to_nothing(switch: RunningSwitch) -> None:
     assert used < 0.02 * 3
     assert worker(switch)["sleeps"] - sleeps < 30  # it sleeps through, and is not woken for nothing
     for guest in guests:
+        guest.end()
+
+
+def test_messages_of_a_guest_wake_sleepers_now_and_then(switch: RunningSwitch) -> None:
+    """Each of these takes a ring away and gives it back, which workers that sleep must hear of: a hundred times a
+    second, however many there are."""
+    guests = pair(switch, PLAIN)
+    noisy = FrontEnd()
+    noisy.start(switch.add_guest("noisy"))
+    switch.wait_state("noisy", "up")
+    before, messages = worker(switch)["wakeups"], 0
+    began = time.monotonic()
+    while (took := time.monotonic() - began) < 1:
+        noisy.send_message(SET_VRING_ENABLE, struct.pack("<II", RECEIVES, 1))
+        noisy.ask(GET_FEATURES)
+        messages += 1
+    assert messages > 1000
+    assert worker(switch)["wakeups"] - before < 2 * took * 100 + 20
+    for guest in (*guests, noisy):
         guest.end()
 
 

@@ -16,6 +16,8 @@ from scapy.layers.l2 import ARP
 from scapy.packet import Raw
 from steered import RING, Guests, answer, frame, pieces6, udp
 
+from tailrace.control import ControlError
+
 
 @pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
@@ -66,6 +68,44 @@ def test_both_ways_of_a_flow_take_the_same_functions_in_mirrored_order(switch: R
         assert counted[name]["forward_bytes"] == len(udp(5000, 80))
     assert counted["rest/0"]["forward_packets"] == 2
     assert counted["rest/0"]["back_packets"] == 1
+
+
+def test_a_hop_counts_what_passed_between_its_own_neighbours(switch: RunningSwitch, guests: Guests) -> None:
+    """After a change a hop between the same neighbours goes on, and one between others begins at 0."""
+    any_udp = {"protocol": 17}
+
+    def forward() -> dict[str, int]:
+        return {name: counters["forward_packets"] for name, counters in hops(switch).items()}
+
+    def pass_through(*through: str) -> None:
+        ends = ["a", *itertools.chain.from_iterable((f"{name}.l", f"{name}.r") for name in through), "b"]
+        for sender, receiver in zip(ends[::2], ends[1::2], strict=True):
+            assert guests.where(sender, udp()) == receiver
+
+    switch.patch(chains={"x": chain(["fw"], any_udp)})
+    pass_through("fw")
+    assert forward() == {"x/0": 1, "x/1": 1}
+    switch.patch(chains={"x": chain(["fw", "nat"], any_udp)})
+    assert forward() == {"x/0": 1, "x/1": 0, "x/2": 0}
+    pass_through("fw", "nat")
+    assert forward() == {"x/0": 2, "x/1": 1, "x/2": 1}
+    # Of a change that is refused nothing stays.
+    with pytest.raises(ControlError):
+        switch.patch(
+            chains={"x": chain(["nat"], any_udp), "y": chain(["fw"], {"vlan": 7})},
+            ports={"none": {"kind": "device", "device": "net_tap_no,iface=/"}},
+        )
+    assert forward() == {"x/0": 2, "x/1": 1, "x/2": 1}
+    pass_through("fw", "nat")
+    switch.patch(chains={"x": chain(["nat"], any_udp, priority=3)})
+    assert forward() == {"x/0": 0, "x/1": 0}
+    pass_through("nat")
+    switch.patch(chains={"x": chain(["nat"], any_udp, priority=4), "y": chain([], {"vlan": 7})})
+    assert forward() == {"x/0": 1, "x/1": 1, "y/0": 0}
+    switch.patch(chains={"x": chain([], any_udp, to="c")})
+    assert forward() == {"x/0": 0, "y/0": 0}
+    switch.patch(chains={"x": None})
+    assert forward() == {"y/0": 0}
 
 
 @pytest.mark.parametrize(
