@@ -49,6 +49,8 @@ struct guest {
 	struct virtqueue ring;
 	struct vring_desc *table;
 	int report;
+	uint8_t options;
+	int call_fd;
 };
 
 static struct rte_mempool *pool;
@@ -74,9 +76,48 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
+/* The ring as the switch sees it when the guest has set it up, whatever lies in its memory. */
+static void guest_snapshot(struct guest *guest)
+{
+	const uint8_t options = guest->options;
+	const struct dirty_log log = guest->ring.log;
+
+	guest->ring = (struct virtqueue){
+		.desc = guest->table,
+		.avail = (void *)(guest->memory.regions[0].host + AVAIL),
+		.used = (void *)(guest->memory.regions[0].host + USED),
+		.memory = &guest->memory,
+		.counters = &guest->counters,
+		.notifications = &guest->counters.notifications,
+		.call_fd = options & SLEEPS ? guest->call_fd : -1,
+		.size = RING,
+		.header = options & SHORT_HEADER ? 10 : 12,
+		.mergeable = options & MERGEABLE,
+		.event_index = options & EVENT_INDEX,
+		.in_order = options & IN_ORDER,
+		.packed = options & PACKED,
+		.offloads = options & OFFLOADS ? OFFLOAD_CHECKSUM | OFFLOAD_TCP4 | OFFLOAD_TCP6 | OFFLOAD_ECN : 0,
+		.asleep = true,
+		.log = log,
+		.report = &guest->report,
+	};
+}
+
+/* It is set up once more, or another switch takes it up: at whatever base the front end says. */
+static void guest_resume(struct guest *guest, uint16_t base)
+{
+	guest->report = VRING_FAULT_NONE;
+	guest->counters.quarantines = 0;
+	guest_snapshot(guest);
+	vring_resume(&guest->ring, base);
+	vring_start(&guest->ring);
+}
+
 static void guest_start(struct guest *guest, uint8_t options, int call_fd)
 {
 	memset(guest, 0, sizeof(*guest));
+	guest->options = options;
+	guest->call_fd = call_fd;
 	guest->memory.nb_regions = 2;
 	for (unsigned i = 0; i < 2; i++) {
 		/* The first has room for every plain frame, so that buffers are looked at four at a time. */
@@ -89,24 +130,7 @@ static void guest_start(struct guest *guest, uint8_t options, int call_fd)
 	/* Memory of its own, so that a look past its end is found. */
 	guest->table = aligned_alloc(64, TABLE);
 	memset(guest->table, 0, TABLE);
-	guest->ring = (struct virtqueue){
-		.desc = guest->table,
-		.avail = (void *)(guest->memory.regions[0].host + AVAIL),
-		.used = (void *)(guest->memory.regions[0].host + USED),
-		.memory = &guest->memory,
-		.counters = &guest->counters,
-		.notifications = &guest->counters.notifications,
-		.call_fd = options & SLEEPS ? call_fd : -1,
-		.size = RING,
-		.header = options & SHORT_HEADER ? 10 : 12,
-		.mergeable = options & MERGEABLE,
-		.event_index = options & EVENT_INDEX,
-		.in_order = options & IN_ORDER,
-		.packed = options & PACKED,
-		.offloads = options & OFFLOADS ? OFFLOAD_CHECKSUM | OFFLOAD_TCP4 | OFFLOAD_TCP6 | OFFLOAD_ECN : 0,
-		.asleep = true,
-		.report = &guest->report,
-	};
+	guest_snapshot(guest);
 	if (options & LOGGED)
 		guest->ring.log = (struct dirty_log){.bits = calloc(1, LOG), .size = LOG, .ring = BASE};
 }
@@ -248,6 +272,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (how & 32) {
 			vring_arm(&from.ring);
 			vring_disarm(&from.ring);
+		}
+		if (how & 16) {
+			const uint16_t base = size >= 2 ? data[0] | data[1] << 8 : 0;
+
+			vring_settle(&from.ring, &to.ring);
+			guest_resume(&from, base);
+			guest_resume(&to, how & 8 ? base : vring_base(&to.ring));
+			check_ring(&from);
+			check_ring(&to);
 		}
 		vring_settle(&from.ring, &to.ring);
 		check(from.ring.unsettled == 0 && to.ring.unsettled == 0);
