@@ -55,16 +55,18 @@ def change_over(
         node.wait_for(staged, processes=begun)
         node.wait_for_functions(wanted.start, begun)
         if wanted.config_changes:
-            base = fabric.configure(wanted.config, base)
+            with undisturbed():  # nobody is to be told that nothing was changed when it was
+                base = fabric.configure(wanted.config, base)
     except BaseException:
         _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])
         raise
-    state.record.instances = wanted.instances
-    state.record.version = base
-    commit()
-    state.save()
-    problems = end_processes(state, wanted.stop)
-    forget_sockets(state, _sockets(wanted.config))
+    with undisturbed():
+        state.record.instances = wanted.instances
+        state.record.version = base
+        commit()
+        state.save()
+        problems = end_processes(state, wanted.stop)
+        forget_sockets(state, _sockets(wanted.config))
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
     return base
@@ -104,7 +106,7 @@ def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], th
                 state.undo(thing)
         try:
             if staged:
-                fabric.apply({"ports": dict.fromkeys(staged)})
+                state.record.version = fabric.apply({"ports": dict.fromkeys(staged)})
         except Failure:
             return  # the switch has gone, or somebody has put the ports to use
         for thing in things:

@@ -52,20 +52,27 @@ class Control:
         request = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
-            line = self._stream.readline()
+            answer = self._answer()
+            while answer.get("id") in range(1, self._next):
+                answer = self._answer()  # that was to a call that Ctrl-C has cut short
         except TimeoutError:
             raise ControlLost(f"{self.path}: no answer to {method}") from None
         except OSError as error:
             raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
-        if not line.endswith(b"\n"):
-            raise ControlLost(f"{self.path}: connection closed")
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            raise ControlLost(f"{self.path}: answered with something that is not JSON") from None
         if "error" in answer:
             raise ControlError(method, int(answer["error"]["code"]), str(answer["error"]["message"]))
         return answer["result"]
+
+    def _answer(self) -> dict[str, Any]:
+        """The next one that comes, whatever it answers."""
+        line = self._stream.readline()
+        if not line.endswith(b"\n"):
+            raise ControlLost(f"{self.path}: connection closed")
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise ControlLost(f"{self.path}: answered with something that is not JSON") from None
+        return answer
 
     def close(self) -> None:
         self._stream.close()

@@ -67,9 +67,9 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
     state.record.owner = identify(os.getpid())
     state.record.plan = plan.as_data()
     state.record.spec = spec
-    state.save()
-    node = Node.of(state, plan, logs=state.logs, tied=False)
     try:
+        state.save()
+        node = Node.of(state, plan, logs=state.logs, tied=False)
         node.prepare()
         node.start()
     except BaseException as error:
@@ -77,12 +77,17 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
             problems = state.undo_all()
         left = f" (and could not be taken down: {'; '.join(problems)})" if problems else ""
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(f"{error or 'interrupted by Ctrl-C'}; everything was taken down{left}") from None
+            raise Interrupted(f"{_what_ended(error)}; everything was taken down{left}") from None
         if isinstance(error, TailraceError) and problems:
             raise Failure(f"{error}{left}") from None
         raise
     kept = kept_user(state.folder) if plan.user is None else None
     return Raised(True, f"up{again}: {contents_of(plan)}", (*node.notes, *([kept] if kept else [])))
+
+
+def _what_ended(error: KeyboardInterrupt) -> str:
+    """Who asked for the end: Python's own exception of Ctrl-C has no words."""
+    return str(error) or "interrupted by Ctrl-C"
 
 
 def _bring_back(state: State, plan: Plan) -> Raised:
@@ -281,6 +286,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
         "staged": list(wanted.stage.get("ports", {})),
     }
     state.save()
+    recorded = state.record.version
     new = replace(node, plan=plan, notes=[])
 
     def prepare() -> None:
@@ -303,7 +309,10 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
             state.record.changing = None
             state.save()
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(f"{error or 'interrupted by Ctrl-C'}; nothing was changed") from None
+            # What was begun and taken back are versions, too, for whoever has another in mind (`--base`).
+            now = state.record.version
+            said = "" if now == recorded else f", and that is version {now} now"
+            raise Interrupted(f"{_what_ended(error)}; nothing was changed{said}") from None
         raise
     return Applied(proposal, version, tuple(new.notes))
 

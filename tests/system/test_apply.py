@@ -6,6 +6,7 @@ from __future__ import annotations
 import grp
 import json
 import os
+import re
 import signal
 import stat
 from pathlib import Path
@@ -16,7 +17,8 @@ from running_node import Command, needs_a_node, wait_until
 from running_tester import RunningTester, Trial, stream
 
 from tailrace.control import Control
-from tailrace.host.state import State, peek
+from tailrace.host.process import descendants
+from tailrace.host.state import Process, State, peek
 
 pytestmark = needs_a_node
 
@@ -81,6 +83,11 @@ def version(command: Command) -> int:
 
 def processes(command: Command) -> set[str]:
     return {process["name"] for process in command.status()["processes"] if process["alive"]}
+
+
+def started(command: Command) -> list[Process]:
+    """The processes on record, without the time that `tailrace status` takes."""
+    return State(command.state, peek(command.state)).processes()
 
 
 def planned(command: Command, spec: Path, status: int) -> dict[str, Any]:
@@ -227,6 +234,26 @@ def test_a_change_killed_in_the_middle_is_ended_by_the_next_command(command: Com
     command("apply", base)
     assert processes(command) == {"switch", "first"}
     assert planned(command, base, 0)["changes"] == []
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, "interrupted by Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_change_that_is_interrupted_says_so_and_which_version_is_up(
+    command: Command, number: signal.Signals, told: str
+) -> None:
+    base, more = command.spec(BASE, "base.yaml"), command.spec(MORE, "more.yaml")
+    command("up", base)
+    running = command.begin("apply", more)
+    second = wait_until(lambda: next((each for each in started(command) if each.name == "second"), None))
+    for pid in (second.pid, *descendants(second.pid)):  # it is waited for until the end
+        os.kill(pid, signal.SIGSTOP)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    match = re.fullmatch(rf"tailrace: .*{told}; nothing was changed, and that is version (\d+) now\n", said)
+    assert match is not None, said
+    assert int(match[1]) == version(command)
+    assert processes(command) == {"switch", "first"}
+    command("apply", more, "--base", match[1])
 
 
 def test_replicas_come_are_drained_and_go(command: Command) -> None:

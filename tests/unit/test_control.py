@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import pytest
 
@@ -39,6 +40,20 @@ def server(path: Path, answers: list[bytes]) -> Iterator[list[dict[str, object]]
     listener.close()
 
 
+class Interrupted:
+    """A stream that somebody presses Ctrl-C at, once, before anything has come."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream, self.pressed = stream, False
+        self.close = stream.close
+
+    def readline(self) -> bytes:
+        if not self.pressed:
+            self.pressed = True
+            raise KeyboardInterrupt
+        return self.stream.readline()
+
+
 def test_calls_errors_and_the_end(tmp_path: Path) -> None:
     path = tmp_path / "c"
     answers = [
@@ -59,6 +74,18 @@ def test_calls_errors_and_the_end(tmp_path: Path) -> None:
         control.close()
     assert heard[1]["method"] == "port.add"
     assert heard[1]["params"] == {"name": "a"}
+
+
+def test_an_answer_that_ctrl_c_left_unread_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    late = b'{"jsonrpc":"2.0","id":1,"result":"late"}\n'
+    with server(path, [late, b'{"jsonrpc":"2.0","id":2,"result":"own"}\n']):
+        control = Control(path)
+        control._stream = cast(Any, Interrupted(control._stream))
+        with pytest.raises(KeyboardInterrupt):
+            control.call("version")
+        assert control.call("config.get") == "own"
+        control.close()
 
 
 def test_a_daemon_that_ends_before_it_is_ready(tmp_path: Path) -> None:
