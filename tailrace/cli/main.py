@@ -11,7 +11,7 @@ import typer
 
 from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
-from tailrace.cli.output import error_line, run_command
+from tailrace.cli.output import error_line, open_streams, run_command
 
 app = typer.Typer(
     name="tailrace",
@@ -336,6 +336,7 @@ for _name, _group in GROUPS.items():
 
 def main() -> None:
     """The entry point: wrong use is one line and status 2, like every other mistake."""
+    open_streams()
     try:
         status = app(standalone_mode=False)
     except typer.Abort:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace import up as node_up
-from tailrace.cli.output import error_line, print_json, print_line
+from tailrace.cli.output import Screen, error_line, print_json, print_line, telling
 from tailrace.fabric.difference import Change, Difference
 from tailrace.host.state import default_folder
 from tailrace.plan import Plan, make_plan
@@ -37,15 +37,16 @@ def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
             print_line("\n".join(plan.lines()))
         return 0
     if not as_json:
-        print_line(plan.placement.headline)
-        sys.stdout.flush()
+        with telling("going on all the same"):
+            print_line(plan.placement.headline)
     with document.locating():
         raised = node_up.bring_up(default_folder(), plan, str(spec_path.absolute()))
-    if as_json:
-        print_json({"changed": raised.changed, "notes": raised.notes, **node_status(default_folder())})
-        return 0
-    _notes(raised.notes)
-    print_line(f"{raised.said}. See `tailrace status`; end it with `tailrace down`.")
+    with telling(raised.said):
+        if as_json:
+            print_json({"changed": raised.changed, "notes": raised.notes, **node_status(default_folder())})
+            return 0
+        _notes(raised.notes)
+        print_line(f"{raised.said}. See `tailrace status`; end it with `tailrace down`.")
     return 0
 
 
@@ -71,7 +72,7 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
     if as_json:
         print_json(_as_data(proposal))
     else:
-        show_difference(wanted, Console(highlight=False))
+        show_difference(wanted, Screen(highlight=False))
         if proposal.version is None:
             print_line("Nothing is up: `tailrace up` makes all of this.")
         elif not wanted.nothing and not wanted.fixed:
@@ -87,7 +88,7 @@ def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as
     if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         proposal = node_up.propose(default_folder(), make)
         if proposal.version is not None and not proposal.wanted.nothing:
-            show_difference(proposal.wanted, Console(highlight=False))
+            show_difference(proposal.wanted, Screen(highlight=False))
             if not proposal.wanted.fixed and not _agreed():
                 return 1
             base = proposal.version if base is None else base
@@ -113,23 +114,28 @@ def rollback(*, base: int | None, as_json: bool) -> int:
 def drain(replica: str, *, active: bool, as_json: bool) -> int:
     applied = node_up.drain(default_folder(), replica, active=active)
     word = "active" if active else "draining"
-    code = _show_applied(applied, f"{replica} is {word} already: nothing to change", as_json=as_json)
-    if not as_json and applied.changed and not active:
-        print_line(f"{replica} gets no new flow; `tailrace status` says how many it still has.")
-    return code
+    more = f"{replica} gets no new flow; `tailrace status` says how many it still has." if not active else ""
+    return _show_applied(applied, f"{replica} is {word} already: nothing to change", more, as_json=as_json)
 
 
-def _show_applied(applied: Applied, same: str, *, as_json: bool) -> int:
+def _show_applied(applied: Applied, same: str, more: str = "", *, as_json: bool) -> int:
+    with telling(f"version {applied.version} is up all the same"):
+        _tell_applied(applied, same, more, as_json=as_json)
+    return 0
+
+
+def _tell_applied(applied: Applied, same: str, more: str, *, as_json: bool) -> None:
     if as_json:
         print_json({**_as_data(applied.proposal), "changed": applied.changed, "version": applied.version})
-        return 0
+        return
     if not applied.changed:
         print_line(f"Version {applied.version}: {same}.")
-        return 0
-    show_difference(applied.proposal.wanted, Console(highlight=False))
+        return
+    show_difference(applied.proposal.wanted, Screen(highlight=False))
     _notes(applied.notes)
     print_line(f"Version {applied.version} is up. Go back with `tailrace rollback`.")
-    return 0
+    if more:
+        print_line(more)
 
 
 def _notes(notes: Sequence[str]) -> None:
@@ -186,7 +192,7 @@ def status(*, as_json: bool) -> int:
     head = words.get(found["state"], f"A run is at work (process {found['owner']})")
     version = f" (version {found['version']})" if found["version"] else ""
     print_line(f"{head}: {found['spec']}{version}")
-    _show_status(found, Console(highlight=False))
+    _show_status(found, Screen(highlight=False))
     return code
 
 
@@ -266,14 +272,13 @@ def _vlan_words(entry: dict[str, Any]) -> str:
 
 def down(*, as_json: bool) -> int:
     lowered = node_up.take_down(default_folder())
-    if as_json:
-        print_json({"undone": lowered.undone, "problems": lowered.problems})
-    elif not lowered.undone:
-        print_line("Nothing was up.")
-    else:
-        print_line(
-            f"Down: {len(lowered.undone)} things undone, nothing of ours is left." if not lowered.problems else ""
-        )
+    said = f"Down: {len(lowered.undone)} things undone, nothing of ours is left." if not lowered.problems else ""
+    said = said if lowered.undone else "Nothing was up."
+    with telling(said.rstrip(".") or "not everything could be undone"):
+        if as_json:
+            print_json({"undone": lowered.undone, "problems": lowered.problems})
+        else:
+            print_line(said)
     for problem in lowered.problems:
         error_line(problem)
     return 1 if lowered.problems else 0

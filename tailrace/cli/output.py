@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,57 @@ if TYPE_CHECKING:
     from tailrace.measure.session import Finished
 
 DEBUG = "TAILRACE_DEBUG"
+_NO_READER = 141  # as a shell says it of SIGPIPE
+
+
+def open_streams() -> None:
+    """Gives each standard stream that is closed (`tailrace ... >&-`) to /dev/null: no file that is opened later gets
+    its number, and with it what is meant for the user."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def error_line(message: str) -> None:
     """One line on standard error."""
     text = " ".join(message.split("\n"))
-    sys.stderr.write(f"tailrace: {text}\n")
+    with suppress(OSError):  # whom else to tell?
+        sys.stderr.write(f"tailrace: {text}\n")
+
+
+@contextmanager
+def telling(done: str) -> Iterator[None]:
+    """For the block that tells of what has been done: if standard output does not take it, a full disk or a reader that
+    has gone, the work is no worse for that. It is said on standard error, and the exit status stays the work's."""
+    lost: OSError | None
+    try:
+        yield
+        lost = _flush()
+    except OSError as error:
+        lost = _flush() or error
+    if lost is not None:
+        error_line(f"standard output: {lost.strerror}; {done}")
+
+
+def _flush() -> OSError | None:
+    """Writes what is left for standard output. The error if it cannot be: then whatever comes after it is lost, too, so
+    that Python does not try once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
+
+
+class Screen(Console):
+    """Rich's console, where a reader that has gone is an error like any other: `run_command` knows what to do."""
+
+    def on_broken_pipe(self) -> None:
+        raise
 
 
 def note(message: str) -> None:
@@ -42,7 +87,7 @@ def print_json(document: Any) -> None:
 def wide_console() -> Console:
     """For tables and trees: as wide as the terminal, and as their longest line where there is none, so that a file or
     another program gets all of it."""
-    return Console() if sys.stdout.isatty() else Console(width=10_000)
+    return Screen() if sys.stdout.isatty() else Screen(width=10_000)
 
 
 def print_line(text: str) -> None:
@@ -65,7 +110,16 @@ def orderly() -> Iterator[None]:
 
 
 def run_command(call: Callable[[], int]) -> int:
-    """The exit status of a command; every error becomes one line."""
+    """The exit status of a command; every error becomes one line. Where the output goes to a reader that has gone
+    (tailrace ... | head), there are no words to anybody."""
+    status = _status_of(call)
+    lost = _flush()
+    if lost is not None and not isinstance(lost, BrokenPipeError):
+        error_line(f"standard output: {lost.strerror}")
+    return status if lost is None else status or (_NO_READER if isinstance(lost, BrokenPipeError) else 1)
+
+
+def _status_of(call: Callable[[], int]) -> int:
     try:
         with orderly():
             return call()
@@ -79,11 +133,11 @@ def run_command(call: Callable[[], int]) -> int:
         error_line(str(error))
         return error.exit_status
     except BrokenPipeError:
-        # The reader of our output has gone (tailrace ... | head): no words to anybody.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        _flush()
+        return _NO_READER
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = "standard output: " if _flush() and not error.filename else ""
+        where = f"{error.filename}: " if error.filename else where
         error_line(f"{where}{error.strerror or error}")
         return 1
     except Exception as error:
@@ -101,17 +155,8 @@ def run_command(call: Callable[[], int]) -> int:
 
 def show_finished(finished: Finished, *, as_json: bool) -> int:
     """Shows a run's results and says where they are; returns the exit status."""
-    from tailrace.report.table import print_run  # not loaded by commands that measure nothing
-
-    if as_json:
-        document = finished.run.model_dump(mode="json")
-        print_json({**document, "folder": str(finished.folder)})
-    elif finished.run.trials or finished.run.findings or finished.run.host_trials:
-        console = Console()
-        print_run(finished.run, console)
-        console.print(Text(f"Run folder: {finished.folder}"), soft_wrap=True)
-        if finished.report is not None:
-            console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)
+    with telling(f"the results are in {finished.folder}"):
+        _show_run(finished, as_json=as_json)
     if finished.error is not None:
         count = len(finished.run.trials) + len(finished.run.findings) + len(finished.run.host_trials)
         kept = f"{count} result{'' if count == 1 else 's'}" if count else "no result"
@@ -121,3 +166,17 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
         error_line(f"the run is not valid: {finished.run.reason}")
         return 1
     return 0
+
+
+def _show_run(finished: Finished, *, as_json: bool) -> None:
+    from tailrace.report.table import print_run  # not loaded by commands that measure nothing
+
+    if as_json:
+        document = finished.run.model_dump(mode="json")
+        print_json({**document, "folder": str(finished.folder)})
+    elif finished.run.trials or finished.run.findings or finished.run.host_trials:
+        console = Screen()
+        print_run(finished.run, console)
+        console.print(Text(f"Run folder: {finished.folder}"), soft_wrap=True)
+        if finished.report is not None:
+            console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)

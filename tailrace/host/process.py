@@ -12,7 +12,6 @@ import ctypes
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -193,9 +192,7 @@ def start(
     name_read, name_write = os.pipe()
     go_read, go_write = os.pipe()
     error_read, error_write = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
+    child = os.fork()  # which never writes what this process has not flushed: it becomes the program, or ends at once
     if child == 0:
         try:
             os.close(go_write)

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,30 @@ def test_a_change_killed_in_the_middle_is_ended_by_the_next_command(command: Com
     command("apply", base)
     assert processes(command) == {"switch", "first"}
     assert planned(command, base, 0)["changes"] == []
+
+
+@pytest.mark.parametrize("output", [">/dev/full", "| true", ">&-", ">&- 2>&-"])
+def test_what_is_done_does_not_depend_on_who_reads_of_it(command: Command, output: str) -> None:
+    base, more = command.spec(BASE, "base.yaml"), command.spec(MORE, "more.yaml")
+
+    def run(words: str) -> str:
+        # The command's own status, of a pipe too, and an open file that is not to become its standard output.
+        line = f"{{ {command.program} {words}; echo status $? >{command.folder}/status; }} {output}"
+        done = subprocess.run(
+            ["sh", "-c", line], capture_output=True, text=True, timeout=60, env=command.environment, check=False
+        )
+        assert (command.folder / "status").read_text() == "status 0\n", done.stderr
+        return done.stderr
+
+    run(f"up {base}")
+    said = run(f"apply {more}")
+    assert processes(command) == {"switch", "first", "second"}
+    if output in (">/dev/full", "| true"):
+        assert f"; version {version(command)} is up all the same\n" in said
+    else:
+        assert said == ""
+    run("down")
+    assert not command.leftovers()
 
 
 @pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, "interrupted by Ctrl-C"), (signal.SIGTERM, "SIGTERM")])

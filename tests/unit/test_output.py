@@ -1,0 +1,84 @@
+"""What becomes of a command whose output cannot be written: its work is done and told of elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from tailrace.cli.output import Screen, print_line, run_command, telling
+
+FULL = Path("/dev/full")
+NO_SPACE = "tailrace: standard output: No space left on device"
+
+
+Output = Callable[[], TextIO]
+
+
+def no_room() -> TextIO:
+    return FULL.open("w")
+
+
+def no_reader() -> TextIO:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return os.fdopen(writer, "w")
+
+
+def screen() -> int:
+    Screen().print("a table")
+    return 0
+
+
+def lines() -> int:
+    print_line("a line")
+    return 0
+
+
+@pytest.mark.parametrize("call", [screen, lines])
+@pytest.mark.parametrize(("output", "status", "said"), [(no_room, 1, f"{NO_SPACE}\n"), (no_reader, 141, "")])
+def test_output_that_is_the_work_fails_in_one_line(
+    output: Output,
+    call: Callable[[], int],
+    status: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But to a reader that has gone there is nothing to say."""
+    with output() as unwritable:
+        monkeypatch.setattr(sys, "stdout", unwritable)
+        assert run_command(call) == status
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("call", [screen, lines])
+@pytest.mark.parametrize(("output", "why"), [(no_room, "No space left on device"), (no_reader, "Broken pipe")])
+def test_output_that_only_tells_of_the_work_changes_nothing(
+    output: Output,
+    call: Callable[[], int],
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tell() -> int:
+        with telling("version 3 is up all the same"):
+            call()
+        return lines()
+
+    with output() as unwritable:
+        monkeypatch.setattr(sys, "stdout", unwritable)
+        assert run_command(tell) == 0
+    assert capsys.readouterr().err == f"tailrace: standard output: {why}; version 3 is up all the same\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_obstacle(closed: str) -> None:
+    program = f"{sys.executable} -m tailrace.cli.main version {closed}"
+    done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
