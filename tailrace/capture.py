@@ -1,14 +1,15 @@
 """Capturing what a port or a chain of the switch carries.
 
-The switch's workers copy frames into rings, one for each worker, in files that are mapped here; what comes out is
-written to capture files. What finds no room in a ring, because the disk is slower than the traffic, is counted by the
+The switch's workers copy frames into rings, one for each worker, in files that are read here; what comes out is written
+to capture files. What finds no room in a ring, because the disk is slower than the traffic, is counted by the
 switch and told at the end; traffic never waits for a capture.
 """
 
 from __future__ import annotations
 
 import heapq
-import mmap
+import os
+import stat
 import struct
 import time
 from collections.abc import Callable
@@ -30,21 +31,38 @@ _ASK = 1.0
 
 
 class Ring:
-    """One worker's ring: it writes frames, this takes them out."""
+    """One worker's ring: it writes frames, this takes them out.
 
-    def __init__(self, path: Path) -> None:
-        try:
-            with path.open("r+b") as file:
-                self._map = mmap.mmap(file.fileno(), 0)
-        except (OSError, ValueError):
-            raise Failure(f"{path}: the switch's capture cannot be read") from None
-        magic, version, _, self._size = _HEADER.unpack_from(self._map)
+    Its reader may be root, and the switch another user whom nobody trusts: the file must be `owner`'s, the switch's
+    own, so that no other is written to, and it is read and not mapped, since who cuts off a mapped file ends its
+    reader (SIGBUS). Raises Failure where anything of it cannot be.
+    """
+
+    def __init__(self, path: Path, owner: int) -> None:
+        self._path = path
+        self._file = _open_ring(path, owner)
+        magic, version, _, self._size = _HEADER.unpack(self._read(0, _HEADER.size))
         if magic != b"TAILCAPT" or version != 1:
             raise Failure(f"{path}: not a capture that this version reads")
+        if self._size == 0 or os.fstat(self._file).st_size < _DATA + self._size:
+            raise self._unsound()
         self._tail = self._get(_TAIL)
 
+    def _unsound(self) -> Failure:
+        return Failure(f"{self._path}: what the switch wrote there is no capture's ring; look at the switch")
+
+    def _read(self, offset: int, length: int) -> bytes:
+        found = os.pread(self._file, length, offset)
+        if len(found) != length:
+            raise self._unsound()
+        return found
+
     def _get(self, offset: int) -> int:
-        return int(_COUNTER.unpack_from(self._map, offset)[0])
+        """A counter, which the kernel might copy while it is written: it holds when it is read twice the same."""
+        before, found = b"", self._read(offset, _COUNTER.size)
+        while found != before:
+            before, found = found, self._read(offset, _COUNTER.size)
+        return int(_COUNTER.unpack(found)[0])
 
     @property
     def frames(self) -> int:
@@ -58,25 +76,41 @@ class Ring:
 
     def take(self) -> bytes:
         """The records that are there, whole, up to some megabytes; they are gone from the ring."""
-        head = self._get(_HEAD)
-        if head == self._tail:
+        length = self._get(_HEAD) - self._tail
+        if length == 0:
             return b""
-        at, length = self._tail % self._size, head - self._tail
-        first = min(length, self._size - at)
-        chunk = self._map[_DATA + at : _DATA + at + first] + self._map[_DATA : _DATA + length - first]
+        if not 0 < length <= self._size:
+            raise self._unsound()
+        taken, at = min(length, _CHUNK), self._tail % self._size
+        first = min(taken, self._size - at)
+        chunk = self._read(_DATA + at, first) + (self._read(_DATA, taken - first) if taken > first else b"")
         if length > _CHUNK:
-            end = 0
-            for _, after in records(chunk):
-                end = after
-                if end >= _CHUNK:
-                    break
+            end = max((end for _, end in records(chunk)), default=0)
+            if end == 0:
+                raise self._unsound()
             chunk = chunk[:end]
         self._tail += len(chunk)
-        _COUNTER.pack_into(self._map, _TAIL, self._tail)
+        os.pwrite(self._file, _COUNTER.pack(self._tail), _TAIL)
         return chunk
 
     def close(self) -> None:
-        self._map.close()
+        os.close(self._file)
+
+
+def _open_ring(path: Path, owner: int) -> int:
+    """The file, for reading and writing. It is looked at before it is opened, which of a device might do something."""
+    there = -1
+    try:
+        there = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        found = os.fstat(there)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != owner:
+            raise Failure(f"{path}: not a file of the switch's own (user {owner}), so it is left alone")
+        return os.open(f"/proc/self/fd/{there}", os.O_RDWR | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        raise Failure(f"{path}: the switch's capture cannot be read") from None
+    finally:
+        if there >= 0:
+            os.close(there)
 
 
 def merged(chunks: list[bytes]) -> bytes:
@@ -167,7 +201,8 @@ def capture(
     error: Failure | None = None
     ended = ""
     try:
-        running.rings = [Ring(Path(path)) for path in answer["rings"]]
+        for path in answer["rings"]:
+            running.rings.append(Ring(Path(path), control.peer))
         ended = running.run(stop, seconds, progress)
     except Full as full:
         ended = str(full)
@@ -184,7 +219,10 @@ def capture(
         except Failure as failure:
             error = failure
     writer.close()
-    result = Captured(writer.written, writer.kept, running.dropped, writer.paths, ended, error)
+    dropped = 0
+    with suppress(Failure):
+        dropped = running.dropped
+    result = Captured(writer.written, writer.kept, dropped, writer.paths, ended, error)
     for ring in running.rings:
         ring.close()
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from tailrace.errors import Failure
 
+_PEER = struct.Struct("iII")  # process, user, group
 INVALID_PARAMS = -32602
 FAILED = -32000
 UNKNOWN = -32001
@@ -45,6 +47,8 @@ class Control:
             self._socket.close()
             raise ControlLost(f"{path}: nobody answers ({error.strerror})") from None
         self._stream = self._socket.makefile("rb")
+        _, self.peer, _ = _PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        """The user that the daemon runs as."""
 
     def call(self, method: str, **params: Any) -> Any:
         """The method's result. Raises ControlError if it is refused, ControlLost if the daemon has gone."""

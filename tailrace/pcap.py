@@ -7,6 +7,7 @@ after the other. They are looked into only where a file has to end between two o
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import time
 from collections import deque
@@ -119,8 +120,11 @@ class Writer:
         base = self._base
         several = self._bounds.files is not None
         self.path = base.with_name(f"{base.stem}-{self._number:05}{base.suffix}") if several else base
-        # Frames are their senders' business: nobody else may read them.
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        # Frames are their senders' business: nobody else may read them, also in a file that was there.
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if stat.S_ISREG(os.fstat(self._file).st_mode):
+            os.fchmod(self._file, 0o600)
+            os.ftruncate(self._file, 0)
         self._size = self._frames = 0
         self._opened = time.monotonic()
         self._files.append((self.path, self.written))

@@ -138,7 +138,7 @@ def test_a_ring_is_taken_around_its_end(tmp_path: Path) -> None:
     struct.pack_into("<8sIIQ", file, 0, b"TAILCAPT", 1, 96, size)
     path = tmp_path / "ring"
     path.write_bytes(file)
-    ring, head = Ring(path), 0
+    ring, head = Ring(path, os.getuid()), 0
     for number in range(200):
         text = record(number, 60 + number)
         with path.open("r+b") as writer:
@@ -152,6 +152,51 @@ def test_a_ring_is_taken_around_its_end(tmp_path: Path) -> None:
         assert ring.take() == b""
         assert (ring.frames, ring.dropped) == (number + 1, 3)
     assert struct.unpack_from("<Q", path.read_bytes(), 128) == (head,)
+    ring.close()
+
+
+def ring_file(path: Path, size: int = 4096, magic: bytes = b"TAILCAPT", head: int = 0) -> Path:
+    file = bytearray(4096 + 4096)
+    struct.pack_into("<8sIIQ", file, 0, magic, 1, 96, size)
+    struct.pack_into("<Q", file, 64, head)
+    path.write_bytes(file)
+    return path
+
+
+@pytest.mark.parametrize("what", ["link", "folder", "pipe", "device", "nothing", "another's"])
+def test_only_a_file_of_the_switchs_own_is_taken_for_its_ring(tmp_path: Path, what: str) -> None:
+    """Whoever has taken over the switch names any path: of what is not its own nothing is read or written."""
+    path, owner = tmp_path / "ring", os.getuid()
+    theirs = ring_file(tmp_path / "precious", head=100)
+    before = theirs.read_bytes()
+    if what == "link":
+        path.symlink_to(theirs)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path = Path("/dev/zero")
+    elif what == "another's":
+        path, owner = theirs, owner + 1
+    with pytest.raises(Failure, match=f"^{path}: .*(left alone|cannot be read)"):
+        Ring(path, owner)
+    assert theirs.read_bytes() == before
+
+
+@pytest.mark.parametrize("what", [{"size": 0}, {"size": 1 << 40}, {"magic": b"ELF"}, {"head": 4097}, {"head": 1 << 63}])
+def test_a_ring_that_cannot_be_is_a_failure(tmp_path: Path, what: dict[str, Any]) -> None:
+    with pytest.raises(Failure, match=r"ring: (not a capture|what the switch wrote)"):
+        Ring(ring_file(tmp_path / "ring", **what), os.getuid()).take()
+
+
+@pytest.mark.parametrize("left", [0, 64, 4096, 4100])
+def test_a_ring_that_is_cut_off_while_it_is_read_is_a_failure(tmp_path: Path, left: int) -> None:
+    path = ring_file(tmp_path / "ring", head=100)
+    ring = Ring(path, os.getuid())
+    os.truncate(path, left)
+    with pytest.raises(Failure, match="no capture's ring"):
+        ring.take()
     ring.close()
 
 
@@ -208,8 +253,15 @@ def test_a_file_that_cannot_be_made_ends_the_capture(tmp_path: Path) -> None:
 
 
 def test_frames_are_for_nobody_else_to_read(tmp_path: Path) -> None:
-    Writer(tmp_path / "x.pcap", Bounds(size=1000), 96).close()
-    assert stat.S_IMODE((tmp_path / "x.pcap").stat().st_mode) == 0o600
+    was_there = tmp_path / "there.pcap"
+    was_there.write_bytes(b"x" * 1000)
+    was_there.chmod(0o644)
+    for path in (tmp_path / "x.pcap", was_there):
+        Writer(path, Bounds(size=1000), 96).close()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert path.stat().st_size == 24
+    Writer(Path("/dev/null"), Bounds(size=1000), 96).close()
+    assert stat.S_IMODE(Path("/dev/null").stat().st_mode) == 0o666
 
 
 def test_sightings_of_a_frame_are_put_together() -> None:
