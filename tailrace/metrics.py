@@ -46,7 +46,10 @@ class PageCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
-            snapshot = self._sampler.snapshot()
+            try:
+                snapshot = self._sampler.snapshot()
+            except Mistake:  # another user's, which was not up when this began
+                snapshot = None
         yield GaugeMetricFamily("tailrace_up", "Whether a switch runs", value=float(snapshot is not None))
         if snapshot is not None:
             yield from metrics(snapshot)

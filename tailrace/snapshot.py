@@ -15,7 +15,7 @@ from tailrace.control import Control
 from tailrace.errors import Failure
 from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.process import ProcessId
-from tailrace.host.state import Process, State, peek
+from tailrace.host.state import Process, State, check_ours, peek
 from tailrace.page import Page, Slot
 
 Key = tuple[str, str, int]
@@ -74,7 +74,7 @@ class Sampler:
         self._asked = float("-inf")
 
     def snapshot(self) -> Snapshot | None:
-        """The counters now; None while no switch is up."""
+        """The counters now; None while no switch is up. Raises Mistake if the one that is up is another user's."""
         if self._process is None or not self._process.alive():
             self.close()
             if not self._open():
@@ -97,6 +97,7 @@ class Sampler:
         process = self._switch()
         if process is None or not process.id.alive():
             return False
+        check_ours(self.folder)
         try:
             self._page = Page(State(self.folder, peek(self.folder)).page)
         except Failure:

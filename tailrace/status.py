@@ -10,7 +10,7 @@ from tailrace.errors import Failure
 from tailrace.fabric.base import PortState
 from tailrace.fabric.config import function_name
 from tailrace.fabric.tailrace import port_states
-from tailrace.host.state import Process, State, peek
+from tailrace.host.state import Process, State, check_ours, peek
 from tailrace.page import Page
 from tailrace.planned import identity_of
 from tailrace.vnf.sandbox import program_in
@@ -19,7 +19,7 @@ _METHOD_MISSING = -32601
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """What is up; looks only. Raises Failure if the record is damaged."""
+    """What is up; looks only. Raises Failure if the record is damaged, Mistake if it is another user's."""
     nothing: dict[str, Any] = {
         "state": "down",
         "folder": str(folder),
@@ -34,6 +34,7 @@ def status(folder: Path) -> dict[str, Any]:
     record = peek(folder)
     if not record.things:
         return nothing
+    check_ours(folder)
     state = State(folder, record)
     processes = [_process(process) for process in state.processes()]
     switch = _switch(state)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
-from tailrace.host.state import default_folder
+from tailrace.host.state import check_ours, default_folder
 from tailrace.metrics import serve
 from tailrace.snapshot import Sampler, Snapshot
 from tailrace.spec.units import parse_duration
@@ -148,6 +148,7 @@ def metrics(listen: str) -> int:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752")
+    check_ours(default_folder())
     # What is asked for with a scrape is asked of the switch then, never between.
     server = serve(Sampler(default_folder(), facts_every=0.0), host.strip("[]"), int(port))
     print_line(f"Metrics at http://{host}:{server.server_port}/metrics")

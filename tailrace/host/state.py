@@ -393,6 +393,13 @@ def peek(folder: Path) -> Record:
     return _load(folder)
 
 
+def check_ours(folder: Path) -> None:
+    """For who looks: raises Mistake where what is up is another user's. Its sockets would seem to be dead."""
+    sockets = folder / "sockets"
+    if sockets.exists() and not os.access(sockets, os.X_OK):
+        raise Mistake(f"{folder}: what is up there belongs to user {folder.stat().st_uid}; run as that user (sudo)")
+
+
 @contextmanager
 def hold(folder: Path) -> Iterator[State]:
     """The state, held by this process alone until the block ends. Raises Mistake if another holds it."""

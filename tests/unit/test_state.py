@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
 from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
 from tailrace.host.programs import system_program
-from tailrace.host.state import FilePath, Folder, HugePages, Process, hold, peek
+from tailrace.host.state import FilePath, Folder, HugePages, Process, Record, State, hold, peek
+from tailrace.snapshot import Sampler
 from tailrace.status import status
 from tailrace.up import take_down
 
@@ -98,6 +100,37 @@ def test_a_folder_open_to_all_is_refused(tmp_path: Path) -> None:
     folder.chmod(0o777)
     with pytest.raises(Mistake, match="open to all"), hold(folder):
         pass
+
+
+@pytest.mark.requires_root
+def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
+    """The record may be read by all, its sockets may not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        alive = identify(os.getpid())
+        assert alive is not None
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        state = State(folder, Record(boot, things=[Process("switch", alive.pid, alive.start)]))
+        state.sockets.mkdir(mode=0o710)
+        state.save()
+        for look in (lambda: status(folder), Sampler(folder).snapshot):
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.setgroups([])
+                    os.setgid(65534)
+                    os.setuid(65534)
+                    look()
+                except Exception as error:
+                    os.write(writer, f"{type(error).__name__}: {error}".encode())
+                finally:
+                    os._exit(0)
+            os.close(writer)
+            os.waitpid(child, 0)
+            with os.fdopen(reader) as said:
+                assert said.read() == f"Mistake: {folder}: what is up there belongs to user 0; run as that user (sudo)"
 
 
 def test_a_damaged_record_is_told(tmp_path: Path) -> None:
