@@ -5,6 +5,7 @@ A key written twice is an error here, because YAML itself would silently keep th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,6 +113,10 @@ class Document:
         return place
 
 
+#: What ends a text where C reads it, and what UTF-8 has no bytes for.
+_NOWHERE = re.compile("[\0\ud800-\udfff]")
+
+
 def _position(mark: Any) -> Position:
     return Position(mark.line + 1, mark.column + 1)
 
@@ -148,10 +153,14 @@ class _Reader:
         if node.tag.endswith((":int", ":float")) and ":" in node.value:
             return node.value
         try:
-            return self.constructor.construct_object(node)
+            value = self.constructor.construct_object(node)
         except (yaml.YAMLError, ValueError):
             message = f"{node.value!r} cannot be read; expected a word, a number or a quantity"
             raise self.fail(node, location, message) from None
+        if isinstance(value, str) and _NOWHERE.search(value):
+            message = f"{value!r} has a character that no name and no path can have; expected a text without it"
+            raise self.fail(node, location, message)
+        return value
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         result: dict[str, Any] = {}

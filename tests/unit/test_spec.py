@@ -71,6 +71,16 @@ WRONG = {
         "s.yaml:3:25: tests[0].latency.duration: 60 has no unit",
         "expected a duration such as 60s",
     ),
+    "a zero byte in a path": (
+        CHAIN + 'ports:\n  wan:\n    path: "/tmp/a\\0b.sock"\n',
+        "s.yaml:4:11: ports.wan.path: '/tmp/a\\x00b.sock' has a character that no name and no path can have",
+        "expected a text without it",
+    ),
+    "half a character in a text": (
+        CHAIN + 'ports:\n  wan: {vdev: "net_\\ud800"}\n',
+        "s.yaml:3:15: ports.wan.vdev: 'net_\\ud800' has a character that no name and no path can have",
+        "expected a text without it",
+    ),
     "wrong unit": (
         CHAIN + "tests:\n  - latency: {duration: 60kg}\n",
         "s.yaml:3:25: tests[0].latency.duration: '60kg' is not a duration: 'kg' is no such unit",
