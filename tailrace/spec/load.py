@@ -151,6 +151,9 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         if _names_ports(location):
             words += "; or tester.a, tester.b, FUNCTION.0 or FUNCTION.1"
         message = f"{details['input']!r} cannot be a {'port' if _names_ports(location) else 'name'}; expected {words}"
+    elif kind == "string_type" and document.texts.get(written):
+        text = document.texts[written]
+        message = f"{text} in {_shown(written)} is {value} to YAML, and no text; expected it in quotes, as '{text}'"
     else:
         message = f"{_plain(details)} in {_shown(written)}; expected {_expected(details, location)}"
     return SpecError(document.path, position, naming(written, message))
@@ -165,8 +168,23 @@ def _plain(details: ErrorDetails) -> str:
     if isinstance(value, dict):
         return "a group of keys"
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "an empty list"
     return units.shown(value)
+
+
+#: What should have been there, where the model's own words are those of a programmer.
+_WORDS = {
+    "dict_type": "names, each with what it is",
+    "list_type": "a list, with `- ` or [ ]",
+    "too_short": "at least one item",
+    "string_type": "a text",
+    "string_too_short": "a text that is not empty",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
 
 
 def _expected(details: ErrorDetails, location: Location) -> str:
@@ -175,9 +193,4 @@ def _expected(details: ErrorDetails, location: Location) -> str:
         return f"the keys {_keys_of(Device if model is Hop else model)}"
     if details["type"] == "string_pattern_mismatch" and details["ctx"]["pattern"] in PATTERNS:
         return PATTERNS[details["ctx"]["pattern"]]
-    text = details["msg"]
-    for start in ("Input should be ", "Value should be ", "String should "):
-        text = text.removeprefix(start)
-    return {"a valid dictionary": "names, each with what it is", "a valid list": "a list, with `- ` or [ ]"}.get(
-        text, text
-    )
+    return _WORDS.get(details["type"]) or details["msg"].removeprefix("Input should be ")

@@ -61,6 +61,8 @@ class Document:
     data: Any
     keys: dict[Location, Position] = field(default_factory=dict)
     values: dict[Location, Position] = field(default_factory=dict)
+    texts: dict[Location, str] = field(default_factory=dict)
+    """What is written where YAML reads no text: 0660, which is the number 432 to it."""
     stand_ins: dict[str, Location] = field(default_factory=dict)
     """Ports that are made of what stands elsewhere, such as of a device in a chain: where that is."""
 
@@ -160,6 +162,8 @@ class _Reader:
         if isinstance(value, str) and _NOWHERE.search(value):
             message = f"{value!r} has a character that no name and no path can have; expected a text without it"
             raise self.fail(node, location, message)
+        if not isinstance(value, str):
+            self.document.texts[location] = node.value
         return value
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:

@@ -71,6 +71,26 @@ WRONG = {
         "s.yaml:3:25: tests[0].latency.duration: 60 has no unit",
         "expected a duration such as 60s",
     ),
+    "a mode that is a number to YAML": (
+        CHAIN + "ports:\n  wan: {socket: {mode: 0660}}\n",
+        "s.yaml:3:24: 0660 in ports.wan.socket.mode is 432 to YAML, and no text",
+        "expected it in quotes, as '0660'",
+    ),
+    "no core": (
+        "fabric: {cores: []}\n" + CHAIN,
+        "s.yaml:1:17: an empty list in fabric.cores",
+        "expected at least one item",
+    ),
+    "no whole number": (
+        CHAIN + "ports:\n  wan: {queues: 1.5}\n",
+        "s.yaml:3:17: 1.5 in ports.wan.queues",
+        "expected a whole number",
+    ),
+    "no text": (
+        CHAIN + "ports:\n  wan: {vdev: ''}\n",
+        "s.yaml:3:15: '' in ports.wan.vdev",
+        "expected a text that is not empty",
+    ),
     "a zero byte in a path": (
         CHAIN + 'ports:\n  wan:\n    path: "/tmp/a\\0b.sock"\n',
         "s.yaml:4:11: ports.wan.path: '/tmp/a\\x00b.sock' has a character that no name and no path can have",
