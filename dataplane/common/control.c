@@ -200,11 +200,36 @@ static bool answer(struct caller *caller, json_t *id, json_t *result, const stru
 	return sent;
 }
 
+/* Has the method no other params than those that it knows? */
+static bool check_params(const struct control_method *method, json_t *params, struct control_error *error)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach (params, key, value) {
+		const char *const *known = method->params;
+
+		while (*known != NULL && strcmp(*known, key) != 0)
+			known++;
+		if (*known == NULL) {
+			control_fail(error, CONTROL_INVALID_PARAMS, "%.64s: %s knows no such param", key, method->name);
+			return false;
+		}
+	}
+	return true;
+}
+
 static json_t *call(struct control *control, const char *name, json_t *params, struct control_error *error)
 {
-	for (size_t i = 0; i < control->nb_methods; i++)
-		if (strcmp(control->methods[i].name, name) == 0)
-			return control->methods[i].call(control->context, params, error);
+	for (size_t i = 0; i < control->nb_methods; i++) {
+		const struct control_method *method = &control->methods[i];
+
+		if (strcmp(method->name, name) != 0)
+			continue;
+		if (method->params != NULL && !check_params(method, params, error))
+			return NULL;
+		return method->call(control->context, params, error);
+	}
 	return control_fail(error, CONTROL_METHOD_NOT_FOUND, "no method '%s'", name);
 }
 

@@ -28,15 +28,19 @@ struct control_error {
 };
 
 /*
- * A method gets its params (an object; never NULL) and returns a new reference as the result, or NULL
- * after control_fail().
+ * A method gets its params (an object, never NULL, with no keys but those that it knows) and returns a new reference as
+ * the result, or NULL after control_fail().
  */
 typedef json_t *(*control_method_fn)(void *context, json_t *params, struct control_error *error);
 
 struct control_method {
 	const char *name;
 	control_method_fn call;
+	const char *const *params; /* the keys that it knows, ending with NULL; NULL: it looks at them itself */
 };
+
+#define CONTROL_PARAMS(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define CONTROL_NO_PARAMS   ((const char *const[]){NULL})
 
 /* Fill in the error; returns NULL so that a method can end with `return control_fail(...)`. */
 __attribute__((format(printf, 3, 4))) json_t *control_fail(struct control_error *error, int code, const char *format,

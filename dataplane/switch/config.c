@@ -27,6 +27,10 @@ static void sign(struct config *config, struct control_caller caller)
 /* Is `base`, if it is given, the version that holds?  Returns false after filling in the error. */
 static bool on_base(const struct config *config, json_t *base, struct control_error *error)
 {
+	if (base != NULL && (!json_is_integer(base) || json_integer_value(base) < 0)) {
+		control_fail(error, CONTROL_INVALID_PARAMS, "base: expected the number of a version");
+		return false;
+	}
 	if (base == NULL || (uint64_t)json_integer_value(base) == config->version)
 		return true;
 	control_fail(error, CONTROL_CONFLICT,
@@ -47,8 +51,6 @@ static json_t *wanted(const struct config *config, json_t *params, json_t **patc
 		return NULL;
 	if ((document == NULL) == (*patch == NULL))
 		return control_fail(error, CONTROL_INVALID_PARAMS, "params: expected a 'config' or a 'patch'");
-	if (base != NULL && (!json_is_integer(base) || json_integer_value(base) < 0))
-		return control_fail(error, CONTROL_INVALID_PARAMS, "base: expected the number of a version");
 	if (!on_base(config, base, error))
 		return NULL;
 	if (document != NULL)

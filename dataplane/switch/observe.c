@@ -238,8 +238,6 @@ json_t *observe_trace_stop(void *context, json_t *params, struct control_error *
 {
 	struct switch_state *state = context;
 
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	if (state->observation.follow != NULL && end_following(state, error) != 0)
 		return NULL;
 	return json_object();

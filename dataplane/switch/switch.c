@@ -208,24 +208,26 @@ static json_t *version(void *context, json_t *params, struct control_error *erro
 			 rte_version());
 }
 
+#define NONE CONTROL_NO_PARAMS
 const struct control_method switch_methods[] = {
-	{"version", version},
-	{"config.get", config_get},
-	{"config.plan", config_plan},
-	{"config.apply", config_apply},
-	{"config.rollback", config_rollback},
-	{"port.list", port_list},
-	{"chain.list", chain_list},
-	{"worker.list", worker_list},
-	{"bridge.list", bridge_list_method},
-	{"capture.start", observe_capture_start},
-	{"capture.status", observe_capture_status},
-	{"capture.stop", observe_capture_stop},
-	{"trace.start", observe_trace_start},
-	{"trace.read", observe_trace_read},
-	{"trace.stop", observe_trace_stop},
-	{"trace.key", observe_trace_key},
-	{"function.list", function_list},
+	{"version", version, NONE},
+	{"config.get", config_get, NONE},
+	{"config.plan", config_plan, CONTROL_PARAMS("config", "patch", "base")},
+	{"config.apply", config_apply, CONTROL_PARAMS("config", "patch", "base")},
+	{"config.rollback", config_rollback, CONTROL_PARAMS("base")},
+	{"port.list", port_list, NONE},
+	{"chain.list", chain_list, NONE},
+	{"worker.list", worker_list, NONE},
+	{"bridge.list", bridge_list_method, NONE},
+	{"capture.start", observe_capture_start,
+	 CONTROL_PARAMS("port", "chain", "direction", "match", "snaplen", "buffer")},
+	{"capture.status", observe_capture_status, CONTROL_PARAMS("capture")},
+	{"capture.stop", observe_capture_stop, CONTROL_PARAMS("capture")},
+	{"trace.start", observe_trace_start, CONTROL_PARAMS("match", "count")},
+	{"trace.read", observe_trace_read, CONTROL_PARAMS("most")},
+	{"trace.stop", observe_trace_stop, NONE},
+	{"trace.key", observe_trace_key, CONTROL_PARAMS("key")},
+	{"function.list", function_list, CONTROL_PARAMS("flows")},
 };
 const size_t switch_nb_methods = RTE_DIM(switch_methods);
 

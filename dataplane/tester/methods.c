@@ -33,8 +33,6 @@ static json_t *trial_stop(void *context, json_t *params, struct control_error *e
 {
 	struct tester *tester = context;
 
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	if (tester->trial == NULL)
 		return control_fail(error, CONTROL_FAILED, "there is no trial; begin one with trial.start");
 	loop_stop(&tester->loop);
@@ -55,8 +53,6 @@ static json_t *trial_status(void *context, json_t *params, struct control_error 
 	bool busy;
 	int state;
 
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	streams = json_array();
 	if (trial == NULL)
 		return json_pack("{s:s, s:f, s:o, s:n}", "state", "idle", "elapsed", 0.0, "streams", streams, "reason");
@@ -109,8 +105,6 @@ static json_t *trial_worst(void *context, json_t *params, struct control_error *
 {
 	struct tester *tester = context;
 
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	if (tester->trial == NULL)
 		return control_fail(error, CONTROL_FAILED, "there is no trial; begin one with trial.start");
 	return json_pack("{s:o}", "frames", describe_worst(tester->trial));
@@ -121,8 +115,6 @@ static json_t *trial_samples(void *context, json_t *params, struct control_error
 	struct tester *tester = context;
 	struct samples *samples;
 
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	if (tester->trial == NULL || loop_busy(&tester->loop))
 		return control_fail(error, CONTROL_FAILED, "there is no trial that has ended");
 	samples = &tester->trial->samples;
@@ -136,8 +128,6 @@ static json_t *trial_result(void *context, json_t *params, struct control_error 
 	struct trial *trial = tester->trial;
 	json_t *streams;
 
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	if (trial == NULL)
 		return control_fail(error, CONTROL_FAILED, "there is no trial; begin one with trial.start");
 	if (loop_busy(&tester->loop))
@@ -160,8 +150,6 @@ static json_t *port_list(void *context, json_t *params, struct control_error *er
 	struct tester *tester = context;
 	json_t *ports;
 
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	ports = json_array();
 	for (uint16_t i = 0; i < tester->loop.nb_ports; i++) {
 		struct loop_port *port = &tester->loop.ports[i];
@@ -175,15 +163,20 @@ static json_t *port_list(void *context, json_t *params, struct control_error *er
 
 static json_t *version(void *context, json_t *params, struct control_error *error)
 {
-	if (control_unpack(params, error, "{}") != 0)
-		return NULL;
 	return json_pack("{s:s, s:s, s:s}", "program", "tailrace-tester", "version", TAILRACE_VERSION, "dpdk",
 			 rte_version());
 }
 
+#define NONE CONTROL_NO_PARAMS
 const struct control_method tester_methods[] = {
-	{"version", version},		{"port.list", port_list},	  {"trial.start", trial_start},
-	{"trial.status", trial_status}, {"trial.stop", trial_stop},	  {"trial.result", trial_result},
-	{"trial.worst", trial_worst},	{"trial.samples", trial_samples}, {"trial.records", trial_records},
+	{"version", version, NONE},
+	{"port.list", port_list, NONE},
+	{"trial.start", trial_start, NULL}, /* order.h */
+	{"trial.status", trial_status, NONE},
+	{"trial.stop", trial_stop, NONE},
+	{"trial.result", trial_result, NONE},
+	{"trial.worst", trial_worst, NONE},
+	{"trial.samples", trial_samples, NONE},
+	{"trial.records", trial_records, CONTROL_PARAMS("kept")},
 };
 const size_t nb_tester_methods = RTE_DIM(tester_methods);

@@ -36,6 +36,9 @@ from running_switch import RunningSwitch, wait_until
 
 from tailrace.control import ControlError
 
+SOURCE = Path(__file__).resolve().parents[2] / "dataplane/switch/switch.c"
+METHODS = re.findall(r'^\t\{"([a-z.]+)", ', SOURCE.read_text(), re.M)
+
 
 @pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
@@ -267,6 +270,14 @@ def test_what_cannot_be_is_refused_with_the_reason(switch: RunningSwitch, tmp_pa
         ({"workers": {"pins": {"a/1": 0}}}, r"^workers\.pins\.a/1: port 'a' has 1 queues"),
     ]
     before = switch.call("config.get")
+    assert len(METHODS) > 15
+    for method in METHODS:
+        with pytest.raises(ControlError, match=rf"^zzz: {method} knows no such param$"):
+            switch.call(method, zzz=1)
+    for method in ("config.plan", "config.apply", "config.rollback"):
+        for base in (-5, "1", 1.5, None):
+            with pytest.raises(ControlError, match=r"^base: expected the number of a version$"):
+                switch.call(method, **({} if method == "config.rollback" else {"patch": {}}), base=base)
     for patch, reason in refused:
         for method in ("config.plan", "config.apply"):
             if method == "config.plan" and re.search("taken|/no/|nosuch", str(patch)):
