@@ -68,9 +68,13 @@ class Node:
             system_program("bwrap")
         if self.plan.tester:
             own_program("tailrace-tester")
+        self.check_cores()
+        self.check_named()
+
+    def check_named(self) -> None:
+        """Whether this machine has what the spec names: user, interfaces, devices, folders. Raises Refused."""
         if self.plan.user is not None:
             check_user(self.plan.user, self.state.folder)
-        self.check_cores()
         self.check_ports_of(self.plan.ports)
 
     def check_cores(self) -> None:
@@ -94,6 +98,8 @@ class Node:
             raise Mistake(
                 f"{self.socket(port.name)}: too long for a socket's path; set TAILRACE_STATE to a shorter folder"
             )
+        if port.path is not None and port.mode == "server" and not Path(port.path).parent.is_dir():
+            raise Mistake(f"{port.path}: there is no folder {Path(port.path).parent}; make it, or use another path")
         if port.device is not None and port.device.startswith(("if:", "xdp:")):
             check_interface(port.device.partition(":")[2])
         if port.device is not None and port.device.startswith("pci:"):

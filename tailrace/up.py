@@ -62,6 +62,11 @@ def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
         return _start(state, plan, spec, again)
 
 
+def look_ahead(folder: Path, plan: Plan) -> None:
+    """Finds what a plan names and this machine lacks, as `bring_up` would; looks only. Raises Refused."""
+    Node.of(State(folder, Record(boot="")), plan, logs=folder / "logs", tied=False).check_named()
+
+
 def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
     state.record.purpose = "up"
     state.record.owner = identify(os.getpid())

@@ -55,7 +55,10 @@ def up(
     spec: SpecArgument,
     as_json: JsonOption = False,
     huge: HugeOption = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print what would be done, and do nothing."),
+    ] = False,
 ) -> None:
     """Bring up what a spec asks for: switch, functions in sandboxes, chains. It lives on until `tailrace down`.
 
@@ -65,7 +68,8 @@ def up(
     sudo tailrace down
 
     Up again with the same spec changes nothing, and brings back what has ended. The spec is checked first: one
-    message with file, line and column if it is wrong, and nothing is started.
+    message with file, line and column if it is wrong, or names what this machine does not have (users, interfaces,
+    devices, folders), and nothing is started. --dry-run checks the same.
     """
     raise typer.Exit(run_command(lambda: operate.up(spec, huge=huge, dry_run=dry_run, as_json=as_json)))
 

@@ -31,6 +31,8 @@ def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
     spec, document = load_located(spec_path)
     plan = make_plan(spec, huge=huge, document=document)
     if dry_run:
+        with document.locating():
+            node_up.look_ahead(default_folder(), plan)
         if as_json:
             print_json({"plan": plan.identity, **plan.as_data()})
         else:

@@ -204,17 +204,20 @@ def test_a_wrong_spec_starts_nothing(command: Command) -> None:
         ("chains:\n  voice: [tester.a, {if: absent0}]\n", r":2:21: ports\.if-absent0: there is no interface absent0"),
         ("ports:\n  wan: {device: {pci: 'ffff:ff:1f.7'}}\n", r":2:3: ports\.wan: there is no PCI device"),
         ("fabric: {user: absentuser}\n", r":1:10: fabric\.user: no user 'absentuser'"),
+        ("ports:\n  wan: {path: /no/such/vm}\n", r":2:3: ports\.wan: /no/such/vm: there is no folder /no/such;"),
         ("fabric: {user: '0:5'}\n", r":1:10: fabric\.user: '0:5' is root"),
         ("fabric: {user: 5000000000:5}\n", r":1:10: fabric\.user: '5000000000:5' is out of range"),
     ],
-    ids=["interface", "pci", "user", "root", "no number"],
+    ids=["interface", "pci", "user", "folder", "root", "no number"],
 )
 def test_what_this_machine_lacks_is_told_with_its_place(command: Command, spec: str, told: str) -> None:
     ends = "" if spec.startswith("chains") else "chains:\n  voice: [tester.a, tester.b]\n"
-    refused = command("up", command.spec(spec + ends), status=2)
-    assert refused.stderr.count("\n") == 1
-    assert re.search(told, refused.stderr), refused.stderr
-    assert not command.leftovers()
+    for options in ([], ["--dry-run"]):
+        refused = command("up", command.spec(spec + ends), *options, status=2)
+        assert refused.stderr.count("\n") == 1
+        assert re.search(told, refused.stderr), refused.stderr
+        assert "the switch" not in refused.stdout or not options, "a plan that cannot be is not shown"
+        assert not command.leftovers()
 
 
 CLAIM = """
