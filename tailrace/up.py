@@ -173,6 +173,10 @@ class Applied:
     proposal: Proposal
     version: int
     notes: tuple[str, ...] = ()
+    back_to: str | None = None
+    """The spec whose plan `tailrace rollback` goes back to."""
+    repaired: bool = False
+    """The plan is the one that was up: what had ended is there again, and there is no change to go back from."""
 
     @property
     def changed(self) -> bool:
@@ -278,8 +282,9 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
     if wanted.nothing and plan.identity == node.plan.identity:
         return Applied(proposal, version)
     previous: dict[str, Any] | None = {"plan": state.record.plan, "spec": state.record.spec}
-    if plan.identity == node.plan.identity:
-        previous = state.record.previous  # what has ended is brought back: there is nothing to go back to
+    repaired = plan.identity == node.plan.identity
+    if repaired:
+        previous = state.record.previous
     state.record.changing = {
         "plan": plan.as_data(),
         "spec": spec,
@@ -319,7 +324,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
             said = "" if now == recorded else f", and that is version {now} now"
             raise Interrupted(f"{_what_ended(error)}; nothing was changed{said}") from None
         raise
-    return Applied(proposal, version, tuple(new.notes))
+    return Applied(proposal, version, tuple(new.notes), previous["spec"] if previous else None, repaired)
 
 
 # --- down ----------------------------------------------------------------------------------------------------------

@@ -135,9 +135,17 @@ def _tell_applied(applied: Applied, same: str, more: str, *, as_json: bool) -> N
         return
     show_difference(applied.proposal.wanted, Screen(highlight=False))
     _notes(applied.notes)
-    print_line(f"Version {applied.version} is up. Go back with `tailrace rollback`.")
+    print_line(f"Version {applied.version} is up{_way_back(applied)}")
     if more:
         print_line(more)
+
+
+def _way_back(applied: Applied) -> str:
+    """The end of the sentence that says what is up: what `tailrace rollback` would do now."""
+    if not applied.repaired:
+        return ". Go back with `tailrace rollback`."
+    before = f"; `tailrace rollback` goes back to what was up before it, of {applied.back_to}"
+    return f": the same as before, with what had ended{before if applied.back_to else ''}."
 
 
 def _notes(notes: Sequence[str]) -> None:

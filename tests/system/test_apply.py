@@ -170,10 +170,22 @@ def test_a_function_that_has_ended_is_replaced(command: Command) -> None:
     os.kill(second["pid"], signal.SIGKILL)
     wait_until(lambda: command.process("second") is None)
     assert "~ process second  it has ended" in command("plan", spec, status=CHANGES).stdout
-    command("apply", spec)
+    said = command("apply", spec).stdout
+    assert said.endswith("is up: the same as before, with what had ended.\n"), "there is nothing to go back to"
     status = command.status()
     assert status["state"] == "up"
     assert {each["function"] for each in status["processes"]} == {None, "first", "second"}
+    assert planned(command, spec, 0)["changes"] == []
+
+    base = command.spec(BASE, "base.yaml")
+    command("apply", base)
+    first = command.process("first")
+    assert first is not None
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until(lambda: command.process("first") is None)
+    said = command("apply", base).stdout
+    assert said.endswith(f"; `tailrace rollback` goes back to what was up before it, of {spec}.\n")
+    command("rollback")
     assert planned(command, spec, 0)["changes"] == []
 
 
