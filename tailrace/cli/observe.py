@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,16 @@ def parse_match(text: str) -> dict[str, Any]:
             raise Mistake(f"--match {text!r}: {value!r} is no {name}; expected a number or, of a range, two") from None
         match[name] = read[0] if len(read) == 1 else read
     return match
+
+
+def _refused(error: ControlError, match: Sequence[str]) -> Mistake:
+    """What the switch says of the match: it counts the alternatives (`match[0].vlan: why`), which the user wrote."""
+    said = str(error)
+    found = re.match(r"match(?:\[(\d+)\])?(?:\.|: )", said)
+    if found is None:
+        return Mistake(said)
+    which = f" {match[int(found[1])]!r}" if found[1] else ""
+    return Mistake(f"--match{which}: {said[found.end() :]}")
 
 
 def _connect(control: Path | None) -> Control:
@@ -159,7 +170,7 @@ def capture(path: Path, options: CaptureOptions) -> int:
                 **({"progress": progress} if shown else {}),
             )
     except ControlError as error:
-        raise Mistake(str(error)) from None
+        raise _refused(error, options.match) from None
     finally:
         if shown:
             sys.stderr.write("\r")
@@ -206,7 +217,7 @@ def trace(options: TraceOptions) -> int:
         with _ending() as stop:
             frames, lost, hz = follow(control, matches, options.count, seconds=seconds, stop=stop)
     except ControlError as error:
-        raise Mistake(str(error)) from None
+        raise _refused(error, options.match) from None
     finally:
         control.close()
     if options.as_json:

@@ -165,7 +165,11 @@ def test_a_full_disk_keeps_what_was_captured(binaries: Path, tailrace: Path, tmp
         (("--port", "a", "/nonexistent/x.pcap"), "/nonexistent/x.pcap: No such file or directory"),
         (("--port", "a", "--direction", "up", "x.pcap"), "expected in, out or both"),
         (("--port", "a", "--match", "color=red", "x.pcap"), "is not NAME=VALUE of a field"),
-        (("--port", "a", "--match", "source=10.0.0.0/40", "x.pcap"), "match[0].source"),
+        (("--port", "a", "--match", "source=10.0.0.0/40", "x.pcap"), "--match 'source=10.0.0.0/40': source: "),
+        (
+            ("--port", "a", "--match", "vlan=1", "--match", "vlan=99999", "x.pcap"),
+            "--match 'vlan=99999': vlan: expected",
+        ),
         (("--port", "a", "--rotate-time", "1s", "x.pcap"), "expected --files"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.capture import Captured, Ring, capture, merged
 from tailrace.cli import observe
-from tailrace.cli.observe import parse_match
+from tailrace.cli.observe import _refused, parse_match
 from tailrace.control import UNKNOWN, Control, ControlError
 from tailrace.errors import Failure, Mistake
 from tailrace.following import Note, Trail, lines
@@ -220,6 +220,20 @@ def test_a_match_on_the_command_line(text: str, expected: dict[str, object]) -> 
 def test_a_match_that_is_none(text: str) -> None:
     with pytest.raises(Mistake, match="--match"):
         parse_match(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("match[1].vlan: expected a number", "--match 'vlan=99999': vlan: expected a number"),
+        ("match[0]: nothing can match this", "--match 'protocol=999': nothing can match this"),
+        ("match: its ranges are too many", "--match: its ranges are too many"),
+        ("no port 'matching'", "no port 'matching'"),
+    ],
+)
+def test_a_match_that_the_switch_refuses_is_named_as_it_was_written(said: str, expected: str) -> None:
+    refused = _refused(ControlError("trace.start", -32602, said), ["protocol=999", "vlan=99999"])
+    assert str(refused) == expected
 
 
 class Switch:
