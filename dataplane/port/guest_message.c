@@ -186,7 +186,7 @@ static enum guest_answer set_log_base(struct guest_backend *backend, struct gues
 	return reply(message, 0);
 }
 
-/* A descriptor that we have no use for: to be told of a full log, or of an error. */
+/* A descriptor that we have no use for: to be told of a full log. */
 static enum guest_answer ignore(struct guest_backend *backend, struct guest_message *message)
 {
 	return GUEST_ANSWER_DONE;
@@ -241,6 +241,12 @@ static enum guest_answer set_vring_enable(struct guest_backend *backend, struct 
 	return GUEST_ANSWER_DONE;
 }
 
+/* Of a descriptor that is no eventfd only whoever asks is told; without it the ring stops and says why. */
+static enum guest_answer no_eventfd(const struct guest_message *message)
+{
+	return message->flags & GUEST_FLAG_NEED_REPLY ? GUEST_ANSWER_REFUSED : GUEST_ANSWER_DONE;
+}
+
 /*
  * Take the descriptor that comes with the message, which must be there exactly if the number says so.  One that is no
  * eventfd is not kept: it might be the front end's own end of the connection, which would then never be closed.
@@ -257,7 +263,7 @@ static enum guest_answer take_eventfd(struct guest_message *message, int *fd, bo
 		*fd = message->fds[0];
 		message->fds[0] = -1;
 	}
-	return GUEST_ANSWER_DONE;
+	return *refused ? no_eventfd(message) : GUEST_ANSWER_DONE;
 }
 
 static enum guest_answer set_vring_kick(struct guest_backend *backend, struct guest_message *message)
@@ -265,7 +271,7 @@ static enum guest_answer set_vring_kick(struct guest_backend *backend, struct gu
 	struct guest_ring *ring = &backend->rings[message->number & RING_INDEX_MASK];
 	enum guest_answer answer = take_eventfd(message, &ring->kick_fd, &ring->kick_refused);
 
-	ring->started |= answer == GUEST_ANSWER_DONE;
+	ring->started |= answer == GUEST_ANSWER_DONE || ring->kick_refused;
 	return answer;
 }
 
@@ -274,6 +280,12 @@ static enum guest_answer set_vring_call(struct guest_backend *backend, struct gu
 	struct guest_ring *ring = &backend->rings[message->number & RING_INDEX_MASK];
 
 	return take_eventfd(message, &ring->call_fd, &ring->call_refused);
+}
+
+/* There is nothing that we would tell by it. */
+static enum guest_answer set_vring_err(struct guest_backend *backend, struct guest_message *message)
+{
+	return message->nb_fds == 1 && guest_eventfd(message->fds[0]) < 0 ? no_eventfd(message) : GUEST_ANSWER_DONE;
 }
 
 /* ------- all ------- */
@@ -305,7 +317,7 @@ static const struct message_kind {
 	[11] = {get_vring_base, ONE_RING, 8, 0, 0},
 	[12] = {set_vring_kick, ONE_RING_BY_FD, 8, 0, 1},
 	[13] = {set_vring_call, ONE_RING_BY_FD, 8, 0, 1},
-	[14] = {ignore, ONE_RING_BY_FD, 8, 0, 1}, /* SET_VRING_ERR */
+	[14] = {set_vring_err, ONE_RING_BY_FD, 8, 0, 1},
 	[15] = {get_protocol_features, NOTHING, 0, 0, 0},
 	[16] = {set_protocol_features, NOTHING, 8, 0, 0},
 	[17] = {get_queue_num, NOTHING, 0, 0, 0},

@@ -421,6 +421,22 @@ def test_descriptors_that_are_no_eventfd(
     begins_anew(bad)
 
 
+@pytest.mark.parametrize("request_", [SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR], ids=["kick", "call", "error"])
+def test_a_descriptor_that_is_no_eventfd_is_not_acknowledged(
+    switch: RunningSwitch, bad: GuestPair, request_: int
+) -> None:
+    guest = bad.guests[0]
+    file, (readable, writable), eventfd = os.open("/etc/passwd", os.O_RDONLY), os.pipe(), os.eventfd(0)
+    for descriptor in (file, readable, writable):
+        assert not guest.acknowledged(request_, struct.pack("<Q", SENDS), (descriptor,))
+        if request_ != SET_VRING_ERR:
+            switch.wait_state("bad", "quarantined")
+    assert guest.acknowledged(request_, struct.pack("<Q", SENDS), (eventfd,))
+    for descriptor in (file, readable, writable, eventfd):
+        os.close(descriptor)
+    begins_anew(bad)
+
+
 @pytest.mark.parametrize("blocking", [False, True])
 def test_a_full_call_descriptor_blocks_nobody(switch: RunningSwitch, bad: GuestPair, blocking: bool) -> None:
     """The switch makes it non-blocking. A guest that undoes that stalls the worker until its watch interrupts it, after
