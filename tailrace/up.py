@@ -36,23 +36,16 @@ class Raised:
 
 
 def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
-    """Applies a plan. The same plan again changes nothing, or brings back what has ended and leaves the rest alone.
-    Raises Mistake, Failure."""
+    """Applies a plan where nothing is up. What is up by the same plan or the same spec is not changed: what has ended
+    of it is brought back as it was, and the rest left alone. Raises Mistake, Failure."""
     with hold(folder) as state:
         record = state.record
         again = ""
         if record.things:
             if record.purpose != "up":
                 raise Mistake("a crashed run has left something; run `tailrace down` first")
-            old = Plan.read(record.plan)
-            if plan.settled_as(old).identity != old.identity:
-                raise Mistake(
-                    f"another plan ({record.spec}) is up; change it with `tailrace apply SPEC`, "
-                    "or run `tailrace down` first"
-                )
-            plan = old
             if record.complete:
-                return _bring_back(state, plan)
+                return _bring_back(state, plan, spec)
             again = " again (it was incomplete)"
             problems = state.undo_all()
             if problems:
@@ -95,27 +88,58 @@ def _what_ended(error: KeyboardInterrupt) -> str:
     return str(error) or "interrupted by Ctrl-C"
 
 
-def _bring_back(state: State, plan: Plan) -> Raised:
-    """Brings back what has ended of a plan that was up, and nothing else: what still runs goes on. Raises Failure."""
-    if not _ended(state) and state.record.changing is None:
-        return Raised(False, "already up: this very plan, and all of it is alive")
-    node = Node.of(state, plan, logs=state.logs, tied=False)
-    said: list[str] = []
-    notes: tuple[str, ...] = ()
+def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
+    """Brings back what has ended of what is up. A difference between that and what is wanted (a replica was drained,
+    the spec edited) is told and not made, so that nothing stands in the way of what ran. Raises Mistake, Failure."""
+    record = state.record
+    cut_short = record.changing is not None
+    if not _same(wanted, Plan.read(record.plan)) and os.path.realpath(spec) != os.path.realpath(record.spec):
+        ended = "" if _switch_runs(state) else f", and its switch has ended: `tailrace up {record.spec}` resumes it"
+        raise Mistake(
+            f"another plan ({record.spec}) is up{ended}; change it with `tailrace apply SPEC`, "
+            "or run `tailrace down` first"
+        )
+    node, said = _taken_up(state)
     try:
-        if any(process.name == SWITCH and process.id.alive() for process in state.processes()):
+        ended = ", ".join(_ended(state))
+        if ended:
+            _apply(node, node.plan, record.spec, None)
+            said.append(f"up again ({ended} had ended): {contents_of(node.plan)}")
+        if cut_short and not said:
+            said.append("up again (a change had been cut short)")
+        other = f"what is up is not what {spec} says now: `tailrace plan {spec}` shows the difference, `apply` makes it"
+        same = _same(wanted, node.plan)
+        if not said and not same:
+            raise Mistake(other)
+        notes = node.notes if same else [*node.notes, other]
+        return Raised(bool(said), "; ".join(said) or "already up: this very plan, and all of it is alive", tuple(notes))
+    finally:
+        node.fabric.close()
+
+
+def _same(wanted: Plan, plan: Plan) -> bool:
+    return wanted.settled_as(plan).identity == plan.identity
+
+
+def _switch_runs(state: State) -> bool:
+    return any(process.name == SWITCH and process.id.alive() for process in state.processes())
+
+
+def _taken_up(state: State) -> tuple[Node, list[str]]:
+    """The node on record, and what is to be said of it: a switch that has ended is resumed, and a change that was cut
+    short is ended. Raises Failure."""
+    node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
+    said: list[str] = []
+    try:
+        if _switch_runs(state):
             node.attach()
         else:
             said.append(_resume(node))
         settle(state, node.fabric)
-        node = replace(node, plan=Plan.read(state.record.plan))
-        ended = ", ".join(_ended(state))
-        if ended:
-            notes = _apply(node, node.plan, state.record.spec, None).notes
-            said.append(f"up again ({ended} had ended): {contents_of(node.plan)}")
-        return Raised(True, "; ".join(said or ["up again (a change had been cut short)"]), notes)
-    finally:
+    except BaseException:
         node.fabric.close()
+        raise
+    return replace(node, plan=Plan.read(state.record.plan), notes=[]), said
 
 
 def _ended(state: State) -> list[str]:
@@ -191,7 +215,9 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         plan = make(None)
         wanted = difference(None, plan, running={}, instances={}, alive=(), sockets=folder / "sockets")
         return Proposal(None, plan, wanted)
-    node = _running(State(folder, record))
+    _check_up(record)
+    node = Node.of(State(folder, record), Plan.read(record.plan), logs=folder / "logs", tied=False)
+    node.attach()
     try:
         proposal = _proposal(node, make(node.plan))
         if not proposal.wanted.fixed:
@@ -201,18 +227,14 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         node.fabric.close()
 
 
-def _running(state: State) -> Node:
-    """The node that `tailrace up` has left. Raises Mistake or Failure if there is none to be changed."""
-    record = state.record
+def _check_up(record: Record) -> None:
+    """Raises Mistake unless `tailrace up` has left something that can be changed."""
     if not record.things:
         raise Mistake("nothing is up; run `tailrace up SPEC`")
     if record.purpose != "up":
         raise Mistake("a measurement is at work, or a crashed one has left something; wait, or run `tailrace down`")
     if not record.complete:
         raise Mistake(f"what is up is incomplete; run `tailrace up {record.spec}` first")
-    node = Node.of(state, Plan.read(record.plan), logs=state.logs, tied=False)
-    node.attach()
-    return node
 
 
 def _proposal(node: Node, plan: Plan) -> Proposal:
@@ -222,18 +244,24 @@ def _proposal(node: Node, plan: Plan) -> Proposal:
 
 @contextmanager
 def _changing(folder: Path) -> Iterator[Node]:
-    """The running node, held by this command alone, with every change before this one ended."""
+    """The node that is up, held by this command alone, with every change before this one ended. A switch that has ended
+    is resumed first, so that no command is refused for the want of another."""
     if not folder.exists():
         raise Mistake("nothing is up; run `tailrace up SPEC`")
     with hold(folder) as state:
-        node = _running(state)
+        _check_up(state.record)
+        node, said = _taken_up(state)
+        node.notes += said
         try:
-            if state.record.changing is not None:
-                settle(state, node.fabric)
-                node = replace(node, plan=Plan.read(state.record.plan))
             yield node
         finally:
             node.fabric.close()
+
+
+def resume(folder: Path) -> list[str]:
+    """Resumes a switch that has ended, as every change does first; what is to be said of that."""
+    with _changing(folder) as node:
+        return node.notes
 
 
 def apply(folder: Path, make: PlanMaker, spec: str, base: int | None = None) -> Applied:
@@ -280,7 +308,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
             f"the running switch cannot change {'; '.join(wanted.fixed)}: run `tailrace down`, then `tailrace up SPEC`"
         )
     if wanted.nothing and plan.identity == node.plan.identity:
-        return Applied(proposal, version)
+        return Applied(proposal, version, tuple(node.notes))
     previous: dict[str, Any] | None = {"plan": state.record.plan, "spec": state.record.spec}
     repaired = plan.identity == node.plan.identity
     if repaired:
@@ -297,7 +325,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
     }
     state.save()
     recorded = state.record.version
-    new = replace(node, plan=plan, notes=[])
+    new = replace(node, plan=plan)
 
     def prepare() -> None:
         known = {port.name for port in node.plan.ports}

@@ -67,9 +67,10 @@ def up(
     sudo tailrace status
     sudo tailrace down
 
-    Up again with the same spec changes nothing, and brings back what has ended. The spec is checked first: one
-    message with file, line and column if it is wrong, or names what this machine does not have (users, interfaces,
-    devices, folders), and nothing is started. --dry-run checks the same.
+    Up again with the same spec changes nothing, and brings back what has ended, as it was: a spec that was edited
+    meanwhile is for `tailrace apply`. The spec is checked first: one message with file, line and column if it is
+    wrong, or names what this machine does not have (users, interfaces, devices, folders), and nothing is started.
+    --dry-run checks the same.
     """
     raise typer.Exit(run_command(lambda: operate.up(spec, huge=huge, dry_run=dry_run, as_json=as_json)))
 

@@ -88,8 +88,9 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
 def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as_json: bool) -> int:
     make, document = _maker(spec_path, huge)
     if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        _notes(node_up.resume(default_folder()))
         proposal = node_up.propose(default_folder(), make)
-        if proposal.version is not None and not proposal.wanted.nothing:
+        if not proposal.wanted.nothing:
             show_difference(proposal.wanted, Screen(highlight=False))
             if not proposal.wanted.fixed and not _agreed():
                 return 1
@@ -128,9 +129,11 @@ def _show_applied(applied: Applied, same: str, more: str = "", *, as_json: bool)
 
 def _tell_applied(applied: Applied, same: str, more: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({**_as_data(applied.proposal), "changed": applied.changed, "version": applied.version})
+        said = {"changed": applied.changed, "version": applied.version, "notes": applied.notes}
+        print_json({**_as_data(applied.proposal), **said})
         return
     if not applied.changed:
+        _notes(applied.notes)
         print_line(f"Version {applied.version}: {same}.")
         return
     show_difference(applied.proposal.wanted, Screen(highlight=False))
@@ -197,7 +200,8 @@ def status(*, as_json: bool) -> int:
     if found["state"] == "down":
         print_line("Nothing is up.")
         return 0
-    broken = "something that should run does not (`tailrace up SPEC` brings it back, `tailrace down` clears it)"
+    back = "" if found["owner"] else f"`tailrace up {found['spec']}` brings it back, "
+    broken = f"something that should run does not ({back}`tailrace down` clears it)"
     words = {"up": "Up", "broken": f"BROKEN: {broken}"}
     head = words.get(found["state"], f"A run is at work (process {found['owner']})")
     version = f" (version {found['version']})" if found["version"] else ""

@@ -129,9 +129,10 @@ class TailraceFabric:
 
     def attach(self) -> None:
         """Takes up a switch that runs already. Raises Failure if it does not answer."""
-        found = [process for process in self._launcher.state.processes() if process.name == SWITCH]
+        state = self._launcher.state
+        found = [process for process in state.processes() if process.name == SWITCH]
         if not found or not found[0].id.alive():
-            raise Failure("the switch is not running; bring everything back with `tailrace up SPEC`")
+            raise Failure(f"the switch has ended; resume it with `tailrace up {state.record.spec}`")
         self._process = found[0]
         self._connect()
 

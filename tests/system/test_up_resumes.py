@@ -144,6 +144,46 @@ def test_a_switch_that_cannot_be_what_it_was(command: Command, tmp_path: Path) -
 def test_down_after_the_switch_was_killed(command: Command) -> None:
     command("up", command.spec("functions: {first: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n"))
     kill_switch(command)
-    assert "`tailrace up SPEC` brings it back" in command("status", status=1).stdout
+    assert f"`tailrace up {command.folder}/spec.yaml` brings it back" in command("status", status=1).stdout
     command("down")
     assert not command.leftovers()
+
+
+def test_a_way_forward_whatever_was_changed_before_the_crash(command: Command) -> None:
+    """A drained replica, an edited spec, another spec: no command that is named leads to one that is refused."""
+    text = "functions: {fw: {kind: skeleton, replicas: 2}}\nchains: {v: [tester.a, fw, tester.b]}\n"
+    spec = command.spec(text)
+    command("up", spec)
+    first = process(command, "fw")
+
+    def states() -> list[str]:
+        (function,) = command.status()["functions"]
+        return [each["state"] for each in function["replicas"]]
+
+    command("drain", "fw-2")
+    kill_switch(command)
+    resumed = command("up", spec).stdout
+    assert "resumed: the switch had ended" in resumed
+    assert f"what is up is not what {spec} says now: `tailrace plan {spec}` shows" in resumed
+    assert states() == ["active", "draining"]
+    assert f"what is up is not what {spec} says now" in command("up", spec, status=2).stderr
+
+    kill_switch(command)
+    assert "note: resumed: the switch had ended" in command("drain", "fw-2", "--active").stdout
+    assert states() == ["active", "active"]
+
+    spec.write_text(text.replace("v:", "w:"))
+    kill_switch(command)
+    assert f"the switch has ended; resume it with `tailrace up {spec}`" in command("plan", spec, status=1).stderr
+    assert "note: resumed: the switch had ended" in command("apply", spec).stdout
+    assert [chain["name"] for chain in command.status()["chains"]] == ["w"]
+    kill_switch(command)
+    assert "note: resumed: the switch had ended" in command("rollback").stdout
+    assert [chain["name"] for chain in command.status()["chains"]] == ["v"]
+
+    other = command.spec(text.replace("replicas: 2", "replicas: 1"), "other.yaml")
+    kill_switch(command)
+    assert f"its switch has ended: `tailrace up {spec}` resumes it" in command("up", other, status=2).stderr
+    assert "resumed" in command("up", spec).stdout
+    assert command.status()["state"] == "up"
+    assert process(command, "fw") == first and first.id.alive()
