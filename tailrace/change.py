@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import Failure, Refused
+from tailrace.control import ControlLost
+from tailrace.errors import Failure, Refused, TailraceError
 from tailrace.fabric.config import Config, instance_name
 from tailrace.fabric.difference import Difference
 from tailrace.host.free_path import why_taken
@@ -38,17 +39,18 @@ def change_over(
     is undone if the change is not made. `commit` is called when the switch has changed over.
 
     Raises Conflict if somebody else changed the configuration meanwhile, Refused if the switch does not take it, and
-    Failure if a function does not start; nothing has changed then.
+    Failure if a function does not start; nothing has changed then, unless the change stays on record (`changing`).
     """
     state, fabric = node.state, node.fabric
-    fabric.check(wanted.config, base)
     before = list(state.record.things)
     begun: list[Process] = []
-    staged = list(wanted.stage.get("ports", {}))
-    state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
+    staged: list[str] = []
     try:
+        fabric.check(wanted.config, base)
+        state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
         prepare()
-        if wanted.stage:
+        staged = list(wanted.stage.get("ports", {}))
+        if staged:
             base = fabric.apply(wanted.stage, base)
         for name in wanted.start:
             begun += [node.start_function(node.plan, name, wanted.instances.get(name, 1))]
@@ -99,18 +101,24 @@ def _new_sockets(wanted: Config, running: Config, before: Collection[object]) ->
 
 
 def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], things: list[Any]) -> None:
-    """Ends what was begun for a change that is not made; what cannot be is left to `tailrace down`."""
+    """Ends what was begun for a change that is not made. Where the switch is lost, nobody knows whether it had changed
+    over: then what was begun stays, and the change stays on record, for `settle` to end it when the switch is back."""
     with undisturbed():
-        for thing in reversed(things):
-            if not isinstance(thing, FilePath):
-                state.undo(thing)
         try:
+            fabric.configuration()
+            for thing in reversed(things):
+                if not isinstance(thing, FilePath):
+                    state.undo(thing)
             if staged:
                 state.record.version = fabric.apply({"ports": dict.fromkeys(staged)})
-        except Failure:
-            return  # the switch has gone, or somebody has put the ports to use
+        except ControlLost:
+            return
+        except TailraceError:
+            things = []  # somebody has put the ports to use: what is left is left to `tailrace down`
+        state.record.changing = None
         for thing in things:
             state.undo(thing)
+        state.save()
 
 
 def end_processes(state: State, names: Collection[str]) -> list[str]:
@@ -135,22 +143,26 @@ def forget_sockets(state: State, used: Collection[str]) -> None:
             state.undo(thing)
 
 
-def settle(state: State, fabric: TailraceFabric) -> None:
-    """Ends a change that a crash has cut short: it is kept if the switch had changed over, else undone."""
+def settle(state: State, fabric: TailraceFabric) -> list[str]:
+    """Ends a change that a crash has cut short: it is kept if the switch had changed over, else undone. Returns what is
+    to be said of it."""
     changing = state.record.changing
     if changing is None:
-        return
+        return []
     version, running = fabric.configuration()
     if running == changing["config"]:
         state.record.plan, state.record.spec = changing["plan"], changing["spec"]
         state.record.previous = changing["previous"]
         state.record.instances, state.record.version = changing["instances"], version
         end_processes(state, changing["stop"])
+        became = "kept, as the switch had made it"
     else:
         end_processes(state, [instance_name(name, changing["instances"].get(name, 1)) for name in changing["start"]])
         left = [port for port in changing["staged"] if port in running["ports"]]
         if left:
             state.record.version = fabric.apply({"ports": dict.fromkeys(left)}, version)
+        became = "undone"
     forget_sockets(state, _sockets(fabric.configuration()[1]))
     state.record.changing = None
     state.save()
+    return [f"a change to {changing['spec']} that was cut short is {became}"]

@@ -92,7 +92,6 @@ def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
     """Brings back what has ended of what is up. A difference between that and what is wanted (a replica was drained,
     the spec edited) is told and not made, so that nothing stands in the way of what ran. Raises Mistake, Failure."""
     record = state.record
-    cut_short = record.changing is not None
     if not _same(wanted, Plan.read(record.plan)) and os.path.realpath(spec) != os.path.realpath(record.spec):
         ended = "" if _switch_runs(state) else f", and its switch has ended: `tailrace up {record.spec}` resumes it"
         raise Mistake(
@@ -105,8 +104,6 @@ def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
         if ended:
             _apply(node, node.plan, record.spec, None)
             said.append(f"up again ({ended} had ended): {contents_of(node.plan)}")
-        if cut_short and not said:
-            said.append("up again (a change had been cut short)")
         other = f"what is up is not what {spec} says now: `tailrace plan {spec}` shows the difference, `apply` makes it"
         same = _same(wanted, node.plan)
         if not said and not same:
@@ -129,13 +126,12 @@ def _taken_up(state: State) -> tuple[Node, list[str]]:
     """The node on record, and what is to be said of it: a switch that has ended is resumed, and a change that was cut
     short is ended. Raises Failure."""
     node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
-    said: list[str] = []
     try:
         if _switch_runs(state):
             node.attach()
+            said = settle(state, node.fabric)
         else:
-            said.append(_resume(node))
-        settle(state, node.fabric)
+            said = _resume(node)
     except BaseException:
         node.fabric.close()
         raise
@@ -146,11 +142,14 @@ def _ended(state: State) -> list[str]:
     return [process.name for process in state.processes() if not process.id.alive()]
 
 
-def _resume(node: Node) -> str:
-    """Starts the switch again and waits for the functions that outlived it; what is to be said of that."""
-    alive = [process for process in node.state.processes() if process.id.alive()]
+def _resume(node: Node) -> list[str]:
+    """Starts the switch again, ends a change that was cut short, and waits for the functions that outlived the switch;
+    what is to be said of that."""
+    state = node.state
     try:
         node.fabric.resume()
+        settled = settle(state, node.fabric)
+        alive = [process for process in state.processes() if process.id.alive()]
         known = {port.name for port in node.fabric.ports()}
         theirs = [f"{process.name}.{side}" for process in alive for side in (0, 1)]
         node.wait_for([port for port in theirs if port in known], processes=alive)
@@ -160,8 +159,9 @@ def _resume(node: Node) -> str:
             "again, or start anew with `tailrace down` and `tailrace up SPEC`)"
         ) from None
     version, _ = node.fabric.configuration()
-    outlived = f"; never stopped: {', '.join(process.name for process in alive)}" if alive else ""
-    return f"resumed: the switch had ended and goes on with version {version}{outlived}"
+    outlived = ", ".join(process.name for process in alive if process.name != SWITCH)
+    never = f"; never stopped: {outlived}" if outlived else ""
+    return [f"resumed: the switch had ended and goes on with version {version}{never}", *settled]
 
 
 def contents_of(plan: Plan) -> str:
@@ -344,8 +344,10 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
         version = change_over(new, wanted, version, prepare=prepare, commit=commit)
     except BaseException as error:
         if state.record.changing is not None:
-            state.record.changing = None
-            state.save()
+            raise Failure(
+                f"the switch was lost in the middle of the change ({error}); `tailrace up {state.record.spec}` resumes "
+                "it and ends the change: it is kept if the switch had made it, and undone otherwise"
+            ) from None
         if isinstance(error, KeyboardInterrupt):
             # What was begun and taken back are versions, too, for whoever has another in mind (`--base`).
             now = state.record.version

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clean_machine import things
 from front_end import FrontEnd, PackedFrontEnd
 from lasting_guests import BURST, Pair, Traffic
 from running_node import Command, needs_a_node, wait_until
@@ -187,3 +188,26 @@ def test_a_way_forward_whatever_was_changed_before_the_crash(command: Command) -
     assert "resumed" in command("up", spec).stdout
     assert command.status()["state"] == "up"
     assert process(command, "fw") == first and first.id.alive()
+
+
+def test_a_change_that_the_switch_did_not_live_to_see_is_undone(command: Command) -> None:
+    text = "functions: {first: skeleton%s}\nchains: {v: [tester.a, first%s, tester.b]}\n"
+    base = command.spec(text % ("", ""), "base.yaml")
+    more = command.spec(text % (", second: skeleton", ", second"), "more.yaml")
+    command("up", base)
+    first, before = process(command, "first"), configuration(command)
+    running = command.begin("apply", more)
+    wait_until(lambda: any(each["name"] == "second" for each in things(command)))
+    kill_switch(command)
+    _, error = running.communicate(timeout=30)
+    assert running.returncode == 1
+    assert "the switch was lost in the middle of the change" in error
+    assert f"`tailrace up {base}` resumes it and ends the change" in error
+    said = command("up", base).stdout
+    assert "resumed" in said and f"a change to {more} that was cut short is undone" in said
+    assert configuration(command)["config"] == before["config"]
+    assert "No changes" in command("plan", base).stdout
+    assert [each["name"] for each in things(command)] == ["switch", "first"]
+    assert process(command, "first") == first and first.id.alive()
+    command("apply", more)
+    assert command.status()["state"] == "up"

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tailrace.change import change_over, settle
+from tailrace.control import ControlLost
 from tailrace.errors import Failure, Refused
 from tailrace.fabric.difference import Difference
 from tailrace.fabric.tailrace import Conflict, TailraceFabric
@@ -185,6 +186,30 @@ def test_a_socket_of_a_crash_is_no_obstacle_and_one_that_is_gone_is_off_the_reco
     assert names(here.state) == ["/s/a.sock"]
 
 
+@pytest.mark.parametrize("when", ["check", "stage", "configure", "unstage"])
+def test_what_a_lost_switch_leaves_stays_on_record(tmp_path: Path, when: str) -> None:
+    """Whether it had changed over can be asked when it is back."""
+    fabric = Fabric()
+    lost: list[bool] = []
+
+    def ask(what: str, _base: int | None) -> None:
+        if lost or what == when:
+            lost.append(True)
+            raise ControlLost("connection lost")
+
+    def configuration() -> tuple[int, dict[str, Any]]:
+        ask("configuration", None)
+        return fabric.version, fabric.config
+
+    fabric._ask, fabric.configuration = ask, configuration  # type: ignore[method-assign]
+    here = node(tmp_path, fabric, fails="attach" if when == "unstage" else "")
+    here.state.record.changing = {"plan": {"new": 1}}
+    with pytest.raises(Failure, match="attach" if when == "unstage" else "connection lost"):
+        change_over(cast(Node, here), wanted(), 4)
+    assert here.state.record.changing == {"plan": {"new": 1}}
+    assert ("fw" in names(here.state)) == (when == "configure")
+
+
 @pytest.mark.parametrize("changed_over", [True, False])
 def test_a_change_cut_short_is_kept_or_undone(tmp_path: Path, changed_over: bool) -> None:
     fabric = Fabric()
@@ -200,7 +225,9 @@ def test_a_change_cut_short_is_kept_or_undone(tmp_path: Path, changed_over: bool
         "plan": {"new": 1}, "spec": "new.yaml", "previous": {"plan": {"old": 1}, "spec": "old.yaml"}, "instances": {},
         "config": AFTER, "start": ["fw"], "stop": [], "staged": list(STAGED),
     }  # fmt: skip
-    settle(state, cast(TailraceFabric, fabric))
+    (said,) = settle(state, cast(TailraceFabric, fabric))
+    assert said.startswith("a change to new.yaml that was cut short is " + ("kept" if changed_over else "undone"))
+    assert settle(state, cast(TailraceFabric, fabric)) == []
     assert state.record.changing is None
     if changed_over:
         assert (state.record.plan, state.record.spec) == ({"new": 1}, "new.yaml")
