@@ -158,7 +158,7 @@ def settle(state: State, fabric: TailraceFabric) -> list[str]:
         became = "kept, as the switch had made it"
     else:
         end_processes(state, [instance_name(name, changing["instances"].get(name, 1)) for name in changing["start"]])
-        left = [port for port in changing["staged"] if port in running["ports"]]
+        left = [port for port in changing["staged"] if port in running.get("ports", {})]
         if left:
             state.record.version = fabric.apply({"ports": dict.fromkeys(left)}, version)
         became = "undone"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tailrace.change import change_over
 from tailrace.errors import Failure, Fault, Mistake, Refused
-from tailrace.fabric.config import instance_name, socket_of
+from tailrace.fabric.config import configuration, instance_name, socket_of
 from tailrace.fabric.confine import check_user, close_folder, make_folder
-from tailrace.fabric.difference import Difference, difference
+from tailrace.fabric.difference import Change, Difference, difference, unlike
 from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.host import hugepages
 from tailrace.host.claims import END_IT, taken
@@ -137,6 +137,21 @@ class Node:
             sockets=self.state.sockets,
         )
         return version, found
+
+    def unlike(self) -> list[Change]:
+        """What the switch carries otherwise than the plan says."""
+        _, running = self.fabric.configuration()
+        return unlike(self.plan, self.state.sockets, self.state.record.instances, running)
+
+    def give_back_ports(self) -> bool:
+        """Gives the switch the ports of the plan that it lacks, for functions and guests to go on; returns whether it
+        lacked any."""
+        _, running = self.fabric.configuration()
+        whole = configuration(self.plan, self.state.sockets, self.state.record.instances)["ports"]
+        lost = {name: port for name, port in whole.items() if name not in running.get("ports", {})}
+        if lost:
+            self.fabric.apply({"ports": lost})
+        return bool(lost)
 
     def lead(self, chain: str, functions: Sequence[str]) -> None:
         """Leads a chain through these functions only, or through all of them again."""

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.control import UNKNOWN, Control, ControlError
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Mistake
 from tailrace.fabric.base import PortState
 from tailrace.fabric.config import function_name
-from tailrace.fabric.tailrace import port_states
+from tailrace.fabric.difference import Change, unlike
+from tailrace.fabric.tailrace import SWITCH, port_states
 from tailrace.host.state import Process, State, check_ours, peek
 from tailrace.page import Page
-from tailrace.planned import identity_of
+from tailrace.planned import Plan, identity_of
 from tailrace.vnf.sandbox import program_in
 
 _METHOD_MISSING = -32601
@@ -23,6 +24,8 @@ def status(folder: Path) -> dict[str, Any]:
     nothing: dict[str, Any] = {
         "state": "down",
         "folder": str(folder),
+        "broken": [],
+        "unlike": [],
         "processes": [],
         "ports": [],
         "chains": [],
@@ -38,12 +41,19 @@ def status(folder: Path) -> dict[str, Any]:
     state = State(folder, record)
     processes = [_process(process) for process in state.processes()]
     switch = _switch(state)
-    ports = switch["ports"] if switch else None
-    whole = record.complete and all(process["alive"] for process in processes) and ports is not None
-    whole = whole and all(port["state"] in ("up", "waiting") for port in ports or [])
-    word = "up" if whole else "broken"
+    changes = _unlike(state, switch)
+    broken = [] if record.complete else ["not all of it was started"]
+    broken += [f"{process['name']} has ended" for process in processes if not process["alive"]]
+    if switch is None and any(process["name"] == SWITCH and process["alive"] for process in processes):
+        broken.append("the switch does not answer")
+    for port in switch["ports"] if switch else []:
+        if port["state"] not in ("up", "waiting"):
+            broken.append(f"port {port['name']} is {port['state']}")
+    broken += [f"{each.what} {each.name} is missing" for each in changes if each.change == "add"]
+    word = "broken" if broken else "up"
     if record.purpose == "run":
-        word = "run" if record.owner is not None and record.owner.alive() else "broken"
+        at_work = record.owner is not None and record.owner.alive()
+        word, broken = ("run", []) if at_work else ("broken", ["the run that this belongs to has ended"])
     placement = record.plan.get("placement", {})
     return {
         "state": word,
@@ -54,13 +64,27 @@ def status(folder: Path) -> dict[str, Any]:
         "owner": record.owner.pid if record.owner and record.purpose == "run" else None,
         "oversubscribed": placement.get("oversubscribed"),
         "placement": placement,
+        "broken": broken,
+        "unlike": [each.as_data() for each in changes],
         "processes": processes,
-        "ports": ports or [],
+        "ports": switch["ports"] if switch else [],
         "chains": [_chain(chain, switch) for chain in record.plan.get("chains", [])],
         "functions": _functions(record.plan, switch),
         "bridges": switch["bridges"] if switch else [],
         "workers": switch["workers"] if switch else [],
     }
+
+
+def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:
+    """What the switch carries otherwise than the record says; nothing while that is in the making."""
+    record = state.record
+    if switch is None or switch["config"] is None or record.purpose != "up" or not record.complete or record.changing:
+        return []
+    try:
+        plan = Plan.read(record.plan)
+    except Mistake:  # of another version, which says more of it
+        return []
+    return unlike(plan, state.sockets, record.instances, switch["config"])
 
 
 def _process(process: Process) -> dict[str, Any]:
@@ -134,10 +158,12 @@ def _switch(state: State) -> dict[str, Any] | None:
     try:
         page = Page(state.page)
         try:
+            configuration = _asked(control, "config.get", {})
             return {
                 "ports": [entry(port) for port in port_states(control, page)],
                 "hops": hops(page),
-                "version": _asked(control, "config.get", {}).get("version"),
+                "version": configuration.get("version"),
+                "config": configuration.get("config"),
                 "bridges": _asked(control, "bridge.list", []),
                 "functions": _asked(control, "function.list", []),
                 "workers": _asked(control, "worker.list", []),

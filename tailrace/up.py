@@ -100,10 +100,15 @@ def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
         )
     node, said = _taken_up(state)
     try:
-        ended = ", ".join(_ended(state))
-        if ended:
+        changes = node.unlike()
+        why = [f"{name} had ended" for name in _ended(state)]
+        why += [f"{each.what} {each.name} was missing" for each in changes if each.change == "add"]
+        if why:
             _apply(node, node.plan, record.spec, None)
-            said.append(f"up again ({ended} had ended): {contents_of(node.plan)}")
+            said.append(f"up again ({', '.join(why)}): {contents_of(node.plan)}")
+        else:
+            how = f"is not as planned; `tailrace plan {record.spec}` shows how"
+            node.notes += [f"{each.what} {each.name} {how}" for each in changes]
         other = f"what is up is not what {spec} says now: `tailrace plan {spec}` shows the difference, `apply` makes it"
         same = _same(wanted, node.plan)
         if not said and not same:
@@ -143,12 +148,13 @@ def _ended(state: State) -> list[str]:
 
 
 def _resume(node: Node) -> list[str]:
-    """Starts the switch again, ends a change that was cut short, and waits for the functions that outlived the switch;
-    what is to be said of that."""
+    """Starts the switch again, ends a change that was cut short, and waits for the functions that outlived the switch,
+    whose ports it is given where it has lost what it kept; what is to be said of that."""
     state = node.state
     try:
         node.fabric.resume()
         settled = settle(state, node.fabric)
+        lost = replace(node, plan=Plan.read(state.record.plan)).give_back_ports()
         alive = [process for process in state.processes() if process.id.alive()]
         known = {port.name for port in node.fabric.ports()}
         theirs = [f"{process.name}.{side}" for process in alive for side in (0, 1)]
@@ -161,7 +167,8 @@ def _resume(node: Node) -> list[str]:
     version, _ = node.fabric.configuration()
     outlived = ", ".join(process.name for process in alive if process.name != SWITCH)
     never = f"; never stopped: {outlived}" if outlived else ""
-    return [f"resumed: the switch had ended and goes on with version {version}{never}", *settled]
+    kept = ", as what it had kept is lost" if lost else ""
+    return [f"resumed: the switch had ended and goes on with version {version}{kept}{never}", *settled]
 
 
 def contents_of(plan: Plan) -> str:

@@ -201,7 +201,7 @@ def status(*, as_json: bool) -> int:
         print_line("Nothing is up.")
         return 0
     back = "" if found["owner"] else f"`tailrace up {found['spec']}` brings it back, "
-    broken = f"something that should run does not ({back}`tailrace down` clears it)"
+    broken = f"{'; '.join(found['broken'])} ({back}`tailrace down` clears it)"
     words = {"up": "Up", "broken": f"BROKEN: {broken}"}
     head = words.get(found["state"], f"A run is at work (process {found['owner']})")
     version = f" (version {found['version']})" if found["version"] else ""
@@ -218,6 +218,10 @@ def _table(*columns: str) -> Table:
 
 
 def _show_status(found: dict[str, Any], console: Console) -> None:
+    for change in found["unlike"]:
+        if change["change"] != "add":
+            how = f"`tailrace plan {found['spec']}` shows how"
+            print_line(f"note: {change['what']} {change['name']} is not as planned; {how}")
     processes = _table("process", "pid", "state")
     for process in found["processes"]:
         processes.add_row(process["name"], str(process["pid"]), "running" if process["alive"] else "ended")

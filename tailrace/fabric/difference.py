@@ -235,6 +235,11 @@ def config_changes(old: Config, new: Config) -> list[Change]:
     return found
 
 
+def unlike(plan: Plan, sockets: Path, instances: Mapping[str, int], running: Config) -> list[Change]:
+    """What a switch carries otherwise than a plan that is up says: what it lacks is to be added."""
+    return config_changes(running, configuration(plan, sockets, instances))
+
+
 def _moved_chains(was: Config, now: Config) -> dict[str, list[str]]:
     """What is to be said of chains that another one of their priority now stands before: the first is asked first."""
     said = {}

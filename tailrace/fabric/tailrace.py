@@ -110,7 +110,10 @@ class TailraceFabric:
         # Who connects to a memif that it makes is another user; nobody else can enter the folder of sockets.
         limits = Limits(cpus=options.place.cpus, nice=options.place.nice, umask=UMASK_GUEST if self._network else None)
         self._process = self._launcher.start(SWITCH, argv, limits)
-        self._connect()
+        try:
+            self._connect(self._process)
+        except ControlLost as error:
+            raise self._launcher.failure(SWITCH, f"the switch {error}") from None
 
     def resume(self) -> None:
         """Starts a switch that has ended once more: by the configuration that it kept it is what it was, and the guests
@@ -134,14 +137,20 @@ class TailraceFabric:
         if not found or not found[0].id.alive():
             raise Failure(f"the switch has ended; resume it with `tailrace up {state.record.spec}`")
         self._process = found[0]
-        self._connect()
-
-    def _connect(self) -> None:
-        process = self._running()
+        who = f"the switch (process {self._process.pid})"
+        if self._process.id.stopped():
+            raise Failure(f"{who} is stopped; let it go on with `kill -CONT {self._process.pid}`")
         try:
-            self._control = connect_when_ready(self._launcher.state.control, process.id.alive, _READY_SECONDS)
-        except ControlLost as error:
-            raise self._launcher.failure(SWITCH, f"the switch {error}") from None
+            self._connect(self._process)
+        except ControlLost:
+            raise Failure(
+                f"{who} does not answer at {state.control}; see {self._launcher.log(SWITCH)}, or end it with "
+                f"`kill -KILL {self._process.pid}` and resume it with `tailrace up {state.record.spec}`"
+            ) from None
+
+    def _connect(self, process: Process) -> None:
+        """Raises ControlLost, Failure."""
+        self._control = connect_when_ready(self._launcher.state.control, process.id.alive, _READY_SECONDS)
         self._page = Page(self._launcher.state.page)
 
     def _running(self) -> Process:

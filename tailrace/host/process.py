@@ -36,6 +36,11 @@ class ProcessId:
         stat = _stat(self.pid)
         return stat is not None and stat[1] == self.start and stat[0] not in "ZX"
 
+    def stopped(self) -> bool:
+        """Whether it stands still until somebody lets it go on (SIGSTOP)."""
+        stat = _stat(self.pid)
+        return stat is not None and stat == ("T", self.start)
+
     def signal(self, number: int) -> bool:
         """Sends a signal to this process and no other; False if it has ended."""
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clean_machine import things
+from clean_machine import PLAIN, things
 from front_end import FrontEnd, PackedFrontEnd
 from lasting_guests import BURST, Pair, Traffic
 from running_node import Command, needs_a_node, wait_until
@@ -211,3 +211,50 @@ def test_a_change_that_the_switch_did_not_live_to_see_is_undone(command: Command
     assert process(command, "first") == first and first.id.alive()
     command("apply", more)
     assert command.status()["state"] == "up"
+
+
+def test_what_the_switch_had_kept_is_made_anew_where_it_is_lost(command: Command) -> None:
+    spec = command.spec(PLAIN)
+    command("up", spec)
+    first, before = process(command, "first"), configuration(command)
+    kill_switch(command)
+    (command.state / "sockets/switch.config").unlink()
+    said = command("up", spec).stdout
+    assert "as what it had kept is lost; never stopped: first" in said
+    assert "chain voice was missing" in said
+    assert configuration(command)["config"] == before["config"]
+    assert command.status()["state"] == "up"
+    assert process(command, "first") == first and first.id.alive()
+    assert "already up" in command("up", spec).stdout
+
+
+def test_what_the_switch_lacks_is_told_and_brought_back(command: Command) -> None:
+    """What somebody has changed otherwise is told, and left as it is."""
+    spec = command.spec(PLAIN)
+    command("up", spec)
+    control = Control(command.state / "sockets/switch.control")
+    control.call("config.apply", patch={"ports": {"tester.a": {"rate": {"max": 10**9}}}})
+    assert "note: port tester.a is not as planned" in command("status").stdout
+    up = command("up", spec).stdout
+    assert "already up" in up and "note: port tester.a is not as planned" in up
+    control.call("config.apply", patch={"chains": {"voice": None}})
+    assert command("status", status=1).stdout.startswith("BROKEN: chain voice is missing (")
+    assert "up again (chain voice was missing)" in command("up", spec).stdout
+    assert command("status").stdout.startswith("Up: ")
+    control.close()
+
+
+def test_a_switch_that_stands_still_is_told_at_once(command: Command) -> None:
+    spec = command.spec(PLAIN)
+    command("up", spec)
+    switch = process(command, "switch")
+    os.kill(switch.pid, signal.SIGSTOP)
+    wait_until(switch.id.stopped)
+    try:
+        for verb in ("up", "plan", "apply"):
+            refused = command(verb, spec, status=1).stderr
+            assert f"the switch (process {switch.pid}) is stopped; let it go on with `kill -CONT" in refused
+        assert command("status", status=1).stdout.startswith("BROKEN: the switch does not answer (")
+    finally:
+        os.kill(switch.pid, signal.SIGCONT)
+    assert "already up" in command("up", spec).stdout

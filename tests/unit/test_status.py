@@ -15,6 +15,8 @@ def status_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         "owner": None,
         "spec": "demo.yaml",
         "version": 3,
+        "broken": [],
+        "unlike": [],
         "processes": [],
         "ports": [],
         "chains": [],
