@@ -12,6 +12,7 @@ from tailrace.fabric.config import function_name
 from tailrace.fabric.difference import Change, unlike
 from tailrace.fabric.tailrace import SWITCH, port_states
 from tailrace.host.state import Process, State, check_ours, peek
+from tailrace.host.strays import check_no_strays
 from tailrace.page import Page
 from tailrace.planned import Plan, identity_of
 from tailrace.vnf.sandbox import program_in
@@ -20,7 +21,8 @@ _METHOD_MISSING = -32601
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """What is up; looks only. Raises Failure if the record is damaged, Mistake if it is another user's."""
+    """What is up; looks only. Raises Failure if the record is damaged, or lost of what runs, Mistake if it is another
+    user's."""
     nothing: dict[str, Any] = {
         "state": "down",
         "folder": str(folder),
@@ -33,6 +35,7 @@ def status(folder: Path) -> dict[str, Any]:
         "bridges": [],
     }
     if not (folder / "state.json").exists():
+        check_no_strays(folder)
         return nothing
     record = peek(folder)
     if not record.things:

@@ -18,6 +18,7 @@ from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.state import Process, Record, State, hold, peek
+from tailrace.host.strays import check_no_strays, strays
 from tailrace.node import Node, reserve_pages
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
 from tailrace.planned import PlannedFunction
@@ -48,10 +49,12 @@ def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
                 return _bring_back(state, plan, spec)
             again = " again (it was incomplete)"
             problems = state.undo_all()
-            if problems:
-                raise Failure("; ".join(problems))
-            folder.mkdir(exist_ok=True)
-            state.record = Record(boot=record.boot)
+        else:
+            check_no_strays(folder)
+            problems = state.clear_sockets()
+        if problems:
+            raise Failure("; ".join(problems))
+        state.record = Record(boot=record.boot)
         return _start(state, plan, spec, again)
 
 
@@ -367,22 +370,33 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
 # --- down ----------------------------------------------------------------------------------------------------------
 
 
+_PAGES_STAY = (
+    "the record was lost or damaged: huge pages that were added for it are not known and stay "
+    "(`sysctl vm.nr_hugepages` says how many the machine has, and sets it)"
+)
+
+
 @dataclass(frozen=True)
 class Lowered:
     """What `down` came to."""
 
     undone: list[str]
     problems: list[str]
+    notes: tuple[str, ...] = ()
 
 
 def take_down(folder: Path) -> Lowered:
-    """Undoes all that is on record, after any end; harmless where nothing is up. Raises Mistake if a run is at work."""
+    """Undoes all that is on record, after any end, or what can be found where the record is lost or damaged; harmless
+    where nothing is up. Raises Mistake if a run is at work."""
     if not folder.exists():
         return Lowered([], [])
-    with hold(folder) as state:
+    with hold(folder, damaged=True) as state:
+        lost = not state.record.things
+        if lost:
+            state.record.things = strays(folder)
         undone = [_describe(thing) for thing in state.record.things]
         with undisturbed():
-            return Lowered(undone, state.undo_all())
+            return Lowered(undone, state.undo_all(), (_PAGES_STAY,) if lost and undone else ())
 
 
 def _describe(thing: Any) -> str:

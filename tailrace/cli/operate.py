@@ -294,9 +294,10 @@ def down(*, as_json: bool) -> int:
     said = said if lowered.undone else "Nothing was up."
     with telling(said.rstrip(".") or "not everything could be undone"):
         if as_json:
-            print_json({"undone": lowered.undone, "problems": lowered.problems})
+            print_json({"undone": lowered.undone, "problems": lowered.problems, "notes": lowered.notes})
         else:
             print_line(said)
+            _notes(lowered.notes)
     for problem in lowered.problems:
         error_line(problem)
     return 1 if lowered.problems else 0

@@ -18,8 +18,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
@@ -304,9 +307,7 @@ class State:
             problem = self.undo(thing)
             if problem is not None:
                 problems.append(problem)
-        if not problems:
-            self._remove_folder()
-        return problems
+        return problems or self._empty_folder()
 
     def processes(self) -> list[Process]:
         return [thing for thing in self.record.things if isinstance(thing, Process)]
@@ -330,62 +331,57 @@ class State:
         new.write_text(json.dumps(document, indent=1) + "\n")
         new.replace(self.folder / "state.json")
 
-    def _remove_folder(self) -> None:
-        """Removes what is ours in the folder and then the folder, if nothing else is left in it."""
-        for path in (*self.logs.glob("*"), *self.sockets.glob("*")):
-            path.unlink(missing_ok=True)
-        for name in (
-            "state.json",
-            "state.json.new",
-            "switch.control",
-            "switch.page",
-            "switch.page.new",
-            "tester.control",
-        ):
-            (self.folder / name).unlink(missing_ok=True)
-        for folder in (self.logs, self.sockets, self.folder):
-            try:
+    def clear_sockets(self) -> list[str]:
+        """Removes what is in the folder of sockets, also what a record that was lost has left; returns what could not
+        be."""
+        problems = []
+        for path in self.sockets.glob("*"):
+            folder = path.is_dir() and not path.is_symlink()
+            problems.append(Folder(str(path)).undo() if folder else FilePath(str(path)).undo())
+        return [problem for problem in problems if problem is not None]
+
+    def _empty_folder(self) -> list[str]:
+        """Removes what is ours in the folder; returns what could not be. The folder itself goes, if nothing else is
+        left in it, with whoever holds it."""
+        names = ("state.json", "state.json.new", "switch.control", "switch.page", "switch.page.new", "tester.control")
+        paths = (*self.logs.glob("*"), *(self.folder / name for name in names))
+        problems = [problem for path in paths if (problem := FilePath(str(path)).undo()) is not None]
+        problems += self.clear_sockets()
+        for folder in (self.logs, self.sockets):
+            with suppress(OSError):
                 folder.rmdir()
-            except FileNotFoundError:
-                continue
-            except OSError:
-                break
+        return problems
+
+
+class Damaged(Failure):
+    """The record cannot be read."""
 
 
 def _load(folder: Path) -> Record:
     path = folder / "state.json"
     try:
         document = json.loads(path.read_text())
+        if document["format"] != FORMAT:
+            raise Mistake(f"{path}: written by another version of Tailrace; run `tailrace down` of that version")
+        things = [_reader(_KINDS[entry["kind"]]).validate_python(entry) for entry in document["things"]]
+        record: Record = _reader(Record).validate_python({**document, "things": []})
     except FileNotFoundError:
         return Record(boot=_boot())
-    except ValueError:
-        raise Failure(
-            f"{path}: damaged, so what is up is not known; look for tailrace processes, then remove it"
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise Damaged(
+            f"{path}: damaged, so what is up is not known; `tailrace down` ends what can be found of it"
         ) from None
-    if document.get("format") != FORMAT:
-        raise Mistake(f"{path}: written by another version of Tailrace; run `tailrace down` of that version")
-    things = []
-    for entry in document["things"]:
-        kind = _KINDS[entry.pop("kind")]
-        things.append(kind(**entry))
-    same_boot = document["boot"] == _boot()
-    if not same_boot:
+    if record.boot != _boot():
         # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
         things = [thing for thing in things if isinstance(thing, FilePath | Folder)]
-    owner = document["owner"]
-    return Record(
-        boot=_boot(),
-        purpose=document["purpose"],
-        owner=ProcessId(**owner) if owner else None,
-        spec=document["spec"],
-        complete=document["complete"] and same_boot,
-        instances=document.get("instances", {}),
-        version=document.get("version", 0),
-        previous=document.get("previous"),
-        changing=document.get("changing"),
-        plan=document["plan"],
-        things=things,
-    )
+        record.complete = False
+    record.boot, record.things = _boot(), things
+    return record
+
+
+@cache
+def _reader(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def peek(folder: Path) -> Record:
@@ -401,11 +397,17 @@ def check_ours(folder: Path) -> None:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[State]:
-    """The state, held by this process alone until the block ends. Raises Mistake if another holds it."""
+def hold(folder: Path, *, damaged: bool = False) -> Iterator[State]:
+    """The state, held by this process alone until the block ends. `damaged`: also where the record is, as if nothing
+    were on it. Raises Mistake if another holds it, Damaged."""
     descriptor = _lock(folder)
     try:
-        record = _load(folder)
+        try:
+            record = _load(folder)
+        except Damaged:
+            if not damaged:
+                raise
+            record = Record(boot=_boot())
         state = State(folder, record)
         yield state
     finally:

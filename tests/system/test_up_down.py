@@ -15,6 +15,7 @@ from clean_machine import things
 from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
 from running_switch import RunningSwitch
 
+from tailrace.control import Control
 from tailrace.host.hugepages import pool
 from tailrace.host.process import ProcessId
 from tailrace.host.state import hold
@@ -154,6 +155,29 @@ def test_down_after_everything_was_killed(command: Command) -> None:
     command("down")
     assert not command.leftovers()
     assert pages() <= before
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_down_finds_what_runs_without_a_record(command: Command, how: str) -> None:
+    """And nothing is started over it."""
+    spec = command.spec(ONE)
+    command("up", spec, "--no-huge")
+    cgroups = [Path(each["path"]) for each in things(command, "cgroup")]
+    record = command.state / "state.json"
+    if how == "damaged":
+        record.write_text("{")
+    else:
+        record.unlink()
+    for arguments in (("up", spec), ("status",)):
+        refused = command(*arguments, status=1).stderr
+        assert f"{command.state}" in refused and "`tailrace down` ends what can be found of it" in refused
+    control = Control(command.state / "sockets/switch.control")
+    assert control.call("config.get")["config"]["chains"], "what runs is left alone"
+    control.close()
+    said = command("down").stdout
+    assert "nothing of ours is left" in said and "huge pages" in said
+    assert not command.leftovers()
+    assert not [path for path in cgroups if path.exists()]
 
 
 def test_two_that_overlap_give_back_all_the_huge_pages_that_they_added(tmp_path: Path) -> None:

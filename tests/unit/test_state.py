@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
 from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
 from tailrace.host.programs import system_program
-from tailrace.host.state import FilePath, Folder, HugePages, Process, Record, State, hold, peek
+from tailrace.host.state import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, peek
+from tailrace.host.strays import strays
 from tailrace.snapshot import Sampler
 from tailrace.status import status
 from tailrace.up import take_down
@@ -133,12 +135,46 @@ def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
                 assert said.read() == f"Mistake: {folder}: what is up there belongs to user 0; run as that user (sudo)"
 
 
-def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    ["{", "[]", "{}", {"things": [{"kind": "file"}]},
+     {"things": [{"kind": "process", "name": "x", "pid": [], "start": 1}]},
+     {"things": [{"path": "/x"}]}, {"owner": "me"}, {"plan": 7}],
+    ids=str,
+)  # fmt: skip
+def test_a_damaged_record_is_told_and_taken_down(tmp_path: Path, change: str | dict[str, Any]) -> None:
+    folder = tmp_path / "state"
+    with hold(folder) as state:
+        state.save()
+        whole = json.loads((folder / "state.json").read_text())
+        (folder / "state.json").write_text(change if isinstance(change, str) else json.dumps({**whole, **change}))
+        with pytest.raises(Damaged, match=rf"^{folder}/state\.json: damaged, .*; `tailrace down` ends"):
+            peek(folder)
+        (state.sockets / "first.0").mkdir(parents=True)
+    assert take_down(folder).problems == []
+    assert not folder.exists()
+
+
+def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Path) -> None:
+    """And nobody else's: a tester that attaches to a port of the folder's has its control socket elsewhere."""
     folder = tmp_path / "state"
     folder.mkdir(mode=0o755)
-    (folder / "state.json").write_text("{")
-    with pytest.raises(Failure, match="damaged"):
-        take_down(folder)
+    wait = ["-c", "import sys; sys.stdin.read()"]
+    ours = ["tailrace-switch", *wait, "--control", str(folder / "sockets/switch.control")]
+    theirs = ["tailrace-tester", *wait, "--control", str(tmp_path / "c"), "--port", f"a=vhost:{folder}/sockets/a.sock"]
+    begun = [subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE) for words in (ours, theirs)]
+    try:
+        assert [thing.pid for thing in strays(folder) if isinstance(thing, Process)] == [begun[0].pid]
+        with pytest.raises(Failure, match=rf"process {begun[0].pid}\); `tailrace down` ends"):
+            status(folder)
+        lowered = take_down(folder)
+        assert lowered.undone == [f"process {begun[0].pid} (tailrace-switch)"]
+        assert "huge pages" in lowered.notes[0]
+        assert begun[1].poll() is None
+    finally:
+        for process in begun:
+            process.kill()
+            process.communicate()
 
 
 def test_after_a_restart_of_the_machine_only_files_are_undone(tmp_path: Path) -> None:

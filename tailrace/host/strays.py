@@ -1,0 +1,68 @@
+"""What of a node can be found where its record is lost or damaged: the programs that were started with paths of its
+state folder, and their cgroups."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from tailrace.errors import Failure
+from tailrace.host import log_writer
+from tailrace.host.process import descendants, identify
+from tailrace.host.state import Cgroup, Process, Thing
+
+#: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
+_MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def strays(folder: Path) -> list[Thing]:
+    """What runs of a state folder, in the order of its start: what is undone last comes first."""
+    found: dict[int, Process] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        name = _name(entry, folder)
+        process = identify(int(entry.name)) if name is not None else None
+        if name is not None and process is not None:
+            found[process.pid] = Process(name, process.pid, process.start, name)
+    for pid in list(found):
+        for below in descendants(pid):  # a sandbox is two processes, of which the outer one is ended
+            found.pop(below, None)
+    processes = sorted(found.values(), key=lambda process: (process.start, process.pid))
+    cgroups = {Cgroup(str(path)): None for process in processes if (path := _cgroup(process.pid)) is not None}
+    return [*cgroups, *processes]
+
+
+def check_no_strays(folder: Path) -> None:
+    """Raises Failure where something runs of a folder on whose record there is nothing."""
+    names = [f"{thing.name}, process {thing.pid}" for thing in strays(folder) if isinstance(thing, Process)]
+    if names:
+        raise Failure(
+            f"{folder}: the record of what is up is lost, and some of it runs ({'; '.join(names)}); "
+            "`tailrace down` ends what can be found of it"
+        )
+
+
+def _name(entry: Path, folder: Path) -> str | None:
+    """Which program of the folder's a process is; None if it is none."""
+    try:
+        words = (entry / "cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return None
+    if log_writer.__file__ in words and any(word.startswith(f"{folder}/") for word in words):
+        return Path(log_writer.__file__).stem
+    name = Path(words[0]).name
+    makes = [after for word, after in pairwise(words) if word == _MAKES.get(name)]
+    return name if any(path.startswith(f"{folder}/") for path in makes) else None
+
+
+def _cgroup(pid: int) -> Path | None:
+    """The cgroup that was made for a process, which is where only ours are: by its name."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if Path(path).name.startswith("tailrace-") and controllers in ("", "memory"):
+            return _CGROUPS / controllers / path.lstrip("/")
+    return None
