@@ -293,11 +293,13 @@ class State:
         self.save()
 
     def undo(self, thing: Thing) -> str | None:
-        """Undoes one thing and forgets it."""
+        """Undoes one thing and forgets it, also where that cannot be written down: a full disk is no reason to leave
+        something running."""
         problem = thing.undo()
         if problem is None and thing in self.record.things:
             self.record.things.remove(thing)
-            self.save()
+            with suppress(Unwritable):
+                self.save()
         return problem
 
     def undo_all(self) -> list[str]:
@@ -307,12 +309,19 @@ class State:
             problem = self.undo(thing)
             if problem is not None:
                 problems.append(problem)
-        return problems or self._empty_folder()
+        if problems:
+            try:
+                self.save()  # what has been undone is not to be undone with the rest
+            except Unwritable as error:
+                problems.append(str(error))
+            return problems
+        return self._empty_folder()
 
     def processes(self) -> list[Process]:
         return [thing for thing in self.record.things if isinstance(thing, Process)]
 
     def save(self) -> None:
+        """Raises Unwritable; the record is then as it was."""
         document = {
             "format": FORMAT,
             "boot": self.record.boot,
@@ -328,8 +337,15 @@ class State:
             "things": [{"kind": thing.kind, **asdict(thing)} for thing in self.record.things],
         }
         new = self.folder / "state.json.new"
-        new.write_text(json.dumps(document, indent=1) + "\n")
-        new.replace(self.folder / "state.json")
+        try:
+            new.write_text(json.dumps(document, indent=1) + "\n")
+            new.replace(self.folder / "state.json")
+        except OSError as error:
+            with suppress(OSError):  # half of one
+                new.unlink()
+            raise Unwritable(
+                f"{new}: {error.strerror}, so what is up cannot be put on record; make room there and try again"
+            ) from None
 
     def clear_sockets(self) -> list[str]:
         """Removes what is in the folder of sockets, also what a record that was lost has left; returns what could not
@@ -351,6 +367,10 @@ class State:
             with suppress(OSError):
                 folder.rmdir()
         return problems
+
+
+class Unwritable(Failure):
+    """The record cannot be written."""
 
 
 class Damaged(Failure):

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from clean_machine import PLAIN
+from running_node import Command
 from small_disk import small_disk
 
 from tailrace.errors import Failure
@@ -63,6 +65,24 @@ def measured(disk: Path, state: Path, second: Callable[[], None]) -> Finished:
     assert [trial.samples for trial in finished.run.host_trials] == [100]
     assert not finished.run.valid
     return finished
+
+
+@pytest.mark.requires_hugepages
+@pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "bwrap")
+def test_a_node_is_taken_down_where_nothing_can_be_written(command: Command, disk: Path) -> None:
+    """And until then it is not changed: what cannot be put on record is not begun."""
+    kept = command.state
+    command.state = disk / "state"
+    command.environment["TAILRACE_STATE"] = str(command.state)
+    spec = command.spec(PLAIN)
+    command("up", spec)
+    fill(disk)
+    refused = command("apply", command.spec(PLAIN.replace("voice", "other"), "other.yaml"), status=1).stderr
+    assert refused.startswith(f"tailrace: {command.state}/state.json.new: No space left on device")
+    assert "No changes" in command("plan", spec).stdout
+    assert "nothing of ours is left" in command("down").stdout
+    assert not command.leftovers()
+    command.state = kept
 
 
 def test_a_run_ends_in_order_with_the_room_that_it_has_kept(disk: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -40,6 +41,27 @@ def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:
     assert not made.exists()
     assert not folder.exists()
     assert take_down(folder).undone == []
+
+
+def test_what_cannot_be_put_on_record_is_told_and_undone_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path, _text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = tmp_path / "state"
+    things = [FilePath(str(tmp_path / name)) for name in "ab"]
+    with hold(folder) as state:
+        state.add(things[0])
+        monkeypatch.setattr(Path, "write_text", full)
+        with pytest.raises(Failure, match=rf"^{folder}/state\.json\.new: No space left on device.*make room there"):
+            state.add(things[1])
+    for thing in things:
+        Path(thing.path).touch()
+    assert peek(folder).things == things[:1]
+    assert take_down(folder).problems == []
+    assert [Path(thing.path).exists() for thing in things] == [False, True]
+    assert not folder.exists()
 
 
 def test_no_folder_of_ours_stays_whichever_of_them_were_made(tmp_path: Path) -> None:
@@ -151,6 +173,7 @@ def test_a_damaged_record_is_told_and_taken_down(tmp_path: Path, change: str | d
         with pytest.raises(Damaged, match=rf"^{folder}/state\.json: damaged, .*; `tailrace down` ends"):
             peek(folder)
         (state.sockets / "first.0").mkdir(parents=True)
+        (state.sockets / "link").symlink_to(tmp_path)
     assert take_down(folder).problems == []
     assert not folder.exists()
 
