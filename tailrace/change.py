@@ -97,7 +97,7 @@ def _new_sockets(wanted: Config, running: Config, before: Collection[object]) ->
         taken = why_taken(path) if path not in known else None
         if taken is not None:
             raise Refused(f"ports.{name}: socket {path}{taken}")
-    return [FilePath(path) for path in new.values()]
+    return [FilePath.to_be(path) for path in new.values()]
 
 
 def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], things: list[Any]) -> None:

@@ -86,14 +86,32 @@ class Process(Thing):
         return None
 
 
+def _what_lies_at(path: str) -> str:
+    """A name for this very file, empty if there is none. An inode's number alone is soon another file's."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}:{found.st_ctime_ns}"
+
+
 @dataclass(frozen=True)
 class FilePath(Thing):
     """A socket or a file."""
 
     kind = "file"
     path: str
+    before: str = field(default="", compare=False)
+    """What lay there when this was put on record, to be replaced: while it still does, it is somebody else's."""
+
+    @classmethod
+    def to_be(cls, path: str) -> FilePath:
+        """What is about to be made where a leftover of somebody may lie."""
+        return cls(path, _what_lies_at(path))
 
     def undo(self) -> str | None:
+        if self.before and _what_lies_at(self.path) == self.before:
+            return None
         try:
             Path(self.path).unlink(missing_ok=True)
         except OSError as error:

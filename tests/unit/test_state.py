@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -198,6 +199,23 @@ def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Pa
         for process in begun:
             process.kill()
             process.communicate()
+
+
+def test_a_leftover_that_was_not_replaced_stays(tmp_path: Path) -> None:
+    """What is on record is made later, or not at all: then what lay in its place is not ours to remove."""
+    path = tmp_path / "stale.sock"
+    for replaced in (False, True):
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))
+        with hold(tmp_path / "state") as state:
+            state.add(FilePath.to_be(str(path)))
+            if replaced:
+                path.unlink()
+                with socket.socket(socket.AF_UNIX) as own:
+                    own.bind(str(path))
+            assert state.undo_all() == []
+        assert path.exists() is not replaced
+        path.unlink(missing_ok=True)
 
 
 def test_after_a_restart_of_the_machine_only_files_are_undone(tmp_path: Path) -> None:
