@@ -25,8 +25,9 @@ from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import Process
 from tailrace.vnf.limit import limit_memory
 
-#: Read by DPDK at its start: which CPUs there are, and which huge pages.
-_SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages")
+#: Read by DPDK at its start: which CPUs there are, and which huge pages: those that are reserved for it, of 2 MiB. By
+#: itself it would take the largest that are free, somebody else's of 1 GiB, and share all of one with the switch.
+_SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages/hugepages-2048kB")
 #: DPDK's drivers for ports by the beginning of their URI, and what every one stands on.
 _DRIVERS = {
     "": ("librte_bus_vdev", "librte_mempool_ring"),

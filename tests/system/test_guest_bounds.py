@@ -479,9 +479,11 @@ def pages_reserved(count: int, pool: str) -> Iterator[Path]:
             hugepages.add(added, base)
         except (Failure, Mistake) as error:
             pytest.skip(f"needs {count} huge pages of {pool.removeprefix('hugepages-')}: {error}")
-    yield base
-    with hugepages.alone(base):
-        hugepages.remove(added, base)
+    try:
+        yield base
+    finally:
+        with hugepages.alone(base):
+            hugepages.remove(added, base)
 
 
 @pytest.mark.requires_hugepages

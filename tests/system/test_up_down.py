@@ -120,6 +120,7 @@ def test_a_function_is_in_a_sandbox(command: Command) -> None:
     seen = {path.name for path in root.iterdir()}
     assert seen <= {"dev", "lib", "lib64", "proc", "run", "sys", "tailrace-vnf", "tmp", "usr"}
     assert {path.name for path in (root / "run").iterdir()} == {"port0", "port1"}
+    assert {path.name for path in (root / "sys/kernel/mm/hugepages").iterdir()} == {"hugepages-2048kB"}
     assert not (root / "usr/bin").exists()
     assert [path.name for path in Path(f"/proc/{pid}/net/dev").parent.glob("dev")] == ["dev"]
     interfaces = [line.split(":")[0].strip() for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]]
