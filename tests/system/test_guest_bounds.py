@@ -323,10 +323,10 @@ def test_a_guest_whose_waking_takes_long_again_and_again_is_stopped(switch: Runn
         while switch.port("peer")["state"] == "up" and woken < 2000:
             bad.guests[1].offer_buffers(1)
             bad.guests[0].send(bytes(60))
-            bad.guests[1].wait_received(1)
-            select.select([call], [], [], 10)
-            os.eventfd_read(call)
-            woken += 1
+            # The guest is woken, or has been stopped since it was asked.
+            if select.select([call], [], [], 1)[0]:
+                os.eventfd_read(call)
+                woken += 1
         assert 10 < woken < 2000
         assert "waking the guest takes long" in switch.port("peer")["reason"]
     finally:
