@@ -30,7 +30,7 @@ MARKERS = {
     "requires_root": "needs root: network namespaces, huge pages, sandboxes",
     "requires_hugepages": "reserves 2 MiB huge pages at run time, so it needs root and free memory",
     "requires_program(name, ...)": "needs these programs on the PATH, or built (tailrace-...)",
-    "unsanitized": "about speed or memory, which the sanitizers change",
+    "unsanitized": "about speed or memory, which the sanitizers change, or about the command alone",
     "whole": "only in the whole run, not in the shorter `make test`",
 }
 

@@ -150,6 +150,7 @@ def test_down_after_the_switch_was_killed(command: Command) -> None:
     assert not command.leftovers()
 
 
+@pytest.mark.unsanitized
 def test_a_way_forward_whatever_was_changed_before_the_crash(command: Command) -> None:
     """A drained replica, an edited spec, another spec: no command that is named leads to one that is refused."""
     text = "functions: {fw: {kind: skeleton, replicas: 2}}\nchains: {v: [tester.a, fw, tester.b]}\n"
@@ -213,6 +214,7 @@ def test_a_change_that_the_switch_did_not_live_to_see_is_undone(command: Command
     assert command.status()["state"] == "up"
 
 
+@pytest.mark.unsanitized
 def test_what_the_switch_had_kept_is_made_anew_where_it_is_lost(command: Command) -> None:
     spec = command.spec(PLAIN)
     command("up", spec)
@@ -228,6 +230,7 @@ def test_what_the_switch_had_kept_is_made_anew_where_it_is_lost(command: Command
     assert "already up" in command("up", spec).stdout
 
 
+@pytest.mark.unsanitized
 def test_what_the_switch_lacks_is_told_and_brought_back(command: Command) -> None:
     """What somebody has changed otherwise is told, and left as it is."""
     spec = command.spec(PLAIN)
@@ -244,6 +247,7 @@ def test_what_the_switch_lacks_is_told_and_brought_back(command: Command) -> Non
     control.close()
 
 
+@pytest.mark.unsanitized
 def test_a_switch_that_stands_still_is_told_at_once(command: Command) -> None:
     spec = command.spec(PLAIN)
     command("up", spec)
