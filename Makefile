@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 0
 help:
 	@echo 'make demo       set up, then measure a service chain on this machine (about 2 minutes)'
 	@echo 'make test       set up, then run every check and test'
-	@echo 'make test-guests  every test with virtual machines; `make test` has the shorter half'
+	@echo 'make test-guests  every test with virtual machines, also under sanitizers; `make test` has the shorter half'
 	@echo 'make bench      the cost of one hop beside Open vSwitch with DPDK, at 64, 512 and 1518 B'
 	@echo 'make lint       ruff, mypy, clang-format;  make format  applies the layout'
 	@echo 'make fuzz       run the fuzz targets until Ctrl-C (or FUZZ_SECONDS=600), and keep the inputs they found'

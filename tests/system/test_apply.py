@@ -21,7 +21,7 @@ from tailrace.control import Control
 from tailrace.host.process import descendants
 from tailrace.host.state import Process, State, peek
 
-pytestmark = needs_a_node
+pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
 CHANGES = 3
 #: One chain that nobody touches, and one that is changed; each has two ports that the tester attaches to.
@@ -249,7 +249,6 @@ def test_a_change_killed_in_the_middle_is_ended_by_the_next_command(command: Com
     assert planned(command, base, 0)["changes"] == []
 
 
-@pytest.mark.unsanitized
 @pytest.mark.parametrize("output", [">/dev/full", "| true", ">&-", ">&- 2>&-"])
 def test_what_is_done_does_not_depend_on_who_reads_of_it(command: Command, output: str) -> None:
     base, more = command.spec(BASE, "base.yaml"), command.spec(MORE, "more.yaml")
@@ -274,7 +273,6 @@ def test_what_is_done_does_not_depend_on_who_reads_of_it(command: Command, outpu
     assert not command.leftovers()
 
 
-@pytest.mark.unsanitized
 @pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, "interrupted by Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
 def test_a_change_that_is_interrupted_says_so_and_which_version_is_up(
     command: Command, number: signal.Signals, told: str
