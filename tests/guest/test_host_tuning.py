@@ -45,7 +45,7 @@ def figures(measured: tuned.Answer) -> set[tuple[str, str, int]]:
 @pytest.mark.parametrize(
     ("kernel", "tools"),
     [
-        pytest.param("rt", "timerlat,cyclictest", id="real-time"),
+        pytest.param("rt", "timerlat,cyclictest", id="real-time", marks=pytest.mark.whole),
         pytest.param("cloud", "cyclictest", id="stock"),
     ],
 )
