@@ -345,7 +345,7 @@ static bool packed_wants_notification(const struct virtqueue *vring, uint16_t pl
 void (*vring_on_wake)(void);
 
 /*
- * A waking takes a microsecond or so, and as much more for each ten or so who wait for the descriptor, of whom the
+ * A waking takes a microsecond or so, and as much more for each three or so who wait for the descriptor, of whom the
  * guest can have any number, in the thread that wakes.  One that takes longer than WAKE_US may also have lost its core
  * meanwhile, so the next ones are measured in the thread's own time.
  */
