@@ -213,16 +213,21 @@ static bool same_hop(const struct running_chain *chain, const struct chain_model
 	       strcmp(chain_place(was, hop + 1), chain_place(model, hop + 1)) == 0;
 }
 
+static struct hop *open_hop(struct page *page, const struct running_chain *chain, unsigned hop)
+{
+	char name[PORT_NAME + 12];
+
+	snprintf(name, sizeof(name), "%s/%u", chain->name, hop);
+	return (struct hop *)page_slot_open(page, PAGE_HOP, name);
+}
+
 /* Counters for the hops that the chain will have. */
 static int open_hops(struct page *page, struct running_chain *chain, const struct chain_model *model)
 {
 	for (chain->nb_next = 0; chain->nb_next <= model->nb_through; chain->nb_next++) {
 		const unsigned hop = chain->nb_next;
-		char name[PORT_NAME + 12];
 
-		snprintf(name, sizeof(name), "%s/%u", chain->name, hop);
-		chain->next[hop] = same_hop(chain, model, hop) ? chain->hops[hop]
-							       : (struct hop *)page_slot_open(page, PAGE_HOP, name);
+		chain->next[hop] = same_hop(chain, model, hop) ? chain->hops[hop] : open_hop(page, chain, hop);
 		if (chain->next[hop] == NULL)
 			return -1;
 	}
