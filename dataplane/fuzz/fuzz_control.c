@@ -19,11 +19,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <rte_eal.h>
-
 #include "common/control.c" /* its parts, without its loop */
 #include "common/grace.h"
 #include "common/shared_file.h"
+#include "fuzz/fuzz.h"
 #include "switch/apply.h"
 #include "switch/balance.h"
 #include "switch/observe.h"
@@ -45,14 +44,6 @@ static struct switch_state state;
 static json_t *start_document;
 static char folder[] = "/dev/shm/tailrace-fuzz-XXXXXX";
 static char socket_path[64], page_path[64], config_path[64];
-
-static void check(bool holds, const char *what)
-{
-	if (holds)
-		return;
-	fprintf(stderr, "%s\n", what);
-	abort();
-}
 
 /* ------- what is not opened (the linker puts these in the place of the real ones) ------- */
 
@@ -150,11 +141,9 @@ static void apply_start(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	char *arguments[] = {"fuzz", "--no-huge", "--no-pci", "--no-telemetry",	     "--no-shconf", "-l",
-			     "0",    "-m",	  "16",	      "--log-level=critical"};
 	const struct workers_options workers = {.count = 2, .idle_us = 200, .backpressure_us = 20000};
 
-	check(rte_eal_init(RTE_DIM(arguments), arguments) >= 0, "DPDK does not start");
+	start_dpdk("16");
 	check(grace_open() == 0 && mkdtemp(folder) != NULL, "no folder");
 	snprintf(socket_path, sizeof(socket_path), "%s/control", folder);
 	snprintf(page_path, sizeof(page_path), "%s/page", folder);

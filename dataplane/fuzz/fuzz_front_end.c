@@ -17,11 +17,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <rte_common.h>
 #include <rte_cycles.h>
-#include <rte_eal.h>
 
 #include "common/grace.h"
+#include "fuzz/fuzz.h"
 #include "port/guest_connection.h"
 #include "port/guest_socket.h"
 #include "vring/hop.h"
@@ -45,14 +44,6 @@ static struct queue_counters counters[PAIRS];
 static int files[FILES];
 static uint64_t later; /* milliseconds that have passed in the input */
 static long mapped;    /* mappings that are there */
-
-static void check(bool holds, const char *what)
-{
-	if (holds)
-		return;
-	fprintf(stderr, "%s\n", what);
-	abort();
-}
 
 /* ------- what is not real, or counted (the linker puts these in the place of the others) ------- */
 
@@ -360,10 +351,8 @@ static void close_files(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	char *arguments[] = {"fuzz", "--no-huge", "--no-pci", "--no-telemetry",	     "--no-shconf", "-l",
-			     "0",    "-m",	  "16",	      "--log-level=critical"};
-
-	check(rte_eal_init(RTE_DIM(arguments), arguments) >= 0 && grace_open() == 0, "DPDK does not start");
+	start_dpdk("16");
+	check(grace_open() == 0);
 	log_open("fuzz", LOG_LEVEL_ERROR);
 	return 0;
 }

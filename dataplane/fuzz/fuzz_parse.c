@@ -7,13 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/fuzz.h"
 #include "steer/parse.h"
-
-static void check(int holds)
-{
-	if (!holds)
-		abort();
-}
 
 static void check_headers(const struct headers *headers, size_t size)
 {

@@ -11,10 +11,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <rte_eal.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include "fuzz/fuzz.h"
 #include "test/mbuf_bursts.h"
 #include "vring/hop.h"
 #include "vring/packet.h"
@@ -56,18 +56,9 @@ struct guest {
 static struct rte_mempool *pool;
 static int call_fds[2];
 
-static void check(int holds)
-{
-	if (!holds)
-		abort();
-}
-
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	char *arguments[] = {"fuzz", "--no-huge", "--no-pci", "--no-telemetry",	     "--no-shconf", "-l",
-			     "0",    "-m",	  "32",	      "--log-level=critical"};
-
-	check(rte_eal_init(RTE_DIM(arguments), arguments) >= 0);
+	start_dpdk("32");
 	/* Small buffers, so that frames are chained beyond what a burst has room for, and few, so that they run out. */
 	pool = rte_pktmbuf_pool_create("fuzz", POOL, 0, 0, RTE_PKTMBUF_HEADROOM + 128, SOCKET_ID_ANY);
 	check(pool != NULL);

@@ -41,11 +41,12 @@ def figures(measured: tuned.Answer) -> set[tuple[str, str, int]]:
     return {(trial["test"], trial["load"], trial["cpu"]) for trial in trials if trial["samples"]}
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)  # three boots of an emulated machine: a minute where nothing else runs
 @pytest.mark.parametrize(
     ("kernel", "tools"),
     [
-        pytest.param("rt", "timerlat,cyclictest", id="real-time", marks=pytest.mark.whole),
+        pytest.param("rt", "timerlat,cyclictest", id="real-time"),
         pytest.param("cloud", "cyclictest", id="stock"),
     ],
 )

@@ -18,7 +18,9 @@ def sends(machine: Machine, count: int) -> None:
     machine.wait(f"[ $(cat /sys/class/net/eth0/statistics/tx_packets) -ge {sent + count} ]")
 
 
-@pytest.mark.parametrize("packed", ["off", "on"], ids=["split", "packed"])
+@pytest.mark.parametrize(
+    "packed", [pytest.param("off", id="split"), pytest.param("on", id="packed", marks=pytest.mark.whole)]
+)
 def test_a_link_that_goes_and_comes_under_traffic(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str
 ) -> None:

@@ -50,6 +50,7 @@ def test_traffic_crosses_with_every_kind_of_ring(
         assert_no_fault(switch, "a", "b")
 
 
+@pytest.mark.whole
 def test_rings_of_both_kinds_on_one_chain(switch: RunningSwitch, tmp_path: Path, accelerator: str) -> None:
     with two_machines(switch, tmp_path, accelerator, {"packed": "on"}, {"packed": "off"}) as (left, right):
         assert "packed" in linux.features(left) and "packed" not in linux.features(right)

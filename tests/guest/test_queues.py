@@ -23,7 +23,8 @@ def packets_of_pairs(machine: Machine, direction: str, pairs: int = PAIRS) -> li
     return [found[f"{direction}_queue_{n}_packets"] for n in range(pairs) if f"{direction}_queue_{n}_packets" in found]
 
 
-@pytest.mark.parametrize("packed", ["off", pytest.param("on", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("packed", ["off", "on"])
 def test_a_machine_uses_as_many_pairs_as_it_likes(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str
 ) -> None:

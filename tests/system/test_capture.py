@@ -49,8 +49,8 @@ class Capture:
         return document
 
 
-def test_ctrl_c_ends_a_capture_with_all_that_passed(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+def test_ctrl_c_ends_a_capture_with_all_that_passed(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         file = tmp_path / "x.pcap"
         capture = Capture(tailrace, watched, "--port", "a", file).wait()
         before = time.time()
@@ -75,8 +75,8 @@ def test_ctrl_c_ends_a_capture_with_all_that_passed(binaries: Path, tailrace: Pa
             assert f"{sent} packets" in read.stdout
 
 
-def test_direction_match_snaplen_and_count(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+def test_direction_match_snaplen_and_count(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         one, two = tmp_path / "in.pcap", tmp_path / "match.pcap"
         first = Capture(tailrace, watched, "--port", "a", "--direction", "in", "--snaplen", "64", one).wait()
         second = Capture(
@@ -91,8 +91,8 @@ def test_direction_match_snaplen_and_count(binaries: Path, tailrace: Path, tmp_p
         assert {frame[IP].src for frame in rdpcap(str(two))} == {"198.18.1.7"}
 
 
-def test_files_are_rotated_and_the_last_are_kept(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+def test_files_are_rotated_and_the_last_are_kept(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         base = tmp_path / "r.pcap"
         capture = Capture(
             tailrace, watched, "--port", "a", "--direction", "in", "--rotate-frames", "100", "--files", "3", base
@@ -116,8 +116,8 @@ def test_files_are_rotated_and_the_last_are_kept(binaries: Path, tailrace: Path,
         assert len(rdpcap(str(base))) == done["frames"]
 
 
-def test_a_reader_that_is_too_slow_loses_what_is_counted(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+def test_a_reader_that_is_too_slow_loses_what_is_counted(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         capture = Capture(tailrace, watched, "--port", "a", "--buffer", "64KiB", tmp_path / "x.pcap").wait()
         os.kill(capture.process.pid, signal.SIGSTOP)
         result = watched.tester.trial(both_ways(5_000, frames=[1518]), 0.3)
@@ -130,8 +130,8 @@ def test_a_reader_that_is_too_slow_loses_what_is_counted(binaries: Path, tailrac
         assert len(rdpcap(str(tmp_path / "x.pcap"))) == done["frames"]
 
 
-def test_a_reader_that_is_killed_leaves_nothing_for_long(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+def test_a_reader_that_is_killed_leaves_nothing_for_long(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         capture = Capture(tailrace, watched, "--port", "a", tmp_path / "x.pcap").wait()
         capture.process.kill()
         capture.process.communicate()
@@ -140,12 +140,12 @@ def test_a_reader_that_is_killed_leaves_nothing_for_long(binaries: Path, tailrac
 
 
 @pytest.mark.requires_root
-def test_a_full_disk_keeps_what_was_captured(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+def test_a_full_disk_keeps_what_was_captured(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tailrace-test", disk], check=True)
     try:
-        with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+        with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
             file = disk / "x.pcap"
             capture = Capture(tailrace, watched, "--port", "a", file).wait()
             watched.tester.trial(both_ways(5_000, frames=[1518]), 0.3)
@@ -174,11 +174,11 @@ def test_a_full_disk_keeps_what_was_captured(binaries: Path, tailrace: Path, tmp
     ],
 )
 def test_mistakes_are_one_line(
-    binaries: Path, tailrace: Path, tmp_path: Path, arguments: tuple[str, ...], expected: str
+    asan_binaries: Path, tailrace: Path, tmp_path: Path, arguments: tuple[str, ...], expected: str
 ) -> None:
     older = tmp_path / "x.pcap"
     older.write_text("of yesterday")
-    with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+    with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         refused = subprocess.run(
             [tailrace, "capture", "--control", watched.switch.folder / "control", *arguments],
             capture_output=True, text=True, check=False, cwd=tmp_path,
@@ -189,10 +189,10 @@ def test_mistakes_are_one_line(
         assert older.read_text() == "of yesterday"
 
 
-def test_a_frame_that_waits_is_captured_once(binaries: Path, tmp_path: Path) -> None:
+def test_a_frame_that_waits_is_captured_once(asan_binaries: Path, tmp_path: Path) -> None:
     """A receiver has one buffer, and the frame needs two: the switch looks at it again and again, until there are."""
     switch = RunningSwitch(
-        binaries / "switch/tailrace-switch", tmp_path, "--idle", "pause", "--backpressure-us", "10000000"
+        asan_binaries / "switch/tailrace-switch", tmp_path, "--idle", "pause", "--backpressure-us", "10000000"
     )
     pair = GuestPair(switch, ("a", "b"))
     sender, receiver = pair.guests

@@ -252,10 +252,10 @@ WAYS: dict[str, Callable[[Path], Way]] = {
 
 @pytest.mark.parametrize("packed", [False, True], ids=["split", "packed"])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_guest_goes_on(binaries: Path, tmp_path: Path, way: str, packed: bool) -> None:
+def test_every_guest_goes_on(asan_binaries: Path, tmp_path: Path, way: str, packed: bool) -> None:
     generator = random.Random(1)
     shape = WAYS[way](tmp_path)
-    with scene(binaries, tmp_path, shape, packed) as stage:
+    with scene(asan_binaries, tmp_path, shape, packed) as stage:
         tester = stage.begin()
         tester.start(shape.streams, 120)
         wait_more(tester)

@@ -44,7 +44,7 @@ def check_trials(trials: list[dict[str, Any]]) -> None:
             assert trial["sent_pps"] <= trial["offered_pps"]
 
 
-@pytest.mark.parametrize("search", ["mlrsearch", "tst009"])
+@pytest.mark.parametrize("search", ["mlrsearch", pytest.param("tst009", marks=pytest.mark.whole)])
 def test_throughput_of_a_real_chain(command: Command, search: str) -> None:
     options = ("--search", search, "--trial", "50ms", "--duration", "300ms", "--precision", "20%")
     document = measured(command, "throughput", command.spec(ONE), *options, *QUICK)

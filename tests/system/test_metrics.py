@@ -8,11 +8,12 @@ import signal
 import urllib.request
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from running_node import ONE, Command, needs_a_node, wait_until
 from running_tester import RunningTester, both_ways, stream
 
-pytestmark = needs_a_node
+pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

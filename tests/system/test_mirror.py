@@ -26,8 +26,8 @@ def mirrored(watched: Watched, mirror: dict[str, Any]) -> dict[str, int]:
     return {**slot.counters, "there": sent["there"], "back": sent["back"]}
 
 
-def test_a_port_is_mirrored_each_way(binaries: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "abp", CHAIN) as watched:
+def test_a_port_is_mirrored_each_way(asan_binaries: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "abp", CHAIN) as watched:
         total = 0
         for direction, ways in (("in", ["there"]), ("out", ["back"]), ("both", ["there", "back"])):
             found = mirrored(watched, {"port": "a", "direction": direction})
@@ -42,23 +42,23 @@ def test_a_port_is_mirrored_each_way(binaries: Path, tmp_path: Path) -> None:
         assert watched.switch.counters("p")["sent_packets"] == sent
 
 
-def test_a_chain_is_mirrored_where_it_begins_and_ends(binaries: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "abp", CHAIN) as watched:
+def test_a_chain_is_mirrored_where_it_begins_and_ends(asan_binaries: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "abp", CHAIN) as watched:
         found = mirrored(watched, {"chain": "x", "direction": "in"})
         assert found["packets"] == found["there"] + found["back"]
         found = mirrored(watched, {"chain": "x"})
         assert found["packets"] == 2 * (found["there"] + found["back"])
 
 
-def test_a_bridge_port_is_mirrored(binaries: Path, tmp_path: Path) -> None:
+def test_a_bridge_port_is_mirrored(asan_binaries: Path, tmp_path: Path) -> None:
     config = {"bridges": {"lan": {"ports": {"a": {}, "b": {}}}}}
-    with watched_switch(binaries, tmp_path, "abp", config) as watched:
+    with watched_switch(asan_binaries, tmp_path, "abp", config) as watched:
         found = mirrored(watched, {"port": "b", "direction": "both"})
         assert found["packets"] == found["there"] + found["back"]
 
 
-def test_a_probe_that_is_gone_costs_the_mirror_alone(binaries: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "ab", CHAIN) as watched:
+def test_a_probe_that_is_gone_costs_the_mirror_alone(asan_binaries: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         watched.switch.add_guest("p")
         found = mirrored(watched, {"port": "a", "direction": "in"})
         assert found["packets"] == 0
@@ -67,9 +67,9 @@ def test_a_probe_that_is_gone_costs_the_mirror_alone(binaries: Path, tmp_path: P
         assert not watched.drops("a", "b")
 
 
-def test_the_copies_are_the_frames(binaries: Path, tmp_path: Path) -> None:
+def test_the_copies_are_the_frames(asan_binaries: Path, tmp_path: Path) -> None:
     """The probe is an end of the tester too: there the copies are test frames of no stream that ends there."""
-    with watched_switch(binaries, tmp_path, "abp", CHAIN) as watched:
+    with watched_switch(asan_binaries, tmp_path, "abp", CHAIN) as watched:
         watched.switch.patch(mirrors={"m": {"port": "a", "direction": "in", "to": "p"}})
         streams = [stream("there", "a", "b", 4 * FRAMES, frames=[1518]), stream("none", "b", "p", 1)]
         result = watched.tester.trial(streams, 0.25)
@@ -90,7 +90,7 @@ def test_the_copies_are_the_frames(binaries: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_mirror_that_cannot_be_is_refused_with_its_key(
-    binaries: Path, tmp_path: Path, mirror: dict[str, Any], expected: str
+    asan_binaries: Path, tmp_path: Path, mirror: dict[str, Any], expected: str
 ) -> None:
-    with watched_switch(binaries, tmp_path, "abp", CHAIN) as watched, pytest.raises(Exception, match=expected):
+    with watched_switch(asan_binaries, tmp_path, "abp", CHAIN) as watched, pytest.raises(Exception, match=expected):
         watched.switch.patch(mirrors={"m": mirror})

@@ -43,8 +43,8 @@ def limit(watched: Watched, port: str, rate: dict[str, Any] | None) -> None:
 PAIRS = {"chains": {"x": {"from": "a", "through": [], "to": "b"}, "y": {"from": "c", "through": [], "to": "d"}}}
 
 
-def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(binaries: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "abcd", PAIRS) as watched:
+def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(asan_binaries: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "abcd", PAIRS) as watched:
         limit(watched, "a", {"max": 40 * MEGABIT})
         found = send(watched, 3.0, ("ab", 60_000), ("ba", 5_000), ("cd", 40_000))
         assert kept(found["ab"], 40 * MEGABIT)
@@ -63,8 +63,8 @@ def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(binaries: Path, 
         assert bits(found["ab"]) > 1.5 * 40 * MEGABIT
 
 
-def test_a_port_is_sent_no_more_than_its_rate(binaries: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "abcd", PAIRS) as watched:
+def test_a_port_is_sent_no_more_than_its_rate(asan_binaries: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "abcd", PAIRS) as watched:
         limit(watched, "b", {"to": {"max": 40 * MEGABIT}})
         found = send(watched, 3.0, ("ab", 60_000), ("ba", 40_000), ("cd", 5_000))
         assert kept(found["ab"], 40 * MEGABIT)
@@ -73,10 +73,10 @@ def test_a_port_is_sent_no_more_than_its_rate(binaries: Path, tmp_path: Path) ->
         assert not watched.drops("a", "b", "c", "d")
 
 
-def test_a_limited_receiver_is_divided_by_share(binaries: Path, tmp_path: Path) -> None:
+def test_a_limited_receiver_is_divided_by_share(asan_binaries: Path, tmp_path: Path) -> None:
     udp = {"match": [{"protocol": 17}]}
     chains = {"one": {"from": "a", "to": "c", **udp}, "two": {"from": "b", "to": "c", **udp}}
-    with watched_switch(binaries, tmp_path, "abc", {"chains": chains}) as watched:
+    with watched_switch(asan_binaries, tmp_path, "abc", {"chains": chains}) as watched:
         watched.switch.patch(ports={"a": {"rate": {"share": 3}}, "c": {"rate": {"to": {"max": 40 * MEGABIT}}}})
         found = send(watched, 3.0, ("ac", 60_000), ("bc", 60_000))
         assert kept(found["ac"], 30 * MEGABIT)
@@ -94,6 +94,7 @@ def test_a_limited_receiver_is_divided_by_share(binaries: Path, tmp_path: Path) 
 
 
 @pytest.mark.requires_root
+@pytest.mark.unsanitized
 def test_a_spec_says_what_a_port_sends_and_what_it_is_sent(command: Command, binaries: Path, tmp_path: Path) -> None:
     chain = "chains: {way: [c, d]}\n"
     command("up", command.spec(chain + "ports: {c: , d: {rate: {max: 10Mbps, to: 40Mbps}}}\n"))
@@ -123,9 +124,9 @@ def test_a_spec_says_what_a_port_sends_and_what_it_is_sent(command: Command, bin
     ],
 )
 def test_a_rate_that_is_none_is_refused_with_its_key(
-    binaries: Path, tmp_path: Path, rate: dict[str, Any], expected: str
+    asan_binaries: Path, tmp_path: Path, rate: dict[str, Any], expected: str
 ) -> None:
-    with watched_switch(binaries, tmp_path, "ab", PAIRS | {"chains": {}}) as watched:
+    with watched_switch(asan_binaries, tmp_path, "ab", PAIRS | {"chains": {}}) as watched:
         with pytest.raises(Exception, match=expected):
             limit(watched, "a", rate)
         assert watched.switch.call("config.get")["config"]["ports"]["a"].get("rate") is None

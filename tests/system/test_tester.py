@@ -138,18 +138,13 @@ def expected_counts(sent: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     "traffic", [{"flows": 1}, {"flows": 1000, **IMIX}, {"frames": [1518], "flows": 10}], ids=["64", "imix", "1518"]
 )
-@pytest.mark.parametrize("build", ["build", "build-asan"])
 def test_counts_are_exactly_what_the_device_did(
-    repository: Path,
+    program: Path,
     tmp_path: Path,
     faulty_device: FaultyDevice,
-    build: str,
     first_sequence: int,
     traffic: dict[str, Any],
 ) -> None:
-    program = repository / build / "tester/tailrace-tester"
-    if not program.exists():
-        pytest.skip(f"{build} is not built")
     tester = RunningTester(
         program,
         tmp_path,

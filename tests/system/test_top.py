@@ -18,7 +18,7 @@ import pytest
 from running_node import ONE, Command, needs_a_node
 from running_tester import RunningTester, both_ways
 
-pytestmark = needs_a_node
+pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
 
 def attached(command: Command, binaries: Path) -> RunningTester:

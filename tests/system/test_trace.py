@@ -49,18 +49,18 @@ def steps(frame: dict[str, Any]) -> list[str]:
     return [step["text"] for step in frame["steps"]]
 
 
-def test_a_frame_is_followed_along_a_chain(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+def test_a_frame_is_followed_along_a_chain(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
     config = {"chains": {"x": {"from": "a", "through": [], "to": "b"}}}
-    with watched_switch(binaries, tmp_path, "ab", config) as watched:
+    with watched_switch(asan_binaries, tmp_path, "ab", config) as watched:
         frames = follow(tailrace, watched, [stream("there", "a", "b", 1000)], "--count", "3")
         assert [steps(frame) for frame in frames] == [["enters by port a", "leaves by port b: chain x, hop 0"]] * 3
         assert all(frame["steps"][0]["us"] == 0 and frame["length"] == 60 for frame in frames)
 
 
 def test_a_frame_that_no_rule_takes_and_one_that_nobody_receives(
-    binaries: Path, tailrace: Path, tmp_path: Path
+    asan_binaries: Path, tailrace: Path, tmp_path: Path
 ) -> None:
-    with watched_switch(binaries, tmp_path, "ab", MATCHED) as watched:
+    with watched_switch(asan_binaries, tmp_path, "ab", MATCHED) as watched:
         # Back to a only what comes from port 9; the tester's frames from b do, those from a do not.
         (frame,) = follow(tailrace, watched, [stream("there", "a", "b", 1000)], "--match", "protocol=udp")
         assert steps(frame)[0] == "enters by port a"
@@ -70,17 +70,17 @@ def test_a_frame_that_no_rule_takes_and_one_that_nobody_receives(
         assert steps(frame) == ["enters by port a", "dropped: no chain's match fits (drop_no_match)"]
 
 
-def test_a_bridge_says_what_it_decides(binaries: Path, tailrace: Path, tmp_path: Path) -> None:
+def test_a_bridge_says_what_it_decides(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
     config = {"bridges": {"lan": {"ports": {"a": {}, "b": {}, "c": {}}}}}
-    with watched_switch(binaries, tmp_path, "abc", config) as watched:
+    with watched_switch(asan_binaries, tmp_path, "abc", config) as watched:
         (frame,) = follow(tailrace, watched, [stream("there", "a", "b", 1000)])
         assert steps(frame)[0] == "enters by port a"
         assert steps(frame)[1].startswith("bridge, VLAN 0: to every port of its VLAN but its own")
         assert {step.split(" ")[3] for step in steps(frame)[2:]} == {"b", "c"}
 
 
-def test_only_one_follows_at_a_time_and_what_is_forgotten_ends(binaries: Path, tmp_path: Path) -> None:
-    with watched_switch(binaries, tmp_path, "ab", MATCHED) as watched:
+def test_only_one_follows_at_a_time_and_what_is_forgotten_ends(asan_binaries: Path, tmp_path: Path) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", MATCHED) as watched:
         watched.switch.call("trace.start", count=1)
         with pytest.raises(ControlError, match="already"):
             watched.switch.call("trace.start", count=1)
@@ -95,9 +95,9 @@ def test_only_one_follows_at_a_time_and_what_is_forgotten_ends(binaries: Path, t
 # ------- the hop trace -------
 
 
-def test_the_hop_trace_has_every_nth_frame_of_the_run(binaries: Path, tmp_path: Path) -> None:
+def test_the_hop_trace_has_every_nth_frame_of_the_run(asan_binaries: Path, tmp_path: Path) -> None:
     config = {"chains": {"x": {"from": "a", "through": [], "to": "b"}}, "trace": {"every": 4, "recent": 65536}}
-    with watched_switch(binaries, tmp_path, "ab", config) as watched:
+    with watched_switch(asan_binaries, tmp_path, "ab", config) as watched:
         watched.tester.trial([stream("there", "a", "b", 5_000)], 0.2)  # no key yet, or another: nothing is noted
         trace = HopTrace(Path(watched.switch.call("trace.key", key=12345)["path"]))
         watched.tester.trial([stream("there", "a", "b", 5_000)], 0.2)
@@ -131,8 +131,10 @@ def test_the_hop_trace_has_every_nth_frame_of_the_run(binaries: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("trace", [{"every": 3}, {"every": 4, "recent": 5}, {"often": 1}])
-def test_a_trace_that_cannot_be_is_refused_with_its_key(binaries: Path, tmp_path: Path, trace: dict[str, int]) -> None:
-    with watched_switch(binaries, tmp_path, "ab", MATCHED) as watched, pytest.raises(ControlError, match="trace"):
+def test_a_trace_that_cannot_be_is_refused_with_its_key(
+    asan_binaries: Path, tmp_path: Path, trace: dict[str, int]
+) -> None:
+    with watched_switch(asan_binaries, tmp_path, "ab", MATCHED) as watched, pytest.raises(ControlError, match="trace"):
         watched.switch.patch(trace=trace)
 
 

@@ -43,6 +43,7 @@ def writers(command: Command) -> list[ProcessId]:
         return [process.writer for process in state.processes() if process.writer_pid]
 
 
+@pytest.mark.unsanitized
 def test_the_log_of_a_function_is_bounded_and_has_what_came_last(command: Command) -> None:
     """It prints 40 MiB long after `tailrace up` has ended."""
     command("up", command.spec(ONE))
@@ -94,6 +95,7 @@ def test_up_status_down(command: Command) -> None:
     assert "Nothing was up" in command("down").stdout
 
 
+@pytest.mark.unsanitized
 def test_a_function_is_in_a_sandbox(command: Command) -> None:
     command("up", command.spec(ONE))
     first = command.process("first")
@@ -130,6 +132,7 @@ def test_a_function_is_in_a_sandbox(command: Command) -> None:
         assert len(os.sched_getaffinity(pid)) == 1
 
 
+@pytest.mark.unsanitized
 def test_what_ended_is_told_and_brought_back(command: Command) -> None:
     spec = command.spec(ONE)
     command("up", spec)
@@ -158,6 +161,7 @@ def test_down_after_everything_was_killed(command: Command) -> None:
     assert pages() <= before
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("how", ["damaged", "gone"])
 def test_down_finds_what_runs_without_a_record(command: Command, how: str) -> None:
     """And nothing is started over it."""
@@ -181,6 +185,7 @@ def test_down_finds_what_runs_without_a_record(command: Command, how: str) -> No
     assert not [path for path in cgroups if path.exists()]
 
 
+@pytest.mark.unsanitized
 def test_two_that_overlap_give_back_all_the_huge_pages_that_they_added(tmp_path: Path) -> None:
     """The first to come is the first to go, and what it leaves is what the second has added."""
     before = pages()
@@ -194,6 +199,7 @@ def test_two_that_overlap_give_back_all_the_huge_pages_that_they_added(tmp_path:
     assert pages() == before
 
 
+@pytest.mark.unsanitized
 def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -> None:
     running = command.begin("up", command.spec(ONE))
     wait_until(lambda: any(thing["name"] == "switch" for thing in things(command)))
@@ -203,6 +209,7 @@ def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -
     assert not command.leftovers()
 
 
+@pytest.mark.unsanitized
 def test_ctrl_c_while_coming_up_leaves_nothing(command: Command) -> None:
     running = command.begin("up", command.spec(ONE))
     wait_until(lambda: (command.state / "state.json").exists())
@@ -214,6 +221,7 @@ def test_ctrl_c_while_coming_up_leaves_nothing(command: Command) -> None:
         assert not command.leftovers()
 
 
+@pytest.mark.unsanitized
 def test_a_wrong_spec_starts_nothing(command: Command) -> None:
     spec = command.spec("functions: {first: skeleton}\nchains:\n  voice: [tester.a, frist, tester.b]\n")
     refused = command("up", spec, status=2)
@@ -223,6 +231,7 @@ def test_a_wrong_spec_starts_nothing(command: Command) -> None:
     assert not command.state.exists()
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
@@ -256,6 +265,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """Takes a core as the worker of a switch does, and becomes a command."""
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("command_words", [("up",), ("measure", "latency")])
 @pytest.mark.parametrize(("fabric", "place"), [("fabric:\n  cores: [{core}]\n", "2:3: "), ("", " ")])
 def test_a_core_that_another_switch_has_is_told_before_anything_starts(
@@ -280,6 +290,7 @@ def test_a_core_that_another_switch_has_is_told_before_anything_starts(
     assert not command.runs.exists()
 
 
+@pytest.mark.unsanitized
 def test_a_missing_program_is_told(command: Command) -> None:
     command.environment["TAILRACE_BINARIES"] = "/nowhere"
     refused = command("up", command.spec(ONE), status=2)
@@ -287,6 +298,7 @@ def test_a_missing_program_is_told(command: Command) -> None:
     assert not command.state.exists()
 
 
+@pytest.mark.unsanitized
 def test_a_missing_interface_is_told(command: Command) -> None:
     spec = command.spec("functions: {a: skeleton}\nchains: {v: [{if: no-such-if}, a, {if: other-if}]}\n")
     refused = command("up", spec, status=2)
@@ -294,6 +306,7 @@ def test_a_missing_interface_is_told(command: Command) -> None:
     assert not command.state.exists()
 
 
+@pytest.mark.unsanitized
 def test_a_dry_run_prints_the_plan_and_does_nothing(command: Command) -> None:
     said = command("up", REPOSITORY / "examples/chain.yaml", "--dry-run").stdout
     assert "start first (skeleton) in a sandbox" in said
