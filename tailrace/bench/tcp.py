@@ -22,7 +22,7 @@ from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import against_known, check_installed, running
-from tailrace.errors import Failure, Fault
+from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric import ovs_dpdk
 from tailrace.fabric.base import Fabric
 from tailrace.host import hugepages
@@ -51,6 +51,8 @@ class TcpPlan(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.seconds.is_integer():
+            raise Mistake(f"--seconds {self.seconds:g}: expected whole seconds, 1 to 3600, as iperf3 does")
         against_known(self.against)
 
     @property
@@ -106,7 +108,10 @@ def _iperf(
         _wait_listening(namespaces[1], listening)
         client = ["ip", "netns", "exec", namespaces[0], iperf, "--client", ADDRESSES[1]]
         client += ["--time", f"{plan.seconds:g}", "--json"]
-        done = subprocess.run(client, capture_output=True, text=True, timeout=plan.seconds + 30, check=False)
+        try:
+            done = subprocess.run(client, capture_output=True, text=True, timeout=plan.seconds + 30, check=False)
+        except subprocess.TimeoutExpired:
+            raise Fault(f"iperf3 has not ended {plan.seconds + 30:g} s after it was started") from None
         check_alive([*guests, *switch.processes()])
         return figures(done.stdout)
     finally:

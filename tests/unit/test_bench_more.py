@@ -107,6 +107,7 @@ def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
         lambda: latency.LatencyPlan(against="vpp"),
         lambda: apply.ApplyPlan(chains=0),
         lambda: apply.ApplyPlan(times=0),
+        lambda: tcp.TcpPlan(seconds=0.5),
         lambda: recorder.RecorderPlan(functions=-1),
         lambda: recorder.RecorderPlan(functions=9),
     ],
