@@ -47,6 +47,21 @@ struct control {
 	} watched[CONTROL_WATCHED];
 };
 
+/* What a text was cut in the midst of a character by is made a question mark: JSON has whole ones alone. */
+static void mend_characters(char *text)
+{
+	while (*text != '\0') {
+		const uint8_t first = (uint8_t)*text;
+		unsigned length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4, whole = 1;
+
+		while (whole < length && ((uint8_t)text[whole] & 0xc0) == 0x80)
+			whole++;
+		if (whole < length || (first & 0xc0) == 0x80)
+			memset(text, '?', whole);
+		text += whole;
+	}
+}
+
 json_t *control_fail(struct control_error *error, int code, const char *format, ...)
 {
 	va_list arguments;
@@ -55,6 +70,7 @@ json_t *control_fail(struct control_error *error, int code, const char *format, 
 	va_start(arguments, format);
 	vsnprintf(error->message, sizeof(error->message), format, arguments);
 	va_end(arguments);
+	mend_characters(error->message);
 	return NULL;
 }
 

@@ -3,8 +3,10 @@
  * A malicious front end, and a worker that serves what it sets up.  The input is what happens at one port, in turn: the
  * front end sends messages with descriptors, writes to the memory that it shares, cuts that short, hangs up and comes
  * back; time passes; a worker polls.  It goes over a real socket through reading, parsing and acting, with real files.
- * Two things are not real: no thread reads the socket but this one, and what is to be closed is closed at once.
+ * Two things are not real: there is one thread, which is the worker too, so nothing happens at the same time; and what
+ * is to be closed is closed at once.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -189,10 +191,11 @@ static void worker_poll(void)
 			vring_discard(from, &from->counters->drop_no_chain);
 		if (from != NULL)
 			vring_settle(from, to);
-		if (from != NULL && from->fault == VRING_FAULT_NONE) {
+		/* As before a worker sleeps, and when it wakes. */
+		if (from != NULL)
 			vring_arm(from);
+		if (from != NULL && from->fault == VRING_FAULT_NONE)
 			vring_disarm(from);
-		}
 	}
 	guest_worker_since = 0;
 }
@@ -204,6 +207,8 @@ static void time_passes(void)
 
 	later += LATER_MS;
 	guest_announced(backend);
+	if (backend->barred_until != 0)
+		guest_end_bar(backend);
 	guest_discard(backend, guest_now() + later);
 	if (backend->deadline != 0)
 		guest_cut_off(backend, "it stopped in the middle of a message");
@@ -253,8 +258,9 @@ static void check_forgotten(long mappings, unsigned descriptors)
 		check(atomic_load(&guest.live[i]) == NULL && guest.fault[i] == VRING_FAULT_NONE &&
 			      !backend->rings[i].started && backend->rings[i].size == 0,
 		      "a ring is left");
-	/* The pages that it had made are not its successor's, of another input. */
+	/* What it has taken of a worker's time is not its successor's, of another input. */
 	backend->account = (struct account){0};
+	backend->barred_until = backend->bar = 0;
 }
 
 /* ------- the input ------- */
@@ -292,12 +298,15 @@ static void send_message(struct input *input, unsigned how)
 	struct {
 		uint32_t request, flags, size;
 		uint8_t payload[PAYLOAD_MOST];
-	} message = {.request = take(input, 1), .flags = take(input, 1)};
-	const unsigned nb_fds = take(input, 1) % (SEND_MOST + 1);
+	} message;
+	unsigned nb_fds;
 	const uint8_t *bytes = (const uint8_t *)&message;
 	size_t length, cut;
 	uint8_t which[SEND_MOST];
 
+	message.request = take(input, 1);
+	message.flags = take(input, 1);
+	nb_fds = take(input, 1) % (SEND_MOST + 1);
 	for (unsigned i = 0; i < nb_fds; i++)
 		which[i] = take(input, 1) % FILES;
 	message.size = take(input, 2);
@@ -321,7 +330,7 @@ static void write_memory(struct input *input)
 	uint8_t bytes[UINT8_MAX];
 	const size_t count = take_bytes(input, bytes, take(input, 1));
 
-	/* Not beyond its end, which would make the file longer. */
+	/* One that was cut grows again. */
 	if (count > 0 && at + count <= sizes[which] && pwrite(files[which], bytes, count, at) < 0)
 		check(false, "memory cannot be written");
 }
@@ -339,7 +348,8 @@ static void open_files(void)
 	check(pipe(ends) == 0, "no pipe");
 	close(ends[1]);
 	files[PIPE] = ends[0];
-	files[DEVICE] = dup(0);
+	files[DEVICE] = open("/dev/null", O_RDWR | O_CLOEXEC);
+	check(files[DEVICE] >= 0);
 }
 
 static void close_files(void)

@@ -73,6 +73,7 @@ struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned wh
 	const uint64_t features = backend->features;
 	struct queue_counters *counters = backend->counters[which / GUEST_VRINGS_EACH];
 	int *report = &backend->guest->fault[which];
+	const bool packed = features & 1ULL << VIRTIO_F_RING_PACKED;
 	enum vring_fault fault;
 	struct virtqueue *vring;
 
@@ -95,7 +96,11 @@ struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned wh
 		.mergeable = features & 1ULL << VIRTIO_NET_F_MRG_RXBUF,
 		.in_order = features & 1ULL << VIRTIO_F_IN_ORDER,
 		.event_index = features & 1ULL << VIRTIO_RING_F_EVENT_IDX,
-		.packed = features & 1ULL << VIRTIO_F_RING_PACKED,
+		.packed = packed,
+		/* Of one that is not served these are what stays (vring_base()); vring_resume() finds out where it
+		   stands. */
+		.index = packed ? ring->base & INT16_MAX : ring->base,
+		.wrap = packed && ring->base >> 15,
 		.offloads = offload_of_features(features, which % GUEST_VRINGS_EACH == GUEST_SENDS),
 		.asleep = true,
 		.fault = __atomic_load_n(report, __ATOMIC_RELAXED),

@@ -265,14 +265,20 @@ static int start_thread(void)
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	spare_fd = accept_spare();
-	if (epoll_fd < 0 || wake_fd < 0 || spare_fd < 0 || watch(wake_fd, NULL, 0) != 0)
-		return -errno;
+	rc = epoll_fd < 0 || wake_fd < 0 || spare_fd < 0 ? -errno : watch(wake_fd, NULL, 0);
 	/* It keeps away from the workers' cores. */
-	rc = rte_ctrl_thread_create(&thread, "guests", NULL, serve, NULL);
+	if (rc == 0)
+		rc = rte_ctrl_thread_create(&thread, "guests", NULL, serve, NULL);
 	if (rc == 0) {
 		pthread_detach(thread);
 		atomic_store(&protocol_thread, thread);
+		return 0;
 	}
+	/* The next port tries again. */
+	close(epoll_fd);
+	close(wake_fd);
+	close(spare_fd);
+	epoll_fd = -1;
 	return rc;
 }
 

@@ -24,6 +24,7 @@ struct port_queue {
 	/* For the worker that takes frames from the queue. */
 	struct queue_counters *counters; /* on the page */
 	uint64_t blocked_since;		 /* TSC; 0 while its frames' receiver takes them */
+	bool kept_off;			 /* another worker had its frames' receiver when last polled */
 
 	/* For whoever gives frames to it. */
 	rte_spinlock_t lock __rte_cache_aligned;

@@ -127,7 +127,7 @@ static bool device_ready(struct source *source, const struct round *round)
 	return ready;
 }
 
-/* Send all of the burst by the device.  Returns how many packets it had no buffer for. */
+/* Send the burst by the device.  Returns how many of its packets are dealt with. */
 static unsigned send_burst(struct source *source)
 {
 	const struct exit *exit = &source->exit;
@@ -140,8 +140,14 @@ static unsigned send_burst(struct source *source)
 	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
 	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
 	EXIT_COUNT(exit, drop_receiver_down, counters->drop_receiver_down - down);
-	EXIT_COUNT(exit, drop_frame, burst.taken - done);
-	return burst.count - done;
+	return done;
+}
+
+/* What else was read there was no packet buffer for, or it was no frame. */
+static void drop_rest(struct source *source, unsigned done)
+{
+	source_entry(source)->counters->drop_no_buffer += burst.count - done;
+	EXIT_COUNT(&source->exit, drop_frame, burst.taken - done);
 }
 
 /* The device has no link: what is for it is dropped at once. */
@@ -153,15 +159,24 @@ static unsigned device_gone(struct source *source, struct virtqueue *from)
 
 static unsigned guest_to_device(struct source *source, struct virtqueue *from, const struct round *round)
 {
-	unsigned taken;
+	const struct exit *exit = &source->exit;
+	unsigned taken, done;
 
 	vring_settle(from, NULL);
-	if (unlikely(!device_sends(&source->exit.port->device)))
+	if (unlikely(!device_sends(&exit->port->device)))
 		return device_gone(source, from);
 	if (!device_ready(source, round))
 		return 0;
-	taken = vring_read(from, &burst, DEVICE_BURST);
-	source_entry(source)->counters->drop_no_buffer += send_burst(source);
+	vring_read(from, &burst, DEVICE_BURST);
+	done = send_burst(source);
+	/*
+	 * Long segments are many buffers each.  Those that the device has no room for stay with the guest, unless
+	 * frames that were dropped on reading lie between them: then all are done with at once.
+	 */
+	if (unlikely(done < burst.count) && exit->port->queues[exit->queue].nb_held > 0 && burst.count == burst.taken)
+		burst.count = burst.taken = done;
+	drop_rest(source, done);
+	taken = burst.taken;
 	vring_read_done(from, &burst);
 	return taken;
 }
@@ -226,7 +241,7 @@ static unsigned device_to_device(struct source *source, const struct round *roun
 	if (device_sends(&source->exit.port->device) && !device_ready(source, round))
 		return 0;
 	received = device_read(source->from, source->queue, &burst, DEVICE_BURST);
-	source_entry(source)->counters->drop_no_buffer += send_burst(source);
+	drop_rest(source, send_burst(source));
 	device_read_done(source->from, source->queue, &burst);
 	return received;
 }
@@ -261,7 +276,7 @@ unsigned direct_poll(struct source *source, const struct round *round)
 
 	if (unlikely(source->exit.port == NULL))
 		return drop(source, from);
-	if (unlikely(!exit_take(&source->exit)))
+	if (unlikely(!source_take(source)))
 		return 0;
 	moved = poll_taken(source, from, round);
 	exit_release(&source->exit);

@@ -41,6 +41,7 @@ void source_begin(struct source *source)
 {
 	struct watch *watch = source->watch;
 
+	source_entry(source)->kept_off = false;
 	if (watch != NULL) {
 		watch->held.count = 0;
 		tap_owe(&watch->held, watch->taps, watch->nb_taps);
@@ -55,6 +56,8 @@ bool source_owes(const struct source *source)
 {
 	const struct exit *exit = &source->exit;
 
+	if (source_entry(source)->kept_off)
+		return true;
 	if (source->watch != NULL && source->watch->held.count > 0)
 		return true;
 	if (source->orphan && source->from->queues[source->queue].nb_held > 0)

@@ -19,6 +19,8 @@ struct steering;   /* steer.h */
 struct watch;	   /* watch.h */
 struct exit_watch; /* the same */
 
+enum { BUSY_PAUSES = 64 /* that who cannot leave frames where they are waits for a lock, a microsecond or so */ };
+
 /* A queue that frames leave by, seen from one place that frames come from. */
 struct exit {
 	struct port *port; /* NULL: nowhere; the frames are dropped */
@@ -96,6 +98,21 @@ static inline struct queue_counters *exit_counters(const struct exit *exit)
 static inline struct port_queue *source_entry(const struct source *source)
 {
 	return &source->from->queues[source->queue];
+}
+
+/*
+ * Take the queue that the source's frames leave by.  Where another worker has it, that is noted: whoever has not looked
+ * must not go to sleep (source_owes()).
+ */
+static inline bool source_take(const struct source *source)
+{
+	bool taken;
+
+	if (likely(!source->exit.locked))
+		return true;
+	taken = exit_take(&source->exit);
+	source_entry(source)->kept_off = !taken;
+	return taken;
 }
 
 /* The receiver took nothing.  Has it been full for longer than frames are kept waiting? */

@@ -13,8 +13,6 @@
 #include "steer/give.h"
 #include "steer/passage.h"
 
-enum { BUSY_PAUSES = 64 };
-
 static struct queue_counters *sender_counters(const struct source *source)
 {
 	return source->from->queues[source->queue].counters;

@@ -130,10 +130,11 @@ static unsigned poll_taken(struct source *source, const struct round *round)
 		}
 		vring_settle(from, NULL);
 	}
+	/* Also where nothing may be given now: what was given last is still to be told, or to be sent. */
+	free = room(&source->exit);
 	limit = watch_limit(source, round);
 	if (limit == 0)
 		return 0;
-	free = room(&source->exit);
 	if (free == 0) {
 		if (from != NULL && vring_available(from, 1) == 0)
 			return 0;
@@ -150,7 +151,7 @@ unsigned watched_poll(struct source *source, const struct round *round)
 {
 	unsigned moved;
 
-	if (source->exit.port != NULL && unlikely(!exit_take(&source->exit)))
+	if (source->exit.port != NULL && unlikely(!source_take(source)))
 		return 0;
 	moved = poll_taken(source, round);
 	if (source->exit.port != NULL)

@@ -68,6 +68,9 @@ void vring_disarm(struct virtqueue *vring)
 
 bool vring_arm(struct virtqueue *vring)
 {
+	/* It may not even lie in the guest's memory. */
+	if (vring->fault != VRING_FAULT_NONE)
+		return true;
 	set_kicks(vring, true);
 	/* The guest makes available and then reads our wish; we state the wish and then look what is available. */
 	rte_atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -74,7 +74,8 @@ without_sanitizer = pytest.mark.parametrize("switch", ["binaries"], indirect=Tru
 @pytest.fixture
 def switch(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningSwitch]:
     build: Path = request.getfixturevalue(getattr(request, "param", "asan_binaries"))
-    running = RunningSwitch(build / "switch/tailrace-switch", tmp_path)
+    # A worker that sleeps does all that one that polls does, and asks each ring to be woken.
+    running = RunningSwitch(build / "switch/tailrace-switch", tmp_path, "--idle", "sleep", "--idle-after-us", "100")
     yield running
     assert running.end() == 0
 
