@@ -58,10 +58,10 @@ def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
 
 
 @pytest.fixture
-def bad(switch: RunningSwitch) -> Iterator[GuestPair]:
+def bad(switch: RunningSwitch, request: pytest.FixtureRequest) -> Iterator[GuestPair]:
     """The chain whose first guest is the attacker; another chain that must not notice is beside it."""
     beside = GuestPair(switch, ("beside", "other"))
-    pair = GuestPair(switch, ("bad", "peer"))
+    pair = GuestPair(switch, ("bad", "peer"), getattr(request, "param", FrontEnd))
     yield pair
     beside.exchange()
     beside.assert_untouched()
@@ -119,6 +119,7 @@ def block_its_worker(pair: GuestPair) -> None:
         os.read(call, 8)
 
 
+@pytest.mark.parametrize("bad", [FrontEnd, PackedFrontEnd], indirect=True, ids=["split", "packed"])
 def test_a_guest_that_blocks_its_worker_again_is_barred_for_longer(switch: RunningSwitch, bad: GuestPair) -> None:
     """Each time the others wait for 20 ms: so that they need not do so all the time, its rings stay stopped for a
     second, then for two, and so on."""
