@@ -47,7 +47,7 @@ struct control {
 	} watched[CONTROL_WATCHED];
 };
 
-/* What a text was cut in the midst of a character by is made a question mark: JSON has whole ones alone. */
+/* Put question marks for the parts of characters that the cutting of a text has left: JSON cannot have them. */
 static void mend_characters(char *text)
 {
 	while (*text != '\0') {

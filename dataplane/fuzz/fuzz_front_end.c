@@ -391,6 +391,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (guest.backend == NULL)
 		open_port();
+	later = 0;
 	mappings = mapped;
 	descriptors = count_open();
 	open_files();

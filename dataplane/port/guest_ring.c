@@ -97,8 +97,7 @@ struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned wh
 		.in_order = features & 1ULL << VIRTIO_F_IN_ORDER,
 		.event_index = features & 1ULL << VIRTIO_RING_F_EVENT_IDX,
 		.packed = packed,
-		/* Of one that is not served these are what stays (vring_base()); vring_resume() finds out where it
-		   stands. */
+		/* Where one that is not served will go on; of others vring_resume() finds out where they stand. */
 		.index = packed ? ring->base & INT16_MAX : ring->base,
 		.wrap = packed && ring->base >> 15,
 		.offloads = offload_of_features(features, which % GUEST_VRINGS_EACH == GUEST_SENDS),

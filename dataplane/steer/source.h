@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <rte_pause.h>
 #include <rte_spinlock.h>
 
 #include "port/port.h"
@@ -18,8 +19,6 @@ struct gap_log;	   /* common/gaps.h */
 struct steering;   /* steer.h */
 struct watch;	   /* watch.h */
 struct exit_watch; /* the same */
-
-enum { BUSY_PAUSES = 64 /* that who cannot leave frames where they are waits for a lock, a microsecond or so */ };
 
 /* A queue that frames leave by, seen from one place that frames come from. */
 struct exit {
@@ -98,6 +97,22 @@ static inline struct queue_counters *exit_counters(const struct exit *exit)
 static inline struct port_queue *source_entry(const struct source *source)
 {
 	return &source->from->queues[source->queue];
+}
+
+/*
+ * For who cannot leave frames where they are: take a lock that another worker has for an instant only.  Returns false
+ * when it has had it for a microsecond or so.
+ */
+static inline bool lock_shortly(rte_spinlock_t *lock)
+{
+	enum { PAUSES = 64 };
+
+	for (unsigned i = 0; i < PAUSES; i++) {
+		if (rte_spinlock_trylock(lock))
+			return true;
+		rte_pause();
+	}
+	return false;
 }
 
 /*

@@ -7,7 +7,6 @@
  * is just using is waited for for about a microsecond.  After that the burst stays where it is until the next round, if
  * it can; what a device has handed over cannot, and those frames are dropped and counted here.
  */
-#include <rte_pause.h>
 
 #include "port/device_io.h"
 #include "steer/give.h"
@@ -37,12 +36,7 @@ static void count_reasons(const struct source *source, const struct reasons *rea
 
 static bool take(const struct exit *exit)
 {
-	for (unsigned i = 0; i < BUSY_PAUSES; i++) {
-		if (exit_take(exit))
-			return true;
-		rte_pause();
-	}
-	return false;
+	return likely(!exit->locked) || lock_shortly(&exit->port->queues[exit->queue].lock);
 }
 
 /* Hops are counted for each frame: those of one outlet may belong to different chains. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <rte_cycles.h>
-#include <rte_pause.h>
 
 #include "steer/watch.h"
 
@@ -131,12 +130,9 @@ static unsigned admit(const struct exit *exit, const struct burst *burst, const 
 		return n;
 	for (unsigned i = 0; i < n; i++)
 		lengths[i] = burst->packets[which[i]].length;
-	/* Never waited for longer than that; what passes unasked counts all the same, and is made up for later. */
-	for (unsigned i = 0; !rte_spinlock_trylock(&division->lock); i++) {
-		if (i == BUSY_PAUSES)
-			return n;
-		rte_pause();
-	}
+	/* What passes unasked counts all the same, and is made up for later. */
+	if (!lock_shortly(&division->lock))
+		return n;
 	if (shares_open(division->shares, exit->watch->member, now))
 		admitted = shares_pass(division->shares, exit->watch->member, lengths, n);
 	rte_spinlock_unlock(&division->lock);

@@ -286,6 +286,11 @@ def test_what_cannot_be_is_refused_with_the_reason(switch: RunningSwitch, tmp_pa
                 switch.call(method, patch=patch)
     with pytest.raises(ControlError, match=r"no method 'port\.sing'"):
         switch.call("port.sing")
+    # What is quoted is cut, and the caller is answered all the same where that is within a character.
+    with pytest.raises(ControlError, match=r"^x{63}\?: port\.list knows no such param$"):
+        switch.call("port.list", **{"x" * 63 + "é": 1})
+    with pytest.raises(ControlError, match=r"^no method 'é+\??$"):
+        switch.call("é" * 400)
     assert switch.call("config.get") == before
     assert [port["name"] for port in switch.call("port.list")] == ["a", "b", "c"]
     (listed,) = switch.call("chain.list")
