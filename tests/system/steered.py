@@ -103,6 +103,7 @@ class Guests:
             before = self._sent()
             for one in frames[start : start + BURST]:
                 guest.send(one)
+            guest.kicks(SENDS)  # the worker may sleep
             wait_until(lambda: guest.used_index(SENDS) == guest.added[SENDS], "the switch has taken all frames")
             # What was given has been counted by now, and is shown very soon.
             for name, count in self._sent().items():

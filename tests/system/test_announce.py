@@ -62,27 +62,18 @@ def announce(guests: Guests, name: str, mac: bytes) -> None:
     wait_until(lambda: received(guests, name) == before + 1, "the frame counts as the guest's")
 
 
-def send(guests: Guests, sender: str, frame: bytes) -> dict[str, list[bytes]]:
-    """As `Guests.send()`, and the guest kicks: the worker may sleep."""
-    guest = guests.guests[sender]
-    guests.offer()
-    guest.send(frame)
-    guest.kicks(SENDS)
-    wait_until(lambda: guest.used_index(SENDS) == guest.added[SENDS], "the switch has taken the frame")
-    return {name: frames for name, one in guests.guests.items() if (frames := one.received())}
-
-
 def test_the_others_hear_of_it_once_and_the_station_has_moved(switch: RunningSwitch, bridged: Guests) -> None:
-    assert set(send(bridged, "old", to(b"\xff" * 6, STATION))) == {"new", "peer"}
-    assert set(send(bridged, "peer", to(STATION, OTHER))) == {"old"}
+    assert set(bridged.send("old", to(b"\xff" * 6, STATION))) == {"new", "peer"}
+    assert set(bridged.send("peer", to(STATION, OTHER))) == {"old"}
     announce(bridged, "new", STATION)
     assert switch.counters("new")["received_bytes"] == 60
     (entry,) = [one for one in switch.call("bridge.list")[0]["macs"] if one["mac"].endswith(":07")]
     assert entry["port"] == "new"
     # What comes next is the guest's own: nothing of the announcement is left.
     own = to(OTHER, STATION)
-    assert send(bridged, "new", own) == {"old": [rarp(STATION)], "peer": [rarp(STATION), own]}
-    assert set(send(bridged, "peer", to(STATION, OTHER))) == {"new"}
+    assert bridged.guests["old"].wait_received(1) == bridged.guests["peer"].wait_received(1) == [rarp(STATION)]
+    assert bridged.send("new", own) == {"peer": [own]}
+    assert set(bridged.send("peer", to(STATION, OTHER))) == {"new"}
     assert received(bridged, "new") == 2
     assert bridged.drops("new") == bridged.drops("old") == bridged.drops("peer") == {}
 
@@ -104,7 +95,7 @@ def test_it_waits_for_the_guests_rings(switch: RunningSwitch, bridged: Guests) -
     guest.reset()
     bridged.attach("new")
     own = to(b"\xff" * 6, OTHER)
-    assert send(bridged, "new", own)["peer"] == [own]
+    assert bridged.send("new", own)["peer"] == [own]
 
 
 def test_a_port_that_leads_nowhere_drops_it(switch: RunningSwitch) -> None:
@@ -120,7 +111,7 @@ def test_a_full_receiver_drops_it_as_any_frame(switch: RunningSwitch) -> None:
     announce(guests, "a", STATION)
     wait_until(lambda: guests.drops("b") == {"drop_receiver_full": 1}, "it has waited, and is dropped")
     own = to(OTHER, STATION)
-    assert send(guests, "a", own) == {"b": [own]}
+    assert guests.send("a", own) == {"b": [own]}
     guests.end()
 
 
@@ -135,7 +126,7 @@ def test_a_flood_of_it_sends_one_at_a_time_and_harms_nobody(switch: RunningSwitc
             guest.send_message(SEND_RARP, STATION + bytes(2))
         asked += 100
         one = to(b"\xff" * 6, OTHER)
-        assert send(beside, "a", one) == {"b": [one]}
+        assert beside.send("a", one) == {"b": [one]}
     assert guest.announce(OTHER), "all of them have been acted on"
     wait_until(lambda: any(m["mac"].endswith(":09") for m in switch.call("bridge.list")[0]["macs"]), "the last is sent")
     assert 1 < received(bridged, "new") <= asked + 1
