@@ -137,11 +137,20 @@ static int make_giant_pages(const struct guest_map *map)
 	return rc == 0 || errno == EINVAL ? 0 : -ENOMEM;
 }
 
-/* Map `size` bytes at `offset` of a file; a mapping of huge pages begins and ends with one. */
-static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int fd)
+/* Where in its file the mapping begins. */
+static uint64_t first_page(const struct guest_map *map)
+{
+	return map->offset & ~(map->page - 1);
+}
+
+/*
+ * Where `size` bytes at `offset` of a file lie; a mapping of huge pages begins and ends with one.  Returns 0, or a
+ * negative errno when the file has no such memory; nothing is mapped yet.
+ */
+static int place_in_file(struct guest_map *map, uint64_t size, uint64_t offset, int fd)
 {
 	struct stat stat;
-	uint64_t page, start, end;
+	uint64_t page, end;
 
 	if (size == 0 || __builtin_add_overflow(offset, size, &end) || end > INT64_MAX)
 		return -EINVAL;
@@ -151,35 +160,50 @@ static int map_file(struct guest_map *map, uint64_t size, uint64_t offset, int f
 	/* Pages that the file does not have would fault; a file that is cut later is caught when it does. */
 	if (end > (uint64_t)stat.st_size)
 		return -EINVAL;
-	start = offset & ~(page - 1);
 	if (__builtin_add_overflow(end, page - 1, &end))
 		return -EINVAL;
-	map->length = (end & ~(page - 1)) - start;
+	*map = (struct guest_map){
+		.length = (end & ~(page - 1)) - (offset & ~(page - 1)),
+		.page = page,
+		.size = size,
+		.device = stat.st_dev,
+		.file = stat.st_ino,
+		.offset = offset,
+	};
+	return 0;
+}
+
+static int map_file(struct guest_map *map, int fd)
+{
+	const uint64_t start = first_page(map);
+
 	map->base = mmap(NULL, map->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, start);
-	if (map->base == MAP_FAILED) {
-		map->length = 0;
+	if (map->base == MAP_FAILED)
 		return -errno;
-	}
 	/* A core dump of the switch need not hold its guests' memory. */
 	madvise(map->base, map->length, MADV_DONTDUMP);
-	map->host = (uint8_t *)map->base + (offset - start);
-	map->page = page;
-	if (page > GUEST_PAGES_LARGE && make_giant_pages(map) != 0) {
+	map->host = (uint8_t *)map->base + (map->offset - start);
+	if (map->page > GUEST_PAGES_LARGE && make_giant_pages(map) != 0) {
 		munmap(map->base, map->length);
-		map->length = 0;
 		return -ENOMEM;
 	}
-	map->watched = guest_pages_watch(map->base, map->length, page);
-	map->size = size;
-	map->device = stat.st_dev;
-	map->file = stat.st_ino;
-	map->offset = offset;
+	map->watched = guest_pages_watch(map->base, map->length, map->page);
 	return 0;
 }
 
 static bool overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 {
 	return a - b < b_size || b - a < a_size;
+}
+
+static int refuse_more(struct guest_backend *backend)
+{
+	guest_complain(backend,
+		       "refused memory: it shares more than the %" PRIu64
+		       " MiB that the port allows, which its `memory` "
+		       "says (unless it does, half of the machine's)",
+		       backend->memory_most >> 20);
+	return -E2BIG;
 }
 
 /* Does the region lie whole in both address spaces, and apart from those that are there?  0 or a negative errno. */
@@ -199,14 +223,56 @@ static int check_region(struct guest_backend *backend, const struct guest_table 
 			return -EINVAL;
 		sum += map->size;
 	}
-	if (region->size <= backend->memory_most && sum <= backend->memory_most)
-		return 0;
-	guest_complain(backend,
-		       "refused memory: it shares more than the %" PRIu64
-		       " MiB that the port allows, which its `memory` "
-		       "says (unless it does, half of the machine's)",
-		       backend->memory_most >> 20);
-	return -E2BIG;
+	return region->size <= backend->memory_most && sum <= backend->memory_most ? 0 : refuse_more(backend);
+}
+
+/* How much of its pages are none of the first `count` mappings'. */
+static uint64_t pages_of_its_own(const struct guest_table *table, unsigned count, const struct guest_map *map)
+{
+	const uint64_t end = first_page(map) + map->length;
+	uint64_t own = 0, next;
+
+	for (uint64_t at = first_page(map); at < end; at = next) {
+		bool shared = false;
+
+		next = end;
+		for (unsigned i = 0; i < count && !shared; i++) {
+			const struct guest_map *other = &table->maps[i];
+			const uint64_t start = first_page(other);
+
+			if (other->device != map->device || other->file != map->file || start + other->length <= at)
+				continue;
+			shared = start <= at;
+			next = shared ? RTE_MIN(start + other->length, end) : RTE_MIN(start, next);
+		}
+		own += shared ? 0 : next - at;
+	}
+	return own;
+}
+
+/*
+ * Regions may be small and their pages large, and of a page the switch makes all: do those of the table's mappings and
+ * of the one after them come to no more than the port allows?  Regions of one file may share pages, as QEMU's do.
+ */
+static int check_pages(struct guest_backend *backend, const struct guest_table *table)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i <= table->count; i++)
+		sum += pages_of_its_own(table, i, &table->maps[i]);
+	return sum <= backend->memory_most ? 0 : refuse_more(backend);
+}
+
+/* Put the region after the table's mappings, for the caller to count it.  Returns 0 or a negative errno. */
+static int map_region(struct guest_backend *backend, struct guest_table *table,
+		      const struct guest_region_message *region, int fd)
+{
+	struct guest_map *map = &table->maps[table->count];
+	int rc = place_in_file(map, region->size, region->offset, fd);
+
+	if (rc == 0)
+		rc = check_pages(backend, table);
+	return rc == 0 ? map_file(map, fd) : rc;
 }
 
 static bool same_bytes(const struct guest_map *a, const struct guest_map *b)
@@ -306,10 +372,12 @@ int guest_memory_set(struct guest_backend *backend, const struct guest_region_me
 		for (unsigned j = 0; same != NULL && j < table->count; j++)
 			if (same_bytes(same, &table->maps[j]))
 				same = NULL;
-		if (same != NULL)
+		if (same != NULL) {
 			*map = *same;
-		else
-			rc = map_file(map, regions[i].size, regions[i].offset, fds[i]);
+			rc = check_pages(backend, table);
+		} else {
+			rc = map_region(backend, table, &regions[i], fds[i]);
+		}
 		map->guest = regions[i].guest;
 		map->user = regions[i].user;
 		table->count += rc == 0;
@@ -343,7 +411,7 @@ int guest_memory_add(struct guest_backend *backend, const struct guest_region_me
 		return -ENOMEM;
 	rc = table->count < GUEST_REGIONS ? check_region(backend, table, region) : -ENOSPC;
 	if (rc == 0)
-		rc = map_file(&table->maps[table->count], region->size, region->offset, fd);
+		rc = map_region(backend, table, region, fd);
 	if (rc != 0) {
 		free(table);
 		return rc;
@@ -386,8 +454,9 @@ int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offs
 		free(table);
 		return -E2BIG;
 	}
-	table->log = (struct guest_map){0};
-	rc = map_file(&table->log, size, offset, fd);
+	rc = place_in_file(&table->log, size, offset, fd);
+	if (rc == 0)
+		rc = map_file(&table->log, fd);
 	if (rc != 0) {
 		free(table);
 		return rc;

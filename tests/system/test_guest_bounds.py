@@ -26,6 +26,7 @@ from front_end import (
     INDIRECT,
     NEXT,
     RECEIVES,
+    REM_MEM_REG,
     RING_AT,
     SENDS,
     SET_LOG_BASE,
@@ -81,7 +82,8 @@ def region(size: int = SIZE) -> bytes:
     return struct.pack("<QQQQ", BASE, size, USER, 0)
 
 
-def test_memory_that_was_cut_is_not_served_again(switch: RunningSwitch, bad: GuestPair) -> None:
+@pytest.mark.parametrize("by_region", [False, True], ids=["another table", "another region"])
+def test_memory_that_was_cut_is_not_served_again(switch: RunningSwitch, bad: GuestPair, by_region: bool) -> None:
     """What lies in its place is the switch's own memory: not the guest's to have, and nothing that is sent arrives."""
     guest, peer = bad.guests
     bad.exchange()
@@ -96,8 +98,13 @@ def test_memory_that_was_cut_is_not_served_again(switch: RunningSwitch, bad: Gue
         assert switch.port("bad")["state"] == "quarantined"
         assert "memory file" in switch.port("bad")["reason"]
     assert switch.counters("bad")["received_packets"] == received
-    # Another table, and a driver that starts on it, are a beginning.
-    guest.give_memory()
+    # Other memory, and a driver that starts on it, are a beginning.
+    if by_region:
+        again = struct.pack("<Q", 0) + region()
+        assert guest.acknowledged(REM_MEM_REG, again)
+        assert guest.acknowledged(ADD_MEM_REG, again, (guest.memory_fd,))
+    else:
+        guest.give_memory()
     set_up_anew(guest)
     set_up_anew(peer)
     for name in bad.names:
@@ -279,6 +286,30 @@ def test_a_guest_shares_no_more_memory_than_its_port_allows(switch: RunningSwitc
     guest.close()
     with pytest.raises(ControlError, match=r"ports\.small\.memory: expected a whole number from 1048576 to"):
         switch.patch(ports={"small": {"memory": 4096}})
+
+
+def test_small_regions_of_large_pages_count_as_pages(switch: RunningSwitch) -> None:
+    """Of a page that the switch touches it makes all, and its file may have none yet."""
+    page = 2 << 20
+    guest = FrontEnd()
+    guest.start(switch.add_guest("small", memory=SIZE + 2 * page))
+    switch.wait_state("small", "up")
+    large = os.memfd_create("large", os.MFD_HUGETLB | os.MFD_HUGE_2MB)
+    os.ftruncate(large, 4 * page)
+
+    def shares(offset: int) -> bool:
+        """A small part of the file, where nothing else is in the guest's memory."""
+        body = struct.pack("<QQQQQ", 0, BASE + SIZE + offset, 4096, USER + SIZE + offset, offset)
+        return guest.acknowledged(ADD_MEM_REG, body, (large,))
+
+    assert shares(page - 4096)
+    assert shares(3 * page)
+    assert shares(0), "in the first page, as the one before"
+    assert shares(3 * page + 8192)
+    assert not shares(page)
+    wait_until(lambda: "it shares more than the 8 MiB" in switch.log.read_text(), "it is logged")
+    os.close(large)
+    guest.end()
 
 
 def test_a_guest_whose_port_does_not_say_shares_half_of_the_machines_memory(switch: RunningSwitch) -> None:
