@@ -15,7 +15,9 @@
 
 #include "port/device_io.h"
 #include "steer/steering.h"
+#include "steer/watch.h"
 #include "test/stations.h"
+#include "vring/offload.h"
 
 enum { DEVICE_ROOM = 7, PATIENCE = 1000 };
 
@@ -241,6 +243,154 @@ static void a_guest_is_told_of_its_last_frame_while_others_go_elsewhere(void **s
 	assert_true(was_woken(ring->call_fd));
 	close(ring->call_fd);
 	forget(&steered);
+}
+
+/* A source whose frames all go to one station, without being looked at. */
+static struct source to_station(struct setting *setting, unsigned station, struct watch *watch)
+{
+	return (struct source){.from = &setting->stations[0].port,
+			       .kind = watch != NULL ? SOURCE_WATCHED : SOURCE_DIRECT,
+			       .exit = exit_to(setting, station, NULL),
+			       .watch = watch};
+}
+
+static void a_guest_is_told_of_its_last_frame_while_its_sender_has_reached_its_rate(void **state)
+{
+	struct setting *setting = *state;
+	struct virtqueue *ring = &setting->stations[1].receives.ring;
+	struct gate gate = {0};
+	struct watch *watch = calloc(1, sizeof(*watch));
+	struct source source = to_station(setting, 1, watch);
+
+	watch->gate = &gate;
+	limit_set(&gate.limit, &(struct rate){.packets = 1}, setting->round.now, 1000);
+	ring->call_fd = eventfd(0, EFD_NONBLOCK);
+	ring->asleep = false; /* it was polling when last asked, and sleeps by now */
+	offer_buffers(&setting->stations[1], 2);
+	send_to_port(setting, 1, 2);
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	assert_false(was_woken(ring->call_fd));
+	assert_int_equal(source_poll(&source, &setting->round), 0);
+	assert_true(was_woken(ring->call_fd));
+	setting->round.now += 1000;
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	close(ring->call_fd);
+	free(watch);
+}
+
+/* It cannot know what it would have found there: it must not go to sleep. */
+static void a_receiver_that_another_worker_has_is_come_back_to(void **state)
+{
+	struct setting *setting = *state;
+	rte_spinlock_t *lock = &setting->stations[1].port.queues[0].lock;
+
+	for (unsigned watched = 0; watched < 2; watched++) {
+		struct watch *watch = watched ? calloc(1, sizeof(*watch)) : NULL;
+		struct source source = to_station(setting, 1, watch);
+
+		source.exit.locked = true;
+		source_begin(&source);
+		offer_buffers(&setting->stations[1], 1);
+		send_to_port(setting, 1, 1);
+		rte_spinlock_lock(lock);
+		assert_int_equal(source_poll(&source, &setting->round), 0);
+		assert_true(source_owes(&source));
+		rte_spinlock_unlock(lock);
+		assert_int_equal(source_poll(&source, &setting->round), 1);
+		assert_false(source_owes(&source));
+		free(watch);
+	}
+	assert_true(rte_spinlock_trylock(lock));
+}
+
+/* What cannot be asked lets frames pass: they count all the same. */
+static void a_share_that_another_worker_is_at_costs_no_frame(void **state)
+{
+	struct setting *setting = *state;
+	struct shares *shares = shares_make(&(struct rate){.packets = 10}, (uint32_t[]){1}, 1, setting->round.now,
+					    1000);
+	struct division division = {.shares = shares};
+	struct exit_watch *seen = calloc(1, sizeof(*seen));
+	struct watch *watch = calloc(1, sizeof(*watch));
+	struct source source = to_station(setting, 1, watch);
+
+	seen->division = &division;
+	source.exit.watch = seen;
+	offer_buffers(&setting->stations[1], 8);
+	send_to_port(setting, 1, 4);
+	rte_spinlock_lock(&division.lock);
+	assert_int_equal(source_poll(&source, &setting->round), 4);
+	rte_spinlock_unlock(&division.lock);
+	assert_int_equal(setting->stations[1].counters.sent_packets, 4);
+	assert_int_equal(setting->stations[1].counters.drop_rate, 0);
+	/* With the next one they are half a second at this rate. */
+	send_to_port(setting, 1, 2);
+	setting->round.now += 100;
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	setting->round.now += 400;
+	assert_int_equal(source_poll(&source, &setting->round), 0);
+	setting->round.now += 200;
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	free(shares);
+	free(seen);
+	free(watch);
+}
+
+/* ------- long segments ------- */
+
+enum {
+	PIECES = 9, /* more than the device takes at once */
+	PIECE = 20,
+	SEGMENTS = 8,
+	AT_ONCE = DEVICE_BURST / PIECES + 1, /* that are cut for one call of the driver */
+	TCP_AT = 34,
+	TCP_HEADER = 20,
+};
+
+static void send_long_segment(struct station *station)
+{
+	const struct virtio_net_hdr offload = {
+		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+		.gso_type = VIRTIO_NET_HDR_GSO_TCPV4,
+		.hdr_len = TCP_AT + TCP_HEADER,
+		.gso_size = PIECE,
+		.csum_start = TCP_AT,
+		.csum_offset = 16,
+	};
+	const uint64_t address = FRAMES + station->sends.next_desc % RING * BUFFER;
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, 1, 2, IPPROTO_TCP, TCP_HEADER + PIECES * PIECE, 0, 0);
+	frame_add16(&frame, 1000);
+	frame_add16(&frame, 3);
+	frame_add32(&frame, 1);
+	frame_add32(&frame, 0);
+	frame_add16(&frame, TCP_HEADER / 4 << 12);
+	while (frame.length < TCP_AT + TCP_HEADER + PIECES * PIECE)
+		frame_add8(&frame, 0);
+	station->sends.ring.offloads = OFFLOAD_CHECKSUM | OFFLOAD_TCP4;
+	send_frame(station, &frame);
+	memcpy(guest_at(&station->sends, address), &offload, sizeof(offload));
+}
+
+static void long_segments_wait_with_their_guest_for_a_device(void **state)
+{
+	struct setting *setting = *state;
+	struct source source = to_station(setting, 3, NULL);
+	unsigned sent = 0;
+
+	for (unsigned i = 0; i < SEGMENTS; i++)
+		send_long_segment(&setting->stations[0]);
+	assert_int_equal(source_poll(&source, &setting->round), AT_ONCE);
+	assert_int_equal(setting->stations[0].counters.received_packets, AT_ONCE);
+	for (unsigned i = 0; i < SEGMENTS * PIECES / DEVICE_ROOM + 1; i++) {
+		sent += take_from_wire();
+		source_poll(&source, &setting->round);
+	}
+	assert_int_equal(sent + take_from_wire(), SEGMENTS * PIECES);
+	assert_int_equal(setting->stations[0].counters.received_packets, SEGMENTS);
+	assert_int_equal(setting->stations[0].counters.drop_no_buffer, 0);
 }
 
 /* Held under a program, and sent under the next, which gives it nothing. */
@@ -469,6 +619,10 @@ int main(void)
 		TEST(a_device_that_stays_full_keeps_frames_for_the_time_that_is_stated),
 		TEST(a_device_that_another_worker_has_is_come_back_to),
 		TEST(a_guest_is_told_of_its_last_frame_while_others_go_elsewhere),
+		TEST(a_guest_is_told_of_its_last_frame_while_its_sender_has_reached_its_rate),
+		TEST(a_receiver_that_another_worker_has_is_come_back_to),
+		TEST(a_share_that_another_worker_is_at_costs_no_frame),
+		TEST(long_segments_wait_with_their_guest_for_a_device),
 		TEST(a_new_program_settles_what_the_one_before_gave),
 		TEST(a_frame_that_is_steered_to_one_device_is_handed_over),
 		TEST(a_bridge_hands_over_what_it_does_not_flood),
