@@ -172,6 +172,13 @@ static bool may_flood(const struct bridge *bridge, const struct bridge_port *por
 	return true;
 }
 
+void bridge_unflood(const struct bridge *bridge, unsigned port, unsigned frames)
+{
+	uint64_t *due = stations_due(bridge->memory, bridge->ports[port].number);
+
+	__atomic_store_n(due, __atomic_load_n(due, __ATOMIC_RELAXED) - frames * bridge->flood_cost, __ATOMIC_RELAXED);
+}
+
 static enum bridge_outcome choose(const struct bridge *bridge, unsigned from, const struct bridge_frame *frame,
 				  struct station_key destination, uint64_t now, struct bridge_decision *decision)
 {

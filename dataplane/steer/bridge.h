@@ -105,6 +105,9 @@ struct bridge_frame {
 void bridge_decide(const struct bridge *bridge, unsigned port, const struct bridge_frame *frames, unsigned count,
 		   uint64_t now, struct bridge_decision *decisions, uint64_t *flaps);
 
+/* So many frames that were to be flooded from the port have not been, and do not count against its limit. */
+void bridge_unflood(const struct bridge *bridge, unsigned port, unsigned frames);
+
 unsigned bridge_ports(const struct bridge *bridge);
 
 bool bridge_carries(const struct bridge *bridge, unsigned port, uint16_t vlan);

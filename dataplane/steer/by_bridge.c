@@ -20,11 +20,18 @@ static void put(struct passage *passage, unsigned packet, unsigned port)
 static void flood(struct passage *passage, unsigned packet, uint16_t vlan)
 {
 	const struct steering *steering = passage->steering;
+	unsigned others = 0;
 
-	passage->flooded = true;
+	passage->flooded++;
 	for (unsigned port = 0; port < bridge_ports(steering->bridge); port++)
-		if (port != steering->bridge_port && bridge_carries(steering->bridge, port, vlan))
+		if (port != steering->bridge_port && bridge_carries(steering->bridge, port, vlan)) {
 			put(passage, packet, port);
+			others++;
+		}
+	if (others > 0)
+		return;
+	passage->reasons.no_chain++;
+	FOLLOW(passage->source, passage->burst, packet, "dropped: no other port carries its VLAN (drop_no_chain)");
 }
 
 static unsigned *drop_reason(struct reasons *reasons, enum bridge_outcome outcome)

@@ -23,7 +23,7 @@ struct passage {
 	struct reasons reasons;
 	struct headers headers[VRING_BURST]; /* of a steering that looks at them */
 	uint16_t targets[VRING_BURST];	     /* of the packets that go to one outlet */
-	bool flooded;			     /* some packets go to several */
+	unsigned flooded;		     /* so many packets go to several */
 
 	/* A bridge's. */
 	struct bridge_frame frames[VRING_BURST];

@@ -83,7 +83,7 @@ static void give(struct passage *passage, const struct outlet *outlet)
 		passage_set_tags(passage, outlet);
 	for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
 		which[n++] = (uint8_t)__builtin_ctzll(rest);
-	given = exit_give(passage->source, exit, passage->burst, which, n, !passage->flooded, passage->round);
+	given = exit_give(passage->source, exit, passage->burst, which, n, passage->flooded == 0, passage->round);
 	if (unlikely(given.dealt < n))
 		exit_drop(passage->source, exit, passage->burst, which, n, given, passage->round);
 	if (passage->steering->bridge == NULL)
@@ -169,7 +169,7 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 	passage.steering = steering;
 	passage.burst = burst;
 	passage.round = round;
-	passage.flooded = false;
+	passage.flooded = 0;
 	passage.reasons = (struct reasons){0};
 	if (steering->bridge != NULL)
 		steer_by_bridge(&passage);
@@ -183,6 +183,10 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 		watch_in(source, burst, burst->count, round);
 		FOR_OUTLETS(steering, number)
 		give(&passage, &steering->outlets[number]);
+	} else if (steering->bridge != NULL) {
+		/* It will be decided on again; what was learned from it stays learned. */
+		bridge_unflood(steering->bridge, steering->bridge_port, passage.flooded);
+		sender_counters(source)->address_flaps += passage.reasons.flaps;
 	}
 	return taken;
 }

@@ -104,10 +104,14 @@ static void fill_exit(struct maker *maker, struct exit *exit, const struct port_
 
 static void fill_hop(struct maker *maker, struct exit *exit, const struct wire *wire)
 {
-	struct running_chain *chain = maker->chains[wire->chain->index];
-	struct hop *hop = chain != NULL ? chain->next[wire->hop] : NULL;
+	const struct running_chain *chain = maker->chains[wire->chain->index];
+	struct hop *hop;
 
-	if (hop == NULL || exit->port == NULL)
+	if (chain == NULL || exit->port == NULL)
+		return;
+	/* A chain that is wired again as it runs, in the middle of a change, counts where it did. */
+	hop = wire->chain == chain->model ? chain->hops[wire->hop] : chain->next[wire->hop];
+	if (hop == NULL)
 		return;
 	exit->hop = wire->back ? &hop->back : &hop->forward;
 	exit->shared = __builtin_popcountll(maker->hop_reach[wire->chain->index][2 * wire->hop + wire->back]) > 1;

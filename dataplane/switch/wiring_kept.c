@@ -63,6 +63,17 @@ static bool make_group(struct maker *maker, const struct function_model *model)
 	return function->next != NULL;
 }
 
+/* In the same order too: a bridge knows its ports by their place. */
+static bool same_bridge(const struct bridge_model *a, const struct bridge_model *b)
+{
+	if (a == NULL || !json_equal(a->json, b->json))
+		return false;
+	for (unsigned i = 0; i < a->nb_ports; i++)
+		if (strcmp(a->ports[i].port->name, b->ports[i].port->name) != 0)
+			return false;
+	return true;
+}
+
 static bool make_bridge(struct maker *maker, const struct bridge_model *model)
 {
 	struct running_bridge *bridge = named(&maker->running->bridges, model->name, sizeof(struct running_bridge));
@@ -71,7 +82,7 @@ static bool make_bridge(struct maker *maker, const struct bridge_model *model)
 	if (bridge == NULL)
 		return false;
 	bridge->next_model = model;
-	if (bridge->model != NULL && json_equal(bridge->model->json, model->json)) {
+	if (same_bridge(bridge->model, model)) {
 		bridge->next = bridge->bridge;
 		bridge->next_memory = bridge->memory;
 		return true;

@@ -5,6 +5,7 @@
  */
 #include "test/cmocka_all.h"
 
+#include "steer/steering.h"
 #include "test/stations.h"
 
 /* Station 0 sends; ports 1 and 2 are two chains to station 1, port 3 one to station 2. */
@@ -273,15 +274,21 @@ static void gives_each_port_its_form_of_a_tag(void **state)
 
 static void names_every_reason_of_a_bridge(void **state)
 {
-	static const struct bridge_port_config ports[] = {
-		{.name = "0", .access = 10}, {.name = "1", .access = 10}, {.name = "2"}, {.name = "3"}};
+	static const struct bridge_port_config ports[] = {{.name = "0", .access = 10},
+							  {.name = "1", .access = 10},
+							  {.name = "2", .access = 10},
+							  {.name = "3", .access = 20}};
 	struct setting *setting = *state;
 	const struct queue_counters *counters = &setting->stations[0].counters;
 	struct bridge_memory *memory = bridge_memory_new(64);
 	struct bridge *bridge = bridge_of(memory, ports);
-	struct source source = bridged(setting, 0, bridge);
+	struct source source = bridged(setting, 0, bridge), alone = bridged(setting, 3, bridge);
 	struct frame frame;
 
+	to_all(&frame, -1, 0x0900);
+	send_frame(&setting->stations[3], &frame);
+	assert_int_equal(source_poll(&alone, &setting->round), 1);
+	assert_int_equal(setting->stations[3].counters.drop_no_chain, 1);
 	to_all(&frame, 20, 0x0900);
 	send_frame(&setting->stations[0], &frame);
 	to_all(&frame, -1, 0x0900);
@@ -308,6 +315,7 @@ static void names_every_reason_of_a_bridge(void **state)
 	}
 	assert_int_equal(counters->drop_flood_limited, 80 - BRIDGE_BURST);
 	steering_free(source.steering);
+	steering_free(alone.steering);
 	free(bridge);
 	bridge_memory_free(memory);
 }
@@ -355,6 +363,35 @@ static void counts_what_a_bridge_has_for_a_port_that_is_not_there(void **state)
 }
 
 /* ------- several workers ------- */
+
+static void a_burst_that_has_to_stay_is_flooded_once(void **state)
+{
+	static const struct bridge_port_config ports[] = {{.name = "0"}, {.name = "1"}, {.name = "2"}, {.name = "3"}};
+	struct setting *setting = *state;
+	rte_spinlock_t *lock = &setting->stations[1].port.queues[0].lock;
+	struct bridge_memory *memory = bridge_memory_new(64);
+	struct bridge *bridge = bridge_of(memory, ports);
+	struct source source = bridged(setting, 0, bridge);
+	struct frame frame;
+
+	for (unsigned i = 0; i < source.steering->nb_outlets; i++)
+		source.steering->outlets[i].exit.locked = true;
+	for (unsigned i = 0; i < RING; i++) {
+		to_all(&frame, -1, 0x0900);
+		send_frame(&setting->stations[0], &frame);
+	}
+	offer_buffers(&setting->stations[1], RING);
+	rte_spinlock_lock(lock);
+	for (unsigned i = 0; i < 100; i++)
+		assert_int_equal(source_poll(&source, &setting->round), 0);
+	rte_spinlock_unlock(lock);
+	assert_int_equal(source_poll(&source, &setting->round), RING);
+	assert_int_equal(setting->stations[1].counters.sent_packets, RING);
+	assert_int_equal(setting->stations[0].counters.drop_flood_limited, 0);
+	steering_free(source.steering);
+	free(bridge);
+	bridge_memory_free(memory);
+}
 
 static void leaves_a_burst_where_it_is_while_an_outlet_is_busy(void **state)
 {
@@ -406,6 +443,7 @@ int main(void)
 		TEST(gives_each_port_its_form_of_a_tag),
 		TEST(names_every_reason_of_a_bridge),
 		TEST(counts_what_a_bridge_has_for_a_port_that_is_not_there),
+		TEST(a_burst_that_has_to_stay_is_flooded_once),
 		TEST(leaves_a_burst_where_it_is_while_an_outlet_is_busy),
 	};
 

@@ -25,7 +25,7 @@
 	X(drop_offload_malformed, "frames from this port whose network header contradicts them")               \
 	X(drop_no_buffer, "frames from this port lost because the switch had no packet buffer")                \
 	X(drop_queue_disabled, "frames from this port by a queue that its guest has disabled")                 \
-	X(drop_no_chain, "frames from this port in no chain, or for a port that is not there")                 \
+	X(drop_no_chain, "frames from this port that lead nowhere, or to a port that is not there")            \
 	X(drop_no_match, "frames from this port that no chain's match fits")                                   \
 	X(drop_no_replica, "frames from this port for a function without a replica for them")                  \
 	X(drop_receiver_busy, "frames from this port whose receiver another worker kept too long")             \

@@ -258,12 +258,13 @@ static bool is_ipv6(const struct virtio_net_hdr *offload)
 /* The network layer of a frame that offload_check() has seen, maybe with tags pushed since. */
 static uint32_t known_network_layer(const struct virtio_net_hdr *offload, const uint8_t *head)
 {
+	const uint32_t least = is_ipv6(offload) ? sizeof(struct rte_ipv6_hdr) : sizeof(struct rte_ipv4_hdr);
 	uint32_t at = RTE_ETHER_HDR_LEN;
 	uint16_t type;
 
-	while ((type = word_at(head + at - 2)) == RTE_ETHER_TYPE_VLAN || type == RTE_ETHER_TYPE_QINQ)
-		if ((at += sizeof(struct rte_vlan_hdr)) + sizeof(struct rte_ipv6_hdr) > offload->csum_start)
-			break;
+	while (((type = word_at(head + at - 2)) == RTE_ETHER_TYPE_VLAN || type == RTE_ETHER_TYPE_QINQ) &&
+	       at + sizeof(struct rte_vlan_hdr) + least <= offload->csum_start)
+		at += sizeof(struct rte_vlan_hdr);
 	return at;
 }
 

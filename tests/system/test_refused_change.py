@@ -75,6 +75,28 @@ def test_each_port_of_a_bridge_still_has_its_share_of_addresses(switch: RunningS
     guests.end()
 
 
+def test_a_chain_counts_where_it_did(switch: RunningSwitch) -> None:
+    """Where the change fails after a port was closed for it, and all that runs is wired again."""
+    guests = Guests(switch, ["a", "f.0", "f.1", "b"])
+    switch.add_device("device", "vdev:net_null0")
+    switch.set_chain("c", "a", "b")
+    frame = to(ALL, 1)
+    for count in (1, 2):
+        assert guests.where("a", frame) == "b"
+        (listed,) = switch.call("chain.list")
+        assert listed["forward"]["packets"] == count
+        with pytest.raises(ControlError, match=r"ports\.device"):
+            switch.patch(
+                ports={"device": {"kind": "device", "device": "vdev:net_nothing0"}},
+                functions={"f": {"replicas": {"f": {"left": "f.0", "right": "f.1"}}}},
+                chains={"c": {"through": ["f"]}},
+            )
+    assert guests.where("a", frame) == "b"
+    (listed,) = switch.call("chain.list")
+    assert listed["forward"]["packets"] == 3
+    guests.end()
+
+
 def test_queues_stay_with_their_workers(switch: RunningSwitch) -> None:
     pair = GuestPair(switch, ("a", "b"))
     switch.patch(workers={"pins": {"a/0": 0, "b/0": 1}})

@@ -163,6 +163,20 @@ def test_vlans_are_kept_apart_and_every_port_has_its_form_of_a_tag(switch: Runni
         assert guests.drops("trunk") == {"drop_vlan": 2}
 
 
+def test_ports_that_are_named_in_another_order_keep_their_vlans(switch: RunningSwitch) -> None:
+    ports: dict[str, dict[str, Any]] = {"a10": {"access": 10}, "a20": {"access": 20}, "trunk": {"trunk": [10, 20]}}
+    with bridged(switch, ports) as guests:
+        assert guests.send("a10", to(ALL, 1)) == {"trunk": [to(ALL, 1, 10)]}
+        whole = switch.call("config.get")["config"]
+        named = whole["bridges"]["lan"]["ports"]
+        whole["bridges"]["lan"]["ports"] = {name: named[name] for name in ("a20", "trunk", "a10")}
+        whole["ports"]["trunk"]["rate"] = {"max": 10**9}  # the order alone would not be a change
+        switch.call("config.apply", config=whole)
+        assert guests.send("a10", to(ALL, 1)) == {"trunk": [to(ALL, 1, 10)]}
+        assert guests.send("trunk", to(1, 2, 10)) == {"a10": [to(1, 2)]}
+        assert guests.send("trunk", to(ALL, 2, 20)) == {"a20": [to(ALL, 2)]}
+
+
 def test_a_service_tag_names_no_vlan_of_the_bridge(switch: RunningSwitch) -> None:
     """A bridge of customers' VLANs (802.1Q, 5.5) knows a frame's by its C-TAG, 0x8100. What has an S-TAG, 0x88a8, has
     none: it is in its port's native VLAN, whole, and goes nowhere from a port that takes only tagged frames."""
