@@ -63,6 +63,15 @@ static inline bool port_pauses(const struct port *port, unsigned queue)
 	return guest_paused(&port->guest) || port_receiver(port, queue) != NULL;
 }
 
+/* Has the guest a ring there that is stopped because of what it has done?  It may last. */
+static inline bool port_receiver_faulted(const struct port *port, unsigned queue)
+{
+	const struct virtqueue *vring = atomic_load_explicit(
+		&port->guest.live[GUEST_VRINGS_EACH * queue + GUEST_RECEIVES], memory_order_acquire);
+
+	return vring != NULL && vring->fault != VRING_FAULT_NONE;
+}
+
 /* The guest's ring of frames from it; NULL while nobody is attached. */
 static inline struct virtqueue *port_sender(const struct port *port, unsigned queue)
 {

@@ -38,13 +38,15 @@ static unsigned discard_down(struct source *source, struct virtqueue *from)
 static unsigned guest_gone(struct source *source, struct virtqueue *from, const struct round *round)
 {
 	const struct port *to = source->exit.port;
+	const unsigned queue = source->exit.queue;
 
 	vring_settle(from, NULL);
 	if (vring_available(from, 1) == 0)
 		return 0;
 	/* Asked after the frames were seen: while this worker was kept off its core, the ring may have come, then they.
 	 */
-	if ((port_pauses(to, source->exit.queue) || (source->exit.queue > 0 && port_receiver(to, 0) != NULL)) &&
+	if ((port_pauses(to, queue) ||
+	     (queue > 0 && port_receiver(to, 0) != NULL && !port_receiver_faulted(to, queue))) &&
 	    !source_patience_ended(source, round))
 		return 0;
 	source_unblocked(source, round);

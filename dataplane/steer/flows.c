@@ -90,6 +90,21 @@ void flows_count(const struct flows *flows, uint16_t tick, uint64_t counts[FLOWS
 		}
 }
 
+void flows_sweep(struct flows *flows, uint16_t tick, unsigned part, unsigned parts)
+{
+	const uint64_t buckets = (uint64_t)flows->bucket_mask + 1;
+
+	for (uint64_t b = buckets * part / parts; b < buckets * (part + 1) / parts; b++)
+		for (unsigned i = 0; i < FLOWS_BUCKET; i++) {
+			uint64_t *place = &flows->buckets[b].entries[i], entry = flow_read(place);
+
+			/* Unless a worker has just seen it. */
+			if ((entry & FLOW_USED) && !flow_fresh(flows, entry, tick))
+				__atomic_compare_exchange_n(place, &entry, 0, false, __ATOMIC_RELAXED,
+							    __ATOMIC_RELAXED);
+		}
+}
+
 void flows_forget(struct flows *flows, unsigned replica)
 {
 	for (uint32_t b = 0; b <= flows->bucket_mask; b++)

@@ -140,6 +140,12 @@ void flows_add(struct flows *flows, struct flow_bucket *bucket, uint64_t entry, 
 /* How many fresh flows each replica has.  Reads all of the table: for the control side. */
 void flows_count(const struct flows *flows, uint16_t tick, uint64_t counts[FLOWS_REPLICAS]);
 
+/*
+ * Forget what has aged in one of `parts` equal parts of the table.  For all of it to be looked at before ticks, of
+ * which an entry has 16 bits, come round: then what is long gone would seem to be fresh.
+ */
+void flows_sweep(struct flows *flows, uint16_t tick, unsigned part, unsigned parts);
+
 /* Forget all flows of a replica that no worker knows any more. */
 void flows_forget(struct flows *flows, unsigned replica);
 

@@ -8,6 +8,11 @@ bool exit_up(const struct exit *exit)
 					       : port_receiver(exit->port, exit->queue) != NULL;
 }
 
+bool exit_lacks_buffers(const struct exit *exit)
+{
+	return exit->port->kind == PORT_DEVICE && exit->port->queues[exit->queue].nb_held == 0 && exit_up(exit);
+}
+
 bool exit_flush(const struct exit *exit)
 {
 	struct queue_counters *counters = exit_counters(exit);

@@ -29,6 +29,9 @@ void exit_drop_rest(const struct exit *exit, unsigned n);
 /* Is there somebody who could be given frames? */
 bool exit_up(const struct exit *exit);
 
+/* Of frames that exit_write() left: is it not the device that has no room for them, but the switch no buffers? */
+bool exit_lacks_buffers(const struct exit *exit);
+
 /*
  * No more frames come for now: tell the guest of the last ones, or send what the device had no room for.  Returns
  * whether nothing is left to do: a device that stays full keeps its frames for the time that frames are kept waiting,

@@ -39,6 +39,15 @@ void pin_memory_set_ageing(struct pin_memory *memory, unsigned flow_seconds)
 	flows_set_ageing(memory->flows, flow_seconds);
 }
 
+void pin_memory_sweep(struct pin_memory *memory, uint64_t now)
+{
+	enum { PARTS = 256 };
+	const unsigned part = memory->swept++ % PARTS;
+
+	flows_sweep(memory->flows, flows_tick(now), part, PARTS);
+	flows_sweep(memory->fragments, flows_tick(now), part, PARTS);
+}
+
 void pin_count(const struct pin_group *group, uint64_t counts[PIN_REPLICAS])
 {
 	flows_count(group->memory->flows, flows_tick(rte_rdtsc()), counts);
@@ -64,10 +73,22 @@ int pin_memory_number(struct pin_memory *memory, const char *name)
 	return number;
 }
 
+static bool in_group(const struct pin_group *group, unsigned number)
+{
+	return (group->active | group->draining) & UINT64_C(1) << number;
+}
+
+void pin_memory_take_back(struct pin_memory *memory, const struct pin_group *group)
+{
+	for (unsigned i = 0; i < PIN_REPLICAS; i++)
+		if (!in_group(group, i))
+			memory->names[i][0] = '\0';
+}
+
 void pin_memory_forget_others(struct pin_memory *memory, const struct pin_group *group)
 {
 	for (unsigned i = 0; i < PIN_REPLICAS; i++) {
-		if (memory->names[i][0] == '\0' || ((group->active | group->draining) & UINT64_C(1) << i))
+		if (memory->names[i][0] == '\0' || in_group(group, i))
 			continue;
 		/* Its number may be given to another, which has no flows yet. */
 		flows_forget(memory->flows, i);

@@ -40,6 +40,7 @@ enum {
 struct pin_memory {
 	struct flows *flows, *fragments;
 	char names[PIN_REPLICAS][PIN_NAME]; /* "": the number is free */
+	unsigned swept;			    /* parts so far */
 };
 
 struct pin_replica {
@@ -60,6 +61,12 @@ struct pin_memory *pin_memory_new(unsigned flow_seconds);
 void pin_memory_free(struct pin_memory *memory);
 
 void pin_memory_set_ageing(struct pin_memory *memory, unsigned flow_seconds);
+
+/* To be called about once a second: forget what has aged, in a part of the memory after the other (flows_sweep()). */
+void pin_memory_sweep(struct pin_memory *memory, uint64_t now);
+
+/* Names that have been given numbers for a group that then was not used are free again; `group` is the one that is. */
+void pin_memory_take_back(struct pin_memory *memory, const struct pin_group *group);
 
 /* How many flows each replica of the group has that are still known, by number.  Takes some milliseconds. */
 void pin_count(const struct pin_group *group, uint64_t counts[PIN_REPLICAS]);

@@ -64,6 +64,8 @@ static void count_hops(const struct passage *passage, const struct exit *exit, c
 			COUNT_HOP(target, drop_receiver_too_small, 1);
 		} else if (i >= given.admitted) {
 			COUNT_HOP(target, drop_rate, 1);
+		} else if (exit_lacks_buffers(exit)) {
+			COUNT_HOP(target, drop_frame, 1);
 		} else if (exit_up(exit)) {
 			COUNT_HOP(target, drop_receiver_full, 1);
 		} else {

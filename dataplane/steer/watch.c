@@ -266,12 +266,17 @@ void exit_drop(const struct source *source, const struct exit *exit, struct burs
 		exit_counters(exit)->drop_rate += above;
 		EXIT_COUNT(exit, drop_rate, above);
 	}
-	if (rest > 0)
+	if (rest > 0 && exit_lacks_buffers(exit)) {
+		source_entry(source)->counters->drop_no_buffer += rest;
+		EXIT_COUNT(exit, drop_frame, rest);
+	} else if (rest > 0) {
 		exit_drop_rest(exit, rest);
+	}
 	if (source->watch != NULL && unlikely(source->watch->followed.packets != 0))
 		for (unsigned i = given.dealt; i < n; i++)
 			FOLLOW(source, burst, which[i], "dropped: port %s %s", exit->port->name,
-			       i >= given.admitted ? "is at its rate (drop_rate)"
-			       : exit_up(exit)	   ? "is full (drop_receiver_full)"
-						   : NOBODY);
+			       i >= given.admitted	  ? "is at its rate (drop_rate)"
+			       : exit_lacks_buffers(exit) ? "could be given no packet buffer (drop_no_buffer)"
+			       : exit_up(exit)		  ? "is full (drop_receiver_full)"
+							  : NOBODY);
 }

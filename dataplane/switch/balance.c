@@ -180,6 +180,17 @@ static void move(struct switch_state *state, struct view *view, const struct pla
 		 100 * balance->workers[move->from].busy, 100 * balance->workers[move->to].busy, 100 * placed->load);
 }
 
+static void sweep_flows(const struct switch_state *state)
+{
+	for (unsigned i = 0; i < state->model->nb_functions; i++) {
+		const struct running_function *function = names_find(&state->running.functions,
+								     state->model->functions[i].name);
+
+		if (function != NULL)
+			pin_memory_sweep(function->memory, rte_rdtsc());
+	}
+}
+
 static void look(void *context)
 {
 	struct switch_state *state = context;
@@ -198,6 +209,7 @@ static void look(void *context)
 	if (state->model != NULL) {
 		bridges_forget(state);
 		bridges_report(state);
+		sweep_flows(state);
 	}
 	observe_tick(state);
 	store_settle(&state->config);

@@ -108,6 +108,10 @@ static bool make_bridge(struct maker *maker, const struct bridge_model *model)
 							       .ageing = model->ageing,
 							       .flood = model->flood,
 						       });
+	if (bridge->next == NULL && errno == ENOSPC)
+		control_fail(maker->error, CONTROL_FAILED,
+			     "bridges.%s.ports: more than %d before and after this change together", model->name,
+			     BRIDGE_PORTS);
 	return bridge->next != NULL;
 }
 
@@ -298,6 +302,8 @@ void wiring_drop(struct wiring *wiring, struct running *running)
 	{
 		if (function->group != function->next)
 			free(function->next);
+		if (function->group != NULL)
+			pin_memory_take_back(function->memory, function->group);
 		function->next = NULL;
 		function->next_model = NULL;
 	}
@@ -307,6 +313,8 @@ void wiring_drop(struct wiring *wiring, struct running *running)
 			free(bridge->next);
 		if (bridge->memory != bridge->next_memory)
 			bridge_memory_free(bridge->next_memory);
+		else if (bridge->bridge != NULL)
+			bridge_memory_keep(bridge->memory, bridge->bridge);
 		bridge->next = NULL;
 		bridge->next_memory = NULL;
 		bridge->next_model = NULL;

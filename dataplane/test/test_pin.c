@@ -314,6 +314,49 @@ static void numbers_no_more_than_there_is_room_for(void **state)
 	assert_null(pin_group_new(*state, false, &replica, 1));
 }
 
+static void gives_back_the_numbers_of_a_group_that_is_not_used(void **state)
+{
+	struct pin_group *used = group_of(*state, "ab");
+	struct pin_replica others[PIN_REPLICAS - 1];
+	char names[PIN_REPLICAS - 1][16];
+	struct pin_group *fits;
+
+	for (unsigned i = 0; i < PIN_REPLICAS - 1; i++) {
+		snprintf(names[i], sizeof(names[i]), "r%u", i);
+		others[i] = (struct pin_replica){names[i], false};
+	}
+	assert_null(pin_group_new(*state, false, others, PIN_REPLICAS - 1));
+	pin_memory_take_back(*state, used);
+	fits = pin_group_new(*state, false, others + 1, PIN_REPLICAS - 2);
+	assert_non_null(fits);
+	assert_string_equal(used->memory->names[0], "a");
+	free(fits);
+	free(used);
+}
+
+/* The ticks that an entry has come round after some hours. */
+static void does_not_take_what_is_long_gone_for_fresh(void **state)
+{
+	struct pin_memory *memory = *state;
+	struct pin_group *group = group_of(memory, "a");
+	const uint64_t aged = now + 3 * tick;
+	uint64_t counts[FLOWS_REPLICAS];
+
+	for (unsigned i = 0; i < 100; i++) {
+		struct headers headers;
+
+		flow(&headers, i);
+		pin_one(group, &headers, i < 40 ? now : aged);
+	}
+	for (unsigned part = 0; part < 256; part++)
+		pin_memory_sweep(memory, aged);
+	flows_count(memory->flows, flows_tick(now + (tick << 16)), counts);
+	assert_int_equal(counts[0], 0);
+	flows_count(memory->flows, flows_tick(aged), counts);
+	assert_int_equal(counts[0], 60);
+	free(group);
+}
+
 /* ------- fragments ------- */
 
 static void fragment(struct headers *headers, unsigned number, uint16_t id, unsigned offset)
@@ -498,6 +541,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(moves_only_the_drained_flows_on_removal, start, end),
 		cmocka_unit_test_setup_teardown(gives_new_flows_to_nobody_when_all_drain, start, end),
 		cmocka_unit_test_setup_teardown(numbers_no_more_than_there_is_room_for, start, end),
+		cmocka_unit_test_setup_teardown(gives_back_the_numbers_of_a_group_that_is_not_used, start, end),
+		cmocka_unit_test_setup_teardown(does_not_take_what_is_long_gone_for_fresh, start, end),
 		cmocka_unit_test_setup_teardown(sends_fragments_where_the_first_goes, start, end),
 		cmocka_unit_test_setup_teardown(keeps_datagrams_of_both_ways_apart, start, end),
 		cmocka_unit_test_setup_teardown(keeps_fragments_together_that_come_before_the_first, start, end),

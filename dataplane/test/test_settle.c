@@ -303,6 +303,25 @@ static void a_receiver_that_another_worker_has_is_come_back_to(void **state)
 	assert_true(rte_spinlock_trylock(lock));
 }
 
+/* One pair of rings may be missing for a moment, while the guest changes how many it uses; not so one that is stopped.
+ */
+static void frames_for_a_ring_that_is_stopped_do_not_wait(void **state)
+{
+	struct setting *setting = *state;
+	struct port *port = &setting->stations[1].port;
+	struct simulated_guest *second = &setting->stations[2].receives;
+	struct source source = to_station(setting, 1, NULL);
+
+	source.exit.queue = 1;
+	port->queues[1].counters = &setting->stations[1].counters;
+	send_to_port(setting, 1, 2);
+	assert_int_equal(source_poll(&source, &setting->round), 0);
+	second->ring.fault = VRING_FAULT_no_header;
+	atomic_store(&port->guest.live[GUEST_VRINGS_EACH + GUEST_RECEIVES], &second->ring);
+	assert_int_equal(source_poll(&source, &setting->round), 2);
+	assert_int_equal(setting->stations[1].counters.drop_receiver_down, 2);
+}
+
 /* What cannot be asked lets frames pass: they count all the same. */
 static void a_share_that_another_worker_is_at_costs_no_frame(void **state)
 {
@@ -334,6 +353,25 @@ static void a_share_that_another_worker_is_at_costs_no_frame(void **state)
 	free(shares);
 	free(seen);
 	free(watch);
+}
+
+static void frames_that_there_is_no_buffer_for_are_not_the_devices(void **state)
+{
+	static struct rte_mbuf *all[1023];
+	struct setting *setting = *state;
+	struct steered steered;
+
+	steer_to_both(setting, &steered);
+	assert_int_equal(rte_pktmbuf_alloc_bulk(pool, all, RTE_DIM(all)), 0);
+	send_to_port(setting, 3, 3);
+	assert_int_equal(source_poll(&steered.source, &setting->round), 3);
+	rte_pktmbuf_free_bulk(all, RTE_DIM(all));
+	assert_int_equal(setting->stations[0].counters.drop_no_buffer, 3);
+	assert_int_equal(setting->stations[3].counters.drop_receiver_full, 0);
+	send_to_port(setting, 3, 1);
+	assert_int_equal(source_poll(&steered.source, &setting->round), 1);
+	assert_int_equal(take_from_wire(), 1);
+	forget(&steered);
 }
 
 /* ------- long segments ------- */
@@ -621,7 +659,9 @@ int main(void)
 		TEST(a_guest_is_told_of_its_last_frame_while_others_go_elsewhere),
 		TEST(a_guest_is_told_of_its_last_frame_while_its_sender_has_reached_its_rate),
 		TEST(a_receiver_that_another_worker_has_is_come_back_to),
+		TEST(frames_for_a_ring_that_is_stopped_do_not_wait),
 		TEST(a_share_that_another_worker_is_at_costs_no_frame),
+		TEST(frames_that_there_is_no_buffer_for_are_not_the_devices),
 		TEST(long_segments_wait_with_their_guest_for_a_device),
 		TEST(a_new_program_settles_what_the_one_before_gave),
 		TEST(a_frame_that_is_steered_to_one_device_is_handed_over),

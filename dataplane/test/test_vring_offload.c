@@ -131,6 +131,7 @@ static void cuts_a_long_segment_for_a_receiver_that_does_not(void **state)
 		assert_int_equal(guest_taken(&pair->to), count);
 		assert_int_equal(guest_taken(&pair->from), 1);
 		assert_int_equal(pair->to.counters.sent_packets, count);
+		assert_int_equal(pair->from.counters.received_bytes, segment.length);
 		assert_int_equal(pair->from.ring.dropped, 0);
 		for (unsigned i = 0; i < count; i++) {
 			const uint8_t *frame = guest_at(&pair->to, BUFFERS + i * 2048 + HEADER);

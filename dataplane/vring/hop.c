@@ -117,24 +117,37 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 	return i;
 }
 
+/* What receivers got. */
+struct moved {
+	unsigned frames;
+	uint64_t bytes;
+	uint64_t repeated; /* of those: headers that a long segment had once, and each of its parts has */
+};
+
 /* Give a frame with its sender's header, doing what the receiver does not. */
 static enum vring_step give_offloaded(struct virtqueue *from, struct virtqueue *to, struct vring_room *room,
-				      struct vring_frame *frame, unsigned *frames, uint64_t *bytes)
+				      struct vring_frame *frame, struct moved *moved)
 {
 	struct vring_piece pieces[PACKET_PIECES];
 	struct packet packet = {.pieces = pieces};
+	const uint64_t before = moved->bytes;
+	enum vring_step step;
+	uint32_t length;
 
 	if (!packet_of_frame(&packet, from, frame))
 		return VRING_STEP_DROPPED;
-	return packet_give(to, room, &packet, frames, bytes);
+	length = packet.length;
+	step = packet_give(to, room, &packet, &moved->frames, &moved->bytes);
+	if (step == VRING_STEP_MOVED)
+		moved->repeated += moved->bytes - before - length;
+	return step;
 }
 
 /*
- * Move one frame of any shape.  `*frames` counts what the receiver got for it: long segments may be cut.  `*work`
- * counts what it cost, moved or not.
+ * Move one frame of any shape.  What it cost is added to `*work`, moved or not.
  */
 static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, struct virtqueue *to,
-				struct vring_room *room, unsigned *frames, uint64_t *bytes, uint32_t *work)
+				struct vring_room *room, struct moved *moved, uint32_t *work)
 {
 	static const struct virtio_net_hdr nothing;
 	const uint32_t before = from->work + to->work;
@@ -146,13 +159,13 @@ static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, st
 	if (step == VRING_STEP_MOVED) {
 		vring_spend(from, frame.length);
 		if (from->offloads != 0) {
-			step = give_offloaded(from, to, room, &frame, frames, bytes);
+			step = give_offloaded(from, to, room, &frame, moved);
 		} else {
 			vring_frame_skip(&frame, from->header);
 			step = vring_give_frame(to, room, frame.pieces, frame.length, &nothing);
 			if (step == VRING_STEP_MOVED) {
-				++*frames;
-				*bytes += frame.length;
+				moved->frames++;
+				moved->bytes += frame.length;
 			}
 		}
 	}
@@ -168,9 +181,9 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 {
 	uint16_t ready = vring_available_in(from, kind.from_packed, VRING_BURST), ahead = 0;
 	struct vring_room room = {0};
-	unsigned taken = 0, moved = 0, dropped = 0;
+	unsigned taken = 0, dropped = 0;
 	const uint32_t pages = vring_pages_made;
-	uint64_t bytes = 0;
+	struct moved moved = {0};
 	uint32_t work = 0;
 
 	if (ready == 0) {
@@ -190,16 +203,16 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 
 		if (kind.runs) {
 			unsigned run = move_run(from, ahead, to, room.used,
-						RTE_MIN(ready - ahead, room.end - room.used), kind, &bytes);
+						RTE_MIN(ready - ahead, room.end - room.used), kind, &moved.bytes);
 
 			taken += run;
-			moved += run;
+			moved.frames += run;
 			ahead += run;
 			room.used += run;
 			if (ahead >= ready || room.used >= room.end)
 				break;
 		}
-		step = move_one(from, &ahead, to, &room, &moved, &bytes, &work);
+		step = move_one(from, &ahead, to, &room, &moved, &work);
 		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
 			continue;
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)
@@ -208,11 +221,11 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 		dropped += step == VRING_STEP_DROPPED;
 	}
 	vring_settle(from, to);
-	to->counters->sent_packets += moved;
-	to->counters->sent_bytes += bytes;
+	to->counters->sent_packets += moved.frames;
+	to->counters->sent_bytes += moved.bytes;
 	to->pending = room.used;
 	from->counters->received_packets += taken;
-	from->counters->received_bytes += bytes;
+	from->counters->received_bytes += moved.bytes - moved.repeated;
 	from->pending = ahead;
 	from->dropped = dropped;
 	if (room.used > 0) {

@@ -32,10 +32,11 @@
 #include "vring/memory.h"
 
 enum {
-	VRING_BURST = 64,		  /* frames moved in one call */
-	VRING_PIECES = 128,		  /* places one frame may be scattered over */
-	VRING_FRAME_MIN = 14,		  /* an Ethernet header */
-	VRING_DONE = 512,		  /* completions that a packed ring keeps until they are published */
+	VRING_BURST = 64,     /* frames moved in one call */
+	VRING_PIECES = 128,   /* places one frame may be scattered over */
+	VRING_FRAME_MIN = 14, /* an Ethernet header */
+	VRING_DONE =
+		1024, /* completions that a packed ring keeps until they are published: a burst of long segments cut */
 	VRING_FRAME_MAX = 65535 + 14 + 8, /* the largest IPv4 packet, Ethernet header, two VLAN tags */
 	VRING_CHAIN = 256,		  /* places of a packed ring that a chain may take: its end has to be found */
 
