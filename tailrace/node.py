@@ -135,6 +135,7 @@ class Node:
             instances=self.state.record.instances,
             alive=alive,
             sockets=self.state.sockets,
+            granted=self.state.record.granted,
         )
         return version, found
 

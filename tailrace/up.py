@@ -21,7 +21,7 @@ from tailrace.host.state import Process, Record, State, hold, peek
 from tailrace.host.strays import check_no_strays, strays
 from tailrace.node import Node, reserve_pages
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
-from tailrace.planned import PlannedFunction
+from tailrace.planned import PlannedFunction, PlannedPort
 
 #: Makes the plan of a spec, given the one that is up.
 PlanMaker = Callable[[Plan | None], Plan]
@@ -113,7 +113,9 @@ def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
             how = f"is not as planned; `tailrace plan {record.spec}` shows how"
             node.notes += [f"{each.what} {each.name} {how}" for each in changes]
         other = f"what is up is not what {spec} says now: `tailrace plan {spec}` shows the difference, `apply` makes it"
-        same = _same(wanted, node.plan)
+        # Pages are as they are there unless somebody says otherwise, as for `plan` and `apply`.
+        here = replace(wanted.settled_as(node.plan), huge=node.plan.huge)
+        same = here.identity == node.plan.identity or node.difference_to(here)[1].nothing
         if not said and not same:
             raise Mistake(other)
         notes = node.notes if same else [*node.notes, other]
@@ -223,6 +225,7 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
     record = peek(folder) if (folder / "state.json").exists() else None
     if record is None or not record.things:
         plan = make(None)
+        look_ahead(folder, plan)
         wanted = difference(None, plan, running={}, instances={}, alive=(), sockets=folder / "sockets")
         return Proposal(None, plan, wanted)
     _check_up(record)
@@ -231,10 +234,19 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
     try:
         proposal = _proposal(node, make(node.plan))
         if not proposal.wanted.fixed:
+            _check_new_ports(node, proposal.plan)
             node.fabric.check(proposal.wanted.config)
         return proposal
     finally:
         node.fabric.close()
+
+
+def _check_new_ports(node: Node, plan: Plan) -> list[PlannedPort]:
+    """The ports of a plan that the one that is up has not. Raises Refused where one cannot be had."""
+    known = {port.name for port in node.plan.ports}
+    fresh = [port for port in plan.ports if port.name not in known]
+    replace(node, plan=plan).check_ports_of(fresh)
+    return fresh
 
 
 def _check_up(record: Record) -> None:
@@ -321,7 +333,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
         return Applied(proposal, version, tuple(node.notes))
     previous: dict[str, Any] | None = {"plan": state.record.plan, "spec": state.record.spec}
     repaired = plan.identity == node.plan.identity
-    if repaired:
+    if repaired or wanted.nothing:  # what is written otherwise, and is the same, is nothing to go back from
         previous = state.record.previous
     state.record.changing = {
         "plan": plan.as_data(),
@@ -338,9 +350,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
     new = replace(node, plan=plan)
 
     def prepare() -> None:
-        known = {port.name for port in node.plan.ports}
-        fresh = [port for port in plan.ports if port.name not in known]
-        new.check_ports_of(fresh)
+        fresh = _check_new_ports(node, plan)
         if plan.huge and wanted.start:
             reserve_pages(state, len(wanted.start) * FUNCTION_BUFFERS_MIB // PAGE_MIB)
         new.prepare_interfaces(fresh)

@@ -95,6 +95,11 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def outlives_terminal() -> bool:
+    """Whether it was started to go on when its terminal is closed (`nohup tailrace ... &`)."""
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
 @contextmanager
 def orderly() -> Iterator[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does: in order, with everything taken down."""
@@ -103,7 +108,8 @@ def orderly() -> Iterator[None]:
         raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
 
     signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGHUP, interrupt)
+    if not outlives_terminal():
+        signal.signal(signal.SIGHUP, interrupt)
     # A parent that ignores Ctrl-C for its background jobs (sh -c 'tailrace ... &') does not mean us.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tailrace.fabric.config import SECTIONS, Config, configuration, function_name, instance_name, port_name
+from tailrace.host.state import Granted
 from tailrace.planned import Plan, PlannedFunction, match_words
 from tailrace.spec.model import FLOW_AGEING
 
@@ -79,11 +80,13 @@ def difference(
     instances: Mapping[str, int],
     alive: Collection[str],
     sockets: Path,
+    granted: Granted | None = None,
 ) -> Difference:
     """From what is up to a plan.
 
-    `old` is the plan that is up; `running` the switch's configuration; `instances` and `alive` say which processes of
-    functions there are. A process that has ended, or that cannot become what it should be, is replaced by a new one.
+    `old` is the plan that is up; `running` the switch's configuration; `granted` what the switch has kept at its start;
+    `instances` and `alive` say which processes of functions there are. A process that has ended, or that cannot become
+    what it should be, is replaced by a new one.
     """
     before = {each.name: each for each in old.started} if old else {}
     after = {each.name: each for each in new.started}
@@ -134,7 +137,7 @@ def difference(
         config=config,
         stage={"ports": stage} if stage else {},
         config_changes=bool(found),
-        fixed=tuple(_fixed(old, new)) if old else (),
+        fixed=tuple(_fixed(old, new, granted or Granted())) if old else (),
     )
 
 
@@ -179,7 +182,7 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
     return (*said, "a new one takes its place")
 
 
-def _fixed(old: Plan, new: Plan) -> list[str]:
+def _fixed(old: Plan, new: Plan, granted: Granted) -> list[str]:
     """What the running switch cannot become."""
     said = []
     pairs: list[tuple[str, Any, Any]] = [
@@ -194,13 +197,13 @@ def _fixed(old: Plan, new: Plan) -> list[str]:
         if was != now:
             said.append(f"{key}: {_short(was)} → {_short(now)}")
     pci = [any((port.device or "").startswith("pci:") for port in plan.ports) for plan in (old, new)]
-    if pci[1] and not pci[0]:
+    if pci[1] and not pci[0] and not granted.pci:
         said.append("a PCI device, for which the switch has not looked at its start")
     # What the switch has given up at its start it cannot take back.
-    lacking = set(new.capabilities) - set(old.capabilities)
+    lacking = set(new.capabilities) - set(old.capabilities) - set(granted.capabilities)
     if lacking:
         said.append(f"a device port that needs the capabilities {', '.join(sorted(lacking))}, which it has given up")
-    strange = set(new.groups) - set(old.groups)
+    strange = set(new.groups) - set(old.groups) - set(granted.groups)
     if strange:
         said.append(f"a socket of the group {', '.join(sorted(strange))}, which it is not in")
     return said

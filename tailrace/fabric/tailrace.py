@@ -27,7 +27,7 @@ from tailrace.host.launch import Launcher
 from tailrace.host.place import Place
 from tailrace.host.process import UMASK_GUEST, Limits
 from tailrace.host.programs import own_program
-from tailrace.host.state import FilePath, Process
+from tailrace.host.state import FilePath, Granted, Process
 from tailrace.page import Page
 
 SWITCH = "switch"
@@ -107,6 +107,9 @@ class TailraceFabric:
         argv += confine(state, options.keep, options.user)
         if options.groups:
             argv += ["--groups", ",".join(options.groups)]
+        # Who reads counters finds those of this switch, or none: not what one that was killed has left.
+        state.page.unlink(missing_ok=True)
+        state.record.granted = Granted(options.keep, options.groups, options.pci)
         # Who connects to a memif that it makes is another user; nobody else can enter the folder of sockets.
         limits = Limits(cpus=options.place.cpus, nice=options.place.nice, umask=UMASK_GUEST if self._network else None)
         self._process = self._launcher.start(SWITCH, argv, limits)

@@ -305,8 +305,9 @@ def _limit(limits: Limits) -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the block has ended: taking down is not to be cut short."""
-    old = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Ctrl-C, SIGTERM and a terminal that is closed do not cut the block short: what it takes down is taken down."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:
         yield
     finally:

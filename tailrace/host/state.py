@@ -230,6 +230,15 @@ _KINDS: dict[str, type[Thing]] = {
 }
 
 
+@dataclass(frozen=True)
+class Granted:
+    """What a switch has kept at its start, and cannot have later."""
+
+    capabilities: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    pci: bool = False
+
+
 @dataclass
 class Record:
     """state.json as data."""
@@ -250,6 +259,8 @@ class Record:
     """What `tailrace rollback` goes back to: `plan` and `spec`."""
     changing: dict[str, Any] | None = None
     """A change at work: `plan`, `spec`, `instances`, `config`, and the processes and ports that it began with."""
+    granted: Granted = Granted()
+    """To the switch that runs."""
     things: list[Thing] = field(default_factory=list)
 
 
@@ -351,6 +362,7 @@ class State:
             "version": self.record.version,
             "previous": self.record.previous,
             "changing": self.record.changing,
+            "granted": asdict(self.record.granted),
             "plan": self.record.plan,
             "things": [{"kind": thing.kind, **asdict(thing)} for thing in self.record.things],
         }

@@ -354,6 +354,30 @@ def test_guests_of_ones_own_find_their_sockets(command: Command) -> None:
     assert not path.exists()
 
 
+def test_the_way_back_is_open(command: Command) -> None:
+    """To what the switch was started for, though it is not in use; past a spec that says the same in another way."""
+    whole = "ports: {vm: {socket: {group: daemon}}, wan: {}}\nchains: {v: [vm, wan]}\n"
+    first = command.spec(whole, "first.yaml")
+    second = command.spec("ports: {vm: {}, wan: {}}\nchains: {v: [vm, wan]}\n", "second.yaml")
+    again = command.spec("ports: {wan: {}, vm: {}}\nchains: {v: [vm, wan]}\n", "again.yaml")
+    command("up", first)
+    command("apply", second)
+    assert planned(command, again, 0)["changes"] == []
+    assert "nothing to change" in command("apply", again).stdout
+    assert "already up" in command("up", second).stdout
+    command("rollback")
+    assert grp.getgrgid((command.state / "sockets/vm.sock").stat().st_gid).gr_name == "daemon"
+    assert planned(command, first, 0)["changes"] == []
+
+
+def test_a_plan_is_not_of_what_cannot_be_had(command: Command) -> None:
+    wrong = command.spec("ports: {vm: {path: /nowhere/vm.sock}, wan: {}}\nchains: {v: [vm, wan]}\n", "wrong.yaml")
+    told = "wrong.yaml:1:9: ports.vm: /nowhere/vm.sock: there is no folder /nowhere"
+    assert told in command("plan", wrong, status=2).stderr
+    command("up", command.spec("ports: {wan: {}, lan: {}}\nchains: {v: [lan, wan]}\n", "right.yaml"))
+    assert told in command("plan", wrong, status=2).stderr
+
+
 def test_a_socket_elsewhere_is_not_for_everybody(command: Command, tmp_path: Path) -> None:
     paths = {name: tmp_path / f"{name}.sock" for name in ("closed", "open")}
     ports = f"{{closed: {{path: {paths['closed']}}}, open: {{path: {paths['open']}, socket: {{mode: '0666'}}}}}}"

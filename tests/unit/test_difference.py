@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tailrace.errors import Mistake
 from tailrace.fabric.config import Config, configuration, function_name, instance_name
 from tailrace.fabric.difference import Change, Difference, config_changes, difference
 from tailrace.host.place import Cpu, keep_places, place
+from tailrace.host.state import Granted
 from tailrace.plan import Plan, make_plan
 from tailrace.spec import SpecError
 from tailrace.spec.load import _check, load_located, parse_spec
@@ -40,6 +42,7 @@ class Up:
         self.instances: dict[str, int] = {}
         self.config = configuration(self.plan, SOCKETS, {})
         self.alive = {each.name for each in self.plan.started}
+        self.granted = Granted(self.plan.capabilities, self.plan.groups)
 
     def to(self, text: str) -> Difference:
         return difference(
@@ -49,6 +52,7 @@ class Up:
             instances=self.instances,
             alive=self.alive,
             sockets=SOCKETS,
+            granted=self.granted,
         )
 
     def apply(self, text: str) -> Difference:
@@ -286,6 +290,14 @@ def test_what_the_switch_gave_up_at_its_start_it_cannot_have_again() -> None:
     ]
     with_device = Up(ONE + "ports: {wan: {if: veth0}}\n")
     assert with_device.to(ONE + "ports: {wan: {if: veth1}}\n").fixed == ()
+
+
+def test_what_the_switch_has_kept_it_has_though_a_change_did_without() -> None:
+    with_all = ONE + "ports: {wan: {if: veth0}, nic: {pci: '0000:00:04.0'}, vm: {socket: {group: daemon}}}\n"
+    up = Up(with_all)
+    up.granted = replace(up.granted, pci=True)
+    up.apply(ONE)
+    assert up.to(with_all).fixed == ()
 
 
 def test_somebody_elses_change_shows_and_is_undone() -> None:

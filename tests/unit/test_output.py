@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 
-from tailrace.cli.output import Screen, print_line, run_command, telling
+from tailrace.cli.output import Screen, orderly, print_line, run_command, telling
+from tailrace.host.process import undisturbed
 
 FULL = Path("/dev/full")
 NO_SPACE = "tailrace: standard output: No space left on device"
@@ -82,3 +84,29 @@ def test_streams_that_are_closed_are_no_obstacle(closed: str) -> None:
     program = f"{sys.executable} -m tailrace.cli.main version {closed}"
     done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_terminal_that_is_closed_ends_a_command_in_order() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with pytest.raises(KeyboardInterrupt, match="ended by SIGHUP"), orderly():
+        with undisturbed():
+            signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_command_that_was_started_to_outlive_its_terminal_does() -> None:
+    """As `nohup` starts it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with orderly():
+        signal.raise_signal(signal.SIGHUP)
