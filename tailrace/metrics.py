@@ -68,8 +68,7 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
         elif kind == "worker":
             _worker(families, name, counters)
         else:
-            for field, value in counters.items():
-                families.add(f"tailrace_{kind}_{field}", field, {"name": name}, value)
+            _other(families, kind, name, counters)
     _chains(families, snapshot)
     for function, count in snapshot.facts.crowded.items():
         families.add("tailrace_function_crowded_flows", "crowded_flows", {"function": function}, count)
@@ -138,6 +137,20 @@ def _hop(families: _Families, chain: str, hop: str, counters: dict[str, int]) ->
             )
         else:
             families.add(f"tailrace_hop_{what}", what, labels, value)
+
+
+def _other(families: _Families, kind: str, name: str, counters: dict[str, int]) -> None:
+    """Mirrors, and what has only a name."""
+    for field, value in counters.items():
+        if field.startswith("drop_"):
+            families.add(
+                f"tailrace_{kind}_dropped_packets",
+                f"frames dropped at the {kind}, by reason",
+                {"name": name, "reason": field.removeprefix("drop_")},
+                value,
+            )
+        else:
+            families.add(f"tailrace_{kind}_{field}", field, {"name": name}, value)
 
 
 def _chains(families: _Families, snapshot: Snapshot) -> None:

@@ -207,7 +207,7 @@ def _chain(name: str, hops: dict[int, tuple[dict[str, int], dict[str, float]]], 
 
 
 def _functions(before: Snapshot, now: Snapshot) -> list[FunctionRow]:
-    """What the switch is asked for now and then: between two answers nothing has grown."""
+    """Counts that the switch was asked for with each snapshot (`Sampler` with `facts_every` 0)."""
     seconds = max(now.time - before.time, 1e-9)
     old = before.facts.crowded
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 import termios
@@ -25,6 +26,9 @@ from tailrace.snapshot import Sampler, Snapshot
 from tailrace.spec.units import parse_duration
 from tailrace.top import SORTS, Rows, draw, only, rows
 
+_LONGEST = 24 * 3600.0
+"""Seconds between two pictures at most."""
+
 
 @dataclass(frozen=True)
 class TopOptions:
@@ -44,7 +48,10 @@ def top(options: TopOptions) -> int:
         every = parse_duration(options.every)
     except ValueError as error:
         raise Mistake(f"--every: {error}") from None
-    sampler = Sampler(default_folder())
+    if every > _LONGEST:
+        raise Mistake(f"--every {options.every}: expected at most 24h")
+    # Facts have counts and states in them: they are as old as the counters beside them, so that rates are of one time.
+    sampler = Sampler(default_folder(), facts_every=0.0)
     try:
         if options.once:
             return _once(sampler, options, every)
@@ -146,7 +153,7 @@ def _keys() -> Iterator[_Key]:
 
 def metrics(listen: str) -> int:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752")
     check_ours(default_folder())
     # What is asked for with a scrape is asked of the switch then, never between.

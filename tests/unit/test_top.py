@@ -7,7 +7,9 @@ import json
 import struct
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from rich.console import Console
 
+from tailrace.cli import counters
 from tailrace.errors import Mistake
 from tailrace.host.process import identify
 from tailrace.host.state import FilePath, Process, hold
@@ -271,6 +274,63 @@ def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_pat
             child.kill()
             child.wait()
         assert sampler.snapshot() is None
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A switch that has lost 5 more flows each time that it is asked."""
+    folder, asked = tmp_path / "state", count(1)
+    child = subprocess.Popen(["sleep", "60"])
+    name = identify(child.pid)
+    assert name is not None
+    with hold(folder) as state:
+        state.record.things = [FilePath(str(state.page)), Process("switch", name.pid, name.start)]
+        state.save()
+        state.page.parent.mkdir(exist_ok=True)
+        page_with(state.page, 7)
+
+    def ask(_sampler: Sampler) -> Facts:
+        number = next(asked)
+        return Facts(version=1, ports={"p": "waiting" if number == 1 else "up"}, crowded={"fw": 5 * number})
+
+    monkeypatch.setattr(counters, "default_folder", lambda: folder)
+    monkeypatch.setattr(Sampler, "_ask", ask)
+    yield
+    child.kill()
+    child.wait()
+
+
+@pytest.mark.usefixtures("running")
+def test_facts_are_as_new_as_the_counters_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert counters.top(counters.TopOptions(as_json=True, once=True, sort="name", every="100ms", only=None)) == 0
+    found = json.loads(capsys.readouterr().out)
+    (function,), (port,) = found["functions"], found["ports"]
+    assert function["total_crowded"] == 10
+    assert function["crowded"] == pytest.approx(5 / found["seconds"])
+    assert port["state"] == "up"
+
+
+@pytest.mark.parametrize("every", ["9999999999h", "25h"])
+def test_a_time_that_is_too_long_to_wait_for(every: str) -> None:
+    with pytest.raises(Mistake, match=rf"^--every {every}: expected at most 24h$"):
+        counters.top(counters.TopOptions(as_json=False, once=True, sort="name", every=every, only=None))
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:²", "127.0.0.1:٣", "127.0.0.1:65536", "127.0.0.1:" + "9" * 5000, ":1"])
+def test_an_address_that_is_none(listen: str) -> None:
+    with pytest.raises(Mistake, match="expected an address and a port, such as"):
+        counters.metrics(listen)
+
+
+def test_drops_of_mirrors_are_one_metric_with_the_reason_as_a_label() -> None:
+    fields = {"packets": 9, "drop_receiver_full": 4, "drop_no_memory": 1}
+    found = {each.name: each for each in metrics(Snapshot(1.0, {("mirror", "m", 1): fields}, Facts()))}
+    assert set(found) == {"tailrace_mirror_packets", "tailrace_mirror_dropped_packets"}
+    drops = found["tailrace_mirror_dropped_packets"]
+    assert [(sample.name, sample.labels, sample.value) for sample in drops.samples] == [
+        ("tailrace_mirror_dropped_packets_total", {"name": "m", "reason": "receiver_full"}, 4),
+        ("tailrace_mirror_dropped_packets_total", {"name": "m", "reason": "no_memory"}, 1),
+    ]
 
 
 def test_scrapes_without_a_switch(tmp_path: Path) -> None:
