@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 
@@ -244,17 +245,31 @@ class _Check:
     def pins(self) -> None:
         fabric = self.spec.fabric
         workers = fabric.number
+        used = self.used_ports()
         for key, worker in fabric.pins.items():
             at: Location = ("fabric", "pins", key)
             port, _, number = key.partition("/")
             if port not in self.ends and port not in self.function_ports:
                 self.at_key(at, f"{key!r} is no queue of a port; expected PORT/NUMBER, such as tester.a/0")
-            elif not number.isdigit() or int(number) >= self.queues(port):
+            elif port not in used:
+                self.at_key(at, f"{port!r} is in no chain and no bridge; expected one of {', '.join(used)}")
+            elif not re.fullmatch("[0-9]{1,5}", number) or int(number) >= self.queues(port):
                 self.at_key(at, f"{port!r} has {self.queues(port)} queue(s); expected PORT/NUMBER from {port}/0")
             if not 0 <= worker < workers:
                 self.at(
                     at, f"{worker} is no worker; expected a number from 0 to {workers - 1} (`workers:` says how many)"
                 )
+
+    def used_ports(self) -> list[str]:
+        """The ports that the switch will have: functions and the tester's ends only where something leads to them."""
+        spec = self.spec
+        places = [hop.name for chain in spec.chains.values() for hop in chain.path if hop.name is not None]
+        places += [self.function_ports.get(port, port) for bridge in spec.bridges.values() for port in bridge.ports]
+        places += [mirror.to for mirror in spec.mirrors.values()]
+        ends = [end for end in TESTER_ENDS if end in places]
+        # The first replica has the function's own name, and there may be others only.
+        first = [name for name, function in spec.functions.items() if name in places and 1 in function.replicas]
+        return [*ends, *self.own_ports, *(port for port, name in self.function_ports.items() if name in first)]
 
     def queues(self, port: str) -> int:
         return self.spec.ports[port].queues if port in self.spec.ports else 1

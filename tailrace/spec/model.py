@@ -6,6 +6,7 @@ from these models (`tailrace.spec.schema`).
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -166,7 +167,7 @@ def _expand_replicas(value: Any) -> Any:
     if isinstance(value, dict):
         numbers = {str(key): state for key, state in value.items()}
         for key, state in numbers.items():
-            if not key.isdigit() or key != str(int(key)) or not 1 <= int(key) <= MOST_REPLICAS:
+            if not re.fullmatch("[1-9][0-9]{0,3}", key) or int(key) > MOST_REPLICAS:
                 raise ValueError(f"{key!r} is no replica's number; {expected}")
             if state not in ("active", "draining"):
                 raise ValueError(f"{units.shown(state)} is no replica's state; expected active or draining")

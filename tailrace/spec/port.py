@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from tailrace.spec import units
 from tailrace.spec.fields import (
@@ -120,12 +128,25 @@ _SHORT_RATE = (
     short(str, lambda value: {"max": value}),
     ShortSchema({"type": "string", "pattern": units.BIT_RATE_PATTERN, "description": "max"}),
 )
+#: As the switch has it (read_most in dataplane/switch/model_ports.c).
+LEAST_PORT_RATE = 1000
+
+
+def _port_rate(value: int) -> int:
+    if value < LEAST_PORT_RATE:
+        raise ValueError(f"{units.show_bit_rate(value)} is too little for a port; expected from 1kbps to 1600Gbps")
+    return value
+
+
+PortBitRate = Annotated[BitRate, AfterValidator(_port_rate)]
 
 
 class RateTo(Model):
     """The most that a port is sent. It is divided among those that send to it by their `share`."""
 
-    max: BitRate | None = Field(None, description="most bits a second that it is sent, on layer 2 with FCS: 500Mbps")
+    max: PortBitRate | None = Field(
+        None, description="most bits a second that it is sent, on layer 2 with FCS: 500Mbps"
+    )
     packets: PacketRate | None = Field(None, description="most packets a second that it is sent: 100kpps")
 
 
@@ -133,7 +154,7 @@ class PortRate(Model):
     """The most that a port sends (which waits in its own ring and is not lost), the most that it is sent, and its
     share of what it sends to."""
 
-    max: BitRate | None = Field(None, description="most bits a second that it sends, on layer 2 with FCS: 1Gbps")
+    max: PortBitRate | None = Field(None, description="most bits a second that it sends, on layer 2 with FCS: 1Gbps")
     packets: PacketRate | None = Field(None, description="most packets a second that it sends: 500kpps")
     to: Annotated[RateTo, *_SHORT_RATE] = Field(
         default_factory=RateTo,

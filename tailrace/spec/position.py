@@ -90,6 +90,8 @@ class Document:
 
     def refused(self, message: str) -> Mistake:
         """What the switch says of a configuration (`chains.voice.through[1]: why`), at the place in the file."""
+        if message.startswith("workers.pins"):  # which a spec has among what is said of the fabric
+            message = "fabric" + message.removeprefix("workers")
         key = message.partition(": ")[0]
         section, _, rest = key.partition(".")
         stands_in = [name for name in self.stand_ins if rest == name or rest.startswith(f"{name}.")]
@@ -117,6 +119,9 @@ class Document:
 
 #: What ends a text where C reads it, and what UTF-8 has no bytes for.
 _NOWHERE = re.compile("[\0\ud800-\udfff]")
+
+#: What PyYAML raises for a value that is not of its tag: `!!int ""`, `!!bool x`, `!!timestamp x`.
+_UNREADABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError)
 
 
 def _position(mark: Any) -> Position:
@@ -156,7 +161,7 @@ class _Reader:
             return node.value
         try:
             value = self.constructor.construct_object(node)
-        except (yaml.YAMLError, ValueError):
+        except _UNREADABLE:
             message = f"{node.value!r} cannot be read; expected a word, a number or a quantity"
             raise self.fail(node, location, message) from None
         if isinstance(value, str) and _NOWHERE.search(value):

@@ -28,6 +28,8 @@ SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(KiB|MiB|GiB)$"
 MOST_PPS = 1e9
 #: Twice the fastest line there is.
 MOST_BPS = 1600 * 10**9
+#: Before any unit: beyond everything that is measured, and far from where a float is infinite.
+MOST_NUMBER = 1e18
 
 
 def shown(value: Any) -> str:
@@ -74,6 +76,8 @@ def _split(value: Any, kind: str, example: str, units: dict[str, Any]) -> tuple[
         raise ValueError(f"{value} has no unit; {expected}")
     if unit not in units:
         raise ValueError(f"{value!r} is not {kind}: {unit!r} is no such unit; {expected}")
+    if float(number) > MOST_NUMBER:
+        raise ValueError(f"a number of {len(number.partition('.')[0])} digits is out of range; {expected}")
     return float(number), unit
 
 

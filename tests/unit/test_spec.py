@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -482,3 +484,36 @@ def test_every_key_has_the_place_it_stands_at(data: dict[str, object]) -> None:
     lines = text.splitlines()
     for location, position in parse_document(text, "s").keys.items():
         assert lines[position.line - 1][position.column - 1 :].lstrip("'\"").startswith(str(location[-1]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['!!int ""', '!!float ""', "!!bool foo", "!!timestamp foo", "!!timestamp 2026-02-30", "!!binary é"],
+)
+def test_a_value_that_is_not_of_its_tag_is_told_with_its_place(value: str) -> None:
+    said = message(f"fabric: {value}\n" + CHAIN)
+    assert said.startswith("s.yaml:1:9: fabric: ")
+    assert "cannot be read; expected a word, a number or a quantity" in said
+
+
+@given(
+    st.sampled_from(["int", "float", "bool", "timestamp", "binary", "null", "set", "omap", "pairs", "nosuch"]),
+    st.text(st.sampled_from("0123456789-+.:eExXobTZ_ aN²"), max_size=12),
+)
+def test_no_tag_and_text_is_an_internal_error(tag: str, text: str) -> None:
+    with suppress(SpecError):
+        parse_document(f'fabric: !!{tag} "{text}"\n', "s.yaml")
+
+
+@pytest.mark.parametrize("digits", [310, 4000, 5000])
+@pytest.mark.parametrize(
+    ("parse", "unit"),
+    [
+        (units.parse_size, "GiB"), (units.parse_duration, "h"), (units.parse_rate, "pps"), (units.parse_ratio, "%"),
+        (units.parse_bit_rate, "bps"), (units.parse_packet_rate, "Gpps"),
+    ],
+)  # fmt: skip
+def test_a_number_beyond_everything_is_no_quantity(parse: Callable[[str], object], unit: str, digits: int) -> None:
+    with pytest.raises(ValueError, match=rf"a number of {digits} digits is out of range; expected") as caught:
+        parse("9" * digits + unit)
+    assert len(str(caught.value)) < 200

@@ -9,6 +9,7 @@ import yaml
 
 from tailrace.spec import SpecError, units
 from tailrace.spec.load import parse_spec
+from tailrace.spec.position import parse_document
 
 EVERYTHING = """\
 fabric: {kind: tailrace, idle: sleep, workers: 2, user: nobody, pins: {wan/1: 1}}
@@ -320,6 +321,36 @@ WRONG = {
         "s.yaml:2:10: fabric.pins.tester.a/1: 'tester.a' has 1 queue(s)",
         "from tester.a/0",
     ),
+    "a pin of a number that is none": (
+        "fabric:\n  pins: {tester.a/\u00b2: 0}\n" + CHAIN,
+        "s.yaml:2:10: fabric.pins.tester.a/\u00b2: 'tester.a' has 1 queue(s)",
+        "from tester.a/0",
+    ),
+    "a pin of a function in no chain": (
+        "fabric:\n  pins: {spare.0/0: 0}\nfunctions: {spare: skeleton}\nports: {wan: {if: veth0}}\n" + CHAIN,
+        "s.yaml:2:10: fabric.pins.spare.0/0: 'spare.0' is in no chain and no bridge",
+        "expected one of tester.a, tester.b, wan",
+    ),
+    "a pin of an end in no chain": (
+        "fabric:\n  pins: {tester.b/0: 0}\nfunctions: {f: skeleton}\nchains: {v: [tester.a, f, {if: veth0}]}\n",
+        "s.yaml:2:10: fabric.pins.tester.b/0: 'tester.b' is in no chain and no bridge",
+        "expected one of tester.a, f.0, f.1",
+    ),
+    "a rate that is too little for the switch": (
+        "ports:\n  p: {rate: 999bps}\n" + CHAIN,
+        "s.yaml:2:13: ports.p.rate: 999bps is too little for a port",
+        "expected from 1kbps to 1600Gbps",
+    ),
+    "a rate to a port that is too little for the switch": (
+        "ports:\n  p: {rate: {to: {max: 1bps}}}\n" + CHAIN,
+        "s.yaml:2:24: ports.p.rate.to.max: 1bps is too little for a port",
+        "expected from 1kbps to 1600Gbps",
+    ),
+    "a replica of a number that is none": (
+        "functions:\n  f: {kind: skeleton, replicas: {\u00b2: active}}\n" + CHAIN,
+        "s.yaml:2:",
+        "is no replica's number; expected a number from 1 to 64",
+    ),
     "permissions that are none": (
         "ports: {p: {path: /run/p.sock, socket: {mode: '0999'}}}\n" + CHAIN,
         "s.yaml:1:47: '0999' in ports.p.socket.mode",
@@ -366,6 +397,27 @@ def test_chains_with_matches_share_ends_and_functions() -> None:
         "s",
     )
     assert list(spec.chains) == ["v", "w", "rest"]
+
+
+def test_pins_of_ports_that_are_in_use() -> None:
+    text = (
+        "fabric: {pins: {fw.1/0: 0, wan/0: 0, tester.a/0: 0, tester.b/0: 0}}\n"
+        "functions: {fw: skeleton}\nports: {wan: {if: veth0}}\n"
+        "bridges: {lan: [tester.a, fw.1]}\nmirrors: {m: {port: fw.1, to: tester.b}}\n"
+    )
+    assert len(parse_spec(text, "s").fabric.pins) == 4
+
+
+@pytest.mark.parametrize("rate", ["1kbps", "1000bps"])
+def test_the_least_rate_of_a_port(rate: str) -> None:
+    spec = parse_spec(f"ports: {{p: {{rate: {{max: {rate}, to: {rate}}}}}}}\n" + CHAIN, "s")
+    assert (spec.ports["p"].rate.max, spec.ports["p"].rate.to.max) == (1000, 1000)
+
+
+def test_what_the_switch_says_of_pins_is_told_where_a_spec_has_them() -> None:
+    document = parse_document("fabric:\n  pins: {tester.a/0: 0}\n" + CHAIN, "s.yaml")
+    said = document.refused("workers.pins.tester.a/0: no such queue")
+    assert str(said) == "s.yaml:2:10: fabric.pins.tester.a/0: no such queue"
 
 
 @pytest.mark.parametrize(("text", "bits"), [("1Gbps", 10**9), ("1.5Mbps", 1_500_000), ("64kbps", 64_000), ("7bps", 7)])
