@@ -7,6 +7,7 @@ their identity is), and undone (`tailrace.host.state`). Making one changes nothi
 from __future__ import annotations
 
 import grp
+import hashlib
 import os
 from collections.abc import Sequence
 
@@ -110,6 +111,7 @@ class _Maker:
     def __init__(self, spec: Spec, document: Document | None) -> None:
         self.spec = spec
         self.document = document
+        self.device_names = _device_names(spec)
 
     def mistake(self, location: Location, message: str) -> Mistake:
         if self.document is not None:
@@ -178,7 +180,7 @@ class _Maker:
                 if hop.device is None and hop.name is not None and hop.name in used:
                     add_function(hop.name)
                 elif hop.device is not None and self.spec.device_port(hop.device.uri) is None:
-                    name = device_port(hop.device.uri)
+                    name = self.device_names[hop.device.uri]
                     add(PlannedPort(name, hop.device.uri, hop.device.uri, hop.queues))
                     self._stands_for(name, chain_name, index)
                 else:
@@ -206,7 +208,7 @@ class _Maker:
 
     def _end(self, text: str) -> str:
         """The name of the port that a chain's end is."""
-        return self.spec.device_port(text) or (text if ":" not in text else device_port(text))
+        return self.spec.device_port(text) or self.device_names.get(text, text)
 
     def _named(self, name: str) -> PlannedPort:
         return self._port(name, name, name)
@@ -315,3 +317,23 @@ def device_port(uri: str) -> str:
     """A port's name for a device: its URI, without what a name cannot hold."""
     scheme, _, rest = uri.partition(":")
     return f"{scheme}-" + "".join(each if each.isalnum() or each in "-." else "-" for each in rest)[:40]
+
+
+def _device_names(spec: Spec) -> dict[str, str]:
+    """The ports of devices that stand in chains, by URI: each its own, also where two URIs make one name."""
+    taken = set(spec.ports)
+    for name, function in spec.functions.items():
+        taken.update(f"{replica_name(name, number)}.{side}" for number in function.replicas for side in (0, 1))
+    found: dict[str, str] = {}
+    for chain in spec.chains.values():
+        for hop in chain.path:
+            if hop.device is None or hop.device.uri in found or spec.device_port(hop.device.uri) is not None:
+                continue
+            uri = hop.device.uri
+            name = device_port(uri)
+            if name in taken:
+                # Of the URI alone, so that it stays; cut, so that it is no longer than others are.
+                name = f"{name[:37]}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"
+            taken.add(name)
+            found[uri] = name
+    return found

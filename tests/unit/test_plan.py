@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,34 @@ def test_cpu_lists() -> None:
 def test_what_is_up_is_counted_also_where_others_start_it(example: str, contents: str) -> None:
     (path,) = (each for each in EXAMPLES if each.stem == example)
     assert contents_of(make_plan(load_spec(path), cpus=cpus(2), real_time=None)) == contents
+
+
+def device_names(*uris: str, more: str = "") -> dict[str | None, str]:
+    """The ports of a chain for each of the devices, by device."""
+    ends = [uri.partition(":") for uri in uris]
+    chains = "".join(
+        f"  c{number}: {{path: [tester.a, a, {{{kind}: '{rest}'}}], match: {{vlan: {number + 1}}}}}\n"
+        for number, (kind, _, rest) in enumerate(ends)
+    )
+    spec = parse_spec(f"functions: {{a: skeleton}}\n{more}chains:\n{chains}", "s")
+    plan = make_plan(spec, cpus=cpus(2), real_time=None)
+    assert len({port.name for port in plan.ports}) == len(plan.ports)
+    names = {port.device: port.name for port in plan.ports if port.device}
+    assert [chain.end for chain in plan.chains] == [names[uri] for uri in uris]
+    return names
+
+
+def test_devices_whose_names_look_alike_are_ports_of_their_own() -> None:
+    long = "vdev:net_pcap0,iface=" + "x" * 40
+    names = device_names("if:eth_0", "if:eth-0", f"{long}1", f"{long}2", "if:eth1")
+    assert (names["if:eth_0"], names["if:eth1"]) == ("if-eth-0", "if-eth1"), "as ever"
+    assert re.fullmatch("if-eth-0-[0-9a-f]{8}", names["if:eth-0"])
+    assert len(set(names.values())) == 5
+    assert all(len(name) < 48 for name in names.values())
+    assert device_names("if:eth_0", "if:eth-0")["if:eth-0"] == names["if:eth-0"], "whatever else there is"
+
+
+def test_a_device_whose_name_is_another_ports_has_one_of_its_own() -> None:
+    names = device_names("if:eth0", more="ports: {if-eth0: {if: eth1}}\n")
+    assert names["if:eth1"] == "if-eth0"
+    assert names["if:eth0"].startswith("if-eth0-")
