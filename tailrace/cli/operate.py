@@ -89,7 +89,8 @@ def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as
     make, document = _maker(spec_path, huge)
     if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         _notes(node_up.resume(default_folder()))
-        proposal = node_up.propose(default_folder(), make)
+        with document.locating():
+            proposal = node_up.propose(default_folder(), make)
         if not proposal.wanted.nothing:
             show_difference(proposal.wanted, Screen(highlight=False))
             if not proposal.wanted.fixed and not _agreed():

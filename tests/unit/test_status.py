@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tailrace.cli import operate
+from tailrace.errors import Refused
+from tailrace.spec import SpecError
 
 
 def status_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
@@ -75,3 +79,20 @@ def test_flows_that_found_no_place_are_told_where_there_are_any(
 
     assert lines(None, 0) == []  # one replica, and nothing is amiss
     assert lines(0, 12) == ["function fw1: fw (active, 3 flows)", "  12 times a flow found no place in its table"]
+
+
+def test_what_is_refused_before_it_is_agreed_to_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text("chains:\n  v: [tester.a, tester.b]\n")
+
+    def propose(*_: object) -> None:
+        raise Refused("chains.v: why")
+
+    monkeypatch.setattr(operate.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(operate.sys, "stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(operate.node_up, "resume", lambda _: [])
+    monkeypatch.setattr(operate.node_up, "propose", propose)
+    with pytest.raises(SpecError, match=rf"^{spec}:2:3: chains\.v: why$"):
+        operate.apply(spec, huge=None, base=None, yes=False, as_json=False)
