@@ -49,6 +49,12 @@ class Bounds:
     """How many are kept, the newest; None: there is one, and its end is the capture's."""
 
 
+def check_target(path: Path) -> None:
+    """Raises Mistake where the path is no file's, as `.` and `/` are not, which have no name to add numbers to."""
+    if path.name in ("", "..") or path.is_dir():
+        raise Mistake(f"{path}: this is a directory; expected a file, such as {path / 'x.pcap'}")
+
+
 class Full(Exception):
     """No more is to be written; the message says why."""
 
@@ -68,6 +74,7 @@ class Writer:
         self._file = -1
         self.written = 0
         """Frames, in files that are there and in those that are not any more."""
+        check_target(path)
         try:
             self._open()
         except OSError as error:

@@ -19,7 +19,7 @@ from tailrace.control import Control, ControlError, ControlLost
 from tailrace.errors import Mistake
 from tailrace.following import follow, lines
 from tailrace.host.state import State, default_folder, peek
-from tailrace.pcap import Bounds, Writer
+from tailrace.pcap import Bounds, Writer, check_target
 from tailrace.spec.match import NAMES, Match
 from tailrace.spec.units import parse_duration, parse_size
 
@@ -153,6 +153,7 @@ def capture(path: Path, options: CaptureOptions) -> int:
     if options.match:
         asked["match"] = [parse_match(text) for text in options.match]
     bounds, seconds = _bounds(options), _seconds("--duration", options.duration)
+    check_target(path)
     control = _connect(options.control)
     shown = sys.stderr.isatty()
 

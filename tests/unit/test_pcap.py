@@ -126,6 +126,24 @@ def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
         Writer(tmp_path / "nosuch" / "x.pcap", Bounds(size=10**6), 96)
 
 
+@pytest.mark.parametrize("path", [".", "/", "..", "/tmp"])
+@pytest.mark.parametrize("files", [None, 2])
+def test_a_folder_is_no_capture_file_and_the_switch_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, path: str, files: int | None
+) -> None:
+    def connect(_: object) -> None:
+        raise AssertionError("the switch was asked")
+
+    monkeypatch.setattr(observe, "_connect", connect)
+    options = observe.CaptureOptions(
+        "a", None, "in", (), 96, "1MiB", files, None, None, None, None, "1MiB", None, as_json=False
+    )
+    with pytest.raises(Mistake, match=rf"^{path}: this is a directory; expected a file, such as .*x\.pcap$"):
+        observe.capture(Path(path), options)
+    with pytest.raises(Mistake, match="this is a directory"):
+        Writer(Path(path), Bounds(size=10**6, files=files), 96)
+
+
 def test_workers_are_merged_by_time() -> None:
     one, two = [record(n) for n in (1, 5, 6)], [record(n) for n in (2, 3, 9)]
     assert merged([b"".join(one), b"", b"".join(two)]) == b"".join(record(n) for n in (1, 2, 3, 5, 6, 9))
