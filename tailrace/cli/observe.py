@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tailrace.capture import capture as run_capture
-from tailrace.cli.output import error_line, print_json, print_line
+from tailrace.cli.output import error_line, outlives_terminal, print_json, print_line
 from tailrace.control import Control, ControlError, ControlLost
 from tailrace.errors import Mistake
 from tailrace.following import follow, lines
@@ -82,7 +82,8 @@ def _ending() -> Iterator[Callable[[], bool]]:
     def ask(_number: int, _frame: FrameType | None) -> None:
         asked.set()
 
-    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGINT, signal.SIGTERM, *([] if outlives_terminal() else [signal.SIGHUP])]
+    old = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield asked.is_set
     finally:
