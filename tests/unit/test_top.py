@@ -252,6 +252,17 @@ def page_with(path: Path, packets: int) -> None:
     path.write_bytes((head.ljust(64, b"\0") + schema).ljust(4096, b"\0") + slot.ljust(128, b"\0"))
 
 
+def put_on_record(folder: Path, pid: int, packets: int) -> None:
+    """A process as the switch that is up, and its counter page."""
+    name = identify(pid)
+    assert name is not None
+    with hold(folder) as state:
+        state.record.things = [FilePath(str(state.page)), Process("switch", name.pid, name.start)]
+        state.save()
+        state.page.parent.mkdir(exist_ok=True)
+        page_with(state.page, packets)
+
+
 def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     sampler = Sampler(folder)
@@ -259,13 +270,7 @@ def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_pat
     for packets in (5, 9):
         child = subprocess.Popen(["sleep", "60"])
         try:
-            name = identify(child.pid)
-            assert name is not None
-            with hold(folder) as state:
-                state.record.things = [FilePath(str(state.page)), Process("switch", name.pid, name.start)]
-                state.save()
-                state.page.parent.mkdir(exist_ok=True)
-                page_with(state.page, packets)
+            put_on_record(folder, child.pid, packets)
             found = sampler.snapshot()
             assert found is not None
             assert found.of("queue") == {"p/0": {"received_packets": packets}}
@@ -281,13 +286,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A switch that has lost 5 more flows each time that it is asked."""
     folder, asked = tmp_path / "state", count(1)
     child = subprocess.Popen(["sleep", "60"])
-    name = identify(child.pid)
-    assert name is not None
-    with hold(folder) as state:
-        state.record.things = [FilePath(str(state.page)), Process("switch", name.pid, name.start)]
-        state.save()
-        state.page.parent.mkdir(exist_ok=True)
-        page_with(state.page, 7)
+    put_on_record(folder, child.pid, 7)
 
     def ask(_sampler: Sampler) -> Facts:
         number = next(asked)
