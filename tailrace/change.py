@@ -150,19 +150,19 @@ def settle(state: State, fabric: TailraceFabric) -> list[str]:
     if changing is None:
         return []
     version, running = fabric.configuration()
-    if running == changing["config"]:
-        state.record.plan, state.record.spec = changing["plan"], changing["spec"]
-        state.record.previous = changing["previous"]
-        state.record.instances, state.record.version = changing["instances"], version
-        end_processes(state, changing["stop"])
+    if running == changing.config:
+        state.record.plan, state.record.spec = changing.to.plan, changing.to.spec
+        state.record.previous = changing.previous
+        state.record.instances, state.record.version = changing.instances, version
+        end_processes(state, changing.stop)
         became = "kept, as the switch had made it"
     else:
-        end_processes(state, [instance_name(name, changing["instances"].get(name, 1)) for name in changing["start"]])
-        left = [port for port in changing["staged"] if port in running.get("ports", {})]
+        end_processes(state, [instance_name(name, changing.instances.get(name, 1)) for name in changing.start])
+        left = [port for port in changing.staged if port in running.get("ports", {})]
         if left:
             state.record.version = fabric.apply({"ports": dict.fromkeys(left)}, version)
         became = "undone"
     forget_sockets(state, _sockets(fabric.configuration()[1]))
     state.record.changing = None
     state.save()
-    return [f"a change to {changing['spec']} that was cut short is {became}"]
+    return [f"a change to {changing.to.spec} that was cut short is {became}"]

@@ -70,7 +70,7 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
         else:
             _other(families, kind, name, counters)
     _chains(families, snapshot)
-    for function, count in snapshot.facts.crowded.items():
+    for function, count in (snapshot.facts.crowded or {}).items():
         families.add("tailrace_function_crowded_flows", "crowded_flows", {"function": function}, count)
     if snapshot.facts.version is not None:
         yield GaugeMetricFamily(

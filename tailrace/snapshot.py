@@ -48,8 +48,9 @@ class Facts:
     """core, idle policy, tsc_hz of each."""
     version: int | None = None
     spec: str = ""
-    crowded: dict[str, int] = field(default_factory=dict)
-    """Of each function whose flows are known: how many found no place in their table."""
+    crowded: dict[str, int] | None = None
+    """Of each function whose flows are known: how many found no place in their table. None where the switch could not
+    be asked."""
 
 
 def rates(before: Snapshot, now: Snapshot) -> dict[Key, dict[str, float]]:
@@ -128,7 +129,7 @@ class Sampler:
         }
         ports: dict[str, str] = {}
         workers: dict[str, dict[str, Any]] = {}
-        crowded: dict[str, int] = {}
+        crowded: dict[str, int] | None = None
         version = None
         try:
             control = Control(State(self.folder, record).control, timeout=1.0)

@@ -209,10 +209,11 @@ def _chain(name: str, hops: dict[int, tuple[dict[str, int], dict[str, float]]], 
 def _functions(before: Snapshot, now: Snapshot) -> list[FunctionRow]:
     """Counts that the switch was asked for with each snapshot (`Sampler` with `facts_every` 0)."""
     seconds = max(now.time - before.time, 1e-9)
-    old = before.facts.crowded
+    known = now.facts.crowded or {}
+    old = known if before.facts.crowded is None else before.facts.crowded  # what was not known has not grown
     return [
         FunctionRow(name, max(count - old.get(name, 0), 0) / seconds, count)
-        for name, count in sorted(now.facts.crowded.items(), key=lambda each: _natural(each[0]))
+        for name, count in sorted(known.items(), key=lambda each: _natural(each[0]))
     ]
 
 

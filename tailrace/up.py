@@ -17,7 +17,7 @@ from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.host.process import identify, undisturbed
-from tailrace.host.state import Process, Record, State, hold, peek
+from tailrace.host.state import Change, Planned, Process, Record, State, hold, peek
 from tailrace.host.strays import check_no_strays, strays
 from tailrace.node import Node, reserve_pages
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
@@ -299,7 +299,7 @@ def rollback(folder: Path, base: int | None = None) -> Applied:
         previous = node.state.record.previous
         if previous is None:
             raise Mistake("nothing has been applied since `tailrace up`, so there is nothing to go back to")
-        return _apply(node, Plan.read(previous["plan"]), previous["spec"], base)
+        return _apply(node, Plan.read(previous.plan), previous.spec, base)
 
 
 def drain(folder: Path, replica: str, *, active: bool = False) -> Applied:
@@ -331,20 +331,19 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
         )
     if wanted.nothing and plan.identity == node.plan.identity:
         return Applied(proposal, version, tuple(node.notes))
-    previous: dict[str, Any] | None = {"plan": state.record.plan, "spec": state.record.spec}
+    previous: Planned | None = Planned(state.record.plan, state.record.spec)
     repaired = plan.identity == node.plan.identity
     if repaired or wanted.nothing:  # what is written otherwise, and is the same, is nothing to go back from
         previous = state.record.previous
-    state.record.changing = {
-        "plan": plan.as_data(),
-        "spec": spec,
-        "previous": previous,
-        "instances": wanted.instances,
-        "config": wanted.config,
-        "start": list(wanted.start),
-        "stop": list(wanted.stop),
-        "staged": list(wanted.stage.get("ports", {})),
-    }
+    state.record.changing = Change(
+        to=Planned(plan.as_data(), spec),
+        previous=previous,
+        instances=wanted.instances,
+        config=wanted.config,
+        start=list(wanted.start),
+        stop=list(wanted.stop),
+        staged=list(wanted.stage.get("ports", {})),
+    )
     state.save()
     recorded = state.record.version
     new = replace(node, plan=plan)
@@ -374,7 +373,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
             said = "" if now == recorded else f", and that is version {now} now"
             raise Interrupted(f"{_what_ended(error)}; nothing was changed{said}") from None
         raise
-    return Applied(proposal, version, tuple(new.notes), previous["spec"] if previous else None, repaired)
+    return Applied(proposal, version, tuple(new.notes), previous.spec if previous else None, repaired)
 
 
 # --- down ----------------------------------------------------------------------------------------------------------

@@ -239,6 +239,33 @@ class Granted:
     pci: bool = False
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A plan as data (`Plan.as_data`), and the spec that it was made of."""
+
+    plan: dict[str, Any]
+    spec: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change at work: what is to be ended, or undone, where a crash cuts it short."""
+
+    to: Planned
+    previous: Planned | None
+    """What `tailrace rollback` goes back to when it is made."""
+    instances: dict[str, int]
+    """Which instance of a function runs then, as `Record.instances`."""
+    config: dict[str, Any]
+    """The switch's configuration then, whole."""
+    start: list[str]
+    """The functions that it starts."""
+    stop: list[str]
+    """The processes that it ends when the switch has changed over."""
+    staged: list[str]
+    """The ports that it adds before that."""
+
+
 @dataclass
 class Record:
     """state.json as data."""
@@ -255,10 +282,9 @@ class Record:
     """Which instance of a function runs, where it is not the first (`tailrace.fabric.config`)."""
     version: int = 0
     """The version of the switch's configuration that this plan was made into."""
-    previous: dict[str, Any] | None = None
-    """What `tailrace rollback` goes back to: `plan` and `spec`."""
-    changing: dict[str, Any] | None = None
-    """A change at work: `plan`, `spec`, `instances`, `config`, and the processes and ports that it began with."""
+    previous: Planned | None = None
+    """What `tailrace rollback` goes back to."""
+    changing: Change | None = None
     granted: Granted = Granted()
     """To the switch that runs."""
     things: list[Thing] = field(default_factory=list)
@@ -360,8 +386,8 @@ class State:
             "complete": self.record.complete,
             "instances": self.record.instances,
             "version": self.record.version,
-            "previous": self.record.previous,
-            "changing": self.record.changing,
+            "previous": asdict(self.record.previous) if self.record.previous else None,
+            "changing": asdict(self.record.changing) if self.record.changing else None,
             "granted": asdict(self.record.granted),
             "plan": self.record.plan,
             "things": [{"kind": thing.kind, **asdict(thing)} for thing in self.record.things],

@@ -15,7 +15,7 @@ from tailrace.control import ControlLost
 from tailrace.errors import Failure, Refused
 from tailrace.fabric.difference import Difference
 from tailrace.fabric.tailrace import Conflict, TailraceFabric
-from tailrace.host.state import FilePath, HugePages, Process, Record, State
+from tailrace.host.state import Change, FilePath, HugePages, Planned, Process, Record, State, peek
 from tailrace.node import Node
 
 
@@ -57,6 +57,10 @@ class Fabric:
 
 STAGED = {"fw.0": {"kind": "guest", "path": "/s/fw.0.sock"}, "fw.1": {"kind": "guest", "path": "/s/fw.1.sock"}}
 AFTER = {"ports": {"a": {"kind": "guest", "path": "/s/a.sock"}, **STAGED}, "chains": {"v": {}}}
+CHANGE = Change(
+    to=Planned({"new": 1}, "new.yaml"), previous=Planned({"old": 1}, "old.yaml"), instances={}, config=AFTER,
+    start=["fw"], stop=[], staged=list(STAGED),
+)  # fmt: skip
 
 
 def wanted() -> Difference:
@@ -203,10 +207,10 @@ def test_what_a_lost_switch_leaves_stays_on_record(tmp_path: Path, when: str) ->
 
     fabric._ask, fabric.configuration = ask, configuration  # type: ignore[method-assign]
     here = node(tmp_path, fabric, fails="attach" if when == "unstage" else "")
-    here.state.record.changing = {"plan": {"new": 1}}
+    here.state.record.changing = CHANGE
     with pytest.raises(Failure, match="attach" if when == "unstage" else "connection lost"):
         change_over(cast(Node, here), wanted(), 4)
-    assert here.state.record.changing == {"plan": {"new": 1}}
+    assert here.state.record.changing == CHANGE
     assert ("fw" in names(here.state)) == (when == "configure")
 
 
@@ -221,16 +225,16 @@ def test_a_change_cut_short_is_kept_or_undone(tmp_path: Path, changed_over: bool
     state.add(FilePath("/s/fw.0.sock"), FilePath("/s/fw.1.sock"))
     if changed_over:
         fabric.configure(AFTER)
-    state.record.changing = {
-        "plan": {"new": 1}, "spec": "new.yaml", "previous": {"plan": {"old": 1}, "spec": "old.yaml"}, "instances": {},
-        "config": AFTER, "start": ["fw"], "stop": [], "staged": list(STAGED),
-    }  # fmt: skip
+    state.record.changing = CHANGE
+    state.save()
+    assert peek(tmp_path).changing == CHANGE
     (said,) = settle(state, cast(TailraceFabric, fabric))
     assert said.startswith("a change to new.yaml that was cut short is " + ("kept" if changed_over else "undone"))
     assert settle(state, cast(TailraceFabric, fabric)) == []
     assert state.record.changing is None
     if changed_over:
         assert (state.record.plan, state.record.spec) == ({"new": 1}, "new.yaml")
+        assert peek(tmp_path).previous == CHANGE.previous
         assert set(names(state)) == {"/s/a.sock", "/s/fw.0.sock", "/s/fw.1.sock", "fw"}
         assert fabric.config == AFTER
     else:

@@ -162,7 +162,8 @@ def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
     "change",
     ["{", "[]", "{}", {"things": [{"kind": "file"}]},
      {"things": [{"kind": "process", "name": "x", "pid": [], "start": 1}]},
-     {"things": [{"path": "/x"}]}, {"owner": "me"}, {"plan": 7}],
+     {"things": [{"path": "/x"}]}, {"owner": "me"}, {"plan": 7},
+     {"previous": {"plan": {}}}, {"changing": {"to": {"plan": {}, "spec": "x.yaml"}}}],
     ids=str,
 )  # fmt: skip
 def test_a_damaged_record_is_told_and_taken_down(tmp_path: Path, change: str | dict[str, Any]) -> None:

@@ -172,6 +172,8 @@ def test_flows_without_a_place_are_told_by_function_where_there_are_any() -> Non
     now = replace(snapshot(11.0, 2), facts=replace(FACTS, crowded={"fw": 12395, "nat": 0}))
     found = rows(snapshot(10.0, 1), now)
     assert [(row.name, row.crowded, row.total_crowded) for row in found.functions] == [("fw", 50, 12395), ("nat", 0, 0)]
+    unknown = replace(snapshot(10.0, 1), facts=Facts())  # the switch did not answer: what was before is not new
+    assert [row.crowded for row in rows(unknown, now).functions] == [0, 0]
     lines = drawn(found)
     assert [line for line in lines if line.startswith("function")] == [
         "function fw: 12.4k times a flow found no place in its table"
