@@ -266,11 +266,7 @@ def _full(what: str, value: Config) -> Config:
     if value.get("match") == [{}]:
         defaults, value = {**defaults, "match": []}, {key: each for key, each in value.items() if key != "match"}
     flat = _flat({**defaults, **value})
-    return {
-        key: each
-        for key, each in flat.items()
-        if not (key == "rate.share" and each == 1) and not (key.endswith(".state") and each == "active")
-    }
+    return {key: each for key, each in flat.items() if not (key == "rate.share" and each == 1)}
 
 
 def _flat(value: Config, before: str = "") -> Config:
@@ -285,11 +281,18 @@ def _flat(value: Config, before: str = "") -> Config:
 
 
 def _details(was: Config, now: Config) -> list[str]:
+    pairs = {key: (_value(was, key), _value(now, key)) for key in (*was, *now)}
     return [
-        f"{key}: {_short(was.get(key))} → {_short(now.get(key))}"
-        for key in dict.fromkeys((*was, *now))
-        if _same(was.get(key)) != _same(now.get(key))
+        f"{key}: {_short(before)} → {_short(after)}"
+        for key, (before, after) in pairs.items()
+        if _same(before) != _same(after)
     ]
+
+
+def _value(flat: Config, key: str) -> Any:
+    """None where there is none; a replica that is there is active where nothing is said."""
+    replica = key.removesuffix(".state")
+    return flat.get(key, "active" if replica != key and f"{replica}.left" in flat else None)
 
 
 def _same(value: Any) -> Any:

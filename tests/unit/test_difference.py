@@ -231,7 +231,11 @@ def test_a_replica_more_moves_no_other() -> None:
         ONE.replace("first: skeleton", "first: {kind: skeleton, replicas: {1: active, 2: active, 3: draining}}")
     )
     assert (drained.start, drained.stop) == ((), ())
-    assert drained.changes == (Change("change", "function", "first", ("replicas.first-3.state: none → draining",)),)
+    assert drained.changes == (Change("change", "function", "first", ("replicas.first-3.state: active → draining",)),)
+    (_, gone) = up.to(ONE.replace("first: skeleton", "first: {kind: skeleton, replicas: 2}")).changes
+    assert gone.detail[-1] == "replicas.first-3.state: draining → none"
+    back = up.apply(ONE.replace("first: skeleton", "first: {kind: skeleton, replicas: 3}"))
+    assert back.changes == (Change("change", "function", "first", ("replicas.first-3.state: draining → active",)),)
 
 
 def test_rates_change_without_a_new_process() -> None:
