@@ -54,7 +54,7 @@ static uint32_t worth(const struct flows *flows, uint64_t entry, uint16_t tick, 
 		return 1;
 	if (kept & UINT64_C(1) << flow_replica(entry))
 		return UINT32_MAX;
-	youth = UINT16_MAX - (uint16_t)(tick - flow_seen(entry));
+	youth = UINT16_MAX - flow_age(entry, tick);
 	return 2 + youth + (entry & FLOW_LASTING ? 1u << 17 : 0);
 }
 

@@ -102,9 +102,21 @@ static inline void flow_write(uint64_t *entry, uint64_t value)
 	__atomic_store_n(entry, value, __ATOMIC_RELAXED);
 }
 
+/*
+ * Ticks since an entry was seen, at `tick`.  Who asks has looked at the clock before, and another worker may have seen the
+ * flow since: an entry that is a little ahead is of now.  Sweeps leave none so old that its ticks come round.
+ */
+static inline uint16_t flow_age(uint64_t entry, uint16_t tick)
+{
+	enum { AHEAD = 64 /* ticks, some 20 s */ };
+	const uint16_t age = tick - flow_seen(entry);
+
+	return age >= UINT16_MAX - AHEAD ? 0 : age;
+}
+
 static inline bool flow_fresh(const struct flows *flows, uint64_t entry, uint16_t tick)
 {
-	return (uint16_t)(tick - flow_seen(entry)) <= flows->ageing;
+	return flow_age(entry, tick) <= flows->ageing;
 }
 
 /* Is the entry this flow's?  Another worker may have given its place away since it was found. */

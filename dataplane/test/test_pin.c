@@ -334,12 +334,43 @@ static void gives_back_the_numbers_of_a_group_that_is_not_used(void **state)
 	free(used);
 }
 
+/* Who counts, sweeps or steers has read the clock, and then another worker sees the flow, a tick later. */
+static void knows_a_flow_that_was_seen_since_the_clock_was_read(void **state)
+{
+	struct pin_memory *memory = *state;
+	struct pin_group *before = group_of(memory, "ab"), *draining = group_of(memory, "aB");
+	const int b = pin_memory_number(memory, "b");
+	uint64_t counts[FLOWS_REPLICAS];
+	unsigned there = 0;
+
+	for (unsigned i = 0; i < FLOWS; i++) {
+		struct headers headers;
+
+		flow(&headers, i);
+		there += pin_letter(before, &headers, now + tick) == 'b';
+	}
+	assert_int_not_equal(there, 0);
+	for (unsigned part = 0; part < 256; part++)
+		pin_memory_sweep(memory, now);
+	flows_count(memory->flows, flows_tick(now), counts);
+	assert_int_equal(counts[b], there);
+	for (unsigned i = 0; i < FLOWS; i++) {
+		struct headers headers;
+
+		flow(&headers, i);
+		there -= pin_letter(draining, &headers, now) == 'b';
+	}
+	assert_int_equal(there, 0);
+	free(before);
+	free(draining);
+}
+
 /* The ticks that an entry has come round after some hours. */
 static void does_not_take_what_is_long_gone_for_fresh(void **state)
 {
 	struct pin_memory *memory = *state;
 	struct pin_group *group = group_of(memory, "a");
-	const uint64_t aged = now + 3 * tick;
+	const uint64_t aged = now + 100 * tick;
 	uint64_t counts[FLOWS_REPLICAS];
 
 	for (unsigned i = 0; i < 100; i++) {
@@ -542,6 +573,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gives_new_flows_to_nobody_when_all_drain, start, end),
 		cmocka_unit_test_setup_teardown(numbers_no_more_than_there_is_room_for, start, end),
 		cmocka_unit_test_setup_teardown(gives_back_the_numbers_of_a_group_that_is_not_used, start, end),
+		cmocka_unit_test_setup_teardown(knows_a_flow_that_was_seen_since_the_clock_was_read, start, end),
 		cmocka_unit_test_setup_teardown(does_not_take_what_is_long_gone_for_fresh, start, end),
 		cmocka_unit_test_setup_teardown(sends_fragments_where_the_first_goes, start, end),
 		cmocka_unit_test_setup_teardown(keeps_datagrams_of_both_ways_apart, start, end),
