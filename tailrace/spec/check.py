@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from itertools import product
@@ -98,12 +99,13 @@ class _Check:
                 function = self.function_ports.get(name)
                 if function is not None and len(self.spec.functions[function].replicas) > 1:
                     self.at(("ports", name, "path"), f"{function!r} has several replicas; expected no path of its own")
-                if port.path in paths:
+                same = os.path.normpath(port.path)
+                if same in paths:
                     self.at(
                         ("ports", name, "path"),
-                        f"{port.path} is the socket of {paths[port.path]!r}; expected each path once",
+                        f"{port.path} is the socket of {paths[same]!r}; expected each path once",
                     )
-                paths.setdefault(port.path, name)
+                paths.setdefault(same, name)
             if function_of(self, name) in ("skeleton", "impair") and (port.path is not None or port.mode == "client"):
                 self.at_key(
                     ("ports", name), f"{name!r} is a function's that Tailrace starts; expected queues, offloads or rate"

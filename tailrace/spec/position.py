@@ -34,8 +34,13 @@ def shown_key(location: Location) -> str:
     """A location as one writes it: tests[0].latency.duration."""
     text = ""
     for step in location:
-        text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else str(step))
+        text += f"[{step}]" if isinstance(step, int) else (f".{printable(step)}" if text else printable(step))
     return text
+
+
+def printable(text: str) -> str:
+    """Text that a terminal takes for nothing else: quoted, if it has to be."""
+    return text if text.isprintable() else repr(text)
 
 
 def naming(location: Location, message: str) -> str:
@@ -192,9 +197,10 @@ class _Reader:
 
 def read_document(path: Path) -> Document:
     """The file's data and positions. Raises `SpecError`, or `Mistake` where the file cannot be read at all."""
-    shown = str(path)
+    shown = printable(str(path))
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)  # it need not be a file that ends
     except FileNotFoundError:
         raise Mistake(f"{shown}: there is no such file; expected a spec, such as examples/chain.yaml") from None
     except IsADirectoryError:

@@ -53,6 +53,16 @@ WRONG = {
         "s.yaml:3:3: functions.first: the name 'first' is used twice (first on line 2)",
         "expected each name once",
     ),
+    "a name with a terminal's escapes": (
+        'ports: {"a\\e[31mb": }\n' + CHAIN,
+        r"s.yaml:1:9: ports.'a\x1b[31mb': 'a\x1b[31mb' cannot be a port",
+        "expected small letters",
+    ),
+    "one socket in two ways of writing": (
+        "ports:\n  c: {path: /s//c.sock}\n  d: {path: /s/t/../c.sock}\n" + CHAIN,
+        "s.yaml:3:13: ports.d.path: /s/t/../c.sock is the socket of 'c'",
+        "expected each path once",
+    ),
     "function and chain of one name": (
         "functions:\n  v: skeleton\nchains:\n  v: [tester.a, v, tester.b]\n",
         "s.yaml:4:3: chains.v: the name 'v' is used twice",
@@ -332,6 +342,11 @@ def test_what_is_wrong_is_said_with_its_place(case: str) -> None:
 def test_the_first_thing_wrong_in_the_file_is_told() -> None:
     text = CHAIN + "tests:\n  - latency: {duration: 60kg, rate: 1}\nfabric: none\n"
     assert message(text).startswith("s.yaml:3:25:")
+
+
+def test_what_does_not_end_is_no_spec() -> None:
+    with pytest.raises(SpecError, match=r"^/dev/zero:1:1: larger than 1 MiB"):
+        load_spec(Path("/dev/zero"))
 
 
 def test_bytes_that_are_no_text_are_told_with_their_place(tmp_path: Path) -> None:
