@@ -20,7 +20,7 @@ from rich.text import Text
 
 from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
-from tailrace.host.state import check_ours, default_folder
+from tailrace.host.state import check_ours, default_folder, peek
 from tailrace.metrics import serve
 from tailrace.snapshot import Sampler, Snapshot
 from tailrace.spec.units import parse_duration
@@ -50,8 +50,7 @@ def top(options: TopOptions) -> int:
         raise Mistake(f"--every: {error}") from None
     if every > _LONGEST:
         raise Mistake(f"--every {options.every}: expected at most 24h")
-    # Facts have counts and states in them: they are as old as the counters beside them, so that rates are of one time.
-    sampler = Sampler(default_folder(), facts_every=0.0)
+    sampler = _sampler()
     try:
         if options.once:
             return _once(sampler, options, every)
@@ -60,6 +59,18 @@ def top(options: TopOptions) -> int:
         return _live(sampler, options, every)
     finally:
         sampler.close()
+
+
+def _sampler() -> Sampler:
+    """Of what is up, or will be. Raises Mistake where that is another user's, and Damaged.
+
+    Facts have counts and states in them: they are as old as the counters beside them, so that rates are of one time,
+    and what is asked for with a scrape is asked of the switch then, never between.
+    """
+    folder = default_folder()
+    check_ours(folder)
+    peek(folder)
+    return Sampler(folder, facts_every=0.0)
 
 
 def _two(sampler: Sampler, every: float) -> tuple[Snapshot, Snapshot]:
@@ -155,9 +166,7 @@ def metrics(listen: str) -> int:
     host, _, port = listen.rpartition(":")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752")
-    check_ours(default_folder())
-    # What is asked for with a scrape is asked of the switch then, never between.
-    server = serve(Sampler(default_folder(), facts_every=0.0), host.strip("[]"), int(port))
+    server = serve(_sampler(), host.strip("[]"), int(port))
     print_line(f"Metrics at http://{host}:{server.server_port}/metrics")
     sys.stdout.flush()
     try:

@@ -27,6 +27,15 @@ def attached(command: Command, binaries: Path) -> RunningTester:
     return RunningTester(binaries / "tester/tailrace-tester", command.folder, ports, "--core", core)
 
 
+def test_who_only_looks_is_told_of_a_damaged_record(command: Command) -> None:
+    command.state.mkdir(mode=0o700)
+    (command.state / "state.json").write_text("{")
+    for look in (("top", "--once"), ("metrics", "--listen", "127.0.0.1:0")):
+        assert "state.json: damaged, so what is up is not known" in command(*look, status=1).stderr
+    command("down")
+    assert not command.state.exists()
+
+
 def test_once_says_what_is_happening(command: Command, binaries: Path) -> None:
     assert "no switch is up" in command("top", "--once", status=1).stderr
     assert "expected name, packets, drops" in command("top", "--sort", "size", status=2).stderr
