@@ -103,8 +103,8 @@ static inline void flow_write(uint64_t *entry, uint64_t value)
 }
 
 /*
- * Ticks since an entry was seen, at `tick`.  Who asks has looked at the clock before, and another worker may have seen the
- * flow since: an entry that is a little ahead is of now.  Sweeps leave none so old that its ticks come round.
+ * Ticks since an entry was seen, at `tick`.  Who asks has looked at the clock before, and another worker may have seen
+ * the flow since: an entry that is a little ahead is of now.  Sweeps leave none so old that its ticks come round.
  */
 static inline uint16_t flow_age(uint64_t entry, uint16_t tick)
 {
