@@ -156,11 +156,18 @@ static void bar(struct guest_backend *backend, enum vring_fault why)
 
 void guest_end_bar(struct guest_backend *backend)
 {
+	uint32_t barred = 0;
+
 	backend->barred_until = 0;
+	for (unsigned which = 0; which < GUEST_VRINGS; which++)
+		barred |= backend->rings[which].barred ? 1U << which : 0;
+	guest_withdraw(backend, barred);
+	/* Without a fault it is up, which it shall not be before its rings are live. */
+	if (barred != 0)
+		atomic_store(&backend->guest->used, 0);
 	for (unsigned which = 0; which < GUEST_VRINGS; which++) {
 		if (!backend->rings[which].barred)
 			continue;
-		guest_withdraw(backend, 1U << which);
 		backend->rings[which].barred = false;
 		__atomic_store_n(&backend->guest->fault[which], VRING_FAULT_NONE, __ATOMIC_RELAXED);
 	}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -86,3 +87,12 @@ class RunningTester:
         log = self.log.read_text()
         assert "Sanitizer" not in log and "runtime error" not in log, log
         return status
+
+
+def beside_a_node(binaries: Path, folder: Path, ports: dict[str, str], *options: str) -> RunningTester:
+    """One that stays on the first core: on the last one a node's switch polls, ahead of all that is not its own.
+
+    Its control thread would have a hundredth of that core, and take half a minute to start.
+    """
+    within = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
+    return RunningTester(binaries / "tester/tailrace-tester", folder, ports, *options, prefix=within)

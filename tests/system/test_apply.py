@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from running_node import Command, needs_a_node, wait_until
-from running_tester import RunningTester, Trial, stream
+from running_tester import Trial, beside_a_node, stream
 
 from tailrace.control import Control
 from tailrace.host.process import descendants
@@ -42,10 +42,7 @@ class Traffic:
 
     def __init__(self, binaries: Path, command: Command, folder: Path) -> None:
         ports = {name: f"vhost:{command.state / 'sockets' / port}.sock" for name, port in ENDS.items()}
-        core = str(min(os.sched_getaffinity(0)))
-        self.tester = RunningTester(
-            binaries / "tester/tailrace-tester", folder, ports, "--core", core, "--memory", "256"
-        )
+        self.tester = beside_a_node(binaries, folder, ports, "--memory", "256")
         self.result: Trial = {}
 
     def __enter__(self) -> Traffic:
@@ -319,8 +316,7 @@ def test_flows_are_known_for_as_long_as_the_spec_says(command: Command, binaries
     words = "ports: {c: , d: }\nfunctions: {fw: {kind: skeleton, replicas: 2%s}}\nchains: {voice: [c, fw, d]}\n"
     command("up", command.spec(words % ""))
     ports = {name: f"vhost:{command.state / 'sockets' / name}.sock" for name in "cd"}
-    core = str(min(os.sched_getaffinity(0)))
-    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ports, "--core", core, "--memory", "256")
+    tester = beside_a_node(binaries, tmp_path, ports, "--memory", "256")
     tester.trial([stream("cd", "c", "d", 2000, flows=64)], 0.5, wait=5.0)
     assert tester.end() == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import urllib.request
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from running_node import ONE, Command, needs_a_node, wait_until
-from running_tester import RunningTester, both_ways, stream
+from running_tester import beside_a_node, both_ways, stream
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
@@ -45,8 +44,7 @@ def test_a_scrape_says_every_counter(command: Command, binaries: Path) -> None:
 
         command("up", command.spec(ONE))
         ports = {name: f"vhost:{command.state / 'sockets' / f'tester.{name}'}.sock" for name in "ab"}
-        core = str(min(os.sched_getaffinity(0)))
-        tester = RunningTester(binaries / "tester/tailrace-tester", command.folder, ports, "--core", core)
+        tester = beside_a_node(binaries, command.folder, ports)
         result = tester.trial(both_ways(2000), 1.0, wait=2.0)
         assert tester.end() == 0
         sent = {each["name"]: each["sent"] for each in result["streams"]}
@@ -88,9 +86,7 @@ def test_flows_that_found_no_place_are_told(command: Command, binaries: Path) ->
     """A million flows in a table for two million: hardly any is lost, but the fullest places are too small for some."""
     command("up", command.spec(SHARED))
     ports = {name: f"vhost:{command.state / 'sockets' / f'tester.{name}'}.sock" for name in "ab"}
-    tester = RunningTester(
-        binaries / "tester/tailrace-tester", command.folder, ports, "--core", str(min(os.sched_getaffinity(0)))
-    )
+    tester = beside_a_node(binaries, command.folder, ports)
     try:
         tester.start([stream("there", "a", "b", 300_000, flows=1_000_000)], 60.0)
         wait_until(lambda: command.status()["functions"][0]["crowded"] > 0, 60)

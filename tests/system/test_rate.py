@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running_node import Command
-from running_tester import RunningTester, stream
+from running_tester import beside_a_node, stream
 from watched_switch import Watched, watched_switch
 
 FRAME = 512
@@ -99,8 +98,7 @@ def test_a_spec_says_what_a_port_sends_and_what_it_is_sent(command: Command, bin
     chain = "chains: {way: [c, d]}\n"
     command("up", command.spec(chain + "ports: {c: , d: {rate: {max: 10Mbps, to: 40Mbps}}}\n"))
     ports = {name: f"vhost:{command.state / 'sockets' / name}.sock" for name in "cd"}
-    core = str(min(os.sched_getaffinity(0)))
-    tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ports, "--core", core, "--memory", "256")
+    tester = beside_a_node(binaries, tmp_path, ports, "--memory", "256")
     streams = [stream(way, way[0], way[1], 60_000, frames=[FRAME]) for way in ("cd", "dc")]
     found = by_name(tester.trial(streams, 3.0, wait=5.0))
     assert kept(found["cd"], 40 * MEGABIT)

@@ -16,15 +16,14 @@ from pathlib import Path
 
 import pytest
 from running_node import ONE, Command, needs_a_node
-from running_tester import RunningTester, both_ways
+from running_tester import RunningTester, beside_a_node, both_ways
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
 
 def attached(command: Command, binaries: Path) -> RunningTester:
     ports = {name: f"vhost:{command.state / 'sockets' / f'tester.{name}'}.sock" for name in "ab"}
-    core = str(min(os.sched_getaffinity(0)))
-    return RunningTester(binaries / "tester/tailrace-tester", command.folder, ports, "--core", core)
+    return beside_a_node(binaries, command.folder, ports)
 
 
 def test_who_only_looks_is_told_of_a_damaged_record(command: Command) -> None:
