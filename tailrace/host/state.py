@@ -509,9 +509,8 @@ def _lock(folder: Path) -> int:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             found = folder.stat()
         except OSError as error:
-            raise Mistake(
-                f"{folder}: {error.strerror}; run as root, or set {ENVIRONMENT} to a folder of your own"
-            ) from None
+            cure = "" if isinstance(error, FileExistsError | NotADirectoryError) else "run as root, or "
+            raise Mistake(f"{folder}: {error.strerror}; {cure}set {ENVIRONMENT} to a folder of your own") from None
         if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise Mistake(
                 f"{folder}: belongs to somebody else or is open to all; "

@@ -120,6 +120,11 @@ class Match(Model):
             if self.ethertype != wanted:
                 raise ValueError(f"no frame of Ethertype {self.ethertype:#06x} has such an address; leave it out")
         ports = self.source_port is not None or self.destination_port is not None
+        no_ip = self.ethertype not in (None, ETHERTYPES["ipv4"], ETHERTYPES["ipv6"])
+        if no_ip and (ports or self.protocol is not None):
+            raise ValueError(
+                f"a frame of Ethertype {self.ethertype:#06x} has no IP protocol and no ports; leave one of them out"
+            )
         if ports and self.protocol is not None and self.protocol not in _WITH_PORTS:
             raise ValueError(f"protocol {self.protocol} has no port numbers; expected tcp, udp or sctp beside them")
         return self

@@ -118,6 +118,12 @@ class Device(Model):
         ((scheme, rest),) = self._given().items()
         return f"{scheme}:{rest}"
 
+    @property
+    def identity(self) -> str:
+        """What no two ports have in common: an interface is the same one, however its frames are taken."""
+        scheme, _, rest = self.uri.partition(":")
+        return f"if:{rest}" if scheme in ("xdp", "tap") else self.uri
+
 
 DEVICE_KEYS = tuple(field.alias or name for name, field in Device.model_fields.items())
 Queues = Annotated[int, Field(ge=1, le=MOST_QUEUES)]

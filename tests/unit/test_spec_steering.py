@@ -195,6 +195,11 @@ WRONG = {
         "s.yaml:2:42: chains.v.match: protocol 1 has no port numbers",
         "tcp, udp or sctp",
     ),
+    "a protocol of what is no IP": (
+        "chains:\n  v: {path: [tester.a, tester.b], match: {ethertype: arp, protocol: udp}}\n",
+        "s.yaml:2:42: chains.v.match: a frame of Ethertype 0x0806 has no IP protocol",
+        "leave one of them out",
+    ),
     "an unknown protocol": (
         "chains:\n  v: {path: [tester.a, tester.b], match: {protocol: ucp}}\n",
         "s.yaml:2:53: chains.v.match.protocol: 'ucp' is no protocol",
@@ -243,6 +248,11 @@ WRONG = {
     "a device twice": (
         "ports:\n  p: {if: x}\n  q: {device: {if: x}}\n" + CHAIN,
         "s.yaml:3:3: ports.q: if:x is the port 'p' already",
+        "each device once",
+    ),
+    "an interface twice, in two ways": (
+        "ports:\n  p: {if: x}\n  q: {xdp: x}\n" + CHAIN,
+        "s.yaml:3:3: ports.q: xdp:x is the port 'p' already",
         "each device once",
     ),
     "a device with a socket": (
