@@ -127,7 +127,6 @@ def test_a_folder_open_to_all_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.requires_root
 @pytest.mark.parametrize("below", ["", "state"])
 def test_a_file_is_no_folder_and_root_is_no_cure(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
@@ -135,6 +134,7 @@ def test_a_file_is_no_folder_and_root_is_no_cure(tmp_path: Path, below: str) -> 
         pass
 
 
+@pytest.mark.requires_root
 def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
     """The record may be read by all, its sockets may not."""
     with tempfile.TemporaryDirectory() as name:
