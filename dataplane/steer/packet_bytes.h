@@ -5,7 +5,7 @@
 #ifndef TAILRACE_STEER_PACKET_BYTES_H
 #define TAILRACE_STEER_PACKET_BYTES_H
 
-#include "vring/copy.h"
+#include "common/copy.h"
 #include "vring/packet.h"
 
 /* Copy `length` bytes from `offset` on; the packet is so long. */
