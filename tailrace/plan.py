@@ -236,6 +236,7 @@ class _Maker:
             max_pps=port.rate.packets,
             to_bps=port.rate.to.max,
             to_pps=port.rate.to.packets,
+            to_latency=port.rate.to.latency,
             share=port.rate.share,
         )
 

@@ -17,7 +17,7 @@ ports:
   wan: {if: veth0, queues: 2, rate: {max: 1Gbps, packets: 500kpps, share: 3}}
   lan: {memif: "/run/memif.sock,role=client", rate: 100Mbps}
   vm2: {rate: {max: 2Gbps, to: 500Mbps}}
-  vm3: {rate: {to: {max: 500Mbps, packets: 100kpps}}}
+  vm3: {rate: {to: {max: 500Mbps, packets: 100kpps, latency: 2ms}}}
   vm1: {path: /run/vm1.sock, mode: client, socket: {mode: "0660", group: daemon}}
   link: {vhost: /run/other.sock, queues: 2}
   probe:
@@ -63,6 +63,7 @@ def test_every_word_reads_back_the_same() -> None:
     assert spec.ports["lan"].rate.max == 100_000_000
     assert (spec.ports["vm2"].rate.max, spec.ports["vm2"].rate.to.max) == (2 * 10**9, 500_000_000)
     assert (spec.ports["vm3"].rate.max, spec.ports["vm3"].rate.to.packets) == (None, 100_000)
+    assert spec.ports["vm3"].rate.to.latency == 0.002
     assert (spec.functions["fw"].ageing, spec.functions["ids"].ageing) == (90, 300)
     assert spec.bridges["home"].flood == 10_000
     assert spec.trace is not None
@@ -345,6 +346,16 @@ WRONG = {
         "fabric:\n  pins: {tester.b/0: 0}\nfunctions: {f: skeleton}\nchains: {v: [tester.a, f, {if: veth0}]}\n",
         "s.yaml:2:10: fabric.pins.tester.b/0: 'tester.b' is in no chain and no bridge",
         "expected one of tester.a, f.0, f.1",
+    ),
+    "a latency without a rate": (
+        "ports:\n  p: {rate: {to: {latency: 2ms}}}\n" + CHAIN,
+        "s.yaml:2:18: ports.p.rate.to: latency says how long a frame may wait for a rate",
+        "expected max or packets beside it",
+    ),
+    "a latency that is too long": (
+        "ports:\n  p: {rate: {to: {max: 1Mbps, latency: 11s}}}\n" + CHAIN,
+        "s.yaml:2:40: ports.p.rate.to.latency: 11s is out of range",
+        "expected from 100us to 10s",
     ),
     "a rate that is too little for the switch": (
         "ports:\n  p: {rate: 999bps}\n" + CHAIN,
