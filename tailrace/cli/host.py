@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.prompt import Confirm
 
+from tailrace.cli import complete
 from tailrace.cli.output import print_json, print_line, run_command, wide_console
 from tailrace.errors import Failure, Mistake
 from tailrace.host import show, tuner
@@ -39,7 +40,10 @@ app = typer.Typer(
 ProfileOption = Annotated[
     str,
     typer.Option(
-        "--profile", metavar="P", help="vanilla, throughput, latency, optimized-1, optimized-2, or a YAML file."
+        "--profile",
+        metavar="P",
+        help="vanilla, throughput, latency, optimized-1, optimized-2, or a YAML file.",
+        autocompletion=complete.profile,
     ),
 ]
 NicOption = Annotated[str | None, typer.Option("--nic", metavar="NAME", help="Take the node of this network card.")]
@@ -204,7 +208,13 @@ def switch_mode(
 @app.command()
 def verify(
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="P", help="Against this one; the applied one unless given.")
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="P",
+            help="Against this one; the applied one unless given.",
+            autocompletion=complete.profile,
+        ),
     ] = None,
     nic: NicOption = None,
     root: RootOption = HERE,

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailrace.cli import complete
 from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
-from tailrace.cli.output import error_line, open_streams, run_command
+from tailrace.cli.output import COLOURS, choose_voice, error_line, open_streams, run_command
 
 app = typer.Typer(
     name="tailrace",
     help="A deterministic host for virtual network functions (VNFs), and the proof of it.\n\n"
     "Begin with:  sudo tailrace demo",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -40,7 +40,10 @@ GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "host": lambda: host.app,
 }
 
-SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.")]
+SpecArgument = Annotated[
+    Path,
+    typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.", autocompletion=complete.spec),
+]
 KeepHugeOption = Annotated[
     bool | None,
     typer.Option("--huge/--no-huge", help="2 MiB pages for new functions, or not; unless given, as those that are up."),
@@ -48,6 +51,29 @@ KeepHugeOption = Annotated[
 BaseOption = Annotated[
     int | None, typer.Option(metavar="VERSION", help="Only if this version is the one that is up (`tailrace plan`).")
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        raise typer.Exit(run_command(lambda: commands.version(as_json=False)))
+
+
+@app.callback()
+def voice(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Errors alone: no notes, no progress bar.")] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Say what is being done; -vv each call and program too.")
+    ] = 0,
+    color: Annotated[str, typer.Option(metavar="WHEN", help="auto (on a terminal), always or never.")] = "auto",
+    _: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    if color not in COLOURS:
+        raise typer.BadParameter(f"{color!r} is none of {', '.join(COLOURS)}", param_hint="--color")
+    if quiet and verbose:
+        raise typer.BadParameter("not both --quiet and --verbose")
+    choose_voice(quiet=quiet, verbose=verbose, colour=color)
 
 
 @app.command()
@@ -123,7 +149,12 @@ def rollback(as_json: JsonOption = False, base: BaseOption = None) -> None:
 
 @app.command()
 def drain(
-    replica: Annotated[str, typer.Argument(metavar="REPLICA", help="Its name, such as fw-2 (`tailrace status`).")],
+    replica: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPLICA", help="Its name, such as fw-2 (`tailrace status`).", autocompletion=complete.replica
+        ),
+    ],
     as_json: JsonOption = False,
     active: Annotated[bool, typer.Option("--active", help="Give it new flows again.")] = False,
 ) -> None:
@@ -177,7 +208,10 @@ def top(
 @app.command()
 def watch(
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A run folder; unless given, the soak written to last.")
+        Path | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run folder; unless given, the soak written to last.", autocompletion=complete.run
+        ),
     ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
@@ -260,8 +294,14 @@ ControlOption = Annotated[
 @app.command()
 def capture(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The capture file, such as voice.pcap.")],
-    port: Annotated[str | None, typer.Option(metavar="NAME", help="A port of the switch, such as tester.a.")] = None,
-    chain: Annotated[str | None, typer.Option(metavar="NAME", help="A chain: what enters and leaves it.")] = None,
+    port: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A port of the switch, such as tester.a.", autocompletion=complete.port),
+    ] = None,
+    chain: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A chain: what enters and leaves it.", autocompletion=complete.chain),
+    ] = None,
     direction: Annotated[str, typer.Option(help="in: from the port, into the chain; out: to it, out of it; both.")] = (
         "both"
     ),
@@ -330,7 +370,7 @@ def version(as_json: JsonOption = False) -> None:
 
 
 # A command of this module's own is run without loading the others.
-_asked = next(iter(sys.argv[1:]), "")
+_asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
 _own = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
 if _asked not in (*GROUPS, *_own):
     results.register(app)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tailrace.cli import compare as comparing
+from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
 from tailrace.cli.output import print_line, run_command, show_finished
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
@@ -82,7 +83,10 @@ def measure(
     loads: LoadsOption = None,
     cpus: CpusOption = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with the run that was broken off in this folder.")
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Go on with the run that was broken off in this folder.", autocompletion=complete.run
+        ),
     ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -34,6 +35,32 @@ def open_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+COLOURS = ("auto", "always", "never")
+
+
+def choose_voice(*, quiet: bool, verbose: int, colour: str) -> None:
+    """How much is said on standard error, and in which colours; for the whole process, and for those that it starts.
+
+    By Python's own logging: what is being done is INFO, each call of a daemon and each program's arguments are DEBUG, a
+    note is WARNING. Colours by the variables that other programs know, too (no-color.org, force-color.org).
+    """
+    level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logger = logging.getLogger("tailrace")
+    logger.setLevel(level)
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+    if colour != "auto":
+        os.environ.pop("NO_COLOR", None)
+        os.environ.pop("FORCE_COLOR", None)
+        os.environ["FORCE_COLOR" if colour == "always" else "NO_COLOR"] = "1"
+
+
+def is_quiet() -> bool:
+    return not logging.getLogger("tailrace").isEnabledFor(logging.WARNING)
 
 
 def error_line(message: str) -> None:
@@ -77,7 +104,8 @@ class Screen(Console):
 
 def note(message: str) -> None:
     """A line for whoever watches, on standard error."""
-    print(f"note: {message}", file=sys.stderr, flush=True)
+    if not is_quiet():
+        print(f"note: {message}", file=sys.stderr, flush=True)
 
 
 def print_json(document: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from tailrace.host.setting import Form, Setting, plain
 from tailrace.host.tuning import Step, TuningPlan
 from tailrace.host.values import OWN, Values
 from tailrace.host.writers import forget_writers
+
+_log = logging.getLogger(__name__)
 
 _Task = tuple[str, Callable[[], object]]
 """A place, and what is to be done there."""
@@ -183,6 +186,7 @@ class _Work:
                 raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name})") from None
             self.refused.append((step, error.strerror or str(error)))
             return
+        _log.info("%s: %s → %s (%s)", step.setting.target, step.now, step.setting.wanted, step.knob.name)
         self.changed.append(step)
 
     def _begin(self, setting: Setting, now: str) -> None:

@@ -7,6 +7,7 @@ measured so far stay in the run folder.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -42,6 +43,7 @@ from tailrace.results.lock import alone_in
 from tailrace.spec.model import TESTER_ENDS
 
 #: How often the switch is asked about its ports while a trial runs, in seconds.
+_log = logging.getLogger(__name__)
 _PORT_CHECK = 1.0
 
 
@@ -121,6 +123,7 @@ class Session:
         except Stopped as stopped:
             raise Stopped(self.explained(stopped), stopped.result) from stopped
         self.stage_seconds = before + seconds + wait
+        _log.debug("%s: a trial of %g s, %d streams", label, seconds, len(streams))
         return result
 
     def pause(self, seconds: float) -> None:
