@@ -203,14 +203,13 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
 
 
 def _show_run(finished: Finished, *, as_json: bool) -> None:
-    from tailrace.report.table import print_run  # not loaded by commands that measure nothing
+    from tailrace.report.table import print_run, print_summary  # not loaded by commands that measure nothing
 
     if as_json:
         document = finished.run.model_dump(mode="json")
         print_json({**document, "folder": str(finished.folder)})
     elif finished.run.trials or finished.run.findings or finished.run.host_trials:
         console = Screen()
-        print_run(finished.run, console)
-        console.print(Text(f"Run folder: {finished.folder}"), soft_wrap=True)
-        if finished.report is not None:
-            console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)
+        shown = print_run if logging.getLogger("tailrace").isEnabledFor(logging.INFO) else print_summary
+        shown(finished.run, console)
+        console.print(Text(f"Report: {finished.report or finished.folder}"), soft_wrap=True)

@@ -403,7 +403,7 @@ def test_figures_of_a_side_that_sent_less_than_offered_in_any_pair_are_marked() 
         ("most lost", "direct", "†1 %", "-"),
     )
     (said,) = [text for text in section.remarks if text.startswith("†")]
-    assert "less than 98% of the frames offered" in said
+    assert "less than 98% of the offered frames" in said
     assert "direct in 2 of 3 trials, 50.0% at the least" in said
     marked = {line["figure"]: line.get("fell_short") for line in lines(short)}
     assert (marked["direct/tailrace p50_us"], marked["direct p50_us"], marked["tailrace p50_us"]) == (True, True, False)

@@ -762,7 +762,7 @@ def test_a_rate_that_was_not_nearly_sent_is_told_with_the_result(tmp_path: Path)
     text = console.export_text()
     assert "†0.4000" in text
     assert "64 B, device in 1 of 1 trials, < 0.1% at the least" in text
-    assert "could not send all that was offered, so the rate was lower: 64 B, device 99.92 %" in text
+    assert "The tester sent less than was offered: 64 B, device 99.92 %" in text
 
 
 def test_rates_of_the_command_line_fit_the_ports_of_the_spec_too(tmp_path: Path) -> None:

@@ -174,9 +174,9 @@ def test_a_run_in_which_the_order_was_not_disturbed_is_not_valid(
 def told(folder: RunFolder) -> tuple[str, str, int]:
     """The page's banner, its colour, and how many cells are red."""
     page = render([StoredRun(folder.path, folder.run, "")])
-    found = re.search(r'<div class="banner (\w+)">(.*?)</div>', page)
+    found = re.search(r'<div class="banner answer (\w+)">.*<p>(.*?)</p></div>', page, re.S)
     assert found is not None
-    return found[2], found[1], page.count('<td class="fault">')
+    return found[2], found[1], page.count('<td class="fault')
 
 
 def test_order_that_is_disturbed_on_purpose_is_no_fault(tmp_path: Path) -> None:
