@@ -75,6 +75,8 @@ class Cache:
     """Data, Instruction or Unified."""
     kib: int
     cpus: tuple[int, ...]
+    id: int | None = None
+    """What resctrl calls it, among those of its level."""
 
 
 @dataclass(frozen=True)
@@ -374,7 +376,8 @@ def _caches(tree: Tree) -> tuple[Cache, ...]:
             level = tree.number(f"{index}/level")
             if size and level:
                 kind = tree.text(f"{index}/type") or "Unified"
-                found[Cache(level, kind, int(size[1]), _list(tree, f"{index}/shared_cpu_list"))] = None
+                cpus, id_ = _list(tree, f"{index}/shared_cpu_list"), tree.number(f"{index}/id")
+                found[Cache(level, kind, int(size[1]), cpus, id_)] = None
     return tuple(found)
 
 

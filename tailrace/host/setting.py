@@ -9,7 +9,7 @@ A place is a text, so that a journal can keep it:
     priority:COMM           the real-time priority of the kernel threads of this name
     partition:FOLDER        a cpuset partition of isolated CPUs (groups.py)
     domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
-    cache:FOLDER            a share of the last-level cache (groups.py)
+    cache:FOLDER            ways of the caches for some CPUs alone (resctrl.py)
     nic:NAME/WHAT           queues and coalescing of a network card (nics.py)
 """
 

@@ -357,6 +357,14 @@ def test_a_copy_shows_the_same_machine(name: str, tmp_path: Path) -> None:
     assert "texts" in pack(tmp_path / "second")
 
 
+def test_a_machine_that_no_profile_fits_is_copied(tmp_path: Path) -> None:
+    """It is the one that somebody else should look at."""
+    made("intel", tmp_path / "first")
+    make(tmp_path / "first", {"/sys/fs/resctrl/theirs/schemata": "L3:0=fff;1=fff"})
+    copy_machine(tmp_path / "second", Tree(tmp_path / "first"))
+    assert (tmp_path / "second/sys/fs/resctrl/theirs/schemata").read_text() == "L3:0=fff;1=fff\n"
+
+
 def test_the_plugin_of_kernel_install_adds_the_arguments_to_the_entry(tmp_path: Path) -> None:
     machine = made("arm", tmp_path)
     loader = BootLoader(machine.tree)

@@ -234,4 +234,4 @@ def test_the_share_of_the_cache_leaves_out_threads_that_go_offline(tmp_path: Pat
     make(tmp_path, {**files, "/sys/fs/resctrl/info/L3/cbm_mask": "fff", "/sys/fs/resctrl/schemata": "L3:0=fff"})
     for siblings, cpus in {"true": "1-3", "false": "1-3,5-7"}.items():
         plan = planned(tmp_path, f"{{cache_share: 50, siblings_offline: {siblings}}}")
-        assert wanted(plan)["/sys/fs/resctrl/tailrace"] == f"{cpus} L3:0=fc0"
+        assert wanted(plan)["/sys/fs/resctrl/tailrace"] == f"{cpus} L3:0=3f root L3:0=fc0"
