@@ -59,7 +59,8 @@ def deal_roles(
     used; otherwise the node that is `kept` from before, otherwise the one with the most cores, and of several such
     that of the first physical card. A core's SMT siblings stay together. Raises Mistake if there are not enough cores.
     """
-    node, because = _node(machine, nic, kept)
+    least = sum(count for count in wanted.values() if isinstance(count, int))
+    node, because = _node(machine, nic, kept, least)
     cores = _cores(machine, node)
     counts = _counts(wanted, len(cores), node)
     slow = {core for core in cores if core[0] in machine.slow}
@@ -78,28 +79,50 @@ def deal_roles(
     return Roles({role: tuple(sorted(dealt[role])) for role in ROLES}, node, because)
 
 
-def _node(machine: Machine, nic: str | None, kept: int | None) -> tuple[int, str]:
+def _node(machine: Machine, nic: str | None, kept: int | None, least: int) -> tuple[int, str]:
+    """The node, and why that one. Nodes without a CPU have memory alone (CXL, HBM): no core is dealt there."""
+    named = ""
     if nic is not None:
         card = next((each for each in machine.nics if nic in (each.name, each.address)), None)
         if card is None:
             known = ", ".join(each.name for each in machine.nics) or "none"
             raise Mistake(f"no network card {nic!r}; the physical ones are: {known}")
-        return card.node or 0, f"the node of {card.name}"
-    if kept is not None and _cores(machine, kept):
+        node = machine.nearest(card.node, nodes_with_cpus(machine))
+        if card.node is not None and node is not None:
+            return node, f"the {'node of' if node == card.node else 'nearest one with CPUs to'} {card.name}"
+        named = f"; {card.name} does not tell its node"
+    elif kept is not None and _cores(machine, kept):
         return kept, "as applied before"
-    # A node may have CPUs and no memory of its own.
-    nodes = [each.number for each in machine.nodes if each.memory_mib] or [each.number for each in machine.nodes]
-    cores = {number: len(_cores(machine, number)) for number in nodes}
+    node, because = _best_node(machine, least)
+    return node, because + named
+
+
+def nodes_with_cpus(machine: Machine) -> list[int]:
+    """The nodes that have an online CPU."""
+    return [each.number for each in machine.nodes if each.cpus]
+
+
+def _best_node(machine: Machine, least: int) -> tuple[int, str]:
+    """Of the nodes with so many cores; those without memory of their own come last."""
+    able = [each for each in machine.nodes if each.cpus]
+    enough = [each for each in able if len(_cores(machine, each.number)) >= least] or able
+    with_memory = [each for each in enough if each.memory_mib]
+    cores = {each.number: len(_cores(machine, each.number)) for each in with_memory or enough}
     best = [node for node, count in cores.items() if count == max(cores.values())]
     if len(best) < 2:
         if len(cores) > 1:
-            return min(best), "the node with the most cores"
-        only = "there is one node" if len(machine.nodes) < 2 else "the one node that has memory"
-        return min(best, default=0), only
-    near = [each for each in machine.nics if each.node in best and not each.virtual_function]
+            return best[0], "the node with the most cores"
+        if len(machine.nodes) < 2:
+            return min(best, default=0), "there is one node"
+        if len(able) > len(enough):
+            return best[0], "the one node that has enough cores"
+        what = "memory" if len(able) == len(machine.nodes) else "CPUs and memory" if with_memory else "CPUs"
+        return min(best, default=0), f"the one node that has {what}"
+    homes = {nic: machine.nearest(nic.node, nodes_with_cpus(machine)) for nic in machine.nics}
+    near = [nic for nic, home in homes.items() if nic.node is not None and home in best and not nic.virtual_function]
     if near:
         first = min(near, key=lambda each: each.address)
-        return first.node or 0, f"the node of {first.name}, the first network card by address"
+        return homes[first] or 0, f"the node of {first.name}, the first network card by address"
     return min(best), "the first node of those with the most cores"
 
 

@@ -78,13 +78,13 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
         for line in _caches(machine, node.cpus):
             branch.add(line)
         for nic in machine.nics:
-            if (nic.node or 0) == node.number:
+            if machine.home(nic.node) == node.number:
                 vfs = f", virtual functions {nic.vfs} of {nic.most_vfs}" if nic.most_vfs else ""
                 speed = f", {nic.mbps / 1000:g} Gbit/s" if nic.mbps else ""
                 queues = f", {nic.queues} queue{'' if nic.queues == 1 else 's'}" if nic.queues else ""
                 branch.add(f"{nic_words(nic)} ({nic.driver}{speed}{queues}{vfs})")
         for device in machine.accelerators:
-            if (device.node or 0) == node.number:
+            if machine.home(device.node) == node.number:
                 branch.add(f"{device.name} at {device.address}")
     offline = show_list(cpu.number for cpu in machine.cpus if not cpu.online)
     if offline:

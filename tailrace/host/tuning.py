@@ -13,7 +13,7 @@ from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
-from tailrace.host.roles import ROLES, Roles, deal_roles
+from tailrace.host.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 from tailrace.host.setting import Setting
 from tailrace.host.values import Values
 
@@ -130,7 +130,13 @@ def make_tuning_plan(
 
 
 def _warnings(machine: Machine, roles: Roles) -> list[str]:
-    far = [nic for nic in machine.nics if nic.node is not None and nic.node != roles.node and not nic.virtual_function]
+    far = [
+        nic
+        for nic in machine.nics
+        if nic.node is not None
+        and not nic.virtual_function
+        and machine.nearest(nic.node, nodes_with_cpus(machine)) != roles.node
+    ]
     return [
         f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}: its frames cross over; "
         f"use another card, or give the cores of its node with --nic {nic.name}"
