@@ -192,6 +192,7 @@ def roles_document(roles: Roles) -> dict[str, Any]:
     return {
         "node": roles.node,
         "because": roles.because,
+        "system": roles.share,
         "cpus": {role: show_list(cpus) for role, cpus in roles.cpus.items()},
     }
 
@@ -233,8 +234,11 @@ def plan_document(plan: TuningPlan) -> dict[str, Any]:
 
 def plan_lines(plan: TuningPlan) -> list[str]:
     """The roles of the cores, in words."""
-    return [f"Profile {plan.profile.name}: {plan.profile.about}.", f"Node {plan.roles.node}: {plan.roles.because}."] + [
-        f"  {line}" for line in show_roles(plan.roles)
+    return [
+        f"Profile {plan.profile.name}: {plan.profile.about}.",
+        f"Node {plan.roles.node}: {plan.roles.because}.",
+        f"The system has {plan.roles.share}.",
+        *(f"  {line}" for line in show_roles(plan.roles)),
     ]
 
 

@@ -17,6 +17,9 @@ from tailrace.host.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 from tailrace.host.setting import Setting
 from tailrace.host.values import Values
 
+MOST_QUEUES_PER_CPU = 100
+"""Half of the interrupts that an x86 CPU can take: other devices have some, and cards more than one a queue."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -108,7 +111,9 @@ def make_tuning_plan(
     Raises Mistake if its roles need more cores than there are.
     """
     machine = machine.with_cores(kept.siblings) if kept else machine
-    roles = deal_roles(machine, (roles_of or profile).roles, nic, kept=kept.node if kept else None)
+    wanted = (roles_of or profile).roles
+    node, system = (kept.node, kept.system) if kept else (None, None)
+    roles = deal_roles(machine, wanted, nic, kept=node, kept_system=system)
     context, values = Context(machine, roles, profile.knobs), Values(machine.tree)
     tuned = []
     for family in FAMILIES:
@@ -124,7 +129,9 @@ def make_tuning_plan(
         profile,
         roles,
         tuned,
-        Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings),
+        Applied(
+            profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings, roles.system_cores
+        ),
         [*_warnings(machine, roles), *([] if kept else _foreign_arguments(tuned))],
     )
 
@@ -141,7 +148,24 @@ def _warnings(machine: Machine, roles: Roles) -> list[str]:
         f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}: its frames cross over; "
         f"use another card, or give the cores of its node with --nic {nic.name}"
         for nic in far
-    ] + _slow_cores(machine, roles)
+    ] + [*_busy_system(machine, roles), *_slow_cores(machine, roles)]
+
+
+def _busy_system(machine: Machine, roles: Roles) -> list[str]:
+    """More queues of network cards than the system's CPUs near them take well, by a share that somebody chose."""
+    near, nodes = Context(machine, roles), {nic.node for nic in machine.nics}
+    found = []
+    for node in sorted(nodes, key=lambda node: -1 if node is None else node):
+        cpus = near.system_near(node)
+        cards = [nic for nic in machine.nics if nic.node == node]
+        queues = sum(nic.queues for nic in cards)
+        if queues > MOST_QUEUES_PER_CPU * len(cpus):
+            found.append(
+                f"{', '.join(nic.name for nic in cards)}: {queues} queues, each with an interrupt, for CPUs "
+                f"{show_list(cpus)} of the system: give it more cores (roles, system: auto), or the cards fewer queues "
+                "(card_queues)"
+            )
+    return found
 
 
 def _slow_cores(machine: Machine, roles: Roles) -> list[str]:

@@ -254,6 +254,7 @@ ENTRY = {"place": "file:/x", "form": "text", "was": "1", "wanted": "0", "boot": 
         {"applied": {"profile": 5}},
         {"applied": {"profile": "latency", "node": "x"}},
         {"applied": {"profile": "latency", "siblings": 5}},
+        {"applied": {"profile": "latency", "system": "x"}},
     ],
     ids=str,
 )

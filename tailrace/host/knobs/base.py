@@ -24,6 +24,13 @@ class Context:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """The values of all knobs that are set together."""
 
+    def system_near(self, node: int | None) -> tuple[int, ...]:
+        """The system's CPUs on the nearest node that has some; all of them for a device that names no node."""
+        nodes = {cpu.number: cpu.node for cpu in self.machine.cpus}
+        system = self.roles.system
+        near = self.machine.nearest(node, {nodes[cpu] for cpu in system})
+        return tuple(cpu for cpu in system if near is None or nodes[cpu] == near)
+
 
 @dataclass(frozen=True)
 class Knob:
