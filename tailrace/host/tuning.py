@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.host.boot import FIRST_COUNTS
 from tailrace.host.cpus import show_list
+from tailrace.host.hugepages import POOL
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
@@ -19,6 +21,10 @@ from tailrace.host.values import Values
 
 MOST_QUEUES_PER_CPU = 100
 """Half of the interrupts that an x86 CPU can take: other devices have some, and cards more than one a queue."""
+
+
+SYSCTL_FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
+_PAGES = re.compile(r"^\s*-?\s*vm[./](nr_(?:overcommit_)?hugepages(?:_mempolicy)?)\s*=\s*(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def make_tuning_plan(
         Applied(
             profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings, roles.system_cores
         ),
-        [*_warnings(machine, roles), *([] if kept else _foreign_arguments(tuned))],
+        [*_warnings(machine, roles), *_default_page_size(machine, tuned), *([] if kept else _foreign_arguments(tuned))],
     )
 
 
@@ -177,6 +183,38 @@ def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
         for role, cpus in slow.items()
         if cpus
     ]
+
+
+def _default_page_size(machine: Machine, tuned: Sequence[Tuned]) -> list[str]:
+    """Numbers of huge pages of no named size, which a default size of 1 GiB would make a thousand times as large."""
+    targets = {step.setting.target for each in tuned for step in each.steps if not step.done}
+    if "default_hugepagesz" not in targets:
+        return []
+    after = (
+        "pages of 1 GiB after a reboot with default_hugepagesz=1G, which may be more than there is memory: take it out "
+        f"before, and reserve pages of 2 MiB by {POOL}/nr_hugepages or the knob huge_pages_2mib"
+    )
+    return [f"{where}, which means {after}" for where in (*_sysctls(machine), *_unsized(machine))]
+
+
+def _sysctls(machine: Machine) -> Iterator[str]:
+    """Where sysctl(8) is told a number at boot."""
+    tree = machine.tree
+    found = [f"{folder}/{name}" for folder in SYSCTL_FOLDERS for name in tree.names(folder) if name.endswith(".conf")]
+    for path in ("/etc/sysctl.conf", *found):
+        for name, count in _PAGES.findall(tree.text(path) or ""):
+            if int(count):
+                yield f"{path} sets vm.{name} to {count}"
+
+
+def _unsized(machine: Machine) -> Iterator[str]:
+    """A number on the kernel's command line before any size."""
+    for argument in machine.kernel.arguments:
+        name, _, count = argument.partition("=")
+        if name == "hugepagesz":
+            return
+        if name == "hugepages" and count != "0":
+            yield f"{argument} is on the kernel's command line, without a size"
 
 
 def _foreign_arguments(tuned: Sequence[Tuned]) -> list[str]:

@@ -97,6 +97,27 @@ def test_huge_pages_by_node(tmp_path: Path) -> None:
         planned(tmp_path, "{huge_pages_2mib: {7: 64}}")
 
 
+def test_numbers_of_huge_pages_without_a_size_are_pointed_out_before_the_default_is_1_gib(tmp_path: Path) -> None:
+    machine(tmp_path)
+    files = {
+        "/etc/sysctl.d/20-db.conf": "# vm.nr_hugepages=7\nkernel.panic=1\n -vm/nr_hugepages = 1024",
+        "/etc/sysctl.conf": "vm.nr_overcommit_hugepages=512",
+        "/usr/lib/sysctl.d/50-none.conf": "vm.nr_hugepages=0",
+        "/etc/sysctl.d/README": "vm.nr_hugepages=9",
+        "/proc/cmdline": "quiet hugepages=2048 hugepagesz=1G hugepages=2",
+    }
+    make(tmp_path, files)
+    warnings = planned(tmp_path, "{huge_pages_1gib: 4}").warnings
+    assert [warning.partition(", which means pages of 1 GiB after a reboot")[0] for warning in warnings] == [
+        "/etc/sysctl.conf sets vm.nr_overcommit_hugepages to 512",
+        "/etc/sysctl.d/20-db.conf sets vm.nr_hugepages to 1024",
+        "hugepages=2048 is on the kernel's command line, without a size",
+    ]
+    assert planned(tmp_path, "{huge_pages_2mib: 4}").warnings == []
+    make(tmp_path, {"/proc/cmdline": "hugepages=2048 default_hugepagesz=1G hugepagesz=1G"})
+    assert planned(tmp_path, "{huge_pages_1gib: 4}").warnings == [], "that is so already"
+
+
 def test_no_ordinary_thread_interrupts_a_polling_one(tmp_path: Path) -> None:
     machine(tmp_path, cores=3)
     at = "/sys/kernel/debug/sched/fair_server"

@@ -268,7 +268,8 @@ class CommandLine(Family):
             "huge_pages_1gib",
             "reserves huge pages of 1 GiB at boot",
             "a guest's memory needs one translation; later, memory is too fragmented",
-            "the memory is lost to everything else",
+            "the memory is lost to everything else; what names no size of huge pages means 1 GiB from then on: "
+            "vm.nr_hugepages, hugepages= before a hugepagesz=, hugetlbfs without pagesize=",
             PARAMETERS,
             "boot",
             "how many, on the node of the switch and the functions; or by node: {0: 4, 1: 1}. Before Linux 5.16 they "
