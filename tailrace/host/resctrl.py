@@ -175,7 +175,7 @@ def plan_share(machine: Machine, isolated: Collection[int], cpus: Collection[int
         own |= dict.fromkeys(level.names, made.own)
         kept |= made.root
         exclusive = exclusive and made.exclusive
-    mode = "" if not tree.exists(f"{RESCTRL}/mode") else "exclusive" if exclusive else "shareable"
+    mode = "" if tree.text(f"{RESCTRL}/mode") is None else "exclusive" if exclusive else "shareable"
     return Share(show_list(cpus), mode, own, kept)
 
 

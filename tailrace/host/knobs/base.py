@@ -54,6 +54,8 @@ class Knob:
     """Whether a value is one of those it takes."""
     needs: str = "any Linux"
     """What a machine must have for it to set anything."""
+    kernels: str = "any"
+    """The versions of Linux that it holds for, where an older or a newer one knows it not, or otherwise."""
     mib: int = 0
     """Memory that each one of its value takes, where it costs memory."""
 

@@ -104,7 +104,7 @@ class Cores(Family):
             "a neighbour that walks through memory cannot evict a function's lines",
             "the others have that much less cache, and the least that the processor allows of caches that no isolated "
             "CPU uses",
-            "Linux, Documentation/filesystems/resctrl.rst, mode (exclusive from Linux 4.19 on); AMD64 Technology "
+            "Linux, Documentation/filesystems/resctrl.rst (arch/x86/resctrl.rst before 6.16); AMD64 Technology "
             "Platform Quality of Service Extensions",
             "run",
             "percent of the ways of each cache that isolated CPUs share with others, 1 to 90; of a cache that they "
@@ -113,5 +113,6 @@ class Cores(Family):
             lambda value: is_number(value) and 1 <= value <= 90,
             needs="a processor that can share out its cache (CAT), `mount -t resctrl resctrl /sys/fs/resctrl`, and an "
             "isolated CPU",
+            kernels="from 4.10 on; exclusive from 4.19 on",
         ),
     )
