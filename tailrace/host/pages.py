@@ -26,7 +26,7 @@ _LEFT_OUT = """
 | Intel's | AMD's |
 | --- | --- |
 | `energy_bias` (EPB) | none; `energy_preference` with amd_pstate in active mode |
-| `uncore_frequency` | none in Linux; the data fabric's P-state is a firmware setting |
+| `uncore_frequency` | none in sysfs; the data fabric's P-state is set in the firmware, or by the amd_hsmp driver |
 | `kvm_pause_exits` by ple_gap | the same knob, by pause_filter_count |
 | APICv, on by itself | `kvm_avic` |
 | `kvm_nx_huge_pages` | none needed: no processor has the bug |

@@ -63,6 +63,17 @@ class Share:
         mode = next((word for word in words[1:] if ":" not in word), "")
         return cls(cpus, mode, parse_schemata("\n".join(words)), parse_schemata("\n".join(root.split())))
 
+    def like(self, other: Share) -> bool:
+        """Whether both say the same of the caches that both tell of. The kernel shows none whose CPUs are all offline,
+        and an earlier version of Tailrace left the root group alone."""
+        pairs = ((self.own, other.own), (self.root, other.root))
+        return (self.cpus, self.mode) == (other.cpus, other.mode) and all(
+            mask == theirs[name].get(cache, mask)
+            for ours, theirs in pairs
+            for name in ours.keys() & theirs.keys()
+            for cache, mask in ours[name].items()
+        )
+
     def __str__(self) -> str:
         own, root = ([show_line(*line) for line in sorted(masks.items())] for masks in (self.own, self.root))
         return " ".join([*filter(None, (self.cpus, self.mode)), *own, "root", *root])
@@ -95,23 +106,24 @@ class CacheShares:
             raise OSError(error.errno, f"{error.strerror}: {' '.join(status.split())}") from None
 
     def _write(self, target: str, share: Share) -> None:
+        there = parse_schemata(self._tree.text(f"{RESCTRL}/schemata") or "")
         if self._tree.text(f"{target}/mode") == "exclusive":
             self._tree.write(f"{target}/mode", "shareable")  # until no mask overlaps another
         if not share.cpus:
             self._remove(target)
-        if share.root:
-            self._write_masks(f"{RESCTRL}/schemata", share.root)
+        self._write_masks(f"{RESCTRL}/schemata", _shown(share.root, there))
         if not share.cpus:
             return
         self._tree.at(target).mkdir(exist_ok=True)
-        self._write_masks(f"{target}/schemata", share.own)
+        self._write_masks(f"{target}/schemata", _shown(share.own, there))
         make(self._tree, f"{target}/cpus_list", "" if share.cpus == _NO_CPU else share.cpus)
         if share.mode:
             make(self._tree, f"{target}/mode", share.mode)
 
     def _write_masks(self, path: str, masks: Schemata) -> None:
-        if self._tree.live:
+        if self._tree.live and masks:
             self._tree.write(path, "\n".join(show_line(*line) for line in masks.items()))
+        if self._tree.live or not masks:
             return
         at = self._tree.at(path)
         text = at.read_text() if at.exists() else ""
@@ -126,6 +138,15 @@ class CacheShares:
                 at.rmdir()  # the kernel takes its files and monitoring groups with it
         else:
             shutil.rmtree(at, ignore_errors=True)
+
+
+def _shown(schemata: Schemata, there: Schemata) -> Schemata:
+    """Of these masks those of caches that the kernel shows: it refuses others."""
+    found = {
+        name: {cache: mask for cache, mask in masks.items() if cache in there.get(name, {})}
+        for name, masks in schemata.items()
+    }
+    return {name: masks for name, masks in found.items() if masks}
 
 
 def _merged(text: str, masks: Schemata) -> str:

@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass
 
 from tailrace.host.cpus import parse_list, parse_mask
+from tailrace.host.resctrl import Share
 
 
 class Form(enum.Enum):
@@ -82,4 +83,6 @@ class Setting:
 
     def satisfied(self, text: str | None) -> bool:
         """Whether what was read says what is wanted."""
+        if self.scheme == "cache" and text is not None:
+            return Share.parse(text).like(Share.parse(self.wanted))
         return text is not None and meaning(self.form, text) == meaning(self.form, self.wanted)

@@ -111,8 +111,10 @@ def _devices(folder: Path, found: Masks) -> bool:
 
 
 def _schemata(folder: Path, own: str, value: str) -> None:
-    found = _masks(value)
+    found, every = _masks(value), masks(folder)
     for resource, line in found.items():
+        if line.keys() - every.get(resource, {}).keys():
+            _refuse("no such cache")
         least = int(_info(folder, resource, "min_cbm_bits", "1"))
         whole = int(_info(folder, resource, "cbm_mask", "fff"), 16)
         sparse = _info(folder, resource, "sparse_masks", "0") == "1"

@@ -273,8 +273,19 @@ def test_a_group_of_an_earlier_version_is_taken_away(host: Host) -> None:
     make(host.folder, {f"{RESCTRL}/schemata": "L3:0=fff"})
     with hold_journal(host.state) as held:
         assert held.entries[0].was == ""
-    host.undo()
+    assert host.undo() == []
     assert contents(host.folder) == before
+
+
+def test_a_cache_whose_cpus_are_offline_does_not_keep_the_others_from_being_put_back(host: Host) -> None:
+    """The kernel shows it no more, and refuses a mask for it."""
+    resctrl(host.folder, "L3:0=fff;1=fff")
+    own = share(host)
+    host.apply(own)
+    make(host.folder, {f"{RESCTRL}/schemata": "L3:0=fc0", f"{RESCTRL}/{OWN}/schemata": "L3:0=3f"})
+    assert host.states(own) == {PLACE: State.RIGHT}
+    assert host.undo() == []
+    assert masks(host.folder) == {"L3": {0: 0xFFF}}
 
 
 @pytest.mark.parametrize(
