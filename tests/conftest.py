@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tailrace.host.hugepages import POOL, pool
+
 # The machine may be busy with something else: how long an example takes is no fault.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
@@ -62,8 +64,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     hugepages = item.get_closest_marker("requires_hugepages")
     if (item.get_closest_marker("requires_root") or hugepages) and os.geteuid() != 0:
         pytest.skip("needs root; `make test` runs these by sudo")
-    if hugepages and not os.access("/proc/sys/vm/nr_hugepages", os.W_OK):
-        pytest.skip("needs huge pages, and /proc/sys/vm/nr_hugepages cannot be written here")
+    pages = POOL / "nr_hugepages"
+    if hugepages and not os.access(pages, os.W_OK):
+        pytest.skip(f"needs huge pages, and {pages} cannot be written here")
     for marker in item.iter_markers("requires_program"):
         for name in marker.args:
             if find_program(name) is None:
@@ -131,7 +134,7 @@ class Belongings:
             files=frozenset(str(path) for folder in folders for path in folder.rglob("*"))
             | {str(path) for path in dpdk},
             interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
-            hugepages=int(Path("/proc/sys/vm/nr_hugepages").read_text()),
+            hugepages=pool().total,
         )
 
 

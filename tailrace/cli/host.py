@@ -99,7 +99,7 @@ def knobs(as_json: JsonOption = False) -> None:
 
     def work() -> int:
         if as_json:
-            keys = ("name", "what", "why", "cost", "source", "when", "takes", "verified")
+            keys = ("name", "what", "why", "cost", "source", "when", "takes", "kernels", "verified")
             print_json(
                 [
                     {"family": family.name, **{key: getattr(knob, key) for key in keys}}

@@ -137,7 +137,8 @@ def _measure(options: HostOptions) -> int:
         return _resume(find_folder(options.resume, options.runs), options)
     applied = read_journal(state_folder()).applied
     profile = load_profile((applied.roles or applied.profile) if applied else "latency")
-    roles = deal_roles(machine, profile.roles, kept=applied.node if applied else None)
+    node, system = (applied.node, applied.system) if applied else (None, None)
+    roles = deal_roles(machine, profile.roles, kept=node, kept_system=system)
     plan = _plan(options, roles)
     plan.check_space(options.runs)
     return _run(HOST, options, plan, lambda folder, report: measure_host(plan, folder, report))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import Mistake
 from tailrace.host.boot import GRUB_FILE, INSTALL_FILE, LINE_FILES
 from tailrace.host.capabilities import find_capabilities
-from tailrace.host.knobs import FAMILIES, Context
+from tailrace.host.knobs import FAMILIES, Context, Knob
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.roles import deal_roles
@@ -96,13 +97,19 @@ def _read_all(tree: Recording) -> None:
     values = Values(tree)
     for name in profile_names():
         profile = load_profile(name)
-        context = Context(machine, deal_roles(machine, profile.roles))
-        for family in FAMILIES:
-            for knob in family.knobs:
-                for setting in knob.settings(context, _some_value(knob.name, profile.knobs)):
-                    values.read(setting)
+        with suppress(Mistake):  # a machine that cannot be planned for is the one that somebody else should look at
+            context = Context(machine, deal_roles(machine, profile.roles))
+            for family in FAMILIES:
+                for knob in family.knobs:
+                    _read_knob(context, knob, _some_value(knob.name, profile.knobs), values)
     for path in ("/etc/default/grub", GRUB_FILE, INSTALL_FILE, *LINE_FILES):
         tree.exists(path)
+
+
+def _read_knob(context: Context, knob: Knob, value: object, values: Values) -> None:
+    with suppress(Mistake):
+        for setting in knob.settings(context, value):
+            values.read(setting)
 
 
 def _some_value(name: str, knobs: object) -> object:

@@ -71,10 +71,13 @@ class Applied:
     """The node that the roles' cores are on, which they keep: the card may be DPDK's by now."""
     siblings: Sequence[Sequence[int]] = ()
     """The CPUs of each core of which some were taken offline: the kernel does not tell of those any more."""
+    system: int = 1
+    """The system's cores on that node, which it keeps as well; one in journals that do not say."""
 
     def __post_init__(self) -> None:
         """Raises TypeError for what no journal says."""
         _check_types(str, self.profile)
+        _check_types(int, self.system)
         _check_types(str | None, self.nic, self.roles)
         _check_types(int | None, self.node, *(cpu for cpus in self.siblings for cpu in cpus))
 

@@ -6,7 +6,7 @@ Everything is read through a `Tree`, so a copied /sys and /proc of another machi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tailrace.host.cpus import parse_list
@@ -75,6 +75,8 @@ class Cache:
     """Data, Instruction or Unified."""
     kib: int
     cpus: tuple[int, ...]
+    id: int | None = None
+    """What resctrl calls it, among those of its level."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,26 @@ class Machine:
                 cpus |= {number: replace(online, number=number, siblings=siblings) for number in siblings}
         return replace(self, cpus=tuple(cpus.values()))
 
+    def nearest(self, node: int | None, among: Collection[int]) -> int | None:
+        """Of some nodes that one, or else the one of the least distance to it; None if there are none, or if no node is
+        named and there are several."""
+        if node in among:
+            return node
+        if len(among) < 2:
+            return next(iter(among), None)
+        if node is None:
+            return None
+        numbers = [each.number for each in self.nodes]
+        distances = next((each.distances for each in self.nodes if each.number == node), ())
+        # The kernel lists the distances to the nodes that are online, whose numbers may have gaps.
+        far = dict(zip(numbers, distances, strict=True)) if len(distances) == len(numbers) else {}
+        return min(among, key=lambda other: (far.get(other, 0), other))
+
+    def home(self, node: int | None) -> int:
+        """The node that a device is shown with: its own, or the first where it names none that is there."""
+        numbers = [each.number for each in self.nodes]
+        return node if node in numbers else min(numbers, default=0)
+
     def pools(self, kib: int) -> list[HugePool]:
         """Each node's pool of huge pages of this size; they are there where kernel and processor know the size."""
         return [pool for node in self.nodes for pool in node.huge if pool.kib == kib]
@@ -331,8 +353,10 @@ def _list(tree: Tree, path: str) -> tuple[int, ...]:
 
 
 def _nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:
-    """Those that the kernel lists, and those that only CPUs name; without any (CONFIG_NUMA) the machine is node 0."""
-    paths = {number: path for path, number in tree.find(NODES, "node*")}
+    """Those that the kernel lists, and those that only CPUs name; without any (CONFIG_NUMA) the machine is node 0. One
+    that is offline has neither CPUs nor memory."""
+    online = _list(tree, f"{NODES}/online")
+    paths = {number: path for path, number in tree.find(NODES, "node*") if not online or number in online}
     own: dict[int, list[int]] = {number: [] for number in paths}
     for cpu in cpus:
         if cpu.online:
@@ -374,7 +398,8 @@ def _caches(tree: Tree) -> tuple[Cache, ...]:
             level = tree.number(f"{index}/level")
             if size and level:
                 kind = tree.text(f"{index}/type") or "Unified"
-                found[Cache(level, kind, int(size[1]), _list(tree, f"{index}/shared_cpu_list"))] = None
+                cpus, id_ = _list(tree, f"{index}/shared_cpu_list"), tree.number(f"{index}/id")
+                found[Cache(level, kind, int(size[1]), cpus, id_)] = None
     return tuple(found)
 
 

@@ -120,6 +120,8 @@ def _roles(path: Path, values: Any) -> dict[str, int | str]:
     for role, count in values.items():
         if role not in ROLES:
             raise Mistake(f"{path}: roles.{role}: unknown; expected {', '.join(ROLES)}")
-        if count not in ("rest", "spare") and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
-            raise Mistake(f"{path}: roles.{role}: {count!r} is wrong; expected a number of cores, `rest` or `spare`")
+        words = ("rest", "spare", *(["auto"] if role == "system" else []))
+        if count not in words and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            known = ", ".join(f"`{word}`" for word in words)
+            raise Mistake(f"{path}: roles.{role}: {count!r} is wrong; expected a number of cores, or {known}")
     return values

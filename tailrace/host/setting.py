@@ -9,7 +9,7 @@ A place is a text, so that a journal can keep it:
     priority:COMM           the real-time priority of the kernel threads of this name
     partition:FOLDER        a cpuset partition of isolated CPUs (groups.py)
     domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
-    cache:FOLDER            a share of the last-level cache (groups.py)
+    cache:FOLDER            ways of the caches for some CPUs alone (resctrl.py)
     nic:NAME/WHAT           queues and coalescing of a network card (nics.py)
 """
 
@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass
 
 from tailrace.host.cpus import parse_list, parse_mask
+from tailrace.host.resctrl import Share
 
 
 class Form(enum.Enum):
@@ -82,4 +83,6 @@ class Setting:
 
     def satisfied(self, text: str | None) -> bool:
         """Whether what was read says what is wanted."""
+        if self.scheme == "cache" and text is not None:
+            return Share.parse(text).like(Share.parse(self.wanted))
         return text is not None and meaning(self.form, text) == meaning(self.form, self.wanted)

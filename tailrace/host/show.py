@@ -78,13 +78,13 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
         for line in _caches(machine, node.cpus):
             branch.add(line)
         for nic in machine.nics:
-            if (nic.node or 0) == node.number:
+            if machine.home(nic.node) == node.number:
                 vfs = f", virtual functions {nic.vfs} of {nic.most_vfs}" if nic.most_vfs else ""
                 speed = f", {nic.mbps / 1000:g} Gbit/s" if nic.mbps else ""
                 queues = f", {nic.queues} queue{'' if nic.queues == 1 else 's'}" if nic.queues else ""
                 branch.add(f"{nic_words(nic)} ({nic.driver}{speed}{queues}{vfs})")
         for device in machine.accelerators:
-            if (device.node or 0) == node.number:
+            if machine.home(device.node) == node.number:
                 branch.add(f"{device.name} at {device.address}")
     offline = show_list(cpu.number for cpu in machine.cpus if not cpu.online)
     if offline:
@@ -192,6 +192,7 @@ def roles_document(roles: Roles) -> dict[str, Any]:
     return {
         "node": roles.node,
         "because": roles.because,
+        "system": roles.share,
         "cpus": {role: show_list(cpus) for role, cpus in roles.cpus.items()},
     }
 
@@ -233,8 +234,11 @@ def plan_document(plan: TuningPlan) -> dict[str, Any]:
 
 def plan_lines(plan: TuningPlan) -> list[str]:
     """The roles of the cores, in words."""
-    return [f"Profile {plan.profile.name}: {plan.profile.about}.", f"Node {plan.roles.node}: {plan.roles.because}."] + [
-        f"  {line}" for line in show_roles(plan.roles)
+    return [
+        f"Profile {plan.profile.name}: {plan.profile.about}.",
+        f"Node {plan.roles.node}: {plan.roles.because}.",
+        f"The system has {plan.roles.share}.",
+        *(f"  {line}" for line in show_roles(plan.roles)),
     ]
 
 

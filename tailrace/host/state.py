@@ -155,18 +155,21 @@ class HugePages(Thing):
     added: int
     there: bool = False
     """Whether they have been added; the record is older than the act."""
+    node: int | None = None
+    """The node whose CPUs they are for."""
 
     def undo(self) -> str | None:
+        base = hugepages.pool_of(self.node)
         with hugepages.alone():
             # After a crash before the act there is nothing above `before`, if nobody else adds pages.
-            extra = self.added if self.there else min(self.added, max(hugepages.pool().total - self.before, 0))
-            return self._remove(extra)
+            extra = self.added if self.there else min(self.added, max(hugepages.pool(base).total - self.before, 0))
+            return self._remove(extra, base)
 
-    def _remove(self, extra: int) -> str | None:
+    def _remove(self, extra: int, base: Path) -> str | None:
         try:
-            hugepages.remove(extra)
+            hugepages.remove(extra, base)
         except OSError as error:
-            return f"{extra} huge pages: {error.strerror}; run `sudo sysctl vm.nr_hugepages={self.before}`"
+            return f"{extra} huge pages: {error.strerror}; run `{hugepages.command(self.before, base)}`"
         return None
 
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.host.boot import FIRST_COUNTS
 from tailrace.host.cpus import show_list
+from tailrace.host.hugepages import POOL
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
-from tailrace.host.roles import ROLES, Roles, deal_roles
+from tailrace.host.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 from tailrace.host.setting import Setting
 from tailrace.host.values import Values
+
+MOST_QUEUES_PER_CPU = 100
+"""Half of the interrupts that an x86 CPU can take: other devices have some, and cards more than one a queue."""
+
+
+SYSCTL_FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
+_PAGES = re.compile(r"^\s*-?\s*vm[./](nr_(?:overcommit_)?hugepages(?:_mempolicy)?)\s*=\s*(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,9 @@ def make_tuning_plan(
     Raises Mistake if its roles need more cores than there are.
     """
     machine = machine.with_cores(kept.siblings) if kept else machine
-    roles = deal_roles(machine, (roles_of or profile).roles, nic, kept=kept.node if kept else None)
+    wanted = (roles_of or profile).roles
+    node, system = (kept.node, kept.system) if kept else (None, None)
+    roles = deal_roles(machine, wanted, nic, kept=node, kept_system=system)
     context, values = Context(machine, roles, profile.knobs), Values(machine.tree)
     tuned = []
     for family in FAMILIES:
@@ -124,18 +135,43 @@ def make_tuning_plan(
         profile,
         roles,
         tuned,
-        Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings),
-        [*_warnings(machine, roles), *([] if kept else _foreign_arguments(tuned))],
+        Applied(
+            profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings, roles.system_cores
+        ),
+        [*_warnings(machine, roles), *_default_page_size(machine, tuned), *([] if kept else _foreign_arguments(tuned))],
     )
 
 
 def _warnings(machine: Machine, roles: Roles) -> list[str]:
-    far = [nic for nic in machine.nics if nic.node is not None and nic.node != roles.node and not nic.virtual_function]
+    far = [
+        nic
+        for nic in machine.nics
+        if nic.node is not None
+        and not nic.virtual_function
+        and machine.nearest(nic.node, nodes_with_cpus(machine)) != roles.node
+    ]
     return [
         f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}: its frames cross over; "
         f"use another card, or give the cores of its node with --nic {nic.name}"
         for nic in far
-    ] + _slow_cores(machine, roles)
+    ] + [*_busy_system(machine, roles), *_slow_cores(machine, roles)]
+
+
+def _busy_system(machine: Machine, roles: Roles) -> list[str]:
+    """More queues of network cards than the system's CPUs near them take well, by a share that somebody chose."""
+    near, nodes = Context(machine, roles), {nic.node for nic in machine.nics}
+    found = []
+    for node in sorted(nodes, key=lambda node: -1 if node is None else node):
+        cpus = near.system_near(node)
+        cards = [nic for nic in machine.nics if nic.node == node]
+        queues = sum(nic.queues for nic in cards)
+        if queues > MOST_QUEUES_PER_CPU * len(cpus):
+            found.append(
+                f"{', '.join(nic.name for nic in cards)}: {queues} queues, each with an interrupt, for CPUs "
+                f"{show_list(cpus)} of the system: give it more cores (roles, system: auto), or the cards fewer queues "
+                "(card_queues)"
+            )
+    return found
 
 
 def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
@@ -147,6 +183,38 @@ def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
         for role, cpus in slow.items()
         if cpus
     ]
+
+
+def _default_page_size(machine: Machine, tuned: Sequence[Tuned]) -> list[str]:
+    """Numbers of huge pages of no named size, which a default size of 1 GiB would make a thousand times as large."""
+    targets = {step.setting.target for each in tuned for step in each.steps if not step.done}
+    if "default_hugepagesz" not in targets:
+        return []
+    after = (
+        "pages of 1 GiB after a reboot with default_hugepagesz=1G, which may be more than there is memory: take it out "
+        f"before, and reserve pages of 2 MiB by {POOL}/nr_hugepages or the knob huge_pages_2mib"
+    )
+    return [f"{where}, which means {after}" for where in (*_sysctls(machine), *_unsized(machine))]
+
+
+def _sysctls(machine: Machine) -> Iterator[str]:
+    """Where sysctl(8) is told a number at boot."""
+    tree = machine.tree
+    found = [f"{folder}/{name}" for folder in SYSCTL_FOLDERS for name in tree.names(folder) if name.endswith(".conf")]
+    for path in ("/etc/sysctl.conf", *found):
+        for name, count in _PAGES.findall(tree.text(path) or ""):
+            if int(count):
+                yield f"{path} sets vm.{name} to {count}"
+
+
+def _unsized(machine: Machine) -> Iterator[str]:
+    """A number on the kernel's command line before any size."""
+    for argument in machine.kernel.arguments:
+        name, _, count = argument.partition("=")
+        if name == "hugepagesz":
+            return
+        if name == "hugepages" and count != "0":
+            yield f"{argument} is on the kernel's command line, without a size"
 
 
 def _foreign_arguments(tuned: Sequence[Tuned]) -> list[str]:

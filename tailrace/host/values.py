@@ -9,8 +9,9 @@ from typing import Protocol
 
 from tailrace.host.boot import BootLoader
 from tailrace.host.cpus import parse_list, show_list
-from tailrace.host.groups import CacheShares, Controllers, Domains, Partitions
+from tailrace.host.groups import Controllers, Domains, Partitions
 from tailrace.host.nics import Nics
+from tailrace.host.resctrl import CacheShares
 from tailrace.host.setting import Setting
 from tailrace.host.tree import Tree
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tailrace.control import Control, ControlLost
+from tailrace.host.hugepages import pool
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -139,7 +140,7 @@ def elapsed(command: Command) -> float:
 
 
 def pages() -> int:
-    return int(Path("/proc/sys/vm/nr_hugepages").read_text())
+    return pool().total
 
 
 def kill_all(command: Command) -> None:

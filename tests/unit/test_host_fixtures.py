@@ -225,7 +225,7 @@ def test_a_real_arm_server(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("inherits: latency\nknobs: {huge_pages_1gib: 4}\n")
     plan = make_tuning_plan(machine, load_profile(str(own)))
-    assert plan.roles.isolated == tuple(range(1, 32))
+    assert plan.roles.isolated == tuple(range(2, 32)), "a core of 16 is the system's"
     assert ("hugepagesz", "1G") in plan.arguments()
 
 
@@ -355,6 +355,14 @@ def test_a_copy_shows_the_same_machine(name: str, tmp_path: Path) -> None:
     plans = [show.plan_document(make_tuning_plan(each, load_profile("latency"))) for each in (machine, copied)]
     assert plans[0] == plans[1]
     assert "texts" in pack(tmp_path / "second")
+
+
+def test_a_machine_that_no_profile_fits_is_copied(tmp_path: Path) -> None:
+    """It is the one that somebody else should look at."""
+    made("intel", tmp_path / "first")
+    make(tmp_path / "first", {"/sys/fs/resctrl/theirs/schemata": "L3:0=fff;1=fff"})
+    copy_machine(tmp_path / "second", Tree(tmp_path / "first"))
+    assert (tmp_path / "second/sys/fs/resctrl/theirs/schemata").read_text() == "L3:0=fff;1=fff\n"
 
 
 def test_the_plugin_of_kernel_install_adds_the_arguments_to_the_entry(tmp_path: Path) -> None:

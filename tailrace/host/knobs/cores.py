@@ -8,9 +8,8 @@ from tailrace.host.cpus import show_list
 from tailrace.host.groups import CACHE, CGROUP, CPUSETS, DOMAIN, PARTITION
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
 from tailrace.host.machine import CPUS
+from tailrace.host.resctrl import monitoring_groups, plan_share
 from tailrace.host.setting import Form, Setting
-
-RESCTRL = "/sys/fs/resctrl"
 
 
 def _partition(context: Context, value: Value) -> list[Setting]:
@@ -46,19 +45,18 @@ def _siblings(context: Context, value: Value) -> list[Setting]:
 
 
 def _cache(context: Context, value: Any) -> list[Setting]:
-    """The highest ways of each last-level cache, which devices do not write into, for the isolated CPUs."""
+    """Ways for the isolated CPUs alone, once no monitoring group watches these: the kernel would drop them from it."""
     offline = second_threads(context) if context.knobs.get("siblings_offline") else ()  # the kernel refuses those
-    tree, cpus = context.machine.tree, show_list(set(context.roles.isolated) - set(offline))
-    whole = tree.number_hex(f"{RESCTRL}/info/L3/cbm_mask")
-    if not value or not cpus or not whole:
+    isolated = context.roles.isolated
+    cpus = set(isolated) - set(offline)
+    share = plan_share(context.machine, isolated, cpus, value) if value and cpus else None
+    if share is None:
         return []
-    ways = whole.bit_length()
-    own = max(1, ways * value // 100)
-    mask = ((1 << own) - 1) << (ways - own)
-    line = next((line for line in (tree.text(f"{RESCTRL}/schemata") or "").splitlines() if "L3:" in line), "")
-    caches = [part.partition("=")[0].strip() for part in line.partition(":")[2].split(";") if part.strip()]
-    shares = ";".join(f"{cache}={mask:x}" for cache in caches)
-    return [Setting(f"cache:{CACHE}", f"{cpus} L3:{shares}")] if caches else []
+    watched = [
+        Setting(f"file:{path}", show_list(set(theirs) - cpus), Form.CPU_LIST)
+        for path, theirs in monitoring_groups(context.machine.tree)
+    ]
+    return [*watched, Setting(f"cache:{CACHE}", str(share))]
 
 
 class Cores(Family):
@@ -102,14 +100,19 @@ class Cores(Family):
         ),
         Knob(
             "cache_share",
-            "gives the isolated CPUs a part of the last-level cache of their own",
+            "gives the isolated CPUs ways of the L2 and L3 caches that nobody else has, devices included",
             "a neighbour that walks through memory cannot evict a function's lines",
-            "the others have that much less cache",
-            "Linux, Documentation/arch/x86/resctrl.rst",
+            "the others have that much less cache, and the least that the processor allows of caches that no isolated "
+            "CPU uses",
+            "Linux, Documentation/filesystems/resctrl.rst (arch/x86/resctrl.rst before 6.16); AMD64 Technology "
+            "Platform Quality of Service Extensions",
             "run",
-            "percent of the ways, 1 to 90",
+            "percent of the ways of each cache that isolated CPUs share with others, 1 to 90; of a cache that they "
+            "alone use they get all that can be had",
             _cache,
             lambda value: is_number(value) and 1 <= value <= 90,
-            needs="a processor that can share out its cache (CAT), and `mount -t resctrl resctrl /sys/fs/resctrl`",
+            needs="a processor that can share out its cache (CAT), `mount -t resctrl resctrl /sys/fs/resctrl`, and an "
+            "isolated CPU",
+            kernels="from 4.10 on; exclusive from 4.19 on",
         ),
     )
