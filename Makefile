@@ -40,7 +40,7 @@ lint: setup-test
 
 format: setup-test
 	@.venv/bin/ruff check --fix --quiet . && .venv/bin/ruff format --quiet .
-	@find dataplane -name '*.[ch]' -exec clang-format -i {} +
+	@find dataplane -name '*.[ch]' -exec .venv/bin/clang-format -i {} +
 
 fuzz: setup-test
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_KEEP=yes scripts/test fuzz
