@@ -32,6 +32,7 @@ MARKERS = {
     "requires_root": "needs root: network namespaces, huge pages, sandboxes",
     "requires_hugepages": "reserves 2 MiB huge pages at run time, so it needs root and free memory",
     "requires_program(name, ...)": "needs these programs on the PATH, or built (tailrace-...)",
+    "requires_first_pid_namespace": "needs the PID namespace that the kernel counts in, with its own threads",
     "unsanitized": "about speed or memory, which the sanitizers change, or about the command alone",
     "whole": "only in the whole run, not in the shorter `make test`",
 }
@@ -60,6 +61,14 @@ def find_program(name: str, build: str = "build") -> Path | None:
     return Path(found) if found else None
 
 
+def _in_first_pid_namespace() -> bool:
+    """There the kernel's own threads have process 2 as their parent."""
+    try:
+        return Path("/proc/2/comm").read_text() == "kthreadd\n"
+    except OSError:
+        return False
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     hugepages = item.get_closest_marker("requires_hugepages")
     if (item.get_closest_marker("requires_root") or hugepages) and os.geteuid() != 0:
@@ -67,6 +76,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pages = POOL / "nr_hugepages"
     if hugepages and not os.access(pages, os.W_OK):
         pytest.skip(f"needs huge pages, and {pages} cannot be written here")
+    if item.get_closest_marker("requires_first_pid_namespace") and not _in_first_pid_namespace():
+        pytest.skip("needs the machine's first PID namespace, and this is another one")
     for marker in item.iter_markers("requires_program"):
         for name in marker.args:
             if find_program(name) is None:

@@ -197,7 +197,9 @@ static inline void transmit(struct loop *loop, struct trial *trial, uint16_t num
 				number, stream->next + i, now);
 		bytes += mbuf->data_len + RTE_ETHER_CRC_LEN;
 	}
-	nb_sent = rte_eth_tx_burst(loop->ports[stream->from].device.port, 0, stream->burst, nb_frames);
+	nb_sent = 0;
+	if (likely(nb_frames > 0)) /* memif's driver of DPDK 24.11 looks at the first even of none */
+		nb_sent = rte_eth_tx_burst(loop->ports[stream->from].device.port, 0, stream->burst, nb_frames);
 
 	stream->nb_held = nb_made - nb_sent;
 	if (unlikely(stream->nb_held > 0)) {

@@ -212,7 +212,7 @@ class SwitchInside(RunningSwitch):
         )
         self.machine.wait(f"[ -S {FOLDER}/control ]")
         self.control = Control(self._files / "control", timeout=60)
-        self._relay = self.machine.begin(f"exec /usr/bin/python3.11 -ISc '{RELAY}'")
+        self._relay = self.machine.begin(f"exec /usr/bin/python3 -ISc '{RELAY}'")
         self.call("version")
 
     def said(self, text: str) -> int:

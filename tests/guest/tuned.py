@@ -74,7 +74,7 @@ def shut_down(machine: Machine) -> str:
 def tailrace(machine: Machine, *commands: tuple[str, ...], seconds: float = 300) -> list[Answer]:
     """What several commands say, run one after the other."""
     text = json.dumps(commands).replace("'", "'\\''")
-    lines = machine.run(f"/usr/bin/python3.11 /usr/bin/tailrace-commands '{text}'", seconds).splitlines()
+    lines = machine.run(f"/usr/bin/python3 /usr/bin/tailrace-commands '{text}'", seconds).splitlines()
     return [Answer(**json.loads(line)) for line in lines]
 
 
