@@ -241,9 +241,14 @@ class _Check:
 
     def mirrors(self) -> None:
         taken: dict[str, str] = {}
+        ports, used = [*self.ends, *self.function_ports], self.used_ports()
         for name, mirror in self.spec.mirrors.items():
             at: Location = ("mirrors", name)
-            ports = [*self.ends, *self.function_ports]
+            if mirror.port in ports and mirror.port not in used and self.whole("chains", "bridges", "mirrors"):
+                self.at(
+                    (*at, "port"),
+                    f"{mirror.port!r} is in no chain and no bridge; expected one of {', '.join(used)}",
+                )
             if mirror.port is not None and mirror.port not in ports and self.unknown(mirror.port):
                 self.at(
                     (*at, "port"),
@@ -260,6 +265,8 @@ class _Check:
                 where = f"in the chain {self.in_chain[mirror.to]!r}"
             elif mirror.to in self.in_bridge:
                 where = f"in the bridge {self.in_bridge[mirror.to]!r}"
+            elif mirror.to in taken:
+                where = f"where the mirror {taken[mirror.to]!r} leads"
             elif mirror.to not in self.ends and self.unknown(mirror.to):
                 where = "no port of its own"
             if where is not None:
@@ -282,7 +289,7 @@ class _Check:
             elif port not in used:
                 if self.whole("chains", "bridges", "mirrors"):
                     self.at_key(at, f"{port!r} is in no chain and no bridge; expected one of {', '.join(used)}")
-            elif not re.fullmatch("[0-9]{1,5}", number) or (
+            elif not re.fullmatch("0|[1-9][0-9]{0,4}", number) or (
                 int(number) >= self.queues(port) and not self.lacks("ports", port, "queues")
             ):
                 self.at_key(at, f"{port!r} has {self.queues(port)} queue(s); expected PORT/NUMBER from {port}/0")

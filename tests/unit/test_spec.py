@@ -189,6 +189,11 @@ WRONG = {
         "s.yaml:3:20: tests[0].latency.rate: nothing is not a rate",
         "1Mpps",
     ),
+    "a frame size with a fraction": (
+        CHAIN + "tests:\n  - latency: {frames: 64.0}\n",
+        "s.yaml:3:23: tests[0].latency.frames: 64.0 is no frame size",
+        "expected a frame size from 64 to 1518",
+    ),
     "frame too small": (
         CHAIN + "tests:\n  - latency: {frames: [64, 13]}\n",
         "s.yaml:3:28: tests[0].latency.frames[1]: 13 is out of",
