@@ -32,6 +32,22 @@ static inline const void *signature_place(const struct rte_mbuf *mbuf, void *roo
 	return rte_pktmbuf_read(mbuf, mbuf->pkt_len - SIGNATURE_SIZE, SIGNATURE_SIZE, room);
 }
 
+/*
+ * A frame that does not end with a signature: a device may have added padding or a trailer behind a datagram, which
+ * ends with one.  Returns whether it does.
+ */
+static bool look_before_the_end(const struct rte_mbuf *mbuf, uint32_t key, struct signature *signature)
+{
+	const uint8_t *bytes = rte_pktmbuf_mtod(mbuf, const uint8_t *);
+	uint16_t end;
+
+	if (mbuf->nb_segs != 1)
+		return false;
+	end = capture_datagram_end(bytes, mbuf->data_len);
+	return end < mbuf->data_len && end >= SIGNATURE_SIZE &&
+	       signature_read(bytes + end - SIGNATURE_SIZE, key, signature);
+}
+
 /* Add what a burst brought for one stream. */
 static inline void credit(struct trial *trial, struct stream *stream, const struct tally *latency, uint64_t bytes,
 			  uint64_t now)
@@ -136,7 +152,8 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 		struct signature signature;
 
 		nb_segments += mbuf->nb_segs;
-		if (unlikely(place == NULL || !signature_read(place, trial->key, &signature))) {
+		if (unlikely(place == NULL || (!signature_read(place, trial->key, &signature) &&
+					       !look_before_the_end(mbuf, trial->key, &signature)))) {
 			trial->foreign[port]++;
 			continue;
 		}
@@ -193,8 +210,7 @@ static inline void transmit(struct loop *loop, struct trial *trial, uint16_t num
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct rte_mbuf *mbuf = stream->burst[i];
 
-		signature_write(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len - SIGNATURE_SIZE), trial->key,
-				number, stream->next + i, now);
+		frames_sign(&stream->frames, mbuf, trial->key, number, stream->next + i, now);
 		bytes += mbuf->data_len + RTE_ETHER_CRC_LEN;
 	}
 	nb_sent = rte_eth_tx_burst(loop->ports[stream->from].device.port, 0, stream->burst, nb_frames);

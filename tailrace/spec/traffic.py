@@ -63,7 +63,11 @@ class Traffic(Model):
     """What is sent, in both directions at once: what all tests have in common."""
 
     frames: Frames = Field([64, 256, "imix", 1518], validate_default=False, description="each is measured on its own")
-    pcap: str | None = Field(None, min_length=1, description="a capture file to send instead of `frames`")
+    pcap: str | None = Field(
+        None,
+        min_length=1,
+        description="a capture file (pcap or pcapng) to send instead of `frames`; each datagram's last 18 bytes are overwritten",
+    )
     flows: int = Field(1, ge=1, le=MOST_FLOWS, description="UDP flows in each direction")
 
     @model_validator(mode="after")
