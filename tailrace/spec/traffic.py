@@ -66,7 +66,8 @@ class Traffic(Model):
     pcap: str | None = Field(
         None,
         min_length=1,
-        description="a capture file (pcap or pcapng) to send instead of `frames`; each datagram's last 18 bytes are overwritten",
+        description="a capture file (pcap or pcapng) to send instead of `frames`; the last 18 bytes of each datagram "
+        "are overwritten",
     )
     flows: int = Field(1, ge=1, le=MOST_FLOWS, description="UDP flows in each direction")
 
