@@ -127,9 +127,9 @@ def test_a_measurement_is_repeated_in_rounds_and_has_a_spread(tmp_path: Path) ->
     assert {each.case for each in found.findings} == {"through-64"}
     (section,) = sections(found)
     assert len(section.rows) == 1
-    rate, _, spread = section.rows[0][3].partition(" ±")
-    assert float(rate) == pytest.approx(1.04, abs=0.01)
-    assert float(spread.rstrip("%")) == pytest.approx(4.8, abs=0.5)
+    median, low, high = (float(figure) for figure in re.findall(r"[0-9.]+", section.rows[0][3]))
+    assert section.rows[0][3] == f"{median:.3f} ({low:.4g}–{high:.3f})"
+    assert (median, low, high) == pytest.approx((1.04, 1.0, 1.1), abs=0.01)
 
 
 def test_the_curve_of_loss_ends_after_two_rates_without(tmp_path: Path) -> None:
