@@ -196,6 +196,7 @@ static int open_ports(struct loop *loop)
 			log_error("port %s: %s", port->name, error.text);
 			return -1;
 		}
+		port->pool = pool;
 		port->up = device_link_up(&port->device);
 	}
 	return 0;
