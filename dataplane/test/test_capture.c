@@ -168,7 +168,7 @@ static void interface(uint16_t link, uint32_t longest, uint8_t fcs)
 	option(9, "\x09", 1); /* time stamps in ns */
 	if (fcs != 255) {
 		option(13, &fcs, 1);
-		option(0, NULL, 0);
+		option(0, "", 0);
 	}
 	end_block(start);
 }
@@ -187,7 +187,7 @@ static void enhanced(uint32_t interface, uint32_t kept, uint32_t length, uint8_t
 	if (flags != 0) {
 		option(1, "a comment", 9);
 		option32(2, flags);
-		option(0, NULL, 0);
+		option(0, "", 0);
 	}
 	end_block(start);
 }
