@@ -1,15 +1,22 @@
-"""What can go wrong, as one line for the person at the keyboard: what, where, what to do."""
+"""What can go wrong, as a line for the person at the keyboard: what, where, what to do."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class TailraceError(Exception):
-    """An error that is shown as one line and never as a traceback.
+    """An error that is shown as a line, or several where several things are wrong, and never as a traceback.
 
     `exit_status` follows the command line's contract: 2 for something the user can correct, 1 for a failure.
     """
 
     exit_status = 1
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """A line for each thing that is wrong."""
+        return [str(self)]
 
 
 class Mistake(TailraceError):

@@ -72,7 +72,9 @@ class Node:
         self.check_named()
 
     def check_named(self) -> None:
-        """Whether this machine has what the spec names: user, interfaces, devices, folders. Raises Refused."""
+        """Whether the switch would take the plan's configuration, and this machine has what the spec names: user,
+        interfaces, devices, folders. Raises Refused."""
+        self.fabric.would_take(configuration(self.plan, self.state.sockets, {}))
         if self.plan.user is not None:
             check_user(self.plan.user, self.state.folder)
         self.check_ports_of(self.plan.ports)

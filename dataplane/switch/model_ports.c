@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "common/device.h"
 #include "port/guest_memory.h"
 #include "steer/rate.h"
 #include "steer/shaper.h"
@@ -122,10 +123,14 @@ static bool read_guest(struct reader *reader, const struct place *at, json_t *ob
 static bool read_device(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
 {
 	static const char *const known[] = {"kind", "device", "queues", "rate", NULL};
+	struct device_error why;
 
 	port->socket_mode = -1;
-	return field_keys(&reader->fields, at, object, known) &&
-	       field_text(&reader->fields, at, object, "device", true, &port->device);
+	if (!field_keys(&reader->fields, at, object, known) ||
+	    !field_text(&reader->fields, at, object, "device", true, &port->device))
+		return false;
+	return device_check(port->device, &why) == 0 ||
+	       wrong(&reader->fields, &(struct place){.up = at, .key = "device"}, "%s", why.text);
 }
 
 static bool read_port(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)

@@ -233,7 +233,7 @@ def watch(
 @app.command()
 def metrics(
     listen: Annotated[
-        str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; port 0 is any free one.")
+        str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; [::1]:PORT for IPv6. Port 0 is any free one.")
     ] = "127.0.0.1:9752",
 ) -> None:
     """Serve all counters as Prometheus metrics, by port, queue, chain, hop, drop reason and worker.

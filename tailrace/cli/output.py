@@ -1,4 +1,4 @@
-"""How the command speaks: results on standard output, everything else on standard error; errors are one line."""
+"""How the command speaks: results on standard output, everything else on standard error; an error is a line."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def orderly() -> Iterator[None]:
 
 
 def run_command(call: Callable[[], int]) -> int:
-    """The exit status of a command; every error becomes one line. Where the output goes to a reader that has gone
-    (tailrace ... | head), there are no words to anybody."""
+    """The exit status of a command; each thing that is wrong becomes one line. Where the output goes to a reader that
+    has gone (tailrace ... | head), there are no words to anybody."""
     status = _status_of(call)
     lost = _flush()
     if lost is not None and not isinstance(lost, BrokenPipeError):
@@ -164,7 +164,8 @@ def _status_of(call: Callable[[], int]) -> int:
         error_line(str(error) or "interrupted by Ctrl-C")
         return 130
     except TailraceError as error:
-        error_line(str(error))
+        for line in error.lines:
+            error_line(line)
         return error.exit_status
     except BrokenPipeError:
         _flush()

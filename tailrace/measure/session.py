@@ -336,6 +336,7 @@ def _with_tester(
     ports = [(name.removeprefix("tester."), f"vhost:{node.socket(name)}") for name in TESTER_ENDS]
     _measure_floor(node.launcher, request, ports, place, folder, report, huge=node.plan.huge)
     tester = Tester.start(node.launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=node.plan.huge)
+    tester.learn = any(not function.started for function in node.plan.functions)  # a guest may be a bridge
     node.wait_for(list(TESTER_ENDS))
     folder.ran(node.fabric.version() | tester.version())
     try:
@@ -362,6 +363,7 @@ def run_between(
         keep_aside(place)
         _measure_floor(launcher, request, ports, place, folder, report, huge=huge)
         tester = Tester.start(launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
+        tester.learn = True
         folder.ran(tester.version())
 
         def check() -> None:

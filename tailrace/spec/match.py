@@ -78,6 +78,8 @@ def _prefix(value: Any) -> str:
     expected = "expected an IPv4 or IPv6 prefix, such as 10.1.0.0/16 or 2001:db8::/32"
     if not isinstance(value, str):
         raise ValueError(f"{units.shown(value)} is no prefix; {expected}")
+    if "%" in value:
+        raise ValueError(f"{value!r} names a zone, which is not in a frame; expected {value.partition('%')[0]}")
     try:
         return str(ipaddress.ip_network(value))
     except ValueError:

@@ -46,12 +46,13 @@ PATTERNS = {
     USER: "a user's name, such as nobody, or two numbers, such as 990:990",
     PCI_ADDRESS: "a PCI address, such as 0000:3b:00.0",
 }
-INTERFACE_NAME = "expected 1 to 15 characters without '/', ',' or white space, such as veth0"
+INTERFACE_NAME = "expected 1 to 15 characters without '/', ':', ',' or white space, such as veth0"
 
 
 def is_interface_name(text: str) -> bool:
-    """Whether Linux could have an interface of this name, and DPDK, which reads a comma as a separator, open it."""
-    return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/,\s\x00-\x1f\x7f]", text)
+    """Whether Linux could have an interface of this name (dev_valid_name() in net/core/dev.c), and DPDK, which reads a
+    comma as a separator, open it."""
+    return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/:,\s\x00-\x1f\x7f]", text)
 
 
 def _socket_path(value: str | None) -> str | None:
@@ -96,6 +97,18 @@ class Device(Model):
         if value is not None and not is_interface_name(value):
             raise ValueError(f"{value!r} is no interface's name; {INTERFACE_NAME}")
         return value
+
+    @field_validator("tap")
+    @classmethod
+    def _no_template(cls, value: str | None) -> str | None:
+        if value is not None and "%" in value:
+            raise ValueError(f"{value!r} has a '%', of which Linux would make a number; expected a name without it")
+        return value
+
+    @field_validator("pci")
+    @classmethod
+    def _as_linux_writes_it(cls, value: str | None) -> str | None:
+        return value.lower() if value is not None else None
 
     @field_validator("vhost")
     @classmethod

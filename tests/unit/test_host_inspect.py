@@ -248,6 +248,11 @@ def test_inheritance_adds_and_null_leaves_alone(tmp_path: Path) -> None:
         ("speed: 3", "speed: unknown"),
         ("[]", "expected a mapping"),
         ("knobs: [", "while parsing"),
+        ("knobs: {fair_server: 0, fair_server: 1}", "'fair_server' is used twice"),
+        ("knobs: {vm.stat_interval: 010}", "knobs.vm.stat_interval: '010' is wrong"),
+        ("roles: {system: 02}", "roles.system: '02' is wrong"),
+        ("knobs: {audit_off: yes}", "knobs.audit_off: 'yes' is wrong"),
+        ("knobs: !!set {a, b}", "the tag !!set is not known here"),
     ],
 )
 def test_a_wrong_profile_is_one_message_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:

@@ -450,7 +450,7 @@ def compared(runs: Path) -> Path:
                 )
             )  # fmt: skip
     page = write_report(folder.path)
-    marked = re.findall(r"<td>~1[34]\.\d(?: ±\d\.\d%)?</td>", page.read_text())
+    marked = re.findall(r"<td>~1[34]\.\d(?: \([\d.–]+\))?</td>", page.read_text())
     assert len(marked) == 2 + 4 + 4, "in both comparisons, four cells and four trials"
     return page
 

@@ -116,6 +116,36 @@ WRONG = {
         "s.yaml:2:14: bridges.l: a bridge joins ports",
         "at least two",
     ),
+    "a zone in a match": (
+        "ports: {a: , b: , c: }\nchains:\n  v: {path: [a, b], match: {source: fe80::1%eth0}}\n  w: [a, c]\n",
+        "s.yaml:3:37: chains.v.match.source: 'fe80::1%eth0' names a zone",
+        "expected fe80::1",
+    ),
+    "two mirrors to one port": (
+        "ports: {p: }\n" + CHAIN + "mirrors:\n  m: {port: tester.a, to: p}\n  n: {port: tester.b, to: p}\n",
+        "s.yaml:5:27: mirrors.n.to: 'p' is where the mirror 'm' leads",
+        "expected a port that carries nothing but the copies",
+    ),
+    "a mirror of a function that is not started": (
+        "functions: {f: guest}\nports: {p: }\n" + CHAIN + "mirrors:\n  m: {port: f.0, to: p}\n",
+        "s.yaml:5:13: mirrors.m.port: 'f.0' is in no chain and no bridge",
+        "expected one of tester.a, tester.b, p",
+    ),
+    "a PCI address in two ways of writing": (
+        "ports:\n  p: {pci: 0000:3B:00.0}\n  q: {pci: 0000:3b:00.0}\n" + CHAIN,
+        "s.yaml:3:3: ports.q: pci:0000:3b:00.0 is the port 'p' already",
+        "expected each device once",
+    ),
+    "a TAP with a colon": (
+        "ports: {p: {tap: 'a:b'}}\n" + CHAIN,
+        "s.yaml:1:18: ports.p.tap: 'a:b' is no interface's name",
+        "without '/', ':'",
+    ),
+    "a TAP that Linux would number": (
+        "ports: {p: {tap: 'tr%d'}}\n" + CHAIN,
+        "s.yaml:1:18: ports.p.tap: 'tr%d' has a '%'",
+        "expected a name without it",
+    ),
     "an unknown port in a bridge": (
         "ports: {wan: }\nbridges:\n  l: [wam, tester.a]\n",
         "s.yaml:3:7: bridges.l[0]: 'wam' is no port",

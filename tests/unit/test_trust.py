@@ -194,7 +194,7 @@ def test_a_median_of_rounds_that_is_near_the_floor_is_marked(tmp_path: Path) -> 
         for number, median_ns in enumerate((2_000, 2_500, 9_000), 1):
             folder.begin_round(number)
             measure(folder, median_ns)
-    assert re.search(r"~2\.5\d ±", printed(folder))
+    assert re.search(r"~2\.5\d \(2\.0\d–9\.0\d\)", printed(folder))
 
 
 def test_the_other_direction_has_a_ratio_of_its_own(tmp_path: Path) -> None:
