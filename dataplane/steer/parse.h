@@ -19,7 +19,9 @@ enum {
 
 #define HEADERS_VLAN 0x1000 /* beside the 12-bit identifier: there is a tag */
 
-enum headers_family { HEADERS_OTHER = 0, HEADERS_IPV4 = 4, HEADERS_IPV6 = 6 };
+#define HEADERS_IP 4 /* a bit that the two families of IP have in common */
+
+enum headers_family { HEADERS_OTHER = 0, HEADERS_IPV4 = HEADERS_IP, HEADERS_IPV6 = HEADERS_IP | 2 };
 
 enum headers_fragment {
 	FRAGMENT_NONE,	/* a whole datagram */
