@@ -8,7 +8,7 @@
 #include <rte_ether.h>
 
 #include "steer/follow.h"
-#include "steer/packet_bytes.h"
+#include "vring/packet_bytes.h"
 
 enum {
 	MARK_FIRST = 64, /* bytes of what a header carries, from its beginning */
