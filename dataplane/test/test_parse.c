@@ -130,6 +130,89 @@ static void bounds_extension_headers(void **state)
 	}
 }
 
+/* An IPv6 header, extension headers of these types and lengths, and UDP, 8 bytes of it. */
+static void behind(struct frame *frame, unsigned tags, const uint8_t *types, const unsigned *lengths, unsigned count)
+{
+	unsigned payload = 8;
+
+	for (unsigned i = 0; i < count; i++)
+		payload += lengths[i];
+	frame_macs(frame, 1, 2);
+	for (unsigned i = 0; i < tags; i++)
+		frame_tag(frame, 0x8100, 10 + i);
+	frame_ipv6(frame, 1, 2, count > 0 ? types[0] : 17, payload);
+	for (unsigned i = 0; i < count; i++) {
+		frame_add8(frame, i + 1 < count ? types[i + 1] : 17);
+		frame_add8(frame, types[i] == 51 ? lengths[i] / 4 - 2 : types[i] == 44 ? 0 : lengths[i] / 8 - 1);
+		for (unsigned done = 2; done < lengths[i]; done++)
+			frame_add8(frame, types[i] == 44 && done == 3); /* a fragment's: the first of several */
+	}
+	frame_ports(frame, 443, 50000);
+}
+
+/* As SRv6 has them: 8 bytes and an address for each segment (RFC 8754). */
+static void reads_ports_behind_routes_as_long_as_it_looks(void **state)
+{
+	const uint8_t routing = 43;
+
+	for (unsigned tags = 0; tags < 3; tags++)
+		for (unsigned segments = 1; segments < 8; segments++) {
+			const unsigned length = 8 + 16 * segments;
+			const bool seen = 14 + 4 * tags + 40 + length + 4 <= PARSE_BYTES;
+			struct headers headers;
+			struct frame frame;
+
+			behind(&frame, tags, &routing, &length, 1);
+			parse(&frame, &headers);
+			assert_int_equal(headers.family, HEADERS_IPV6);
+			assert_int_equal(headers.has_ports, seen);
+			assert_int_equal(headers.source_port, seen ? 443 : 0);
+			/* What follows is known by the routing header itself. */
+			assert_int_equal(headers.protocol, 17);
+			assert_int_equal(headers.unread, !seen);
+			assert_int_equal(headers.fragment, FRAGMENT_NONE);
+			if (tags == 0)
+				assert_int_equal(seen, segments <= 3);
+		}
+}
+
+static void knows_of_long_chains_what_it_has_read(void **state)
+{
+	static const struct {
+		unsigned count, lengths[3];
+		uint8_t types[3], protocol;
+		bool has_ports, unread;
+		uint8_t fragment;
+	} cases[] = {
+		{1, {56}, {0}, 17, true, false, FRAGMENT_NONE},
+		{1, {72}, {0}, 17, false, true, FRAGMENT_NONE},
+		{1, {144}, {60}, 17, false, true, FRAGMENT_NONE},
+		{1, {44}, {51}, 17, true, false, FRAGMENT_NONE}, /* authentication, of 4 bytes more than a multiple of 8
+								  */
+		{1, {76}, {51}, 17, false, true, FRAGMENT_NONE},
+		{2, {8, 40}, {0, 43}, 17, true, false, FRAGMENT_NONE},
+		{2, {8, 72}, {0, 43}, 17, false, true, FRAGMENT_NONE},
+		{2, {72, 8}, {43, 60}, 60, false, true, FRAGMENT_NONE}, /* the second begins too late */
+		{2, {64, 8}, {60, 60}, 17, false, true, FRAGMENT_NONE},
+		{3, {24, 8, 24}, {43, 44, 60}, 17, true, false, FRAGMENT_FIRST},
+		{3, {24, 8, 88}, {43, 44, 60}, 17, false, true, FRAGMENT_FIRST},
+		{2, {72, 8}, {43, 44}, 44, false, true, FRAGMENT_NONE}, /* nobody sees that it is one */
+		{2, {64, 8}, {43, 44}, 17, false, true, FRAGMENT_FIRST},
+	};
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct headers headers;
+		struct frame frame;
+
+		behind(&frame, 0, cases[i].types, cases[i].lengths, cases[i].count);
+		parse(&frame, &headers);
+		if (headers.protocol != cases[i].protocol || headers.has_ports != cases[i].has_ports ||
+		    headers.unread != cases[i].unread || headers.fragment != cases[i].fragment)
+			fail_msg("case %u: protocol %u, ports %u, unread %u, fragment %u", i, headers.protocol,
+				 headers.has_ports, headers.unread, headers.fragment);
+	}
+}
+
 static void tells_fragments_apart(void **state)
 {
 	struct headers headers;
@@ -381,6 +464,8 @@ int main(void)
 		cmocka_unit_test(reads_tags),
 		cmocka_unit_test(reads_ipv6_behind_extension_headers),
 		cmocka_unit_test(bounds_extension_headers),
+		cmocka_unit_test(reads_ports_behind_routes_as_long_as_it_looks),
+		cmocka_unit_test(knows_of_long_chains_what_it_has_read),
 		cmocka_unit_test(tells_fragments_apart),
 		cmocka_unit_test(gives_echo_and_its_reply_the_same_number),
 		cmocka_unit_test(finds_the_flow_that_an_icmp_error_is_about),
