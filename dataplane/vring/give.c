@@ -3,6 +3,7 @@
  * A packet with something left to do meets a receiver: passed through, or done here.
  */
 #include "vring/frame.h"
+#include "vring/packet_bytes.h"
 
 /* Cut a long segment into frames, all of them or none. */
 static enum vring_step give_segments(struct virtqueue *to, struct vring_room *room, const struct packet *packet,
@@ -13,7 +14,8 @@ static enum vring_step give_segments(struct virtqueue *to, struct vring_room *ro
 	const struct vring_room before = *room;
 	const uint16_t done_before = to->nb_done;
 	struct vring_piece pieces[SEGMENT_PIECES];
-	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
+	uint8_t room_for_head[OFFLOAD_HEADERS + PACKET_ROOM], header[OFFLOAD_HEADERS + PACKET_ROOM];
+	const uint8_t *head = packet_bytes(packet, 0, packet->offload.hdr_len, room_for_head);
 	struct frame_cursor payload = {packet->pieces, 0};
 	uint64_t sum = 0;
 
@@ -25,12 +27,12 @@ static enum vring_step give_segments(struct virtqueue *to, struct vring_room *ro
 		return VRING_STEP_BLOCKED;
 	frame_slice(&payload, packet->offload.hdr_len, pieces);
 	for (uint32_t i = 0; i < segments; i++) {
-		const uint32_t length = offload_segment(&packet->offload, packet->head, packet->length, i, header);
+		const uint32_t length = offload_segment(&packet->offload, head, packet->length, i, header);
 		const unsigned count = 1 + frame_slice(&payload, length, pieces + 1);
 		enum vring_step step;
 
 		pieces[0] = (struct vring_piece){header, packet->offload.hdr_len};
-		offload_segment_checksum(&packet->offload, pieces, count);
+		offload_segment_checksum(&packet->offload, packet->length, pieces, count);
 		step = vring_give_frame(to, room, pieces, packet->offload.hdr_len + length, &nothing);
 		if (step != VRING_STEP_MOVED) {
 			*room = (struct vring_room){.used = before.used, .end = room->end};

@@ -279,8 +279,8 @@ MatchOption = Annotated[
     typer.Option(
         "--match",
         metavar="FIELD=VALUE,...",
-        help="Only frames with all of these: vlan, inner_vlan, ethertype, source, destination, protocol, source_port, "
-        "destination_port; several --match are alternatives.",
+        help="Only frames with all of these: vlan (0: none), inner_vlan, ethertype, source, destination, protocol, "
+        "source_port, destination_port; several --match are alternatives.",
     ),
 ]
 ControlOption = Annotated[

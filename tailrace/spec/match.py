@@ -101,8 +101,10 @@ Prefix = Annotated[str, BeforeValidator(_prefix), WithJsonSchema({"type": "strin
 class Match(Model):
     """Frames that have all of these; a field that is not given is not looked at."""
 
-    vlan: Vlan | None = Field(None, description="the (outer) VLAN, or [first, last]; 0: none")
-    inner_vlan: Vlan | None = Field(None, description="the inner VLAN of two (QinQ), or [first, last]")
+    vlan: Vlan | None = Field(
+        None, description="the (outer) VLAN, or [first, last]; 0: none (no tag, or one with VLAN 0)"
+    )
+    inner_vlan: Vlan | None = Field(None, description="the inner VLAN of two (QinQ), or [first, last]; 0: none")
     ethertype: Ethertype | None = Field(None, description="after the VLANs: a number, or ipv4, arp, ipv6")
     source: Prefix | None = Field(None, description="prefix of the IPv4 or IPv6 source address")
     destination: Prefix | None = Field(None, description="prefix of the IPv4 or IPv6 destination address")
