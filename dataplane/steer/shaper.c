@@ -7,7 +7,7 @@
 #include "steer/rate.h"
 #include "steer/shaper.h"
 #include "vring/copy.h"
-#include "vring/frame.h"
+#include "vring/segments.h"
 
 enum {
 	/* The shortest frames take more than half of their room for what stands in front of them. */
@@ -115,19 +115,12 @@ static bool append_segments(struct shaper *shaper, const struct packet *packet)
 {
 	static const struct virtio_net_hdr nothing;
 	const struct end before = {shaper->tail, shaper->packets, shaper->bytes};
-	const uint32_t segments = offload_segments(&packet->offload, packet->length);
-	struct vring_piece pieces[SEGMENT_PIECES];
-	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
-	struct frame_cursor payload = {packet->pieces, 0};
+	struct segments cut;
+	unsigned count;
 
-	frame_slice(&payload, packet->offload.hdr_len, pieces);
-	for (uint32_t i = 0; i < segments; i++) {
-		const uint32_t length = offload_segment(&packet->offload, packet->head, packet->length, i, header);
-		const unsigned count = 1 + frame_slice(&payload, length, pieces + 1);
-
-		pieces[0] = (struct vring_piece){header, packet->offload.hdr_len};
-		offload_segment_checksum(&packet->offload, pieces, count);
-		if (append(shaper, pieces, count, packet->offload.hdr_len + length, &nothing))
+	segments_begin(&cut, packet);
+	while ((count = segments_next(&cut)) > 0) {
+		if (append(shaper, cut.pieces, count, cut.length, &nothing))
 			continue;
 		shaper->tail = before.tail;
 		shaper->packets = before.packets;

@@ -10,9 +10,8 @@
 #include <rte_udp.h>
 
 #include "vring/copy.h"
-#include "vring/frame.h"
 #include "vring/hop.h"
-#include "vring/packet_bytes.h"
+#include "vring/segments.h"
 
 /* ------- from a device ------- */
 
@@ -177,32 +176,24 @@ static bool leave_to_device(struct rte_mbuf *mbuf, const struct virtio_net_hdr *
 }
 
 /* One packet buffer for each segment. */
-static int cut(const struct packet *packet, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned room)
+static int cut_to_mbufs(const struct packet *packet, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned room)
 {
-	const uint32_t segments = offload_segments(&packet->offload, packet->length);
-	struct vring_piece pieces[SEGMENT_PIECES];
-	uint8_t room_for_head[OFFLOAD_HEADERS + PACKET_ROOM], header[OFFLOAD_HEADERS + PACKET_ROOM];
-	const uint8_t *head = packet_bytes(packet, 0, packet->offload.hdr_len, room_for_head);
-	struct frame_cursor payload = {packet->pieces, 0};
+	struct segments cut;
+	unsigned count;
 
-	if (segments > OFFLOAD_SEGMENTS)
+	segments_begin(&cut, packet);
+	if (cut.count > OFFLOAD_SEGMENTS)
 		return -EMSGSIZE;
-	if (segments > room)
+	if (cut.count > room)
 		return -ENOSPC;
-	frame_slice(&payload, packet->offload.hdr_len, pieces);
-	for (uint32_t i = 0; i < segments; i++) {
-		const uint32_t length = offload_segment(&packet->offload, head, packet->length, i, header);
-		const unsigned count = 1 + frame_slice(&payload, length, pieces + 1);
-
-		pieces[0] = (struct vring_piece){header, packet->offload.hdr_len};
-		offload_segment_checksum(&packet->offload, packet->length, pieces, count);
-		mbufs[i] = mbuf_of_pieces(pool, pieces, count);
+	for (uint32_t i = 0; (count = segments_next(&cut)) > 0; i++) {
+		mbufs[i] = mbuf_of_pieces(pool, cut.pieces, count);
 		if (mbufs[i] == NULL) {
 			rte_pktmbuf_free_bulk(mbufs, i);
 			return -ENOBUFS;
 		}
 	}
-	return segments;
+	return cut.count;
 }
 
 int packet_to_mbufs(struct packet *packet, struct rte_mempool *pool, uint64_t transmits, struct rte_mbuf **mbufs,
@@ -214,7 +205,7 @@ int packet_to_mbufs(struct packet *packet, struct rte_mempool *pool, uint64_t tr
 	packet->pieces[0] = (struct vring_piece){packet->head, packet->head_length};
 	if (offload_wanted(&packet->offload) && !leave) {
 		if (packet->offload.gso_type != VIRTIO_NET_HDR_GSO_NONE)
-			return cut(packet, pool, mbufs, room);
+			return cut_to_mbufs(packet, pool, mbufs, room);
 		offload_checksum(&packet->offload, packet->pieces, packet->nb_pieces);
 		packet->offload = (struct virtio_net_hdr){0};
 	}
