@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.boot import GRUB_FILE, INSTALL_FILE, LINE_FILES
+from tailrace.host.boot import LOADER_VARIABLE
+from tailrace.host.boot_files import (
+    GRUB_DEFAULTS,
+    GRUB_FILE,
+    GRUB_FOLDER,
+    GRUB_MENU,
+    INSTALL_FILE,
+    INSTALL_SETTINGS,
+    LINE_FILES,
+)
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.knobs import FAMILIES, Context
 from tailrace.host.machine import read_machine
@@ -101,8 +110,10 @@ def _read_all(tree: Recording) -> None:
             for knob in family.knobs:
                 for setting in knob.settings(context, _some_value(knob.name, profile.knobs)):
                     values.read(setting)
-    for path in ("/etc/default/grub", GRUB_FILE, INSTALL_FILE, *LINE_FILES):
-        tree.exists(path)
+    drop_ins = [f"{GRUB_FOLDER}/{name}" for name in tree.names(GRUB_FOLDER) if name.endswith(".cfg")]
+    for path in (GRUB_DEFAULTS, *drop_ins, GRUB_FILE, INSTALL_FILE, *INSTALL_SETTINGS, *LINE_FILES, LOADER_VARIABLE):
+        tree.text(path)
+    tree.exists(GRUB_MENU)
 
 
 def _some_value(name: str, knobs: object) -> object:

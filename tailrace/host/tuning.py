@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.host.boot import FIRST_COUNTS
+from tailrace.host.boot import BootLoader
+from tailrace.host.command_line import PARAMETERS
 from tailrace.host.cpus import show_list
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
@@ -125,7 +126,11 @@ def make_tuning_plan(
         roles,
         tuned,
         Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings),
-        [*_warnings(machine, roles), *([] if kept else _foreign_arguments(tuned))],
+        [
+            *_warnings(machine, roles),
+            *_spoilt_arguments(tuned, values.boot),
+            *([] if kept else _foreign_arguments(tuned)),
+        ],
     )
 
 
@@ -149,12 +154,19 @@ def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
     ]
 
 
+def _spoilt_arguments(tuned: Sequence[Tuned], boot: BootLoader) -> list[str]:
+    """Who else gives the next boot a word on the same arguments, so that it is not what the profile says."""
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "argument"]
+    pairs = [(step.setting.target, step.setting.wanted) for step in steps]
+    return [*boot.losses(pairs), *boot.conflicts(pairs)]
+
+
 def _foreign_arguments(tuned: Sequence[Tuned]) -> list[str]:
     """Kernel arguments of which the first one counts, and which somebody else has given the running kernel."""
-    steps = [step for each in tuned for step in each.steps if step.setting.target in FIRST_COUNTS and not step.done]
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "argument" and not step.done]
     return [
         f"{step.setting.target}={step.now} is on the kernel's command line already, not from here, and the kernel "
         "keeps the first one: take it away where it was set (the boot loader, an operator's profile) before you reboot"
         for step in steps
-        if step.setting.scheme == "argument" and step.now is not None
+        if step.now is not None and step.setting.target in PARAMETERS and PARAMETERS[step.setting.target].first
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tailrace.host.boot import argument_setting
+from tailrace.host.command_line import GIB
 from tailrace.host.cpus import show_groups, show_list
 from tailrace.host.knobs.base import (
     Context,
@@ -16,18 +18,14 @@ from tailrace.host.knobs.base import (
     is_number_by_node,
     one_of,
 )
-from tailrace.host.setting import Form, Setting
+from tailrace.host.setting import Setting
 
 PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
 
 
-def _argument(name: str, value: str = "", form: Form = Form.TEXT) -> Setting:
-    return Setting(f"argument:{name}", value, form)
-
-
 def _fixed(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
     """Arguments that do not depend on the machine, for a value that is true."""
-    return lambda _, value: [_argument(*argument) for argument in arguments] if value else []
+    return lambda _, value: [argument_setting(*argument) for argument in arguments] if value else []
 
 
 def _list(context: Context, cpus: Iterable[int]) -> str:
@@ -40,20 +38,20 @@ def _isolated(name: str, prefix: str = "") -> Callable[[Context, Value], list[Se
 
     def settings(context: Context, value: Value) -> list[Setting]:
         cpus = _list(context, context.roles.isolated)
-        return [_argument(name, prefix + cpus)] if value and cpus else []
+        return [argument_setting(name, prefix + cpus)] if value and cpus else []
 
     return settings
 
 
 def _irqaffinity(context: Context, value: Value) -> list[Setting]:
-    return [_argument("irqaffinity", _list(context, context.roles.system), Form.CPU_LIST)] if value else []
+    return [argument_setting("irqaffinity", _list(context, context.roles.system))] if value else []
 
 
 def _nohz_full(context: Context, value: Value) -> list[Setting]:
     cpus = _list(context, context.roles.isolated)
     if not value or not cpus or context.machine.kernel.built("NO_HZ_FULL") is False:
         return []
-    return [_argument("nohz", "on"), _argument("nohz_full", cpus, Form.CPU_LIST)]
+    return [argument_setting("nohz", "on"), argument_setting("nohz_full", cpus)]
 
 
 def _huge_pages(context: Context, value: Any) -> list[Setting]:
@@ -65,32 +63,33 @@ def _huge_pages(context: Context, value: Any) -> list[Setting]:
         count = ",".join(f"{node}:{pages}" for node, pages in wanted.items())
     else:
         count = str(sum(wanted.values()))
-    return [_argument("default_hugepagesz", "1G"), _argument("hugepagesz", "1G"), _argument("hugepages", count)]
+    pairs = (("default_hugepagesz", GIB), ("hugepagesz", GIB), ("hugepages", count))
+    return [argument_setting(*pair) for pair in pairs]
 
 
 def _iommu(context: Context, value: Value) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    vendor = [_argument("intel_iommu", "on")] if context.machine.intel else []
-    return [*vendor, _argument("iommu", "pt")]
+    vendor = [argument_setting("intel_iommu", "on")] if context.machine.intel else []
+    return [*vendor, argument_setting("iommu", "pt")]
 
 
 def _c_states(context: Context, value: Value) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    intel = [_argument("intel_idle.max_cstate", "0")] if context.machine.intel else []
-    return [_argument("processor.max_cstate", "1"), *intel]
+    intel = [argument_setting("intel_idle.max_cstate", "0")] if context.machine.intel else []
+    return [argument_setting("processor.max_cstate", "1"), *intel]
 
 
 def _p_state(context: Context, value: Any) -> list[Setting]:
     name = "intel_pstate" if context.machine.intel else "amd_pstate" if context.machine.amd else None
-    return [] if name is None or (value == "guided" and context.machine.intel) else [_argument(name, str(value))]
+    return [] if name is None or (value == "guided" and context.machine.intel) else [argument_setting(name, str(value))]
 
 
 def _tsc(context: Context, value: Any) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    return [_argument("tsc", "reliable" if value is True else str(value))]
+    return [argument_setting("tsc", "reliable" if value is True else str(value))]
 
 
 def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
@@ -100,8 +99,12 @@ def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting
     return settings
 
 
+def _machine_check(context: Context, value: Value) -> list[Setting]:
+    return [argument_setting("mce", str(value))] if context.machine.architecture == "x86_64" else []
+
+
 def _ple_gap(context: Context, value: Value) -> list[Setting]:
-    return [_argument("kvm_intel.ple_gap", "0")] if value and context.machine.intel else []
+    return [argument_setting("kvm_intel.ple_gap", "0")] if value and context.machine.intel else []
 
 
 class CommandLine(Family):
@@ -163,7 +166,7 @@ class CommandLine(Family):
             f"{PARAMETERS}; StarlingX",
             "boot",
             "a priority, 1 to 98",
-            lambda _, value: [_argument("rcutree.kthread_prio", str(value))],
+            lambda _, value: [argument_setting("rcutree.kthread_prio", str(value))],
             lambda value: is_number(value) and 1 <= value <= 98,
         ),
         Knob(
@@ -216,7 +219,7 @@ class CommandLine(Family):
             PARAMETERS,
             "boot",
             "ignore_ce or off",
-            lambda context, value: [_argument("mce", str(value))] if context.machine.architecture == "x86_64" else [],
+            _machine_check,
             one_of("ignore_ce", "off"),
             needs="an x86 processor",
         ),
