@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailrace import exit_codes
 from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import error_line, open_streams, run_command
+from tailrace.exit_codes import ExitCode
 
 app = typer.Typer(
     name="tailrace",
     help="A deterministic host for virtual network functions (VNFs), and the proof of it.\n\n"
     "Begin with:  sudo tailrace demo",
+    epilog="Exit codes (docs/exit-codes.md):\n\n\b\n" + "\n".join(exit_codes.lines()),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -95,7 +98,7 @@ def apply(
     as_json: JsonOption = False,
     huge: KeepHugeOption = None,
     base: BaseOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Nothing is asked without a terminal.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, as where there is no terminal.")] = False,
 ) -> None:
     """Change what is up into what a spec asks for, while frames move: whole, or not at all.
 
@@ -346,7 +349,7 @@ def main() -> None:
         status = app(standalone_mode=False)
     except typer.Abort:
         error_line("interrupted by Ctrl-C")
-        status = 130
+        status = ExitCode.INTERRUPTED
     except Exception as error:
         # Typer's own errors (its base class is not public) can say themselves and know their status.
         word, code = getattr(error, "format_message", None), getattr(error, "exit_code", None)

@@ -88,6 +88,12 @@ def check_writable(steps: Sequence[Step], machine: Machine) -> None:
         raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name}); nothing is changed")
 
 
+def changes_boot(plan: TuningPlan, machine: Machine) -> bool:
+    """Whether applying it would have the next boot get other kernel arguments."""
+    loader, arguments = BootLoader(machine.tree), plan.arguments()
+    return (loader.staged() or "").strip() != (loader.text(arguments).strip() if arguments else "")
+
+
 def apply(plan: TuningPlan, machine: Machine, journal: Journal, *, boot: bool = True) -> Outcome:
     """Makes the host what the plan says: first puts back what an earlier profile set and this one leaves alone, then
     makes every change that is missing.
