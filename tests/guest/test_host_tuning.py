@@ -92,7 +92,6 @@ def test_tuned_over_two_reboots_and_back(tmp_path: Path, accelerator: str, kerne
         assert machine.run("ls /var/lib/tailrace/host /etc/default/grub.d").split() == [
             "/etc/default/grub.d:",
             "/var/lib/tailrace/host:",
-            "lock",
         ]
         (back,) = tuned.tailrace(machine, PLAN)
         assert tuned.places(back.document(), "boot") == tuned.places(plan, "boot")

@@ -142,7 +142,7 @@ def test_what_somebody_else_applies_meanwhile_is_seen(
                 tuner.apply(make_tuning_plan(theirs, load_profile(others.pop())), theirs, held, boot=False)
         return journal.hold_journal(folder)
 
-    monkeypatch.setattr("tailrace.cli.host.hold_journal", hold)
+    monkeypatch.setattr(sys.modules["tailrace.cli.host"], "hold_journal", hold)
     huge = root / "sys/kernel/mm/transparent_hugepage/enabled"
     assert "[madvise]" in huge.read_text()  # as ours wants it, and theirs does not
     for command in (words, ("verify",)):
