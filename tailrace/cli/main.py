@@ -35,6 +35,8 @@ else:
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
     the_watch = load_when_used("watch")
 
+#: Commands that start what polls, or decide on which CPUs.
+STARTING = ("up", "plan", "apply", "rollback", "drain", "demo", "measure", "compare", "bench")
 #: Commands of commands, loaded where they are asked for or listed.
 GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "measure": lambda: measure.app,
@@ -345,6 +347,10 @@ for _name, _group in GROUPS.items():
 def main() -> None:
     """The entry point: wrong use is one line and status 2, like every other mistake."""
     open_streams()
+    if _asked in STARTING:
+        from tailrace.host.slices import enter  # not loaded by commands that only look
+
+        enter()
     try:
         status = app(standalone_mode=False)
     except typer.Abort:

@@ -44,6 +44,14 @@ def _number(text: str, last: int | None) -> int:
     return (last or 0) if text == "N" else int(text)
 
 
+def cpus_of(text: str | None) -> tuple[int, ...]:
+    """The CPUs of a list that the kernel shows; none where it shows none, or something else."""
+    try:
+        return parse_list(text or "")
+    except ValueError:
+        return ()
+
+
 def show_list(cpus: Iterable[int]) -> str:
     """(0, 1, 2, 8) → `0-2,8`."""
     ranges: list[list[int]] = []

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tailrace.host.command_line import CommandLine, parse_line
-from tailrace.host.cpus import parse_list
+from tailrace.host.cpus import cpus_of
 from tailrace.host.tree import Tree
 
 CPUS = "/sys/devices/system/cpu"
@@ -326,10 +326,7 @@ def _cpus(tree: Tree) -> tuple[Cpu, ...]:
 
 
 def _list(tree: Tree, path: str) -> tuple[int, ...]:
-    try:
-        return parse_list(tree.text(path) or "")
-    except ValueError:
-        return ()
+    return cpus_of(tree.text(path))
 
 
 def _nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:

@@ -7,6 +7,7 @@ A place is a text, so that a journal can keep it:
     thread:COMM             the CPUs that the kernel threads of this name may use
     controller:NAME         whether first-level groups have a cgroup controller (groups.py)
     priority:COMM           the real-time priority of the kernel threads of this name
+    tasks:GROUP             the CPUs that tasks of a first-level cgroup may use (slices.py)
     partition:FOLDER        a cpuset partition of isolated CPUs (groups.py)
     domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
     cache:FOLDER            a share of the last-level cache (groups.py)
@@ -40,7 +41,7 @@ class Form(enum.Enum):
     """`domain,managed_irq,1-3`: what CPUs are isolated from, of which more may be there than is wanted."""
 
 
-SCHEMES = ("file", "argument", "thread", "controller", "priority", "partition", "domains", "cache", "nic")
+SCHEMES = ("file", "argument", "thread", "controller", "priority", "tasks", "partition", "domains", "cache", "nic")
 _CHOSEN = re.compile(r"\[([^\]]+)\]")
 _OCTAL = re.compile(r"0[0-7]+")
 

@@ -276,7 +276,7 @@ def _shown(setting: Setting, text: str | None) -> str:
     if setting.form is Form.CPU_MASK:
         value = meaning(setting.form, text)
         return show_list(value) if isinstance(value, tuple) else text
-    return plain(setting.form, text) or "set"
+    return plain(setting.form, text) or {"argument": "set", "tasks": "all"}.get(setting.scheme, "none")
 
 
 def _several(values: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ from tailrace.host import hugepages
 from tailrace.host.lock import Held, locked
 from tailrace.host.process import ProcessId, descendants, end, identify
 from tailrace.host.programs import system_program
+from tailrace.host.slices import run_systemctl
 
 FORMAT = 1
 ENVIRONMENT = "TAILRACE_STATE"
@@ -194,6 +195,24 @@ class Cgroup(Thing):
 
 
 @dataclass(frozen=True)
+class Scope(Thing):
+    """A scope of systemd's, which holds one sandbox to its memory; it goes with its last process."""
+
+    kind = "scope"
+    unit: str
+    of: str
+    """The name of what runs in it."""
+
+    def undo(self) -> str | None:
+        try:
+            run_systemctl("stop", self.unit)
+        except OSError as error:
+            said = error.strerror or ""
+            return None if "not loaded" in said or "not found" in said else f"scope {self.unit}: {said}"
+        return None
+
+
+@dataclass(frozen=True)
 class Namespace(Thing):
     """A network namespace, with the interfaces in it."""
 
@@ -228,7 +247,7 @@ class Offloads(Thing):
 
 
 _KINDS: dict[str, type[Thing]] = {
-    kind.kind: kind for kind in (Process, FilePath, Folder, HugePages, Cgroup, Namespace, Offloads)
+    kind.kind: kind for kind in (Process, FilePath, Folder, HugePages, Cgroup, Scope, Namespace, Offloads)
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.host.boot import BootLoader
 from tailrace.host.command_line import PARAMETERS
-from tailrace.host.cpus import show_list
+from tailrace.host.cpus import parse_list, show_list
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
@@ -16,7 +16,11 @@ from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
 from tailrace.host.roles import ROLES, Roles, deal_roles
 from tailrace.host.setting import Setting
+from tailrace.host.slices import OWN, displaced
 from tailrace.host.values import Values
+
+_NAMED = 3
+"""So many processes are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,7 @@ def make_tuning_plan(
         Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings),
         [
             *_warnings(machine, roles),
+            *_displaced(machine, tuned),
             *_spoilt_arguments(tuned, values.boot),
             *([] if kept else _foreign_arguments(tuned)),
         ],
@@ -141,6 +146,19 @@ def _warnings(machine: Machine, roles: Roles) -> list[str]:
         f"use another card, or give the cores of its node with --nic {nic.name}"
         for nic in far
     ] + _slow_cores(machine, roles)
+
+
+def _displaced(machine: Machine, tuned: Sequence[Tuned]) -> list[str]:
+    """Processes that somebody has pinned to CPUs from which their group is to be kept."""
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "tasks" and not step.done]
+    if not steps or not machine.tree.live:
+        return []
+    found = displaced(machine.tree, [step.setting.target for step in steps], set(parse_list(steps[0].setting.wanted)))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return [
+        f"{', '.join(found[:_NAMED])}{more} are pinned to isolated CPUs and would be moved off them: start them again "
+        f"in {OWN} (`systemd-run --scope --slice={OWN}`), or leave user_tasks out"
+    ] * bool(found)
 
 
 def _slow_cores(machine: Machine, roles: Roles) -> list[str]:

@@ -12,6 +12,7 @@ from tailrace.host.cpus import parse_list, show_list
 from tailrace.host.groups import CacheShares, Controllers, Domains, Partitions
 from tailrace.host.nics import Nics
 from tailrace.host.setting import Setting
+from tailrace.host.slices import Tasks
 from tailrace.host.tree import Tree
 
 OWN = ("controller", "partition", "domains", "cache")
@@ -120,6 +121,7 @@ class Values:
             "priority": Priorities(threads),
             "argument": self.boot,
             "controller": Controllers(tree),
+            "tasks": Tasks(tree),
             "partition": Partitions(tree),
             "domains": Domains(tree),
             "cache": CacheShares(tree),
