@@ -143,6 +143,11 @@ def _boolean(line: CommandLine, name: str, _: Reader) -> str | None:
     return valid[-1] if valid else given[-1] if given else None
 
 
+def _on_unless_off(line: CommandLine, name: str, reader: Reader) -> str | None:
+    """What is on where the line says nothing of it."""
+    return _boolean(line, name, reader) or "on"
+
+
 def _all(
     *rivals: Sequence[str], comma: bool = True, beats: str | None = None
 ) -> Callable[[CommandLine, str, Reader], str | None]:
@@ -323,7 +328,7 @@ class Parameter:
 PARAMETERS = {
     "isolcpus": Parameter(_isolated, Form.ISOLATION, first=True),  # kernel/sched/isolation.c
     "nohz_full": Parameter(_tickless, Form.CPU_LIST, first=True),
-    "nohz": Parameter(_boolean, Form.BOOLEAN),  # kernel/time/tick-sched.c
+    "nohz": Parameter(_on_unless_off, Form.BOOLEAN),  # kernel/time/tick-sched.c
     "skew_tick": Parameter(_last, Form.NUMBER),
     "rcu_nocbs": Parameter(_callbacks, Form.CPU_LIST),  # kernel/rcu/tree_nocb.h
     "rcutree.kthread_prio": Parameter(_last, Form.NUMBER),

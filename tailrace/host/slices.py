@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import time
@@ -151,6 +152,11 @@ def run_systemctl(*words: str) -> None:
         raise OSError(errno.EIO, said[-1] if said else f"systemctl {words[0]} failed")
 
 
+def scope_name(of: str) -> str:
+    """The name of a new scope: one that has just ended, or of a process with the same id, may still be there."""
+    return f"tailrace-{os.getpid()}-{time.monotonic_ns()}-{re.sub('[^A-Za-z0-9_.-]', '_', of)}.scope"
+
+
 def scope(unit: str, properties: Iterable[str] = ()) -> list[str] | None:
     """The words before a command that make systemd run it, as this process, in a scope of our slice; None where the
     tree of cgroups is not systemd's, or systemd cannot be asked."""
@@ -172,7 +178,7 @@ def enter() -> None:
         with suppress(OSError):
             tree.write(f"{CGROUP}/cgroup.procs", str(os.getpid()))
         return
-    words = None if group is None or group.startswith(f"/{OWN}/") else scope(f"tailrace-{os.getpid()}.scope")
+    words = None if group is None or group.startswith(f"/{OWN}/") else scope(scope_name("command"))
     if words is not None:
         sys.stdout.flush()
         argv = [*words, sys.executable, *sys.orig_argv[1:]]

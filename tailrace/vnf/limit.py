@@ -8,14 +8,13 @@ privately. Huge pages are counted by neither: they are bounded by the machine's 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host.slices import scope, systemd_has
+from tailrace.host.slices import scope, scope_name, systemd_has
 from tailrace.host.state import Cgroup, Scope, State
 from tailrace.host.tree import Tree
 
@@ -83,7 +82,7 @@ def limit_memory(state: State, name: str, size: int) -> MemoryLimit:
 
 
 def _scope(state: State, name: str, size: int) -> MemoryLimit | None:
-    unit = f"tailrace-{os.getpid()}-{re.sub('[^A-Za-z0-9_.-]', '_', name)}.scope"
+    unit = scope_name(name)
     before = scope(unit, (f"MemoryMax={size}", "MemorySwapMax=0"))
     if before is None:
         return None

@@ -119,6 +119,7 @@ CASES = [
     # Yes, no and numbers in other words; module parameters.
     ("nohz", "on", "nohz=y", True),
     ("nohz", "on", "nohz=on nohz=off", False),
+    ("nohz", "on", "quiet", True),  # as it is unless said
     ("audit", "0", "audit=off", True),
     ("audit", "0", "audit=0 audit=1", False),
     ("kvm.nx_huge_pages", "0", "kvm.nx-huge-pages=off", True),

@@ -102,7 +102,7 @@ class Cores(Family):
             "run",
             "true or false",
             _user_tasks,
-            needs="cpusets of cgroup version 2, and isolated CPUs that isolcpus does not keep free already",
+            needs="cpusets of cgroup version 2, and isolated CPUs that isolcpus does not keep free",
         ),
         Knob(
             "scheduler_domains",
