@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailrace import exit_codes
 from tailrace.cli import complete
 from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import COLOURS, choose_voice, error_line, open_streams, run_command
+from tailrace.exit_codes import ExitCode
 
 app = typer.Typer(
     name="tailrace",
     help="A deterministic host for virtual network functions (VNFs), and the proof of it.\n\n"
     "Begin with:  sudo tailrace demo",
+    epilog="Exit codes (docs/exit-codes.md):\n\n\b\n" + "\n".join(exit_codes.lines()),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -32,6 +35,8 @@ else:
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
     the_watch = load_when_used("watch")
 
+#: Commands that start what polls, or decide on which CPUs.
+STARTING = ("up", "plan", "apply", "rollback", "drain", "demo", "measure", "compare", "bench")
 #: Commands of commands, loaded where they are asked for or listed.
 GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "measure": lambda: measure.app,
@@ -121,7 +126,7 @@ def apply(
     as_json: JsonOption = False,
     huge: KeepHugeOption = None,
     base: BaseOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Nothing is asked without a terminal.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, as where there is no terminal.")] = False,
 ) -> None:
     """Change what is up into what a spec asks for, while frames move: whole, or not at all.
 
@@ -382,11 +387,15 @@ for _name, _group in GROUPS.items():
 def main() -> None:
     """The entry point: wrong use is one line and status 2, like every other mistake."""
     open_streams()
+    if _asked in STARTING:
+        from tailrace.host.slices import enter  # not loaded by commands that only look
+
+        enter()
     try:
         status = app(standalone_mode=False)
     except typer.Abort:
         error_line("interrupted by Ctrl-C")
-        status = 130
+        status = ExitCode.INTERRUPTED
     except Exception as error:
         # Typer's own errors (its base class is not public) can say themselves and know their status.
         word, code = getattr(error, "format_message", None), getattr(error, "exit_code", None)

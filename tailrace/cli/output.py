@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from tailrace.errors import Interrupted, TailraceError
+from tailrace.errors import Declined, Interrupted, TailraceError
+from tailrace.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from tailrace.measure.session import Finished
 
 DEBUG = "TAILRACE_DEBUG"
-_NO_READER = 141  # as a shell says it of SIGPIPE
 
 
 def open_streams() -> None:
@@ -123,6 +123,22 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def can_ask() -> bool:
+    """Whether somebody is there to be asked."""
+    return sys.stdin.isatty()
+
+
+def ask(question: str) -> None:
+    """Asks for a yes, on standard error, so that --json prints nothing else. Raises Declined for any other answer."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        sys.stderr.write("\n")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise Declined("not agreed to; nothing is changed")
+
+
 def outlives_terminal() -> bool:
     """Whether it was started to go on when its terminal is closed (`nohup tailrace ... &`)."""
     return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -150,7 +166,11 @@ def run_command(call: Callable[[], int]) -> int:
     lost = _flush()
     if lost is not None and not isinstance(lost, BrokenPipeError):
         error_line(f"standard output: {lost.strerror}")
-    return status if lost is None else status or (_NO_READER if isinstance(lost, BrokenPipeError) else 1)
+    return (
+        status
+        if lost is None
+        else status or (ExitCode.NO_READER if isinstance(lost, BrokenPipeError) else ExitCode.FAILED)
+    )
 
 
 def _status_of(call: Callable[[], int]) -> int:
@@ -159,22 +179,22 @@ def _status_of(call: Callable[[], int]) -> int:
             return call()
     except Interrupted as error:
         error_line(str(error))
-        return 130
+        return ExitCode.INTERRUPTED
     except KeyboardInterrupt as error:
         error_line(str(error) or "interrupted by Ctrl-C")
-        return 130
+        return ExitCode.INTERRUPTED
     except TailraceError as error:
         for line in error.lines:
             error_line(line)
         return error.exit_status
     except BrokenPipeError:
         _flush()
-        return _NO_READER
+        return ExitCode.NO_READER
     except OSError as error:
         where = "standard output: " if _flush() and not error.filename else ""
         where = f"{error.filename}: " if error.filename else where
         error_line(f"{where}{error.strerror or error}")
-        return 1
+        return ExitCode.FAILED
     except Exception as error:
         # A fault of Tailrace's own. A user is helped by one line; whoever mends it asks for the rest.
         if os.environ.get(DEBUG):
@@ -185,7 +205,7 @@ def _status_of(call: Callable[[], int]) -> int:
             f"internal error at {place}: {type(error).__name__}: {error}; "
             f"please report it with what {DEBUG}=1 shows, and run `tailrace down`"
         )
-        return 1
+        return ExitCode.FAILED
 
 
 def show_finished(finished: Finished, *, as_json: bool) -> int:
@@ -199,8 +219,8 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
         return finished.error.exit_status
     if not finished.run.valid:
         error_line(f"the run is not valid: {finished.run.reason}")
-        return 1
-    return 0
+        return ExitCode.FAILED
+    return ExitCode.DONE
 
 
 def _show_run(finished: Finished, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import error_line, print_json, print_line, run_command
 from tailrace.errors import Mistake, TailraceError
+from tailrace.exit_codes import ExitCode
 from tailrace.report.difference import print_difference
 from tailrace.report.figures import plain
 from tailrace.report.html import MOST_RUNS, write_comparison, write_report
@@ -286,7 +287,7 @@ def _readable(names: list[str], folder: Path, errors: list[TailraceError]) -> It
 
 def _status(errors: Sequence[TailraceError]) -> int:
     """The exit status of a command that went on after `errors`."""
-    return max((error.exit_status for error in errors), default=0)
+    return max((error.exit_status for error in errors), default=ExitCode.DONE)
 
 
 def _diff(a: str, b: str, folder: Path, *, as_json: bool) -> int:

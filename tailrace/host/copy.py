@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.boot import GRUB_FILE, INSTALL_FILE, LINE_FILES
+from tailrace.host.boot import LOADER_VARIABLE
+from tailrace.host.boot_files import (
+    GRUB_DEFAULTS,
+    GRUB_FILE,
+    GRUB_FOLDER,
+    GRUB_MENU,
+    INSTALL_FILE,
+    INSTALL_SETTINGS,
+    LINE_FILES,
+)
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.knobs import FAMILIES, Context, Knob
 from tailrace.host.machine import read_machine
@@ -102,8 +111,10 @@ def _read_all(tree: Recording) -> None:
             for family in FAMILIES:
                 for knob in family.knobs:
                     _read_knob(context, knob, _some_value(knob.name, profile.knobs), values)
-    for path in ("/etc/default/grub", GRUB_FILE, INSTALL_FILE, *LINE_FILES):
-        tree.exists(path)
+    drop_ins = [f"{GRUB_FOLDER}/{name}" for name in tree.names(GRUB_FOLDER) if name.endswith(".cfg")]
+    for path in (GRUB_DEFAULTS, *drop_ins, GRUB_FILE, INSTALL_FILE, *INSTALL_SETTINGS, *LINE_FILES, LOADER_VARIABLE):
+        tree.text(path)
+    tree.exists(GRUB_MENU)
 
 
 def _read_knob(context: Context, knob: Knob, value: object, values: Values) -> None:

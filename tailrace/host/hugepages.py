@@ -8,19 +8,23 @@ Source: Linux, Documentation/admin-guide/mm/hugetlbpage.rst.
 
 from __future__ import annotations
 
-import fcntl
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.cpus import parse_list
+from tailrace.host.lock import Held, locked
 
 PAGE_MIB = 2
 POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
 """The machine's."""
 _NODES = Path("/sys/devices/system/node")
+_LOCK = Path("/run/tailrace-hugepages.lock")
+PATIENCE = 10.0
+"""Seconds that another command's change of the pool is waited for; it takes as long as the kernel makes room."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,20 @@ def command(count: int, base: Path = POOL) -> str:
 
 @contextmanager
 def alone(base: Path = POOL) -> Iterator[None]:
-    """No other Tailrace changes the pool meanwhile: the kernel takes totals only, so two at once would lose pages."""
-    try:
-        file = (base / "nr_hugepages").open()
-    except OSError:  # `add` says so
+    """No other Tailrace changes the pool meanwhile: the kernel takes totals only, so two at once would lose pages.
+
+    Raises Failure if another one still does after a while.
+    """
+    if not os.access(base / "nr_hugepages", os.W_OK):  # `add` says so
         yield
         return
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(_LOCK, patience=PATIENCE))
+        except Held as error:
+            raise Failure(f"{error} has been changing the pool of huge pages for {PATIENCE:g} s; end it") from None
+        except OSError as error:
+            raise Failure(f"{_LOCK}: {error.strerror}; it keeps others from changing the pool of huge pages") from None
         yield
 
 

@@ -9,7 +9,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.host.cpus import parse_list
+from tailrace.host.command_line import CommandLine, parse_line
+from tailrace.host.cpus import cpus_of
 from tailrace.host.tree import Tree
 
 CPUS = "/sys/devices/system/cpu"
@@ -177,7 +178,8 @@ class Kernel:
 
     release: str
     version: str
-    arguments: tuple[str, ...]
+    line: CommandLine
+    """What it was given by the boot loader."""
     config: dict[str, str]
     """Its build options, CONFIG_... without the prefix; empty where it does not tell."""
     realtime: bool
@@ -187,9 +189,9 @@ class Kernel:
         return self.config.get(option) in ("y", "m") if self.config else None
 
     def since(self, *version: int) -> bool:
-        """Whether it is of this version or a later one."""
+        """Whether it is of this version or a later one; a copied machine that does not tell is taken for a late one."""
         found = re.match(r"(\d+)\.(\d+)", self.release)
-        return found is not None and tuple(map(int, found.groups())) >= version
+        return found is None or tuple(map(int, found.groups())) >= version
 
 
 @dataclass(frozen=True)
@@ -300,7 +302,7 @@ def read_machine(tree: Tree) -> Machine:
         accelerators=_accelerators(tree),
         clock=_clock(tree, first),
         power=_power(tree, first),
-        kernel=_kernel(tree),
+        kernel=read_kernel(tree),
         disturbers=_disturbers(tree),
         tree=tree,
     )
@@ -346,10 +348,7 @@ def _cpus(tree: Tree) -> tuple[Cpu, ...]:
 
 
 def _list(tree: Tree, path: str) -> tuple[int, ...]:
-    try:
-        return parse_list(tree.text(path) or "")
-    except ValueError:
-        return ()
+    return cpus_of(tree.text(path))
 
 
 def _nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:
@@ -466,7 +465,8 @@ def _power(tree: Tree, first: str) -> Power:
     return Power(driver, governor, None if idle == "none" else idle, states)
 
 
-def _kernel(tree: Tree) -> Kernel:
+def read_kernel(tree: Tree) -> Kernel:
+    """The kernel that runs."""
     whole = tree.text("/proc/version") or ""
     named = re.match(r"Linux version (\S+)", whole)
     release = tree.text("/proc/sys/kernel/osrelease") or (named[1] if named else "unknown")
@@ -474,7 +474,13 @@ def _kernel(tree: Tree) -> Kernel:
     lines = (tree.text(f"/boot/config-{release}") or tree.gzipped("/proc/config.gz") or "").splitlines()
     config = dict(line.removeprefix("CONFIG_").split("=", 1) for line in lines if line.startswith("CONFIG_"))
     realtime = tree.text("/sys/kernel/realtime") == "1" or re.search("PREEMPT[_ ]RT", version) is not None
-    return Kernel(release, version, tuple((tree.text("/proc/cmdline") or "").split()), config, realtime)
+    return Kernel(release, version, parse_line(tree.text("/proc/cmdline") or ""), config, realtime)
+
+
+def last_cpu(tree: Tree) -> int | None:
+    """The highest number that a CPU can have while the kernel runs, of which some may never have been plugged in."""
+    possible = _list(tree, f"{CPUS}/possible") or tuple(number for _, number in tree.find(CPUS, "cpu*"))
+    return max(possible, default=None)
 
 
 def _disturbers(tree: Tree) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from rich.tree import Tree as Branches
 
 from tailrace.host.capabilities import Found
 from tailrace.host.capabilities.base import in_this_tree
+from tailrace.host.command_line import show_line
 from tailrace.host.cpus import show_list
 from tailrace.host.machine import CPUS, DISTURBERS, Machine, Nic, Node
 from tailrace.host.roles import Roles, show_roles
@@ -99,7 +100,9 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
     if machine.kernel.version:
         kernel.add(Text(machine.kernel.version, style="dim"))
     if in_this_tree(machine, "/proc/cmdline"):
-        kernel.add(Text(" ".join(machine.kernel.arguments) or "no arguments", style="dim"))
+        given = machine.kernel.line
+        init = f"; to the first process: {given.init}" if given.init else ""
+        kernel.add(Text(f"{show_line(given.arguments) or 'no arguments'}{init}", style="dim"))
     for name in machine.disturbers:
         kernel.add(Text(f"{name} runs: {DISTURBERS[name]}", style="yellow"))
     able = top.add("capabilities")
@@ -277,7 +280,7 @@ def _shown(setting: Setting, text: str | None) -> str:
     if setting.form is Form.CPU_MASK:
         value = meaning(setting.form, text)
         return show_list(value) if isinstance(value, tuple) else text
-    return plain(setting.form, text) or "set"
+    return plain(setting.form, text) or {"argument": "set", "tasks": "all"}.get(setting.scheme, "none")
 
 
 def _several(values: Sequence[str]) -> str:

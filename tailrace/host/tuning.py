@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.host.boot import FIRST_COUNTS
-from tailrace.host.cpus import show_list
+from tailrace.host.boot import BootLoader
+from tailrace.host.command_line import PARAMETERS
+from tailrace.host.cpus import parse_list, show_list
 from tailrace.host.hugepages import POOL
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
@@ -17,6 +18,7 @@ from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
 from tailrace.host.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 from tailrace.host.setting import Setting
+from tailrace.host.slices import OWN, displaced
 from tailrace.host.values import Values
 
 MOST_QUEUES_PER_CPU = 100
@@ -25,6 +27,8 @@ MOST_QUEUES_PER_CPU = 100
 
 SYSCTL_FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
 _PAGES = re.compile(r"^\s*-?\s*vm[./](nr_(?:overcommit_)?hugepages(?:_mempolicy)?)\s*=\s*(\d+)", re.MULTILINE)
+_NAMED = 3
+"""So many processes are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,13 @@ def make_tuning_plan(
         Applied(
             profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings, roles.system_cores
         ),
-        [*_warnings(machine, roles), *_default_page_size(machine, tuned), *([] if kept else _foreign_arguments(tuned))],
+        [
+            *_warnings(machine, roles),
+            *_default_page_size(machine, tuned),
+            *_displaced(machine, tuned),
+            *_spoilt_arguments(tuned, values.boot),
+            *([] if kept else _foreign_arguments(tuned)),
+        ],
     )
 
 
@@ -172,6 +182,19 @@ def _busy_system(machine: Machine, roles: Roles) -> list[str]:
                 "(card_queues)"
             )
     return found
+
+
+def _displaced(machine: Machine, tuned: Sequence[Tuned]) -> list[str]:
+    """Processes that somebody has pinned to CPUs from which their group is to be kept."""
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "tasks" and not step.done]
+    if not steps or not machine.tree.live:
+        return []
+    found = displaced(machine.tree, [step.setting.target for step in steps], set(parse_list(steps[0].setting.wanted)))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return [
+        f"{', '.join(found[:_NAMED])}{more} are pinned to isolated CPUs and would be moved off them: start them again "
+        f"in {OWN} (`systemd-run --scope --slice={OWN}`), or leave user_tasks out"
+    ] * bool(found)
 
 
 def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
@@ -209,20 +232,26 @@ def _sysctls(machine: Machine) -> Iterator[str]:
 
 def _unsized(machine: Machine) -> Iterator[str]:
     """A number on the kernel's command line before any size."""
-    for argument in machine.kernel.arguments:
-        name, _, count = argument.partition("=")
-        if name == "hugepagesz":
+    for argument in machine.kernel.line.arguments:
+        if argument.key == "hugepagesz":
             return
-        if name == "hugepages" and count != "0":
+        if argument.key == "hugepages" and argument.value != "0":
             yield f"{argument} is on the kernel's command line, without a size"
+
+
+def _spoilt_arguments(tuned: Sequence[Tuned], boot: BootLoader) -> list[str]:
+    """Who else gives the next boot a word on the same arguments, so that it is not what the profile says."""
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "argument"]
+    pairs = [(step.setting.target, step.setting.wanted) for step in steps]
+    return [*boot.losses(pairs), *boot.conflicts(pairs)]
 
 
 def _foreign_arguments(tuned: Sequence[Tuned]) -> list[str]:
     """Kernel arguments of which the first one counts, and which somebody else has given the running kernel."""
-    steps = [step for each in tuned for step in each.steps if step.setting.target in FIRST_COUNTS and not step.done]
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "argument" and not step.done]
     return [
         f"{step.setting.target}={step.now} is on the kernel's command line already, not from here, and the kernel "
         "keeps the first one: take it away where it was set (the boot loader, an operator's profile) before you reboot"
         for step in steps
-        if step.setting.scheme == "argument" and step.now is not None
+        if step.now is not None and step.setting.target in PARAMETERS and PARAMETERS[step.setting.target].first
     ]

@@ -19,7 +19,10 @@ UPDATE_GRUB = """\
 #!/bin/sh
 . /etc/default/grub
 for file in /etc/default/grub.d/*.cfg; do [ ! -e "$file" ] || . "$file"; done
-echo "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT" >/boot/line
+line="$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"
+mkdir -p /boot/grub
+echo "linux /vmlinuz $line" >/boot/grub/grub.cfg
+echo "$line" >/boot/line
 """
 SETUP = f"""\
 mkdir -p /etc/default/grub.d /boot /var/lib /usr/sbin

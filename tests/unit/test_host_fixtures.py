@@ -170,7 +170,7 @@ def test_arguments_are_short_where_cpus_are_numbered_by_turns(tmp_path: Path) ->
 
 def test_arguments_that_the_kernel_would_cut_off_are_refused(tmp_path: Path) -> None:
     HOSTS["intel-real-time"](tmp_path)
-    make(tmp_path, {"/etc/default/grub": ""})
+    make(tmp_path, {"/etc/default/grub": "", "/boot/grub/grub.cfg": ""})
     machine, profile = read_machine(Tree(tmp_path)), load_profile("latency")
     loader, arguments = BootLoader(machine.tree), make_tuning_plan(machine, profile).arguments()
     with pytest.raises(Mistake, match=r"the kernel reads 2047 letters of its command line, not 2\d{3}; .*--run-time"):

@@ -12,7 +12,8 @@ from tuned_host import Host, Write, contents, meanings, update_grub, with_prefer
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host import boot, tuner
-from tailrace.host.boot import GRUB_FILE, BootLoader
+from tailrace.host.boot import BootLoader
+from tailrace.host.boot_files import GRUB_FILE
 from tailrace.host.cpus import show_list
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import read_machine

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tailrace.host.boot import argument_setting
+from tailrace.host.command_line import GIB
 from tailrace.host.cpus import show_groups, show_list
 from tailrace.host.knobs.base import (
     Context,
@@ -16,20 +18,16 @@ from tailrace.host.knobs.base import (
     is_number_by_node,
     one_of,
 )
-from tailrace.host.setting import Form, Setting
+from tailrace.host.setting import Setting
 
 PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
 OPENSHIFT = "OpenShift node tuning operator"
 TUNED_KVM = "TuneD cpu-partitioning and realtime-virtual-host"
 
 
-def _argument(name: str, value: str = "", form: Form = Form.TEXT) -> Setting:
-    return Setting(f"argument:{name}", value, form)
-
-
 def _fixed(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
     """Arguments that do not depend on the machine, for a value that is true."""
-    return lambda _, value: [_argument(*argument) for argument in arguments] if value else []
+    return lambda _, value: [argument_setting(*argument) for argument in arguments] if value else []
 
 
 def _list(context: Context, cpus: Iterable[int]) -> str:
@@ -46,23 +44,23 @@ def _isolcpus(context: Context, value: Value) -> list[Setting]:
     """With the flags that the kernel knows: before 5.8 it takes nothing of an argument with another one."""
     kernel, cpus = context.machine.kernel, _isolated(context, value)
     flags = "domain,managed_irq," if kernel.since(5, 6) else "domain," if kernel.since(4, 15) else ""
-    return [_argument("isolcpus", flags + cpus)] if cpus else []
+    return [argument_setting("isolcpus", flags + cpus)] if cpus else []
 
 
 def _rcu_nocbs(context: Context, value: Value) -> list[Setting]:
     cpus = _isolated(context, value)
-    return [_argument("rcu_nocbs", cpus)] if cpus else []
+    return [argument_setting("rcu_nocbs", cpus)] if cpus else []
 
 
 def _irqaffinity(context: Context, value: Value) -> list[Setting]:
-    return [_argument("irqaffinity", _list(context, context.roles.system), Form.CPU_LIST)] if value else []
+    return [argument_setting("irqaffinity", _list(context, context.roles.system))] if value else []
 
 
 def _nohz_full(context: Context, value: Value) -> list[Setting]:
     cpus = _isolated(context, value)
     if not cpus or context.machine.kernel.built("NO_HZ_FULL") is False:
         return []
-    return [_argument("nohz", "on"), _argument("nohz_full", cpus, Form.CPU_LIST)]
+    return [argument_setting("nohz", "on"), argument_setting("nohz_full", cpus)]
 
 
 def _huge_pages(context: Context, value: Any) -> list[Setting]:
@@ -74,21 +72,22 @@ def _huge_pages(context: Context, value: Any) -> list[Setting]:
         count = ",".join(f"{node}:{pages}" for node, pages in wanted.items())
     else:
         count = str(sum(wanted.values()))
-    return [_argument("default_hugepagesz", "1G"), _argument("hugepagesz", "1G"), _argument("hugepages", count)]
+    pairs = (("default_hugepagesz", GIB), ("hugepagesz", GIB), ("hugepages", count))
+    return [argument_setting(*pair) for pair in pairs]
 
 
 def _iommu(context: Context, value: Value) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    vendor = [_argument("intel_iommu", "on")] if context.machine.intel else []
-    return [*vendor, _argument("iommu", "pt")]
+    vendor = [argument_setting("intel_iommu", "on")] if context.machine.intel else []
+    return [*vendor, argument_setting("iommu", "pt")]
 
 
 def _c_states(context: Context, value: Value) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    intel = [_argument("intel_idle.max_cstate", "0")] if context.machine.intel else []
-    return [_argument("processor.max_cstate", "1"), *intel]
+    intel = [argument_setting("intel_idle.max_cstate", "0")] if context.machine.intel else []
+    return [argument_setting("processor.max_cstate", "1"), *intel]
 
 
 #: From which kernel on amd_pstate= takes a mode; one that it does not know it passes over without a word.
@@ -98,9 +97,9 @@ AMD_MODES = {"passive": (6, 1), "disable": (6, 1), "active": (6, 3), "guided": (
 def _p_state(context: Context, value: Any) -> list[Setting]:
     machine = context.machine
     if machine.intel and value != "guided":
-        return [_argument("intel_pstate", str(value))]
+        return [argument_setting("intel_pstate", str(value))]
     if machine.amd and value in AMD_MODES and machine.kernel.since(*AMD_MODES[value]):
-        return [_argument("amd_pstate", str(value))]
+        return [argument_setting("amd_pstate", str(value))]
     return []
 
 
@@ -109,7 +108,7 @@ def _tsc(context: Context, value: Any) -> list[Setting]:
         return []
     if value == "nowatchdog" and not context.machine.kernel.since(5, 2):
         return []
-    return [_argument("tsc", "reliable" if value is True else str(value))]
+    return [argument_setting("tsc", "reliable" if value is True else str(value))]
 
 
 def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
@@ -120,23 +119,27 @@ def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting
 
 
 def _nx_huge_pages(context: Context, value: Value) -> list[Setting]:
-    return [_argument("kvm.nx_huge_pages", "0")] if value and context.machine.intel else []
+    return [argument_setting("kvm.nx_huge_pages", "0")] if value and context.machine.intel else []
 
 
 def _pause_exits(context: Context, value: Value) -> list[Setting]:
     machine = context.machine
     if value and machine.intel:
-        return [_argument("kvm_intel.ple_gap", "0")]
+        return [argument_setting("kvm_intel.ple_gap", "0")]
     # Before 5.8 a count of 0 makes a guest exit at every pause.
     if value and machine.amd and "pausefilter" in machine.flags and machine.kernel.since(5, 8):
-        return [_argument("kvm_amd.pause_filter_count", "0")]
+        return [argument_setting("kvm_amd.pause_filter_count", "0")]
     return []
 
 
 def _avic(context: Context, value: Value) -> list[Setting]:
     machine = context.machine
     there = machine.amd and "avic" in machine.flags and machine.kernel.since(4, 7)
-    return [_argument("kvm_amd.avic", "1")] if value and there else []
+    return [argument_setting("kvm_amd.avic", "1")] if value and there else []
+
+
+def _machine_check(context: Context, value: Value) -> list[Setting]:
+    return [argument_setting("mce", str(value))] if context.machine.architecture == "x86_64" else []
 
 
 class CommandLine(Family):
@@ -200,7 +203,7 @@ class CommandLine(Family):
             f"{PARAMETERS}; {OPENSHIFT} (11)",
             "boot",
             "a priority, 1 to 98",
-            lambda _, value: [_argument("rcutree.kthread_prio", str(value))],
+            lambda _, value: [argument_setting("rcutree.kthread_prio", str(value))],
             lambda value: is_number(value) and 1 <= value <= 98,
         ),
         Knob(
@@ -254,7 +257,7 @@ class CommandLine(Family):
             f"{PARAMETERS}; {OPENSHIFT} (mce=off); TuneD cpu-partitioning sets ignore_ce at run time",
             "boot",
             "ignore_ce or off",
-            lambda context, value: [_argument("mce", str(value))] if context.machine.architecture == "x86_64" else [],
+            _machine_check,
             one_of("ignore_ce", "off"),
             needs="an x86 processor",
         ),

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.host.cpus import show_list
+from tailrace.host.cache_plan import plan_share
+from tailrace.host.cpus import cpus_of, show_list
 from tailrace.host.groups import CACHE, CGROUP, CPUSETS, DOMAIN, PARTITION
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
 from tailrace.host.machine import CPUS
-from tailrace.host.resctrl import monitoring_groups, plan_share
+from tailrace.host.resctrl import monitoring_groups
 from tailrace.host.setting import Form, Setting
+from tailrace.host.slices import has_cpusets, limited, systemd_has
 
 
 def _partition(context: Context, value: Value) -> list[Setting]:
-    cpus = show_list(context.roles.isolated)
-    if not value or not cpus or not context.machine.tree.exists(f"{CGROUP}/cgroup.subtree_control"):
+    cpus, tree = show_list(context.roles.isolated), context.machine.tree
+    if not value or not cpus or not tree.exists(f"{CGROUP}/cgroup.subtree_control") or systemd_has(tree):
         return []
     return [
         Setting("controller:cpuset", "on"),
         Setting(f"partition:{PARTITION}", cpus, Form.CPU_LIST, optional=True),
     ]
+
+
+def _user_tasks(context: Context, value: Value) -> list[Setting]:
+    """Nothing where the kernel keeps the isolated CPUs free from the start."""
+    tree, isolated = context.machine.tree, set(context.roles.isolated)
+    kept = set(cpus_of(tree.text(f"{CPUS}/isolated")))
+    if not value or not isolated - kept or not has_cpusets(tree):
+        return []
+    cpus = show_list({cpu.number for cpu in context.machine.cpus} - isolated)
+    groups = [Setting(f"tasks:{group}", cpus, Form.CPU_LIST, optional=True) for group in limited(tree)]
+    ours = groups and not systemd_has(tree)
+    return [*([Setting("controller:cpuset", "on", optional=True)] if ours else []), *groups]
 
 
 def _domains(context: Context, value: Value) -> list[Setting]:
@@ -74,7 +88,20 @@ class Cores(Family):
             "run",
             "true or false",
             _partition,
-            needs="a cgroup hierarchy of version 2 at /sys/fs/cgroup, and a CPU that is isolated",
+            needs="a cgroup hierarchy of version 2 at /sys/fs/cgroup that is not systemd's, and a CPU that is isolated",
+        ),
+        Knob(
+            "user_tasks",
+            "keeps tasks off the isolated CPUs at run time, by the CPUs of first-level cgroups of version 2",
+            "nothing runs on a CPU of a function but the function, before a reboot brings isolcpus",
+            "what you run on isolated CPUs yourself has to be in tailrace.slice (`systemd-run --scope "
+            "--slice=tailrace.slice`) or, with libvirt, in machine.slice; where systemd is not the first process, it "
+            "stays if it is pinned there",
+            "systemd.resource-control(5), AllowedCPUs=; Linux, Documentation/admin-guide/cgroup-v2.rst, Cpuset",
+            "run",
+            "true or false",
+            _user_tasks,
+            needs="cpusets of cgroup version 2, and isolated CPUs that isolcpus does not keep free",
         ),
         Knob(
             "scheduler_domains",
