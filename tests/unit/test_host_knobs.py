@@ -113,8 +113,8 @@ def test_numbers_of_huge_pages_without_a_size_are_pointed_out_before_the_default
         "/etc/sysctl.conf sets vm.nr_overcommit_hugepages to 512",
         "/etc/sysctl.d/20-db.conf sets vm.nr_hugepages to 1024",
         "hugepages=2048 is on the kernel's command line, without a size",
-        "hugepages=2 is on the kernel's command line already, not from here, and the kernel keeps the first one: take it "
-        "away where it was set (the boot loader, an operator's profile) before you reboot",
+        "hugepages=2 is on the kernel's command line already, not from here, and the kernel keeps the first one: take "
+        "it away where it was set (the boot loader, an operator's profile) before you reboot",
     ]
     assert planned(tmp_path, "{huge_pages_2mib: 4}").warnings == []
     make(tmp_path, {"/proc/cmdline": "hugepages=2048 default_hugepagesz=1G hugepagesz=1G"})
