@@ -2,18 +2,21 @@
 PREFIX ?= /usr/local
 # Seconds for each fuzz target of `make fuzz`; 0: until Ctrl-C.
 FUZZ_SECONDS ?= 0
+# The release of Debian for `make fresh`.
+SUITE ?= bookworm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-guests bench lint format fuzz fresh setup setup-test install uninstall clean
+.PHONY: help demo test test-short test-guests bench lint format fuzz fresh setup setup-test install uninstall clean
 
 help:
 	@echo 'make demo       set up, then measure a service chain on this machine (about 2 minutes)'
 	@echo 'make test       set up, then run every check and test'
+	@echo 'make test-short  the checks, unit tests, and those tests that a new version of Debian may break: about 15 minutes'
 	@echo 'make test-guests  every test with virtual machines, also under sanitizers; `make test` has the shorter half'
 	@echo 'make bench      the cost of one hop beside Open vSwitch with DPDK, at 64, 512 and 1518 B'
 	@echo 'make lint       ruff, mypy, clang-format;  make format  applies the layout'
 	@echo 'make fuzz       run the fuzz targets until Ctrl-C (or FUZZ_SECONDS=600), and keep the inputs they found'
-	@echo 'make fresh      prove demo and test in a Debian 12 where nothing is installed yet'
+	@echo 'make fresh      prove demo and test in a Debian 12 where nothing is installed yet; SUITE=trixie: demo and test-short in Debian 13'
 	@echo 'make install    put tailrace on the PATH (PREFIX=/usr/local);  make uninstall  takes it away'
 	@echo 'make clean      remove what was built'
 
@@ -29,6 +32,9 @@ demo: setup
 test:
 	@scripts/test
 
+test-short:
+	@FUZZ_SECONDS=10 SYSTEM=short GUESTS=short scripts/test lint c asan fuzz unit system guest
+
 test-guests:
 	@GUESTS=whole scripts/test guest asan-guest
 
@@ -40,13 +46,13 @@ lint: setup-test
 
 format: setup-test
 	@.venv/bin/ruff check --fix --quiet . && .venv/bin/ruff format --quiet .
-	@find dataplane -name '*.[ch]' -exec clang-format -i {} +
+	@find dataplane -name '*.[ch]' -exec .venv/bin/clang-format -i {} +
 
 fuzz: setup-test
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_KEEP=yes scripts/test fuzz
 
 fresh:
-	@scripts/fresh $(FRESH)
+	@SUITE=$(SUITE) scripts/fresh $(FRESH)
 
 install: setup
 	@scripts/install $(PREFIX)

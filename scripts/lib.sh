@@ -39,15 +39,20 @@ give_back() {
 	done
 }
 
-# This machine's Debian sources as "URI SUITE COMPONENTS".
+# The code name of this machine's release of Debian: bookworm, trixie.
+debian_release() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null; }
+
+# debian_sources [RELEASE]: this machine's Debian sources as "URI SUITE COMPONENTS", of its own release or of another one.
 debian_sources() {
+	local here
+	here=$(debian_release)
 	apt-get indextargets --format '$(ORIGIN)|$(CREATED_BY)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)' 2>/dev/null |
-		sed -n 's/^Debian|Packages|\([^|]*\)|\(bookworm[^|]*\)|main$/\1 \2 main/p' | sort -u
+		sed -n "s/^Debian|Packages|\([^|]*\)|${here:-unknown}\(\(-[^|]*\)\?\)|main\$/\1 ${1:-$here}\2 main/p" | sort -u
 }
 
-# Where it has Debian 12 from: Debian's own address where apt knows none.
+# Where it has Debian from: Debian's own address where apt knows none.
 debian_mirror() {
 	local mirror
-	mirror=$(debian_sources | awk '$2 == "bookworm" && !mirror { mirror = $1 } END { print mirror }')
+	mirror=$(debian_sources | awk '$2 !~ /-/ && !mirror { mirror = $1 } END { print mirror }')
 	echo "${mirror:-http://deb.debian.org/debian}"
 }

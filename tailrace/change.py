@@ -18,7 +18,7 @@ from tailrace.fabric.config import Config, instance_name
 from tailrace.fabric.difference import Difference
 from tailrace.host.free_path import why_taken
 from tailrace.host.process import undisturbed
-from tailrace.host.state import Cgroup, FilePath, Folder, Process, State
+from tailrace.host.state import Cgroup, FilePath, Folder, Process, Scope, State
 
 if TYPE_CHECKING:
     from tailrace.fabric.tailrace import TailraceFabric
@@ -127,6 +127,7 @@ def end_processes(state: State, names: Collection[str]) -> list[str]:
     for thing in reversed(list(state.record.things)):
         mine = isinstance(thing, Process) and thing.name in names
         mine = mine or (isinstance(thing, Cgroup) and thing.path.rpartition("/")[2].split("-", 2)[-1] in names)
+        mine = mine or (isinstance(thing, Scope) and thing.of in names)
         mine = mine or (isinstance(thing, Folder) and Path(thing.path).name.rpartition(".")[0] in names)
         if mine:
             problem = state.undo(thing)

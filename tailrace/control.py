@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import struct
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 from tailrace.errors import Failure
 
+_log = logging.getLogger(__name__)
 _PEER = struct.Struct("iII")  # process, user, group
 INVALID_PARAMS = -32602
 FAILED = -32000
@@ -54,6 +56,7 @@ class Control:
         """The method's result. Raises ControlError if it is refused, ControlLost if the daemon has gone."""
         self._next += 1
         request = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
+        _log.debug("%s: %s", self.path.name, method)
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
             answer = self._answer()

@@ -1,25 +1,37 @@
-"""What can go wrong, as one line for the person at the keyboard: what, where, what to do."""
+"""What can go wrong, as a line for the person at the keyboard: what, where, what to do."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tailrace.exit_codes import ExitCode
+
 
 class TailraceError(Exception):
-    """An error that is shown as one line and never as a traceback.
+    """An error that is shown as a line, or several where several things are wrong, and never as a traceback."""
 
-    `exit_status` follows the command line's contract: 2 for something the user can correct, 1 for a failure.
-    """
+    exit_status = ExitCode.FAILED
 
-    exit_status = 1
+    @property
+    def lines(self) -> Sequence[str]:
+        """A line for each thing that is wrong."""
+        return [str(self)]
 
 
 class Mistake(TailraceError):
     """The user asked for something that cannot be: corrected by changing the request or the set-up."""
 
-    exit_status = 2
+    exit_status = ExitCode.MISTAKE
 
 
 class Refused(Mistake):
     """None of a configuration is taken: the message begins with the key at fault (`ports.wan: why`)."""
+
+
+class Declined(TailraceError):
+    """The user was asked and did not say yes: nothing was changed."""
+
+    exit_status = ExitCode.DECLINED
 
 
 class Failure(TailraceError):
@@ -33,4 +45,4 @@ class Fault(Failure):
 class Interrupted(TailraceError):
     """The user (or the system, with SIGTERM) asked for an end."""
 
-    exit_status = 130
+    exit_status = ExitCode.INTERRUPTED

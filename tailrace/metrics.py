@@ -185,6 +185,12 @@ def _worker(families: _Families, name: str, counters: dict[str, int]) -> None:
         )
 
 
+def authority(host: str, port: int) -> str:
+    """Host and port as they stand in a URL: an IPv6 address in brackets (RFC 3986, 3.2.2), its zone after %25 (RFC
+    6874)."""
+    return f"[{host.replace('%', '%25')}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def serve(sampler: Sampler, host: str, port: int) -> WSGIServer:
     """Answers scrapes at http://HOST:PORT/metrics from threads of its own; port 0 is any free one. Raises Mistake."""
     registry = CollectorRegistry(auto_describe=False)
@@ -192,5 +198,7 @@ def serve(sampler: Sampler, host: str, port: int) -> WSGIServer:
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
-        raise Mistake(f"{host}:{port}: cannot listen there ({error.strerror}); choose another with --listen") from None
+        raise Mistake(
+            f"{authority(host, port)}: cannot listen there ({error.strerror}); choose another with --listen"
+        ) from None
     return server

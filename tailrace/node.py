@@ -23,7 +23,7 @@ from tailrace.host.claims import END_IT, taken
 from tailrace.host.interface import changes_for, check_interface, set_offloads
 from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.pci import check_pci
-from tailrace.host.place import allowed_cpus
+from tailrace.host.place import allowed_cpus, poller_node
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import HugePages, Offloads, Process, State
 from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
@@ -72,7 +72,9 @@ class Node:
         self.check_named()
 
     def check_named(self) -> None:
-        """Whether this machine has what the spec names: user, interfaces, devices, folders. Raises Refused."""
+        """Whether the switch would take the plan's configuration, and this machine has what the spec names: user,
+        interfaces, devices, folders. Raises Refused."""
+        self.fabric.would_take(configuration(self.plan, self.state.sockets, {}))
         if self.plan.user is not None:
             check_user(self.plan.user, self.state.folder)
         self.check_ports_of(self.plan.ports)
@@ -260,13 +262,15 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
 
 
 def reserve_pages(state: State, pages: int) -> None:
-    """Sees to it that so many 2 MiB pages are free; what is added is on record first."""
+    """Sees to it that so many 2 MiB pages are free for the pollers; what is added is on record first."""
+    node = poller_node(allowed_cpus())
+    base = hugepages.pool_of(node)
     with hugepages.alone():
-        lacking = hugepages.missing(pages)
+        lacking = hugepages.missing(pages, base)
         if lacking:
-            thing = HugePages(before=hugepages.pool().total, added=lacking)
+            thing = HugePages(before=hugepages.pool(base).total, added=lacking, node=node)
             state.add(thing)
-            hugepages.add(lacking)
+            hugepages.add(lacking, base)
             state.alter(thing, replace(thing, there=True))
 
 

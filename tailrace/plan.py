@@ -29,7 +29,7 @@ from tailrace.planned import (
 )
 from tailrace.spec import Spec
 from tailrace.spec.model import TESTER_ENDS, Port, replica_name
-from tailrace.spec.position import Document, Location, naming
+from tailrace.spec.position import Document, Location, SpecError, naming, raise_any
 from tailrace.spec.units import show_size
 
 __all__ = [
@@ -65,6 +65,7 @@ def make_plan(
     cpus = cpus if cpus is not None else allowed_cpus()
     maker.check_cores(cpus)
     ports = maker.ports(used)
+    raise_any(maker.problems)
     functions = maker.functions(used)
     started = [each.name for each in functions if each.started]
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
@@ -112,11 +113,14 @@ class _Maker:
         self.spec = spec
         self.document = document
         self.device_names = _device_names(spec)
+        self.problems: list[SpecError] = []
+        """What cannot be on this machine, each with its place in the file."""
 
-    def mistake(self, location: Location, message: str) -> Mistake:
-        if self.document is not None:
-            return self.document.mistake(location, message)
-        return Mistake(naming(location, message))
+    def refuse(self, location: Location, message: str) -> None:
+        """Notes what cannot be; without a file there is nothing to note it with. Raises Mistake then."""
+        if self.document is None:
+            raise Mistake(naming(location, message))
+        self.problems.append(self.document.mistake(location, message))
 
     def used_functions(self) -> list[str]:
         """The functions in a chain or a bridge, in the order in which packets meet them first."""
@@ -134,7 +138,7 @@ class _Maker:
         for name in used:
             size = self.spec.functions[name].memory
             if size > total:
-                raise self.mistake(
+                self.refuse(
                     ("functions", name, "memory"),
                     f"{show_size(size)} is more than this machine has ({total >> 20}MiB); expected less",
                 )
@@ -146,13 +150,13 @@ class _Maker:
         listed = ", ".join(map(str, allowed)) or "none"
         for index, core in enumerate(fabric.cores or []):
             if core not in allowed:
-                raise self.mistake(
+                self.refuse(
                     ("fabric", "cores", index),
                     f"core {core} is not there, is offline or may not be used; expected some of {listed}",
                 )
         physical = len({cpu.core for cpu in cpus})
         if fabric.workers is not None and fabric.workers > physical:
-            raise self.mistake(
+            self.refuse(
                 ("fabric", "workers"),
                 f"{fabric.workers} workers are more than the {physical} core(s) that may be used ({listed}); "
                 f"expected at most {physical}",
@@ -236,6 +240,7 @@ class _Maker:
             max_pps=port.rate.packets,
             to_bps=port.rate.to.max,
             to_pps=port.rate.to.packets,
+            to_latency=port.rate.to.latency,
             share=port.rate.share,
         )
 
@@ -245,10 +250,10 @@ class _Maker:
             try:
                 grp.getgrnam(name)
             except KeyError:
-                raise self.mistake(
+                self.refuse(
                     ("ports", port, "socket", "group"),
                     f"no group {name!r} on this machine; expected one that there is, or make it: `groupadd {name}`",
-                ) from None
+                )
         return name
 
     # --- what is between ports -------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class PlannedPort:
     to_bps: int | None = None
     """The most that it is sent, where `max_bps` is what it sends."""
     to_pps: int | None = None
+    to_latency: float | None = None
+    """Seconds that a frame may wait for that in the switch; None: the switch's own default."""
     share: int = 1
 
     @property

@@ -15,7 +15,7 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.fabric.confine import kept_user
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SWITCH
-from tailrace.host.hugepages import PAGE_MIB
+from tailrace.host.hugepages import PAGE_MIB, POOL
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.state import Change, Planned, Process, Record, State, hold, peek
 from tailrace.host.strays import check_no_strays, strays
@@ -381,7 +381,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
 
 _PAGES_STAY = (
     "the record was lost or damaged: huge pages that were added for it are not known and stay "
-    "(`sysctl vm.nr_hugepages` says how many the machine has, and sets it)"
+    f"({POOL}/nr_hugepages says how many of 2 MiB the machine has, and sets it)"
 )
 
 

@@ -70,7 +70,7 @@ class View:
         ended = self.totals.ended
         if ended is not None and ended.reason is None:
             return "done"
-        if is_held(self.reader.path) or is_held(self.folder):  # the folder alone: it is about to be gone on with
+        if is_held(self.folder):  # also one that has ended, and is about to be gone on with
             return "running"
         return "cut off" if ended is None else "broken off"
 

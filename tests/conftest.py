@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tailrace.host.hugepages import POOL, pool
+
 # The machine may be busy with something else: how long an example takes is no fault.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
@@ -30,6 +32,7 @@ MARKERS = {
     "requires_root": "needs root: network namespaces, huge pages, sandboxes",
     "requires_hugepages": "reserves 2 MiB huge pages at run time, so it needs root and free memory",
     "requires_program(name, ...)": "needs these programs on the PATH, or built (tailrace-...)",
+    "requires_first_pid_namespace": "needs the PID namespace that the kernel counts in, with its own threads",
     "unsanitized": "about speed or memory, which the sanitizers change, or about the command alone",
     "whole": "only in the whole run, not in the shorter `make test`",
 }
@@ -58,12 +61,23 @@ def find_program(name: str, build: str = "build") -> Path | None:
     return Path(found) if found else None
 
 
+def _in_first_pid_namespace() -> bool:
+    """There the kernel's own threads have process 2 as their parent."""
+    try:
+        return Path("/proc/2/comm").read_text() == "kthreadd\n"
+    except OSError:
+        return False
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     hugepages = item.get_closest_marker("requires_hugepages")
     if (item.get_closest_marker("requires_root") or hugepages) and os.geteuid() != 0:
         pytest.skip("needs root; `make test` runs these by sudo")
-    if hugepages and not os.access("/proc/sys/vm/nr_hugepages", os.W_OK):
-        pytest.skip("needs huge pages, and /proc/sys/vm/nr_hugepages cannot be written here")
+    pages = POOL / "nr_hugepages"
+    if hugepages and not os.access(pages, os.W_OK):
+        pytest.skip(f"needs huge pages, and {pages} cannot be written here")
+    if item.get_closest_marker("requires_first_pid_namespace") and not _in_first_pid_namespace():
+        pytest.skip("needs the machine's first PID namespace, and this is another one")
     for marker in item.iter_markers("requires_program"):
         for name in marker.args:
             if find_program(name) is None:
@@ -131,7 +145,7 @@ class Belongings:
             files=frozenset(str(path) for folder in folders for path in folder.rglob("*"))
             | {str(path) for path in dpdk},
             interfaces=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
-            hugepages=int(Path("/proc/sys/vm/nr_hugepages").read_text()),
+            hugepages=pool().total,
         )
 
 

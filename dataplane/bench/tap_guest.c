@@ -22,6 +22,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <rte_bus_vdev.h>
 #include <rte_eal.h>
 #include <rte_ethdev.h>
 #include <rte_ip.h>
@@ -93,8 +94,8 @@ static int open_port(struct guest *guest, const char *path)
 	char arguments[256];
 	int rc;
 
-	snprintf(arguments, sizeof(arguments), "net_virtio_user0,path=%s,queue_size=%d,server=1", path, DESCRIPTORS);
-	rc = rte_dev_probe(arguments);
+	snprintf(arguments, sizeof(arguments), "path=%s,queue_size=%d,server=1", path, DESCRIPTORS);
+	rc = rte_vdev_init("net_virtio_user0", arguments); /* rte_dev_probe() may refuse the length of a path */
 	if (rc != 0 || (rc = rte_eth_dev_get_port_by_name("net_virtio_user0", &guest->port)) != 0)
 		return rc;
 	rc = rte_eth_dev_info_get(guest->port, &info);

@@ -368,6 +368,9 @@ int control_serve(struct control *control, int stop_fd)
 {
 	struct pollfd fds[CONTROL_CALLERS + 2 + CONTROL_WATCHED], *watched = &fds[CONTROL_CALLERS + 2];
 
+	/* SO_PEERCRED tells callers the user of the last listen(), and this process may be another user by now. */
+	if (listen(control->listener, CONTROL_CALLERS) != 0)
+		return -errno;
 	for (;;) {
 		fds[0] = (struct pollfd){.fd = stop_fd, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = control->listener, .events = POLLIN};

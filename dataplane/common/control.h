@@ -73,7 +73,7 @@ struct control_caller {
 };
 struct control_caller control_caller(const struct control *control);
 
-/* Serve until `stop_fd` becomes readable.  Returns 0, or -errno. */
+/* Serve until `stop_fd` becomes readable, as the user that this process is when it is called.  Returns 0, or -errno. */
 int control_serve(struct control *control, int stop_fd);
 
 /* Close all connections and remove the socket's file. */

@@ -45,6 +45,12 @@ void device_look_at_function(struct device *device, const struct rte_eth_dev_inf
 /* False: it is a virtual function that is deaf and mute because its physical function is down. */
 bool device_physical_up(const struct device *device);
 
+/*
+ * Make a device in software of "NAME,ARGUMENT=VALUE,...".  Returns 0 or -errno.  Since 24.11 rte_dev_probe() refuses
+ * what is longer than 127 bytes, as a path alone may be.
+ */
+int device_make(const char *arguments);
+
 /* Whether somebody listens at a Unix socket.  Returns 0 or -errno. */
 int device_try_connect(const char *path);
 

@@ -27,6 +27,17 @@ int device_try_connect(const char *path)
 	return rc;
 }
 
+int device_make(const char *arguments)
+{
+	const size_t length = strcspn(arguments, ",");
+	char name[RTE_DEV_NAME_MAX_LEN];
+
+	if (length >= sizeof(name))
+		return -ENAMETOOLONG;
+	snprintf(name, sizeof(name), "%.*s", (int)length, arguments);
+	return rte_vdev_init(name, arguments[length] == ',' ? arguments + length + 1 : "");
+}
+
 static int probe_memif(struct device *device, struct device_error *error)
 {
 	const size_t length = strcspn(device->target, ",");
@@ -40,7 +51,7 @@ static int probe_memif(struct device *device, struct device_error *error)
 		return device_fail(error, -errno, "memif:%.*s: %s", (int)length, device->target, strerror(errno));
 	snprintf(arguments, sizeof(arguments), "%s,socket=%.*s,socket-abstract=no,bsize=2048%s", device->name,
 		 (int)length, device->target, device->target + length);
-	if (rte_dev_probe(arguments) == 0)
+	if (device_make(arguments) == 0)
 		return 0;
 	return device_fail(error, -EIO, "memif:%s: could not be made; is another memif of this role and id there?",
 			   device->target);
@@ -68,7 +79,7 @@ static int probe_pcap(struct device *device, struct device_error *error)
 		fclose(file);
 		snprintf(arguments + length, sizeof(arguments) - length, ",tx_pcap=%s", out);
 	}
-	if (rte_dev_probe(arguments) == 0)
+	if (device_make(arguments) == 0)
 		return 0;
 	return device_fail(error, -EIO, "pcap:%s: not a capture file that libpcap reads", device->target);
 }
@@ -79,7 +90,7 @@ static int probe_vdev(struct device *device, struct device_error *error)
 		device->port = RTE_MAX_ETHPORTS; /* somebody else's */
 		return device_fail(error, -EBUSY, "device %s is in use; give it another number", device->name);
 	}
-	if (rte_dev_probe(device->target) == 0)
+	if (device_make(device->target) == 0)
 		return 0;
 	return device_fail(error, -ENODEV, "DPDK could not make the device '%s'; check its arguments", device->target);
 }

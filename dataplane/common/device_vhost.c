@@ -75,7 +75,7 @@ static int probe_server(const char *path, const char *arguments)
 	sigaction(SIGINT, &ending, &old_int);
 	sigaction(SIGTERM, &ending, &old_term);
 	pthread_sigmask(SIG_UNBLOCK, &signals, &old);
-	rc = rte_dev_probe(arguments);
+	rc = device_make(arguments);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	sigaction(SIGINT, &old_int, NULL);
 	sigaction(SIGTERM, &old_term, NULL);
@@ -103,7 +103,7 @@ int device_probe_vhost(struct device *device, unsigned queues, struct device_err
 	if (rc != 0)
 		return rc;
 	describe_front_end(device, "", queues, arguments, sizeof(arguments));
-	if (rte_dev_probe(arguments) == 0)
+	if (device_make(arguments) == 0)
 		return 0;
 	rc = device_try_connect(device->target);
 	if (rc == -ECONNREFUSED)

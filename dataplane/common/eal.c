@@ -14,6 +14,9 @@
 #include "eal.h"
 #include "log.h"
 
+/* The number of 2 MiB pages on the node of DPDK's CPUs. */
+#define POOL "/sys/devices/system/node/nodeN/hugepages/hugepages-2048kB/nr_hugepages"
+
 enum { EAL_MAIN = 0, EAL_WORKER = 1 };
 
 static int worker_cpus[EAL_WORKERS];
@@ -118,8 +121,8 @@ int eal_start(const struct eal_options *options)
 
 	if (rte_eal_init(count, arguments) < 0) {
 		if (options->huge)
-			log_error("DPDK did not start with %u MiB of huge pages: %s; reserve them with "
-				  "'echo %u > /proc/sys/vm/nr_hugepages' or leave out --huge",
+			log_error("DPDK did not start with %u MiB of huge pages: %s; add %u to the number in " POOL
+				  ", or leave out --huge",
 				  options->memory_mib, rte_strerror(rte_errno), options->memory_mib / 2 + 1);
 		else
 			log_error("DPDK did not start with %u MiB of memory: %s", options->memory_mib,

@@ -207,7 +207,8 @@ static void transmit(struct port *to, uint16_t which, struct rte_mbuf **mbufs, u
 
 	for (unsigned i = 0; i < count; i++)
 		lengths[i] = mbufs[i]->pkt_len;
-	sent = rte_eth_tx_burst(to->device.port_id, which, mbufs, count);
+	/* The driver for memif, of DPDK 24.11, looks at the first buffer even of none. */
+	sent = likely(count > 0) ? rte_eth_tx_burst(to->device.port_id, which, mbufs, count) : 0;
 	if (sent > 0)
 		queue->held_since = 0;
 	for (unsigned i = 0; i < sent; i++)

@@ -120,10 +120,10 @@ bool bridge_carries(const struct bridge *bridge, unsigned port, uint16_t vlan)
 	return bridge->ports[port].vlans[vlan / 64] >> vlan % 64 & 1;
 }
 
-bool bridge_tags(const struct bridge *bridge, unsigned port, uint16_t vlan, bool stacked)
+bool bridge_tags(const struct bridge *bridge, unsigned port, uint16_t vlan, bool keeps_tag)
 {
 	return bridge->ports[port].takes_tagged &&
-	       (stacked || !(bridge->ports[port].takes_untagged && vlan == bridge->ports[port].native));
+	       (keeps_tag || !(bridge->ports[port].takes_untagged && vlan == bridge->ports[port].native));
 }
 
 /* ------- one frame ------- */
@@ -133,19 +133,23 @@ static bool frame_vlan(const struct bridge_port *port, const struct bridge_frame
 		       struct bridge_decision *decision)
 {
 	uint16_t vlan = 0;
+	bool stacked;
 
 	decision->tagged = frame->length >= 18 && frame->bytes[12] == TAG_TYPE >> 8 &&
 			   frame->bytes[13] == (TAG_TYPE & 0xff);
 	if (decision->tagged)
 		vlan = (frame->bytes[14] << 8 | frame->bytes[15]) & 0xfff;
-	decision->stacked = decision->tagged && frame->bytes[16] == TAG_TYPE >> 8 &&
-			    frame->bytes[17] == (TAG_TYPE & 0xff);
-	/* A tag with no VLAN in it carries a priority alone.  Another tag behind it would be its VLAN somewhere else.
+	stacked = decision->tagged && frame->bytes[16] == TAG_TYPE >> 8 && frame->bytes[17] == (TAG_TYPE & 0xff);
+	/*
+	 * A tag with no VLAN in it carries a priority alone.  Between plain ports it stays.  In a native VLAN the frame
+	 * may leave without it, and another tag behind it would be its VLAN somewhere else.
 	 */
 	if (vlan == 0) {
 		decision->vlan = port->native;
-		return port->takes_untagged && !decision->stacked;
+		decision->keeps_tag = decision->tagged && port->native == 0;
+		return port->takes_untagged && (!stacked || decision->keeps_tag);
 	}
+	decision->keeps_tag = stacked;
 	decision->vlan = vlan;
 	return port->takes_tagged && (port->vlans[vlan / 64] >> vlan % 64 & 1);
 }

@@ -7,6 +7,10 @@
  * kind, number 0, untagged.  Tags are C-TAGs (0x8100).  A frame with an S-TAG (0x88a8) is an untagged one, as in
  * any C-VLAN component (802.1Q, 5.5, 6.9.1 and table 9-1); what is under it is not looked at.
  *
+ * A tag with VLAN 0 has a priority alone, and the frame is one of those without a tag.  Between plain ports it goes on
+ * as it came, as on Linux's bridge without VLAN filtering.  In the native VLAN of another port it keeps its priority
+ * where that VLAN is tagged, and loses its tag where it is not, as on Linux's bridge with VLAN filtering.
+ *
  * A frame never leaves by the port it came from.  Frames to 01:80:c2:00:00:00-0f are for bridges and not forwarded.
  * What goes to all ports (unknown, multicast, broadcast) is limited by the rate of its port.
  *
@@ -88,8 +92,8 @@ struct bridge_decision {
 	enum bridge_outcome outcome;
 	uint16_t port; /* of FORWARD */
 	uint16_t vlan;
-	bool tagged;  /* it came with an 802.1Q tag, whatever that says */
-	bool stacked; /* and with another behind it */
+	bool tagged;	/* it came with an 802.1Q tag, whatever that says */
+	bool keeps_tag; /* and leaves with it where its VLAN is untagged, too */
 };
 
 /* A frame's beginning: at least 18 bytes, or all of it. */
@@ -113,10 +117,10 @@ unsigned bridge_ports(const struct bridge *bridge);
 bool bridge_carries(const struct bridge *bridge, unsigned port, uint16_t vlan);
 
 /*
- * Do frames of the VLAN leave by the port with its tag?  Stacked ones keep it even in the native VLAN, or else whoever
- * reads tags there would take the inner one for the VLAN.
+ * Do frames of the VLAN leave by the port with its tag?  One with another tag behind it keeps it even in the native
+ * VLAN, or else whoever reads tags there would take the inner one for the VLAN.
  */
-bool bridge_tags(const struct bridge *bridge, unsigned port, uint16_t vlan, bool stacked);
+bool bridge_tags(const struct bridge *bridge, unsigned port, uint16_t vlan, bool keeps_tag);
 
 /* ------- for the control side ------- */
 

@@ -70,13 +70,13 @@ void steer_by_bridge(struct passage *passage)
 	bridge_decide(steering->bridge, steering->bridge_port, frames, count, passage->round->now, decisions,
 		      &passage->reasons.flaps);
 	passage->tagged = 0;
-	passage->stacked = 0;
+	passage->keeping = 0;
 	for (unsigned i = 0; i < count; i++) {
 		FOLLOW(passage->source, passage->burst, i, "bridge, VLAN %u: %s", decisions[i].vlan,
 		       texts[decisions[i].outcome]);
 		passage->vlans[i] = decisions[i].vlan;
 		passage->priorities[i] = 0;
-		passage->stacked |= (uint64_t)decisions[i].stacked << i;
+		passage->keeping |= (uint64_t)decisions[i].keeps_tag << i;
 		if (decisions[i].tagged) {
 			passage->tagged |= UINT64_C(1) << i;
 			passage->priorities[i] = (uint16_t)(frames[i].bytes[14] << 8 & 0xf000);
@@ -107,7 +107,7 @@ void passage_set_tags(struct passage *passage, const struct outlet *outlet)
 		const uint64_t bit = rest & -rest;
 		struct packet *packet = &passage->burst->packets[i];
 		const bool wanted = bridge_tags(steering->bridge, outlet->bridge_port, passage->vlans[i],
-						passage->stacked & bit);
+						passage->keeping & bit);
 
 		if (!wanted && (passage->tagged & bit)) {
 			memmove(packet->head + 4, packet->head, 12);

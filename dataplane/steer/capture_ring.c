@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "steer/capture_ring.h"
-#include "steer/packet_bytes.h"
+#include "vring/packet_bytes.h"
 
 /* Copy into the ring at `head`, around its end if need be. */
 static void put(struct capture_ring *ring, uint64_t head, const struct packet *packet, uint32_t length)

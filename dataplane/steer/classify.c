@@ -12,6 +12,7 @@
 #include <immintrin.h>
 #endif
 
+#include <rte_bitops.h>
 #include <rte_branch_prediction.h>
 #include <rte_common.h>
 #include <rte_prefetch.h>
@@ -153,7 +154,9 @@ static void mask_fixed(const struct match *match, struct headers *value, struct 
 		mask->ethertype = 0xffff;
 	}
 	if (match->fields & MATCH_PROTOCOL) {
-		/* Protocol numbers are IP's. */
+		/* Of a frame without IP the protocol is 0, which is a number of IP's too. */
+		value->family = HEADERS_IP;
+		mask->family = HEADERS_IP;
 		value->protocol = match->protocol;
 		mask->protocol = 0xff;
 	}
@@ -233,16 +236,13 @@ static int add_rule(struct builder *builder, const struct rule *rule, uint32_t r
 	int rc;
 
 	mask_fixed(match, &value, &mask);
+	/* Whether there is a tag is not asked: one with VLAN 0 has a priority and no VLAN (802.1Q, table 9-2). */
 	for (unsigned v = 0; v < nb_vlans; v++) {
-		const uint16_t tag = match->fields & MATCH_VLAN ? HEADERS_VLAN : 0;
-
-		value.vlan = vlans[v].value | tag;
-		mask.vlan = vlans[v].mask | tag;
+		value.vlan = vlans[v].value;
+		mask.vlan = vlans[v].mask;
 		for (unsigned w = 0; w < nb_inner; w++) {
-			const uint16_t inner_tag = match->fields & MATCH_INNER_VLAN ? HEADERS_VLAN : 0;
-
-			value.inner_vlan = inner[w].value | inner_tag;
-			mask.inner_vlan = inner[w].mask | inner_tag;
+			value.inner_vlan = inner[w].value;
+			mask.inner_vlan = inner[w].mask;
 			for (unsigned s = 0; s < nb_sources; s++)
 				for (unsigned d = 0; d < nb_destinations; d++) {
 					value.source_port = sources[s].value;
@@ -421,4 +421,19 @@ void classify(const struct classifier *classifier, const struct headers *headers
 		for (unsigned i = 0; i < count; i++)
 			search_slot(classifier, tuple, headers[i].key, at[i], &ranks[i], &actions[i]);
 	}
+}
+
+uint32_t classify_unread(const struct classifier *classifier)
+{
+	static const uint64_t nothing[WORDS];
+	uint32_t rank = NO_RANK, action = classifier->otherwise;
+
+	for (unsigned t = 0; t < classifier->nb_tuples; t++) {
+		const struct tuple *tuple = &classifier->tuples[t];
+		const uint32_t slot = tuple->first_slot + (hash_masked(nothing, nothing) & tuple->slot_mask);
+
+		if (memcmp(tuple->mask, nothing, sizeof(nothing)) == 0)
+			search_slot(classifier, tuple, nothing, classifier->slots[slot], &rank, &action);
+	}
+	return action;
 }

@@ -39,8 +39,8 @@ struct match_prefix {
 
 /* What a frame must have; a field counts if its bit is in `fields`, and all that count must hold. */
 struct match {
-	unsigned fields; /* enum match_field */
-	struct match_range vlan, inner_vlan;
+	unsigned fields;		     /* enum match_field */
+	struct match_range vlan, inner_vlan; /* 0: no VLAN, with a tag that says so (VLAN 0) or without one */
 	uint16_t ethertype;
 	uint8_t protocol;
 	struct match_prefix source, destination;
@@ -74,5 +74,8 @@ bool classifier_reads_transport(const struct classifier *classifier);
 
 /* Classify up to CLASSIFY_BURST frames. */
 void classify(const struct classifier *classifier, const struct headers *headers, unsigned count, uint32_t *actions);
+
+/* The action for a frame of which nothing is known: that of a rule that asks for nothing. */
+uint32_t classify_unread(const struct classifier *classifier);
 
 #endif

@@ -8,7 +8,7 @@
 #include <rte_ether.h>
 
 #include "steer/follow.h"
-#include "steer/packet_bytes.h"
+#include "vring/packet_bytes.h"
 
 enum {
 	MARK_FIRST = 64, /* bytes of what a header carries, from its beginning */
@@ -168,11 +168,9 @@ void follow_pick(struct followed *followed, const struct burst *burst, const cha
 
 void follow_unread(struct followed *followed, unsigned count, const char *port, unsigned number, const char *reason)
 {
-	const struct headers nothing = {0};
-	uint32_t wanted;
-
-	classify(followed->follow->match, &nothing, 1, &wanted);
-	for (; wanted != 0 && count > 0 && count_frame(followed->follow, number); count--) {
+	if (count == 0 || classify_unread(followed->follow->match) == 0)
+		return;
+	for (; count > 0 && count_frame(followed->follow, number); count--) {
 		const uint64_t sighting = new_sighting(followed);
 		/* No other's: what is not known cannot be known again. */
 		const uint32_t mark = (uint32_t)_mm_crc32_u64(0, sighting);

@@ -3,7 +3,7 @@
 
 #include "common/signature.h"
 #include "steer/hop_trace.h"
-#include "steer/packet_bytes.h"
+#include "vring/packet_bytes.h"
 
 static inline void append(struct hop_ring *ring, uint64_t *head, const struct hop_record *record)
 {

@@ -10,6 +10,7 @@
 enum {
 	IPV4_LEAST = 20,
 	IPV6_LENGTH = 40,
+	PORTS = 4, /* bytes of both */
 	PROTOCOL_DCCP = 33,
 	PROTOCOL_HIP = 139,
 	PROTOCOL_SHIM6 = 140,
@@ -52,7 +53,7 @@ static void parse_transport(const uint8_t *bytes, unsigned at, unsigned end, str
 	case IPPROTO_SCTP:
 	case PROTOCOL_UDPLITE:
 	case PROTOCOL_DCCP:
-		if (at + 4 > end)
+		if (at + PORTS > end)
 			return;
 		headers->source_port = read16(bytes + at);
 		headers->destination_port = read16(bytes + at + 2);
@@ -121,7 +122,7 @@ static bool extension(uint8_t protocol)
 
 static void parse_ipv6(const uint8_t *bytes, unsigned at, unsigned end, struct headers *headers)
 {
-	unsigned payload;
+	unsigned payload, i;
 
 	if (unlikely(at + IPV6_LENGTH > end || bytes[at] >> 4 != 6)) {
 		headers->malformed = true;
@@ -135,12 +136,14 @@ static void parse_ipv6(const uint8_t *bytes, unsigned at, unsigned end, struct h
 	at += IPV6_LENGTH;
 	if (payload != 0 && at + payload < end)
 		end = at + payload;
-	for (unsigned i = 0; unlikely(extension(headers->protocol)); i++) {
+	for (i = 0; unlikely(extension(headers->protocol)); i++) {
 		uint8_t protocol = headers->protocol;
 
 		/* An extension header that is cut off, or one too many: what is behind it is not known. */
-		if (i == PARSE_EXTENSIONS || at + 8 > end)
+		if (i == PARSE_EXTENSIONS || at + 8 > end) {
+			headers->unread = true;
 			return;
+		}
 		headers->protocol = bytes[at];
 		if (protocol == IPPROTO_FRAGMENT) {
 			unsigned fragment = read16(bytes + at + 2);
@@ -159,6 +162,7 @@ static void parse_ipv6(const uint8_t *bytes, unsigned at, unsigned end, struct h
 			at += (bytes[at + 1] + 1) * 8;
 		}
 	}
+	headers->unread = unlikely(i > 0) && at + PORTS > end;
 	parse_transport(bytes, at, end, headers);
 }
 
@@ -225,6 +229,7 @@ void parse_embedded(const uint8_t *bytes, unsigned length, struct headers *heade
 	/* Only what has no ports needs to be looked up. */
 	headers->fragment = inner.fragment == FRAGMENT_LATER ? FRAGMENT_LATER : FRAGMENT_NONE;
 	headers->fragment_id = inner.fragment_id;
+	headers->unread = inner.unread;
 }
 
 void headers_mirror(struct headers *headers)

@@ -3,6 +3,11 @@
  * What a frame says about itself: tags, addresses, protocol, ports, fragment.  Reads a private copy of the frame's
  * first bytes and never past them.  A header that is cut off or contradicts itself counts as not there, and so do
  * all after it: every frame has a defined result, and none is refused here.  Pure; any thread.
+ *
+ * IPv6's extension headers may be longer than what is looked at: with a routing header of four segments the ports of a
+ * frame without tags are behind byte 128.  Such a frame has no ports; its protocol is what the last header that was
+ * read says comes next, which is TCP's behind a routing header of any length, and an extension header's where several
+ * go on.
  */
 #ifndef TAILRACE_STEER_PARSE_H
 #define TAILRACE_STEER_PARSE_H
@@ -19,7 +24,9 @@ enum {
 
 #define HEADERS_VLAN 0x1000 /* beside the 12-bit identifier: there is a tag */
 
-enum headers_family { HEADERS_OTHER = 0, HEADERS_IPV4 = 4, HEADERS_IPV6 = 6 };
+#define HEADERS_IP 4 /* a bit that the two families of IP have in common */
+
+enum headers_family { HEADERS_OTHER = 0, HEADERS_IPV4 = HEADERS_IP, HEADERS_IPV6 = HEADERS_IP | 2 };
 
 enum headers_fragment {
 	FRAGMENT_NONE,	/* a whole datagram */
@@ -49,10 +56,12 @@ struct headers {
 		uint64_t key[6];
 	};
 	uint32_t fragment_id;
-	uint8_t fragment; /* enum headers_fragment */
-	bool malformed;	  /* a header contradicts itself */
-	uint8_t embedded; /* where the datagram begins that an ICMP error is about; 0: this is none */
-	uint8_t network;  /* where the IP header begins; 0: none */
+	uint8_t fragment;   /* enum headers_fragment */
+	bool malformed : 1; /* a header contradicts itself */
+	bool unread : 1;    /* IPv6's extension headers go on where nobody looks: ports, and maybe the protocol, are not
+			       known */
+	uint8_t embedded;   /* where the datagram begins that an ICMP error is about; 0: this is none */
+	uint8_t network;    /* where the IP header begins; 0: none */
 };
 static_assert(sizeof(((struct headers *)0)->key) == 48, "the key is the fields, and nothing else");
 

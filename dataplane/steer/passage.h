@@ -28,7 +28,7 @@ struct passage {
 	/* A bridge's. */
 	struct bridge_frame frames[VRING_BURST];
 	uint64_t tagged;  /* the packets that have a tag now */
-	uint64_t stacked; /* those that came with two */
+	uint64_t keeping; /* those that leave with it everywhere */
 	uint16_t vlans[VRING_BURST];
 	uint16_t priorities[VRING_BURST]; /* the rest of the tag that they came with */
 };

@@ -266,8 +266,9 @@ void pin(const struct pin_group *group, const struct headers *headers, const uin
 
 	for (unsigned i = 0; i < count; i++) {
 		const struct headers *frame = &headers[which[i]];
+		const bool by_addresses = group->by_addresses || unlikely(frame->unread);
 
-		hashes[i] = group->by_addresses ? hash_addresses(frame, 0) : hash_flow(frame);
+		hashes[i] = by_addresses ? hash_addresses(frame, 0) : hash_flow(frame);
 		buckets[i] = flows_bucket(group->memory->flows, hashes[i]);
 		rte_prefetch0(buckets[i]);
 		rte_prefetch0(&group->slots[hashes[i] >> 48]);

@@ -4,8 +4,9 @@
  *
  * A flow is its addresses, protocol and ports, either way round; by `addresses` it is the unordered pair of addresses
  * alone, for functions that look at several flows of two hosts together.  VLAN tags do not count: a flow and its
- * answer may carry different ones.  A frame that is not IP goes by its unordered pair of MAC addresses; an ICMP error
- * by the flow that it is about.
+ * answer may carry different ones.  Where IPv6's extension headers go on where nobody looks (parse.h), the addresses
+ * are all that is known, and the flow is they.  A frame that is not IP goes by its unordered pair of MAC addresses; an
+ * ICMP error by the flow that it is about.
  *
  * Which replica: each of PIN_SLOTS slots belongs to the replica that scores highest for it (rendezvous hashing, by the
  * replicas' names), and a flow's hash names its slot.  So one of n added or removed moves the slots that it wins or

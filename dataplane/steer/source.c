@@ -64,6 +64,8 @@ bool source_owes(const struct source *source)
 		return true;
 	if (source->kind == SOURCE_STEERED)
 		return steer_owes(source);
+	if (exit->port != NULL && exit_shapes(exit))
+		return true;
 	return exit->port != NULL && exit->port->queues[exit->queue].nb_held > 0;
 }
 

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include <rte_bitops.h>
 #include <rte_branch_prediction.h>
 #include <rte_common.h>
 #include <rte_cycles.h>

@@ -62,8 +62,10 @@ static void count_hops(const struct passage *passage, const struct exit *exit, c
 			COUNT_HOP(target, bytes, packet->length);
 		} else if (i < given.dealt) {
 			COUNT_HOP(target, drop_receiver_too_small, 1);
-		} else if (i >= given.admitted) {
+		} else if (i >= given.admitted + given.shaped) {
 			COUNT_HOP(target, drop_rate, 1);
+		} else if (i >= given.admitted) {
+			continue; /* it is counted when it leaves the shaper */
 		} else if (exit_lacks_buffers(exit)) {
 			COUNT_HOP(target, drop_frame, 1);
 		} else if (exit_up(exit)) {
@@ -86,7 +88,7 @@ static void give(struct passage *passage, const struct outlet *outlet)
 	for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
 		which[n++] = (uint8_t)__builtin_ctzll(rest);
 	given = exit_give(passage->source, exit, passage->burst, which, n, passage->flooded == 0, passage->round);
-	if (unlikely(given.dealt < n))
+	if (unlikely(given.dealt + given.shaped < n))
 		exit_drop(passage->source, exit, passage->burst, which, n, given, passage->round);
 	if (passage->steering->bridge == NULL)
 		count_hops(passage, exit, which, n, given);
@@ -182,6 +184,9 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 	taken = take_all(&passage, may_stay);
 	if (likely(taken)) {
 		count_reasons(source, &passage.reasons);
+		FOR_OUTLETS(steering, number)
+		if (exit_shapes(&steering->outlets[number].exit))
+			exit_drain(source, &steering->outlets[number].exit, round);
 		watch_in(source, burst, burst->count, round);
 		FOR_OUTLETS(steering, number)
 		give(&passage, &steering->outlets[number]);
@@ -197,8 +202,10 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
  * Settle the outlets that were given frames before, and none now: no write comes by that would do it.  One that is
  * busy, or a device that has no room yet, is looked at again in the next round.
  */
-static void settle_outlets(struct steering *steering, const struct round *round)
+static void settle_outlets(struct source *source, const struct round *round)
 {
+	struct steering *steering = source->steering;
+
 	steering->owes = false;
 	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++) {
 		for (uint64_t rest = steering->owed[word] & ~steering->touched[word]; rest != 0; rest &= rest - 1) {
@@ -206,7 +213,9 @@ static void settle_outlets(struct steering *steering, const struct round *round)
 
 			if (!exit_take(exit))
 				continue;
-			if (likely(exit_settle(exit, round)))
+			if (exit_shapes(exit))
+				exit_drain(source, exit, round);
+			if (likely(exit_settle(exit, round)) && !exit_shapes(exit))
 				steering->owed[word] &= ~(rest & -rest);
 			exit_release(exit);
 		}
@@ -214,15 +223,16 @@ static void settle_outlets(struct steering *steering, const struct round *round)
 	}
 }
 
-static void settle(struct steering *steering, const struct round *round)
+static void settle(struct source *source, const struct round *round)
 {
-	if (unlikely(steering->owes))
-		settle_outlets(steering, round);
+	if (unlikely(source->steering->owes))
+		settle_outlets(source, round);
 }
 
 /* What was given has been shown: others may use the outlets. */
-static void finish(struct steering *steering, bool taken, const struct round *round)
+static void finish(struct source *source, bool taken, const struct round *round)
 {
+	struct steering *steering = source->steering;
 	unsigned number;
 
 	if (likely(taken))
@@ -232,7 +242,7 @@ static void finish(struct steering *steering, bool taken, const struct round *ro
 	for (unsigned word = 0; unlikely(!taken) && word <= steering->nb_outlets / 64; word++)
 		steering->touched[word] = 0;
 	if (steering->owes)
-		settle_outlets(steering, round);
+		settle_outlets(source, round);
 	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++) {
 		steering->owed[word] |= steering->touched[word];
 		steering->owes |= steering->touched[word] != 0;
@@ -257,7 +267,7 @@ static unsigned poll_guest(struct source *source, struct virtqueue *from, unsign
 
 	if (vring_read(from, &burst, limit) == 0) {
 		vring_read_done(from, &burst);
-		settle(source->steering, round);
+		settle(source, round);
 		return 0;
 	}
 	watch_read(source, &burst, round);
@@ -273,7 +283,7 @@ static unsigned poll_guest(struct source *source, struct virtqueue *from, unsign
 	watch_spend(source, bytes_of(&burst), burst.taken);
 	done = burst.taken;
 	vring_read_done(from, &burst);
-	finish(source->steering, taken, round);
+	finish(source, taken, round);
 	return done;
 }
 
@@ -290,9 +300,9 @@ static unsigned poll_device(struct source *source, unsigned limit, const struct 
 	}
 	device_read_done(source->from, source->queue, &burst);
 	if (received > 0)
-		finish(source->steering, true, round);
+		finish(source, true, round);
 	else
-		settle(source->steering, round);
+		settle(source, round);
 	return received;
 }
 
@@ -324,7 +334,7 @@ unsigned steer_poll(struct source *source, const struct round *round)
 		from = port_sender(source->from, source->queue);
 	limit = watch_limit(source, round);
 	if (unlikely(limit == 0 || (from == NULL && source->from->kind == PORT_GUEST))) {
-		settle(source->steering, round);
+		settle(source, round);
 		moved = 0;
 	} else if (from != NULL) {
 		moved = poll_guest(source, from, limit, round);

@@ -228,8 +228,9 @@ static void show(const struct source *source, const struct exit *exit, struct bu
 			       exit_up(exit) ? "takes no frame so long (drop_receiver_too_small)" : NOBODY);
 }
 
-struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
-			       const uint8_t *which, unsigned n, bool only, const struct round *round)
+/* Give what the receiver's rate allows. */
+static struct given give_admitted(const struct source *source, const struct exit *exit, struct burst *burst,
+				  const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
 	const struct exit_watch *to = exit->watch;
 	struct watch *watch = source->watch;
@@ -253,15 +254,88 @@ struct given exit_give_watched(const struct source *source, const struct exit *e
 	return given;
 }
 
+/* ------- what waits for the rate ------- */
+
+/* How many of the packets may pass the queue by: none if others wait in it, and none that it has to cut. */
+static unsigned past_shaper(const struct shaper *shaper, const struct burst *burst, const uint8_t *which, unsigned n)
+{
+	unsigned count = 0;
+
+	while (!shaper_waiting(shaper) && count < n && !shaper_cuts(shaper, &burst->packets[which[count]]))
+		count++;
+	return count;
+}
+
+struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
+			       const uint8_t *which, unsigned n, bool only, const struct round *round)
+{
+	struct shaper *shaper = exit->watch->shaper;
+	struct given given;
+	unsigned past;
+
+	if (shaper == NULL)
+		return give_admitted(source, exit, burst, which, n, only, round);
+	past = past_shaper(shaper, burst, which, n);
+	given = (struct given){.admitted = past};
+	if (past > 0)
+		given = give_admitted(source, exit, burst, which, past, only, round);
+	for (unsigned i = RTE_MAX(given.admitted, given.dealt); i < n; i++, given.shaped++) {
+		struct packet *packet = &burst->packets[which[i]];
+
+		if (!shaper_put(shaper, packet))
+			break;
+		packet->delivered = true;
+		FOLLOW(source, burst, which[i], "waits for the rate of port %s", exit->port->name);
+	}
+	return given;
+}
+
+/* The receiver has no room for what its rate would allow.  Has it had none for longer than frames are kept waiting? */
+static bool full_too_long(struct shaper *shaper, const struct round *round)
+{
+	if (shaper->full_since == 0)
+		shaper->full_since = round->now;
+	return round->now - shaper->full_since > round->patience;
+}
+
+void exit_drain(const struct source *source, const struct exit *exit, const struct round *round)
+{
+	static _Thread_local struct burst burst;
+	struct shaper *shaper = exit->watch->shaper;
+	struct watch *watch = source->watch;
+	const uint64_t followed = watch->followed.packets; /* of another burst */
+	/* An outlet's hops are counted by frame; these have but one. */
+	const struct exit to = {.port = exit->port,
+				.queue = exit->queue,
+				.shared = true,
+				.hop = exit->watch->hop,
+				.watch = exit->watch};
+	struct given given;
+
+	shaper_read(shaper, &burst);
+	watch->followed.packets = 0;
+	given = give_admitted(source, &to, &burst, all, burst.count, false, round);
+	watch->followed.packets = followed;
+	burst_show(&burst);
+	shaper_remove(shaper, given.dealt);
+	if (given.dealt > 0 || given.admitted == 0)
+		shaper->full_since = 0;
+	else if (!exit_up(&to) ? exit->port->kind == PORT_DEVICE || !port_pauses(exit->port, exit->queue)
+			       : full_too_long(shaper, round))
+		exit_drop_rest(&to, shaper_clear(shaper));
+}
+
 void exit_drop(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
 	       unsigned n, struct given given, const struct round *round)
 {
 	const struct exit_watch *to = exit->watch;
-	unsigned above = n - RTE_MAX(given.admitted, given.dealt), rest = n - given.dealt - above;
+	const unsigned rest = given.admitted > given.dealt ? given.admitted - given.dealt : 0;
+	const unsigned waiting = given.dealt + rest + given.shaped, above = n - waiting;
 
-	if (to != NULL)
-		tap_copy(to->taps, to->nb_offered, &source->watch->held, burst, which + given.dealt, n - given.dealt,
-			 round);
+	if (to != NULL) {
+		tap_copy(to->taps, to->nb_offered, &source->watch->held, burst, which + given.dealt, rest, round);
+		tap_copy(to->taps, to->nb_offered, &source->watch->held, burst, which + waiting, above, round);
+	}
 	if (above > 0) {
 		exit_counters(exit)->drop_rate += above;
 		EXIT_COUNT(exit, drop_rate, above);
@@ -272,8 +346,9 @@ void exit_drop(const struct source *source, const struct exit *exit, struct burs
 	} else if (rest > 0) {
 		exit_drop_rest(exit, rest);
 	}
-	if (source->watch != NULL && unlikely(source->watch->followed.packets != 0))
-		for (unsigned i = given.dealt; i < n; i++)
+	for (unsigned i = given.dealt; source->watch != NULL && unlikely(source->watch->followed.packets != 0) && i < n;
+	     i++)
+		if (i < given.dealt + rest || i >= waiting)
 			FOLLOW(source, burst, which[i], "dropped: port %s %s", exit->port->name,
 			       i >= given.admitted	  ? "is at its rate (drop_rate)"
 			       : exit_lacks_buffers(exit) ? "could be given no packet buffer (drop_no_buffer)"

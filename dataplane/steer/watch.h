@@ -9,7 +9,7 @@
  *     vring_read(from, &burst, limit)
  *     watch_read(source, &burst, round)              who is followed
  *     watch_in(source, &burst, count, round)         mirrors and captures of what comes in
- *     ... for each exit: exit_take(), exit_give() instead of exit_write() ...
+ *     ... for each exit: exit_take(), exit_drain(), exit_give() instead of exit_write() ...
  *     watch_spend(source, bytes, packets)            what has left the port
  *     vring_read_done(from, &burst)
  *     watch_done(source, round)
@@ -23,6 +23,7 @@
 #include "steer/give.h"
 #include "steer/hop_trace.h"
 #include "steer/rate.h"
+#include "steer/shaper.h"
 #include "steer/tap.h"
 
 /* A port's limit on what it sends, for all its queues; survives programs. */
@@ -71,6 +72,8 @@ struct watch {
 struct exit_watch {
 	struct division *division; /* or NULL */
 	unsigned member;
+	struct shaper *shaper;	      /* or NULL: what is above the division's rate stays with its sender */
+	struct hop_counters *hop;     /* the exit's, which counts what waited in the shaper; NULL: none */
 	unsigned number;	      /* of the port */
 	char label[FOLLOW_TEXT - 48]; /* for who follows: "chain voice, hop 1" */
 	unsigned nb_offered;	      /* of the taps, the first: copies of what is to be given, where a chain begins */
@@ -135,11 +138,13 @@ static inline void watch_done(const struct source *source, const struct round *r
 struct given {
 	unsigned dealt;	   /* with: given, or dropped and counted */
 	unsigned admitted; /* of the packets; the others are above the receiver's rate, or the sender's share of it */
+	unsigned shaped;   /* of those, the first: they wait in the shaper, and are done with here */
 };
 
 /*
  * Give the packets which[0..n) to the exit's port, whose queue has been taken, as far as its rate and the sender's
- * share of it allow.  `only` is exit_write()'s, but for who watches the exit.
+ * share of it allow; those above wait in its shaper, if it has one.  `only` is exit_write()'s, but for who watches the
+ * exit.
  */
 struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
 			       const uint8_t *which, unsigned n, bool only, const struct round *round);
@@ -148,9 +153,22 @@ static inline struct given exit_give(const struct source *source, const struct e
 				     const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
 	if (likely(exit->watch == NULL))
-		return (struct given){exit_write(exit, burst, which, n, only), n};
+		return (struct given){.dealt = exit_write(exit, burst, which, n, only), .admitted = n};
 	return exit_give_watched(source, exit, burst, which, n, only, round);
 }
+
+/* Do frames wait for the exit's rate? */
+static inline bool exit_shapes(const struct exit *exit)
+{
+	return unlikely(exit->watch != NULL) && exit->watch->shaper != NULL && shaper_waiting(exit->watch->shaper);
+}
+
+/*
+ * Give what waits for the exit's rate, as far as that allows now.  In every round, with the exit's queue taken and
+ * before anything else is given to it.  What the receiver has had no room for as long as frames are kept waiting is
+ * dropped, and all if nobody is attached.
+ */
+void exit_drain(const struct source *source, const struct exit *exit, const struct round *round);
 
 /*
  * For a direct source that does not look at its frames, and an exit that is divided without a limit: may it give a
@@ -162,7 +180,7 @@ void exit_turned(const struct exit *exit, uint64_t bytes, unsigned packets, bool
 /* The source has frames for the exit, which has no room at all: for others to know, who share it. */
 void exit_refused(const struct exit *exit, const struct round *round);
 
-/* Count as dropped those of `n` packets that were not dealt with, and tell who follows them. */
+/* Count as dropped those of `n` packets that were not dealt with and do not wait, and tell who follows them. */
 void exit_drop(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
 	       unsigned n, struct given given, const struct round *round);
 

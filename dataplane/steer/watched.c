@@ -45,7 +45,7 @@ static unsigned give_all(struct source *source, struct burst *burst, bool may_wa
 	given = exit_give(source, exit, burst, which, burst->count, source->watch->nb_taps == 0, round);
 	if (given.dealt > 0 || given.admitted == 0)
 		source_unblocked(source, round);
-	if (given.dealt == burst->count)
+	if (given.dealt + given.shaped == burst->count)
 		return burst->count;
 	if (exit_up(exit) && may_wait &&
 	    (given.dealt > 0 || given.admitted == 0 || !source_patience_ended(source, round)))
@@ -125,6 +125,8 @@ static unsigned poll_taken(struct source *source, const struct round *round)
 	struct virtqueue *from = NULL;
 	unsigned limit, free;
 
+	if (exit_shapes(&source->exit))
+		exit_drain(source, &source->exit, round);
 	if (source->from->kind == PORT_GUEST) {
 		from = port_sender(source->from, source->queue);
 		if (from == NULL) {

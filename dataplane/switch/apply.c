@@ -386,15 +386,14 @@ static void forget(struct switch_state *state, const struct model *model, bool k
 
 /* ------- the whole ------- */
 
-int apply_try(const struct switch_state *state, const struct model *model, struct control_error *error)
+int apply_fits(const struct model *model, const struct names *there, size_t left, struct control_error *error)
 {
-	const size_t left = device_memory_left();
 	size_t taken = 0;
 
 	for (unsigned i = 0; i < model->nb_ports; i++) {
 		const struct port_model *port = &model->ports[i];
 
-		if (port->kind != PORT_DEVICE || names_find(&state->running.ports, port->name) != NULL)
+		if (port->kind != PORT_DEVICE || (there != NULL && names_find(there, port->name) != NULL))
 			continue;
 		taken += device_queue_memory(port->device, port->queues);
 		if (taken > left) {
@@ -404,6 +403,11 @@ int apply_try(const struct switch_state *state, const struct model *model, struc
 		}
 	}
 	return 0;
+}
+
+int apply_try(const struct switch_state *state, const struct model *model, struct control_error *error)
+{
+	return apply_fits(model, &state->running.ports, device_memory_left(), error);
 }
 
 static int make_it_so(struct change *change)

@@ -5,9 +5,12 @@
 #ifndef TAILRACE_SWITCH_APPLY_H
 #define TAILRACE_SWITCH_APPLY_H
 
+#include <stddef.h>
+
 #include "common/control.h"
 
 struct model;
+struct names;
 struct switch_state;
 
 /*
@@ -22,6 +25,9 @@ int apply(struct switch_state *state, json_t *document, struct control_error *er
  * buffers of its new devices.  Returns 0, or -1 after filling in the error.
  */
 int apply_try(const struct switch_state *state, const struct model *model, struct control_error *error);
+
+/* The same of a switch with these ports (NULL: none) and so many bytes left. */
+int apply_fits(const struct model *model, const struct names *there, size_t left, struct control_error *error);
 
 /* Compile what holds anew: a guest uses more or fewer queues, or a queue is to be polled by another worker. */
 int apply_again(struct switch_state *state, struct control_error *error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,6 +14,9 @@
 #include "switch/patch.h"
 #include "switch/store.h"
 #include "switch/switch.h"
+
+/* What DPDK's heap takes of its memory by itself. */
+enum { HEAP_OVERHEAD_MIB = 1 };
 
 static void sign(struct config *config, struct control_caller caller)
 {
@@ -145,6 +149,29 @@ json_t *config_rollback(void *context, json_t *params, struct control_error *err
 	result = change(state, document, NULL, error);
 	json_decref(document);
 	return result;
+}
+
+int config_check(FILE *file, unsigned nb_workers, size_t memory_mib)
+{
+	const size_t left = memory_mib > HEAP_OVERHEAD_MIB ? (memory_mib - HEAP_OVERHEAD_MIB) << 20 : 0;
+	struct control_error error;
+	json_error_t why;
+	json_t *document = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
+	struct model *model;
+	int rc = -EINVAL;
+
+	if (document == NULL) {
+		printf("line %d: %s\n", why.line, why.text);
+		return rc;
+	}
+	model = model_make(document, nb_workers, &error);
+	if (model != NULL && apply_fits(model, NULL, left, &error) == 0)
+		rc = 0;
+	else
+		puts(error.message);
+	model_free(model);
+	json_decref(document);
+	return rc;
 }
 
 /* Guests that listen for a switch may be back in a moment: those who send to them wait for that. */

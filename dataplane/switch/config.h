@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -38,6 +39,12 @@ struct config {
 	const char *path; /* of the file that keeps it, or NULL */
 	struct store store;
 };
+
+/*
+ * Would a switch with so many workers and so much of DPDK's memory take the document in a file?  Returns 0, or -EINVAL
+ * after printing why not.
+ */
+int config_check(FILE *file, unsigned nb_workers, size_t memory_mib);
 
 /*
  * Make what the file keeps hold, if there is one, and keep every change in it from now on.  Returns 0, or -1 after

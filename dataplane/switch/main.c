@@ -18,6 +18,8 @@
 #include "switch/privileges.h"
 #include "switch/switch.h"
 
+enum { CHECK_REFUSED = 3 };
+
 static const char usage[] =
 	"usage: tailrace-switch --control PATH --page PATH [options]\n"
 	"\n"
@@ -40,13 +42,15 @@ static const char usage[] =
 	"  --keep A,B           capabilities that device ports added later, or with --user any, need, of net_raw,\n"
 	"                       net_admin, sys_admin, sys_rawio, ipc_lock, dac_override (none are kept)\n"
 	"  --pci                look for PCI devices, which may then be named as device ports\n"
+	"  --check              read a configuration from standard input, as with the --cores and --memory given, say\n"
+	"                       what is wrong with it on standard output (status 3), and start nothing\n"
 	"  --version            print the version\n"
 	"  --help               print this\n";
 
 struct options {
 	const char *control, *config;
 	long memory;
-	bool pci, share_cores;
+	bool pci, share_cores, check;
 	unsigned nb_cores, nb_idle;
 	int cores[EAL_WORKERS];
 	struct switch_options open;
@@ -140,6 +144,7 @@ static int parse(int argc, char **argv, struct options *options)
 		{"groups", required_argument, NULL, 'g'},
 		{"keep", required_argument, NULL, 'k'},
 		{"pci", no_argument, NULL, 'd'},
+		{"check", no_argument, NULL, 'x'},
 		{"version", no_argument, NULL, 'v'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
@@ -193,6 +198,9 @@ static int parse(int argc, char **argv, struct options *options)
 		case 'd':
 			options->pci = true;
 			break;
+		case 'x':
+			options->check = true;
+			break;
 		case 'v':
 			puts("tailrace-switch " TAILRACE_VERSION);
 			return 1;
@@ -206,7 +214,7 @@ static int parse(int argc, char **argv, struct options *options)
 		log_error("'%s' is not an option; see --help", argv[optind]);
 		return 3;
 	}
-	if (options->control == NULL || options->open.page == NULL) {
+	if (!options->check && (options->control == NULL || options->open.page == NULL)) {
 		log_error("--control and --page are needed; see --help");
 		return 3;
 	}
@@ -274,6 +282,8 @@ int main(int argc, char **argv)
 		options.open.workers.count = options.nb_cores;
 	if (!spread_idle(&options))
 		return 2;
+	if (options.check)
+		return config_check(stdin, options.open.workers.count, (size_t)options.memory) == 0 ? 0 : CHECK_REFUSED;
 	raise_limits();
 	stop = stop_open();
 	if (stop < 0) {

@@ -55,6 +55,7 @@ struct port_model {
 
 	uint64_t most_bits, most_packets; /* that it may send in a second, 0: no limit */
 	uint64_t to_bits, to_packets;	  /* that it may be sent */
+	uint64_t to_latency;		  /* microseconds that a frame may wait for that */
 	unsigned share;
 
 	enum port_role role;

@@ -2,11 +2,17 @@
 #include <string.h>
 #include <sys/un.h>
 
+#include "common/device.h"
 #include "port/guest_memory.h"
 #include "steer/rate.h"
+#include "steer/shaper.h"
 #include "switch/model_read.h"
 
-enum { MEMORY_LEAST = 1 << 20 };
+enum {
+	MEMORY_LEAST = 1 << 20,
+	LATENCY_LEAST_US = 100,
+	LATENCY_MOST_US = 10 * 1000 * 1000,
+};
 
 static bool read_socket(struct reader *reader, const struct place *up, json_t *object, struct port_model *port)
 {
@@ -49,13 +55,30 @@ static bool read_most(struct reader *reader, const struct place *at, json_t *rat
 	return true;
 }
 
+static bool read_to(struct reader *reader, const struct place *up, json_t *rate, struct port_model *port)
+{
+	static const char *const known[] = {"max", "packets", "latency", NULL};
+	const struct place at = {.up = up, .key = "to"};
+	json_int_t latency = SHAPER_LATENCY_US;
+	json_t *to;
+
+	if (!field_object(&reader->fields, up, rate, "to", &to))
+		return false;
+	if (to != NULL &&
+	    (!field_keys(&reader->fields, &at, to, known) ||
+	     !read_most(reader, &at, to, &port->to_bits, &port->to_packets) ||
+	     !field_number(&reader->fields, &at, to, "latency", LATENCY_LEAST_US, LATENCY_MOST_US, &latency)))
+		return false;
+	port->to_latency = latency;
+	return true;
+}
+
 static bool read_rate(struct reader *reader, const struct place *up, json_t *object, struct port_model *port)
 {
-	static const char *const known[] = {"max", "packets", "share", "to", NULL}, *const known_to[] = {
-											    "max", "packets", NULL};
-	const struct place at = {.up = up, .key = "rate"}, at_to = {.up = &at, .key = "to"};
+	static const char *const known[] = {"max", "packets", "share", "to", NULL};
+	const struct place at = {.up = up, .key = "rate"};
 	json_int_t share = 1;
-	json_t *rate, *to = NULL;
+	json_t *rate;
 
 	port->share = 1;
 	if (!field_object(&reader->fields, up, object, "rate", &rate))
@@ -64,12 +87,10 @@ static bool read_rate(struct reader *reader, const struct place *up, json_t *obj
 		return true;
 	if (!field_keys(&reader->fields, &at, rate, known) ||
 	    !read_most(reader, &at, rate, &port->most_bits, &port->most_packets) ||
-	    !field_number(&reader->fields, &at, rate, "share", 1, SHARE_WEIGHT_MOST, &share) ||
-	    !field_object(&reader->fields, &at, rate, "to", &to))
+	    !field_number(&reader->fields, &at, rate, "share", 1, SHARE_WEIGHT_MOST, &share))
 		return false;
 	port->share = share;
-	return to == NULL || (field_keys(&reader->fields, &at_to, to, known_to) &&
-			      read_most(reader, &at_to, to, &port->to_bits, &port->to_packets));
+	return read_to(reader, &at, rate, port);
 }
 
 static bool read_guest(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
@@ -102,10 +123,14 @@ static bool read_guest(struct reader *reader, const struct place *at, json_t *ob
 static bool read_device(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
 {
 	static const char *const known[] = {"kind", "device", "queues", "rate", NULL};
+	struct device_error why;
 
 	port->socket_mode = -1;
-	return field_keys(&reader->fields, at, object, known) &&
-	       field_text(&reader->fields, at, object, "device", true, &port->device);
+	if (!field_keys(&reader->fields, at, object, known) ||
+	    !field_text(&reader->fields, at, object, "device", true, &port->device))
+		return false;
+	return device_check(port->device, &why) == 0 ||
+	       wrong(&reader->fields, &(struct place){.up = at, .key = "device"}, "%s", why.text);
 }
 
 static bool read_port(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)

@@ -51,6 +51,8 @@ int observation_begin(struct observation *observation, const struct model *model
 /* One way that frames may go. */
 struct way {
 	struct switch_port *from, *to;
+	unsigned queue;			 /* of `from` */
+	bool stays;			 /* frames above the rate of `to` can stay where they are */
 	struct hop_counters *hop;	 /* as in the exit */
 	const struct chain_model *chain; /* NULL: none */
 	unsigned number;		 /* of the hop in its chain */

@@ -15,7 +15,7 @@
 
 enum { BUCKETS = 1 << 12, SENDER_WORDS = MODEL_PORTS / 64 + 1 };
 
-enum kind { KIND_SOURCE, KIND_EXIT, KIND_DIVISION };
+enum kind { KIND_SOURCE, KIND_EXIT, KIND_DIVISION, KIND_SHAPER };
 
 /* What an object is for. */
 struct key {
@@ -28,6 +28,7 @@ struct object {
 	struct key key;
 	unsigned used, made;   /* by which wirings; 0: not yet */
 	struct shares *shares; /* a division's */
+	struct port_queue *to; /* of what waits in a shaper: whose loss it is if the way there ends */
 	_Alignas(64) char content[];
 };
 
@@ -76,6 +77,13 @@ static struct object *object_of(void *content)
 static void free_object(struct object *object)
 {
 	free(object->shares);
+	if (object->key.kind == KIND_SHAPER) {
+		struct shaper *shaper = (struct shaper *)object->content;
+
+		if (shaper_waiting(shaper))
+			object->to->counters->drop_chain_removed += shaper_clear(shaper);
+		shaper_close(shaper);
+	}
 	free(object);
 }
 
@@ -88,9 +96,9 @@ static bool same_watch(const struct watch *a, const struct watch *b)
 
 static bool same_exit_watch(const struct exit_watch *a, const struct exit_watch *b)
 {
-	return a->division == b->division && a->member == b->member && a->number == b->number &&
-	       a->nb_offered == b->nb_offered && a->nb_taps == b->nb_taps && strcmp(a->label, b->label) == 0 &&
-	       memcmp(a->taps, b->taps, a->nb_taps * sizeof(a->taps[0])) == 0;
+	return a->division == b->division && a->member == b->member && a->shaper == b->shaper && a->hop == b->hop &&
+	       a->number == b->number && a->nb_offered == b->nb_offered && a->nb_taps == b->nb_taps &&
+	       strcmp(a->label, b->label) == 0 && memcmp(a->taps, b->taps, a->nb_taps * sizeof(a->taps[0])) == 0;
 }
 
 static bool same_shares(const struct shares *a, const struct shares *b)
@@ -116,6 +124,8 @@ static bool same(const struct object *a, const struct object *b)
 		return same_exit_watch((const struct exit_watch *)a->content, (const struct exit_watch *)b->content);
 	case KIND_DIVISION:
 		return same_shares(a->shares, b->shares);
+	case KIND_SHAPER:
+		return true; /* what waits in it goes on waiting; its limits can be changed */
 	}
 	return false;
 }
@@ -290,6 +300,49 @@ static unsigned member(const struct watches *watches, const struct port_model *f
 	       (unsigned)__builtin_popcountll(senders[from->index / 64] & ((UINT64_C(1) << from->index % 64) - 1));
 }
 
+/* What of the way's frames is above the receiver's rate, and cannot stay where it is, waits here. */
+static struct shaper *make_shaper(struct watches *watches, const struct way *way, const struct port_model *to,
+				  const struct exit_watch *watch)
+{
+	const struct key key = {
+		.kind = KIND_SHAPER, .a = &way->from->port.queues[way->queue], .b = way->to, .c = way->hop};
+	const struct shares *shares = watch->division->shares;
+	struct shaper_limits limits;
+	struct shaper *shaper;
+	uint64_t whole = 0;
+
+	for (unsigned i = 0; i < shares->nb_members; i++)
+		whole += shares->members[i].weight;
+	limits = shaper_limits_of(to->to_bits, to->to_packets, to->to_latency, shares->members[watch->member].weight,
+				  whole * way->from->port.nb_queues);
+	shaper = make(watches, &key, sizeof(*shaper));
+	if (shaper == NULL)
+		return NULL;
+	object_of(shaper)->to = &way->to->port.queues[0];
+	if (!shaper_open(shaper)) {
+		watches->failed = true;
+		free_object(object_of(shaper));
+		return NULL;
+	}
+	shaper->limits = limits;
+	shaper = settle(watches, shaper);
+	shaper->next = limits;
+	return shaper;
+}
+
+/* Only now that the change is made. */
+static void set_shapers(struct watches *watches)
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct object *object = watches->buckets[i]; object != NULL; object = object->next)
+			if (object->key.kind == KIND_SHAPER) {
+				struct shaper *shaper = (struct shaper *)object->content;
+
+				__atomic_store_n(&shaper->limits.bytes, shaper->next.bytes, __ATOMIC_RELAXED);
+				__atomic_store_n(&shaper->limits.packets, shaper->next.packets, __ATOMIC_RELAXED);
+			}
+}
+
 /* ------- onlookers ------- */
 
 enum { TAPS = MODEL_MIRRORS + CAPTURES };
@@ -352,7 +405,8 @@ static void label(struct exit_watch *watch, const struct way *way)
 struct exit_watch *observation_exit(struct observation *observation, const struct way *way)
 {
 	struct watches *watches = observation->watches;
-	const struct key key = {.kind = KIND_EXIT, .a = way->from, .b = way->to, .c = way->hop};
+	const struct key key = {
+		.kind = KIND_EXIT, .a = &way->from->port.queues[way->queue], .b = way->to, .c = way->hop};
 	const char *chain = way->chain != NULL ? way->chain->name : NULL;
 	const struct port_model *from, *to;
 	struct tap taps[2 * TAPS];
@@ -374,6 +428,9 @@ struct exit_watch *observation_exit(struct observation *observation, const struc
 		return NULL;
 	watch->division = division;
 	watch->member = division != NULL ? member(watches, from, to) : 0;
+	watch->hop = way->hop;
+	if (division != NULL && shares_limited(division->shares) && !way->stays)
+		watch->shaper = make_shaper(watches, way, to, watch);
 	watch->number = way->to->port.number;
 	watch->nb_offered = offered;
 	watch->nb_taps = all;
@@ -416,6 +473,7 @@ void watches_keep(struct watches *watches)
 {
 	sweep(watches, SWEEP_UNUSED);
 	set_gates(watches);
+	set_shapers(watches);
 }
 
 struct watch *observation_source(struct observation *observation, struct switch_port *port, unsigned queue,

@@ -117,11 +117,17 @@ static void fill_hop(struct maker *maker, struct exit *exit, const struct wire *
 	exit->shared = __builtin_popcountll(maker->hop_reach[wire->chain->index][2 * wire->hop + wire->back]) > 1;
 }
 
-/* What is watched of frames from the source that leave by the exit. */
+/* What is watched of frames from the source that leave by the exit, which is its only one or not. */
 static void fill_watch(struct maker *maker, struct exit *exit, const struct port_model *to, const struct source *source,
-		       const struct wire *wire)
+		       const struct wire *wire, bool only)
 {
-	struct way way = {.from = (struct switch_port *)source->from, .to = maker->ports[to->index], .hop = exit->hop};
+	struct way way = {
+		.from = (struct switch_port *)source->from,
+		.queue = source->queue,
+		.stays = only && source->from->kind == PORT_GUEST,
+		.to = maker->ports[to->index],
+		.hop = exit->hop,
+	};
 
 	if (wire != NULL) {
 		way.chain = wire->chain;
@@ -207,7 +213,7 @@ static bool make_steered(struct maker *maker, struct switch_port *port, struct s
 				exit += pin_memory_number(maker->pools[function->index]->memory, replica->name);
 			fill_exit(maker, exit, to, source, worker);
 			fill_hop(maker, exit, &wires[i]);
-			fill_watch(maker, exit, to, source, &wires[i]);
+			fill_watch(maker, exit, to, source, &wires[i], false);
 		}
 	}
 	config.exits = exits;
@@ -230,7 +236,7 @@ static bool make_bridged(struct maker *maker, struct switch_port *port, struct s
 			continue;
 		}
 		fill_exit(maker, &exits[i], config->ports[i].port, source, worker);
-		fill_watch(maker, &exits[i], config->ports[i].port, source, NULL);
+		fill_watch(maker, &exits[i], config->ports[i].port, source, NULL, false);
 	}
 	return make_steering(maker, port, source,
 			     &(struct steering_config){
@@ -263,7 +269,7 @@ static bool make_source(struct maker *maker, struct switch_port *port, unsigned 
 		end = wire_side(wires, &function->replicas[0]);
 	fill_exit(maker, &source->exit, end, source, worker);
 	fill_hop(maker, &source->exit, wires);
-	fill_watch(maker, &source->exit, end, source, wires);
+	fill_watch(maker, &source->exit, end, source, wires, true);
 	return true;
 }
 

@@ -59,8 +59,8 @@ static inline struct segment long_segment(bool ipv6, unsigned tags, uint32_t pay
 			.proto = IPPROTO_TCP,
 		};
 
-		memset(ip.src_addr, 0x11, 16);
-		memset(ip.dst_addr, 0x22, 16);
+		memset(&ip.src_addr, 0x11, 16);
+		memset(&ip.dst_addr, 0x22, 16);
 		memcpy(segment.bytes + segment.network, &ip, sizeof(ip));
 		tcp.cksum = rte_ipv6_phdr_cksum(&ip, 0);
 	} else {

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include <rte_common.h>
+
 #include "test/cmocka_all.h"
 #include "test/frame_builder.h"
 
@@ -68,14 +70,13 @@ static bool matches(const struct match *match, const struct headers *headers)
 {
 	const unsigned fields = match->fields;
 
-	if ((fields & MATCH_VLAN) && (headers->vlan == 0 || !in_range(match->vlan, headers->vlan & 0xfff)))
+	if ((fields & MATCH_VLAN) && !in_range(match->vlan, headers->vlan & 0xfff))
 		return false;
-	if ((fields & MATCH_INNER_VLAN) &&
-	    (headers->inner_vlan == 0 || !in_range(match->inner_vlan, headers->inner_vlan & 0xfff)))
+	if ((fields & MATCH_INNER_VLAN) && !in_range(match->inner_vlan, headers->inner_vlan & 0xfff))
 		return false;
 	if ((fields & MATCH_ETHERTYPE) && headers->ethertype != match->ethertype)
 		return false;
-	if ((fields & MATCH_PROTOCOL) && headers->protocol != match->protocol)
+	if ((fields & MATCH_PROTOCOL) && (headers->family == HEADERS_OTHER || headers->protocol != match->protocol))
 		return false;
 	if ((fields & MATCH_SOURCE) && !in_prefix(&match->source, headers, headers->source))
 		return false;
@@ -122,6 +123,13 @@ static struct match_prefix random_prefix(uint64_t *seed, bool six)
 	return prefix;
 }
 
+static uint8_t random_protocol(uint64_t *seed)
+{
+	static const uint8_t protocols[] = {0, 6, 17};
+
+	return protocols[random64(seed) % RTE_DIM(protocols)];
+}
+
 static struct match random_match(uint64_t *seed)
 {
 	const bool six = random64(seed) & 1;
@@ -131,7 +139,7 @@ static struct match random_match(uint64_t *seed)
 		.vlan = random_range(seed, 8),
 		.inner_vlan = random_range(seed, 8),
 		.ethertype = six ? 0x86dd : 0x0800,
-		.protocol = random64(seed) & 1 ? 17 : 6,
+		.protocol = random_protocol(seed),
 		.source = random_prefix(seed, six),
 		.destination = random_prefix(seed, six),
 		.source_port = random_range(seed, 64),
@@ -141,14 +149,16 @@ static struct match random_match(uint64_t *seed)
 
 static void random_frame(uint64_t *seed, struct headers *headers)
 {
-	const uint8_t protocol = random64(seed) & 1 ? 17 : 6;
+	const uint8_t protocol = random_protocol(seed);
 	const uint16_t fragment = random64(seed) % 8 == 0 ? 1 : 0;
 	struct frame frame;
 
 	frame_macs(&frame, 1, 2);
 	for (unsigned tags = random64(seed) % 3; tags > 0; tags--)
 		frame_tag(&frame, 0x8100, random64(seed) % 8);
-	if (random64(seed) & 1)
+	if (random64(seed) % 8 == 0)
+		frame_add16(&frame, 0x0806);
+	else if (random64(seed) & 1)
 		frame_ipv4(&frame, random64(seed) % 64, random64(seed) % 64, protocol, 8, 0, fragment);
 	else
 		frame_ipv6(&frame, random64(seed) % 64, random64(seed) % 64, protocol, 8);
@@ -290,6 +300,93 @@ static void answers_with_no_rules_and_with_one_for_everything(void **state)
 	free(one);
 }
 
+/* A frame of the ARP's type with up to two tags; a tag's priority is 6. */
+static void arp(struct headers *headers, unsigned tags, uint16_t outer_type, uint16_t outer, uint16_t inner)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	if (tags > 0)
+		frame_tag(&frame, outer_type, 6 << 13 | outer);
+	if (tags > 1)
+		frame_tag(&frame, 0x8100, 6 << 13 | inner);
+	frame_add16(&frame, 0x0806);
+	parse_frame(frame.bytes, frame.length, headers);
+}
+
+static void takes_frames_without_a_vlan_for_vlan_0(void **state)
+{
+	enum { NONE = 1 << 0, NONE_TO_10 = 1 << 1, INNER_NONE = 1 << 2, FIVE_ALONE = 1 << 3, SOME = 1 << 4 };
+	static const struct match matches[] = {
+		{.fields = MATCH_VLAN, .vlan = {0, 0}},
+		{.fields = MATCH_VLAN, .vlan = {0, 10}},
+		{.fields = MATCH_INNER_VLAN, .inner_vlan = {0, 0}},
+		{.fields = MATCH_VLAN | MATCH_INNER_VLAN, .vlan = {5, 5}, .inner_vlan = {0, 0}},
+		{.fields = MATCH_VLAN, .vlan = {1, 4094}},
+	};
+	static const struct {
+		unsigned tags;
+		uint16_t type, outer, inner;
+		unsigned matched;
+	} frames[] = {
+		{0, 0, 0, 0, NONE | NONE_TO_10 | INNER_NONE},
+		{1, 0x8100, 0, 0, NONE | NONE_TO_10 | INNER_NONE},
+		{1, 0x88a8, 0, 0, NONE | NONE_TO_10 | INNER_NONE},
+		{1, 0x8100, 5, 0, NONE_TO_10 | INNER_NONE | FIVE_ALONE | SOME},
+		{1, 0x8100, 10, 0, NONE_TO_10 | INNER_NONE | SOME},
+		{1, 0x8100, 11, 0, INNER_NONE | SOME},
+		{2, 0x88a8, 0, 7, NONE | NONE_TO_10},
+		{2, 0x88a8, 5, 0, NONE_TO_10 | INNER_NONE | FIVE_ALONE | SOME},
+		{2, 0x88a8, 5, 7, NONE_TO_10 | SOME},
+	};
+
+	for (unsigned m = 0; m < RTE_DIM(matches); m++) {
+		const struct rule rule = {matches[m], 1};
+		struct classifier *classifier = build(&rule, 1);
+
+		for (unsigned i = 0; i < RTE_DIM(frames); i++) {
+			struct headers headers;
+
+			arp(&headers, frames[i].tags, frames[i].type, frames[i].outer, frames[i].inner);
+			assert_int_equal(ask(classifier, &headers), frames[i].matched >> m & 1 ? 1 : OTHERWISE);
+		}
+		free(classifier);
+	}
+}
+
+/* 0 is a number of IP's, and what is not IP has none. */
+static void takes_only_ip_for_protocol_0(void **state)
+{
+	const struct rule rule = {{.fields = MATCH_PROTOCOL}, 1};
+	struct classifier *classifier = build(&rule, 1);
+	struct headers headers;
+	struct frame frame;
+
+	arp(&headers, 0, 0, 0, 0);
+	assert_int_equal(ask(classifier, &headers), OTHERWISE);
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, 1, 2, 0, 8, 0, 0);
+	parse_frame(frame.bytes, frame.length, &headers);
+	assert_int_equal(ask(classifier, &headers), 1);
+	free(classifier);
+}
+
+static void knows_nothing_of_what_was_not_read(void **state)
+{
+	const struct rule rules[] = {{{.fields = MATCH_VLAN}, 1},
+				     {{.fields = MATCH_PROTOCOL}, 2},
+				     {{.fields = MATCH_ETHERTYPE}, 3},
+				     {{0}, 4}};
+	struct classifier *some = build(rules, 3), *all = build(rules, 4), *none = build(NULL, 0);
+
+	assert_int_equal(classify_unread(some), OTHERWISE);
+	assert_int_equal(classify_unread(all), 4);
+	assert_int_equal(classify_unread(none), OTHERWISE);
+	free(some);
+	free(all);
+	free(none);
+}
+
 static void refuses_rules_that_match_nothing(void **state)
 {
 	const struct rule wrong[] = {
@@ -335,6 +432,9 @@ int main(void)
 		cmocka_unit_test(mirrors_a_match),
 		cmocka_unit_test(cuts_every_range_exactly),
 		cmocka_unit_test(tells_a_thousand_rules_apart),
+		cmocka_unit_test(takes_frames_without_a_vlan_for_vlan_0),
+		cmocka_unit_test(takes_only_ip_for_protocol_0),
+		cmocka_unit_test(knows_nothing_of_what_was_not_read),
 		cmocka_unit_test(does_not_take_a_later_fragment_for_port_0),
 		cmocka_unit_test(any_ipv4_is_not_any_ipv6),
 		cmocka_unit_test(answers_with_no_rules_and_with_one_for_everything),

@@ -8,6 +8,7 @@
 #include "test/frame_builder.h"
 
 #include "steer/parse.h"
+#include "vring/offload.h"
 
 static const uint8_t no_address[16];
 
@@ -126,6 +127,89 @@ static void bounds_extension_headers(void **state)
 		parse(&frame, &headers);
 		assert_int_equal(headers.has_ports,
 				 14 + 40 + 8 * count + 4 <= PARSE_BYTES && count <= PARSE_EXTENSIONS);
+	}
+}
+
+/* An IPv6 header, extension headers of these types and lengths, and UDP, 8 bytes of it. */
+static void behind(struct frame *frame, unsigned tags, const uint8_t *types, const unsigned *lengths, unsigned count)
+{
+	unsigned payload = 8;
+
+	for (unsigned i = 0; i < count; i++)
+		payload += lengths[i];
+	frame_macs(frame, 1, 2);
+	for (unsigned i = 0; i < tags; i++)
+		frame_tag(frame, 0x8100, 10 + i);
+	frame_ipv6(frame, 1, 2, count > 0 ? types[0] : 17, payload);
+	for (unsigned i = 0; i < count; i++) {
+		frame_add8(frame, i + 1 < count ? types[i + 1] : 17);
+		frame_add8(frame, types[i] == 51 ? lengths[i] / 4 - 2 : types[i] == 44 ? 0 : lengths[i] / 8 - 1);
+		for (unsigned done = 2; done < lengths[i]; done++)
+			frame_add8(frame, types[i] == 44 && done == 3); /* a fragment's: the first of several */
+	}
+	frame_ports(frame, 443, 50000);
+}
+
+/* As SRv6 has them: 8 bytes and an address for each segment (RFC 8754). */
+static void reads_ports_behind_routes_as_long_as_it_looks(void **state)
+{
+	const uint8_t routing = 43;
+
+	for (unsigned tags = 0; tags < 3; tags++)
+		for (unsigned segments = 1; segments < 8; segments++) {
+			const unsigned length = 8 + 16 * segments;
+			const bool seen = 14 + 4 * tags + 40 + length + 4 <= PARSE_BYTES;
+			struct headers headers;
+			struct frame frame;
+
+			behind(&frame, tags, &routing, &length, 1);
+			parse(&frame, &headers);
+			assert_int_equal(headers.family, HEADERS_IPV6);
+			assert_int_equal(headers.has_ports, seen);
+			assert_int_equal(headers.source_port, seen ? 443 : 0);
+			/* What follows is known by the routing header itself. */
+			assert_int_equal(headers.protocol, 17);
+			assert_int_equal(headers.unread, !seen);
+			assert_int_equal(headers.fragment, FRAGMENT_NONE);
+			if (tags == 0)
+				assert_int_equal(seen, segments <= 3);
+		}
+}
+
+static void knows_of_long_chains_what_it_has_read(void **state)
+{
+	static const struct {
+		unsigned count, lengths[3];
+		uint8_t types[3], protocol;
+		bool has_ports, unread;
+		uint8_t fragment;
+	} cases[] = {
+		{1, {56}, {0}, 17, true, false, FRAGMENT_NONE},
+		{1, {72}, {0}, 17, false, true, FRAGMENT_NONE},
+		{1, {144}, {60}, 17, false, true, FRAGMENT_NONE},
+		{1, {44}, {51}, 17, true, false, FRAGMENT_NONE}, /* authentication, of 4 bytes more than a multiple of 8
+								  */
+		{1, {76}, {51}, 17, false, true, FRAGMENT_NONE},
+		{2, {8, 40}, {0, 43}, 17, true, false, FRAGMENT_NONE},
+		{2, {8, 72}, {0, 43}, 17, false, true, FRAGMENT_NONE},
+		{2, {72, 8}, {43, 60}, 60, false, true, FRAGMENT_NONE}, /* the second begins too late */
+		{2, {64, 8}, {60, 60}, 17, false, true, FRAGMENT_NONE},
+		{3, {24, 8, 24}, {43, 44, 60}, 17, true, false, FRAGMENT_FIRST},
+		{3, {24, 8, 88}, {43, 44, 60}, 17, false, true, FRAGMENT_FIRST},
+		{2, {72, 8}, {43, 44}, 44, false, true, FRAGMENT_NONE}, /* nobody sees that it is one */
+		{2, {64, 8}, {43, 44}, 17, false, true, FRAGMENT_FIRST},
+	};
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct headers headers;
+		struct frame frame;
+
+		behind(&frame, 0, cases[i].types, cases[i].lengths, cases[i].count);
+		parse(&frame, &headers);
+		if (headers.protocol != cases[i].protocol || headers.has_ports != cases[i].has_ports ||
+		    headers.unread != cases[i].unread || headers.fragment != cases[i].fragment)
+			fail_msg("case %u: protocol %u, ports %u, unread %u, fragment %u", i, headers.protocol,
+				 headers.has_ports, headers.unread, headers.fragment);
 	}
 }
 
@@ -288,7 +372,70 @@ static void reads_a_frame_cut_off_anywhere(void **state)
 	}
 }
 
-/* Frames that begin well and are then broken anywhere. */
+/* A frame that begins well and is then broken anywhere, of 160 bytes. */
+static void random_frame(uint64_t *seed, struct frame *frame)
+{
+	static const uint8_t extensions[] = {0, 43, 44, 51, 60, 60, 60, 6, 17, 58};
+
+	frame_macs(frame, 1, 2);
+	for (unsigned tags = random64(seed) % 6; tags > 0; tags--)
+		frame_tag(frame, random64(seed) & 1 ? 0x8100 : 0x88a8, random64(seed));
+	if (random64(seed) & 1)
+		frame_ipv4(frame, 1, 2, random64(seed), 64, 1, random64(seed) & 1 ? 0 : 0x2000);
+	else
+		frame_ipv6(frame, 1, 2, random64(seed) & 1 ? 60 : random64(seed), 64);
+	for (unsigned i = random64(seed) % 10; i > 0; i--) {
+		frame_add8(frame, extensions[random64(seed) % sizeof(extensions)]);
+		frame_add8(frame, random64(seed) % 2);
+		frame_add16(frame, random64(seed));
+		frame_add32(frame, random64(seed));
+	}
+	while (frame->length < 160)
+		frame_add8(frame, random64(seed));
+	for (unsigned broken = random64(seed) % 8; broken > 0; broken--)
+		frame->bytes[12 + random64(seed) % 116] = random64(seed);
+}
+
+/*
+ * What a sender leaves to be written later, and chooses the value of, is nothing that frames are told apart by.  And it
+ * may lie anywhere behind the ports.
+ */
+static void lets_no_checksum_be_left_in_what_it_reads(void **state)
+{
+	uint64_t seed = 43;
+	unsigned taken = 0;
+
+	for (unsigned i = 0; i < 200000; i++) {
+		struct headers headers, embedded, again;
+		struct virtio_net_hdr offload;
+		struct frame frame;
+		unsigned field;
+
+		random_frame(&seed, &frame);
+		field = 14 + random64(&seed) % 145;
+		offload = (struct virtio_net_hdr){
+			.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+			.csum_start = 14 + random64(&seed) % (field - 13),
+		};
+		offload.csum_offset = field - offload.csum_start;
+		if (!offload_check(&offload, OFFLOAD_CHECKSUM, frame.bytes, OFFLOAD_STEERED, frame.length)) {
+			assert_true(field < PARSE_BYTES);
+			continue;
+		}
+		taken += field < PARSE_BYTES;
+		parse(&frame, &headers);
+		embedded = headers;
+		parse_embedded(frame.bytes, frame.length, &embedded);
+		for (unsigned j = 0; j < 2; j++)
+			frame.bytes[field + j] ^= 1 + random64(&seed) % 255;
+		parse(&frame, &again);
+		assert_memory_equal(&headers, &again, sizeof(headers));
+		parse_embedded(frame.bytes, frame.length, &again);
+		assert_memory_equal(&embedded, &again, sizeof(embedded));
+	}
+	assert_true(taken > 10000);
+}
+
 static void reads_random_bytes(void **state)
 {
 	uint64_t seed = 42;
@@ -297,17 +444,7 @@ static void reads_random_bytes(void **state)
 		struct headers headers, again;
 		struct frame frame;
 
-		frame_macs(&frame, 1, 2);
-		for (unsigned tags = random64(&seed) % 6; tags > 0; tags--)
-			frame_tag(&frame, random64(&seed) & 1 ? 0x8100 : 0x88a8, random64(&seed));
-		if (random64(&seed) & 1)
-			frame_ipv4(&frame, 1, 2, random64(&seed), 64, 1, random64(&seed) & 1 ? 0 : 0x2000);
-		else
-			frame_ipv6(&frame, 1, 2, random64(&seed) & 1 ? 60 : random64(&seed), 64);
-		while (frame.length < 160)
-			frame_add8(&frame, random64(&seed));
-		for (unsigned broken = random64(&seed) % 8; broken > 0; broken--)
-			frame.bytes[12 + random64(&seed) % 116] = random64(&seed);
+		random_frame(&seed, &frame);
 		frame.length = random64(&seed) % 160;
 		parse(&frame, &headers);
 		parse(&frame, &again);
@@ -327,6 +464,8 @@ int main(void)
 		cmocka_unit_test(reads_tags),
 		cmocka_unit_test(reads_ipv6_behind_extension_headers),
 		cmocka_unit_test(bounds_extension_headers),
+		cmocka_unit_test(reads_ports_behind_routes_as_long_as_it_looks),
+		cmocka_unit_test(knows_of_long_chains_what_it_has_read),
 		cmocka_unit_test(tells_fragments_apart),
 		cmocka_unit_test(gives_echo_and_its_reply_the_same_number),
 		cmocka_unit_test(finds_the_flow_that_an_icmp_error_is_about),
@@ -334,6 +473,7 @@ int main(void)
 		cmocka_unit_test(knows_a_frame_that_is_not_ip_by_its_macs),
 		cmocka_unit_test(treats_a_malformed_ip_header_as_none),
 		cmocka_unit_test(reads_a_frame_cut_off_anywhere),
+		cmocka_unit_test(lets_no_checksum_be_left_in_what_it_reads),
 		cmocka_unit_test(reads_random_bytes),
 	};
 

@@ -127,6 +127,37 @@ static void pins_a_flow_and_its_answer_to_one_replica(void **state)
 	free(group);
 }
 
+/* Where IPv6's extension headers are longer than what is looked at, the addresses are the flow, either way round. */
+static void pins_by_addresses_what_nobody_has_read(void **state)
+{
+	struct pin_group *group = group_of(*state, "abcde");
+	unsigned chosen = 0;
+
+	for (unsigned i = 0; i < 100; i++) {
+		struct headers headers;
+		struct frame frame;
+		uint8_t replica = PIN_NOBODY;
+
+		for (unsigned protocol = 0; protocol < 256; protocol += 5) {
+			frame_macs(&frame, 1, 2);
+			frame_ipv6(&frame, i, i + 1, 43, 88 + 8);
+			frame_add16(&frame, protocol << 8 | 10); /* a routing header with five segments */
+			while (frame.length < 14 + 40 + 88)
+				frame_add8(&frame, 0);
+			frame_ports(&frame, protocol, 80);
+			parse_frame(frame.bytes, frame.length, &headers);
+			if (protocol == 0)
+				replica = pin_one(group, &headers, now);
+			assert_int_equal(pin_one(group, &headers, now), replica);
+			turn(&headers);
+			assert_int_equal(pin_one(group, &headers, now), replica);
+		}
+		chosen |= 1u << replica;
+	}
+	assert_int_equal(chosen, 0x1f);
+	free(group);
+}
+
 static void pins_by_addresses_alone_where_asked(void **state)
 {
 	const struct pin_replica replicas[] = {{"a", false}, {"b", false}, {"c", false}};
@@ -564,6 +595,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(pins_a_flow_and_its_answer_to_one_replica, start, end),
+		cmocka_unit_test_setup_teardown(pins_by_addresses_what_nobody_has_read, start, end),
 		cmocka_unit_test_setup_teardown(pins_by_addresses_alone_where_asked, start, end),
 		cmocka_unit_test_setup_teardown(spreads_flows_evenly, start, end),
 		cmocka_unit_test_setup_teardown(moves_the_share_of_the_one_that_comes_or_goes, start, end),

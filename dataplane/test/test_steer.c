@@ -272,6 +272,53 @@ static void gives_each_port_its_form_of_a_tag(void **state)
 	bridge_memory_free(memory);
 }
 
+/* A tag with VLAN 0, whose priority and drop eligibility are all that it says. */
+static void hands_on_a_priority_where_there_are_no_vlans(void **state)
+{
+	static const struct bridge_port_config ports[] = {{.name = "0"},
+							  {.name = "1"},
+							  {.name = "2", .trunk = trunk, .nb_trunk = 2, .native = 10},
+							  {.name = "3", .access = 10}};
+	static const uint16_t tags[] = {0xc000, 0, 0x1000, 0xf000};
+	struct setting *setting = *state;
+	struct bridge_memory *memory = bridge_memory_new(64);
+	struct bridge *bridge = bridge_of(memory, ports);
+	struct source plain = bridged(setting, 0, bridge), native = bridged(setting, 2, bridge);
+	struct frame frame, wanted;
+
+	for (unsigned i = 0; i < STATIONS; i++)
+		offer_buffers(&setting->stations[i], 16);
+	for (unsigned i = 0; i < RTE_DIM(tags); i++) {
+		to_all(&frame, tags[i], 0x8892);
+		send_frame(&setting->stations[0], &frame);
+		assert_int_equal(source_poll(&plain, &setting->round), 1);
+		expect_frame(&setting->stations[1], &frame);
+	}
+	/* Another tag behind it stays behind it. */
+	to_all(&frame, 0xc000, 0x8100);
+	send_frame(&setting->stations[0], &frame);
+	assert_int_equal(source_poll(&plain, &setting->round), 1);
+	expect_frame(&setting->stations[1], &frame);
+	expect_nothing(&setting->stations[2]);
+	expect_nothing(&setting->stations[3]);
+
+	/* Where its port has a VLAN the frame is in that, and has a priority where it has a tag. */
+	to_all(&frame, 0xc000, 0x8892);
+	send_frame(&setting->stations[2], &frame);
+	assert_int_equal(source_poll(&native, &setting->round), 1);
+	to_all(&wanted, 0xc00a, 0x8892);
+	expect_frame(&setting->stations[0], &wanted);
+	expect_frame(&setting->stations[1], &wanted);
+	assert_true(next_frame(&setting->stations[3], &wanted));
+	assert_int_equal(wanted.length, frame.length - 4);
+	assert_memory_equal(wanted.bytes, frame.bytes, 12);
+	assert_memory_equal(wanted.bytes + 12, frame.bytes + 16, wanted.length - 12);
+	steering_free(plain.steering);
+	steering_free(native.steering);
+	free(bridge);
+	bridge_memory_free(memory);
+}
+
 static void names_every_reason_of_a_bridge(void **state)
 {
 	static const struct bridge_port_config ports[] = {{.name = "0", .access = 10},
@@ -441,6 +488,7 @@ int main(void)
 		TEST(gives_flows_to_replicas_and_drops_what_none_takes),
 		TEST(floods_past_a_receiver_that_is_full_and_one_that_is_gone),
 		TEST(gives_each_port_its_form_of_a_tag),
+		TEST(hands_on_a_priority_where_there_are_no_vlans),
 		TEST(names_every_reason_of_a_bridge),
 		TEST(counts_what_a_bridge_has_for_a_port_that_is_not_there),
 		TEST(a_burst_that_has_to_stay_is_flooded_once),

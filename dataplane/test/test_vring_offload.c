@@ -278,9 +278,8 @@ static void drops_headers_that_contradict_the_frame(void **state)
 			offload->csum_offset = 6;
 		if (kind == START_NOT_TCP)
 			offload->csum_start -= 2;
-		if (kind == LONG_TCP)
-			segment.bytes[segment.network] = 0x4f, offload->csum_start += 40,
-			segment.bytes[segment.tcp + 40 + 12] = 15 << 4;
+		if (kind == LONG_TCP) /* longer than all of the frame */
+			segment.length = segment.tcp + 40, segment.bytes[segment.tcp + 12] = 15 << 4;
 		if (kind == SHORT_TCP)
 			segment.bytes[segment.tcp + 12] = 4 << 4;
 		start((void **)&pair);
@@ -341,7 +340,10 @@ static void writes_no_checksum_where_steering_looks(void **state)
 		{"a mobility header", true, 0, 10, IPPROTO_MH, 0, false},
 		{"a host identity header", true, 0, 10, 139, 0, false},
 		{"a Shim6 header", true, 0, 10, 140, 0, false},
-		{"behind tags that are not all read", false, 2, 16, 0, RTE_ETHER_TYPE_VLAN, false},
+		{"behind four tags", false, 4, 16, 0, 0, true},
+		{"the ports behind four tags", false, 4, 2, 0, 0, false},
+		{"behind more tags than are read", false, 5, 2, 0, 0, true},
+		{"a fourth tag", false, 4, -22, 0, 0, false},
 		{"no IP header where one is said to be", false, 0, 16, 0, RTE_ETHER_TYPE_IPV6, false},
 		{"no IP at all", false, 0, 16, 0, RTE_ETHER_TYPE_ARP, true},
 	};

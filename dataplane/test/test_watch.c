@@ -10,7 +10,7 @@
 #include "steer/capture_ring.h"
 #include "steer/follow.h"
 #include "steer/hop_trace.h"
-#include "steer/packet_bytes.h"
+#include "vring/packet_bytes.h"
 
 enum { KEY = 77, LONG = 700 };
 

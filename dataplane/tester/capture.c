@@ -1,128 +1,178 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <pcap/pcap.h>
+#include <rte_ether.h>
 
 #include "capture.h"
 
-enum { SHORTEST = 60 };
+/* Memory that grows as a capture is read. */
+struct growing {
+	struct capture *capture;
+	const char *path;
+	char *error;
+	size_t used, room;
+	uint32_t slots;
+};
 
-/* Room for one more frame of `length` bytes and for its start; grows by doubling.  Returns -1 without memory. */
-static int reserve(struct capture *capture, size_t length, size_t *room, uint32_t *slots)
+static int out_of_memory(const struct growing *growing)
 {
-	size_t used = capture->nb_frames ? capture->starts[capture->nb_frames] : 0;
+	snprintf(growing->error, CAPTURE_ERROR, "%.400s: out of memory at frame %u", growing->path,
+		 growing->capture->nb_frames + 1);
+	return -1;
+}
 
-	if (used + length > *room) {
-		size_t wanted = *room ? *room * 2 : 1 << 16;
+/* Room for one more frame of at most `length` bytes.  Returns 0 or -1. */
+static int reserve(struct growing *growing, size_t length)
+{
+	struct capture *capture = growing->capture;
+
+	if (growing->used + length > growing->room) {
+		size_t wanted = growing->room ? growing->room * 2 : 1 << 17;
 		uint8_t *bytes = realloc(capture->bytes, wanted);
 
 		if (bytes == NULL)
-			return -1;
+			return out_of_memory(growing);
 		capture->bytes = bytes;
-		*room = wanted;
+		growing->room = wanted;
 	}
-	if (capture->nb_frames + 2 > *slots) {
-		uint32_t wanted = *slots ? *slots * 2 : 1024;
-		size_t *starts = realloc(capture->starts, wanted * sizeof(*starts));
+	if (capture->nb_frames == growing->slots) {
+		uint32_t wanted = growing->slots ? growing->slots * 2 : 1024;
+		struct capture_frame *frames = realloc(capture->frames, wanted * sizeof(*frames));
 
-		if (starts == NULL)
-			return -1;
-		if (capture->nb_frames == 0)
-			starts[0] = 0;
-		capture->starts = starts;
-		*slots = wanted;
+		if (frames == NULL)
+			return out_of_memory(growing);
+		capture->frames = frames;
+		growing->slots = wanted;
 	}
 	return 0;
 }
 
-static int read_all(struct capture *capture, pcap_t *file, const char *path, uint16_t longest, char *error, size_t size)
+/* What a link type that is no Ethernet is of, as far as it is met often. */
+static const char *link_name(unsigned link)
 {
-	struct pcap_pkthdr *header;
-	const u_char *data;
-	size_t room = 0;
-	uint32_t slots = 0;
+	switch (link) {
+	case 101:
+		return " (raw IP)";
+	case 105:
+	case 127:
+		return " (IEEE 802.11)";
+	case 113:
+	case 276:
+		return " (Linux cooked, as `tcpdump -i any` has it)";
+	default:
+		return "";
+	}
+}
+
+static int refuse(const struct growing *growing, const struct captured *found, uint16_t longest)
+{
+	const uint32_t number = growing->capture->nb_frames + 1;
+	char *error = growing->error;
+
+	if (found->link != CAPTURE_ETHERNET)
+		snprintf(error, CAPTURE_ERROR,
+			 "%.400s: frame %u is of link type %u%s; expected Ethernet frames alone (link type 1)",
+			 growing->path, number, found->link, link_name(found->link));
+	else if (found->kept < found->length)
+		snprintf(error, CAPTURE_ERROR,
+			 "%.400s: frame %u was cut to %u of %u bytes when it was captured; expected whole frames "
+			 "(`tcpdump -s 0`)",
+			 growing->path, number, found->kept, found->length);
+	else
+		snprintf(error, CAPTURE_ERROR, "%.400s: frame %u has %u bytes, and the ports take at most %u",
+			 growing->path, number, found->kept, longest);
+	return -1;
+}
+
+/* Bytes behind the Ethernet header and a VLAN tag: what an MTU bounds. */
+static uint16_t payload_of(const uint8_t *bytes, uint16_t length)
+{
+	const uint16_t type = (uint16_t)(bytes[12] << 8 | bytes[13]);
+
+	return length - RTE_ETHER_HDR_LEN - (type == RTE_ETHER_TYPE_VLAN || type == RTE_ETHER_TYPE_QINQ ? 4 : 0);
+}
+
+static void count(struct capture *capture, int changes, const struct capture_frame *frame)
+{
+	const uint16_t payload = payload_of(capture->bytes + frame->start, frame->length);
+
+	capture->nb_frames++;
+	capture->padded += (changes & CAPTURE_PADDED) != 0;
+	capture->grown += (changes & CAPTURE_GROWN) != 0;
+	capture->cut += (changes & CAPTURE_CUT) != 0;
+	if (frame->length > capture->longest)
+		capture->longest = frame->length;
+	if (payload > capture->most_payload) {
+		capture->most_number = capture->nb_frames;
+		capture->most_length = frame->length;
+		capture->most_payload = payload;
+	}
+}
+
+/* Takes one frame in.  Returns 0 or -1. */
+static int take(struct growing *growing, const struct captured *found, uint16_t longest)
+{
+	struct capture *capture = growing->capture;
+	struct capture_frame frame;
+	int changes;
+
+	if (found->link != CAPTURE_ETHERNET || found->kept < found->length || found->kept > longest)
+		return refuse(growing, found, longest);
+	if (reserve(growing, (found->kept > CAPTURE_SHORTEST ? found->kept : CAPTURE_SHORTEST) + CAPTURE_GROWTH) != 0)
+		return -1;
+	changes = capture_frame_make(found->bytes, (uint16_t)found->kept, capture->bytes + growing->used, &frame);
+	if (changes < 0) {
+		snprintf(growing->error, CAPTURE_ERROR,
+			 "%.400s: frame %u is a fragment with less than %d bytes, and no place for the tester's "
+			 "signature; expected a capture without it (`editcap %.200s OUT %u`)",
+			 growing->path, capture->nb_frames + 1, SIGNATURE_SIZE, growing->path, capture->nb_frames + 1);
+		return -1;
+	}
+	if (frame.length > longest)
+		return refuse(growing, &(struct captured){.link = CAPTURE_ETHERNET, .kept = frame.length}, longest);
+	frame.start = growing->used;
+	growing->used += frame.length;
+	if (growing->used > CAPTURE_BYTES) {
+		snprintf(growing->error, CAPTURE_ERROR,
+			 "%.400s: larger than %u MiB; expected a part of it (`editcap -r %.200s OUT 1-%u`)",
+			 growing->path, CAPTURE_BYTES >> 20, growing->path, capture->nb_frames);
+		return -1;
+	}
+	capture->frames[capture->nb_frames] = frame;
+	count(capture, changes, &frame);
+	return 0;
+}
+
+struct capture *capture_open(const char *path, uint16_t longest, char *error)
+{
+	struct growing growing = {.capture = calloc(1, sizeof(*growing.capture)), .path = path, .error = error};
+	struct captured found;
+	struct capture_file file;
 	int rc;
 
-	while ((rc = pcap_next_ex(file, &header, &data)) == 1) {
-		uint32_t length = header->caplen < SHORTEST ? SHORTEST : header->caplen;
-		uint32_t number = capture->nb_frames + 1;
-		size_t start;
-
-		if (header->caplen < header->len) {
-			snprintf(error, size,
-				 "%s: frame %u was cut to %u of %u bytes when it was captured; capture whole frames "
-				 "(tcpdump -s 0)",
-				 path, number, header->caplen, header->len);
-			return -1;
-		}
-		if (length > longest) {
-			snprintf(error, size, "%s: frame %u has %u bytes, and the ports take at most %u", path, number,
-				 length, longest);
-			return -1;
-		}
-		if (reserve(capture, length, &room, &slots) != 0) {
-			snprintf(error, size, "%s: out of memory at frame %u", path, number);
-			return -1;
-		}
-		start = capture->starts[capture->nb_frames];
-		if (start + length > CAPTURE_BYTES) {
-			snprintf(error, size, "%s: larger than %u MiB; use a part of it (editcap -r)", path,
-				 CAPTURE_BYTES >> 20);
-			return -1;
-		}
-		memset(capture->bytes + start, 0, length);
-		memcpy(capture->bytes + start, data, header->caplen);
-		capture->starts[++capture->nb_frames] = start + length;
-		if (length > capture->longest)
-			capture->longest = (uint16_t)length;
-	}
-	if (rc == PCAP_ERROR) {
-		snprintf(error, size,
-			 "%s: after frame %u: %s; the file is damaged or was cut off: use a whole one, or what is good "
-			 "of "
-			 "it (editcap -r IN OUT 1-%u)",
-			 path, capture->nb_frames, pcap_geterr(file), capture->nb_frames);
-		return -1;
-	}
-	if (capture->nb_frames == 0) {
-		snprintf(error, size, "%s: no frame in it", path);
-		return -1;
-	}
-	return 0;
-}
-
-struct capture *capture_open(const char *path, uint16_t longest, char *error, size_t size)
-{
-	char why[PCAP_ERRBUF_SIZE];
-	struct capture *capture;
-	pcap_t *file = pcap_open_offline(path, why);
-	int rc = -1;
-
-	if (file == NULL) {
-		/* libpcap names the path itself where it could not open it, and not where the content is wrong. */
-		if (strstr(why, path) != NULL)
-			snprintf(error, size, "%s", why);
-		else
-			snprintf(error, size, "%s: %s", path, why);
+	if (growing.capture == NULL) {
+		snprintf(error, CAPTURE_ERROR, "%.400s: out of memory", path);
 		return NULL;
 	}
-	capture = calloc(1, sizeof(*capture));
-	if (capture == NULL)
-		snprintf(error, size, "%s: out of memory", path);
-	else if (pcap_datalink(file) != DLT_EN10MB)
-		snprintf(error, size, "%s: link type %s; only captures of Ethernet frames can be sent", path,
-			 pcap_datalink_val_to_name(pcap_datalink(file)) ?: "unknown");
-	else
-		rc = read_all(capture, file, path, longest, error, size);
-	pcap_close(file);
-	if (rc != 0) {
-		capture_close(capture);
-		return NULL;
+	rc = capture_file_open(&file, path, error);
+	if (rc == 0) {
+		while ((rc = capture_file_next(&file, &found, error)) == 1)
+			if (take(&growing, &found, longest) != 0) {
+				rc = -1;
+				break;
+			}
+		capture_file_close(&file);
+		if (rc == 0 && growing.capture->nb_frames == 0) {
+			snprintf(error, CAPTURE_ERROR, "%.400s: there is no frame in it; expected at least one", path);
+			rc = -1;
+		}
 	}
-	return capture;
+	if (rc == 0)
+		return growing.capture;
+	capture_close(growing.capture);
+	return NULL;
 }
 
 void capture_close(struct capture *capture)
@@ -130,6 +180,17 @@ void capture_close(struct capture *capture)
 	if (capture == NULL)
 		return;
 	free(capture->bytes);
-	free(capture->starts);
+	free(capture->frames);
 	free(capture);
+}
+
+json_t *capture_describe(const struct capture *capture)
+{
+	const struct capture_frame *last = &capture->frames[capture->nb_frames - 1];
+	const uint64_t bytes = last->start + last->length + (uint64_t)capture->nb_frames * RTE_ETHER_CRC_LEN;
+
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i}", "frames", (json_int_t)capture->nb_frames, "bytes",
+			 (json_int_t)bytes, "padded", (json_int_t)capture->padded, "grown", (json_int_t)capture->grown,
+			 "cut", (json_int_t)capture->cut, "number", (json_int_t)capture->most_number, "length",
+			 (int)capture->most_length, "payload", (int)capture->most_payload);
 }

@@ -33,7 +33,7 @@ struct clock_reading clock_read(void)
 {
 	struct clock_reading best = {.doubt = UINT64_MAX};
 
-	for (int i = 0; i < READINGS; i++) {
+	for (unsigned i = 0; i < READINGS; i++) {
 		struct timespec wall;
 		uint64_t before = rte_rdtsc_precise(), after;
 

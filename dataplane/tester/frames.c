@@ -173,9 +173,13 @@ static int open_capture(struct frames *frames, const struct frames_plan *plan, s
 	struct frame_kind *kind = &frames->kinds[0];
 	uint16_t room;
 
-	frames->capture = capture_open(plan->capture, plan->longest, error, size);
-	if (frames->capture == NULL)
+	char why[CAPTURE_ERROR];
+
+	frames->capture = capture_open(plan->capture, plan->longest, why);
+	if (frames->capture == NULL) {
+		snprintf(error, size, "%s", why);
 		return -EINVAL;
+	}
 	room = frames->capture->longest > CAPTURE_ROOM ? FRAME_LARGEST : CAPTURE_ROOM;
 	frames->nb_kinds = 1;
 	frames->pattern_length = 1;

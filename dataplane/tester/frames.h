@@ -168,6 +168,18 @@ static inline void frame_set_length(struct rte_mbuf *mbuf, uint16_t length)
 	mbuf->data_len = length;
 }
 
+/* Sign a frame that frames_next() gave, whole with that. */
+static inline void frames_sign(const struct frames *frames, struct rte_mbuf *mbuf, uint32_t key, uint16_t stream,
+			       uint64_t sequence, uint64_t time)
+{
+	uint8_t *bytes = rte_pktmbuf_mtod(mbuf, uint8_t *);
+
+	if (likely(frames->capture == NULL))
+		signature_write(bytes + mbuf->data_len - SIGNATURE_SIZE, key, stream, sequence, time);
+	else
+		capture_frame_sign(&frames->capture->frames[mbuf->hash.usr], bytes, key, stream, sequence, time);
+}
+
 /* The next frame, whole but for its signature; NULL while all buffers are under way. */
 static inline struct rte_mbuf *frames_next(struct frames *frames)
 {
@@ -177,13 +189,12 @@ static inline struct rte_mbuf *frames_next(struct frames *frames)
 	if (unlikely(mbuf == NULL))
 		return NULL;
 	if (unlikely(frames->capture != NULL)) {
-		const struct capture *capture = frames->capture;
-		size_t start = capture->starts[frames->capture_position];
-		size_t end = capture->starts[frames->capture_position + 1];
+		const struct capture_frame *frame = &frames->capture->frames[frames->capture_position];
 
-		memcpy(rte_pktmbuf_mtod(mbuf, void *), capture->bytes + start, end - start);
-		frame_set_length(mbuf, (uint16_t)(end - start));
-		if (++frames->capture_position == capture->nb_frames)
+		memcpy(rte_pktmbuf_mtod(mbuf, void *), frames->capture->bytes + frame->start, frame->length);
+		frame_set_length(mbuf, frame->length);
+		mbuf->hash.usr = frames->capture_position; /* which no driver looks at when it sends */
+		if (++frames->capture_position == frames->capture->nb_frames)
 			frames->capture_position = 0;
 		return mbuf;
 	}

@@ -32,6 +32,22 @@ static inline const void *signature_place(const struct rte_mbuf *mbuf, void *roo
 	return rte_pktmbuf_read(mbuf, mbuf->pkt_len - SIGNATURE_SIZE, SIGNATURE_SIZE, room);
 }
 
+/*
+ * A frame that does not end with a signature: a device may have added padding or a trailer behind a datagram, which
+ * ends with one.  Returns whether it does.
+ */
+static bool look_before_the_end(const struct rte_mbuf *mbuf, uint32_t key, struct signature *signature)
+{
+	const uint8_t *bytes = rte_pktmbuf_mtod(mbuf, const uint8_t *);
+	uint16_t end;
+
+	if (mbuf->nb_segs != 1)
+		return false;
+	end = capture_datagram_end(bytes, mbuf->data_len);
+	return end < mbuf->data_len && end >= SIGNATURE_SIZE &&
+	       signature_read(bytes + end - SIGNATURE_SIZE, key, signature);
+}
+
 /* Add what a burst brought for one stream. */
 static inline void credit(struct trial *trial, struct stream *stream, const struct tally *latency, uint64_t bytes,
 			  uint64_t now)
@@ -136,7 +152,8 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 		struct signature signature;
 
 		nb_segments += mbuf->nb_segs;
-		if (unlikely(place == NULL || !signature_read(place, trial->key, &signature))) {
+		if (unlikely(place == NULL || (!signature_read(place, trial->key, &signature) &&
+					       !look_before_the_end(mbuf, trial->key, &signature)))) {
 			trial->foreign[port]++;
 			continue;
 		}
@@ -193,11 +210,12 @@ static inline void transmit(struct loop *loop, struct trial *trial, uint16_t num
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct rte_mbuf *mbuf = stream->burst[i];
 
-		signature_write(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, mbuf->data_len - SIGNATURE_SIZE), trial->key,
-				number, stream->next + i, now);
+		frames_sign(&stream->frames, mbuf, trial->key, number, stream->next + i, now);
 		bytes += mbuf->data_len + RTE_ETHER_CRC_LEN;
 	}
-	nb_sent = rte_eth_tx_burst(loop->ports[stream->from].device.port, 0, stream->burst, nb_frames);
+	nb_sent = 0;
+	if (likely(nb_frames > 0)) /* memif's driver of DPDK 24.11 looks at the first even of none */
+		nb_sent = rte_eth_tx_burst(loop->ports[stream->from].device.port, 0, stream->burst, nb_frames);
 
 	stream->nb_held = nb_made - nb_sent;
 	if (unlikely(stream->nb_held > 0)) {
@@ -276,6 +294,45 @@ static void drain_leftovers(struct loop *loop)
 	}
 }
 
+/* Send a frame to one port's addresses from the other's.  Returns whether it was sent. */
+static bool send_learning_frame(const struct loop_port *from, bool reverse)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(from->pool);
+
+	if (mbuf == NULL)
+		return false;
+	frame_make(rte_pktmbuf_mtod(mbuf, uint8_t *), FRAME_SMALLEST - RTE_ETHER_CRC_LEN, reverse);
+	frame_set_length(mbuf, FRAME_SMALLEST - RTE_ETHER_CRC_LEN);
+	if (rte_eth_tx_burst(from->device.port, 0, &mbuf, 1) == 1)
+		return true;
+	rte_pktmbuf_free(mbuf);
+	return false;
+}
+
+/*
+ * For each stream a frame the other way round, whose source is the destination of the stream's own, so that a bridge
+ * need not flood these (RFC 2544, section 23).  Captures have addresses of their own, the same in both directions.
+ */
+static void teach(struct loop *loop, const struct trial *trial)
+{
+	uint32_t nb_sent = 0, nb_back = 0;
+	uint64_t begin;
+
+	for (uint16_t i = 0; i < trial->nb_streams; i++) {
+		const struct stream *stream = &trial->streams[i];
+		bool taught = stream->frames.capture != NULL;
+
+		for (uint16_t k = 0; k < i && !taught; k++)
+			taught = trial->streams[k].from == stream->from && trial->streams[k].to == stream->to &&
+				 trial->streams[k].frames.capture == NULL;
+		if (!taught)
+			nb_sent += send_learning_frame(&loop->ports[stream->to], stream->from < stream->to);
+	}
+	begin = rte_rdtsc();
+	while (nb_back < nb_sent && rte_rdtsc() - begin < clock_cycles(&loop->rate, LOOP_LEARN))
+		nb_back += drain(loop);
+}
+
 static enum trial_state send_and_receive(struct loop *loop, struct trial *trial)
 {
 	const uint64_t wait = clock_cycles(&loop->rate, trial->wait), quiet = clock_cycles(&loop->rate, QUIET);
@@ -336,6 +393,10 @@ static void run_trial(struct loop *loop, struct trial *trial)
 	uint64_t now;
 
 	drain_leftovers(loop);
+	if (trial->learn) {
+		teach(loop, trial);
+		drain_leftovers(loop);
+	}
 	clock_gettime(CLOCK_REALTIME, &wall);
 	trial->started_at = (double)wall.tv_sec + (double)wall.tv_nsec / 1e9;
 	if (trial->age > 0)

@@ -26,11 +26,18 @@ enum {
 	LOOP_PORT_NAME = 32,
 };
 
+/*
+ * Before a trial, learning frames: how long they are waited for at most, in seconds.  A device that does not pass them
+ * on may have learned of them all the same.
+ */
+#define LOOP_LEARN 0.05
+
 struct loop_port {
 	char name[LOOP_PORT_NAME];
 	const char *uri;
 	struct device device;
-	uint64_t last_heard; /* TSC of the last burst, or of the last look at the link */
+	struct rte_mempool *pool; /* of its receive buffers, which learning frames are taken from */
+	uint64_t last_heard;	  /* TSC of the last burst, or of the last look at the link */
 	_Atomic bool up;
 };
 

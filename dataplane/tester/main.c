@@ -22,6 +22,7 @@
 #include "methods.h"
 
 enum {
+	CAPTURE_REFUSED = 3,  /* exit status */
 	DEFAULT_MEMORY = 128, /* MiB */
 	LEAST_MEMORY = 32,
 	RECEIVE_CACHE = 256,
@@ -40,8 +41,12 @@ static const char usage[] =
 	"                     one), if:INTERFACE, pci:ADDRESS or vdev:DPDK-ARGUMENTS\n"
 	"  --core N           the CPU that sends and receives (default: the last one)\n"
 	"  --memory MIB       memory for packet buffers (default: 128)\n"
-	"  --huge             take it from 2 MiB pages (reserve them in /proc/sys/vm/nr_hugepages)\n"
+	"  --huge             take it from 2 MiB pages (reserve them in\n"
+	"                     /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)\n"
 	"  --no-huge          take it from 4 KiB pages (default)\n"
+	"  --describe-capture FILE\n"
+	"                     say as JSON what would be sent for a capture file, or why it cannot be (status 3), and "
+	"end\n"
 	"  --version, --help\n"
 	"\n"
 	"Example: between two ports of a switch\n"
@@ -82,11 +87,30 @@ static void add_port(struct loop *loop, const char *text)
 	loop->nb_ports++;
 }
 
+/* Says what a capture is; ends the program. */
+static void describe_and_exit(const char *path)
+{
+	char error[CAPTURE_ERROR];
+	struct capture *capture = capture_open(path, CAPTURE_LONGEST, error);
+	json_t *facts;
+
+	if (capture == NULL) {
+		puts(error);
+		exit(CAPTURE_REFUSED);
+	}
+	facts = capture_describe(capture);
+	json_dumpf(facts, stdout, 0);
+	putchar('\n');
+	json_decref(facts);
+	capture_close(capture);
+	exit(0);
+}
+
 _Static_assert((int)LOOP_PORTS <= (int)EAL_DEVICES, "each may be a PCI device");
 
 static struct options parse(int argc, char **argv, struct loop *loop)
 {
-	enum { CONTROL = 256, PORT, CORE, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
+	enum { CONTROL = 256, PORT, CORE, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, DESCRIBE, VERSION, HELP };
 	static const struct option known[] = {
 		{"control", required_argument, NULL, CONTROL},
 		{"port", required_argument, NULL, PORT},
@@ -94,6 +118,7 @@ static struct options parse(int argc, char **argv, struct loop *loop)
 		{"memory", required_argument, NULL, MEMORY},
 		{"huge", no_argument, NULL, HUGE_PAGES},
 		{"no-huge", no_argument, NULL, NO_HUGE_PAGES},
+		{"describe-capture", required_argument, NULL, DESCRIBE},
 		{"version", no_argument, NULL, VERSION},
 		{"help", no_argument, NULL, HELP},
 		{NULL, 0, NULL, 0},
@@ -127,6 +152,9 @@ static struct options parse(int argc, char **argv, struct loop *loop)
 			break;
 		case NO_HUGE_PAGES:
 			options.eal.huge = false;
+			break;
+		case DESCRIBE:
+			describe_and_exit(optarg);
 			break;
 		case VERSION:
 			printf("tailrace-tester %s\n", TAILRACE_VERSION);
@@ -169,6 +197,7 @@ static int open_ports(struct loop *loop)
 			log_error("port %s: %s", port->name, error.text);
 			return -1;
 		}
+		port->pool = pool;
 		port->up = device_link_up(&port->device);
 	}
 	return 0;

@@ -215,10 +215,11 @@ static int take_stream(const struct parameters *parameters, struct tester *teste
 
 struct trial *order_read(struct tester *tester, json_t *params, struct control_error *error)
 {
-	static const char *const known[] = {"duration", "wait",	  "interval", "record", "first_sequence", "window",
-					    "key",	"sample", "streams",  "age",	"clock_wraps_in", NULL};
+	static const char *const known[] = {"duration",	      "wait",  "interval", "record",  "first_sequence",
+					    "window",	      "key",   "sample",   "streams", "age",
+					    "clock_wraps_in", "learn", NULL};
 	struct parameters parameters = {.object = params, .error = error};
-	json_t *streams = json_object_get(params, "streams"), *item;
+	json_t *streams = json_object_get(params, "streams"), *learn = json_object_get(params, "learn"), *item;
 	double duration, wait, interval, record, age, wraps_in;
 	json_int_t first_sequence, window, key, sample;
 	struct trial *trial;
@@ -238,6 +239,10 @@ struct trial *order_read(struct tester *tester, json_t *params, struct control_e
 		return NULL;
 	if (record > 0 && record < SHORTEST_RECORD) {
 		wrong(&parameters, "record", "at least 0.01 seconds, or 0");
+		return NULL;
+	}
+	if (learn != NULL && !json_is_boolean(learn)) {
+		wrong(&parameters, "learn", "true or false");
 		return NULL;
 	}
 	if ((sample & (sample - 1)) != 0) {
@@ -267,6 +272,7 @@ struct trial *order_read(struct tester *tester, json_t *params, struct control_e
 	trial->window = (uint64_t)window;
 	trial->samples.every = (uint64_t)sample;
 	trial->key = (uint32_t)key;
+	trial->learn = json_is_true(learn);
 	if (json_object_get(params, "key") == NULL &&
 	    getrandom(&trial->key, sizeof(trial->key), 0) != sizeof(trial->key)) {
 		control_fail(error, CONTROL_FAILED, "no random key for the signatures: %s", strerror(errno));

@@ -74,6 +74,7 @@ struct trial {
 	uint64_t first_sequence;
 	uint64_t window; /* of the analyser, in frames */
 	uint32_t key;	 /* of the signatures */
+	bool learn;	 /* learning frames are sent first */
 	uint16_t nb_streams;
 	struct stream *streams;
 

@@ -49,7 +49,8 @@ static const char usage[] =
 	"  --core N           the CPU to run on (default: the last one)\n"
 	"  --memory MIB       memory for packet buffers (default: 32)\n"
 	"  --set NAME=VALUE   a setting of the function; may be repeated\n"
-	"  --huge             take it from 2 MiB pages (reserve them in /proc/sys/vm/nr_hugepages)\n"
+	"  --huge             take it from 2 MiB pages (reserve them in\n"
+	"                     /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)\n"
 	"  --version, --help\n"
 	"\n"
 	"Functions:\n";

@@ -49,6 +49,7 @@
 	X(drop_device_missed, "frames that a device or the kernel had no room for, or could not hand over") \
 	X(drop_device_errors, "frames that the device received with an error")                              \
 	X(drop_device_no_buffer, "frames that the device's driver had no packet buffer for")                \
+	X(drop_chain_removed, "frames that waited for this port's rate when their way to it was removed")   \
 	X(quarantines, "times a ring of this port was stopped because it was malformed")                    \
 	X(pages_made, "pages of the guest's memory that were missing when the switch touched them")         \
 	X(connections_refused, "front ends that were turned away, cut off, or left without a word")

@@ -2,44 +2,36 @@
  *
  * A packet with something left to do meets a receiver: passed through, or done here.
  */
-#include "vring/frame.h"
+#include "vring/segments.h"
 
 /* Cut a long segment into frames, all of them or none. */
 static enum vring_step give_segments(struct virtqueue *to, struct vring_room *room, const struct packet *packet,
 				     unsigned *frames, uint64_t *bytes)
 {
-	const uint32_t segments = offload_segments(&packet->offload, packet->length);
 	static const struct virtio_net_hdr nothing;
 	const struct vring_room before = *room;
 	const uint16_t done_before = to->nb_done;
-	struct vring_piece pieces[SEGMENT_PIECES];
-	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
-	struct frame_cursor payload = {packet->pieces, 0};
+	struct segments cut;
 	uint64_t sum = 0;
 
-	if (segments > OFFLOAD_SEGMENTS || segments > to->size) {
+	segments_begin(&cut, packet);
+	if (cut.count > OFFLOAD_SEGMENTS || cut.count > to->size) {
 		to->counters->drop_receiver_too_small++;
 		return VRING_STEP_DROPPED;
 	}
-	if ((uint32_t)(room->end - room->used) < segments)
+	if ((uint32_t)(room->end - room->used) < cut.count)
 		return VRING_STEP_BLOCKED;
-	frame_slice(&payload, packet->offload.hdr_len, pieces);
-	for (uint32_t i = 0; i < segments; i++) {
-		const uint32_t length = offload_segment(&packet->offload, packet->head, packet->length, i, header);
-		const unsigned count = 1 + frame_slice(&payload, length, pieces + 1);
-		enum vring_step step;
+	while (segments_next(&cut) > 0) {
+		enum vring_step step = vring_give_frame(to, room, cut.pieces, cut.length, &nothing);
 
-		pieces[0] = (struct vring_piece){header, packet->offload.hdr_len};
-		offload_segment_checksum(&packet->offload, pieces, count);
-		step = vring_give_frame(to, room, pieces, packet->offload.hdr_len + length, &nothing);
 		if (step != VRING_STEP_MOVED) {
 			*room = (struct vring_room){.used = before.used, .end = room->end};
 			to->nb_done = done_before;
 			return step;
 		}
-		sum += packet->offload.hdr_len + length;
+		sum += cut.length;
 	}
-	*frames += segments;
+	*frames += cut.count;
 	*bytes += sum;
 	return VRING_STEP_MOVED;
 }

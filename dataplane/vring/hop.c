@@ -38,8 +38,7 @@ static bool pass_header(const struct virtqueue *to, const struct virtio_net_hdr 
 	 */
 	if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE || !(to->offloads & OFFLOAD_CHECKSUM) ||
 	    offload->csum_start < VRING_FRAME_MIN ||
-	    (uint32_t)offload->csum_start + offload->csum_offset + sizeof(uint16_t) >
-		    RTE_MIN(length, (uint32_t)PACKET_HEAD))
+	    (uint32_t)offload->csum_start + offload->csum_offset + sizeof(uint16_t) > length)
 		return false;
 	memcpy(at, &header, to->header);
 	return true;

@@ -10,8 +10,8 @@
 #include <rte_udp.h>
 
 #include "common/copy.h"
-#include "vring/frame.h"
 #include "vring/hop.h"
+#include "vring/segments.h"
 
 /* ------- from a device ------- */
 
@@ -67,7 +67,8 @@ static struct virtio_net_hdr offload_of_mbuf(struct rte_mbuf *mbuf)
 	if (checksum != RTE_MBUF_F_RX_L4_CKSUM_NONE)
 		unfinish_tcp(rte_pktmbuf_mtod(mbuf, uint8_t *), &at, RTE_ETH_IS_IPV6_HDR(type), false);
 	/* Short enough for whoever cuts it; or else the frame is delivered as it came. */
-	if (!offload_check(&offload, UINT8_MAX, rte_pktmbuf_mtod(mbuf, uint8_t *), mbuf->data_len, mbuf->pkt_len))
+	if (!offload_check(&offload, UINT8_MAX, rte_pktmbuf_mtod(mbuf, uint8_t *),
+			   RTE_MIN(mbuf->data_len, (uint16_t)OFFLOAD_HEADERS), mbuf->pkt_len))
 		return (struct virtio_net_hdr){0};
 	return offload;
 }
@@ -158,6 +159,9 @@ static bool leave_to_device(struct rte_mbuf *mbuf, const struct virtio_net_hdr *
 	    (!tcp && (type & RTE_PTYPE_L4_MASK) != RTE_PTYPE_L4_UDP) ||
 	    tcp != (offload->csum_offset == offsetof(struct rte_tcp_hdr, cksum)))
 		return false;
+	/* Its sum of the pseudo header would not know of a routing header. */
+	if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE && !ipv4 && at.l3_len != sizeof(struct rte_ipv6_hdr))
+		return false;
 	mbuf->l2_len = at.l2_len;
 	mbuf->l3_len = at.l3_len;
 	mbuf->ol_flags |= ipv4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6;
@@ -172,31 +176,24 @@ static bool leave_to_device(struct rte_mbuf *mbuf, const struct virtio_net_hdr *
 }
 
 /* One packet buffer for each segment. */
-static int cut(const struct packet *packet, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned room)
+static int cut_to_mbufs(const struct packet *packet, struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned room)
 {
-	const uint32_t segments = offload_segments(&packet->offload, packet->length);
-	struct vring_piece pieces[SEGMENT_PIECES];
-	uint8_t header[OFFLOAD_HEADERS + PACKET_ROOM];
-	struct frame_cursor payload = {packet->pieces, 0};
+	struct segments cut;
+	unsigned count;
 
-	if (segments > OFFLOAD_SEGMENTS)
+	segments_begin(&cut, packet);
+	if (cut.count > OFFLOAD_SEGMENTS)
 		return -EMSGSIZE;
-	if (segments > room)
+	if (cut.count > room)
 		return -ENOSPC;
-	frame_slice(&payload, packet->offload.hdr_len, pieces);
-	for (uint32_t i = 0; i < segments; i++) {
-		const uint32_t length = offload_segment(&packet->offload, packet->head, packet->length, i, header);
-		const unsigned count = 1 + frame_slice(&payload, length, pieces + 1);
-
-		pieces[0] = (struct vring_piece){header, packet->offload.hdr_len};
-		offload_segment_checksum(&packet->offload, pieces, count);
-		mbufs[i] = mbuf_of_pieces(pool, pieces, count);
+	for (uint32_t i = 0; (count = segments_next(&cut)) > 0; i++) {
+		mbufs[i] = mbuf_of_pieces(pool, cut.pieces, count);
 		if (mbufs[i] == NULL) {
 			rte_pktmbuf_free_bulk(mbufs, i);
 			return -ENOBUFS;
 		}
 	}
-	return segments;
+	return cut.count;
 }
 
 int packet_to_mbufs(struct packet *packet, struct rte_mempool *pool, uint64_t transmits, struct rte_mbuf **mbufs,
@@ -208,7 +205,7 @@ int packet_to_mbufs(struct packet *packet, struct rte_mempool *pool, uint64_t tr
 	packet->pieces[0] = (struct vring_piece){packet->head, packet->head_length};
 	if (offload_wanted(&packet->offload) && !leave) {
 		if (packet->offload.gso_type != VIRTIO_NET_HDR_GSO_NONE)
-			return cut(packet, pool, mbufs, room);
+			return cut_to_mbufs(packet, pool, mbufs, room);
 		offload_checksum(&packet->offload, packet->pieces, packet->nb_pieces);
 		packet->offload = (struct virtio_net_hdr){0};
 	}

@@ -6,12 +6,14 @@
 #include <rte_common.h>
 #include <rte_ether.h>
 #include <rte_ip.h>
+#include <rte_mpls.h>
 #include <rte_tcp.h>
 
 #include "vring/offload.h"
 #include "vring/vring.h"
 
 enum {
+	STEERED_TAGS = 4,    /* VLAN tags that steering looks behind */
 	IPV6_EXTENSIONS = 8, /* that are looked through */
 	PORTS = 4,	     /* bytes of both ports, with which TCP and UDP begin */
 
@@ -57,17 +59,35 @@ static void put_word(uint8_t *at, uint16_t word)
 	memcpy(at, &word, sizeof(word));
 }
 
-/* Where the network layer begins, past up to two VLAN tags, and its type; 0 when it does not lie in the head. */
-static uint32_t network_layer(const uint8_t *head, uint32_t head_length, uint16_t *type)
+/* What is behind VLAN tags, up to `most` of them: where that begins, and its type; 0 when it is not in the head. */
+static uint32_t behind_tags(const uint8_t *head, uint32_t head_length, unsigned most, uint16_t *type)
 {
 	uint32_t at = RTE_ETHER_HDR_LEN;
 
 	for (unsigned tags = 0; at <= head_length; tags++, at += sizeof(struct rte_vlan_hdr)) {
 		*type = word_at(head + at - 2);
-		if (tags == 2 || (*type != RTE_ETHER_TYPE_VLAN && *type != RTE_ETHER_TYPE_QINQ))
+		if (tags == most || (*type != RTE_ETHER_TYPE_VLAN && *type != RTE_ETHER_TYPE_QINQ))
 			return at;
 	}
 	return 0;
+}
+
+/* Where the IP header of a long segment begins, behind tags and MPLS labels (RFC 3032, 2.1), and its type; or 0. */
+static uint32_t network_layer(const uint8_t *head, uint32_t head_length, uint16_t *type)
+{
+	uint32_t at = behind_tags(head, head_length, UINT32_MAX, type);
+	bool bottom = false;
+
+	if (*type != RTE_ETHER_TYPE_MPLS && *type != RTE_ETHER_TYPE_MPLSM)
+		return at;
+	while (!bottom) {
+		if (at == 0 || at + sizeof(struct rte_mpls_hdr) >= head_length)
+			return 0;
+		bottom = head[at + 2] & 1;
+		at += sizeof(struct rte_mpls_hdr);
+	}
+	*type = head[at] >> 4 == 6 ? RTE_ETHER_TYPE_IPV6 : RTE_ETHER_TYPE_IPV4;
+	return at;
 }
 
 /* Where TCP begins behind an IPv4 header; 0 when it does not. */
@@ -86,15 +106,14 @@ static uint32_t behind_ipv6(const uint8_t *head, uint32_t head_length, uint32_t 
 		return 0;
 	*protocol = head[at + offsetof(struct rte_ipv6_hdr, proto)];
 	at += sizeof(struct rte_ipv6_hdr);
-	for (unsigned i = 0; i < IPV6_EXTENSIONS; i++) {
-		if (*protocol != IPPROTO_HOPOPTS && *protocol != IPPROTO_DSTOPTS && *protocol != IPPROTO_ROUTING)
-			return at;
-		if (at + 2 > head_length)
+	for (unsigned i = 0;
+	     *protocol == IPPROTO_HOPOPTS || *protocol == IPPROTO_DSTOPTS || *protocol == IPPROTO_ROUTING; i++) {
+		if (i == IPV6_EXTENSIONS || at + 2 > head_length)
 			return 0;
 		*protocol = head[at];
 		at += (head[at + 1] + 1) * 8;
 	}
-	return 0;
+	return at;
 }
 
 static uint32_t tcp_behind_ipv6(const uint8_t *head, uint32_t head_length, uint32_t at)
@@ -119,32 +138,31 @@ static bool hides_ports(uint8_t protocol)
 }
 
 /*
- * The first byte that a checksum may be written to; 0 when there is none.  Steering decides by tags, addresses,
- * protocol and ports, and the sum is the guest's to choose: were it written there, the frame that is delivered would
- * not be the one that was decided on.  Behind the ports it may lie anywhere, since frames in tunnels have theirs there.
+ * The first byte that a checksum may be written to.  Steering decides by tags, addresses, protocol and ports, and the
+ * sum is the guest's to choose: were it written there, the frame that is delivered would not be the one that was
+ * decided on.  Behind the ports it may lie anywhere, since frames in tunnels have theirs there, and so it may behind
+ * all that steering looks at, whatever that is.
  */
 static uint32_t checksum_least(const uint8_t *head, uint32_t head_length)
 {
 	uint16_t type = 0;
-	uint32_t at = network_layer(head, head_length, &type);
+	uint32_t at = behind_tags(head, head_length, STEERED_TAGS, &type);
 	uint8_t protocol = 0;
 
-	if (at == 0 || type == RTE_ETHER_TYPE_VLAN || type == RTE_ETHER_TYPE_QINQ)
-		return 0;
 	if (type == RTE_ETHER_TYPE_IPV4) {
 		if (at + sizeof(struct rte_ipv4_hdr) > head_length || head[at] >> 4 != 4 || (head[at] & 15) < 5)
-			return 0;
+			return OFFLOAD_STEERED;
 		protocol = head[at + offsetof(struct rte_ipv4_hdr, next_proto_id)];
 		at += (head[at] & 15) * 4;
 	} else if (type == RTE_ETHER_TYPE_IPV6) {
 		at = behind_ipv6(head, head_length, at, &protocol);
 		if (hides_ports(protocol))
-			return 0;
+			return OFFLOAD_STEERED;
 	}
 	/* An ICMP error tells its flow by what it quotes. */
 	if (at == 0 || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
-		return 0;
-	return has_ports(protocol) ? at + PORTS : at;
+		return OFFLOAD_STEERED;
+	return RTE_MIN(has_ports(protocol) ? at + PORTS : at, (uint32_t)OFFLOAD_STEERED);
 }
 
 /* Check the fields of a long segment. */
@@ -153,13 +171,14 @@ static bool check_segment(struct virtio_net_hdr *offload, uint8_t offloads, cons
 {
 	const bool ipv6 = (offload->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) == VIRTIO_NET_HDR_GSO_TCPV6;
 	uint16_t type = 0;
-	const uint32_t network = network_layer(head, head_length, &type);
+	const uint32_t network = network_layer(head, RTE_MIN(head_length, (uint32_t)OFFLOAD_STEERED), &type);
 	uint32_t tcp, headers;
 
 	if (!ipv6 && (offload->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) != VIRTIO_NET_HDR_GSO_TCPV4)
 		return false;
 	if (!offload_taken(offload, offloads) || network == 0 ||
-	    type != (ipv6 ? RTE_ETHER_TYPE_IPV6 : RTE_ETHER_TYPE_IPV4))
+	    type != (ipv6 ? RTE_ETHER_TYPE_IPV6 : RTE_ETHER_TYPE_IPV4) ||
+	    network + sizeof(struct rte_ipv6_hdr) > OFFLOAD_STEERED)
 		return false;
 	tcp = ipv6 ? tcp_behind_ipv6(head, head_length, network) : tcp_behind_ipv4(head, head_length, network);
 	if (tcp == 0 || tcp != offload->csum_start || offload->csum_offset != offsetof(struct rte_tcp_hdr, cksum) ||
@@ -175,7 +194,7 @@ static bool check_segment(struct virtio_net_hdr *offload, uint8_t offloads, cons
 bool offload_check(struct virtio_net_hdr *offload, uint8_t offloads, const uint8_t *head, uint32_t head_length,
 		   uint32_t length)
 {
-	uint32_t least;
+	const uint32_t field = (uint32_t)offload->csum_start + offload->csum_offset;
 
 	/* No other flag means anything in this direction. */
 	offload->flags &= VIRTIO_NET_HDR_F_NEEDS_CSUM;
@@ -185,12 +204,9 @@ bool offload_check(struct virtio_net_hdr *offload, uint8_t offloads, const uint8
 		*offload = (struct virtio_net_hdr){0};
 		return whole;
 	}
-	head_length = RTE_MIN(head_length, (uint32_t)OFFLOAD_HEADERS);
 	if (!(offloads & OFFLOAD_CHECKSUM) || offload->csum_start < RTE_ETHER_HDR_LEN ||
-	    (uint32_t)offload->csum_start + offload->csum_offset + sizeof(uint16_t) > head_length)
-		return false;
-	least = checksum_least(head, head_length);
-	if (least == 0 || (uint32_t)offload->csum_start + offload->csum_offset < least)
+	    field + sizeof(uint16_t) > length ||
+	    field < checksum_least(head, RTE_MIN(head_length, (uint32_t)OFFLOAD_STEERED)))
 		return false;
 	if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE)
 		return check_segment(offload, offloads, head, head_length, length);
@@ -210,12 +226,15 @@ static uint32_t sum_bytes(uint32_t sum, const uint8_t *at, uint32_t length, bool
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* The checksum of what lies in the pieces from byte `start` of the first on, in network order, not inverted. */
+/* The checksum of what lies in the pieces from byte `start` of them on, in network order, not inverted. */
 static uint16_t sum_pieces(const struct vring_piece *pieces, unsigned count, uint32_t start, uint32_t sum)
 {
 	bool odd = false;
+	unsigned i = 0;
 
-	for (unsigned i = 0; i < count; i++, start = 0) {
+	for (; i < count && start >= pieces[i].length; i++)
+		start -= pieces[i].length;
+	for (; i < count; i++, start = 0) {
 		sum = sum_bytes(sum, pieces[i].at + start, pieces[i].length - start, odd);
 		odd ^= (pieces[i].length - start) & 1;
 	}
@@ -234,12 +253,15 @@ static void store_checksum(uint8_t *at, uint16_t sum)
 
 bool offload_checksum(const struct virtio_net_hdr *offload, const struct vring_piece *pieces, unsigned count)
 {
-	const uint32_t at = (uint32_t)offload->csum_start + offload->csum_offset;
+	uint32_t at = (uint32_t)offload->csum_start + offload->csum_offset;
+	unsigned i = 0;
 
-	if (at + sizeof(uint16_t) > pieces[0].length)
+	for (; i < count && at >= pieces[i].length; i++)
+		at -= pieces[i].length;
+	if (i == count || at + sizeof(uint16_t) > pieces[i].length)
 		return false;
 	/* The field holds the sum of the pseudo header, and is summed with the rest. */
-	store_checksum(pieces[0].at + at, sum_pieces(pieces, count, offload->csum_start, 0));
+	store_checksum(pieces[i].at + at, sum_pieces(pieces, count, offload->csum_start, 0));
 	return true;
 }
 
@@ -255,17 +277,15 @@ static bool is_ipv6(const struct virtio_net_hdr *offload)
 	return (offload->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) == VIRTIO_NET_HDR_GSO_TCPV6;
 }
 
-/* The network layer of a frame that offload_check() has seen, maybe with tags pushed since. */
+/*
+ * The network layer of a frame that offload_check() has seen, maybe with tags pushed or popped since.  It lies in the
+ * head, so it is the one that was checked, whatever a guest has written meanwhile.
+ */
 static uint32_t known_network_layer(const struct virtio_net_hdr *offload, const uint8_t *head)
 {
-	const uint32_t least = is_ipv6(offload) ? sizeof(struct rte_ipv6_hdr) : sizeof(struct rte_ipv4_hdr);
-	uint32_t at = RTE_ETHER_HDR_LEN;
-	uint16_t type;
+	uint16_t type = 0;
 
-	while (((type = word_at(head + at - 2)) == RTE_ETHER_TYPE_VLAN || type == RTE_ETHER_TYPE_QINQ) &&
-	       at + sizeof(struct rte_vlan_hdr) + least <= offload->csum_start)
-		at += sizeof(struct rte_vlan_hdr);
-	return at;
+	return network_layer(head, offload->csum_start, &type);
 }
 
 uint32_t offload_segment(const struct virtio_net_hdr *offload, const uint8_t *head, uint32_t length, uint32_t number,
@@ -301,22 +321,40 @@ uint32_t offload_segment(const struct virtio_net_hdr *offload, const uint8_t *he
 	return own;
 }
 
-void offload_segment_checksum(const struct virtio_net_hdr *offload, const struct vring_piece *pieces, unsigned count)
+/* The sum of the pseudo header: both addresses, the protocol, the length of what follows (RFC 9293, section 3.1). */
+static uint32_t pseudo_sum(const struct virtio_net_hdr *offload, uint32_t frame_length, const uint8_t *header,
+			   uint32_t length)
 {
-	uint8_t *header = pieces[0].at;
 	const uint32_t network = known_network_layer(offload, header);
-	uint8_t *field = header + offload->csum_start + offsetof(struct rte_tcp_hdr, cksum);
-	uint32_t length = pieces[0].length - offload->csum_start, sum;
+	uint32_t sum;
+
+	if (is_ipv6(offload) && network + sizeof(struct rte_ipv6_hdr) < offload->csum_start) {
+		uint16_t whole;
+
+		/*
+		 * With a routing header the destination is another one (RFC 8200, section 8.1), which the sender knew:
+		 * the field holds its sum for the whole frame, whose length this segment's takes the place of.
+		 */
+		memcpy(&whole, header + offload->csum_start + offsetof(struct rte_tcp_hdr, cksum), sizeof(whole));
+		sum = whole + (uint16_t)~rte_cpu_to_be_16((uint16_t)(frame_length - offload->csum_start));
+	} else {
+		sum = is_ipv6(offload) ? rte_raw_cksum(header + network + offsetof(struct rte_ipv6_hdr, src_addr), 32)
+				       : rte_raw_cksum(header + network + offsetof(struct rte_ipv4_hdr, src_addr), 8);
+		sum += rte_cpu_to_be_16(IPPROTO_TCP);
+	}
+	sum += rte_cpu_to_be_16(length);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+void offload_segment_checksum(const struct virtio_net_hdr *offload, uint32_t length, const struct vring_piece *pieces,
+			      unsigned count)
+{
+	uint8_t *field = pieces[0].at + offload->csum_start + offsetof(struct rte_tcp_hdr, cksum);
+	uint32_t own = pieces[0].length - offload->csum_start, sum;
 
 	for (unsigned i = 1; i < count; i++)
-		length += pieces[i].length;
-	/* The pseudo header: both addresses, the protocol, the length of what follows (RFC 9293, section 3.1). */
-	if (is_ipv6(offload))
-		sum = rte_raw_cksum(header + network + offsetof(struct rte_ipv6_hdr, src_addr), 32);
-	else
-		sum = rte_raw_cksum(header + network + offsetof(struct rte_ipv4_hdr, src_addr), 8);
-	sum += rte_cpu_to_be_16(IPPROTO_TCP) + rte_cpu_to_be_16(length);
-	sum = (sum & 0xffff) + (sum >> 16);
+		own += pieces[i].length;
+	sum = pseudo_sum(offload, length, pieces[0].at, own);
 	memset(field, 0, sizeof(uint16_t));
 	store_checksum(field, sum_pieces(pieces, count, offload->csum_start, sum));
 }

@@ -26,7 +26,8 @@ enum {
 	OFFLOAD_TCP6 = 4,     /* and over IPv6 */
 	OFFLOAD_ECN = 8,      /* and with the CWR flag */
 
-	OFFLOAD_HEADERS = 128,	 /* bytes that all headers of a long segment may take */
+	OFFLOAD_STEERED = 128,	 /* bytes of a frame that steering may decide by */
+	OFFLOAD_HEADERS = 512,	 /* bytes that all headers of a long segment may take */
 	OFFLOAD_SEGMENTS = 128,	 /* that one frame is cut into at the most */
 	OFFLOAD_SEGMENT_MIN = 8, /* the smallest payload that TCP ever negotiates, in Linux */
 };
@@ -35,8 +36,24 @@ enum {
 uint8_t offload_of_features(uint64_t features, bool sends);
 
 /*
- * Check a sender's header and correct it.  `head` is a private copy of the frame's first bytes, up to OFFLOAD_HEADERS;
- * `length` the frame's.  Returns false when the header is malformed, or asks for what was not negotiated.
+ * How many of a frame's first bytes have to be known to check its header: of a frame that is not to be cut, those that
+ * steering decides by.
+ */
+static inline uint32_t offload_reads(const struct virtio_net_hdr *offload)
+{
+	/* The longest TCP header. */
+	return offload->gso_type == VIRTIO_NET_HDR_GSO_NONE ? 0 : offload->csum_start + 60u;
+}
+
+/*
+ * Check a sender's header and correct it.  `head` is a private copy of the frame's first bytes, offload_reads() or as
+ * many as there are, at most OFFLOAD_HEADERS; `length` the frame's.  Returns false when the header is malformed, or
+ * asks for what was not negotiated.
+ *
+ * An unfinished checksum may lie anywhere in the frame but where steering looks.  A long segment is TCP over IP under
+ * VLAN tags or MPLS labels, and the IP header, but for options and extension headers, lies within the first
+ * OFFLOAD_STEERED bytes.  None is in a tunnel: that would have more lengths to correct, and is another feature
+ * (VIRTIO_NET_F_HOST_UDP_TUNNEL_GSO), which is not offered.
  */
 bool offload_check(struct virtio_net_hdr *offload, uint8_t offloads, const uint8_t *head, uint32_t head_length,
 		   uint32_t length);
@@ -64,8 +81,8 @@ static inline bool offload_taken(const struct virtio_net_hdr *offload, uint8_t o
 }
 
 /*
- * Complete the checksum of the frame in pieces[0..count), whose first piece is private.
- * Returns false when the checksum does not lie in the first piece.
+ * Complete the checksum of the frame in pieces[0..count).  Its field lies in one piece, which is private.
+ * Returns false, and has done nothing, when it does not lie in one.
  */
 bool offload_checksum(const struct virtio_net_hdr *offload, const struct vring_piece *pieces, unsigned count);
 
@@ -73,14 +90,15 @@ bool offload_checksum(const struct virtio_net_hdr *offload, const struct vring_p
 uint32_t offload_segments(const struct virtio_net_hdr *offload, uint32_t length);
 
 /*
- * The headers of segment `number` (from 0), for a frame of `length` bytes that begins with `head`: offload->hdr_len
+ * The headers of segment `number` (from 0), for a frame of `length` bytes whose headers are `head`: offload->hdr_len
  * bytes to `header`, all but the TCP checksum, which offload_segment_checksum() fills in.  Returns the segment's
  * payload, of which the first byte is the frame's byte offload->hdr_len + number * offload->gso_size.
  */
 uint32_t offload_segment(const struct virtio_net_hdr *offload, const uint8_t *head, uint32_t length, uint32_t number,
 			 uint8_t *header);
 
-/* pieces[0] is the header that offload_segment() made, whole; the rest is the payload. */
-void offload_segment_checksum(const struct virtio_net_hdr *offload, const struct vring_piece *pieces, unsigned count);
+/* pieces[0] is the header that offload_segment() made, whole; the rest is the payload.  `length` is the frame's. */
+void offload_segment_checksum(const struct virtio_net_hdr *offload, uint32_t length, const struct vring_piece *pieces,
+			      unsigned count);
 
 #endif

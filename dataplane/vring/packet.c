@@ -2,6 +2,7 @@
 #include "vring/packet.h"
 #include "vring/burst.h"
 #include "vring/frame.h"
+#include "vring/packet_bytes.h"
 
 void burst_start(struct burst *burst)
 {
@@ -41,6 +42,45 @@ static void add_plain(struct burst *burst, const uint8_t *at, uint32_t length)
 	copy_frame(packet->head, at, head);
 }
 
+/* Check what the sender has left to do, by the head or, of a long segment, by as much more as its headers may take. */
+static bool check_offload(struct packet *packet, uint8_t offloads)
+{
+	uint8_t room[OFFLOAD_HEADERS];
+	const uint32_t reads = RTE_MIN(RTE_MIN(offload_reads(&packet->offload), (uint32_t)OFFLOAD_HEADERS),
+				       packet->length),
+		       length = RTE_MAX(reads, (uint32_t)packet->head_length);
+
+	return offload_check(&packet->offload, offloads, packet_bytes(packet, 0, length, room), length, packet->length);
+}
+
+/* Is there a checksum to be completed whose field is not in the head, whole? */
+static bool checksum_is_behind(const struct packet *packet)
+{
+	const struct virtio_net_hdr *offload = &packet->offload;
+
+	return offload_wanted(offload) && offload->gso_type == VIRTIO_NET_HDR_GSO_NONE &&
+	       (uint32_t)offload->csum_start + offload->csum_offset + sizeof(packet->checksum) > packet->head_length;
+}
+
+/* Make that field a piece of its own, and private: the sender's memory is not ours to write to. */
+static void part_checksum(struct packet *packet)
+{
+	const uint32_t field = (uint32_t)packet->offload.csum_start + packet->offload.csum_offset;
+	struct vring_piece whole[PACKET_PIECES], parts[sizeof(packet->checksum)];
+	struct frame_cursor cursor = {whole, 0};
+	unsigned count;
+
+	memcpy(whole, packet->pieces, packet->nb_pieces * sizeof(whole[0]));
+	whole[0] = (struct vring_piece){packet->head, packet->head_length};
+	packet_copy(packet, field, sizeof(packet->checksum), packet->checksum);
+	count = frame_slice(&cursor, field, packet->pieces);
+	frame_slice(&cursor, sizeof(packet->checksum), parts);
+	packet->pieces[count++] = (struct vring_piece){packet->checksum, sizeof(packet->checksum)};
+	count += frame_slice(&cursor, packet->length - field - sizeof(packet->checksum), packet->pieces + count);
+	packet->nb_pieces = count;
+	packet->head_length = packet->pieces[0].length;
+}
+
 bool packet_of_frame(struct packet *packet, const struct virtqueue *from, struct vring_frame *frame)
 {
 	uint32_t head, offset;
@@ -69,10 +109,13 @@ bool packet_of_frame(struct packet *packet, const struct virtqueue *from, struct
 		offset = 0;
 	}
 	packet->nb_pieces = 1 + count;
-	if (offload_check(&packet->offload, from->offloads, packet->head, head, packet->length))
-		return true;
-	from->counters->drop_offload_malformed++;
-	return false;
+	if (unlikely(!check_offload(packet, from->offloads))) {
+		from->counters->drop_offload_malformed++;
+		return false;
+	}
+	if (unlikely(checksum_is_behind(packet)))
+		part_checksum(packet);
+	return true;
 }
 
 /* Take the plain frames of a run.  Returns how many, up to the first that has something left to do, or is too many. */

@@ -21,6 +21,9 @@
 #ifndef TAILRACE_VRING_PACKET_H
 #define TAILRACE_VRING_PACKET_H
 
+#include <assert.h>
+#include <stddef.h>
+
 #include <linux/virtio_net.h>
 #include <rte_mbuf.h>
 
@@ -29,11 +32,11 @@
 
 enum {
 	PACKET_HEAD = 128, /* bytes of a frame that are copied before it is looked at */
-	PACKET_ROOM = 16,  /* by which the head may grow in front: two VLAN tags, and to spare */
+	PACKET_ROOM = 14,  /* by which the head may grow in front: two VLAN tags, and to spare */
 
 	/* Pieces of guest memory that the frames of one burst lie in; a burst ends early when they run out. */
 	BURST_PIECES = 2 * VRING_BURST + 2 * VRING_PIECES,
-	PACKET_PIECES = 1 + VRING_PIECES,  /* of one guest's frame: the head, and what follows it */
+	PACKET_PIECES = 1 + VRING_PIECES + 2, /* of one guest's frame: the head, what follows it, a checksum therein */
 	SEGMENT_PIECES = 1 + BURST_PIECES, /* of a frame that is cut out of a long one: its header, and what was cut */
 
 	BURST_BYTES = 256 * 1024, /* a burst ends with the frame that reaches this */
@@ -50,8 +53,11 @@ struct packet {
 	bool delivered;		       /* written to a port, at least once */
 	struct virtio_net_hdr offload; /* checked; what the sender left for others to do, all zeros when nothing */
 
-	_Alignas(16) uint8_t bytes[PACKET_ROOM + PACKET_HEAD]; /* the head as it came begins a cache line */
+	_Alignas(16) uint8_t checksum[2];	  /* the field of one that is unfinished, where it is not in the head */
+	uint8_t bytes[PACKET_ROOM + PACKET_HEAD]; /* the head as it came begins a cache line */
 };
+static_assert(offsetof(struct packet, bytes) + PACKET_ROOM == RTE_CACHE_LINE_SIZE, "or each head is a line more");
+static_assert((unsigned)OFFLOAD_STEERED == PACKET_HEAD, "steering decides by the head");
 
 struct burst {
 	unsigned count;				/* packets to decide on */

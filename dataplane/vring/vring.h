@@ -37,8 +37,8 @@ enum {
 	VRING_FRAME_MIN = 14, /* an Ethernet header */
 	VRING_DONE =
 		1024, /* completions that a packed ring keeps until they are published: a burst of long segments cut */
-	VRING_FRAME_MAX = 65535 + 14 + 8, /* the largest IPv4 packet, Ethernet header, two VLAN tags */
-	VRING_CHAIN = 256,		  /* places of a packed ring that a chain may take: its end has to be found */
+	VRING_FRAME_MAX = 65535 + 14 + 16, /* the largest IPv4 packet, Ethernet header, four VLAN tags */
+	VRING_CHAIN = 256,		   /* places of a packed ring that a chain may take: its end has to be found */
 
 	/*
 	 * What one visit to a ring may cost (docs/threat-model.md).  Plain frames, one buffer each, move many at a time

@@ -29,7 +29,7 @@ from tailrace.plan import Plan, make_plan
 from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
-from tailrace.spec.position import Document
+from tailrace.spec.position import Document, raise_any
 from tailrace.spec.tests import METHODS
 from tailrace.spec.traffic import Traffic
 
@@ -112,10 +112,11 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
 def check_captures(
     spec: Spec, document: Document, method: str, changes: Mapping[str, str | None], ports: Sequence[Carries] = ()
 ) -> None:
-    """Raises Mistake, with its place, for a capture file in a method's tests that cannot be sent, by these ports; not
-    for one that the command line puts something else in the place of."""
+    """Raises Mistake for the capture files in a method's tests that cannot be sent by these ports, each with its place;
+    not for those that the command line puts something else in the place of."""
     if changes.get("frames") is not None or changes.get("pcap") is not None:
         return
+    problems = []
     for number, test in enumerate(spec.tests):
         if test.kind == method and test.settings.pcap is not None:
             try:
@@ -123,7 +124,8 @@ def check_captures(
             except Mistake as mistake:
                 why = str(mistake)
             if why is not None:
-                raise document.mistake(("tests", number, method, "pcap"), why)
+                problems.append(document.mistake(("tests", number, method, "pcap"), why))
+    raise_any(problems)
 
 
 def _measure_between(method: Method[Any], between: tuple[str, str], options: MeasureOptions) -> int:
@@ -178,7 +180,7 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
         if key not in ("frames", "pcap") and "," in listed:
             words[key] = listed.split(",")
     try:
-        return type(test).model_validate(words)
+        return type(test).model_validate(words, strict=False)  # numbers come as text
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""

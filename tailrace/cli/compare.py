@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tailrace.cli import commands
+from tailrace.cli import commands, complete
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
@@ -67,7 +67,12 @@ def _group() -> None:
 
 @app.command(FABRICS)
 def compare(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A spec with a chain from tester.a to tester.b.")],
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC", help="A spec with a chain from tester.a to tester.b.", autocompletion=complete.spec
+        ),
+    ],
     fabrics: Annotated[
         str, typer.Option(metavar="A,B,...", help=f"Which, the first being what others are divided by: {_EXPECTED}.")
     ] = "tailrace,ovs-dpdk,linux-bridge,direct",

@@ -21,7 +21,7 @@ from rich.text import Text
 from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
 from tailrace.host.state import check_ours, default_folder, peek
-from tailrace.metrics import serve
+from tailrace.metrics import authority, serve
 from tailrace.snapshot import Sampler, Snapshot
 from tailrace.spec.units import parse_duration
 from tailrace.top import SORTS, Rows, draw, only, rows
@@ -163,11 +163,12 @@ def _keys() -> Iterator[_Key]:
 
 
 def metrics(listen: str) -> int:
-    host, _, port = listen.rpartition(":")
+    address, _, port = listen.rpartition(":")
+    host = address.removeprefix("[").removesuffix("]")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-        raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752")
-    server = serve(_sampler(), host.strip("[]"), int(port))
-    print_line(f"Metrics at http://{host}:{server.server_port}/metrics")
+        raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752 or [::1]:9752")
+    server = serve(_sampler(), host, int(port))
+    print_line(f"Metrics at http://{authority(host, server.server_port)}/metrics")
     sys.stdout.flush()
     try:
         while True:

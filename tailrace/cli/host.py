@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.prompt import Confirm
 
-from tailrace.cli.output import print_json, print_line, run_command, wide_console
+from tailrace.cli import complete
+from tailrace.cli.output import ask, can_ask, print_json, print_line, run_command, wide_console
 from tailrace.errors import Failure, Mistake
+from tailrace.exit_codes import ExitCode
 from tailrace.host import show, tuner
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
@@ -39,7 +39,10 @@ app = typer.Typer(
 ProfileOption = Annotated[
     str,
     typer.Option(
-        "--profile", metavar="P", help="vanilla, throughput, latency, optimized-1, optimized-2, or a YAML file."
+        "--profile",
+        metavar="P",
+        help="vanilla, throughput, latency, optimized-1, optimized-2, or a YAML file.",
+        autocompletion=complete.profile,
     ),
 ]
 NicOption = Annotated[str | None, typer.Option("--nic", metavar="NAME", help="Take the node of this network card.")]
@@ -47,7 +50,7 @@ RootOption = Annotated[
     Path, typer.Option("--root", metavar="FOLDER", help="Read a copied /sys, /proc and /etc instead of this machine's.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask. Nothing is asked without a terminal.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 HERE = Path("/")
 LATENCY = "latency"
 MODES = ("latency", "throughput")
@@ -95,7 +98,7 @@ def knobs(as_json: JsonOption = False) -> None:
 
     def work() -> int:
         if as_json:
-            keys = ("name", "what", "why", "cost", "source", "when", "takes", "verified")
+            keys = ("name", "what", "why", "cost", "source", "when", "takes", "kernels", "verified")
             print_json(
                 [
                     {"family": family.name, **{key: getattr(knob, key) for key in keys}}
@@ -150,20 +153,26 @@ def apply(
     sudo tailrace host apply --run-time --yes
 
     What was there before is written down first; `tailrace host undo` puts it back, also after a crash or a reboot. If a
-    change fails, those already made are undone.
+    change fails, those already made are undone. Where there is no terminal to ask on, nothing changes the next boot
+    without --yes.
     """
 
     def work() -> int:
         _check_root(root, "host apply")
-        if not yes and sys.stdin.isatty():
+        if not yes and can_ask():
             machine, made = _plan(root, profile, nic)
             tuner.check_tunable(machine)
             if not as_json:
                 _print_plan(made)
-            if not _agreed(f"Apply {made.profile.name}?"):
-                return 0
+                sys.stdout.flush()
+            ask(f"Apply {made.profile.name}?")
         with hold_journal(state_folder(Tree(root))) as journal:
             machine, made = _plan(root, profile, nic)  # as it is when nobody else changes it any more
+            if not (yes or run_time or can_ask()) and tuner.changes_boot(made, machine):
+                raise Mistake(
+                    "the kernel arguments of the next boot would be changed, and there is no terminal to ask on; agree "
+                    "with --yes, or leave them out with --run-time"
+                )
             outcome = tuner.apply(made, machine, journal, boot=not run_time)
         _print_outcome(made, outcome, as_json=as_json)
         return 0
@@ -204,7 +213,13 @@ def switch_mode(
 @app.command()
 def verify(
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="P", help="Against this one; the applied one unless given.")
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="P",
+            help="Against this one; the applied one unless given.",
+            autocompletion=complete.profile,
+        ),
     ] = None,
     nic: NicOption = None,
     root: RootOption = HERE,
@@ -227,7 +242,7 @@ def verify(
             if len(found) > document["counts"][tuner.State.RIGHT.value]:
                 wide_console().print(show.check_table(found))
             print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))
-        return 1 if document["lost"] else 0
+        return ExitCode.FAILED if document["lost"] else ExitCode.DONE
 
     raise typer.Exit(run_command(work))
 
@@ -268,7 +283,7 @@ def watch(
         finally:
             if writers is not None:
                 writers.close()
-        return 1 if ever else 0
+        return ExitCode.FAILED if ever else ExitCode.DONE
 
     raise typer.Exit(run_command(work))
 
@@ -286,8 +301,8 @@ def undo(root: RootOption = HERE, yes: YesOption = False, as_json: JsonOption = 
         entries = read_journal(folder).entries
         if entries:
             _check_root(root, "host undo")
-            if not yes and sys.stdin.isatty() and not _agreed(f"Put {len(entries)} places back?"):
-                return 0
+            if not yes and can_ask():
+                ask(f"Put {len(entries)} places back?")
         problems: list[str] = []
         if entries:
             with hold_journal(folder) as journal:
@@ -307,16 +322,6 @@ def _check_root(root: Path, what: str) -> None:
     """Raises Mistake where this machine is to be changed by somebody who may not."""
     if root == HERE and os.geteuid() != 0:
         raise Mistake(f"{what} changes the machine, which needs root; start it with sudo")
-
-
-def _agreed(question: str) -> bool:
-    """Whether the user says yes; Ctrl-D is no. Asked on standard error, so that --json prints nothing else."""
-    console = Console(stderr=True)
-    try:
-        return Confirm.ask(question, default=False, console=console)
-    except EOFError:
-        console.print()
-        return False
 
 
 def _machine(root: Path) -> Machine:

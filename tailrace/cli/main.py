@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tailrace import exit_codes
+from tailrace.cli import complete
 from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
-from tailrace.cli.output import error_line, open_streams, run_command
+from tailrace.cli.output import COLOURS, choose_voice, error_line, open_streams, run_command
+from tailrace.exit_codes import ExitCode
 
 app = typer.Typer(
     name="tailrace",
     help="A deterministic host for virtual network functions (VNFs), and the proof of it.\n\n"
     "Begin with:  sudo tailrace demo",
+    epilog="Exit codes (docs/exit-codes.md):\n\n\b\n" + "\n".join(exit_codes.lines()),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -32,6 +35,8 @@ else:
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
     the_watch = load_when_used("watch")
 
+#: Commands that start what polls, or decide on which CPUs.
+STARTING = ("up", "plan", "apply", "rollback", "drain", "demo", "measure", "compare", "bench")
 #: Commands of commands, loaded where they are asked for or listed.
 GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "measure": lambda: measure.app,
@@ -40,7 +45,10 @@ GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "host": lambda: host.app,
 }
 
-SpecArgument = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.")]
+SpecArgument = Annotated[
+    Path,
+    typer.Argument(metavar="SPEC", help="A spec, such as examples/chain.yaml.", autocompletion=complete.spec),
+]
 KeepHugeOption = Annotated[
     bool | None,
     typer.Option("--huge/--no-huge", help="2 MiB pages for new functions, or not; unless given, as those that are up."),
@@ -48,6 +56,29 @@ KeepHugeOption = Annotated[
 BaseOption = Annotated[
     int | None, typer.Option(metavar="VERSION", help="Only if this version is the one that is up (`tailrace plan`).")
 ]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        raise typer.Exit(run_command(lambda: commands.version(as_json=False)))
+
+
+@app.callback()
+def voice(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Errors alone: no notes, no progress bar.")] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Say what is being done; -vv each call and program too.")
+    ] = 0,
+    color: Annotated[str, typer.Option(metavar="WHEN", help="auto (on a terminal), always or never.")] = "auto",
+    _: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    if color not in COLOURS:
+        raise typer.BadParameter(f"{color!r} is none of {', '.join(COLOURS)}", param_hint="--color")
+    if quiet and verbose:
+        raise typer.BadParameter("not both --quiet and --verbose")
+    choose_voice(quiet=quiet, verbose=verbose, colour=color)
 
 
 @app.command()
@@ -95,7 +126,7 @@ def apply(
     as_json: JsonOption = False,
     huge: KeepHugeOption = None,
     base: BaseOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Nothing is asked without a terminal.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, as where there is no terminal.")] = False,
 ) -> None:
     """Change what is up into what a spec asks for, while frames move: whole, or not at all.
 
@@ -123,7 +154,12 @@ def rollback(as_json: JsonOption = False, base: BaseOption = None) -> None:
 
 @app.command()
 def drain(
-    replica: Annotated[str, typer.Argument(metavar="REPLICA", help="Its name, such as fw-2 (`tailrace status`).")],
+    replica: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPLICA", help="Its name, such as fw-2 (`tailrace status`).", autocompletion=complete.replica
+        ),
+    ],
     as_json: JsonOption = False,
     active: Annotated[bool, typer.Option("--active", help="Give it new flows again.")] = False,
 ) -> None:
@@ -177,7 +213,10 @@ def top(
 @app.command()
 def watch(
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A run folder; unless given, the soak written to last.")
+        Path | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run folder; unless given, the soak written to last.", autocompletion=complete.run
+        ),
     ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
@@ -199,7 +238,7 @@ def watch(
 @app.command()
 def metrics(
     listen: Annotated[
-        str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; port 0 is any free one.")
+        str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; [::1]:PORT for IPv6. Port 0 is any free one.")
     ] = "127.0.0.1:9752",
 ) -> None:
     """Serve all counters as Prometheus metrics, by port, queue, chain, hop, drop reason and worker.
@@ -245,8 +284,8 @@ MatchOption = Annotated[
     typer.Option(
         "--match",
         metavar="FIELD=VALUE,...",
-        help="Only frames with all of these: vlan, inner_vlan, ethertype, source, destination, protocol, source_port, "
-        "destination_port; several --match are alternatives.",
+        help="Only frames with all of these: vlan (0: none), inner_vlan, ethertype, source, destination, protocol, "
+        "source_port, destination_port; several --match are alternatives.",
     ),
 ]
 ControlOption = Annotated[
@@ -260,8 +299,14 @@ ControlOption = Annotated[
 @app.command()
 def capture(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The capture file, such as voice.pcap.")],
-    port: Annotated[str | None, typer.Option(metavar="NAME", help="A port of the switch, such as tester.a.")] = None,
-    chain: Annotated[str | None, typer.Option(metavar="NAME", help="A chain: what enters and leaves it.")] = None,
+    port: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A port of the switch, such as tester.a.", autocompletion=complete.port),
+    ] = None,
+    chain: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A chain: what enters and leaves it.", autocompletion=complete.chain),
+    ] = None,
     direction: Annotated[str, typer.Option(help="in: from the port, into the chain; out: to it, out of it; both.")] = (
         "both"
     ),
@@ -330,7 +375,7 @@ def version(as_json: JsonOption = False) -> None:
 
 
 # A command of this module's own is run without loading the others.
-_asked = next(iter(sys.argv[1:]), "")
+_asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
 _own = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
 if _asked not in (*GROUPS, *_own):
     results.register(app)
@@ -342,11 +387,15 @@ for _name, _group in GROUPS.items():
 def main() -> None:
     """The entry point: wrong use is one line and status 2, like every other mistake."""
     open_streams()
+    if _asked in STARTING:
+        from tailrace.host.slices import enter  # not loaded by commands that only look
+
+        enter()
     try:
         status = app(standalone_mode=False)
     except typer.Abort:
         error_line("interrupted by Ctrl-C")
-        status = 130
+        status = ExitCode.INTERRUPTED
     except Exception as error:
         # Typer's own errors (its base class is not public) can say themselves and know their status.
         word, code = getattr(error, "format_message", None), getattr(error, "exit_code", None)

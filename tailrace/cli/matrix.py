@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from tailrace.cli import commands
+from tailrace.cli import commands, complete
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
@@ -40,7 +40,10 @@ class MatrixOptions:
 
 def matrix(
     spec: Annotated[
-        Path | None, typer.Argument(metavar="[SPEC]", help="A spec with a matrix test, or its defaults are taken.")
+        Path | None,
+        typer.Argument(
+            metavar="[SPEC]", help="A spec with a matrix test, or its defaults are taken.", autocompletion=complete.spec
+        ),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Go on with the matrix of this run folder, after any end.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import matrix, measure_host
+from tailrace.cli import complete, matrix, measure_host
 from tailrace.cli.commands import MeasureOptions, measure
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import note, run_command
@@ -34,7 +34,12 @@ app = typer.Typer(
 app.command()(matrix.matrix)
 
 SpecArgument = Annotated[
-    Path | None, typer.Argument(metavar="[SPEC]", help="A spec with a test of this method, or its defaults are taken.")
+    Path | None,
+    typer.Argument(
+        metavar="[SPEC]",
+        help="A spec with a test of this method, or its defaults are taken.",
+        autocompletion=complete.spec,
+    ),
 ]
 BetweenOption = Annotated[
     tuple[str, str] | None,
@@ -125,7 +130,11 @@ def latency(
     ] = None,
     of: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Rates in percent are of the throughput in this run of `measure throughput`."),
+        typer.Option(
+            metavar="RUN",
+            help="Rates in percent are of the throughput in this run of `measure throughput`.",
+            autocompletion=complete.run,
+        ),
     ] = None,
     duration: DurationOption = None,
     flows: FlowsOption = None,
@@ -316,7 +325,10 @@ def soak(
     ] = None,
     flows: FlowsOption = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with a soak that was broken off: its run folder.")
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Go on with a soak that was broken off: its run folder.", autocompletion=complete.run
+        ),
     ] = None,
     hops: HopsOption = False,
     causes: CausesOption = False,

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tailrace.cli import compare as comparing
+from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
 from tailrace.cli.output import print_line, run_command, show_finished
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
@@ -82,7 +83,10 @@ def measure(
     loads: LoadsOption = None,
     cpus: CpusOption = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with the run that was broken off in this folder.")
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Go on with the run that was broken off in this folder.", autocompletion=complete.run
+        ),
     ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
@@ -133,7 +137,8 @@ def _measure(options: HostOptions) -> int:
         return _resume(find_folder(options.resume, options.runs), options)
     applied = read_journal(state_folder()).applied
     profile = load_profile((applied.roles or applied.profile) if applied else "latency")
-    roles = deal_roles(machine, profile.roles, kept=applied.node if applied else None)
+    node, system = (applied.node, applied.system) if applied else (None, None)
+    roles = deal_roles(machine, profile.roles, kept=node, kept_system=system)
     plan = _plan(options, roles)
     plan.check_space(options.runs)
     return _run(HOST, options, plan, lambda folder, report: measure_host(plan, folder, report))

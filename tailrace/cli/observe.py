@@ -17,6 +17,7 @@ from tailrace.capture import capture as run_capture
 from tailrace.cli.output import error_line, outlives_terminal, print_json, print_line
 from tailrace.control import Control, ControlError, ControlLost
 from tailrace.errors import Mistake
+from tailrace.exit_codes import ExitCode
 from tailrace.following import follow, lines
 from tailrace.host.state import State, default_folder, peek
 from tailrace.pcap import Bounds, Writer, check_target
@@ -196,8 +197,8 @@ def capture(path: Path, options: CaptureOptions) -> int:
         print_line(f"{done.frames:,} frames captured, {where}{lost} ({done.ended or 'ended by a failure'}).")
     if done.error is not None:
         error_line(str(done.error))
-        return 1
-    return 0
+        return ExitCode.FAILED
+    return ExitCode.DONE
 
 
 @dataclass(frozen=True)

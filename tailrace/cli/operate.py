@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace import up as node_up
-from tailrace.cli.output import Screen, error_line, print_json, print_line, telling
+from tailrace.cli.output import Screen, ask, can_ask, error_line, print_json, print_line, telling
+from tailrace.exit_codes import ExitCode
 from tailrace.fabric.difference import Change, Difference
 from tailrace.host.state import default_folder
 from tailrace.plan import Plan, make_plan
@@ -21,8 +22,6 @@ from tailrace.spec.load import load_located
 from tailrace.status import status as node_status
 from tailrace.up import Applied, PlanMaker, Proposal
 
-#: The exit status of `tailrace plan` where there is something to change. (2 is a mistake of the user's.)
-CHANGES = 3
 _SIGNS = {"add": ("+", "green"), "change": ("~", "yellow"), "remove": ("-", "red")}
 _FLAPS = 5  # stations that flap, of each bridge: a guest may have any number do so
 
@@ -82,32 +81,27 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
                 f"This is the difference to version {proposal.version}. Make it so, if that is still up, with "
                 f"`tailrace apply {spec_path} --base {proposal.version}`."
             )
-    return 0 if wanted.nothing else CHANGES
+    return ExitCode.DONE if wanted.nothing else ExitCode.DIFFERENT
 
 
 def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as_json: bool) -> int:
     make, document = _maker(spec_path, huge)
-    if not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
-        _notes(node_up.resume(default_folder()))
+    if not yes and can_ask():
+        notes = node_up.resume(default_folder())
         with document.locating():
             proposal = node_up.propose(default_folder(), make)
+        if not as_json:
+            _notes(notes)
         if not proposal.wanted.nothing:
-            show_difference(proposal.wanted, Screen(highlight=False))
-            if not proposal.wanted.fixed and not _agreed():
-                return 1
+            if not as_json:
+                show_difference(proposal.wanted, Screen(highlight=False))
+            if not proposal.wanted.fixed:
+                sys.stdout.flush()
+                ask("Make these changes?")
             base = proposal.version if base is None else base
     with document.locating():
         applied = node_up.apply(default_folder(), make, str(spec_path.absolute()), base)
     return _show_applied(applied, "is up as it stands: nothing to change", as_json=as_json)
-
-
-def _agreed() -> bool:
-    sys.stdout.write("Make these changes? [y/N] ")
-    sys.stdout.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    print_line("Nothing was changed.")
-    return False
 
 
 def rollback(*, base: int | None, as_json: bool) -> int:
@@ -194,7 +188,7 @@ def change_line(change: Change) -> Text:
 
 def status(*, as_json: bool) -> int:
     found = node_status(default_folder())
-    code = 1 if found["state"] == "broken" else 0
+    code = ExitCode.FAILED if found["state"] == "broken" else ExitCode.DONE
     if as_json:
         print_json(found)
         return code
@@ -301,4 +295,4 @@ def down(*, as_json: bool) -> int:
             _notes(lowered.notes)
     for problem in lowered.problems:
         error_line(problem)
-    return 1 if lowered.problems else 0
+    return ExitCode.FAILED if lowered.problems else ExitCode.DONE

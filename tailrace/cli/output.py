@@ -1,8 +1,9 @@
-"""How the command speaks: results on standard output, everything else on standard error; errors are one line."""
+"""How the command speaks: results on standard output, everything else on standard error; an error is a line."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from tailrace.errors import Interrupted, TailraceError
+from tailrace.errors import Declined, Interrupted, TailraceError
+from tailrace.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from tailrace.measure.session import Finished
 
 DEBUG = "TAILRACE_DEBUG"
-_NO_READER = 141  # as a shell says it of SIGPIPE
 
 
 def open_streams() -> None:
@@ -34,6 +35,32 @@ def open_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+COLOURS = ("auto", "always", "never")
+
+
+def choose_voice(*, quiet: bool, verbose: int, colour: str) -> None:
+    """How much is said on standard error, and in which colours; for the whole process, and for those that it starts.
+
+    By Python's own logging: what is being done is INFO, each call of a daemon and each program's arguments are DEBUG, a
+    note is WARNING. Colours by the variables that other programs know, too (no-color.org, force-color.org).
+    """
+    level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logger = logging.getLogger("tailrace")
+    logger.setLevel(level)
+    if verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+    if colour != "auto":
+        os.environ.pop("NO_COLOR", None)
+        os.environ.pop("FORCE_COLOR", None)
+        os.environ["FORCE_COLOR" if colour == "always" else "NO_COLOR"] = "1"
+
+
+def is_quiet() -> bool:
+    return not logging.getLogger("tailrace").isEnabledFor(logging.WARNING)
 
 
 def error_line(message: str) -> None:
@@ -77,7 +104,8 @@ class Screen(Console):
 
 def note(message: str) -> None:
     """A line for whoever watches, on standard error."""
-    print(f"note: {message}", file=sys.stderr, flush=True)
+    if not is_quiet():
+        print(f"note: {message}", file=sys.stderr, flush=True)
 
 
 def print_json(document: Any) -> None:
@@ -93,6 +121,22 @@ def wide_console() -> Console:
 def print_line(text: str) -> None:
     """A line for people, unwrapped and unstyled."""
     sys.stdout.write(text + "\n")
+
+
+def can_ask() -> bool:
+    """Whether somebody is there to be asked."""
+    return sys.stdin.isatty()
+
+
+def ask(question: str) -> None:
+    """Asks for a yes, on standard error, so that --json prints nothing else. Raises Declined for any other answer."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        sys.stderr.write("\n")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise Declined("not agreed to; nothing is changed")
 
 
 def outlives_terminal() -> bool:
@@ -116,13 +160,17 @@ def orderly() -> Iterator[None]:
 
 
 def run_command(call: Callable[[], int]) -> int:
-    """The exit status of a command; every error becomes one line. Where the output goes to a reader that has gone
-    (tailrace ... | head), there are no words to anybody."""
+    """The exit status of a command; each thing that is wrong becomes one line. Where the output goes to a reader that
+    has gone (tailrace ... | head), there are no words to anybody."""
     status = _status_of(call)
     lost = _flush()
     if lost is not None and not isinstance(lost, BrokenPipeError):
         error_line(f"standard output: {lost.strerror}")
-    return status if lost is None else status or (_NO_READER if isinstance(lost, BrokenPipeError) else 1)
+    return (
+        status
+        if lost is None
+        else status or (ExitCode.NO_READER if isinstance(lost, BrokenPipeError) else ExitCode.FAILED)
+    )
 
 
 def _status_of(call: Callable[[], int]) -> int:
@@ -131,21 +179,22 @@ def _status_of(call: Callable[[], int]) -> int:
             return call()
     except Interrupted as error:
         error_line(str(error))
-        return 130
+        return ExitCode.INTERRUPTED
     except KeyboardInterrupt as error:
         error_line(str(error) or "interrupted by Ctrl-C")
-        return 130
+        return ExitCode.INTERRUPTED
     except TailraceError as error:
-        error_line(str(error))
+        for line in error.lines:
+            error_line(line)
         return error.exit_status
     except BrokenPipeError:
         _flush()
-        return _NO_READER
+        return ExitCode.NO_READER
     except OSError as error:
         where = "standard output: " if _flush() and not error.filename else ""
         where = f"{error.filename}: " if error.filename else where
         error_line(f"{where}{error.strerror or error}")
-        return 1
+        return ExitCode.FAILED
     except Exception as error:
         # A fault of Tailrace's own. A user is helped by one line; whoever mends it asks for the rest.
         if os.environ.get(DEBUG):
@@ -156,7 +205,7 @@ def _status_of(call: Callable[[], int]) -> int:
             f"internal error at {place}: {type(error).__name__}: {error}; "
             f"please report it with what {DEBUG}=1 shows, and run `tailrace down`"
         )
-        return 1
+        return ExitCode.FAILED
 
 
 def show_finished(finished: Finished, *, as_json: bool) -> int:
@@ -170,19 +219,18 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
         return finished.error.exit_status
     if not finished.run.valid:
         error_line(f"the run is not valid: {finished.run.reason}")
-        return 1
-    return 0
+        return ExitCode.FAILED
+    return ExitCode.DONE
 
 
 def _show_run(finished: Finished, *, as_json: bool) -> None:
-    from tailrace.report.table import print_run  # not loaded by commands that measure nothing
+    from tailrace.report.table import print_run, print_summary  # not loaded by commands that measure nothing
 
     if as_json:
         document = finished.run.model_dump(mode="json")
         print_json({**document, "folder": str(finished.folder)})
     elif finished.run.trials or finished.run.findings or finished.run.host_trials:
         console = Screen()
-        print_run(finished.run, console)
-        console.print(Text(f"Run folder: {finished.folder}"), soft_wrap=True)
-        if finished.report is not None:
-            console.print(Text(f"Report:     {finished.report}"), soft_wrap=True)
+        shown = print_run if logging.getLogger("tailrace").isEnabledFor(logging.INFO) else print_summary
+        shown(finished.run, console)
+        console.print(Text(f"Report: {finished.report or finished.folder}"), soft_wrap=True)

@@ -16,9 +16,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import error_line, print_json, print_line, run_command
 from tailrace.errors import Mistake, TailraceError
+from tailrace.exit_codes import ExitCode
 from tailrace.report.difference import print_difference
 from tailrace.report.figures import plain
 from tailrace.report.html import MOST_RUNS, write_comparison, write_report
@@ -35,7 +37,10 @@ from tailrace.spec.units import parse_duration, parse_size
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 RunsOption = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="The folder of runs.")]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its name in the folder of runs.")]
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run folder, or its name in the folder of runs.", autocompletion=complete.run),
+]
 COMPARISON = Path("comparison.html")
 
 
@@ -66,7 +71,12 @@ def runs(
 
 
 def report(
-    run: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or names in the folder of runs.")],
+    run: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Run folders, or names in the folder of runs.", autocompletion=complete.run
+        ),
+    ],
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write.")] = None,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print all figures as comma-separated values instead, on standard output.")
@@ -277,7 +287,7 @@ def _readable(names: list[str], folder: Path, errors: list[TailraceError]) -> It
 
 def _status(errors: Sequence[TailraceError]) -> int:
     """The exit status of a command that went on after `errors`."""
-    return max((error.exit_status for error in errors), default=0)
+    return max((error.exit_status for error in errors), default=ExitCode.DONE)
 
 
 def _diff(a: str, b: str, folder: Path, *, as_json: bool) -> int:

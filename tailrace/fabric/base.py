@@ -20,8 +20,8 @@ the far end of a pair of Linux interfaces."""
 KERNEL: tuple[Interface, ...] = ("tap", "veth")
 """Interfaces of Linux's: they live in a network namespace."""
 POLLED: tuple[Interface, ...] = ("memif", "veth")
-"""Interfaces without receive interrupts (in DPDK 22.11's drivers): a function on one, on a core that it shares, looks
-for frames again and again after a short sleep."""
+"""Interfaces without receive interrupts (in DPDK's drivers, 22.11 to 24.11): a function on one, on a core that it
+shares, looks for frames again and again after a short sleep."""
 
 
 @dataclass(frozen=True)

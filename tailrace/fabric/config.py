@@ -117,6 +117,8 @@ def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
     rate = _most(port.max_bps, port.max_pps)
     to = _most(port.to_bps, port.to_pps)
     if to:
+        if port.to_latency is not None:
+            to["latency"] = round(port.to_latency * 1e6)
         rate["to"] = to
     if port.share > 1:
         rate["share"] = port.share

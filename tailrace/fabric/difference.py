@@ -325,4 +325,4 @@ def _whole(what: str, value: Config) -> str:
     return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
 
 
-_SHOWN = ("queues", "rate.max", "rate.packets", "rate.to.max", "rate.to.packets", "rate.share")
+_SHOWN = ("queues", "rate.max", "rate.packets", "rate.to.max", "rate.to.packets", "rate.to.latency", "rate.share")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,7 @@ from tailrace.page import Page
 
 SWITCH = "switch"
 _READY_SECONDS = 10.0
+_REFUSED = 3  # exit status of --check
 #: DPDK's memory, in MiB: what it takes by itself, what the packet buffers of a device's queue take (the most of any:
 #: dataplane/port/device.c), and for how many queues there is room beyond those that are known. What is not used is not
 #: taken from the machine, but for 1.5 % of it.
@@ -84,11 +87,29 @@ class TailraceFabric:
         self._page: Page | None = None
         self._process: Process | None = None
 
+    def would_take(self, config: Config) -> None:
+        """Asks the program whether a switch that is started with it would take a configuration; starts none, and opens
+        nothing. Raises Refused, with the key, Mistake or Failure."""
+        argv = [str(own_program("tailrace-switch")), "--check", "--memory", str(self._memory_mib())]
+        argv += ["--cores", ",".join(map(str, self._cores()))]
+        done = subprocess.run(argv, input=json.dumps(config), capture_output=True, text=True, check=False)
+        if done.returncode == _REFUSED:
+            raise Refused(done.stdout.strip())
+        if done.returncode != 0:
+            raise Failure(f"{argv[0]} --check: {done.stderr.strip() or f'ended with status {done.returncode}'}")
+
+    def _cores(self) -> Sequence[int]:
+        return self._options.cores or (self._options.place.core,)
+
+    def _memory_mib(self) -> int:
+        needed = _MEMORY_ITSELF + _MEMORY_QUEUE * (self._options.device_queues + _MEMORY_SPARE)
+        return self._options.memory_mib or needed
+
     def start(self) -> None:
         """Starts the switch; returns when it answers. Raises Failure."""
         state = self._launcher.state
         program = own_program("tailrace-switch")
-        cores = self._options.cores or (self._options.place.core,)
+        cores = self._cores()
         if (said := taken(cores)) is not None:
             raise Failure(f"{said}; {END_IT}")
         files = {"--control": state.control, "--page": state.page}
@@ -100,8 +121,7 @@ class TailraceFabric:
         argv = [str(program), *(word for option, path in files.items() for word in (option, str(path)))]
         argv += ["--cores", ",".join(map(str, cores)), "--idle", options.idle]
         argv += ["--backpressure-us", str(options.backpressure_us)]
-        needed = _MEMORY_ITSELF + _MEMORY_QUEUE * (options.device_queues + _MEMORY_SPARE)
-        argv += ["--memory", str(options.memory_mib or needed)]
+        argv += ["--memory", str(self._memory_mib())]
         if options.pci:
             argv.append("--pci")
         argv += confine(state, options.keep, options.user)

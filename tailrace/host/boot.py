@@ -1,49 +1,38 @@
 """Kernel arguments: what the running kernel was given, and one file of our own that gives it more at the next boot.
 
-GRUB: a file in /etc/default/grub.d, which update-grub reads after /etc/default/grub. kernel-install (systemd-boot): a
-plugin in /etc/kernel/install.d, which adds the arguments to the entries it makes. Nothing that is not ours is edited.
-Sources: update-grub(8); kernel-install(8).
+Which boot loader a machine is started by, whether arguments reach it, and who else has a word in them; what each boot
+loader's files are is in boot_files.py.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cached_property
 
 from tailrace.errors import Failure, Mistake
+from tailrace.host.boot_files import BootFiles, Grub, KernelInstall, Stage, given_arguments
+from tailrace.host.command_line import PARAMETERS, Argument, CommandLine, Reader, parse_line, read, show_line
+from tailrace.host.machine import Kernel, last_cpu, read_kernel
+from tailrace.host.setting import Form, Setting
 from tailrace.host.tree import Tree
 
-GRUB_FOLDER = "/etc/default/grub.d"
-GRUB_FILE = f"{GRUB_FOLDER}/zz-tailrace.cfg"
-INSTALL_FOLDER = "/etc/kernel/install.d"
-INSTALL_FILE = f"{INSTALL_FOLDER}/95-tailrace.install"
-#: Where kernel-install has a machine's own arguments from; where there is neither, from /proc/cmdline.
-LINE_FILES = ("/etc/kernel/cmdline", "/usr/lib/kernel/cmdline")
-_MARK = "# Written by `tailrace host apply`; `tailrace host undo` removes it."
-_GRUB = '{mark}\nGRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {arguments}"\n'
-_INSTALL = """\
-#!/bin/sh
-{mark}
-[ "$1" = add ] || exit 0
-arguments="{arguments}"
-token=${{KERNEL_INSTALL_ENTRY_TOKEN:-$KERNEL_INSTALL_MACHINE_ID}}
-for entry in "$KERNEL_INSTALL_BOOT_ROOT/loader/entries/$token-$2"*.conf; do
-	[ ! -f "$entry" ] || sed -i "s|^options .*|& $arguments|" "$entry"
-done
-"""
-_GIVEN = re.compile(r'^\w+="(?:\$\w+ )?(.*)"$', re.MULTILINE)
-"""Our arguments in either file."""
-FIRST_COUNTS = ("isolcpus", "nohz_full")
-"""Arguments of which the kernel keeps the first and refuses another list (Linux, kernel/sched/isolation.c)."""
 _MOST = 2047
 """Letters of its command line that the kernel reads on x86 and Arm (COMMAND_LINE_SIZE), without a word of the rest."""
+LOADER_VARIABLE = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+"""Where a boot loader says its name to Linux: systemd-boot, and GRUB from 2.12 on (systemd's Boot Loader Interface)."""
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 PATIENCE = 120.0
 """Seconds that a boot loader's command may take."""
+
+
+def argument_setting(name: str, value: str = "") -> Setting:
+    """A kernel argument as a place and what is wanted there, compared as the kernel reads it."""
+    known = PARAMETERS.get(name)
+    return Setting(f"argument:{name}", value, known.form if known else Form.TEXT)
 
 
 class BootLoader:
@@ -51,72 +40,163 @@ class BootLoader:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self._known: tuple[BootFiles, ...] = (Grub(tree), KernelInstall(tree))
 
     def kind(self) -> str | None:
-        """`grub` or `kernel-install`; None if it is neither."""
-        if self._tree.exists("/etc/default/grub"):
-            return "grub"
-        # kernel-install itself is on most machines; it is the boot loader's where there are entries for one.
-        plugins = any(self._tree.exists(f"{folder}/kernel/install.d") for folder in ("/etc", "/usr/lib"))
-        entries = any(self._tree.exists(f"{boot}/loader/entries") for boot in ("/efi", "/boot", "/boot/efi"))
-        return "kernel-install" if plugins and entries else None
+        """`grub` or `kernel-install`; None if it is neither, or cannot be told."""
+        found = self._files
+        return found.kind if found else None
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return read_kernel(self._tree)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        tickless = self._kernel.built("NO_HZ_FULL") is not False
+        return Reader(last_cpu(self._tree), parts=self._kernel.since(5, 18), tickless=tickless)
+
+    @property
+    def _files(self) -> BootFiles | None:
+        return self._find()[0]
+
+    def _find(self) -> tuple[BootFiles | None, str]:
+        """The boot loader in use, or why none can be named: what it says of itself counts, then the one that is set up,
+        and of two of them the one whose marks the running kernel's line bears."""
+        told = "".join(letter for letter in self._tree.text(LOADER_VARIABLE) or "" if letter.isprintable()).strip()
+        ready = {files.kind: files for files in self._known if files.set_up()}
+        if told:
+            kind = {"systemd-boot": "kernel-install", "grub": "grub"}.get(told.partition(" ")[0].lower())
+            found = ready.get(kind or "")
+            why = "is not known to Tailrace" if kind is None else "has none of the files that Tailrace would add to"
+            return found, f"the machine was started by {told}, which {why}"
+        if len(ready) > 1:
+            line = self._kernel.line
+            if line.values("BOOT_IMAGE"):
+                return ready["grub"], ""
+            if any("\\" in (value or "") for value in line.values("initrd")):  # as EFI writes paths
+                return ready["kernel-install"], ""
+            return None, "both GRUB and systemd-boot are set up, and nothing says which of them starts the machine"
+        return next(iter(ready.values()), None), "no boot loader that Tailrace knows (GRUB, kernel-install)"
+
+    def _holder(self) -> BootFiles | None:
+        """The boot loader that our file is with: another one may have come into use since."""
+        return next((files for files in self._known if self._tree.exists(files.path)), None) or self._files
 
     def read(self, target: str) -> str | None:
         """The argument's value that counts for the running kernel; empty if it has none, None if it is not given."""
-        pairs = (argument.partition("=") for argument in (self._tree.text("/proc/cmdline") or "").split())
-        given = [value for name, _, value in pairs if name == target]
-        return given[0 if target in FIRST_COUNTS else -1] if given else None
+        return read(self._kernel.line, target, self._reader)
 
     def write(self, target: str, value: str) -> None:  # noqa: ARG002 - a scheme's places have both
         raise OSError(1, "a kernel argument takes effect at the next boot")
 
     def check(self, arguments: Sequence[tuple[str, str]]) -> None:
-        """Raises Mistake, with the arguments, where they cannot be given to the boot loader, or not taken back."""
-        obstacle = (self._obstacle() or self._too_long(arguments)) if arguments else None
+        """Raises Mistake, with the arguments, where the boot loader cannot be given them or be rid of them again, or
+        where they would not reach the kernel."""
+        obstacle = (self._obstacle(arguments) or self._too_long(arguments)) if arguments else None
         if obstacle:
             raise Mistake(
                 f"{obstacle}; leave the boot-time knobs out with --run-time, and give the kernel its arguments "
-                f"yourself: {_words(arguments)}"
+                f"yourself: {show_line(_arguments(arguments))}"
             )
 
-    def _obstacle(self) -> str | None:
-        kind = self.kind()
-        if kind is None:
-            return "no boot loader that Tailrace knows (GRUB, kernel-install)"
-        if kind == "kernel-install" and not any(self._tree.exists(path) for path in LINE_FILES):
-            # Its entries would be made of the running kernel's line, with our arguments in it, also when we undo.
-            return f"kernel-install would keep the arguments for good: write the machine's own into {LINE_FILES[0]}"
-        missing = [command[0] for command in self.commands() if _program(command[0]) is None]
-        return f"{missing[0]} is missing" if self._tree.live and missing else None
+    def _obstacle(self, arguments: Sequence[tuple[str, str]]) -> str | None:
+        files, why = self._find()
+        if files is None:
+            return why
+        missing = [command[0] for command in files.commands() if _program(command[0]) is None]
+        if self._tree.live and missing:
+            return f"{missing[0]} is missing"
+        return files.obstacle() or next(iter(self.losses(arguments)), None)
 
     def _too_long(self, arguments: Sequence[tuple[str, str]]) -> str | None:
-        ours = {*_words(sorted(self.staged_arguments())).split(), *_words(arguments).split()}
-        others = [word for word in (self._tree.text("/proc/cmdline") or "").split() if word not in ours]
-        letters = len(" ".join([*others, _words(arguments)]))
+        line, wanted = self._kernel.line, _arguments(arguments)
+        ours = [*given_arguments(self.staged()), *wanted]
+        others = [argument for argument in line.arguments if argument not in ours]
+        letters = len(" ".join([*map(str, [*others, *wanted]), *(["--", line.init] if line.init else [])]))
         return f"the kernel reads {_MOST} letters of its command line, not {letters}" if letters > _MOST else None
+
+    def _next(self, text: str | None) -> list[Stage]:
+        """What the next boot's command line is made of, were our file to say `text`; empty if that cannot be told."""
+        files = self._files
+        return (files.stages(text) if files else None) or []
+
+    def _lost(self, stages: Sequence[Stage], arguments: Sequence[tuple[str, str]]) -> list[str]:
+        """Files that take our arguments away again, or keep the kernel from reading them: what each does."""
+        files, found = self._files, {}
+        ours = next((at for at, stage in enumerate(stages) if files and stage.path == files.path), None)
+        for argument in _arguments(arguments) if ours is not None else ():
+            for at, stage in enumerate(stages[ours:]):
+                if argument in stage.parsed.arguments:
+                    continue
+                if at == 0 or stage.ends_early:
+                    ended = next((each.path for each in stages if each.ends_early), stage.path)
+                    found[ended] = (
+                        f"{ended} has a `--` or an open quote, after which the kernel reads no argument: take it out"
+                    )
+                else:
+                    found[stage.path] = (
+                        f"{stage.path} sets the arguments anew after {stages[ours or 0].path}: have it go on from "
+                        "$GRUB_CMDLINE_LINUX_DEFAULT, or give it a name that sorts before"
+                    )
+                break
+        return list(found.values())
+
+    def conflicts(self, arguments: Sequence[tuple[str, str]]) -> list[str]:
+        """Where the next boot's line will say something else of a parameter, and the kernel go by that, in spite of our
+        file."""
+        stages = self._next(self.text(arguments)) if arguments and self._files else []
+        found = []
+        for name, value in arguments if stages else ():
+            last = stages[-1].parsed
+            if self._satisfied(last, name, value) or Argument(name, value or None) not in last.arguments:
+                continue
+            others = [each.path for each in stages if {*each.parsed.values(name)} - {value or None}]
+            now = read(last, name, self._reader)
+            found.append(f"{(others or [stages[0].path])[0]} gives the kernel {name}={now} as well, and that counts")
+        return found
+
+    def losses(self, arguments: Sequence[tuple[str, str]]) -> list[str]:
+        """Files that would keep our arguments from the kernel: what each does."""
+        return self._lost(self._next(self.text(arguments)), arguments) if arguments and self._files else []
+
+    def waits(self, target: str, wanted: str) -> bool:
+        """Whether the next boot brings the argument."""
+        text = self.staged()
+        stages = self._next(text)
+        line = stages[-1].parsed if stages else CommandLine(tuple(given_arguments(text)))
+        return self._satisfied(line, target, wanted)
+
+    def spoilt_by(self, target: str, wanted: str) -> str | None:
+        """The file that keeps an argument of ours from the next boot."""
+        text = self.staged()
+        if Argument(target, wanted or None) not in given_arguments(text):
+            return None
+        said = self._lost(self._next(text), [(target, wanted)]) or self.conflicts([(target, wanted)])
+        return said[0].partition(" ")[0] if said else None
+
+    def _satisfied(self, line: CommandLine, target: str, wanted: str) -> bool:
+        return argument_setting(target, wanted).satisfied(read(line, target, self._reader))
 
     def path(self) -> str:
         """Our file."""
-        return INSTALL_FILE if self.kind() == "kernel-install" else GRUB_FILE
+        files = self._holder()
+        return files.path if files else self._known[0].path
 
     def text(self, arguments: Sequence[tuple[str, str]]) -> str:
         """What our file is to say."""
-        template = _GRUB if self.kind() == "grub" else _INSTALL
-        return template.format(mark=_MARK, arguments=_words(arguments))
+        return (self._files or self._known[0]).text(_arguments(arguments))
 
     def staged(self) -> str | None:
         """What our file says now; None if there is none."""
-        return self._tree.text(self.path()) if self.kind() else None
-
-    def staged_arguments(self) -> set[tuple[str, str]]:
-        """The arguments that our file gives."""
-        given = _GIVEN.search(self.staged() or "")
-        words = given[1].split() if given else []
-        return {(name, value) for name, _, value in (word.partition("=") for word in words)}
+        return self._tree.text(self.path())
 
     def stage(self, text: str | None) -> None:
         """Writes our file, or removes it for None, and has the boot loader take it in. Raises Failure."""
-        path = self._tree.at(self.path())
+        files = self._holder() if text is None else self._files
+        if files is None:
+            return
+        path, former = self._tree.at(files.path), given_arguments(self._tree.text(files.path))
         try:
             if text is None:
                 path.unlink(missing_ok=True)
@@ -127,8 +207,9 @@ class BootLoader:
                     file.write(text)
                     file.flush()
                     os.fsync(file.fileno())  # half a file must not be what the next boot finds
-                temporary.chmod(0o755 if self.kind() == "kernel-install" else 0o644)
+                temporary.chmod(files.mode)
                 temporary.replace(path)
+            files.forget(former)
         except OSError as error:
             raise Failure(f"{path}: {error.strerror}") from None
         self.refresh()
@@ -148,24 +229,28 @@ class BootLoader:
             if done.returncode != 0:
                 words = done.stderr.strip().splitlines()
                 raise Failure(f"{shlex.join(command)}: {words[-1] if words else 'failed'}")
+        if self._tree.live:
+            self._check_lines()
+
+    def _check_lines(self) -> None:
+        """Raises Failure if what the boot loader will give the kernel has none of our arguments."""
+        files, given = self._holder(), given_arguments(self.staged())
+        lines = [parse_line(line) for line in files.lines()] if files and given else []
+        if lines and not any(set(given) <= set(line.arguments) for line in lines):
+            raise Failure(
+                f"{shlex.join(self.commands()[0])}: the arguments in {self.path()} are not in what the boot loader "
+                "gives the kernel; look for who else sets its arguments"
+            )
 
     def commands(self) -> list[list[str]]:
         """What has the boot loader take our file in: one command, or one for each kernel that is installed."""
-        if self.kind() == "grub":
-            return [["update-grub"]]
-        found = []
-        for version in self._tree.names("/lib/modules"):
-            images = (f"/lib/modules/{version}/vmlinuz", f"/boot/vmlinuz-{version}")
-            image = next((each for each in images if self._tree.exists(each)), None)
-            if image is not None:
-                found.append(["kernel-install", "add", version, image])
-        return found
+        files = self._holder()
+        return files.commands() if files else []
 
 
 def _program(name: str) -> str | None:
     return shutil.which(name, path=_PATH)
 
 
-def _words(arguments: Sequence[tuple[str, str]]) -> str:
-    """Arguments as they stand on the kernel's command line."""
-    return " ".join(f"{name}={value}" if value else name for name, value in arguments)
+def _arguments(pairs: Sequence[tuple[str, str]]) -> list[Argument]:
+    return [Argument(name, value or None) for name, value in pairs]

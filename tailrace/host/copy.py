@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.boot import GRUB_FILE, INSTALL_FILE, LINE_FILES
+from tailrace.host.boot import LOADER_VARIABLE
+from tailrace.host.boot_files import (
+    GRUB_DEFAULTS,
+    GRUB_FILE,
+    GRUB_FOLDER,
+    GRUB_MENU,
+    INSTALL_FILE,
+    INSTALL_SETTINGS,
+    LINE_FILES,
+)
 from tailrace.host.capabilities import find_capabilities
-from tailrace.host.knobs import FAMILIES, Context
+from tailrace.host.knobs import FAMILIES, Context, Knob
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.roles import deal_roles
@@ -96,13 +106,21 @@ def _read_all(tree: Recording) -> None:
     values = Values(tree)
     for name in profile_names():
         profile = load_profile(name)
-        context = Context(machine, deal_roles(machine, profile.roles))
-        for family in FAMILIES:
-            for knob in family.knobs:
-                for setting in knob.settings(context, _some_value(knob.name, profile.knobs)):
-                    values.read(setting)
-    for path in ("/etc/default/grub", GRUB_FILE, INSTALL_FILE, *LINE_FILES):
-        tree.exists(path)
+        with suppress(Mistake):  # a machine that cannot be planned for is the one that somebody else should look at
+            context = Context(machine, deal_roles(machine, profile.roles))
+            for family in FAMILIES:
+                for knob in family.knobs:
+                    _read_knob(context, knob, _some_value(knob.name, profile.knobs), values)
+    drop_ins = [f"{GRUB_FOLDER}/{name}" for name in tree.names(GRUB_FOLDER) if name.endswith(".cfg")]
+    for path in (GRUB_DEFAULTS, *drop_ins, GRUB_FILE, INSTALL_FILE, *INSTALL_SETTINGS, *LINE_FILES, LOADER_VARIABLE):
+        tree.text(path)
+    tree.exists(GRUB_MENU)
+
+
+def _read_knob(context: Context, knob: Knob, value: object, values: Values) -> None:
+    with suppress(Mistake):
+        for setting in knob.settings(context, value):
+            values.read(setting)
 
 
 def _some_value(name: str, knobs: object) -> object:

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 MOST = 1 << 16
 """Beyond any number of CPUs that Linux can be built for (CONFIG_NR_CPUS)."""
+_ENDS = ("first", "end")
+_BETWEEN = re.compile(r"[\s,]+")
+_NUMBER = "[0-9]{1,9}|N"
+_REGION = re.compile(
+    f"(?:(?P<all>[aA][lL]{{2}})|(?P<first>{_NUMBER})(?:-(?P<end>{_NUMBER}))?)"
+    f"(?::(?P<used>{_NUMBER})/(?P<size>{_NUMBER}))?"
+)
 
 
-def parse_list(text: str) -> tuple[int, ...]:
-    """`0-3,8` → (0, 1, 2, 3, 8), sorted; empty for an empty list. `0-7:1/4` → (0, 4): the first 1 of each 4, as kernel
-    arguments may say. Raises ValueError.
+def parse_list(text: str, last: int | None = None) -> tuple[int, ...]:
+    """`0-3,8` → (0, 1, 2, 3, 8), sorted; empty for an empty list. `0-7:1/4` → (0, 4): the first 1 of each 4. With the
+    highest CPU of a machine (`last`), `N` is that one and `all` is every one to it. Raises ValueError.
 
     Sources: Linux, Documentation/core-api/printk-formats.rst, "%*pbl"; Documentation/admin-guide/kernel-parameters.rst,
-    "cpu lists".
+    "cpu lists"; lib/bitmap-str.c (bitmap_parselist).
     """
     cpus: set[int] = set()
-    for part in text.strip().split(","):
-        if not part.strip():
-            continue
-        range_, colon, groups = part.partition(":")
-        first, dash, last = (word.strip() for word in range_.partition("-"))
-        ends = (first, last if dash else first)
-        if not all(end.isdecimal() and end.isascii() and int(end) < MOST for end in ends):
-            raise ValueError(f"{part.strip()!r} is no CPU and no range of CPUs; expected a list such as 1,4-7")
-        if int(ends[0]) > int(ends[1]):
-            raise ValueError(f"{part.strip()!r} ends before it begins; expected a range such as 4-7")
-        used, size = _groups(part, groups) if colon and dash else (1, 1)
-        if colon and not dash:
-            raise ValueError(f"{part.strip()!r} is no CPU and no range of CPUs; expected a list such as 1,4-7")
-        cpus.update(cpu for cpu in range(int(ends[0]), int(ends[1]) + 1) if (cpu - int(ends[0])) % size < used)
+    for part in filter(None, _BETWEEN.split(text)):
+        found = _REGION.fullmatch(part)
+        if not found or (last is None and (found["all"] or "N" in part)):
+            raise ValueError(f"{part!r} is no CPU and no range of CPUs; expected a list such as 1,4-7")
+        first, end = (0, last or 0) if found["all"] else (_number(found[key] or found["first"], last) for key in _ENDS)
+        used, size = (_number(found[key] or "1", last) for key in ("used", "size"))
+        if max(first, end) >= MOST:
+            raise ValueError(f"{part!r} is no CPU and no range of CPUs; expected a list such as 1,4-7")
+        if first > end:
+            raise ValueError(f"{part!r} ends before it begins; expected a range such as 4-7")
+        if size < 1 or used > size or (found["used"] and not (found["end"] or found["all"])):
+            raise ValueError(f"{part!r} is no range of CPUs; expected a list such as 1,4-7 or 0-15:1/4")
+        cpus.update(cpu for cpu in range(first, end + 1) if (cpu - first) % size < used)
     return tuple(sorted(cpus))
 
 
-def _groups(part: str, groups: str) -> tuple[int, int]:
-    """`1/4` → (1, 4). Raises ValueError."""
-    used, slash, size = groups.strip().partition("/")
-    if not (slash and all(word.isdecimal() and word.isascii() for word in (used, size)) and 0 < int(used) <= int(size)):
-        raise ValueError(f"{part.strip()!r} is no range of CPUs; expected a list such as 1,4-7 or 0-15:1/4")
-    return int(used), int(size)
+def _number(text: str, last: int | None) -> int:
+    return (last or 0) if text == "N" else int(text)
+
+
+def cpus_of(text: str | None) -> tuple[int, ...]:
+    """The CPUs of a list that the kernel shows; none where it shows none, or something else."""
+    try:
+        return parse_list(text or "")
+    except ValueError:
+        return ()
 
 
 def show_list(cpus: Iterable[int]) -> str:

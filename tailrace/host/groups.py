@@ -1,4 +1,4 @@
-"""Places that are more than one file: a cpuset partition, a share of the cache. Made, read and removed as one value."""
+"""Places that are more than one file: control groups of cpuset. Made, read and removed as one value."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ CPUSETS = f"{CGROUP}/cpuset"
 """Of version 1, where it has one for each controller."""
 DOMAIN = f"{CPUSETS}/tailrace-system"
 CACHE = "/sys/fs/resctrl/tailrace"
+"""Of resctrl (resctrl.py)."""
 
 
 class Partitions:
@@ -95,34 +96,6 @@ class Domains:
         make(self._tree, f"{target}/cpuset.mems", self._tree.text(f"{CPUSETS}/cpuset.mems") or "0")
         make(self._tree, f"{target}/{self._BALANCE}", "1")
         self._tree.write(f"{CPUSETS}/{self._BALANCE}", "0")
-
-
-class CacheShares:
-    """`cache:FOLDER`: a group of CPUs with ways of the last-level cache of its own; its value is `CPUS L3:0=MASK;...`.
-
-    Source: Linux, Documentation/arch/x86/resctrl.rst.
-    """
-
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-
-    def read(self, target: str) -> str | None:
-        if not self._tree.exists("/sys/fs/resctrl/schemata"):
-            return None
-        if not self._tree.exists(target):
-            return ""
-        cpus, shares = (self._tree.text(f"{target}/{name}") or "" for name in ("cpus_list", "schemata"))
-        line = next((line.strip() for line in shares.splitlines() if line.strip().startswith("L3:")), "")
-        return f"{cpus} {line}".strip() or "not yet shared out"
-
-    def write(self, target: str, value: str) -> None:
-        if not value:
-            remove(self._tree, target, {})
-            return
-        cpus, _, shares = value.partition(" ")
-        self._tree.at(target).mkdir(exist_ok=True)
-        make(self._tree, f"{target}/schemata", shares)
-        make(self._tree, f"{target}/cpus_list", cpus)
 
 
 def make(tree: Tree, path: str, value: str) -> None:

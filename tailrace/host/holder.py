@@ -12,17 +12,18 @@ from tailrace.host.process import identify
 _LONGEST_COMMAND = 120
 
 
-def lock_holder(descriptor: int) -> int | None:
-    """The process that has a lock (flock(2)) on an open file; None where there is none, or it is not seen from here."""
-    found = os.fstat(descriptor)
-    file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+def lock_holder(file: int | Path) -> int | None:
+    """The process that has a lock (flock(2)) on an open file, or on one by its path; None where there is none, or it
+    is not seen from here."""
+    found = os.stat(file)  # noqa: PTH116 - of either
+    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
         fields = line.split()  # 3: FLOCK ADVISORY WRITE 4711 00:1a:23456 0 EOF
-        if fields[1] == "FLOCK" and fields[5] == file and int(fields[4]) > 0:
+        if fields[1] == "FLOCK" and fields[5] == name and int(fields[4]) > 0:
             return int(fields[4])
     return None
 

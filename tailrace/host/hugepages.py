@@ -1,65 +1,99 @@
 """2 MiB pages, reserved while they are needed and given back.
 
-Only the number that was added is taken away again, so that what somebody else reserves meanwhile is left alone.
+Only the number that was added is taken away again, so that what somebody else reserves meanwhile is left alone. Always
+in the files of this size: vm.nr_hugepages is about the default size, which may be 1 GiB (`default_hugepagesz=1G`).
+
+Source: Linux, Documentation/admin-guide/mm/hugetlbpage.rst.
 """
 
 from __future__ import annotations
 
-import fcntl
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
+from tailrace.host.cpus import parse_list
+from tailrace.host.lock import Held, locked
 
 PAGE_MIB = 2
-_POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
+POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
+"""The machine's."""
+_NODES = Path("/sys/devices/system/node")
+_LOCK = Path("/run/tailrace-hugepages.lock")
+PATIENCE = 10.0
+"""Seconds that another command's change of the pool is waited for; it takes as long as the kernel makes room."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The 2 MiB pages of the machine: all, and those that nobody has taken or been promised."""
+    """The 2 MiB pages of the machine, or of a node: all, and those that nobody has taken or been promised."""
 
     total: int
     free: int
 
 
-def pool(base: Path = _POOL) -> Pool:
+def pool_of(node: int | None, nodes: Path = _NODES) -> Path:
+    """The pool that programs on a node's CPUs need pages in: the node's own where several nodes have memory. There the
+    kernel spreads the pages of the machine's pool over all of them, and DPDK takes memory of its own node."""
+    try:
+        able = parse_list((nodes / "has_memory").read_text())
+    except (OSError, ValueError):
+        return POOL
+    own = nodes / f"node{node}/hugepages" / POOL.name
+    return own if node in able and len(able) > 1 and own.exists() else POOL
+
+
+def pool(base: Path = POOL) -> Pool:
     """The pool as it is now; empty where the kernel has none."""
+    promised = base / "resv_hugepages"
     try:
         total = int((base / "nr_hugepages").read_text())
         free = int((base / "free_hugepages").read_text())
-        reserved = int((base / "resv_hugepages").read_text())
+        # A node does not tell: pages are promised by the machine, and may be taken anywhere.
+        reserved = int((promised if promised.exists() else POOL / promised.name).read_text())
     except OSError:
         return Pool(0, 0)
     return Pool(total, max(free - reserved, 0))
 
 
+def command(count: int, base: Path = POOL) -> str:
+    """What makes a pool this large."""
+    return f"echo {count} | sudo tee {base}/nr_hugepages"
+
+
 @contextmanager
-def alone(base: Path = _POOL) -> Iterator[None]:
-    """No other Tailrace changes the pool meanwhile: the kernel takes totals only, so two at once would lose pages."""
-    try:
-        file = (base / "nr_hugepages").open()
-    except OSError:  # `add` says so
+def alone(base: Path = POOL) -> Iterator[None]:
+    """No other Tailrace changes the pool meanwhile: the kernel takes totals only, so two at once would lose pages.
+
+    Raises Failure if another one still does after a while.
+    """
+    if not os.access(base / "nr_hugepages", os.W_OK):  # `add` says so
         yield
         return
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(_LOCK, patience=PATIENCE))
+        except Held as error:
+            raise Failure(f"{error} has been changing the pool of huge pages for {PATIENCE:g} s; end it") from None
+        except OSError as error:
+            raise Failure(f"{_LOCK}: {error.strerror}; it keeps others from changing the pool of huge pages") from None
         yield
 
 
-def missing(pages: int, base: Path = _POOL) -> int:
+def missing(pages: int, base: Path = POOL) -> int:
     """How many pages must be added so that `pages` are free."""
     return max(pages - pool(base).free, 0)
 
 
-def add(pages: int, base: Path = _POOL) -> None:
+def add(pages: int, base: Path = POOL) -> None:
     """Adds pages to the pool. Raises Failure or Mistake, with the command that helps, and then adds none."""
     before = pool(base)
     if pages == 0:
         return
-    command = f"sudo sysctl vm.nr_hugepages={before.total + pages}"
+    advice = command(before.total + pages, base)
     try:
         (base / "nr_hugepages").write_text(str(before.total + pages))
     except FileNotFoundError:
@@ -67,20 +101,20 @@ def add(pages: int, base: Path = _POOL) -> None:
     except PermissionError:
         raise Mistake(
             f"no huge pages: {pages} of 2 MiB are missing and only root can reserve them; "
-            f"run `{command}`, or start this command with sudo, or use --no-huge (slower)"
+            f"run `{advice}`, or start this command with sudo, or use --no-huge (slower)"
         ) from None
     except OSError as error:
-        raise Failure(f"no huge pages: {error.strerror}; try `{command}`, or use --no-huge (slower)") from None
+        raise Failure(f"no huge pages: {error.strerror}; try `{advice}`, or use --no-huge (slower)") from None
     after = pool(base)
     if after.total < before.total + pages:
         remove(after.total - before.total, base)
         raise Failure(
-            f"no huge pages: {pages} of 2 MiB were asked for and memory held {after.total - before.total}; "
+            f"no huge pages: {pages} of 2 MiB were asked for in {base} and memory held {after.total - before.total}; "
             "free some with `sudo sysctl vm.compact_memory=1` or by ending other programs, or use --no-huge (slower)"
         )
 
 
-def remove(pages: int, base: Path = _POOL) -> None:
+def remove(pages: int, base: Path = POOL) -> None:
     """Takes pages out of the pool again; pages still in use are given back by the kernel when they fall free."""
     if pages > 0:
         (base / "nr_hugepages").write_text(str(max(pool(base).total - pages, 0)))

@@ -7,16 +7,16 @@ was not made yet; it is cut off before anything is added. The journal is removed
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import UnionType
 
 from tailrace.errors import Failure, Mistake
+from tailrace.host.lock import Held, locked
 from tailrace.host.setting import SCHEMES, Form, Setting
 from tailrace.host.tree import Tree
 
@@ -71,10 +71,13 @@ class Applied:
     """The node that the roles' cores are on, which they keep: the card may be DPDK's by now."""
     siblings: Sequence[Sequence[int]] = ()
     """The CPUs of each core of which some were taken offline: the kernel does not tell of those any more."""
+    system: int = 1
+    """The system's cores on that node, which it keeps as well; one in journals that do not say."""
 
     def __post_init__(self) -> None:
         """Raises TypeError for what no journal says."""
         _check_types(str, self.profile)
+        _check_types(int, self.system)
         _check_types(str | None, self.nic, self.roles)
         _check_types(int | None, self.node, *(cpu for cpus in self.siblings for cpu in cpus))
 
@@ -180,16 +183,16 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def hold_journal(folder: Path) -> Iterator[Journal]:
     """The journal, for this process alone. Raises Mistake while another command changes the host."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
-    except OSError as error:
-        raise Mistake(f"{folder}: {error.strerror}; tuning the host needs root, start it with sudo") from None
-    with lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Mistake("another `tailrace host` command is changing the host; wait for it to end") from None
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            held.enter_context(locked(folder / "lock"))
+        except Held as error:
+            raise Mistake(
+                f"another `tailrace host` command is changing the host: {error}; wait for it to end"
+            ) from None
+        except OSError as error:
+            raise Mistake(f"{folder}: {error.strerror}; tuning the host needs root, start it with sudo") from None
         yield Journal(folder / "journal")
 
 

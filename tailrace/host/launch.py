@@ -45,8 +45,10 @@ class Launcher:
         stdin: int | None = None,
         *,
         bounded: bool = False,
+        before: Sequence[str] = (),
     ) -> Process:
-        """Starts a program under a name of ours and records it. `bounded`: its log is, whatever it prints."""
+        """Starts a program under a name of ours and records it. `bounded`: its log is, whatever it prints. `before`:
+        words before it, of another program that becomes this one."""
         held: list[Process] = []
         log = self.log(name)
         found = next((path.stat() for path in (log, log_writer.previous(log)) if path.exists()), None)
@@ -60,7 +62,8 @@ class Launcher:
             self.state.add(held[0])
 
         try:
-            start(argv, log=log if output is None else output, limits=limits, record=record, keep=keep, stdin=stdin)
+            into = log if output is None else output
+            start([*before, *argv], log=into, limits=limits, record=record, keep=keep, stdin=stdin)
         finally:
             if output is not None:
                 os.close(output)

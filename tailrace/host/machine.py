@@ -6,10 +6,11 @@ Everything is read through a `Tree`, so a copied /sys and /proc of another machi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.host.cpus import parse_list
+from tailrace.host.command_line import CommandLine, parse_line
+from tailrace.host.cpus import cpus_of
 from tailrace.host.tree import Tree
 
 CPUS = "/sys/devices/system/cpu"
@@ -75,6 +76,8 @@ class Cache:
     """Data, Instruction or Unified."""
     kib: int
     cpus: tuple[int, ...]
+    id: int | None = None
+    """What resctrl calls it, among those of its level."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,8 @@ class Kernel:
 
     release: str
     version: str
-    arguments: tuple[str, ...]
+    line: CommandLine
+    """What it was given by the boot loader."""
     config: dict[str, str]
     """Its build options, CONFIG_... without the prefix; empty where it does not tell."""
     realtime: bool
@@ -185,9 +189,9 @@ class Kernel:
         return self.config.get(option) in ("y", "m") if self.config else None
 
     def since(self, *version: int) -> bool:
-        """Whether it is of this version or a later one."""
+        """Whether it is of this version or a later one; a copied machine that does not tell is taken for a late one."""
         found = re.match(r"(\d+)\.(\d+)", self.release)
-        return found is not None and tuple(map(int, found.groups())) >= version
+        return found is None or tuple(map(int, found.groups())) >= version
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,26 @@ class Machine:
                 cpus |= {number: replace(online, number=number, siblings=siblings) for number in siblings}
         return replace(self, cpus=tuple(cpus.values()))
 
+    def nearest(self, node: int | None, among: Collection[int]) -> int | None:
+        """Of some nodes that one, or else the one of the least distance to it; None if there are none, or if no node is
+        named and there are several."""
+        if node in among:
+            return node
+        if len(among) < 2:
+            return next(iter(among), None)
+        if node is None:
+            return None
+        numbers = [each.number for each in self.nodes]
+        distances = next((each.distances for each in self.nodes if each.number == node), ())
+        # The kernel lists the distances to the nodes that are online, whose numbers may have gaps.
+        far = dict(zip(numbers, distances, strict=True)) if len(distances) == len(numbers) else {}
+        return min(among, key=lambda other: (far.get(other, 0), other))
+
+    def home(self, node: int | None) -> int:
+        """The node that a device is shown with: its own, or the first where it names none that is there."""
+        numbers = [each.number for each in self.nodes]
+        return node if node in numbers else min(numbers, default=0)
+
     def pools(self, kib: int) -> list[HugePool]:
         """Each node's pool of huge pages of this size; they are there where kernel and processor know the size."""
         return [pool for node in self.nodes for pool in node.huge if pool.kib == kib]
@@ -278,7 +302,7 @@ def read_machine(tree: Tree) -> Machine:
         accelerators=_accelerators(tree),
         clock=_clock(tree, first),
         power=_power(tree, first),
-        kernel=_kernel(tree),
+        kernel=read_kernel(tree),
         disturbers=_disturbers(tree),
         tree=tree,
     )
@@ -324,15 +348,14 @@ def _cpus(tree: Tree) -> tuple[Cpu, ...]:
 
 
 def _list(tree: Tree, path: str) -> tuple[int, ...]:
-    try:
-        return parse_list(tree.text(path) or "")
-    except ValueError:
-        return ()
+    return cpus_of(tree.text(path))
 
 
 def _nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:
-    """Those that the kernel lists, and those that only CPUs name; without any (CONFIG_NUMA) the machine is node 0."""
-    paths = {number: path for path, number in tree.find(NODES, "node*")}
+    """Those that the kernel lists, and those that only CPUs name; without any (CONFIG_NUMA) the machine is node 0. One
+    that is offline has neither CPUs nor memory."""
+    online = _list(tree, f"{NODES}/online")
+    paths = {number: path for path, number in tree.find(NODES, "node*") if not online or number in online}
     own: dict[int, list[int]] = {number: [] for number in paths}
     for cpu in cpus:
         if cpu.online:
@@ -374,7 +397,8 @@ def _caches(tree: Tree) -> tuple[Cache, ...]:
             level = tree.number(f"{index}/level")
             if size and level:
                 kind = tree.text(f"{index}/type") or "Unified"
-                found[Cache(level, kind, int(size[1]), _list(tree, f"{index}/shared_cpu_list"))] = None
+                cpus, id_ = _list(tree, f"{index}/shared_cpu_list"), tree.number(f"{index}/id")
+                found[Cache(level, kind, int(size[1]), cpus, id_)] = None
     return tuple(found)
 
 
@@ -441,7 +465,8 @@ def _power(tree: Tree, first: str) -> Power:
     return Power(driver, governor, None if idle == "none" else idle, states)
 
 
-def _kernel(tree: Tree) -> Kernel:
+def read_kernel(tree: Tree) -> Kernel:
+    """The kernel that runs."""
     whole = tree.text("/proc/version") or ""
     named = re.match(r"Linux version (\S+)", whole)
     release = tree.text("/proc/sys/kernel/osrelease") or (named[1] if named else "unknown")
@@ -449,7 +474,13 @@ def _kernel(tree: Tree) -> Kernel:
     lines = (tree.text(f"/boot/config-{release}") or tree.gzipped("/proc/config.gz") or "").splitlines()
     config = dict(line.removeprefix("CONFIG_").split("=", 1) for line in lines if line.startswith("CONFIG_"))
     realtime = tree.text("/sys/kernel/realtime") == "1" or re.search("PREEMPT[_ ]RT", version) is not None
-    return Kernel(release, version, tuple((tree.text("/proc/cmdline") or "").split()), config, realtime)
+    return Kernel(release, version, parse_line(tree.text("/proc/cmdline") or ""), config, realtime)
+
+
+def last_cpu(tree: Tree) -> int | None:
+    """The highest number that a CPU can have while the kernel runs, of which some may never have been plugged in."""
+    possible = _list(tree, f"{CPUS}/possible") or tuple(number for _, number in tree.find(CPUS, "cpu*"))
+    return max(possible, default=None)
 
 
 def _disturbers(tree: Tree) -> tuple[str, ...]:

@@ -20,6 +20,17 @@ _LEFT_OUT = """
   restart loses it under whatever runs by then, and what it moves between the system's CPUs every ten seconds cannot be
   told from drift. `irq_affinity` does once what is needed.
 - `/dev/cpu_dma_latency`: see [idle_latency](#idle_latency).
+
+## On AMD
+
+| Intel's | AMD's |
+| --- | --- |
+| `energy_bias` (EPB) | none; `energy_preference` with amd_pstate in active mode |
+| `uncore_frequency` | none in sysfs; the data fabric's P-state is set in the firmware, or by the amd_hsmp driver |
+| `kvm_pause_exits` by ple_gap | the same knob, by pause_filter_count |
+| APICv, on by itself | `kvm_avic` |
+| `kvm_nx_huge_pages` | none needed: no processor has the bug |
+| the VMX preemption timer | none: a guest's timer is one of the host's |
 """
 
 
@@ -40,6 +51,7 @@ def _knob(knob: Knob) -> str:
         ("cost", knob.cost),
         ("takes", knob.takes),
         ("needs", knob.needs),
+        ("kernels", knob.kernels),
         ("set", when),
         ("verified", knob.verified),
         ("source", knob.source),

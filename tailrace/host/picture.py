@@ -110,10 +110,12 @@ def _notes(machine: Machine, node: Node) -> list[str]:
     if huge:
         notes.append(f"huge pages: {', '.join(huge)}")
     for nic in machine.nics:
-        if (nic.node or 0) == node.number:
+        if machine.home(nic.node) == node.number:
             functions = f", {nic.vfs} of {nic.most_vfs} virtual functions" if nic.most_vfs else ""
             notes.append(f"{nic_words(nic)} ({nic.driver}{functions})")
-    notes += [f"{each.name} at {each.address}" for each in machine.accelerators if (each.node or 0) == node.number]
+    notes += [
+        f"{each.name} at {each.address}" for each in machine.accelerators if machine.home(each.node) == node.number
+    ]
     return notes
 
 

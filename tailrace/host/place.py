@@ -273,6 +273,11 @@ def place_tester(cpus: Sequence[Cpu]) -> Place:
     return Place(core, tuple(sorted({core, order[0].number})), nice=POLLER_NICE if len(order) > 1 else 0)
 
 
+def poller_node(cpus: Sequence[Cpu]) -> int | None:
+    """The node that all pollers are on; None without a CPU."""
+    return next((cpu.node for cpu in _best_first(cpus)), None) if cpus else None
+
+
 def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:
     """All on the best node, first threads of cores before their siblings, in the order of their numbers, but for the
     first one slow ones before fast ones; isolated ones last, where pollers are taken from.

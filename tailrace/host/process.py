@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import select
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +21,7 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 
+_log = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -229,6 +232,8 @@ def start(
     if problem:
         reap(pid)
         raise Failure(f"{argv[0]}: could not be started: {problem}")
+    _log.info("started %s, pid %d", Path(argv[0]).name, name.pid)
+    _log.debug("pid %d: %s", name.pid, shlex.join(argv))
     return name
 
 
@@ -381,6 +386,7 @@ def real_time_refusal(priority: int) -> str | None:
 
 def end(name: ProcessId, *, grace: float = 3.0) -> bool:
     """Ends a process: SIGTERM, then after `grace` seconds SIGKILL. Returns whether it is gone."""
+    _log.info("ending pid %d", name.pid)
     if name.signal(signal.SIGTERM) and name.wait(grace):
         return True
     name.signal(signal.SIGKILL)

@@ -5,6 +5,8 @@ The published ones stand in host/profiles/; a user's own is a YAML file of the s
     inherits: latency
     roles: {system: 2, switch: 1, vnf: rest}
     knobs: {idle_latency: 10, audit_off: null}      # null: left alone
+
+It is read by the core schema of YAML 1.2, as a spec is (docs/spec.md).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from tailrace import core_schema
 from tailrace.errors import Mistake
 from tailrace.host.knobs import KNOBS
 from tailrace.host.roles import ROLES
@@ -62,7 +65,7 @@ def load_profile(name: str, _seen: tuple[str, ...] = ()) -> Profile:
     if place in _seen:
         raise Mistake(f"{path}: inherits itself, by {' → '.join((*_seen, place))}")
     try:
-        data = yaml.safe_load(text)
+        data = core_schema.read(text)
         data = {} if data is None else data
     except yaml.YAMLError as error:
         raise Mistake(f"{path}: {str(error).replace(chr(10), ' ')}") from None
@@ -120,6 +123,8 @@ def _roles(path: Path, values: Any) -> dict[str, int | str]:
     for role, count in values.items():
         if role not in ROLES:
             raise Mistake(f"{path}: roles.{role}: unknown; expected {', '.join(ROLES)}")
-        if count not in ("rest", "spare") and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
-            raise Mistake(f"{path}: roles.{role}: {count!r} is wrong; expected a number of cores, `rest` or `spare`")
+        words = ("rest", "spare", *(["auto"] if role == "system" else []))
+        if count not in words and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            known = ", ".join(f"`{word}`" for word in words)
+            raise Mistake(f"{path}: roles.{role}: {count!r} is wrong; expected a number of cores, or {known}")
     return values

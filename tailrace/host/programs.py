@@ -49,9 +49,14 @@ def own_program(name: str) -> Path:
     raise Mistake(f"{name} is not built ({where} there is none); build it with `make setup`")
 
 
+def find_system_program(name: str) -> str | None:
+    """The path of a program of the system; None where it is missing."""
+    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+
+
 def system_program(name: str) -> str:
     """The path of a program of the system; where it is missing, the package to install is named."""
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+    found = find_system_program(name)
     if found is None:
         package = _PACKAGES.get(name, name)
         raise Mistake(f"{name} is missing; install it with `sudo apt-get install {package}`")

@@ -7,9 +7,10 @@ A place is a text, so that a journal can keep it:
     thread:COMM             the CPUs that the kernel threads of this name may use
     controller:NAME         whether first-level groups have a cgroup controller (groups.py)
     priority:COMM           the real-time priority of the kernel threads of this name
+    tasks:GROUP             the CPUs that tasks of a first-level cgroup may use (slices.py)
     partition:FOLDER        a cpuset partition of isolated CPUs (groups.py)
     domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
-    cache:FOLDER            a share of the last-level cache (groups.py)
+    cache:FOLDER            ways of the caches for some CPUs alone (resctrl.py)
     nic:NAME/WHAT           queues and coalescing of a network card (nics.py)
 """
 
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tailrace.host.cpus import parse_list, parse_mask
+from tailrace.host.resctrl import Share
 
 
 class Form(enum.Enum):
@@ -31,10 +34,17 @@ class Form(enum.Enum):
     """`always [madvise] never`: the one in brackets counts."""
     CPU_LIST = "cpu-list"
     CPU_MASK = "cpu-mask"
+    BOOLEAN = "boolean"
+    """Yes or no in one of the kernel's spellings (kstrtobool): y, 1, on, n, 0, off."""
+    WORDS = "words"
+    """Words, of which more may be there than are wanted."""
+    ISOLATION = "isolation"
+    """`domain,managed_irq,1-3`: what CPUs are isolated from, of which more may be there than is wanted."""
 
 
-SCHEMES = ("file", "argument", "thread", "controller", "priority", "partition", "domains", "cache", "nic")
+SCHEMES = ("file", "argument", "thread", "controller", "priority", "tasks", "partition", "domains", "cache", "nic")
 _CHOSEN = re.compile(r"\[([^\]]+)\]")
+_OCTAL = re.compile(r"0[0-7]+")
 
 
 def meaning(form: Form, text: str) -> object:
@@ -43,7 +53,7 @@ def meaning(form: Form, text: str) -> object:
     try:
         match form:
             case Form.NUMBER:
-                return int(text, 0)
+                return int(text, 8 if _OCTAL.fullmatch(text) else 0)
             case Form.CPU_LIST:
                 return parse_list(text)
             case Form.CPU_MASK:
@@ -51,10 +61,38 @@ def meaning(form: Form, text: str) -> object:
             case Form.CHOICE:
                 found = _CHOSEN.search(text)
                 return found[1] if found else text
+            case Form.BOOLEAN:
+                return _boolean(text)
+            case Form.WORDS:
+                return frozenset(text.split())
+            case Form.ISOLATION:
+                return frozenset(_isolation(text))
             case Form.TEXT:
                 return text
     except ValueError:
         return text
+
+
+def _boolean(text: str) -> bool:
+    """Raises ValueError for what is neither."""
+    for value, letters in ((True, "yYtT1"), (False, "nNfF0")):
+        if text[:1] and text[0] in letters:
+            return value
+    if text[:1] in ("o", "O") and text[1:2] in ("n", "N", "f", "F"):
+        return text[1] in "nN"
+    raise ValueError(text)
+
+
+def _isolation(text: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What for, and which CPUs. Raises ValueError."""
+    for part in text.split():
+        *flags, first = part.split(",", part.count(",", 0, _first_digit(part)))
+        for flag in flags or ["domain"]:  # as the kernel takes it
+            yield flag, parse_list(first)
+
+
+def _first_digit(text: str) -> int:
+    return next((at for at, letter in enumerate(text) if letter.isdigit()), len(text))
 
 
 def plain(form: Form, text: str) -> str:
@@ -82,4 +120,9 @@ class Setting:
 
     def satisfied(self, text: str | None) -> bool:
         """Whether what was read says what is wanted."""
-        return text is not None and meaning(self.form, text) == meaning(self.form, self.wanted)
+        if text is None:
+            return False
+        if self.scheme == "cache":
+            return Share.parse(text).like(Share.parse(self.wanted))
+        found, wanted = meaning(self.form, text), meaning(self.form, self.wanted)
+        return found >= wanted if isinstance(found, frozenset) and isinstance(wanted, frozenset) else found == wanted

@@ -14,6 +14,7 @@ from rich.tree import Tree as Branches
 
 from tailrace.host.capabilities import Found
 from tailrace.host.capabilities.base import in_this_tree
+from tailrace.host.command_line import show_line
 from tailrace.host.cpus import show_list
 from tailrace.host.machine import CPUS, DISTURBERS, Machine, Nic, Node
 from tailrace.host.roles import Roles, show_roles
@@ -78,13 +79,13 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
         for line in _caches(machine, node.cpus):
             branch.add(line)
         for nic in machine.nics:
-            if (nic.node or 0) == node.number:
+            if machine.home(nic.node) == node.number:
                 vfs = f", virtual functions {nic.vfs} of {nic.most_vfs}" if nic.most_vfs else ""
                 speed = f", {nic.mbps / 1000:g} Gbit/s" if nic.mbps else ""
                 queues = f", {nic.queues} queue{'' if nic.queues == 1 else 's'}" if nic.queues else ""
                 branch.add(f"{nic_words(nic)} ({nic.driver}{speed}{queues}{vfs})")
         for device in machine.accelerators:
-            if (device.node or 0) == node.number:
+            if machine.home(device.node) == node.number:
                 branch.add(f"{device.name} at {device.address}")
     offline = show_list(cpu.number for cpu in machine.cpus if not cpu.online)
     if offline:
@@ -99,7 +100,9 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
     if machine.kernel.version:
         kernel.add(Text(machine.kernel.version, style="dim"))
     if in_this_tree(machine, "/proc/cmdline"):
-        kernel.add(Text(" ".join(machine.kernel.arguments) or "no arguments", style="dim"))
+        given = machine.kernel.line
+        init = f"; to the first process: {given.init}" if given.init else ""
+        kernel.add(Text(f"{show_line(given.arguments) or 'no arguments'}{init}", style="dim"))
     for name in machine.disturbers:
         kernel.add(Text(f"{name} runs: {DISTURBERS[name]}", style="yellow"))
     able = top.add("capabilities")
@@ -192,6 +195,7 @@ def roles_document(roles: Roles) -> dict[str, Any]:
     return {
         "node": roles.node,
         "because": roles.because,
+        "system": roles.share,
         "cpus": {role: show_list(cpus) for role, cpus in roles.cpus.items()},
     }
 
@@ -233,8 +237,11 @@ def plan_document(plan: TuningPlan) -> dict[str, Any]:
 
 def plan_lines(plan: TuningPlan) -> list[str]:
     """The roles of the cores, in words."""
-    return [f"Profile {plan.profile.name}: {plan.profile.about}.", f"Node {plan.roles.node}: {plan.roles.because}."] + [
-        f"  {line}" for line in show_roles(plan.roles)
+    return [
+        f"Profile {plan.profile.name}: {plan.profile.about}.",
+        f"Node {plan.roles.node}: {plan.roles.because}.",
+        f"The system has {plan.roles.share}.",
+        *(f"  {line}" for line in show_roles(plan.roles)),
     ]
 
 
@@ -273,7 +280,7 @@ def _shown(setting: Setting, text: str | None) -> str:
     if setting.form is Form.CPU_MASK:
         value = meaning(setting.form, text)
         return show_list(value) if isinstance(value, tuple) else text
-    return plain(setting.form, text) or "set"
+    return plain(setting.form, text) or {"argument": "set", "tasks": "all"}.get(setting.scheme, "none")
 
 
 def _several(values: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ replaced whole (write, rename), so a reader never sees half of one. Undoing goes
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,9 +25,10 @@ from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
-from tailrace.host.holder import described, lock_holder
+from tailrace.host.lock import Held, locked
 from tailrace.host.process import ProcessId, descendants, end, identify
 from tailrace.host.programs import system_program
+from tailrace.host.slices import run_systemctl
 
 FORMAT = 1
 ENVIRONMENT = "TAILRACE_STATE"
@@ -155,18 +155,24 @@ class HugePages(Thing):
     added: int
     there: bool = False
     """Whether they have been added; the record is older than the act."""
+    node: int | None = None
+    """The node whose CPUs they are for."""
 
     def undo(self) -> str | None:
-        with hugepages.alone():
-            # After a crash before the act there is nothing above `before`, if nobody else adds pages.
-            extra = self.added if self.there else min(self.added, max(hugepages.pool().total - self.before, 0))
-            return self._remove(extra)
-
-    def _remove(self, extra: int) -> str | None:
+        base = hugepages.pool_of(self.node)
         try:
-            hugepages.remove(extra)
+            with hugepages.alone():
+                # After a crash before the act there is nothing above `before`, if nobody else adds pages.
+                extra = self.added if self.there else min(self.added, max(hugepages.pool(base).total - self.before, 0))
+                return self._remove(extra, base)
+        except (Failure, Mistake) as error:
+            return f"huge pages: {error}"
+
+    def _remove(self, extra: int, base: Path) -> str | None:
+        try:
+            hugepages.remove(extra, base)
         except OSError as error:
-            return f"{extra} huge pages: {error.strerror}; run `sudo sysctl vm.nr_hugepages={self.before}`"
+            return f"{extra} huge pages: {error.strerror}; run `{hugepages.command(self.before, base)}`"
         return None
 
 
@@ -189,6 +195,24 @@ class Cgroup(Thing):
                 if time.monotonic() > deadline:
                     return f"cgroup {self.path}: {error.strerror}"
                 time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Scope(Thing):
+    """A scope of systemd's, which holds one sandbox to its memory; it goes with its last process."""
+
+    kind = "scope"
+    unit: str
+    of: str
+    """The name of what runs in it."""
+
+    def undo(self) -> str | None:
+        try:
+            run_systemctl("stop", self.unit)
+        except OSError as error:
+            said = error.strerror or ""
+            return None if "not loaded" in said or "not found" in said else f"scope {self.unit}: {said}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -226,7 +250,7 @@ class Offloads(Thing):
 
 
 _KINDS: dict[str, type[Thing]] = {
-    kind.kind: kind for kind in (Process, FilePath, Folder, HugePages, Cgroup, Namespace, Offloads)
+    kind.kind: kind for kind in (Process, FilePath, Folder, HugePages, Cgroup, Scope, Namespace, Offloads)
 }
 
 
@@ -476,34 +500,28 @@ def check_ours(folder: Path) -> None:
 def hold(folder: Path, *, damaged: bool = False) -> Iterator[State]:
     """The state, held by this process alone until the block ends. `damaged`: also where the record is, as if nothing
     were on it. Raises Mistake if another holds it, Damaged."""
-    descriptor = _lock(folder)
-    try:
+    with _locked(folder):
         try:
             record = _load(folder)
         except Damaged:
             if not damaged:
                 raise
             record = Record(boot=_boot())
-        state = State(folder, record)
-        yield state
-    finally:
-        with suppress(OSError):  # stays unless it is empty
-            folder.rmdir()
-        os.close(descriptor)
+        yield State(folder, record)
 
 
-def _at_work(folder: Path, holder: int | None) -> str:
+def _at_work(folder: Path, held: Held) -> str:
     """Who holds the folder, and what to do about it: a measurement may last for days, other commands do not."""
     owner = peek(folder).owner
     measures = owner is not None and owner.alive()
-    pid = owner.pid if owner is not None and measures else holder
-    who = (described(pid) if pid is not None else None) or "another command"
-    hint = f"end it with `kill -INT {pid}`" if measures else "wait for it to end"
+    who = Held(owner.pid) if owner is not None and measures else held
+    hint = f"end it with `kill -INT {who.pid}`" if measures else "wait for it to end"
     return f"{who} of Tailrace is at work; {hint}"
 
 
-def _lock(folder: Path) -> int:
-    """Makes the folder where it is missing and locks it; the lock is the kernel's, so it never outlives its holder."""
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The folder, which is made where it is missing, for this process alone; it goes afterwards if it is empty."""
     for _ in range(10):
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -516,19 +534,20 @@ def _lock(folder: Path) -> int:
                 f"{folder}: belongs to somebody else or is open to all; "
                 f"run as its owner (sudo), or set {ENVIRONMENT} to a folder of your own"
             )
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = lock_holder(descriptor)
-            os.close(descriptor)
-            raise Mistake(f"{folder} is in use: {_at_work(folder, holder)}") from None
-        # The last holder may have removed the folder between our opening and our locking it.
-        try:
-            same = os.path.samestat(os.fstat(descriptor), folder.stat())
-        except FileNotFoundError:
-            same = False
-        if same:
-            return descriptor
-        os.close(descriptor)
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(folder / "lock"))
+            except Held as error:
+                raise Mistake(f"{folder} is in use: {_at_work(folder, error)}") from None
+            except FileNotFoundError:  # the last holder has just removed the folder
+                continue
+            except OSError as error:
+                raise Mistake(f"{folder}/lock: {error.strerror}; set {ENVIRONMENT} to another folder") from None
+            try:
+                yield
+            finally:
+                held.close()
+                with suppress(OSError):  # stays unless it is empty
+                    folder.rmdir()
+            return
     raise Failure(f"{folder}: cannot be locked; another command keeps removing it")

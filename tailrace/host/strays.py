@@ -3,17 +3,20 @@ state folder, and their cgroups."""
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.host import log_writer
 from tailrace.host.process import descendants, identify
-from tailrace.host.state import Cgroup, Process, Thing
+from tailrace.host.state import Cgroup, Process, Scope, Thing
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}
 _CGROUPS = Path("/sys/fs/cgroup")
+_OURS = re.compile(r"tailrace-\d+[-.]")
+"""Names of cgroups that a command has made: with its process's id."""
 
 
 def strays(folder: Path) -> list[Thing]:
@@ -28,7 +31,7 @@ def strays(folder: Path) -> list[Thing]:
         for below in descendants(pid):  # a sandbox is two processes, of which the outer one is ended
             found.pop(below, None)
     processes = sorted(found.values(), key=lambda process: (process.start, process.pid))
-    cgroups = {Cgroup(str(path)): None for process in processes if (path := _cgroup(process.pid)) is not None}
+    cgroups = {cgroup: None for process in processes if (cgroup := _cgroup(process.pid)) is not None}
     return [*cgroups, *processes]
 
 
@@ -55,7 +58,7 @@ def _name(entry: Path, folder: Path) -> str | None:
     return name if any(path.startswith(f"{folder}/") for path in makes) else None
 
 
-def _cgroup(pid: int) -> Path | None:
+def _cgroup(pid: int) -> Cgroup | Scope | None:
     """The cgroup that was made for a process, which is where only ours are: by its name."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
@@ -63,6 +66,9 @@ def _cgroup(pid: int) -> Path | None:
         return None
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if Path(path).name.startswith("tailrace-") and controllers in ("", "memory"):
-            return _CGROUPS / controllers / path.lstrip("/")
+        name = Path(path).name
+        if _OURS.match(name) and controllers in ("", "memory"):
+            if name.endswith(".scope"):
+                return Scope(name, "")
+            return Cgroup(str(_CGROUPS / controllers / path.lstrip("/")))
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from tailrace.host.setting import Form, Setting, plain
 from tailrace.host.tuning import Step, TuningPlan
 from tailrace.host.values import OWN, Values
 from tailrace.host.writers import forget_writers
+
+_log = logging.getLogger(__name__)
 
 _Task = tuple[str, Callable[[], object]]
 """A place, and what is to be done there."""
@@ -86,6 +89,12 @@ def check_writable(steps: Sequence[Step], machine: Machine) -> None:
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY
         error = OSError(errno.EROFS if read_only else errno.EACCES, "")
         raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name}); nothing is changed")
+
+
+def changes_boot(plan: TuningPlan, machine: Machine) -> bool:
+    """Whether applying it would have the next boot get other kernel arguments."""
+    loader, arguments = BootLoader(machine.tree), plan.arguments()
+    return (loader.staged() or "").strip() != (loader.text(arguments).strip() if arguments else "")
 
 
 def apply(plan: TuningPlan, machine: Machine, journal: Journal, *, boot: bool = True) -> Outcome:
@@ -183,6 +192,7 @@ class _Work:
                 raise Failure(f"{step.setting.target}: {_reason(error)} ({step.knob.name})") from None
             self.refused.append((step, error.strerror or str(error)))
             return
+        _log.info("%s: %s → %s (%s)", step.setting.target, step.now, step.setting.wanted, step.knob.name)
         self.changed.append(step)
 
     def _begin(self, setting: Setting, now: str) -> None:
@@ -211,8 +221,6 @@ class _Work:
     def stage(self, plan: TuningPlan) -> None:
         """The boot loader's file. Raises Failure."""
         loader, arguments = self._values.boot, plan.arguments()
-        if loader.kind() is None:
-            return
         was, text = loader.staged(), loader.text(arguments) if arguments else None
         same = (was or "").strip() == (text or "").strip()
         if same and not any(entry.setting.scheme == BOOT_FILE for entry in self._journal.entries):
@@ -303,8 +311,7 @@ def undo(machine: Machine, journal: Journal) -> list[str]:
 def _restore(values: Values, entry: Entry, mark: str) -> None:
     if entry.setting.scheme == BOOT_FILE:
         # Also where the file is as it was: an earlier call may have ended before the boot loader heard of it.
-        if values.boot.kind():
-            values.boot.stage(f"{entry.was}\n" if entry.was else None)
+        values.boot.stage(f"{entry.was}\n" if entry.was else None)
     elif entry.boot == mark and entry.was is not None:
         values.restore(entry.setting, entry.was)
 
@@ -324,14 +331,15 @@ def verify(
 ) -> list[Checked]:
     """Every place of the plan, read again; `writers` are those who were seen to write, by file."""
     entries = {entry.place: entry for entry in journal.entries}
-    mark, staged = boot_id(machine.tree), BootLoader(machine.tree).staged_arguments()
+    mark, loader = boot_id(machine.tree), BootLoader(machine.tree)
     found = []
     for step in (*plan.steps(), *_unplanned(plan, machine, journal)):
         if step.done:
             found.append(Checked(step, State.RIGHT))
         elif step.reboot:
-            waits = (step.setting.target, step.setting.wanted) in staged
-            found.append(Checked(step, State.REBOOT if waits else State.WRONG))
+            at, wanted = step.setting.target, step.setting.wanted
+            waits = loader.waits(at, wanted)
+            found.append(Checked(step, State.REBOOT if waits else State.WRONG, loader.spoilt_by(at, wanted)))
         else:
             state = _state(step, entries.get(step.setting.place), mark)
             by = _culprit(step, machine, writers or {}) if state is State.DRIFTED else None

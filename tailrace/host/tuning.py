@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.host.boot import FIRST_COUNTS
-from tailrace.host.cpus import show_list
+from tailrace.host.boot import BootLoader
+from tailrace.host.command_line import PARAMETERS
+from tailrace.host.cpus import parse_list, show_list
+from tailrace.host.hugepages import POOL
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
-from tailrace.host.roles import ROLES, Roles, deal_roles
+from tailrace.host.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 from tailrace.host.setting import Setting
+from tailrace.host.slices import OWN, displaced
 from tailrace.host.values import Values
+
+MOST_QUEUES_PER_CPU = 100
+"""Half of the interrupts that an x86 CPU can take: other devices have some, and cards more than one a queue."""
+
+
+SYSCTL_FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
+_PAGES = re.compile(r"^\s*-?\s*vm[./](nr_(?:overcommit_)?hugepages(?:_mempolicy)?)\s*=\s*(\d+)", re.MULTILINE)
+_NAMED = 3
+"""So many processes are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +121,9 @@ def make_tuning_plan(
     Raises Mistake if its roles need more cores than there are.
     """
     machine = machine.with_cores(kept.siblings) if kept else machine
-    roles = deal_roles(machine, (roles_of or profile).roles, nic, kept=kept.node if kept else None)
+    wanted = (roles_of or profile).roles
+    node, system = (kept.node, kept.system) if kept else (None, None)
+    roles = deal_roles(machine, wanted, nic, kept=node, kept_system=system)
     context, values = Context(machine, roles, profile.knobs), Values(machine.tree)
     tuned = []
     for family in FAMILIES:
@@ -124,18 +139,62 @@ def make_tuning_plan(
         profile,
         roles,
         tuned,
-        Applied(profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings),
-        [*_warnings(machine, roles), *([] if kept else _foreign_arguments(tuned))],
+        Applied(
+            profile.reference, nic, roles_of.reference if roles_of else None, roles.node, siblings, roles.system_cores
+        ),
+        [
+            *_warnings(machine, roles),
+            *_default_page_size(machine, tuned),
+            *_displaced(machine, tuned),
+            *_spoilt_arguments(tuned, values.boot),
+            *([] if kept else _foreign_arguments(tuned)),
+        ],
     )
 
 
 def _warnings(machine: Machine, roles: Roles) -> list[str]:
-    far = [nic for nic in machine.nics if nic.node is not None and nic.node != roles.node and not nic.virtual_function]
+    far = [
+        nic
+        for nic in machine.nics
+        if nic.node is not None
+        and not nic.virtual_function
+        and machine.nearest(nic.node, nodes_with_cpus(machine)) != roles.node
+    ]
     return [
         f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}: its frames cross over; "
         f"use another card, or give the cores of its node with --nic {nic.name}"
         for nic in far
-    ] + _slow_cores(machine, roles)
+    ] + [*_busy_system(machine, roles), *_slow_cores(machine, roles)]
+
+
+def _busy_system(machine: Machine, roles: Roles) -> list[str]:
+    """More queues of network cards than the system's CPUs near them take well, by a share that somebody chose."""
+    near, nodes = Context(machine, roles), {nic.node for nic in machine.nics}
+    found = []
+    for node in sorted(nodes, key=lambda node: -1 if node is None else node):
+        cpus = near.system_near(node)
+        cards = [nic for nic in machine.nics if nic.node == node]
+        queues = sum(nic.queues for nic in cards)
+        if queues > MOST_QUEUES_PER_CPU * len(cpus):
+            found.append(
+                f"{', '.join(nic.name for nic in cards)}: {queues} queues, each with an interrupt, for CPUs "
+                f"{show_list(cpus)} of the system: give it more cores (roles, system: auto), or the cards fewer queues "
+                "(card_queues)"
+            )
+    return found
+
+
+def _displaced(machine: Machine, tuned: Sequence[Tuned]) -> list[str]:
+    """Processes that somebody has pinned to CPUs from which their group is to be kept."""
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "tasks" and not step.done]
+    if not steps or not machine.tree.live:
+        return []
+    found = displaced(machine.tree, [step.setting.target for step in steps], set(parse_list(steps[0].setting.wanted)))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return [
+        f"{', '.join(found[:_NAMED])}{more} are pinned to isolated CPUs and would be moved off them: start them again "
+        f"in {OWN} (`systemd-run --scope --slice={OWN}`), or leave user_tasks out"
+    ] * bool(found)
 
 
 def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
@@ -149,12 +208,50 @@ def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
     ]
 
 
+def _default_page_size(machine: Machine, tuned: Sequence[Tuned]) -> list[str]:
+    """Numbers of huge pages of no named size, which a default size of 1 GiB would make a thousand times as large."""
+    targets = {step.setting.target for each in tuned for step in each.steps if not step.done}
+    if "default_hugepagesz" not in targets:
+        return []
+    after = (
+        "pages of 1 GiB after a reboot with default_hugepagesz=1G, which may be more than there is memory: take it out "
+        f"before, and reserve pages of 2 MiB by {POOL}/nr_hugepages or the knob huge_pages_2mib"
+    )
+    return [f"{where}, which means {after}" for where in (*_sysctls(machine), *_unsized(machine))]
+
+
+def _sysctls(machine: Machine) -> Iterator[str]:
+    """Where sysctl(8) is told a number at boot."""
+    tree = machine.tree
+    found = [f"{folder}/{name}" for folder in SYSCTL_FOLDERS for name in tree.names(folder) if name.endswith(".conf")]
+    for path in ("/etc/sysctl.conf", *found):
+        for name, count in _PAGES.findall(tree.text(path) or ""):
+            if int(count):
+                yield f"{path} sets vm.{name} to {count}"
+
+
+def _unsized(machine: Machine) -> Iterator[str]:
+    """A number on the kernel's command line before any size."""
+    for argument in machine.kernel.line.arguments:
+        if argument.key == "hugepagesz":
+            return
+        if argument.key == "hugepages" and argument.value != "0":
+            yield f"{argument} is on the kernel's command line, without a size"
+
+
+def _spoilt_arguments(tuned: Sequence[Tuned], boot: BootLoader) -> list[str]:
+    """Who else gives the next boot a word on the same arguments, so that it is not what the profile says."""
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "argument"]
+    pairs = [(step.setting.target, step.setting.wanted) for step in steps]
+    return [*boot.losses(pairs), *boot.conflicts(pairs)]
+
+
 def _foreign_arguments(tuned: Sequence[Tuned]) -> list[str]:
     """Kernel arguments of which the first one counts, and which somebody else has given the running kernel."""
-    steps = [step for each in tuned for step in each.steps if step.setting.target in FIRST_COUNTS and not step.done]
+    steps = [step for each in tuned for step in each.steps if step.setting.scheme == "argument" and not step.done]
     return [
         f"{step.setting.target}={step.now} is on the kernel's command line already, not from here, and the kernel "
         "keeps the first one: take it away where it was set (the boot loader, an operator's profile) before you reboot"
         for step in steps
-        if step.setting.scheme == "argument" and step.now is not None
+        if step.now is not None and step.setting.target in PARAMETERS and PARAMETERS[step.setting.target].first
     ]

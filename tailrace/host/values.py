@@ -9,9 +9,11 @@ from typing import Protocol
 
 from tailrace.host.boot import BootLoader
 from tailrace.host.cpus import parse_list, show_list
-from tailrace.host.groups import CacheShares, Controllers, Domains, Partitions
+from tailrace.host.groups import Controllers, Domains, Partitions
 from tailrace.host.nics import Nics
+from tailrace.host.resctrl import CacheShares
 from tailrace.host.setting import Setting
+from tailrace.host.slices import Tasks
 from tailrace.host.tree import Tree
 
 OWN = ("controller", "partition", "domains", "cache")
@@ -120,6 +122,7 @@ class Values:
             "priority": Priorities(threads),
             "argument": self.boot,
             "controller": Controllers(tree),
+            "tasks": Tasks(tree),
             "partition": Partitions(tree),
             "domains": Domains(tree),
             "cache": CacheShares(tree),

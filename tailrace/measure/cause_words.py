@@ -30,7 +30,7 @@ _SOFTIRQS: dict[str, tuple[str, ...]] = {
     "BLOCK": ("irq_affinity",),
     "IRQ_POLL": ("irq_affinity",),
     "TASKLET": ("irq_affinity",),
-    "SCHED": ("isolcpus", "cpuset_partition"),
+    "SCHED": ("isolcpus", "user_tasks"),
     "RCU": ("rcu_nocbs", "rcu_normal_after_boot"),
 }
 #: Tasks of the kernel, by the beginning of their names.
@@ -38,7 +38,7 @@ _KERNEL_TASKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("kworker/", ("workqueues", "isolcpus")),
     ("ksoftirqd/", ("irq_affinity", "isolcpus")),
     ("rcu", ("rcu_nocbs", "kernel_threads")),
-    ("migration/", ("isolcpus", "cpuset_partition")),
+    ("migration/", ("isolcpus", "user_tasks")),
     ("watchdog", ("watchdog_cpus", "soft_lockup_off")),
     ("khugepaged", ("transparent_huge_pages", "transparent_defrag")),
     ("ksmd", ("page_merging",)),
@@ -84,7 +84,7 @@ def knobs(cause: Cause, pollers: Mapping[int, str] = NOBODY) -> tuple[str, ...]:
         for beginning, found in _KERNEL_TASKS:
             if cause.name.startswith(beginning):
                 return found
-        return ("isolcpus", "cpuset_partition")
+        return ("isolcpus", "user_tasks")
     if cause.kind == "interrupt":
         return _INTERRUPTS[cause.name][1] if cause.name in _INTERRUPTS else _LINES
     if cause.kind == "softirq":
@@ -96,4 +96,4 @@ def all_knobs() -> set[str]:
     """Every knob that is named here."""
     tables = [known for _, known in _INTERRUPTS.values()] + [*_SOFTIRQS.values(), *_OTHERS.values()]
     tables += [known for _, known in _KERNEL_TASKS]
-    return {"isolcpus", "cpuset_partition", *_LINES}.union(*tables)
+    return {"isolcpus", "user_tasks", *_LINES}.union(*tables)

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import struct
-from collections.abc import Iterator, Sequence
+import json
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
+from tailrace.host.programs import own_program
 from tailrace.results.record import CAPTURE_SUM, TrafficKind
 from tailrace.spec.traffic import IMIX_FRAMES, IMIX_WEIGHTS, LARGEST_FRAME, SMALLEST_FRAME
 
-_ETHERNET = 1
-_PCAP_HEADER = 24
-#: Time stamps in µs, in ns, and a variant of the first that libpcap reads too.
-_PCAP_MAGIC = (0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34)
-_RECORD_HEADER, _SMALLEST_BLOCK = 16, 12
-#: pcapng: the types of blocks that hold a frame with the lengths of it, and of one that has the frame's own alone.
-_FRAME_BLOCKS, _SIMPLE_BLOCK = (2, 6), 3
-#: So many bytes of a block have all that is asked of it; those of a simple one before its frame, and around it.
-_BLOCK_HEAD, _SIMPLE_HEAD, _SIMPLE_AROUND = 28, 12, 16
-#: An Ethernet header, and one with a VLAN tag, by the types that say that there is one.
-_HEADER, _TAG, _TAGGED = 14, 4, (b"\x81\x00", b"\x88\xa8")
-_FCS = 4
-#: The shortest frame, without the FCS, which captures leave out.
-_SHORTEST = SMALLEST_FRAME - 4
 #: Hexadecimal digits of a file's check sum that results have.
 _DIGITS = 16
-#: Bytes of frames, as they are sent, that the tester reads of a capture (dataplane/tester/capture.h).
-_MOST_BYTES = 1 << 30
-#: pcapng: the type of the first block, the mark of its byte order, and the type of an interface's block.
-_SECTION, _BYTE_ORDER, _INTERFACE = b"\x0a\x0d\x0d\x0a", 0x1A2B3C4D, 1
+#: Exit status of `tailrace-tester --describe-capture` where it says why a file cannot be sent.
+_REFUSED = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +31,7 @@ class Contents:
     number: int
     """The frame with the longest payload, the first of which is 1."""
     length: int
-    """Bytes of that frame, without the FCS, which captures leave out."""
+    """Bytes of that frame as it is sent, without the FCS."""
     payload: int
     """Its bytes behind the Ethernet header and a VLAN tag: what an MTU bounds."""
 
@@ -87,112 +72,46 @@ def profile(frames: int | str, flows: int = 1) -> Profile:
 
 
 def capture(path: Path) -> Profile:
-    """The frames of a capture file. Raises Mistake if it cannot be read, holds no Ethernet frames, or was cut off."""
+    """The frames of a capture file, as the tester will send them. Raises Mistake if it cannot."""
     try:
         stat = path.stat()
         return _capture(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
-        raise Mistake(f"{path}: {error.strerror}; expected a capture file (pcap)") from None
+        raise Mistake(f"{path}: {error.strerror}; expected a capture file (pcap or pcapng)") from None
 
 
 @lru_cache(maxsize=8)
 def _capture(path: Path, _modified: int, _size: int) -> Profile:
     """The same of a file as it is now: it is asked for more than once, and may be large. Raises OSError too."""
+    command = [str(own_program("tailrace-tester")), "--describe-capture", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode == _REFUSED:
+        raise Mistake(done.stdout.strip())
+    if done.returncode != 0:
+        raise Failure(f"{path}: the tester could not read it: {done.stderr.strip() or f'status {done.returncode}'}")
+    said = json.loads(done.stdout)
     with path.open("rb") as file:
-        start = file.read(4096)
-        link = _link_type(start)
-        if link is None:
-            raise Mistake(f"{path}: this is no capture file; expected a pcap or pcapng file, as `tcpdump -w` writes it")
-        if link != _ETHERNET:
-            raise Mistake(f"{path}: a capture of link type {link}; expected one of Ethernet frames (link type 1)")
-        number = short = sent = 0
-        largest = (0, 0, 0)
-        for number, frame in enumerate(_frames(file, start), 1):
-            if frame is None:
-                raise Mistake(
-                    f"{path}: the file ends within frame {number}: it was cut off, or is still being written; expected "
-                    f"a whole one, or what is good of it (`editcap -r {path} OUT 1-{number - 1}`)"
-                )
-            kept, length, tagged = frame
-            if kept < length:
-                raise Mistake(
-                    f"{path}: frame {number} was cut to {kept} of {length} bytes when it was captured; expected whole "
-                    "frames (`tcpdump -s 0`)"
-                )
-            short += kept < _SHORTEST
-            sent += max(kept, _SHORTEST) + _FCS
-            payload = kept - _HEADER - _TAG * tagged
-            if payload > largest[2] or number == 1:
-                largest = (number, kept, payload)
-        file.seek(0)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if not number:
-        raise Mistake(f"{path}: there is no frame in it; expected at least one")
-    if sent - number * _FCS > _MOST_BYTES:
-        half = max(number // 2, 1)
-        raise Mistake(
-            f"{path}: larger than {_MOST_BYTES >> 20} MiB; expected a part of it (`editcap -r {path} OUT 1-{half}`)"
-        )
-    note = (
-        f"{short:,} of the {number:,} frames of {path.name} are shorter than {_SHORTEST} bytes: they are sent padded "
-        f"with zeros to {_SHORTEST}, the shortest that Ethernet has (without the FCS)"
-    )
-    contents = Contents(sent / number, *largest)
+    contents = Contents(said["bytes"] / said["frames"], said["number"], said["length"], said["payload"])
     name = f"{path.name}{CAPTURE_SUM}{digest[:_DIGITS]}"
-    return Profile("pcap", {"pcap": str(path.absolute())}, note if short else None, contents, name)
+    return Profile("pcap", {"pcap": str(path.absolute())}, _changes(path, said), contents, name)
 
 
-def _frames(file: BinaryIO, start: bytes) -> Iterator[tuple[int, int, bool] | None]:
-    """Of each frame of a capture file, the bytes that were kept, those that it had, and whether it has a VLAN tag; None
-    where the file ends within one. Nothing of what is no capture file."""
-    size = file.seek(0, os.SEEK_END)
-    pcap = next(
-        (o for o in ("<", ">") if len(start) >= _PCAP_HEADER and struct.unpack_from(f"{o}I", start)[0] in _PCAP_MAGIC),
-        None,
-    )
-    order = pcap or next((o for o in ("<", ">") if start[8:12] == struct.pack(f"{o}I", _BYTE_ORDER)), None)
-    if order is None or (pcap is None and start[:4] != _SECTION):
-        return
-    at = _PCAP_HEADER if pcap else 0
-    while at < size:
-        file.seek(at)
-        head = file.read(_BLOCK_HEAD + _HEADER)
-        words = struct.unpack_from(f"{order}{len(head) // 4}I", head)
-        if pcap:
-            length = _RECORD_HEADER + words[2] if len(words) >= _RECORD_HEADER // 4 else 0
-        else:
-            length = words[1] if len(words) >= 2 else 0
-        if length < (_RECORD_HEADER if pcap else _SMALLEST_BLOCK) or at + length > size:
-            yield None
-            return
-        if pcap:
-            yield words[2], words[3], _tagged(head, _RECORD_HEADER, words[2])
-        elif words[0] == _SIMPLE_BLOCK:
-            # It says what the frame had; what was kept of it fills the block.
-            kept = min(words[2], length - _SIMPLE_AROUND)
-            yield kept, words[2], _tagged(head, _SIMPLE_HEAD, kept)
-        elif words[0] in _FRAME_BLOCKS:
-            known = len(words) >= _BLOCK_HEAD // 4
-            yield (words[5], words[6], _tagged(head, _BLOCK_HEAD, words[5])) if known else (0, 0, False)
-        at += length
-
-
-def _tagged(head: bytes, begin: int, kept: int) -> bool:
-    """Whether a frame that begins there has a VLAN tag."""
-    return kept >= _HEADER + _TAG and head[begin + _HEADER - 2 : begin + _HEADER] in _TAGGED
-
-
-def _link_type(start: bytes) -> int | None:
-    """The link type that a capture file begins with (IETF draft-ietf-opsawg-pcap and -pcapng); None if it is none."""
-    for order in ("<", ">"):
-        if len(start) >= _PCAP_HEADER and struct.unpack_from(f"{order}I", start)[0] in _PCAP_MAGIC:
-            return int(struct.unpack_from(f"{order}I", start, 20)[0] & 0xFFFF)
-        if start[:4] == _SECTION and start[8:12] == struct.pack(f"{order}I", _BYTE_ORDER):
-            (section,) = struct.unpack_from(f"{order}I", start, 4)
-            if section + 10 > len(start) or struct.unpack_from(f"{order}I", start, section)[0] != _INTERFACE:
-                return None
-            return int(struct.unpack_from(f"{order}H", start, section + 8)[0])
-    return None
+def _changes(path: Path, said: dict[str, int]) -> str | None:
+    """What is not sent as it was captured."""
+    what = {
+        "padded": "are shorter than 60 bytes: they are sent padded with zeros to 60, the shortest that Ethernet has "
+        "(without the FCS)",
+        "grown": "have less than 18 bytes behind their headers: they are sent with up to 18 bytes more, in which the "
+        "tester's signature stands",
+        "cut": "have bytes behind their IP datagram, such as padding: these are not sent, as no router sends them on",
+    }
+    found = [
+        f"{said[key]:,} of the {said['frames']:,} frames of {path.name} {text}"
+        for key, text in what.items()
+        if said[key]
+    ]
+    return "; ".join(found) or None
 
 
 def parse_frames(text: str) -> list[int | str]:

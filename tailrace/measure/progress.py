@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from types import TracebackType
@@ -87,7 +88,7 @@ class Bar:
 
 
 def reporter(total_seconds: float, *, wanted: bool) -> Bar | None:
-    """A bar if somebody watches standard error, else None."""
-    if not wanted or not sys.stderr.isatty():
+    """A bar if somebody watches standard error and has not asked for quiet (`-q`), else None."""
+    if not wanted or not sys.stderr.isatty() or not logging.getLogger(__name__).isEnabledFor(logging.WARNING):
         return None
     return Bar(total_seconds, Console(stderr=True))

@@ -7,6 +7,7 @@ measured so far stay in the run folder.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -42,6 +43,7 @@ from tailrace.results.lock import alone_in
 from tailrace.spec.model import TESTER_ENDS
 
 #: How often the switch is asked about its ports while a trial runs, in seconds.
+_log = logging.getLogger(__name__)
 _PORT_CHECK = 1.0
 
 
@@ -121,6 +123,7 @@ class Session:
         except Stopped as stopped:
             raise Stopped(self.explained(stopped), stopped.result) from stopped
         self.stage_seconds = before + seconds + wait
+        _log.debug("%s: a trial of %g s, %d streams", label, seconds, len(streams))
         return result
 
     def pause(self, seconds: float) -> None:
@@ -333,6 +336,7 @@ def _with_tester(
     ports = [(name.removeprefix("tester."), f"vhost:{node.socket(name)}") for name in TESTER_ENDS]
     _measure_floor(node.launcher, request, ports, place, folder, report, huge=node.plan.huge)
     tester = Tester.start(node.launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=node.plan.huge)
+    tester.learn = any(not function.started for function in node.plan.functions)  # a guest may be a bridge
     node.wait_for(list(TESTER_ENDS))
     folder.ran(node.fabric.version() | tester.version())
     try:
@@ -359,6 +363,7 @@ def run_between(
         keep_aside(place)
         _measure_floor(launcher, request, ports, place, folder, report, huge=huge)
         tester = Tester.start(launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge)
+        tester.learn = True
         folder.ran(tester.version())
 
         def check() -> None:

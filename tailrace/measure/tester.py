@@ -44,6 +44,8 @@ class Tester:
     """Names and URIs."""
     place: Place
     huge: bool
+    learn: bool = False
+    """Learning frames go ahead of each trial (RFC 2544, section 23)."""
 
     @classmethod
     def start(
@@ -118,10 +120,9 @@ class Tester:
         more: Mapping[str, Any] | None = None,
     ) -> None:
         """Starts a trial and leaves it running, to be ended by `cut_short` or by itself; `more` are further params."""
+        further = {**({"learn": True} if self.learn else {}), **(more or {})}
         try:
-            self.control.call(
-                "trial.start", duration=seconds, wait=wait, interval=interval, streams=streams, **(more or {})
-            )
+            self.control.call("trial.start", duration=seconds, wait=wait, interval=interval, streams=streams, **further)
         except ControlError as error:
             if error.code == INVALID_PARAMS:
                 raise Mistake(f"the tester refuses the traffic: {error}") from None

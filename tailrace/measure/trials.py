@@ -6,6 +6,7 @@ fell short is said to be one and repeated, and is evidence for the rate that was
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from tailrace.measure.profile import Profile
 from tailrace.results.findings import SearchTrial
 from tailrace.results.record import FAULTS, UNSENT_TOLERANCE
 from tailrace.spec.tests import RFC_2544_SETTLE
+
+_log = logging.getLogger(__name__)
 
 #: Why a finding is not valid that was left before its end, wherever that was.
 CUT_SHORT = "stopped before its end"
@@ -137,4 +140,6 @@ class Trials:
         streams = self.profile.streams(rate)
         trial = judge(self.measure(streams, seconds, self.wait, self.label), rate, seconds)
         self.made.append(trial)
+        offered = f"{rate / 1e6:.4f} Mpps" if rate else "as fast as possible"
+        _log.info("%s: %s for %g s: %d sent, %d lost", self.label, offered, seconds, trial.sent, trial.lost)
         return trial

@@ -1,4 +1,4 @@
-"""What a reader must know to judge the figures: faults, rates that were not kept or that no trial bore out.
+"""What limits the figures: faults, rates that were not kept or that no trial confirmed.
 
 Sentences for terminal and page alike, each of all trials that it holds of.
 """
@@ -17,12 +17,12 @@ def warnings(run: Run) -> list[str]:
     told = []
     names = trial_names(run)
     if run.oversubscribed:
-        told.append("Polling threads outnumber this host's cores: latencies include waiting for a core.")
+        told.append("More pollers than cores: latencies include waiting for a core.")
     for trial in run.trials:
         if trial.reason is not None:
             told.append(f"{names[trial.name]} (trial {trial.name}) is not valid: {trial.reason}.")
         told += [f"{names[trial.name]}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
-    for words, refused in (("The tester could not send", False), ("The device did not take", True)):
+    for words, refused in (("The tester sent", False), ("The device took", True)):
         short = [
             trial
             for trial in in_order(run)
@@ -30,7 +30,7 @@ def warnings(run: Run) -> list[str]:
         ]
         if short:
             each = _named(short, _unsent, lambda trial: f"{names[trial.name]} {_unsent_words(trial)}", "less in")
-            told.append(f"{words} all that was offered, so the rate was lower: {each}.")
+            told.append(f"{words} less than was offered: {each}.")
     told += _of_no_loss(run)
     return [plain(text) for text in (*told, *run.notes)]
 
@@ -59,8 +59,8 @@ def _of_no_loss(run: Run) -> Iterator[str]:
             "so were",
         )
         yield (
-            "Made again, at a rate lower by a quarter each time (once at the same, where the tester itself had fallen "
-            f"short), because trials of full length did not bear out what short ones had found: {each}."
+            "Repeated at a lower rate, because the full-length trial failed at the rate that the short search trials "
+            f"had passed: {each}."
         )
     if refuted := [trial for trial in standing if trial.no_loss_pps is None and trial.valid]:
         each = _named(
@@ -69,20 +69,19 @@ def _of_no_loss(run: Run) -> Iterator[str]:
             lambda trial: f"{names[trial.name]}, down to {mega(trial.offered_pps / 1e6)} Mpps",
             "none of",
         )
-        yield f"No rate without loss is known, as no trial of full length bore one out: {each}."
+        yield f"No rate without loss was found, because every full-length trial failed: {each}."
     limited = [trial for trial in standing if trial.searched is not None and trial.searched.bound]
     for limit, words in (
         (
             "tester",
-            "nothing was lost in short trials as fast as the tester itself could send, so the no-loss rate is the "
-            "tester's limit",
+            "nothing was lost as fast as the tester could send",
         ),
-        ("rate", "nothing was lost at the highest rate that was tried, because no more was asked for"),
-        ("trials", "there were no more short trials to come closer"),
+        ("rate", "nothing was lost at the highest rate that was asked for"),
+        ("trials", "the search ended before it was exact"),
     ):
         if found := [trial for trial in limited if trial.searched is not None and trial.searched.limit == limit]:
             each = _named(found, _searched, lambda trial: f"{names[trial.name]} {_searched_words(trial)}", "so in")
-            yield f"{BOUNDS['at_least']}: {words}, and the device's may be higher: {each}."
+            yield f"{BOUNDS['at_least']}: {words}, so the device may do more: {each}."
 
 
 def _attempts_words(attempts: Sequence[Trial]) -> str:

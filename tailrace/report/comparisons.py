@@ -36,7 +36,7 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     (NEIGHBOUR_FIGURE, "neighbour's Mpps", mega),
 )
 _HOW = (
-    "Figures are medians over pairs, ± half the way from the lowest to the highest; beside each, how many times the "
+    "Figures are medians over pairs, the lowest and the highest in brackets; beside each, how many times the "
     "baseline's it is: the median of the pairs' ratios with its {interval}. {pair} An interval around 1 shows no "
     "difference, and few pairs make a wide one."
 )
@@ -76,7 +76,7 @@ def _pooled(rounds: Sequence[ComparisonFinding]) -> Section:
                     floor = known.get((None, f"{side} floor_ratio"))
                     text = by_floor(text, floor.median if floor else None)
                 ratio = known.get((None, f"{side}/{first.baseline} {name}"))
-                times = f"× {spread_words(ratio, _times, absolute=True)}" if ratio else MISSING
+                times = f"× {spread_words(ratio, _times)}" if ratio else MISSING
                 rows.append(
                     (
                         title,
@@ -85,7 +85,7 @@ def _pooled(rounds: Sequence[ComparisonFinding]) -> Section:
                         by_sent(times, short=_sent(rounds, side, first.baseline).marks(name)) if ratio else times,
                     )
                 )
-    rates = figure([each.offered_pps / 1e6 for each in rounds], mega, absolute=True)
+    rates = figure([each.offered_pps / 1e6 for each in rounds], mega)
     noise = first.method == "noise"
     return Section(
         f"{_what(first)}, {profile_name(first.profile)}, {chain_name(first.functions)} at {rates} Mpps each way, "
@@ -304,7 +304,7 @@ def _no_loss_remarks(cells: Sequence[MatrixCell]) -> Iterator[str]:
             "time; the cell's latency is that of the last one."
         )
     if any(_partly_borne_out(cell) for cell in cells):
-        yield f"{LOST}: there was none in some of the rounds, which are not in the figure."
+        yield f"{LOST}: there was one in so many of the rounds; the others are not in the figure."
     if (said := bound_remark(cell.bound for cell in cells)) is not None:
         yield said
 
@@ -342,8 +342,11 @@ def _cell_words(cell: MatrixCell | None, name: str, show: Callable[[float], str]
         if name == _NO_LOSS and cell.not_borne_out:
             return NONE
         return "not here" if cell.not_here else "failed" if cell.reason else MISSING
-    marked = _partly_borne_out(cell) if name == _NO_LOSS else _lost(cell)
-    text = spread_words(found, lambda value: show(value / unit)) + (f" {LOST}" if marked else "")
+    text = spread_words(found, lambda value: show(value / unit))
+    if name == _NO_LOSS and _partly_borne_out(cell):
+        text += f" {found.count} of {len(cell.rounds)} {LOST}"
+    elif name != _NO_LOSS and _lost(cell):
+        text += f" {LOST}"
     text = by_bound(text, cell.bound if name == _NO_LOSS else None)
     text = by_floor(text, cell.floor_ratio) if name.endswith("_us") else text
     return by_sent(text, short=cell.sent.marks(name))
@@ -351,6 +354,6 @@ def _cell_words(cell: MatrixCell | None, name: str, show: Callable[[float], str]
 
 def _of_cell(cell: MatrixCell, name: str, show: Callable[[float], str]) -> str:
     """A figure of the table of all cells; the median marked where the cell is near the tester's own floor."""
-    text = spread_words(cell.spread_of(name), show, absolute=name == "loss_ratio")
+    text = spread_words(cell.spread_of(name), show)
     text = by_floor(text, cell.floor_ratio) if name == "p50_us" else text
     return by_sent(text, short=cell.sent.marks(name))

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tailrace.report.figures import MISSING, count, mega, microseconds, plain
 from tailrace.report.marks import BOUNDS, FELL_SHORT, NEAR_FLOOR, bound_remark
+from tailrace.report.rounds import spread_words
 from tailrace.results.compared import Compared, Mark
 from tailrace.results.diff import Difference, Differing
 from tailrace.results.record import FLOOR_TIMES, UNSENT_TOLERANCE
@@ -34,9 +35,13 @@ MARKS: dict[Mark, str] = {
 
 
 def value_text(value: float | int, unit: str, spread: Spread | None = None, marks: Sequence[Mark] = ()) -> str:
-    """A figure as tables show it: 1.23, †1.23 where it is marked, 1.23 ±4.0% of several rounds."""
-    text = "".join(MARKS[mark] for mark in marks) + (SHOWN[unit](value) if unit in SHOWN else count(int(value)))
-    return text if spread is None or spread.relative is None else f"{text} ±{spread.relative:.1%}"
+    """A figure as tables show it: 1.23, †1.23 where it is marked, 1.23 (1.10–1.40) of several rounds."""
+    show = SHOWN.get(unit) or _whole
+    return "".join(MARKS[mark] for mark in marks) + (show(value) if spread is None else spread_words(spread, show))
+
+
+def _whole(number: float) -> str:
+    return count(int(number))
 
 
 def ratio_text(figure: Compared) -> str:
@@ -95,7 +100,7 @@ def _reading(found: Difference) -> Iterator[str]:
         yield "Rates and latency are those of each trial's worse direction; counts are of all."
     if any(figure.spreads for figure in found.figures):
         yield (
-            "Where a trial was repeated: the median, ± half the way from the lowest to the highest; frames lost, "
+            "Where a trial was repeated: the median, with the lowest and the highest in brackets; frames lost, "
             "duplicated or out of sequence are summed."
         )
     used = {mark for figure in found.figures for marks in figure.marks.values() for mark in marks}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.report.marks import NEAR_FLOOR, by_bound, by_floor, by_sent
 from tailrace.results.findings import ReorderFinding
@@ -29,6 +29,13 @@ class Column:
     cell: Callable[[Trial], str]
     fault: str = ""
     """The name of a count of which anything but 0 is a fault of the device under test, unless it was planned."""
+    matters: bool = False
+    """Whether it is in the summary, and in sight on a narrow page."""
+
+    @property
+    def short(self) -> str:
+        """Its heading on one line."""
+        return self.unit if self.group == "traffic" else f"{self.title} {self.unit}".strip().replace("- ", "")
 
 
 def plain(text: str) -> str:
@@ -188,19 +195,19 @@ def naming(runs: Sequence[Run]) -> tuple[Column, ...]:
 
 TRAFFIC = (
     Column("traffic", "offered", "Mpps", _offered),
-    Column("traffic", "received", "Mpps", lambda trial: _by_sent(mega(trial.worse.mpps), trial)),
+    Column("traffic", "received", "Mpps", lambda trial: _by_sent(mega(trial.worse.mpps), trial), matters=True),
     Column("traffic", "layer 1", "Gbps", lambda trial: _by_sent(mega(trial.worse.gbps_l1), trial)),
-    Column("frames of all directions", "lost", "", _total("lost"), fault="lost"),
+    Column("frames of all directions", "lost", "", _total("lost"), fault="lost", matters=True),
     Column("frames of all directions", "dupli-", "cate", _total("duplicate"), fault="duplicate"),
     Column("frames of all directions", "out of", "seq.", _total("out_of_sequence"), fault="out_of_sequence"),
 )
 _LATENCY = (
     Column("latency", "min", "µs", _latency("min")),
     Column("latency", "avg", "µs", _latency("average")),
-    Column("latency", "p50", "µs", _latency("p50")),
-    Column("latency", "p99", "µs", _latency("p99")),
+    Column("latency", "p50", "µs", _latency("p50"), matters=True),
+    Column("latency", "p99", "µs", _latency("p99"), matters=True),
     Column("latency", "p99.9", "µs", _latency("p99_9")),
-    Column("latency", "max", "µs", _latency("max")),
+    Column("latency", "max", "µs", _latency("max"), matters=True),
 )
 _SHARES = (
     Column("VNFs' own share", "p50", "share", _share("p50")),
@@ -213,6 +220,11 @@ def latency_columns(runs: Sequence[Run]) -> tuple[Column, ...]:
     return (*_LATENCY, *_SHARES) if _have_shares(runs) else _LATENCY
 
 
+def faults_matter(columns: Iterable[Column], is_fault: Callable[[str], bool]) -> list[Column]:
+    """The columns, those of counts that are a fault somewhere being in sight everywhere."""
+    return [replace(each, matters=True) if each.fault and is_fault(each.fault) else each for each in columns]
+
+
 def _have_shares(runs: Sequence[Run]) -> bool:
     return any(trial.share_us is not None for run in runs for trial in run.trials)
 
@@ -221,9 +233,9 @@ FAULTS = ("lost", "duplicate", "out_of_sequence")
 """The counts that are 0 where a device under test has done its work."""
 
 _READING = (
-    "One row for each trial. Rates and latency are those of the worse direction: the one with the greater loss ratio, "
-    "then the larger p99. Lost, duplicate and out of sequence are of all directions together.",
-    "Latency is one-way, of every frame received. Gbps at layer 1: frame with FCS, and 20 bytes of preamble and gap.",
+    "Rates and latency are those of the worse direction: the one with the greater loss ratio, then the larger p99. "
+    "Lost, duplicate and out of sequence are of both directions together.",
+    "Latency is one-way, of every frame received. Gbps at layer 1 counts the FCS and 20 bytes of preamble and gap.",
 )
 _READING_SHARES = (
     "Share: the VNFs' own, in µs: the chain's latency less the floor's (tester to tester), each at its offered rate."
@@ -231,8 +243,8 @@ _READING_SHARES = (
 
 
 _READING_ATTEMPTS = (
-    "Attempt: a trial that did not bear out the no-loss rate that it was at a part of, and was made again; the one "
-    "without a number stands."
+    "Attempt: a trial that lost frames or fell short, and was repeated at a lower rate. The row without a number "
+    "counts."
 )
 
 

@@ -1,6 +1,6 @@
 """What methods found, as tables and charts: the same rows in the terminal and in the HTML report.
 
-Where a run was repeated, a row is of all its rounds: the median, and ± half the way from the lowest to the highest.
+Where a run was repeated, a row is of all its rounds: the median, with the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _loss(found: list[LossFinding]) -> Section:
                     f"{part * 100:.4g}%",
                     figure([one.offered_pps / 1e6 for one in same], mega),
                     figure([one.sent_pps / 1e6 for one in same], mega),
-                    figure([one.loss_ratio for one in same], percent, absolute=True),
+                    figure([one.loss_ratio for one in same], percent),
                     count(sum(one.lost for one in same)),
                     count(sum(one.unsent for one in same)),
                     ", ".join(dict.fromkeys(_short(one.fell_short) for one in same if one.fell_short)) or MISSING,
@@ -251,8 +251,8 @@ def _reorder(found: list[ReorderFinding]) -> Section:
                     count(sum(order.received for order in orders)),
                     count(sum(each.slower for each in rounds)) if together else MISSING,
                     count(sum(order.out_of_sequence for order in orders)),
-                    figure([order.ratio for order in orders], percent, absolute=True),
-                    figure([each.seen for each in rounds], percent, absolute=True) if together else MISSING,
+                    figure([order.ratio for order in orders], percent),
+                    figure([each.seen for each in rounds], percent) if together else MISSING,
                     figure([order.extent_average for order in disturbed], lambda extent: f"{extent:.1f}"),
                     count(max(order.extent_max for order in disturbed)) if disturbed else MISSING,
                 )
@@ -330,7 +330,7 @@ def _repeated(trials: list[Trial], rate: Mapping[str, str], through: Mapping[str
         (*naming, "offered Mpps", "avg µs", "p50 µs", "p99 µs", "p99.9 µs", "max µs"),
         tuple(latency),
         (
-            "Medians of the rounds, ± half the way from the lowest to the highest; lost, duplicate and out of sequence "
+            "Medians of the rounds, with the lowest and the highest in brackets; lost, duplicate and out of sequence "
             "are summed. A median of maxima is not the maximum: results.json and report.html have each round.",
             *filter(None, [short_remark(sent)]),
         ),

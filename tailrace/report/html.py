@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from markupsafe import Markup
 from tailrace.errors import Mistake
 from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, soak
 from tailrace.report.caveats import warnings
+from tailrace.report.headline import headline
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
 from tailrace.report.marks import bound_remark, short_remark
 from tailrace.results.diff import differing, differing_hosts, facts
@@ -73,17 +75,22 @@ def render(stored: Sequence[StoredRun]) -> str:
     own = (_HERE / "templates/report.js").read_text(encoding="utf-8")
     marked = mark(stored)
     runs = [each.run for each in stored]
-    columns = [*figures.naming(runs), *figures.TRAFFIC, *figures.latency_columns(runs)]
+    columns = figures.faults_matter(
+        (*figures.naming(runs), *figures.TRAFFIC, *figures.latency_columns(runs)),
+        lambda name: any(one.is_fault(name) for one in trials(marked)),
+    )
+    short = short_remark({one.name: sent_of([one.trial]) for one in trials(marked)})
     return environment.get_template("report.html.j2").render(
         runs=marked,
         several=len(marked) > 1,
         trials=trials(marked),
         together=any(one.place is not None for one in trials(marked)),
         columns=columns,
-        groups=_groups(columns),
-        reading=figures.reading(runs),
-        stands_on=[each.label(text) for each in marked for text in figures.measured_with(each.stored.run)],
-        warnings=[each.label(text) for each in marked for text in _warnings(each)],
+        groups=_groups,
+        standing=[one for one in trials(marked) if one.trial.attempt is None],
+        attempts=[one for one in trials(marked) if one.trial.attempt is not None],
+        headline=headline,
+        notes=[_folded(text) for text in _notes(marked, short)],
         sections=[
             (each, section)
             for each in marked
@@ -93,7 +100,7 @@ def render(stored: Sequence[StoredRun]) -> str:
         borne_out=any(one.borne_out for one in marked),
         bounds=bound_remark(bars.bounds(marked)),
         maps=list(bars.heat_maps(marked)),
-        short=short_remark({one.name: sent_of([one.trial]) for one in trials(marked)}),
+        short=short,
         budgets=bars.budgets(marked),
         hops=[(each, table) for each in marked for table in hops.tables(each.stored.run)],
         hop_titles=hops.TITLES,
@@ -131,6 +138,24 @@ def _groups(columns: Sequence[figures.Column]) -> list[tuple[str, int]]:
         else:
             groups.append((column.group, 1))
     return groups
+
+
+LONG = 160
+"""Letters of a note; what goes beyond is folded away."""
+
+
+def _notes(runs: Sequence[Marked], short: str | None) -> list[str]:
+    """What limits the figures, how they are to be read, and what they rest on."""
+    told = [each.label(text) for each in runs for text in _warnings(each)]
+    if trials(runs):
+        told += [*filter(None, [short]), *figures.reading([each.stored.run for each in runs])]
+    return told + [each.label(text) for each in runs for text in figures.measured_with(each.stored.run)]
+
+
+def _folded(note: str) -> tuple[str, str]:
+    """A note; of a long one its beginning, and the whole of the rest."""
+    end = re.search(r"(?<=[:.;]) ", note[20:LONG]) if len(note) > LONG else None
+    return (note, "") if end is None else (note[: 20 + end.start()], note[20 + end.end() :])
 
 
 def _warnings(marked: Marked) -> list[str]:

@@ -55,8 +55,8 @@ def short_remark(sent: Mapping[str, Sent]) -> str | None:
     ]
     rest = [f"and {len(short) - len(shown)} more"] if len(short) > len(shown) else []
     return (
-        f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the frames offered were sent in a trial behind the "
-        f"figure, or behind a side of the ratio, so it is of a lower rate: {'; '.join([*told, *rest])}."
+        f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the offered frames were sent, so the figure is of a "
+        f"lower rate: {'; '.join([*told, *rest])}."
     )
 
 

@@ -35,7 +35,7 @@ _TITLES = ("direction", "latency", "with it, µs", "with skeleton, µs", "own sh
 _HOW = (
     "Own share: the chain with the function less the chain with the skeleton in its place, which only forwards, within "
     "each pair; the median over pairs with its {interval}, and the same of the ratio. What the chains took: medians "
-    "over pairs, ± half the way from the lowest to the highest.",
+    "over pairs, with the lowest and the highest in brackets.",
     "Means subtract: the first line is what the function adds to the mean. Quantiles do not: the others are "
     "differences of two percentiles, not percentiles of a difference.",
 )
@@ -84,7 +84,7 @@ def _pooled(rounds: Sequence[ShareFinding]) -> Section:
                 by_sent(_range(ratio, lambda value: f"{value:.3g}", "–"), short=short),
             )
         )
-    rates = figure([each.offered_pps / 1e6 for each in rounds], mega, absolute=True)
+    rates = figure([each.offered_pps / 1e6 for each in rounds], mega)
     return Section(
         f"Share of {_name(first)}, {chain_name(first.functions)} at {rates} Mpps each way, all {len(rounds)} rounds "
         "together",

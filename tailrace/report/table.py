@@ -1,4 +1,7 @@
-"""The terminal's table of results: one where it fits, else traffic and latency one above the other."""
+"""Results in the terminal: a summary of a few lines, or all of it.
+
+A table that is too wide for the terminal is two, traffic and latency, one above the other.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tailrace.report.figures import (
     TRAFFIC,
     Column,
     disturbed,
+    faults_matter,
     in_order,
     is_fault,
     latency_columns,
@@ -28,6 +32,7 @@ from tailrace.report.figures import (
     verdict,
 )
 from tailrace.report.findings import Section, sections
+from tailrace.report.headline import headline, standing
 from tailrace.report.hops import TITLES
 from tailrace.report.hops import Table as HopTable
 from tailrace.report.hops import tables as hop_tables
@@ -35,17 +40,51 @@ from tailrace.report.marks import short_remark
 from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.pooled import COMPARING
 
+MOST_NOTES = 2
+"""Of the summary; the report has all."""
+
+
+def print_summary(run: Run, console: Console) -> None:
+    """Print `run` in a few lines: whether it is valid, the figures that matter, the verdict, and what limits them."""
+    if not run.valid:
+        console.print(Text(f"Not valid: {plain(run.reason or '')}", style="bold red"))
+    _print_name(run, console)
+    if run.host_trials:
+        _print_host(run, console)
+    elif run.trials and run.repeat == 1 and not run.findings:
+        console.print(_summary(run))
+    else:
+        for text in headline(run):
+            console.print(Text(text))
+        for section in sections(run):
+            _print_section(section, console, remarks=False)
+    _print_verdict(run, console)
+    notes = warnings(run)
+    for text in notes[:MOST_NOTES]:
+        console.print(Text(text, style="yellow"), no_wrap=True, overflow="ellipsis")
+    if len(notes) > MOST_NOTES:
+        console.print(Text(f"{len(notes) - MOST_NOTES} more notes are in the report.", style="dim"))
+
+
+def _summary(run: Run) -> Table:
+    """The trials that the answer is about, in the columns that matter; narrow enough for 80 characters."""
+    trials, planned = standing(run), disturbed(run)
+    columns = faults_matter(
+        (*TRAFFIC, *latency_columns([run])), lambda name: any(is_fault(name, trial, planned) for trial in trials)
+    )
+    names = [each for each in naming([run]) if each.title != "attempt"]
+    return _table(trials, [*names, *(each for each in columns if each.matters)], planned, compact=True)
+
 
 def print_run(run: Run, console: Console | None = None) -> None:
-    """Print `run`: warnings (an oversubscribed host first), the table, how to read it, and the verdict."""
+    """Print all of `run`: warnings (an oversubscribed host first), the tables, how to read them, and the verdict."""
     console = console or Console()
     told = warnings(run)
     if run.oversubscribed:
         console.print(Text(told.pop(0), style="yellow"))
     if not run.valid:
         console.print(Text(f"Not valid: {plain(run.reason or '')}", style="bold red"))
-    heading = f"{plain(run.name)}, {run.started:%Y-%m-%d %H:%M:%S} UTC"
-    console.print(Text(f"{heading}, fabric {plain(run.fabric)}" if run.fabric else heading, style="bold"))
+    _print_name(run, console)
     if run.host_trials:
         _print_host(run, console)
     for section in sections(run):
@@ -66,6 +105,15 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_causes(table_of_causes, console)
     for text in told:
         console.print(Text(text, style="yellow"))
+    _print_verdict(run, console)
+
+
+def _print_name(run: Run, console: Console) -> None:
+    heading = f"{plain(run.name)}, {run.started:%Y-%m-%d %H:%M:%S} UTC"
+    console.print(Text(f"{heading}, fabric {plain(run.fabric)}" if run.fabric else heading, style="bold"))
+
+
+def _print_verdict(run: Run, console: Console) -> None:
     style = {"good": "green", "bad": "red"}.get(tone(run), "") if run.valid else "red"
     console.print(Text(verdict(run), style=style))
 
@@ -93,10 +141,13 @@ def table(run: Run, console: Console) -> RenderableType:
     return Group(*map(made, parts))
 
 
-def _table(trials: Sequence[Trial], columns: Sequence[Column], planned: Collection[str]) -> Table:
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+def _table(
+    trials: Sequence[Trial], columns: Sequence[Column], planned: Collection[str], *, compact: bool = False
+) -> Table:
+    frame = None if compact else box.SIMPLE_HEAD
+    made = Table(box=frame, padding=(0, 1 + compact, 0, 0), pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        heading = f"{column.title}\n{column.unit}"
+        heading = column.short if compact else f"{column.title}\n{column.unit}"
         made.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
     for number, trial in enumerate(trials):
         last = number + 1 == len(trials) or trials[number + 1].profile != trial.profile
@@ -105,7 +156,7 @@ def _table(trials: Sequence[Trial], columns: Sequence[Column], planned: Collecti
     return made
 
 
-def _print_section(section: Section, console: Console) -> None:
+def _print_section(section: Section, console: Console, *, remarks: bool = True) -> None:
     console.print(Text(section.heading, style="bold"))
     for part in _parts(section, console):
         console.print(_section_table(section, part))
@@ -113,7 +164,7 @@ def _print_section(section: Section, console: Console) -> None:
         worst, best = section.ends
         ramp = Text.assemble(*((" ", heat_style(step / 9)) for step in range(10)))
         console.print(Text.assemble(f"worst, {worst} ", ramp, f" {best}, best, by the logarithm"))
-    for text in section.remarks:
+    for text in section.remarks if remarks else ():
         console.print(Text(text, style="dim"))
 
 

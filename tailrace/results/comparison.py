@@ -232,7 +232,9 @@ class MatrixCell(CellFigures, Measurement):
         if value is None:
             return None
         known = self.spread.get(figure)
-        return Spread(value, known.low, known.high, len(self.rounds)) if known else Spread(value, value, value, 1)
+        low, high = (known.low, known.high) if known else (value, value)
+        # A round that bore out no rate has none, and is not in the median.
+        return Spread(value, low, high, sum(getattr(each, figure) is not None for each in self.rounds))
 
     def with_round(self, new: CellRound) -> MatrixCell:
         """The cell with one round more. Why another round failed stands until that one has been measured."""

@@ -15,7 +15,6 @@ what a crash has torn: it is dropped, and told.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import zlib
@@ -38,7 +37,7 @@ _ENTRIES: dict[bytes, TypeAdapter[Entry]] = {
 
 
 class IntervalLog:
-    """The log being written, by one thread of one process, which has it locked (flock(2)) as long."""
+    """The log being written, by one thread of the one process that has the run folder (results/lock.py)."""
 
     def __init__(self, path: Path, header: Header, descriptor: int, size: int) -> None:
         self.path = path
@@ -50,7 +49,6 @@ class IntervalLog:
     def create(cls, path: Path, header: Header) -> IntervalLog:
         """A new log. Raises OSError."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         log = cls(path, header, descriptor, 0)
         log._write(log_head(header.started_at, f"#[Soak {_json(asdict(header))}]"))
         folder = os.open(path.parent, os.O_RDONLY)
@@ -64,14 +62,9 @@ class IntervalLog:
     def reopen(cls, reader: LogReader) -> tuple[IntervalLog, int]:
         """The log that `reader` has read to its end, to be gone on with, and the bytes of a torn end that were dropped.
 
-        Raises ResultError if another process is at it, OSError.
+        Raises OSError.
         """
         descriptor = os.open(reader.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise ResultError(f"{reader.path}: a process is measuring into it; see `tailrace watch`") from None
         torn = os.fstat(descriptor).st_size - reader.offset
         if torn:
             os.ftruncate(descriptor, reader.offset)

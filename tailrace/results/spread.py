@@ -21,11 +21,6 @@ class Spread:
     high: float
     count: int
 
-    @property
-    def relative(self) -> float | None:
-        """Half of the way from the lowest to the highest as a part of the median; None where that is 0."""
-        return (self.high - self.low) / 2 / abs(self.median) if self.median else None
-
 
 def spread(values: Sequence[float]) -> Spread | None:
     """The spread of `values`; None of none."""

@@ -190,8 +190,10 @@ def _cell(cell: MatrixCell) -> Iterator[Line]:
 
 def _range(cell: MatrixCell, figure: str) -> Line:
     """The lowest and the highest of several rounds."""
-    found = cell.spread.get(figure)
-    return {"low": found.low, "high": found.high, "over": "rounds", "values": len(cell.rounds)} if found else {}
+    found = cell.spread_of(figure)
+    if found is None or len(cell.rounds) < 2:
+        return {}
+    return {"low": found.low, "high": found.high, "over": "rounds", "values": found.count}
 
 
 def _level(found: ComparedRatio | Contribution) -> Line:

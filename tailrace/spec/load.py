@@ -1,8 +1,14 @@
-"""A spec file into a checked `Spec`, or one message: `file:line:column: what; what was expected`."""
+"""A spec file into a checked `Spec`, or all that is wrong with it: `file:line:column: what; what was expected`.
+
+What is wrong as YAML, by the models and between the parts is told at once. For that, each part that has something wrong
+is left out (`_Sound`) before the next look; what is only a consequence of that is not told.
+"""
 
 from __future__ import annotations
 
+import copy
 import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +37,20 @@ from tailrace.spec.model import (
     Trace,
 )
 from tailrace.spec.port import PATTERNS
-from tailrace.spec.position import Document, Location, SpecError, naming, parse_document, read_document, shown_key
+from tailrace.spec.position import (
+    Document,
+    Location,
+    SpecError,
+    naming,
+    parse_document,
+    raise_any,
+    read_document,
+    shown_key,
+)
 from tailrace.spec.tests import METHODS
 
+#: Items of a list that are looked at for what a message may be about.
+MOST_ITEMS = 64
 #: The model that a location in the spec belongs to; `None` stands for any name or index.
 _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     ((), Spec),
@@ -59,7 +76,8 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
 
 
 def load_spec(path: Path) -> Spec:
-    """Reads and checks a spec; raises `SpecError` for the first thing wrong with it, in the order of the file."""
+    """Reads and checks a spec. Raises `SpecError` with all that is wrong with it, in the order of the file, and
+    `Mistake` where the file cannot be read."""
     return load_located(path)[0]
 
 
@@ -75,18 +93,117 @@ def parse_spec(text: str, name: str) -> Spec:
 
 
 def _check(document: Document) -> Spec:
+    problems = list(document.problems)
     if not isinstance(document.data, dict):
-        raise SpecError(document.path, document.value(()), "this is not a spec; expected the keys " + _keys_of(Spec))
-    try:
-        spec = Spec.model_validate(document.data)
-    except ValidationError as error:
-        # A misspelt key is also a missing one: the misspelling is what the user needs to hear about.
-        found = [(details["type"] == "missing", _explain(document, details)) for details in error.errors()]
-        raise min(found, key=lambda each: (each[0], each[1].position))[1] from None
-    problems = cross_check(document, spec)
-    if problems:
-        raise min(problems, key=lambda each: each.position)
+        if not problems:
+            said = "this is not a spec; expected the keys " + _keys_of(Spec)
+            problems.append(SpecError(document.path, document.value(()), said))
+        raise_any(problems)
+    sound = _Sound(document)
+    spec, details = sound.validate()
+    problems += [_explain(document, each) for each in details if not sound.consequence(each, details)]
+    if spec is None:
+        sound.leave_out_wrong(details)
+        spec, details = sound.validate()
+    if spec is None:  # what was left out was needed
+        sound.leave_out_entries(details)
+        spec, details = sound.validate()
+    if spec is not None:
+        problems += cross_check(document, spec, sound.left_out)
+    raise_any(problems)
+    assert spec is not None, details
     return spec
+
+
+#: Sections that are made of entries.
+_ENTRIES = ("ports", "functions", "chains", "bridges", "mirrors", "tests")
+
+
+class _Sound:
+    """The data of a document without what is wrong in it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.data: dict[str, Any] = document.data
+        self.left_out: set[Location] = set()
+        self._leave_out(document.unread)
+
+    def validate(self) -> tuple[Spec | None, list[ErrorDetails]]:
+        """The spec of the data, or what is wrong with it."""
+        try:
+            return Spec.model_validate(self.data), []
+        except ValidationError as error:
+            return None, error.errors()
+
+    def consequence(self, details: ErrorDetails, all_of_them: Sequence[ErrorDetails]) -> bool:
+        """Whether it would not be wrong without something else that is."""
+        location = _steps(details)
+        written = _written(self.document, location)
+        if details["type"] != "missing":
+            return any(out[: len(written)] == written for out in self.left_out)
+        misspelt = {
+            _meant(str(each["loc"][-1]), _model_at(location[:-1]))
+            for each in all_of_them
+            if each["type"] == "extra_forbidden" and _steps(each)[:-1] == location[:-1]
+        }
+        return location[-1] in misspelt or (*written, location[-1]) in self.left_out
+
+    def leave_out_wrong(self, details: Iterable[ErrorDetails]) -> None:
+        """Leaves out the values that are wrong, each with the key that it stands at."""
+        for each in details:
+            location = _steps(each)
+            around = _written(self.document, location[:-1])
+            if each["type"] == "missing":
+                self._leave_out([_entry(around)])
+            elif each["type"] == "extra_forbidden":
+                self._leave_out([(*around, str(location[-1]))])
+                near = _meant(str(location[-1]), _model_at(location[:-1]))
+                if not around and near:  # nothing of the section that is meant has been seen
+                    self.left_out.add((near,))
+            else:
+                self._leave_out([_written(self.document, location)])
+
+    def leave_out_entries(self, details: Iterable[ErrorDetails]) -> None:
+        """Leaves out the whole entries that these are about."""
+        self._leave_out(_entry(_written(self.document, _steps(each))) for each in details)
+
+    def _leave_out(self, locations: Iterable[Location]) -> None:
+        for location in locations:
+            if self.data is self.document.data:
+                self.data = copy.deepcopy(self.data)
+            if location[:1] == ("chains",) and "match" in location:
+                location = location[: location.index("match") + 1]  # with a part of it, it would take other frames
+            while location and not self._remove(location):
+                location = location[:-1]
+            self.left_out.add(location)
+
+    def _remove(self, location: Location) -> bool:
+        """Takes a value out with its key. False if it stands in a list, where what comes behind it keeps its number."""
+        around: Any = self.data
+        for step in location[:-1]:
+            around = around.get(step, {}) if isinstance(around, dict) else around[step]
+        if isinstance(around, dict):
+            around.pop(location[-1], None)
+        elif location[0] == "tests" and len(location) == 2:
+            around[location[1]] = {"latency": {}}
+        else:
+            return False
+        return True
+
+
+def _entry(location: Location) -> Location:
+    """The function, chain, test, ... that a location is in; of other sections, the section."""
+    return location[: 2 if location[:1] and location[0] in _ENTRIES else 1]
+
+
+def _steps(details: ErrorDetails) -> Location:
+    return tuple(step for step in details["loc"] if step != "[key]")
+
+
+def _meant(key: str, model: type[BaseModel] | None) -> str | None:
+    """The key that a misspelt one is nearest to."""
+    keys = _keys_of(Device if model is Hop else model).split(", ") if model else []
+    return next(iter(difflib.get_close_matches(key, keys, 1)), None)
 
 
 def _model_at(location: Location) -> type[BaseModel] | None:
@@ -122,7 +239,7 @@ def _shown(location: Location) -> str:
 
 
 def _explain(document: Document, details: ErrorDetails) -> SpecError:
-    location = tuple(step for step in details["loc"] if step != "[key]")
+    location = _steps(details)
     written = _written(document, location)
     kind = details["type"]
     position = document.value(written)
@@ -132,8 +249,8 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         model = _model_at(around)
         keys = _keys_of(Device if model is Hop else model) if model else "none"
         key = str(location[-1])
-        near = difflib.get_close_matches(key, keys.split(", "), 1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        near = _meant(key, model)
+        hint = f" (did you mean {near}?)" if near else ""
         position = document.key((*_written(document, around), key))
         written = _written(document, around)
         message = f"unknown key {key!r} in {_shown(written)}; expected one of {keys}{hint}"
@@ -156,7 +273,18 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         message = f"{text} in {_shown(written)} is {value} to YAML, and no text; expected it in quotes, as '{text}'"
     else:
         message = f"{_plain(details)} in {_shown(written)}; expected {_expected(details, location)}"
-    return SpecError(document.path, position, naming(written, message))
+    return SpecError(document.path, position, naming(written, message + _instead(document, written, message)))
+
+
+def _instead(document: Document, written: Location, message: str) -> str:
+    """What to write instead of a text (or one in a list) that a message is about, where YAML 1.1 reads no text."""
+    value: Any = document.data
+    for step in written:
+        value = value[step]
+    items = value[:MOST_ITEMS] if isinstance(value, list) else []
+    texts = [(written, value), *(((*written, index), item) for index, item in enumerate(items))]
+    found = [document.mistakable[at] for at, text in texts if at in document.mistakable and repr(text) in message]
+    return "".join(f" ({meant})" for meant in dict.fromkeys(found))
 
 
 def _names_ports(location: Location) -> bool:

@@ -78,6 +78,8 @@ def _prefix(value: Any) -> str:
     expected = "expected an IPv4 or IPv6 prefix, such as 10.1.0.0/16 or 2001:db8::/32"
     if not isinstance(value, str):
         raise ValueError(f"{units.shown(value)} is no prefix; {expected}")
+    if "%" in value:
+        raise ValueError(f"{value!r} names a zone, which is not in a frame; expected {value.partition('%')[0]}")
     try:
         return str(ipaddress.ip_network(value))
     except ValueError:
@@ -99,8 +101,10 @@ Prefix = Annotated[str, BeforeValidator(_prefix), WithJsonSchema({"type": "strin
 class Match(Model):
     """Frames that have all of these; a field that is not given is not looked at."""
 
-    vlan: Vlan | None = Field(None, description="the (outer) VLAN, or [first, last]; 0: none")
-    inner_vlan: Vlan | None = Field(None, description="the inner VLAN of two (QinQ), or [first, last]")
+    vlan: Vlan | None = Field(
+        None, description="the (outer) VLAN, or [first, last]; 0: none (no tag, or one with VLAN 0)"
+    )
+    inner_vlan: Vlan | None = Field(None, description="the inner VLAN of two (QinQ), or [first, last]; 0: none")
     ethertype: Ethertype | None = Field(None, description="after the VLANs: a number, or ipv4, arp, ipv6")
     source: Prefix | None = Field(None, description="prefix of the IPv4 or IPv6 source address")
     destination: Prefix | None = Field(None, description="prefix of the IPv4 or IPv6 destination address")

@@ -46,12 +46,13 @@ PATTERNS = {
     USER: "a user's name, such as nobody, or two numbers, such as 990:990",
     PCI_ADDRESS: "a PCI address, such as 0000:3b:00.0",
 }
-INTERFACE_NAME = "expected 1 to 15 characters without '/', ',' or white space, such as veth0"
+INTERFACE_NAME = "expected 1 to 15 characters without '/', ':', ',' or white space, such as veth0"
 
 
 def is_interface_name(text: str) -> bool:
-    """Whether Linux could have an interface of this name, and DPDK, which reads a comma as a separator, open it."""
-    return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/,\s\x00-\x1f\x7f]", text)
+    """Whether Linux could have an interface of this name (dev_valid_name() in net/core/dev.c), and DPDK, which reads a
+    comma as a separator, open it."""
+    return 1 <= len(text.encode()) <= 15 and text not in (".", "..") and not re.search(r"[/:,\s\x00-\x1f\x7f]", text)
 
 
 def _socket_path(value: str | None) -> str | None:
@@ -96,6 +97,18 @@ class Device(Model):
         if value is not None and not is_interface_name(value):
             raise ValueError(f"{value!r} is no interface's name; {INTERFACE_NAME}")
         return value
+
+    @field_validator("tap")
+    @classmethod
+    def _no_template(cls, value: str | None) -> str | None:
+        if value is not None and "%" in value:
+            raise ValueError(f"{value!r} has a '%', of which Linux would make a number; expected a name without it")
+        return value
+
+    @field_validator("pci")
+    @classmethod
+    def _as_linux_writes_it(cls, value: str | None) -> str | None:
+        return value.lower() if value is not None else None
 
     @field_validator("vhost")
     @classmethod
@@ -147,6 +160,17 @@ def _port_rate(value: int) -> int:
 PortBitRate = Annotated[BitRate, AfterValidator(_port_rate)]
 
 
+#: As the switch has it (read_to in dataplane/switch/model_ports.c).
+SHAPER_LATENCY = ("100us", "10s")
+
+
+def _shaper_latency(value: float) -> float:
+    least, most = SHAPER_LATENCY
+    if not units.parse_duration(least) <= value <= units.parse_duration(most):
+        raise ValueError(f"{units.show_duration(value)} is out of range; expected from {least} to {most}")
+    return value
+
+
 class RateTo(Model):
     """The most that a port is sent. It is divided among those that send to it by their `share`."""
 
@@ -154,6 +178,17 @@ class RateTo(Model):
         None, description="most bits a second that it is sent, on layer 2 with FCS: 500Mbps"
     )
     packets: PacketRate | None = Field(None, description="most packets a second that it is sent: 100kpps")
+    latency: Annotated[Duration, AfterValidator(_shaper_latency)] | None = Field(
+        None,
+        description="the longest that a frame waits for the rate in the switch: 10ms unless given; or as long as 16 "
+        "frames of 1518 bytes take, where that is longer",
+    )
+
+    @model_validator(mode="after")
+    def _latency_of_a_rate(self) -> RateTo:
+        if self.latency is not None and self.max is None and self.packets is None:
+            raise ValueError("latency says how long a frame may wait for a rate; expected max or packets beside it")
+        return self
 
 
 class PortRate(Model):
@@ -164,8 +199,8 @@ class PortRate(Model):
     packets: PacketRate | None = Field(None, description="most packets a second that it sends: 500kpps")
     to: Annotated[RateTo, *_SHORT_RATE] = Field(
         default_factory=RateTo,
-        description="the most that it is sent: more waits in its sender's ring where that leads to this port alone, "
-        "and is dropped (drop_rate) where frames are looked at, as by a match, a bridge or for replicas",
+        description="the most that it is sent: more waits in its sender's ring where that is a guest's and leads to "
+        "this port alone, and else in the switch, up to `latency`; beyond that it is dropped (drop_rate)",
     )
     share: int = Field(
         1,

@@ -1,12 +1,14 @@
 """A YAML file as plain data, with the place in the file of every key and every value.
 
-A key written twice is an error here, because YAML itself would silently keep the last one.
+Scalars are read by YAML 1.2's core schema (`tailrace/core_schema.py`); docs/spec.md says what that means. A key written
+twice is an error, because a YAML library would silently keep the last one. What is wrong is collected, to be told at
+once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +16,12 @@ from typing import Any
 
 import yaml
 
+from tailrace.core_schema import CoreError, CoreLoader, foreign_tag, mistakable, scalar
 from tailrace.errors import Mistake, Refused
 
 MOST_BYTES = 1 << 20
 MOST_NODES = 100_000
+MOST_TOLD = 100
 
 Location = tuple[str | int, ...]
 
@@ -58,16 +62,44 @@ class SpecError(Mistake):
         self.message = message
 
 
+class SpecErrors(SpecError):
+    """Several things wrong with a spec, a line for each; position and message are those of the first."""
+
+    def __init__(self, errors: Sequence[SpecError]) -> None:
+        Mistake.__init__(self, "\n".join(map(str, errors)))
+        self.errors = tuple(errors)
+        self.position, self.message = errors[0].position, errors[0].message
+
+    @property
+    def lines(self) -> Sequence[str]:
+        said = [str(error) for error in self.errors[:MOST_TOLD]]
+        more = len(self.errors) - len(said)
+        return [*said, f"{more:,} more mistakes are not shown; mend these first"] if more else said
+
+
+def raise_any(errors: Iterable[SpecError]) -> None:
+    """Raises what is wrong, in the order of the file and each thing once; nothing where nothing is."""
+    found = list({str(error): error for error in sorted(errors, key=lambda each: each.position)}.values())
+    if found:
+        raise found[0] if len(found) == 1 else SpecErrors(found)
+
+
 @dataclass
 class Document:
     """A parsed file: its data, and where each key and value of it stands."""
 
     path: str
     data: Any
+    problems: list[SpecError] = field(default_factory=list)
+    """What is wrong with it as YAML."""
+    unread: list[Location] = field(default_factory=list)
+    """Values that a problem is about: there is None in their place."""
     keys: dict[Location, Position] = field(default_factory=dict)
     values: dict[Location, Position] = field(default_factory=dict)
     texts: dict[Location, str] = field(default_factory=dict)
-    """What is written where YAML reads no text: 0660, which is the number 432 to it."""
+    """What is written where YAML reads no text: 0x10, which is the number 16 to it."""
+    mistakable: dict[Location, str] = field(default_factory=dict)
+    """Of texts that are numbers, or true or false, to YAML 1.1: what to write instead."""
     stand_ins: dict[str, Location] = field(default_factory=dict)
     """Ports that are made of what stands elsewhere, such as of a device in a chain: where that is."""
 
@@ -125,78 +157,94 @@ class Document:
 #: What ends a text where C reads it, and what UTF-8 has no bytes for.
 _NOWHERE = re.compile("[\0\ud800-\udfff]")
 
-#: What PyYAML raises for a value that is not of its tag: `!!int ""`, `!!bool x`, `!!timestamp x`.
-_UNREADABLE = (yaml.YAMLError, ValueError, LookupError, AttributeError)
-
 
 def _position(mark: Any) -> Position:
     return Position(mark.line + 1, mark.column + 1)
 
 
 class _Reader:
+    """Makes a document of YAML nodes. Values that cannot be read are None, and noted."""
+
     def __init__(self, path: str) -> None:
         self.document = Document(path, None)
-        self.constructor = yaml.constructor.SafeConstructor()
         self.nodes = 0
         self.open: set[int] = set()
 
-    def fail(self, node: yaml.Node, location: Location, message: str) -> SpecError:
+    def error(self, node: yaml.Node, location: Location, message: str) -> SpecError:
         return SpecError(self.document.path, _position(node.start_mark), naming(location, message))
+
+    def wrong(self, node: yaml.Node, location: Location, message: str) -> None:
+        self.document.problems.append(self.error(node, location, message))
+
+    def unread(self, node: yaml.Node, location: Location, message: str) -> None:
+        self.wrong(node, location, message)
+        self.document.unread.append(location)
 
     def read(self, node: yaml.Node, location: Location) -> Any:
         self.nodes += 1
         if self.nodes > MOST_NODES:
-            raise self.fail(node, location, f"more than {MOST_NODES} values; expected a spec, not a dump")
-        if id(node) in self.open:
-            raise self.fail(node, location, "this alias contains itself; expected an alias of something complete")
+            raise self.error(node, location, f"more than {MOST_NODES} values; expected a spec, not a dump")
         self.document.values.setdefault(location, _position(node.start_mark))
+        if id(node) in self.open:
+            return self.unread(node, location, "this alias contains itself; expected an alias of something complete")
+        tag = foreign_tag(node)
+        if tag is not None:
+            return self.unread(node, location, tag)
         self.open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, location)
             if isinstance(node, yaml.SequenceNode):
                 return [self.read(item, (*location, index)) for index, item in enumerate(node.value)]
-            return self._scalar(node, location)
+            return self._scalar(node, location) if isinstance(node, yaml.ScalarNode) else None
         finally:
             self.open.discard(id(node))
 
-    def _scalar(self, node: yaml.Node, location: Location) -> Any:
-        # YAML 1.1 takes 0000:01:00.0 and 990:50 for numbers to the base of 60, which nobody means.
-        if node.tag.endswith((":int", ":float")) and ":" in node.value:
-            return node.value
+    def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         try:
-            value = self.constructor.construct_object(node)
-        except _UNREADABLE:
-            message = f"{node.value!r} cannot be read; expected a word, a number or a quantity"
-            raise self.fail(node, location, message) from None
+            value = scalar(node)
+        except ValueError as error:
+            return self.unread(node, location, str(error))
         if isinstance(value, str) and _NOWHERE.search(value):
-            message = f"{value!r} has a character that no name and no path can have; expected a text without it"
-            raise self.fail(node, location, message)
+            return self.unread(
+                node,
+                location,
+                f"{value!r} has a character that no name and no path can have; expected a text without it",
+            )
         if not isinstance(value, str):
             self.document.texts[location] = node.value
+        elif (meant := mistakable(node)) is not None:
+            self.document.mistakable[location] = meant
         return value
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise self.fail(key_node, location, "a key made of several values; expected a word")
+                self.wrong(key_node, location, "a key made of several values; expected a word")
+                continue
             key = str(key_node.value)
             here = (*location, key)
-            if key in result:
+            if (tag := foreign_tag(key_node)) is not None:
+                self.wrong(key_node, here, tag)
+            elif key == "<<" and key_node.style is None:
+                self.wrong(key_node, here, "YAML 1.2 has no merge keys; expected the keys themselves, or an alias")
+            elif key in result:
                 first = self.document.keys[here]
-                raise self.fail(
+                self.wrong(
                     key_node,
                     here,
                     f"the name {key!r} is used twice (first on line {first.line}); expected each name once",
                 )
-            self.document.keys[here] = _position(key_node.start_mark)
-            result[key] = self.read(value_node, here)
+            else:
+                self.document.keys[here] = _position(key_node.start_mark)
+                result[key] = self.read(value_node, here)
         return result
 
 
 def read_document(path: Path) -> Document:
-    """The file's data and positions. Raises `SpecError`, or `Mistake` where the file cannot be read at all."""
+    """The file's data and positions, and what is wrong with it as YAML. Raises `SpecError` where that leaves nothing to
+    be read, and `Mistake` where the file cannot be read at all."""
     shown = printable(str(path))
     try:
         with path.open("rb") as file:
@@ -219,13 +267,14 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, shown: str) -> Document:
-    """The data and positions of a text; `shown` stands for the file in messages."""
+    """The same of a text; `shown` stands for the file in messages."""
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=CoreLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = _position(mark) if mark else Position(1, 1)
-        raise SpecError(shown, position, f"not YAML: {error.problem}; expected `key: value` lines") from None
+        said = f"not YAML: {error.problem}; expected `key: value` lines"
+        raise SpecError(shown, position, str(error.problem) if isinstance(error, CoreError) else said) from None
     except yaml.reader.ReaderError as error:
         before_text = text[: error.position]
         position = Position(before_text.count("\n") + 1, error.position - (before_text.rfind("\n") + 1) + 1)

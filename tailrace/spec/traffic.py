@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from tailrace.spec import units
-from tailrace.spec.fields import Model, short
+from tailrace.spec.fields import Model
 
 SMALLEST_FRAME = 64
 LARGEST_FRAME = 1518
@@ -47,23 +47,28 @@ def differ(value: list[Any]) -> list[Any]:
     return value
 
 
+#: A single value is a list of one.
+listed = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 _FRAME_SCHEMA = {"anyOf": [{"type": "integer", "minimum": SMALLEST_FRAME, "maximum": LARGEST_FRAME}, {"const": "imix"}]}
 Frame = Annotated[int | Literal["imix"], BeforeValidator(_check_frame), WithJsonSchema(_FRAME_SCHEMA)]
 Frames = Annotated[
     list[Frame],
-    short((int, str), lambda value: [value]),
+    listed,
     AfterValidator(differ),
     WithJsonSchema({"anyOf": [_FRAME_SCHEMA, {"type": "array", "minItems": 1, "items": _FRAME_SCHEMA}]}),
 ]
-#: A single value is a list of one.
-listed = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 
 
 class Traffic(Model):
     """What is sent, in both directions at once: what all tests have in common."""
 
     frames: Frames = Field([64, 256, "imix", 1518], validate_default=False, description="each is measured on its own")
-    pcap: str | None = Field(None, min_length=1, description="a capture file to send instead of `frames`")
+    pcap: str | None = Field(
+        None,
+        min_length=1,
+        description="a capture file (pcap or pcapng) to send instead of `frames`; the last 18 bytes of each datagram "
+        "are overwritten",
+    )
     flows: int = Field(1, ge=1, le=MOST_FLOWS, description="UDP flows in each direction")
 
     @model_validator(mode="after")

@@ -1,5 +1,6 @@
-"""The memory limit of a sandbox: a cgroup where one can be made, else the limit of the process.
+"""The memory limit of a sandbox: a cgroup where one can be had, else the limit of the process.
 
+Where systemd is the first process it is asked for a scope with the limit, since the tree of cgroups is its own.
 A cgroup counts everything that the sandbox touches, whoever in it does; RLIMIT_DATA only what each process maps
 privately. Huge pages are counted by neither: they are bounded by the machine's pool.
 """
@@ -7,12 +8,15 @@ privately. Huge pages are counted by neither: they are bounded by the machine's 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host.state import Cgroup, State
+from tailrace.host.slices import scope, scope_name, systemd_has
+from tailrace.host.state import Cgroup, Scope, State
+from tailrace.host.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,11 @@ class MemoryLimit:
     """What holds a sandbox to its memory."""
 
     mechanism: str
-    """`cgroup v2`, `cgroup v1` or `RLIMIT_DATA`."""
+    """`systemd scope`, `cgroup v2`, `cgroup v1` or `RLIMIT_DATA`."""
     cgroup: Path | None = None
+    """The cgroup to enter."""
+    before: Sequence[str] = ()
+    """The words before the command that put it into a scope."""
     data_bytes: int | None = None
 
 
@@ -41,8 +48,9 @@ def _memory_cgroup() -> tuple[str, Path] | None:
             return ("cgroup v1", folder) if os.access(folder, os.W_OK) else None
     for fields in mounts:
         point, tail = Path(fields[4]), fields[fields.index("-") + 1 :]
-        # Under v2 a cgroup with processes in it cannot hold cgroups with limits, so ours stand at the top.
-        if tail[0] == "cgroup2" and os.access(point, os.W_OK):
+        # Under v2 a cgroup with processes in it cannot hold cgroups with limits, so ours stand at the top; not where
+        # this process is elsewhere, as in a container that sees the tree of its host.
+        if tail[0] == "cgroup2" and own.get("") == "/" and os.access(point, os.W_OK):
             try:
                 enabled = (point / "cgroup.subtree_control").read_text().split()
             except OSError:
@@ -53,6 +61,8 @@ def _memory_cgroup() -> tuple[str, Path] | None:
 
 def limit_memory(state: State, name: str, size: int) -> MemoryLimit:
     """Makes a limit of `size` bytes for a sandbox, on record first."""
+    if systemd_has(Tree()):
+        return _scope(state, name, size) or MemoryLimit("RLIMIT_DATA", data_bytes=size)
     found = _memory_cgroup()
     if found is None:
         return MemoryLimit("RLIMIT_DATA", data_bytes=size)
@@ -69,6 +79,15 @@ def limit_memory(state: State, name: str, size: int) -> MemoryLimit:
     except OSError as error:
         raise Failure(f"{folder}: the memory limit cannot be set: {error.strerror}") from None
     return MemoryLimit(version, cgroup=folder)
+
+
+def _scope(state: State, name: str, size: int) -> MemoryLimit | None:
+    unit = scope_name(name)
+    before = scope(unit, (f"MemoryMax={size}", "MemorySwapMax=0"))
+    if before is None:
+        return None
+    state.add(Scope(unit, name))
+    return MemoryLimit("systemd scope", before=before)
 
 
 def _try_write(path: Path, text: str) -> None:

@@ -175,7 +175,7 @@ def start_function(launcher: Launcher, function: Sandboxed) -> tuple[Process, st
         data_bytes=limit.data_bytes,
         umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in function.ports) else None,
     )
-    process = launcher.start(function.name, command(function), limits, bounded=True)
+    process = launcher.start(function.name, command(function), limits, bounded=True, before=limit.before)
     return process, limit.mechanism
 
 

@@ -52,12 +52,12 @@ def accelerator(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
 
 @pytest.fixture(scope="session")
 def backported(accelerator: str) -> str:
-    """The same for machines that Debian backports' QEMU runs; skips where that could not be had."""
+    """The same for machines that the QEMU of BACKPORTED runs; skips where there is none."""
     missing = BACKPORTED / "missing"
     if missing.exists():
         pytest.skip(missing.read_text().strip())
     if not BACKPORTED.exists():
-        pytest.skip("no QEMU of Debian's backports: scripts/setup guest")
+        pytest.skip("no QEMU from 8.0 on: scripts/setup guest")
     return accelerator
 
 

@@ -17,6 +17,7 @@ from private_network import Network
 from running_switch import RunningSwitch
 
 from tailrace.control import Control
+from tailrace.host.hugepages import POOL
 from tailrace.page import Page, Slot
 
 FOLDER = Path("/run/switch")
@@ -96,7 +97,7 @@ class NicMachine:
         """Where the TAP `many` is."""
         machine.run("for name in vfio-pci vfio_iommu_type1 virtio_console; do modprobe $name; done")
         # For a function beside the switch.
-        machine.run("echo 40 >/proc/sys/vm/nr_hugepages")
+        machine.run(f"echo 40 >{POOL}/nr_hugepages")
         self.addresses = {name: self._find(slot) for slot, name in enumerate(nics, FIRST_SLOT)}
         for name, nic in nics.items():
             if nic.for_vfio:
@@ -211,7 +212,7 @@ class SwitchInside(RunningSwitch):
         )
         self.machine.wait(f"[ -S {FOLDER}/control ]")
         self.control = Control(self._files / "control", timeout=60)
-        self._relay = self.machine.begin(f"exec /usr/bin/python3.11 -ISc '{RELAY}'")
+        self._relay = self.machine.begin(f"exec /usr/bin/python3 -ISc '{RELAY}'")
         self.call("version")
 
     def said(self, text: str) -> int:

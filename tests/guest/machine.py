@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 IMAGES = REPOSITORY / "build-images"
 QEMU = "qemu-system-x86_64"
 BACKPORTED = IMAGES / "qemu"
-"""The folder of Debian backports' QEMU, for what the installed one cannot emulate; or of `missing`: why not."""
+"""The folder of a QEMU from 8.0 on: the installed one, or that of Debian's backports; or of `missing`: why not."""
 
 Value = str | int
 
@@ -66,7 +66,7 @@ class Hardware:
     command_line: str = ""
     """For the kernel, on top of the console."""
     backported: bool = False
-    """Run by the newer QEMU of Debian's backports."""
+    """Run by the QEMU of BACKPORTED."""
     machine: str = "q35"
     numa: Sequence[Sequence[str]] = ()
     """For each node, its CPUs' numbers and ranges; memory is shared out evenly."""

@@ -15,6 +15,8 @@ from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, Trial, both_ways
 from wiring import assert_no_fault
 
+from tailrace.host.hugepages import POOL
+
 pytestmark = pytest.mark.requires_program("tailrace-switch", "tailrace-tester", "qemu-system-x86_64", "dpdk-testpmd")
 
 OUTAGES = (0, 0, 0.3, 2.0)
@@ -68,7 +70,7 @@ class Function:
     ) -> None:
         self.switch = switch
         self.machine = machine
-        machine.run(f"modprobe {UIO}; echo 80 >/proc/sys/vm/nr_hugepages")
+        machine.run(f"modprobe {UIO}; echo 80 >{POOL}/nr_hugepages")
         interfaces = [f"eth{number}" for number in range(len(machine.hardware.nics))]
         self.nics = [linux.pci_address(machine, interface) for interface in interfaces]
         self.program = program.format(nics=self.nics, pairs=pairs, start=start)

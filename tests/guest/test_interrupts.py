@@ -1,4 +1,4 @@
-"""MSI-X, an interrupt of its own for each ring: emulated machines have it on the QEMU of Debian's backports."""
+"""MSI-X, an interrupt of its own for each ring: emulated machines have it with QEMU from 8.0 on."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import linux
@@ -17,10 +18,14 @@ MOST = 16
 
 
 def packets_of_pairs(machine: Machine, direction: str, pairs: int = PAIRS) -> list[int]:
-    """For each queue of the driver."""
+    """For each queue of the driver: tx_queue_0_packets with Linux 6.1, tx0_packets with 6.12."""
     lines = machine.run("ethtool -S eth0").splitlines()
-    found = {name: int(count) for name, _, count in (line.strip().partition(": ") for line in lines) if count}
-    return [found[f"{direction}_queue_{n}_packets"] for n in range(pairs) if f"{direction}_queue_{n}_packets" in found]
+    found = {}
+    for line in lines:
+        name = re.fullmatch(rf"\s*{direction}(?:_queue_)?(\d+)_packets: (\d+)", line)
+        if name:
+            found[int(name[1])] = int(name[2])
+    return [found[number] for number in range(pairs) if number in found]
 
 
 @pytest.mark.whole

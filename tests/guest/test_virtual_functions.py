@@ -1,6 +1,6 @@
 """Device ports on virtual functions of a NIC (SR-IOV): Linux has the physical one, the switch the others.
 
-The NIC is an Intel 82576, which QEMU emulates from version 8 on, so these machines run on that of Debian's backports.
+The NIC is an Intel 82576, which QEMU emulates from version 8 on: the installed one or that of Debian's backports.
 """
 
 from __future__ import annotations

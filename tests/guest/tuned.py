@@ -19,7 +19,10 @@ UPDATE_GRUB = """\
 #!/bin/sh
 . /etc/default/grub
 for file in /etc/default/grub.d/*.cfg; do [ ! -e "$file" ] || . "$file"; done
-echo "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT" >/boot/line
+line="$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"
+mkdir -p /boot/grub
+echo "linux /vmlinuz $line" >/boot/grub/grub.cfg
+echo "$line" >/boot/line
 """
 SETUP = f"""\
 mkdir -p /etc/default/grub.d /boot /var/lib /usr/sbin
@@ -74,7 +77,7 @@ def shut_down(machine: Machine) -> str:
 def tailrace(machine: Machine, *commands: tuple[str, ...], seconds: float = 300) -> list[Answer]:
     """What several commands say, run one after the other."""
     text = json.dumps(commands).replace("'", "'\\''")
-    lines = machine.run(f"/usr/bin/python3.11 /usr/bin/tailrace-commands '{text}'", seconds).splitlines()
+    lines = machine.run(f"/usr/bin/python3 /usr/bin/tailrace-commands '{text}'", seconds).splitlines()
     return [Answer(**json.loads(line)) for line in lines]
 
 

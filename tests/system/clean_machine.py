@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from running_node import Command, pages, wait_until
+from running_node import Command, open_folder, pages, wait_until
 
 PLAIN = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
 
@@ -40,14 +40,16 @@ def is_alive(process: dict[str, Any]) -> bool:
 def clean(tailrace: Path, folder: Path) -> Iterator[Command]:
     """The command in a folder of its own; after the block and `tailrace down`, the machine must be as it was.
 
-    What a failed test leaves running is ended first, so that it costs no other test its cores.
+    Its state is where every user may enter, so the switch is a user of its own. What a failed test leaves running is
+    ended first, so that it costs no other test its cores.
     """
     before, links = pages(), network()
-    command = Command(tailrace, folder)
-    yield command
-    command.end_begun()
-    command("down")
-    wait_until(lambda: not command.leftovers())
+    with open_folder() as reachable:
+        command = Command(tailrace, folder, reachable / "state")
+        yield command
+        command.end_begun()
+        command("down")
+        wait_until(lambda: not command.leftovers())
     assert pages() <= before
     assert network() <= links
     assert not Path("/run/dpdk/tailrace-ovs").exists()

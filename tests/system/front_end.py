@@ -208,13 +208,14 @@ class FrontEnd:
             self.write_desc(RECEIVES, slot, BASE + self.buffer_address(RECEIVES, slot), BUFFER, WRITE)
             self.offer(RECEIVES, slot)
 
-    def send(self, frame: bytes) -> None:
-        self.send_by(SENDS, frame)
+    def send(self, frame: bytes, header: bytes = b"") -> None:
+        """With this network header, or one that says nothing."""
+        self.send_by(SENDS, frame, header)
 
-    def send_by(self, ring: int, frame: bytes) -> None:
+    def send_by(self, ring: int, frame: bytes, header: bytes = b"") -> None:
         slot = self._slot(ring)
         at = self.buffer_address(ring, slot)
-        self.memory[at : at + self.header + len(frame)] = bytes(self.header) + frame
+        self.memory[at : at + self.header + len(frame)] = header.ljust(self.header, b"\0") + frame
         self.write_desc(ring, slot, BASE + at, self.header + len(frame), 0)
         self.offer(ring, slot)
 
@@ -297,9 +298,9 @@ class PackedFrontEnd(FrontEnd):
             at = self.buffer_address(RECEIVES, self.added[RECEIVES])
             self.add(RECEIVES, BASE + at, BUFFER, WRITE)
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes, header: bytes = b"") -> None:
         at = self.buffer_address(SENDS, self.added[SENDS])
-        self.memory[at : at + self.header + len(frame)] = bytes(self.header) + frame
+        self.memory[at : at + self.header + len(frame)] = header.ljust(self.header, b"\0") + frame
         self.add(SENDS, BASE + at, self.header + len(frame), 0)
 
     def position(self, ring: int) -> int:

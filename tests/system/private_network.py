@@ -100,6 +100,11 @@ class End:
         self._socket.setsockopt(socket.SOL_SOCKET, 33, 16 << 20)  # SO_RCVBUFFORCE
         self._socket.bind((interface, _ALL))
 
+    @property
+    def descriptor(self) -> int:
+        """Readable when something has come."""
+        return self._socket.fileno()
+
     def send(self, frame: bytes) -> None:
         self._socket.send(frame)
 

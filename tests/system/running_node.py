@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tailrace.control import Control, ControlLost
+from tailrace.host.hugepages import pool
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -41,12 +45,24 @@ def wait_until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
         time.sleep(0.02)
 
 
-class Command:
-    """`tailrace`, with state and runs in a folder of its own."""
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter, as /run/tailrace is: beside it the switch becomes a user of its own. In
+    pytest's own folders, which are closed to others, it would stay root."""
+    made = Path(tempfile.mkdtemp(prefix="tailrace-test-", dir="/run"))
+    made.chmod(0o755)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
 
-    def __init__(self, program: Path, folder: Path) -> None:
+
+class Command:
+    """`tailrace`, with state and runs in folders of its own."""
+
+    def __init__(self, program: Path, folder: Path, state: Path | None = None) -> None:
         self.program = program
-        self.state = folder / "state"
+        self.state = state or folder / "state"
         self.runs = folder / "runs"
         self.folder = folder
         self.environment = {**os.environ, "TAILRACE_STATE": str(self.state)}
@@ -56,6 +72,12 @@ class Command:
         path = self.folder / name
         path.write_text(text)
         return path
+
+    def folder_for_sockets(self) -> Path:
+        """A new folder in which both the switch, whoever it is, and guests of the test's own can make sockets."""
+        made = Path(tempfile.mkdtemp(dir=self.state.parent))
+        made.chmod(0o777)
+        return made
 
     def __call__(self, *arguments: str | Path, status: int | None = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -139,7 +161,7 @@ def elapsed(command: Command) -> float:
 
 
 def pages() -> int:
-    return int(Path("/proc/sys/vm/nr_hugepages").read_text())
+    return pool().total
 
 
 def kill_all(command: Command) -> None:

@@ -374,8 +374,9 @@ def test_a_plan_is_not_of_what_cannot_be_had(command: Command) -> None:
     assert told in command("plan", wrong, status=2).stderr
 
 
-def test_a_socket_elsewhere_is_not_for_everybody(command: Command, tmp_path: Path) -> None:
-    paths = {name: tmp_path / f"{name}.sock" for name in ("closed", "open")}
+def test_a_socket_elsewhere_is_not_for_everybody(command: Command) -> None:
+    folder = command.folder_for_sockets()
+    paths = {name: folder / f"{name}.sock" for name in ("closed", "open")}
     ports = f"{{closed: {{path: {paths['closed']}}}, open: {{path: {paths['open']}, socket: {{mode: '0666'}}}}}}"
     command("up", command.spec(f"ports: {ports}\nchains: {{v: [closed, open]}}\n"))
     assert {name: stat.S_IMODE(path.stat().st_mode) for name, path in paths.items()} == {"closed": 0o660, "open": 0o666}

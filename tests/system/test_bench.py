@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from tailrace.host.hugepages import POOL
+
 pytestmark = [
     pytest.mark.requires_root,
     pytest.mark.requires_hugepages,
     pytest.mark.requires_program("ovs-vswitchd-dpdk", "dpdk-testpmd", "tailrace-switch", "tailrace-core-to-core"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs, for a switch and its load"),
 ]
-PAGES = Path("/proc/sys/vm/nr_hugepages")
+PAGES = POOL / "nr_hugepages"
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from statistics import median
 import pytest
 
 from tailrace.bench.switch import CHANGES
+from tailrace.host.hugepages import POOL
 
 pytestmark = [
     pytest.mark.requires_root,
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.requires_program("dpdk-testpmd", "tailrace-switch", "tailrace-tester", "tailrace-core-to-core"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs, for a switch and its load"),
 ]
-PAGES = Path("/proc/sys/vm/nr_hugepages")
+PAGES = POOL / "nr_hugepages"
 
 
 def environment(folder: Path) -> dict[str, str]:

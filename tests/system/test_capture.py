@@ -91,6 +91,23 @@ def test_direction_match_snaplen_and_count(asan_binaries: Path, tailrace: Path, 
         assert {frame[IP].src for frame in rdpcap(str(two))} == {"198.18.1.7"}
 
 
+def test_vlan_0_is_what_has_no_vlan(asan_binaries: Path, tmp_path: Path) -> None:
+    """Without a tag, or with one that has a priority alone."""
+    switch = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path)
+    pair = GuestPair(switch, ("a", "b"))
+    matches = ([{"vlan": 0}], [{"vlan": [0, 10]}], [{"vlan": [1, 4094]}])
+    captures = [switch.call("capture.start", port="a", direction="in", match=match)["capture"] for match in matches]
+    pair.guests[1].offer_buffers(4)
+    for tag in ("", "8100c000", "81000007", "8100000b"):
+        pair.guests[0].send(bytes.fromhex("02000000000b02000000000a" + tag + "0806") + bytes(46))
+    pair.guests[1].wait_received(4)
+    assert [switch.call("capture.status", capture=number)["frames"] for number in captures] == [2, 3, 2]
+    for number in captures:
+        switch.call("capture.stop", capture=number)
+    pair.end()
+    assert switch.end() == 0
+
+
 def test_files_are_rotated_and_the_last_are_kept(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
     with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         base = tmp_path / "r.pcap"

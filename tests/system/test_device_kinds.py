@@ -127,12 +127,16 @@ def _as_others_see_them() -> list[bytes]:
     tags = [
         b"\x81\x00\x00\x05",
         b"\x81\x00\xb0\x07",
+        b"\x81\x00\x00\x00",
+        b"\x81\x00\xc0\x00",
+        b"\x88\xa8\xc0\x00",
+        b"\x81\x00\xc0\x00\x81\x00\x00\x05",
         b"\x88\xa8\x00\x07",
         b"\x88\xa8\x60\x07\x81\x00\x00\x05",
         b"\x81\x00\x00\x07\x81\x00\x00\x05",
     ]
     tagged = [tag + b"\x88\xb5" + bytes([number]) * 60 for number, tag in enumerate(tags)]
-    pieces = [tags[2] + piece for piece in whole]
+    pieces = [b"\x88\xa8\x00\x07" + piece for piece in whole]
     lone = [whole[0].replace(b"\x00\x4d", b"\x00\x4e", 1)]
     return [ends + frame for frame in (*whole, *tagged, *pieces, *lone)]
 

@@ -154,6 +154,7 @@ def test_who_writes_while_a_look_is_taken_is_named_too(tmp_path: Path) -> None:
     assert found == [("drifted", f"sh (process {changing.pid})")]
 
 
+@pytest.mark.requires_first_pid_namespace
 def test_priorities_of_kernel_threads_are_set_and_put_back(tailrace: Path, tmp_path: Path) -> None:
     host, own = Host(tailrace, tmp_path), tmp_path / "own.yaml"
     own.write_text("inherits: vanilla\nknobs: {softirq_priority: 2}\n")

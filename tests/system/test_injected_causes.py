@@ -228,6 +228,7 @@ def run_one(folder: Path, work: Callable[[Session], None]) -> None:
         raise finished.error
 
 
+@pytest.mark.requires_first_pid_namespace
 @pytest.mark.usefixtures("itself")
 @pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.whole)])
 def test_what_was_put_in_is_ranked_first(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Comman
         assert cell["spread"]["p99_us"] == {"low": low, "high": high}
         assert cell["p99_us"] == pytest.approx((low + high) / 2)
     assert "2 rounds: medians" in done.stdout
-    assert "±" in done.stdout
+    assert re.search(r"[0-9] \([0-9.,]+–[0-9.,]+\)", done.stdout)
     refused = command("measure", "matrix", "--resume", folder, "--repeat", "3", status=2)
     assert "expected no SPEC and no words beside it" in refused.stderr
 

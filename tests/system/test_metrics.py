@@ -32,6 +32,18 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, tuple(sorted(labels.items()))]
 
 
+@pytest.mark.parametrize("listen", ["::1:0", "[::1]:0", "127.0.0.1:0", "localhost:0"])
+def test_the_address_that_is_printed_can_be_scraped(command: Command, listen: str) -> None:
+    serving = command.begin("metrics", "--listen", listen)
+    try:
+        assert serving.stdout is not None
+        url = serving.stdout.readline().split()[-1]
+        assert scrape(url)["tailrace_up", ()] == 0
+    finally:
+        serving.terminate()
+        serving.wait(10)
+
+
 def test_a_scrape_says_every_counter(command: Command, binaries: Path) -> None:
     assert "expected an address and a port" in command("metrics", "--listen", "9752", status=2).stderr
     serving = command.begin("metrics", "--listen", "127.0.0.1:0")

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from front_end import FrontEnd
 from guest_pair import GuestPair
-from running_node import Command
+from running_node import Command, open_folder
 from running_switch import RunningSwitch, wait_until
 
 from tailrace.control import ControlError
@@ -49,10 +47,8 @@ def check_threads(pid: int, user: int, group: int, capabilities: int = 0) -> Non
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that every user can reach."""
-    made = Path(tempfile.mkdtemp(prefix="tailrace-test-", dir="/run"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
+    with open_folder() as made:
+        yield made
 
 
 @pytest.fixture

@@ -122,6 +122,16 @@ def test_a_station_is_forgotten_with_its_guest(switch: RunningSwitch, plain: Gue
     assert plain.where("p1", to(3, 1)) == "p2"
 
 
+def test_a_priority_without_a_vlan_goes_on_between_plain_ports(plain: Guests) -> None:
+    """Such frames are PROFINET's; Linux's bridge hands them on as they are."""
+    for priority in (6, 0):
+        frame = to(ALL, 1, 0, priority=priority)
+        assert plain.send("p1", frame) == {"p2": [frame], "p3": [frame], "p4": [frame]}
+    # It is in no VLAN, as what has no tag: who is known there is known here.
+    assert plain.send("p2", to(1, 2, 0, priority=6)) == {"p1": [to(1, 2, 0, priority=6)]}
+    assert plain.send("p2", to(1, 2)) == {"p1": [to(1, 2)]}
+
+
 def test_a_station_is_forgotten_with_the_ring_that_it_is_behind(switch: RunningSwitch, plain: Guests) -> None:
     """One that is malformed and not served any more, which tells nobody."""
     plain.send("p2", to(ALL, 2))

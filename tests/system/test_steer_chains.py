@@ -11,7 +11,7 @@ import pytest
 from front_end import SENDS, FrontEnd
 from running_switch import RunningSwitch, wait_until
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
-from scapy.layers.inet6 import IPv6
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrSegmentRouting
 from scapy.layers.l2 import ARP
 from scapy.packet import Raw
 from steered import RING, Guests, answer, frame, pieces6, udp
@@ -40,6 +40,12 @@ def function(name: str) -> dict[str, Any]:
 
 def chain(through: list[str], *match: dict[str, Any], to: str = "b", priority: int = 0) -> dict[str, Any]:
     return {"from": "a", "through": through, "to": to, "match": list(match), "priority": priority}
+
+
+def routed(segments: int) -> bytes:
+    """A UDP datagram to port 80 on a way of so many segments (RFC 8754)."""
+    way = IPv6ExtHdrSegmentRouting(addresses=[f"2001:db8::{number}" for number in range(segments)])
+    return frame(IPv6(src="2001:db8::a", dst="2001:db8::b") / way / UDP(sport=9, dport=80, chksum=1) / Raw(b"x" * 40))
 
 
 def hops(switch: RunningSwitch) -> dict[str, dict[str, int]]:
@@ -114,6 +120,10 @@ def test_a_hop_counts_what_passed_between_its_own_neighbours(switch: RunningSwit
         ({"vlan": 10}, frame(ARP(), [10]), frame(ARP(), [11])),
         ({"vlan": [10, 20]}, frame(ARP(), [20]), frame(ARP())),
         ({"vlan": 10, "inner_vlan": [1, 5]}, frame(ARP(), [10, 5]), frame(ARP(), [10, 6])),
+        ({"vlan": 0}, frame(ARP()), frame(ARP(), [7])),
+        ({"vlan": 0}, frame(ARP(), [0]), frame(ARP(), [7, 0])),
+        ({"vlan": [0, 10]}, frame(ARP()), frame(ARP(), [11])),
+        ({"vlan": 10, "inner_vlan": 0}, frame(ARP(), [10]), frame(ARP(), [10, 6])),
         ({"ethertype": 0x0806}, frame(ARP(), [10]), udp()),
         ({"source": "10.0.0.0/24"}, udp(source="10.0.0.200"), udp(source="10.0.1.200")),
         ({"destination": "10.0.0.2/32"}, udp(to="10.0.0.2"), udp(to="10.0.0.3")),
@@ -123,7 +133,10 @@ def test_a_hop_counts_what_passed_between_its_own_neighbours(switch: RunningSwit
             frame(IPv6(src="2001:db8:8000::1") / UDP()),
         ),
         ({"protocol": 17}, udp(), frame(IP(proto=47))),
+        ({"protocol": 0}, frame(IP(proto=0)), frame(ARP())),
         ({"source_port": [1000, 1999], "destination_port": 80}, udp(1999, 80), udp(2000, 80)),
+        ({"destination_port": 80}, routed(3), routed(4)),
+        ({"protocol": 17}, routed(12), frame(IP(proto=47))),
         ({"destination_port": [1, 1023]}, udp(1, 1023), udp(1, 1024)),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

@@ -134,3 +134,28 @@ def test_ping_tcp_and_udp_go_through_two_functions(
         command("down")
     assert (left.offloads(), right.offloads()) == before
     assert not command.leftovers()
+
+
+@pytest.mark.parametrize("way", ["chains: {c: [l, r]}", "bridges: {lan: {ports: [l, r]}}"], ids=["chain", "bridge"])
+def test_tcp_fills_the_rate_of_its_receiver(
+    tailrace: Path, tmp_path: Path, sides: tuple[Side, Side], _server: None, way: str
+) -> None:
+    """Frames above the rate wait, so that TCP slows down; where they were lost it got a twentieth of the rate."""
+    left, right = sides
+    command = Command(tailrace, tmp_path)
+
+    def spec(rate: int) -> Path:
+        ports = f"ports: {{l: {{if: {left.interface}}}, r: {{if: {right.interface}, rate: {{to: {rate}Mbps}}}}}}\n"
+        return command.spec(f"{ports}{way}\n")
+
+    try:
+        command("up", spec(1))
+        for rate in (1, 10, 100):
+            command("apply", spec(rate))
+            tcp = json.loads(left.run("iperf3", "--client", right.address, "--time", "3", "--json"))
+            # Of 1518 bytes 1448 are TCP's payload. What a busy machine keeps it from sending is not the rate's fault.
+            filled = tcp["end"]["sum_received"]["bits_per_second"] * 1518 / 1448 / (rate * 1e6)
+            assert 0.7 < filled < 1.1
+    finally:
+        command("down")
+    assert not command.leftovers()

@@ -142,14 +142,10 @@ def test_a_trace_that_cannot_be_is_refused_with_its_key(
 @pytest.mark.requires_hugepages
 @pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "tailrace-tester", "bwrap")
 @pytest.mark.parametrize("spec", [ONE, THREE])
-def test_latency_is_taken_apart_by_hop_and_function(tailrace: Path, tmp_path: Path, spec: str) -> None:
-    command = Command(tailrace, tmp_path)
+def test_latency_is_taken_apart_by_hop_and_function(command: Command, spec: str) -> None:
     functions = ["first"] if spec == ONE else ["first", "pool", "last"]
-    try:
-        options = ("--duration", "1s", "--hops", "--runs", command.runs, "--json")
-        done = command("measure", "latency", command.spec(spec), *options)
-    finally:
-        command("down")
+    options = ("--duration", "1s", "--hops", "--runs", command.runs, "--json")
+    done = command("measure", "latency", command.spec(spec), *options)
     (trial,) = json.loads(done.stdout)["trials"]
     replicas = set()
     for way, first, last in zip(trial["directions"], "ab", "ba", strict=True):

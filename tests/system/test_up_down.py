@@ -313,14 +313,13 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(command: Command) -> None:
     assert not command.state.exists()
 
 
-def test_a_vhost_user_back_end_is_a_port_and_is_sought_again(command: Command, binaries: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "other"
-    folder.mkdir()
+def test_a_vhost_user_back_end_is_a_port_and_is_sought_again(command: Command, binaries: Path) -> None:
+    folder = command.folder_for_sockets()
     cores = sorted(os.sched_getaffinity(0))
     # Not on the core where the node's switch polls ahead of all that is not its own: it would start for half a minute.
     within = ("taskset", "-c", str(cores[0]))
     other = RunningSwitch(binaries / "switch/tailrace-switch", folder, "--idle", "sleep", within=within)
-    path = other.add_guest("uplink")
+    path = other.add_guest("uplink", socket={"mode": "0666"})
     ports = f"ports: {{link: {{vhost: {path}}}, vm: }}\nchains: {{v: [link, vm]}}\n"
     command("up", command.spec(f"fabric: {{cores: [{cores[-1]}]}}\n{ports}"))
 
@@ -332,7 +331,7 @@ def test_a_vhost_user_back_end_is_a_port_and_is_sought_again(command: Command, b
     other.kill()
     wait_until(lambda: state() != "up")
     other.start()
-    other.add_guest("uplink")
+    other.add_guest("uplink", socket={"mode": "0666"})
     wait_until(lambda: state() == "up")
     command("down")
     assert other.end() == 0

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,15 +52,16 @@ def drops(page: Page) -> int:
 
 
 @pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
-def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, tmp_path: Path, kind: type[FrontEnd]) -> None:
+def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, kind: type[FrontEnd]) -> None:
     """Two guests that listen, and a function between them."""
+    folder = command.folder_for_sockets()
     spec = command.spec(
         "functions: {first: skeleton}\n"
-        f"ports: {{left: {{path: {tmp_path}/left.sock, mode: client}}, "
-        f"right: {{path: {tmp_path}/right.sock, mode: client}}}}\n"
+        f"ports: {{left: {{path: {folder}/left.sock, mode: client}}, "
+        f"right: {{path: {folder}/right.sock, mode: client}}}}\n"
         "chains: {voice: [left, first, right]}\n"
     )
-    pair = Pair(tmp_path, (kind, kind), ("left", "right"))
+    pair = Pair(folder, (kind, kind), ("left", "right"))
     command("up", spec)
     for name in ("right", "left"):
         pair.serve(name)
@@ -120,10 +120,9 @@ def test_what_ended_with_the_switch_is_started_anew(command: Command) -> None:
     assert "already up" in command("up", spec).stdout
 
 
-def test_a_switch_that_cannot_be_what_it_was(command: Command, tmp_path: Path) -> None:
+def test_a_switch_that_cannot_be_what_it_was(command: Command) -> None:
     """Says so, leaves the functions alone, and is brought back once it can."""
-    folder = tmp_path / "machines"
-    folder.mkdir()
+    folder = command.folder_for_sockets()
     spec = command.spec(
         f"functions: {{first: skeleton}}\nports: {{vm: {{path: {folder}/vm.sock}}}}\n"
         "chains: {v: [vm, first, tester.b]}\n"
@@ -137,6 +136,7 @@ def test_a_switch_that_cannot_be_what_it_was(command: Command, tmp_path: Path) -
     assert "could not be brought back" in refused.stderr
     assert first.id.alive()
     folder.mkdir()
+    folder.chmod(0o777)
     assert "resumed" in command("up", spec).stdout
     assert configuration(command) == before
     assert process(command, "first") == first and first.id.alive()

@@ -67,6 +67,7 @@ def machine(
         "/sys/devices/virtual/workqueue/cpumask": f"{(1 << count) - 1:x}",
         "/proc/irq/default_smp_affinity": f"{(1 << count) - 1:x}",
         "/etc/default/grub": 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"',
+        "/boot/grub/grub.cfg": "linux /vmlinuz quiet",
     }
     for number in range(interrupts):
         files[f"/proc/irq/{30 + number}/smp_affinity_list"] = every

@@ -15,6 +15,7 @@ from machines import machine
 from typer.testing import CliRunner
 
 from tailrace.cli.host import app
+from tailrace.exit_codes import ExitCode
 from tailrace.host import journal, tuner
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
@@ -73,7 +74,7 @@ def test_nothing_is_changed_without_a_yes(terminal: Terminal, answer: str, optio
     """Ctrl-D is no answer, and --json no yes."""
     before = terminal.contents()
     done = terminal("apply", "--root", str(terminal.machine), *options, answer=answer)
-    assert (done.returncode, "internal error" in done.stderr) == (0, False), done.stderr
+    assert (done.returncode, "internal error" in done.stderr) == (ExitCode.DECLINED, False), done.stderr
     assert "Apply latency?" in done.stderr and "Apply latency?" not in done.stdout
     assert terminal.contents() == before
 
@@ -85,7 +86,7 @@ def test_with_a_yes_json_is_all_that_is_printed(terminal: Terminal) -> None:
     tuned = terminal.contents()
     assert tuned != before
     for answer in ("n\n", "\x04"):
-        assert terminal("undo", *place, answer=answer).returncode == 0
+        assert terminal("undo", *place, answer=answer).returncode == ExitCode.DECLINED
         assert terminal.contents() == tuned
     assert json.loads(terminal("undo", *place, answer="y\n").stdout)["problems"] == []
     assert terminal.contents() != tuned
@@ -141,7 +142,7 @@ def test_what_somebody_else_applies_meanwhile_is_seen(
                 tuner.apply(make_tuning_plan(theirs, load_profile(others.pop())), theirs, held, boot=False)
         return journal.hold_journal(folder)
 
-    monkeypatch.setattr("tailrace.cli.host.hold_journal", hold)
+    monkeypatch.setattr(sys.modules["tailrace.cli.host"], "hold_journal", hold)
     huge = root / "sys/kernel/mm/transparent_hugepage/enabled"
     assert "[madvise]" in huge.read_text()  # as ours wants it, and theirs does not
     for command in (words, ("verify",)):

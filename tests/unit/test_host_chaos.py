@@ -54,7 +54,9 @@ class Host:
                 f"{CPUSETS}/cpuset.sched_load_balance": "1",
                 f"{CPUSETS}/cpuset.mems": "0",
                 "/sys/fs/resctrl/info/L3/cbm_mask": "fff",
-                "/sys/fs/resctrl/schemata": "    L3:0=fff",
+                "/sys/fs/resctrl/mode": "shareable",
+                "/sys/fs/resctrl/mon_groups/all/cpus_list": "0-3",
+                "/sys/fs/resctrl/schemata": "    MB:0=100\n    L2:0=fff;1=fff\n    L3:0=fff",
                 **{f"{CPU}/cpu{cpu}/online": "1" for cpu in range(1, 4)},
                 **{f"{CPU}/cpu{cpu}/cpufreq/energy_performance_preference": "power" for cpu in range(4)},
             },
@@ -252,6 +254,7 @@ ENTRY = {"place": "file:/x", "form": "text", "was": "1", "wanted": "0", "boot": 
         {"applied": {"profile": 5}},
         {"applied": {"profile": "latency", "node": "x"}},
         {"applied": {"profile": "latency", "siblings": 5}},
+        {"applied": {"profile": "latency", "system": "x"}},
     ],
     ids=str,
 )

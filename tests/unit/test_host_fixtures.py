@@ -170,7 +170,7 @@ def test_arguments_are_short_where_cpus_are_numbered_by_turns(tmp_path: Path) ->
 
 def test_arguments_that_the_kernel_would_cut_off_are_refused(tmp_path: Path) -> None:
     HOSTS["intel-real-time"](tmp_path)
-    make(tmp_path, {"/etc/default/grub": ""})
+    make(tmp_path, {"/etc/default/grub": "", "/boot/grub/grub.cfg": ""})
     machine, profile = read_machine(Tree(tmp_path)), load_profile("latency")
     loader, arguments = BootLoader(machine.tree), make_tuning_plan(machine, profile).arguments()
     with pytest.raises(Mistake, match=r"the kernel reads 2047 letters of its command line, not 2\d{3}; .*--run-time"):
@@ -225,7 +225,7 @@ def test_a_real_arm_server(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("inherits: latency\nknobs: {huge_pages_1gib: 4}\n")
     plan = make_tuning_plan(machine, load_profile(str(own)))
-    assert plan.roles.isolated == tuple(range(1, 32))
+    assert plan.roles.isolated == tuple(range(2, 32)), "a core of 16 is the system's"
     assert ("hugepagesz", "1G") in plan.arguments()
 
 
@@ -355,6 +355,14 @@ def test_a_copy_shows_the_same_machine(name: str, tmp_path: Path) -> None:
     plans = [show.plan_document(make_tuning_plan(each, load_profile("latency"))) for each in (machine, copied)]
     assert plans[0] == plans[1]
     assert "texts" in pack(tmp_path / "second")
+
+
+def test_a_machine_that_no_profile_fits_is_copied(tmp_path: Path) -> None:
+    """It is the one that somebody else should look at."""
+    made("intel", tmp_path / "first")
+    make(tmp_path / "first", {"/sys/fs/resctrl/theirs/schemata": "L3:0=fff;1=fff"})
+    copy_machine(tmp_path / "second", Tree(tmp_path / "first"))
+    assert (tmp_path / "second/sys/fs/resctrl/theirs/schemata").read_text() == "L3:0=fff;1=fff\n"
 
 
 def test_the_plugin_of_kernel_install_adds_the_arguments_to_the_entry(tmp_path: Path) -> None:

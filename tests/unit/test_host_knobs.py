@@ -10,11 +10,12 @@ import pytest
 from hosts import HOSTS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from machines import add_nic, machine, make
+from machines import AMD_FLAGS, INTEL_FLAGS, add_nic, machine, make
 
 from tailrace.errors import Mistake
 from tailrace.host import show
 from tailrace.host.journal import Applied
+from tailrace.host.knobs import KNOBS
 from tailrace.host.machine import Machine, Nic, read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tree import Tree
@@ -95,6 +96,30 @@ def test_huge_pages_by_node(tmp_path: Path) -> None:
     assert [(path.split("/")[5], count) for path, count in places.items()] == [("node0", "64"), ("node1", "512")]
     with pytest.raises(Mistake, match="there is no node 7; this machine has 0, 1"):
         planned(tmp_path, "{huge_pages_2mib: {7: 64}}")
+
+
+def test_numbers_of_huge_pages_without_a_size_are_pointed_out_before_the_default_is_1_gib(tmp_path: Path) -> None:
+    machine(tmp_path)
+    files = {
+        "/etc/sysctl.d/20-db.conf": "# vm.nr_hugepages=7\nkernel.panic=1\n -vm/nr_hugepages = 1024",
+        "/etc/sysctl.conf": "vm.nr_overcommit_hugepages=512",
+        "/usr/lib/sysctl.d/50-none.conf": "vm.nr_hugepages=0",
+        "/etc/sysctl.d/README": "vm.nr_hugepages=9",
+        "/proc/cmdline": "quiet hugepages=2048 hugepagesz=1G hugepages=2",
+    }
+    make(tmp_path, files)
+    warnings = planned(tmp_path, "{huge_pages_1gib: 4}").warnings
+    assert [warning.partition(", which means pages of 1 GiB after a reboot")[0] for warning in warnings] == [
+        "/etc/sysctl.conf sets vm.nr_overcommit_hugepages to 512",
+        "/etc/sysctl.d/20-db.conf sets vm.nr_hugepages to 1024",
+        "hugepages=2048 is on the kernel's command line, without a size",
+        "hugepages=2 is on the kernel's command line already, not from here, and the kernel keeps the first one: take "
+        "it away where it was set (the boot loader, an operator's profile) before you reboot",
+    ]
+    assert planned(tmp_path, "{huge_pages_2mib: 4}").warnings == []
+    make(tmp_path, {"/proc/cmdline": "hugepages=2048 default_hugepagesz=1G hugepagesz=1G"})
+    warnings = planned(tmp_path, "{huge_pages_1gib: 4}").warnings
+    assert not any("after a reboot" in warning for warning in warnings), "that is so already"
 
 
 def test_no_ordinary_thread_interrupts_a_polling_one(tmp_path: Path) -> None:
@@ -234,4 +259,119 @@ def test_the_share_of_the_cache_leaves_out_threads_that_go_offline(tmp_path: Pat
     make(tmp_path, {**files, "/sys/fs/resctrl/info/L3/cbm_mask": "fff", "/sys/fs/resctrl/schemata": "L3:0=fff"})
     for siblings, cpus in {"true": "1-3", "false": "1-3,5-7"}.items():
         plan = planned(tmp_path, f"{{cache_share: 50, siblings_offline: {siblings}}}")
-        assert wanted(plan)["/sys/fs/resctrl/tailrace"] == f"{cpus} L3:0=fc0"
+        assert wanted(plan)["/sys/fs/resctrl/tailrace"] == f"{cpus} L3:0=3f root L3:0=fc0"
+
+
+KVM = "/sys/module/kvm/parameters"
+
+
+def release(folder: Path, version: str, vendor: str = "GenuineIntel", flags: str = INTEL_FLAGS) -> None:
+    machine(folder, vendor=vendor, flags=flags)
+    make(folder, {"/proc/sys/kernel/osrelease": version})
+
+
+@pytest.mark.parametrize(
+    ("value", "now", "wanted_text"), [(-1, "Y", "Y"), (0, "Y", "N"), (-1, "N", "Y"), (0, "N", "N"), (2000, "Y", None)]
+)
+def test_the_timer_advance_of_newer_kernels_is_a_switch(
+    tmp_path: Path, value: int, now: str, wanted_text: str | None
+) -> None:
+    """From Linux 6.10 on, and read only; a value in ns cannot be had there."""
+    release(tmp_path, "6.12.9")
+    make(tmp_path, {f"{KVM}/lapic_timer_advance": now})
+    plan = planned(tmp_path, f"{{kvm_timer_advance: {value}}}")
+    assert wanted(plan) == ({f"{KVM}/lapic_timer_advance": wanted_text} if wanted_text else {})
+    assert all(step.setting.optional and step.done == (now == wanted_text) for step in plan.steps())
+    assert ("kvm_timer_advance" in plan.missing()) == (wanted_text is None)
+
+
+def test_the_timer_advance_of_older_kernels_is_a_time(tmp_path: Path) -> None:
+    release(tmp_path, "6.1.0")
+    make(tmp_path, {f"{KVM}/lapic_timer_advance_ns": "-1"})
+    assert wanted(planned(tmp_path, "{kvm_timer_advance: 2000}")) == {f"{KVM}/lapic_timer_advance_ns": "2000"}
+    assert all(step.done for step in planned(tmp_path, "{kvm_timer_advance: -1}").steps())
+
+
+EVERY = "kvm_pause_exits: true, kvm_avic: true, kvm_nx_huge_pages: true"
+
+
+@pytest.mark.parametrize(
+    ("version", "vendor", "flags", "arguments"),
+    [
+        ("6.1.0", "GenuineIntel", INTEL_FLAGS, {"kvm.nx_huge_pages": "0", "kvm_intel.ple_gap": "0"}),
+        ("6.1.0", "AuthenticAMD", AMD_FLAGS, {"kvm_amd.pause_filter_count": "0", "kvm_amd.avic": "1"}),
+        ("6.1.0", "HygonGenuine", AMD_FLAGS, {"kvm_amd.pause_filter_count": "0", "kvm_amd.avic": "1"}),
+        ("6.1.0", "AuthenticAMD", "svm npt", {}),
+        ("5.7.0", "AuthenticAMD", AMD_FLAGS, {"kvm_amd.avic": "1"}),
+    ],
+)
+def test_each_vendors_processor_has_its_own_parameters_of_kvm(
+    tmp_path: Path, version: str, vendor: str, flags: str, arguments: dict[str, str]
+) -> None:
+    release(tmp_path, version, vendor, flags)
+    assert wanted(planned(tmp_path, f"{{{EVERY}}}")) == arguments
+
+
+@pytest.mark.parametrize(
+    ("version", "argument"),
+    [("4.14.0", "1-3"), ("4.18.0-553.el8", "domain,1-3"), ("5.6.0", "domain,managed_irq,1-3"), ("6.12.0", None)],
+)
+def test_isolcpus_has_the_flags_that_the_kernel_knows(tmp_path: Path, version: str, argument: str | None) -> None:
+    """An older one takes nothing of an argument with another flag."""
+    release(tmp_path, version)
+    assert wanted(planned(tmp_path, "{isolcpus: true}"))["isolcpus"] == (argument or "domain,managed_irq,1-3")
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "there"),
+    [
+        ("6.0.0", "passive", False),
+        ("6.1.0", "passive", True),
+        ("6.1.0", "active", False),
+        ("6.3.0", "active", True),
+        ("6.3.0", "guided", False),
+        ("6.4.0", "guided", True),
+    ],
+)
+def test_amds_frequency_driver_has_the_modes_that_the_kernel_knows(
+    tmp_path: Path, version: str, mode: str, there: bool
+) -> None:
+    release(tmp_path, version, "AuthenticAMD", AMD_FLAGS)
+    assert wanted(planned(tmp_path, f"{{pstate_driver: {mode}}}")) == ({"amd_pstate": mode} if there else {})
+
+
+@pytest.mark.parametrize(("version", "arguments"), [("5.1.0", {}), ("5.2.0", {"tsc": "nowatchdog"})])
+def test_the_tscs_watchdog_stays_on_a_kernel_that_cannot_stop_it(
+    tmp_path: Path, version: str, arguments: dict[str, str]
+) -> None:
+    release(tmp_path, version)
+    assert wanted(planned(tmp_path, "{tsc_reliable: nowatchdog}")) == arguments
+
+
+TUNED = {
+    "audit_off": None,
+    "receive_steering": None,
+    "adaptive_coalescing_off": None,
+    "kvm_timer_advance": None,
+    "rcu_normal": None,
+    "tsc_reliable": "TuneD network-latency",
+    "vm.stat_interval": "TuneD network-latency",
+    "kernel.sched_rt_runtime_us": "TuneD realtime",
+    "softirq_priority": "TuneD realtime-virtual-host",
+    "page_merging": "TuneD realtime-virtual-host",
+    "governor": "TuneD latency-performance",
+}
+"""What TuneD's profiles (2.28) set, and what they do not."""
+
+
+@pytest.mark.parametrize(("name", "source"), TUNED.items())
+def test_a_knob_names_the_profile_that_sets_it(name: str, source: str | None) -> None:
+    named = KNOBS[name].source
+    assert "TuneD" not in named if source is None else source in named.split("; ")
+
+
+def test_every_knob_says_who_documents_it_and_for_which_kernels() -> None:
+    for knob in KNOBS.values():
+        assert knob.source.startswith(("Linux, ", "ethtool(8)", "systemd.", "TuneD ")), knob.name
+        assert knob.kernels, knob.name
+        assert "TuneD;" not in knob.source and not knob.source.endswith("TuneD"), f"{knob.name}: which profile?"

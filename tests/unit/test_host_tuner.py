@@ -12,7 +12,8 @@ from tuned_host import Host, Write, contents, meanings, update_grub, with_prefer
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host import boot, tuner
-from tailrace.host.boot import GRUB_FILE, BootLoader
+from tailrace.host.boot import BootLoader
+from tailrace.host.boot_files import GRUB_FILE
 from tailrace.host.cpus import show_list
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import read_machine
@@ -234,7 +235,8 @@ def test_a_partition_and_a_share_of_the_cache_are_made_and_removed(host: Host) -
     assert (host.folder / "sys/fs/cgroup/cgroup.subtree_control").read_text() == "memory cpuset\n"
     assert (group / "cpuset.cpus").read_text() == "1-3\n"
     assert (group / "cpuset.cpus.partition").read_text() == "isolated\n"
-    assert (host.folder / "sys/fs/resctrl/tailrace/schemata").read_text() == "L3:0=fc0;1=fc0\n"
+    assert (host.folder / "sys/fs/resctrl/tailrace/schemata").read_text() == "L3:0=3f;1=3f\n"
+    assert (host.folder / "sys/fs/resctrl/schemata").read_text() == "    L3:0=fc0;1=fc0\n"
     assert list(host.apply(str(own)).changed) == []
     assert host.undo() == []
     assert contents(host.folder) == before

@@ -310,7 +310,10 @@ def test_a_cell_is_the_median_of_its_rounds_in_whatever_order_they_came() -> Non
     assert [each.round for each in cell.rounds] == [1, 2, 3]
     found = cell.spread_of("p99_us")
     assert found is not None
-    assert found.relative == 0.75
+    assert (found.low, found.median, found.high, found.count) == (10.0, 20.0, 40.0, 3)
+    rate = cell.spread_of("no_loss_pps")
+    assert rate is not None
+    assert rate.count == 1, "the rounds that bore none out are not in it"
 
 
 def test_why_a_round_failed_stands_until_it_has_been_measured() -> None:

@@ -85,6 +85,20 @@ def test_the_last_bucket_of_oslat_counts_as_its_maximum() -> None:
             0,
             16000,
         ),
+        (
+            "hwlat",
+            "  <...>-1638 [003] d...   107.345260: #2     inner/outer(us):    0/38    ts:1586.1234567890 count:2",
+            "hwlat",
+            3,
+            38000,
+        ),
+        (
+            "hwlat",
+            "  <...>-1638 [003] d...   108.345260: #3     inner/outer(us):   27/   4  ts:1587.1234567890 count:1",
+            "hwlat",
+            3,
+            27000,
+        ),
     ],
 )
 def test_a_tracers_line_is_one_value(tracer: str, line: str, figure: str, cpu: int, ns: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import struct
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,9 +127,9 @@ def test_a_measurement_is_repeated_in_rounds_and_has_a_spread(tmp_path: Path) ->
     assert {each.case for each in found.findings} == {"through-64"}
     (section,) = sections(found)
     assert len(section.rows) == 1
-    rate, _, spread = section.rows[0][3].partition(" ±")
-    assert float(rate) == pytest.approx(1.04, abs=0.01)
-    assert float(spread.rstrip("%")) == pytest.approx(4.8, abs=0.5)
+    median, low, high = (float(figure) for figure in re.findall(r"[0-9.]+", section.rows[0][3]))
+    assert section.rows[0][3] == f"{median:.3f} ({low:.4g}–{high:.3f})"
+    assert (median, low, high) == pytest.approx((1.04, 1.0, 1.1), abs=0.01)
 
 
 def test_the_curve_of_loss_ends_after_two_rates_without(tmp_path: Path) -> None:
@@ -603,7 +602,7 @@ def test_the_command_line_goes_before_the_spec() -> None:
     [
         (None, "No such file or directory"),
         (b"not a capture", "this is no capture file"),
-        (pcap_of((60, 60))[:20] + b"\x71" + pcap_of((60, 60))[21:], "a capture of link type 113"),
+        (pcap_of((60, 60))[:20] + b"\x71" + pcap_of((60, 60))[21:], "frame 1 is of link type 113 (Linux cooked"),
         (pcap_of((60, 60), (60, 60))[:-1], "the file ends within frame 2"),
         (pcap_of((64, 1500)), "frame 1 was cut to 64 of 1500 bytes"),
     ],
@@ -649,25 +648,6 @@ def test_a_bad_capture_of_other_commands_is_told_too(tmp_path: Path, command: tu
     assert done.exit_code == 2
     assert f"{spec}:4:" in done.stderr
     assert "the file ends within frame 1" in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_capture_larger_than_the_tester_reads_is_told_with_its_line(tmp_path: Path) -> None:
-    spec, large = tmp_path / "s.yaml", tmp_path / "large.pcap"
-    half = (600 << 20, 600 << 20)
-    with large.open("wb") as file:
-        file.write(pcap_of()[:24])
-        for number in range(2):  # with holes: nothing of it is on the disk
-            file.seek(24 + number * (16 + half[0]))
-            file.write(struct.pack("<IIII", 0, 0, *half))
-        file.truncate(24 + 2 * (16 + half[0]))
-    spec.write_text(f"chains: {{f: [tester.a, tester.b]}}\ntests:\n  - latency: {{pcap: {large}}}\n")
-    done = CliRunner().invoke(main.app, ["measure", "latency", str(spec), "--runs", str(tmp_path / "runs")])
-    assert done.exit_code == 2
-    assert (
-        f"{spec}:3:21: tests[0].latency.pcap: {large}: larger than 1024 MiB; expected a part of it (`editcap -r"
-        in done.stderr
-    )
     assert not (tmp_path / "runs").exists()
 
 
@@ -762,7 +742,7 @@ def test_a_rate_that_was_not_nearly_sent_is_told_with_the_result(tmp_path: Path)
     text = console.export_text()
     assert "†0.4000" in text
     assert "64 B, device in 1 of 1 trials, < 0.1% at the least" in text
-    assert "could not send all that was offered, so the rate was lower: 64 B, device 99.92 %" in text
+    assert "The tester sent less than was offered: 64 B, device 99.92 %" in text
 
 
 def test_rates_of_the_command_line_fit_the_ports_of_the_spec_too(tmp_path: Path) -> None:

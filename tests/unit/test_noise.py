@@ -114,7 +114,7 @@ def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: Run
         "vnf"
     ] * 2
     (section,) = comparisons([finding])
-    assert ("neighbour's Mpps", "vnf", "0.3000 ±0.0%", "-") in section.rows
+    assert ("neighbour's Mpps", "vnf", "0.3000", "-") in section.rows
     assert any(text.startswith("Neighbour's: what its own function passed on") for text in section.remarks)
     assert {line["value"] for line in lines(finding) if line["figure"] == "vnf neighbour_mpps"} == {0.3}
 

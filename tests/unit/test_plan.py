@@ -14,7 +14,7 @@ from tailrace.errors import Mistake
 from tailrace.fabric.config import configuration
 from tailrace.host.place import Cpu, parse_cpu_list, place
 from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
-from tailrace.spec import load_spec
+from tailrace.spec import SpecError, load_spec
 from tailrace.spec.load import load_located, parse_spec
 from tailrace.up import contents_of
 
@@ -151,6 +151,19 @@ def test_more_memory_than_the_machine_has_is_refused() -> None:
     assert make_plan(spec, cpus=cpus(2), real_time=None, memory=8 << 30).functions[0].memory_bytes == 8 << 30
     with pytest.raises(Mistake, match=r"functions\.first\.memory: 8GiB is more than this machine has \(4096MiB\)"):
         make_plan(spec, cpus=cpus(2), real_time=None, memory=4 << 30)
+
+
+def test_all_that_the_machine_lacks_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "fabric: {cores: [7, 0, 9]}\nfunctions: {a: {kind: skeleton, memory: 8GiB}}\n"
+        "chains: {v: [tester.a, a, p]}\nports:\n  p: {socket: {mode: '0660', group: nosuch}}\n"
+    )
+    spec, document = load_located(file)
+    with pytest.raises(SpecError) as caught:
+        make_plan(spec, cpus=cpus(2), real_time=None, memory=4 << 30, document=document)
+    places = [line.removeprefix(f"{file}:").partition(": ")[0] for line in caught.value.lines]
+    assert places == ["1:18", "1:24", "2:41", "5:37"]
 
 
 def test_a_group_that_there_is_not_is_told_with_its_place(tmp_path: Path) -> None:

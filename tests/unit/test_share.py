@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -361,8 +362,8 @@ def test_a_side_that_is_near_the_testers_own_floor_is_marked(
 def test_what_both_chains_took_has_its_spread(shown: Run) -> None:
     contributions, _ = shares(shown.findings)
     for row in contributions.rows:
-        assert "±" in row[2]
-        assert "±" in row[3]
+        assert re.fullmatch(r"[~†]*[\d.,]+ \([\d.,]+–[\d.,]+\)", row[2])
+        assert re.fullmatch(r"[~†]*[\d.,]+ \([\d.,]+–[\d.,]+\)", row[3])
 
 
 def test_diff_sets_shares_beside_each_other(shown: Run, folder: RunFolder) -> None:

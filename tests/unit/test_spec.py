@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,10 @@ CHAIN = "chains: {v: [tester.a, tester.b]}\n"
 
 
 def message(text: str) -> str:
+    """What is said of a spec with one mistake."""
     with pytest.raises(SpecError) as caught:
         parse_spec(text, "s.yaml")
+    assert len(caught.value.lines) == 1, caught.value
     return str(caught.value)
 
 
@@ -84,9 +85,9 @@ WRONG = {
         "expected a duration such as 60s",
     ),
     "a mode that is a number to YAML": (
-        CHAIN + "ports:\n  wan: {socket: {mode: 0660}}\n",
-        "s.yaml:3:24: 0660 in ports.wan.socket.mode is 432 to YAML, and no text",
-        "expected it in quotes, as '0660'",
+        CHAIN + "ports:\n  wan: {socket: {mode: 660}}\n",
+        "s.yaml:3:24: 660 in ports.wan.socket.mode is 660 to YAML, and no text",
+        "expected it in quotes, as '660'",
     ),
     "no core": (
         "fabric: {cores: []}\n" + CHAIN,
@@ -170,8 +171,8 @@ WRONG = {
     ),
     "a date for a function": (
         "functions: {a: 2026-01-02}\n" + CHAIN,
-        "s.yaml:1:16: '2026-01-02' in functions.a",
-        "expected the keys kind, memory",
+        "s.yaml:1:16: '2026-01-02' is unknown in functions.a",
+        "expected 'skeleton'",
     ),
     "a date for a duration": (
         CHAIN + "tests:\n  - latency: {duration: 2026-01-02}\n",
@@ -187,6 +188,11 @@ WRONG = {
         CHAIN + "tests:\n  - latency: {rate: }\n",
         "s.yaml:3:20: tests[0].latency.rate: nothing is not a rate",
         "1Mpps",
+    ),
+    "a frame size with a fraction": (
+        CHAIN + "tests:\n  - latency: {frames: 64.0}\n",
+        "s.yaml:3:23: tests[0].latency.frames: 64.0 is no frame size",
+        "expected a frame size from 64 to 1518",
     ),
     "frame too small": (
         CHAIN + "tests:\n  - latency: {frames: [64, 13]}\n",
@@ -339,11 +345,6 @@ def test_what_is_wrong_is_said_with_its_place(case: str) -> None:
     assert "\n" not in said
 
 
-def test_the_first_thing_wrong_in_the_file_is_told() -> None:
-    text = CHAIN + "tests:\n  - latency: {duration: 60kg, rate: 1}\nfabric: none\n"
-    assert message(text).startswith("s.yaml:3:25:")
-
-
 def test_what_does_not_end_is_no_spec() -> None:
     with pytest.raises(SpecError, match=r"^/dev/zero:1:1: larger than 1 MiB"):
         load_spec(Path("/dev/zero"))
@@ -375,13 +376,6 @@ def test_short_and_long_form_are_one_model() -> None:
         "l",
     )
     assert short == long
-
-
-def test_what_has_colons_is_no_number() -> None:
-    """As it would be to YAML 1.1, to the base of 60."""
-    spec = parse_spec("fabric: {user: 990:50}\nchains: {v: [{pci: 0000:01:00.0}, tester.b]}\n", "s")
-    assert spec.fabric.user == "990:50"
-    assert spec.chains["v"].ends == ("pci:0000:01:00.0", "tester.b")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -488,9 +482,12 @@ def test_any_structure_is_a_spec_or_one_message_with_a_place_in_the_text(data: d
     try:
         parse_spec(text, "s")
     except SpecError as error:
-        assert 1 <= error.position.line <= text.count("\n") + 1
-        assert "expected" in str(error)
-        assert "\n" not in str(error)
+        lines = text.count("\n") + 1
+        for line in error.lines:
+            assert 1 <= int(line.split(":")[1]) <= lines
+            assert "expected" in line
+            assert "\n" not in line
+        assert error.position.line == int(error.lines[0].split(":")[1])
 
 
 @given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
@@ -499,25 +496,6 @@ def test_every_key_has_the_place_it_stands_at(data: dict[str, object]) -> None:
     lines = text.splitlines()
     for location, position in parse_document(text, "s").keys.items():
         assert lines[position.line - 1][position.column - 1 :].lstrip("'\"").startswith(str(location[-1]))
-
-
-@pytest.mark.parametrize(
-    "value",
-    ['!!int ""', '!!float ""', "!!bool foo", "!!timestamp foo", "!!timestamp 2026-02-30", "!!binary é"],
-)
-def test_a_value_that_is_not_of_its_tag_is_told_with_its_place(value: str) -> None:
-    said = message(f"fabric: {value}\n" + CHAIN)
-    assert said.startswith("s.yaml:1:9: fabric: ")
-    assert "cannot be read; expected a word, a number or a quantity" in said
-
-
-@given(
-    st.sampled_from(["int", "float", "bool", "timestamp", "binary", "null", "set", "omap", "pairs", "nosuch"]),
-    st.text(st.sampled_from("0123456789-+.:eExXobTZ_ aN²"), max_size=12),
-)
-def test_no_tag_and_text_is_an_internal_error(tag: str, text: str) -> None:
-    with suppress(SpecError):
-        parse_document(f'fabric: !!{tag} "{text}"\n', "s.yaml")
 
 
 @pytest.mark.parametrize("digits", [310, 4000, 5000])

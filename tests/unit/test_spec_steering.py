@@ -17,7 +17,7 @@ ports:
   wan: {if: veth0, queues: 2, rate: {max: 1Gbps, packets: 500kpps, share: 3}}
   lan: {memif: "/run/memif.sock,role=client", rate: 100Mbps}
   vm2: {rate: {max: 2Gbps, to: 500Mbps}}
-  vm3: {rate: {to: {max: 500Mbps, packets: 100kpps}}}
+  vm3: {rate: {to: {max: 500Mbps, packets: 100kpps, latency: 2ms}}}
   vm1: {path: /run/vm1.sock, mode: client, socket: {mode: "0660", group: daemon}}
   link: {vhost: /run/other.sock, queues: 2}
   probe:
@@ -63,6 +63,7 @@ def test_every_word_reads_back_the_same() -> None:
     assert spec.ports["lan"].rate.max == 100_000_000
     assert (spec.ports["vm2"].rate.max, spec.ports["vm2"].rate.to.max) == (2 * 10**9, 500_000_000)
     assert (spec.ports["vm3"].rate.max, spec.ports["vm3"].rate.to.packets) == (None, 100_000)
+    assert spec.ports["vm3"].rate.to.latency == 0.002
     assert (spec.functions["fw"].ageing, spec.functions["ids"].ageing) == (90, 300)
     assert spec.bridges["home"].flood == 10_000
     assert spec.trace is not None
@@ -114,6 +115,36 @@ WRONG = {
         "ports: {p: }\nbridges: {l: [p]}\n",
         "s.yaml:2:14: bridges.l: a bridge joins ports",
         "at least two",
+    ),
+    "a zone in a match": (
+        "ports: {a: , b: , c: }\nchains:\n  v: {path: [a, b], match: {source: fe80::1%eth0}}\n  w: [a, c]\n",
+        "s.yaml:3:37: chains.v.match.source: 'fe80::1%eth0' names a zone",
+        "expected fe80::1",
+    ),
+    "two mirrors to one port": (
+        "ports: {p: }\n" + CHAIN + "mirrors:\n  m: {port: tester.a, to: p}\n  n: {port: tester.b, to: p}\n",
+        "s.yaml:5:27: mirrors.n.to: 'p' is where the mirror 'm' leads",
+        "expected a port that carries nothing but the copies",
+    ),
+    "a mirror of a function that is not started": (
+        "functions: {f: guest}\nports: {p: }\n" + CHAIN + "mirrors:\n  m: {port: f.0, to: p}\n",
+        "s.yaml:5:13: mirrors.m.port: 'f.0' is in no chain and no bridge",
+        "expected one of tester.a, tester.b, p",
+    ),
+    "a PCI address in two ways of writing": (
+        "ports:\n  p: {pci: 0000:3B:00.0}\n  q: {pci: 0000:3b:00.0}\n" + CHAIN,
+        "s.yaml:3:3: ports.q: pci:0000:3b:00.0 is the port 'p' already",
+        "expected each device once",
+    ),
+    "a TAP with a colon": (
+        "ports: {p: {tap: 'a:b'}}\n" + CHAIN,
+        "s.yaml:1:18: ports.p.tap: 'a:b' is no interface's name",
+        "without '/', ':'",
+    ),
+    "a TAP that Linux would number": (
+        "ports: {p: {tap: 'tr%d'}}\n" + CHAIN,
+        "s.yaml:1:18: ports.p.tap: 'tr%d' has a '%'",
+        "expected a name without it",
     ),
     "an unknown port in a bridge": (
         "ports: {wan: }\nbridges:\n  l: [wam, tester.a]\n",
@@ -345,6 +376,16 @@ WRONG = {
         "fabric:\n  pins: {tester.b/0: 0}\nfunctions: {f: skeleton}\nchains: {v: [tester.a, f, {if: veth0}]}\n",
         "s.yaml:2:10: fabric.pins.tester.b/0: 'tester.b' is in no chain and no bridge",
         "expected one of tester.a, f.0, f.1",
+    ),
+    "a latency without a rate": (
+        "ports:\n  p: {rate: {to: {latency: 2ms}}}\n" + CHAIN,
+        "s.yaml:2:18: ports.p.rate.to: latency says how long a frame may wait for a rate",
+        "expected max or packets beside it",
+    ),
+    "a latency that is too long": (
+        "ports:\n  p: {rate: {to: {max: 1Mbps, latency: 11s}}}\n" + CHAIN,
+        "s.yaml:2:40: ports.p.rate.to.latency: 11s is out of range",
+        "expected from 100us to 10s",
     ),
     "a rate that is too little for the switch": (
         "ports:\n  p: {rate: 999bps}\n" + CHAIN,

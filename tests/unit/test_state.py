@@ -23,6 +23,7 @@ from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify
 from tailrace.host.programs import system_program
 from tailrace.host.state import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, peek
 from tailrace.host.strays import strays
+from tailrace.node import reserve_pages
 from tailrace.snapshot import Sampler
 from tailrace.status import status
 from tailrace.up import take_down
@@ -354,6 +355,70 @@ def test_huge_pages_are_added_and_given_back(tmp_path: Path) -> None:
     assert (tmp_path / "nr_hugepages").read_text() == "10"
     with pytest.raises(Mistake, match="no huge pages"):
         hugepages.add(1, tmp_path / "none")
+
+
+def test_what_adds_huge_pages_names_their_size(tmp_path: Path) -> None:
+    """vm.nr_hugepages is about the default size, which is 1 GiB on a host that was tuned so."""
+    for name, count in (("nr_hugepages", 10), ("free_hugepages", 0), ("resv_hugepages", 0)):
+        (tmp_path / name).write_text(f"{count}\n")
+    (tmp_path / "nr_hugepages").unlink()
+    (tmp_path / "nr_hugepages").mkdir()
+    with pytest.raises(Failure, match=f"try `echo 5 | sudo tee {tmp_path}/nr_hugepages`"):
+        hugepages.add(5, tmp_path)
+    pool = "/sys/kernel/mm/hugepages/hugepages-2048kB"
+    assert hugepages.command(7) == f"echo 7 | sudo tee {pool}/nr_hugepages"
+
+
+def test_no_advice_is_about_huge_pages_of_the_default_size() -> None:
+    top = Path(__file__).parents[2]
+    files = [path for part in ("tailrace", "dataplane", "scripts", "docs") for path in (top / part).rglob("*")]
+    suspects = re.compile(r"sysctl (-w )?vm\.nr_hugepages|/proc/sys/vm/nr_hugepages")
+    told = [path for path in files if path.is_file() and suspects.search(path.read_text(errors="replace"))]
+    assert told == []
+
+
+NODES_WITH_MEMORY = [("0-1", 0, True), ("0-1", 1, True), ("0,2", 2, True), ("1", 1, False), ("0-1", 3, False)]
+
+
+@pytest.mark.parametrize(("memory", "node", "own"), NODES_WITH_MEMORY)
+def test_pages_are_reserved_on_the_pollers_node(tmp_path: Path, memory: str, node: int, own: bool) -> None:
+    """The kernel spreads those of the machine's pool over all nodes with memory."""
+    (tmp_path / "has_memory").write_text(f"{memory}\n")
+    for number in range(3):
+        (tmp_path / f"node{number}/hugepages/hugepages-2048kB").mkdir(parents=True)
+    wanted = tmp_path / f"node{node}/hugepages/hugepages-2048kB"
+    assert hugepages.pool_of(node, tmp_path) == (wanted if own else hugepages.POOL)
+    assert hugepages.pool_of(None, tmp_path) == hugepages.POOL
+    assert hugepages.pool_of(0, tmp_path / "none") == hugepages.POOL
+
+
+def test_a_nodes_pool_does_not_tell_what_is_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, node = tmp_path / "machine", tmp_path / "node1"
+    for base, counts in ((machine, {"resv": 3}), (node, {"nr": 10, "free": 8})):
+        base.mkdir()
+        for name, count in counts.items():
+            (base / f"{name}_hugepages").write_text(f"{count}\n")
+    monkeypatch.setattr(hugepages, "POOL", machine)
+    assert hugepages.pool(node) == hugepages.Pool(10, 5)
+
+
+def test_pages_of_a_node_are_given_back_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.node.poller_node", lambda _cpus: 1)
+    for node, count in ((0, 4), (1, 10)):
+        (tmp_path / f"node{node}").mkdir()
+        for name, pages in (("nr", count), ("free", 2), ("resv", 0)):
+            (tmp_path / f"node{node}/{name}_hugepages").write_text(f"{pages}\n")
+    monkeypatch.setattr(hugepages, "pool_of", lambda node: tmp_path / f"node{node}")
+
+    def totals() -> list[int]:
+        return [hugepages.pool(tmp_path / f"node{node}").total for node in range(2)]
+
+    with hold(tmp_path / "state") as state:
+        reserve_pages(state, 7)
+        assert totals() == [4, 15]
+        assert peek(tmp_path / "state").things == [HugePages(before=10, added=5, there=True, node=1)]
+        assert state.undo_all() == []
+    assert totals() == [4, 10]
 
 
 def test_a_missing_package_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

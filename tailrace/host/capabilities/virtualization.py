@@ -82,9 +82,10 @@ def _preemption_timer(machine: Machine) -> Finding:
 
 def _pause_loop(machine: Machine) -> Finding:
     flag = _find_vmx(machine, "ple", "pausefilter")
-    gap = machine.tree.text("/sys/module/kvm_intel/parameters/ple_gap")
-    if gap is not None:
-        return Finding(flag.present, gap != "0", f"/sys/module/kvm_intel/parameters/ple_gap: {gap}")
+    for parameter in ("kvm_intel/parameters/ple_gap", "kvm_amd/parameters/pause_filter_count"):
+        value = machine.tree.text(f"/sys/module/{parameter}")
+        if value is not None:
+            return Finding(flag.present, value != "0", f"/sys/module/{parameter}: {value}")
     return flag
 
 
@@ -144,9 +145,9 @@ CAPABILITIES = (
     ),
     Capability(
         "pause-loop-exiting",
-        "Pause-loop exiting",
+        "Pause-loop exiting (PLE, pause filter)",
         "frees a CPU that a guest only spins on; on a CPU of one's own it only costs exits",
-        "kvm_intel.ple_gap=128; 0 turns it off, which a pinned guest wants",
+        "kvm_intel.ple_gap=128, kvm_amd.pause_filter_count=3000; 0 turns it off, which a pinned guest wants",
         _pause_loop,
     ),
     Capability(

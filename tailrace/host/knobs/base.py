@@ -24,6 +24,13 @@ class Context:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """The values of all knobs that are set together."""
 
+    def system_near(self, node: int | None) -> tuple[int, ...]:
+        """The system's CPUs on the nearest node that has some; all of them for a device that names no node."""
+        nodes = {cpu.number: cpu.node for cpu in self.machine.cpus}
+        system = self.roles.system
+        near = self.machine.nearest(node, {nodes[cpu] for cpu in system})
+        return tuple(cpu for cpu in system if near is None or nodes[cpu] == near)
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -47,6 +54,8 @@ class Knob:
     """Whether a value is one of those it takes."""
     needs: str = "any Linux"
     """What a machine must have for it to set anything."""
+    kernels: str = "any"
+    """The versions of Linux that it holds for, where an older or a newer one knows it not, or otherwise."""
     mib: int = 0
     """Memory that each one of its value takes, where it costs memory."""
 
@@ -91,17 +100,22 @@ def is_number_by_node(value: Any) -> bool:
 
 
 def huge_pages_by_node(context: Context, name: str, value: Any, mib: int) -> dict[int, int]:
-    """How many pages of so many MiB a knob wants on which node; of one number, on that of the switch and the functions.
+    """How many pages of so many MiB a knob wants on which node; of one number, on that of the switch and the functions,
+    or the nearest one that has memory.
 
     Raises Mistake for a node that is not there, or has less memory: with all of it in huge pages no kernel starts.
     """
-    pages = dict(sorted(value.items())) if isinstance(value, dict) else {context.roles.node: value}
-    memory = {node.number: node.memory_mib for node in context.machine.nodes}
+    machine = context.machine
+    memory = {node.number: node.memory_mib for node in machine.nodes}
+    able = [node for node, there_is in memory.items() if there_is] or list(memory)  # a copy may tell of none
+    near = machine.nearest(context.roles.node, able)
+    pages = dict(sorted(value.items())) if isinstance(value, dict) else {near or 0: value}
     for node, count in pages.items():
-        if isinstance(value, dict) and node not in memory:
-            there = ", ".join(map(str, memory)) or "none that it tells of"
-            raise Mistake(f"knobs.{name}: there is no node {node}; this machine has {there}")
-        there_is = memory.get(node)
+        if node not in memory or (count and node not in able):
+            there = ", ".join(map(str, able)) or "none that it tells of"
+            what = "no memory on node" if node in memory else "no node"
+            raise Mistake(f"knobs.{name}: there is {what} {node}; this machine has {there}")
+        there_is = memory[node]
         if there_is and count * mib >= there_is:
             raise Mistake(
                 f"knobs.{name}: {count} pages of {mib} MiB leave nothing of the {there_is} MiB of node {node}; "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tailrace.host.boot import argument_setting
+from tailrace.host.command_line import GIB
 from tailrace.host.cpus import show_groups, show_list
 from tailrace.host.knobs.base import (
     Context,
@@ -16,18 +18,16 @@ from tailrace.host.knobs.base import (
     is_number_by_node,
     one_of,
 )
-from tailrace.host.setting import Form, Setting
+from tailrace.host.setting import Setting
 
 PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
-
-
-def _argument(name: str, value: str = "", form: Form = Form.TEXT) -> Setting:
-    return Setting(f"argument:{name}", value, form)
+OPENSHIFT = "OpenShift node tuning operator"
+TUNED_KVM = "TuneD cpu-partitioning and realtime-virtual-host"
 
 
 def _fixed(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
     """Arguments that do not depend on the machine, for a value that is true."""
-    return lambda _, value: [_argument(*argument) for argument in arguments] if value else []
+    return lambda _, value: [argument_setting(*argument) for argument in arguments] if value else []
 
 
 def _list(context: Context, cpus: Iterable[int]) -> str:
@@ -35,25 +35,32 @@ def _list(context: Context, cpus: Iterable[int]) -> str:
     return show_groups(cpus) if context.machine.kernel.since(4, 11) else show_list(cpus)
 
 
-def _isolated(name: str, prefix: str = "") -> Callable[[Context, Value], list[Setting]]:
-    """An argument with the list of the CPUs that are kept free."""
+def _isolated(context: Context, value: Value) -> str:
+    """The list of the CPUs that are kept free; empty where there is none."""
+    return _list(context, context.roles.isolated) if value else ""
 
-    def settings(context: Context, value: Value) -> list[Setting]:
-        cpus = _list(context, context.roles.isolated)
-        return [_argument(name, prefix + cpus)] if value and cpus else []
 
-    return settings
+def _isolcpus(context: Context, value: Value) -> list[Setting]:
+    """With the flags that the kernel knows: before 5.8 it takes nothing of an argument with another one."""
+    kernel, cpus = context.machine.kernel, _isolated(context, value)
+    flags = "domain,managed_irq," if kernel.since(5, 6) else "domain," if kernel.since(4, 15) else ""
+    return [argument_setting("isolcpus", flags + cpus)] if cpus else []
+
+
+def _rcu_nocbs(context: Context, value: Value) -> list[Setting]:
+    cpus = _isolated(context, value)
+    return [argument_setting("rcu_nocbs", cpus)] if cpus else []
 
 
 def _irqaffinity(context: Context, value: Value) -> list[Setting]:
-    return [_argument("irqaffinity", _list(context, context.roles.system), Form.CPU_LIST)] if value else []
+    return [argument_setting("irqaffinity", _list(context, context.roles.system))] if value else []
 
 
 def _nohz_full(context: Context, value: Value) -> list[Setting]:
-    cpus = _list(context, context.roles.isolated)
-    if not value or not cpus or context.machine.kernel.built("NO_HZ_FULL") is False:
+    cpus = _isolated(context, value)
+    if not cpus or context.machine.kernel.built("NO_HZ_FULL") is False:
         return []
-    return [_argument("nohz", "on"), _argument("nohz_full", cpus, Form.CPU_LIST)]
+    return [argument_setting("nohz", "on"), argument_setting("nohz_full", cpus)]
 
 
 def _huge_pages(context: Context, value: Any) -> list[Setting]:
@@ -65,32 +72,43 @@ def _huge_pages(context: Context, value: Any) -> list[Setting]:
         count = ",".join(f"{node}:{pages}" for node, pages in wanted.items())
     else:
         count = str(sum(wanted.values()))
-    return [_argument("default_hugepagesz", "1G"), _argument("hugepagesz", "1G"), _argument("hugepages", count)]
+    pairs = (("default_hugepagesz", GIB), ("hugepagesz", GIB), ("hugepages", count))
+    return [argument_setting(*pair) for pair in pairs]
 
 
 def _iommu(context: Context, value: Value) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    vendor = [_argument("intel_iommu", "on")] if context.machine.intel else []
-    return [*vendor, _argument("iommu", "pt")]
+    vendor = [argument_setting("intel_iommu", "on")] if context.machine.intel else []
+    return [*vendor, argument_setting("iommu", "pt")]
 
 
 def _c_states(context: Context, value: Value) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    intel = [_argument("intel_idle.max_cstate", "0")] if context.machine.intel else []
-    return [_argument("processor.max_cstate", "1"), *intel]
+    intel = [argument_setting("intel_idle.max_cstate", "0")] if context.machine.intel else []
+    return [argument_setting("processor.max_cstate", "1"), *intel]
+
+
+#: From which kernel on amd_pstate= takes a mode; one that it does not know it passes over without a word.
+AMD_MODES = {"passive": (6, 1), "disable": (6, 1), "active": (6, 3), "guided": (6, 4)}
 
 
 def _p_state(context: Context, value: Any) -> list[Setting]:
-    name = "intel_pstate" if context.machine.intel else "amd_pstate" if context.machine.amd else None
-    return [] if name is None or (value == "guided" and context.machine.intel) else [_argument(name, str(value))]
+    machine = context.machine
+    if machine.intel and value != "guided":
+        return [argument_setting("intel_pstate", str(value))]
+    if machine.amd and value in AMD_MODES and machine.kernel.since(*AMD_MODES[value]):
+        return [argument_setting("amd_pstate", str(value))]
+    return []
 
 
 def _tsc(context: Context, value: Any) -> list[Setting]:
     if not value or context.machine.architecture != "x86_64":
         return []
-    return [_argument("tsc", "reliable" if value is True else str(value))]
+    if value == "nowatchdog" and not context.machine.kernel.since(5, 2):
+        return []
+    return [argument_setting("tsc", "reliable" if value is True else str(value))]
 
 
 def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting]]:
@@ -100,8 +118,28 @@ def _x86(*arguments: tuple[str, str]) -> Callable[[Context, Value], list[Setting
     return settings
 
 
-def _ple_gap(context: Context, value: Value) -> list[Setting]:
-    return [_argument("kvm_intel.ple_gap", "0")] if value and context.machine.intel else []
+def _nx_huge_pages(context: Context, value: Value) -> list[Setting]:
+    return [argument_setting("kvm.nx_huge_pages", "0")] if value and context.machine.intel else []
+
+
+def _pause_exits(context: Context, value: Value) -> list[Setting]:
+    machine = context.machine
+    if value and machine.intel:
+        return [argument_setting("kvm_intel.ple_gap", "0")]
+    # Before 5.8 a count of 0 makes a guest exit at every pause.
+    if value and machine.amd and "pausefilter" in machine.flags and machine.kernel.since(5, 8):
+        return [argument_setting("kvm_amd.pause_filter_count", "0")]
+    return []
+
+
+def _avic(context: Context, value: Value) -> list[Setting]:
+    machine = context.machine
+    there = machine.amd and "avic" in machine.flags and machine.kernel.since(4, 7)
+    return [argument_setting("kvm_amd.avic", "1")] if value and there else []
+
+
+def _machine_check(context: Context, value: Value) -> list[Setting]:
+    return [argument_setting("mce", str(value))] if context.machine.architecture == "x86_64" else []
 
 
 class CommandLine(Family):
@@ -117,18 +155,20 @@ class CommandLine(Family):
             "keeps the scheduler's balancing and managed interrupts off the isolated CPUs",
             "nothing runs on a CPU of a function but the function",
             "the isolated CPUs are lost to everything else",
-            f"{PARAMETERS}; TuneD realtime-virtual-host",
+            f"{PARAMETERS}; TuneD realtime; {OPENSHIFT}",
             "boot",
             "true or false",
-            _isolated("isolcpus", "domain,managed_irq,"),
+            _isolcpus,
             needs="a CPU that is isolated",
+            kernels="any; with managed_irq from 5.6 on, with domain from 4.15 on: an older kernel takes nothing of an "
+            "argument with a flag that it does not know",
         ),
         Knob(
             "nohz_full",
             "stops the timer tick on isolated CPUs that run one thread",
             "a tick interrupts a polling thread up to a thousand times a second",
             "system calls on these CPUs become slower",
-            f"{PARAMETERS}; published as optimized-2",
+            f"{PARAMETERS}; TuneD cpu-partitioning and realtime-virtual-host; published as optimized-2",
             "boot",
             "true or false",
             _nohz_full,
@@ -139,10 +179,10 @@ class CommandLine(Family):
             "runs RCU callbacks of isolated CPUs in threads that can be elsewhere",
             "callbacks run in softirqs of the CPU otherwise",
             "a little more work for the system's CPUs",
-            f"{PARAMETERS}; published as optimized-2",
+            f"{PARAMETERS}; TuneD cpu-partitioning and realtime-virtual-host; published as optimized-2",
             "boot",
             "true or false",
-            _isolated("rcu_nocbs"),
+            _rcu_nocbs,
             needs="a CPU that is isolated",
         ),
         Knob(
@@ -150,7 +190,7 @@ class CommandLine(Family):
             "sends interrupts to the system's CPUs from the start",
             "an interrupt costs a polling thread 1 to 10 µs",
             "nothing",
-            PARAMETERS,
+            f"{PARAMETERS}; TuneD realtime-virtual-host",
             "boot",
             "true or false",
             _irqaffinity,
@@ -160,10 +200,10 @@ class CommandLine(Family):
             "the real-time priority of RCU's threads",
             "RCU must get on where real-time threads never sleep, or memory runs out",
             "nothing",
-            f"{PARAMETERS}; StarlingX",
+            f"{PARAMETERS}; {OPENSHIFT} (11)",
             "boot",
             "a priority, 1 to 98",
-            lambda _, value: [_argument("rcutree.kthread_prio", str(value))],
+            lambda _, value: [argument_setting("rcutree.kthread_prio", str(value))],
             lambda value: is_number(value) and 1 <= value <= 98,
         ),
         Knob(
@@ -171,7 +211,7 @@ class CommandLine(Family):
             "lets CPUs tick one after the other",
             "ticks at the same moment contend for the same locks",
             "a little power",
-            f"{PARAMETERS}; TuneD",
+            f"{PARAMETERS}; TuneD network-latency",
             "boot",
             "true or false",
             _fixed(("skew_tick", "1")),
@@ -181,19 +221,20 @@ class CommandLine(Family):
             "trusts the time-stamp counter and stops watching it",
             "the watchdog interrupts every CPU in turn, and has made spikes",
             "a broken counter would not be noticed",
-            f"{PARAMETERS}; published as optimized-2",
+            f"{PARAMETERS}; TuneD network-latency; published as optimized-2",
             "boot",
             "true or false; nowatchdog: is checked at boot, and not watched from then on",
             _tsc,
             lambda value: isinstance(value, bool) or value == "nowatchdog",
             needs="an x86 processor",
+            kernels="any; nowatchdog from 5.2 on",
         ),
         Knob(
             "rcu_normal_after_boot",
             "ends expedited grace periods after booting",
             "an expedited one interrupts every CPU",
             "some configuration takes longer",
-            f"{PARAMETERS}; TuneD",
+            f"{PARAMETERS}; TuneD network-latency",
             "boot",
             "true or false",
             _fixed(("rcupdate.rcu_normal_after_boot", "1")),
@@ -203,7 +244,7 @@ class CommandLine(Family):
             "turns the detectors of stuck CPUs off from the start",
             "each is a timer and a high-priority thread on every CPU",
             "a stuck CPU is not reported",
-            f"{PARAMETERS}; TuneD",
+            f"{PARAMETERS}; TuneD cpu-partitioning (nosoftlockup); {OPENSHIFT} (nmi_watchdog=0)",
             "boot",
             "true or false",
             _fixed(("nosoftlockup", ""), ("nmi_watchdog", "0")),
@@ -213,10 +254,10 @@ class CommandLine(Family):
             "how machine checks are looked for",
             "polling for corrected errors runs a timer on every CPU",
             "ignore_ce: corrected memory errors go unseen; off: all do",
-            PARAMETERS,
+            f"{PARAMETERS}; {OPENSHIFT} (mce=off); TuneD cpu-partitioning sets ignore_ce at run time",
             "boot",
             "ignore_ce or off",
-            lambda context, value: [_argument("mce", str(value))] if context.machine.architecture == "x86_64" else [],
+            _machine_check,
             one_of("ignore_ce", "off"),
             needs="an x86 processor",
         ),
@@ -225,7 +266,7 @@ class CommandLine(Family):
             "turns system call auditing off",
             "it costs every system call, and its queue can block",
             "no audit trail: check your policy",
-            f"{PARAMETERS}; TuneD",
+            PARAMETERS,
             "boot",
             "true or false",
             _fixed(("audit", "0")),
@@ -235,19 +276,20 @@ class CommandLine(Family):
             "the mode of the processor's frequency driver",
             "`passive` leaves the frequency to the kernel's governor, `disable` to acpi-cpufreq",
             "nothing",
-            PARAMETERS,
+            f"{PARAMETERS}; TuneD realtime (disable); {OPENSHIFT} (active, passive, guided)",
             "boot",
             "active, passive or disable; on AMD also guided",
             _p_state,
             one_of("active", "passive", "disable", "guided"),
             needs="an Intel or AMD processor",
+            kernels="any; on AMD passive and disable from 6.1 on, active from 6.3, guided from 6.4",
         ),
         Knob(
             "shallow_idle",
             "keeps every core out of deep idle states",
             "leaving a deep state takes 50 to 200 µs; a published worst case went from 60 µs to 40 ms by one",
             "power: a server idles at 1.5 to 2 times as many watts, and turbo has less room",
-            f"{PARAMETERS}; seapath issue 57",
+            f"{PARAMETERS}; {OPENSHIFT}; seapath issue 57",
             "boot",
             "true or false",
             _c_states,
@@ -258,7 +300,7 @@ class CommandLine(Family):
             "never sleeps at all when idle",
             "the fastest wake-up there is",
             "every core draws full power, and SMT siblings starve each other",
-            PARAMETERS,
+            f"{PARAMETERS}; {OPENSHIFT}",
             "boot",
             "true or false",
             _x86(("idle", "poll")),
@@ -268,8 +310,9 @@ class CommandLine(Family):
             "huge_pages_1gib",
             "reserves huge pages of 1 GiB at boot",
             "a guest's memory needs one translation; later, memory is too fragmented",
-            "the memory is lost to everything else",
-            PARAMETERS,
+            "the memory is lost to everything else; what names no size of huge pages means 1 GiB from then on: "
+            "vm.nr_hugepages, hugepages= before a hugepagesz=, hugetlbfs without pagesize=",
+            f"{PARAMETERS}; {OPENSHIFT}",
             "boot",
             "how many, on the node of the switch and the functions; or by node: {0: 4, 1: 1}. Before Linux 5.16 they "
             "are spread over all nodes",
@@ -277,13 +320,14 @@ class CommandLine(Family):
             is_number_by_node,
             needs="a processor with pages of 1 GiB (pdpe1gb)",
             mib=1024,
+            kernels="any; by node from 5.16 on",
         ),
         Knob(
             "iommu",
             "turns the IOMMU on, for guests' devices alone",
             "needed for SR-IOV functions in guests; pt spares the host's own devices the translation",
             "nothing",
-            PARAMETERS,
+            f"{PARAMETERS}; {OPENSHIFT}",
             "boot",
             "true or false",
             _iommu,
@@ -294,7 +338,7 @@ class CommandLine(Family):
             "stops KVM's periodic update of guests' clocks",
             "it interrupts every virtual CPU each 5 minutes",
             "a guest's clock may drift by a few parts per billion",
-            "TuneD realtime-virtual-host",
+            f"Linux, arch/x86/kvm/x86.c, kvmclock_periodic_sync; {TUNED_KVM}",
             "boot",
             "true or false",
             _x86(("kvm.kvmclock_periodic_sync", "0")),
@@ -305,21 +349,35 @@ class CommandLine(Family):
             "lets guests execute from huge pages on processors with the multihit bug",
             "the mitigation splits pages, and a thread of its own recovers them",
             "a guest can stop such a processor: trusted guests only",
-            "Linux, Documentation/admin-guide/hw-vuln/multihit.rst; TuneD realtime-virtual-host",
+            f"Linux, Documentation/admin-guide/hw-vuln/multihit.rst; {TUNED_KVM}",
             "boot",
             "true or false",
-            _x86(("kvm.nx_huge_pages", "0")),
-            needs="an x86 processor",
+            _nx_huge_pages,
+            needs="an Intel processor, of which alone some have the bug",
         ),
         Knob(
             "kvm_pause_exits",
             "stops exits of a guest that spins",
             "on a CPU of its own nobody else waits for it",
             "nothing where CPUs are pinned",
-            "TuneD realtime-virtual-host",
+            f"Linux, arch/x86/kvm/vmx/vmx.c, ple_gap, and svm/svm.c, pause_filter_count; {TUNED_KVM} (ple_gap)",
             "boot",
             "true or false",
-            _ple_gap,
-            needs="an Intel processor",
+            _pause_exits,
+            needs="an Intel processor, or one of AMD's with the pause filter",
+            kernels="any; on AMD from 5.8 on",
+        ),
+        Knob(
+            "kvm_avic",
+            "lets interrupts reach a running guest without an exit on AMD (AVIC); on Intel that is so already (APICv)",
+            "an exit costs a guest 1 to 2 µs; no profile sets it, because Linux before 6.17 may lose interrupts "
+            "between virtual CPUs on processors up to Zen 2 (erratum 1235)",
+            "nothing",
+            "Linux, arch/x86/kvm/svm/avic.c",
+            "boot",
+            "true or false",
+            _avic,
+            needs="an AMD processor with AVIC",
+            kernels="from 4.7 on; from 6.18 on it is on by itself on Zen 4 and later",
         ),
     )

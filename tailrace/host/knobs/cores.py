@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.host.cpus import show_list
+from tailrace.host.cache_plan import plan_share
+from tailrace.host.cpus import cpus_of, show_list
 from tailrace.host.groups import CACHE, CGROUP, CPUSETS, DOMAIN, PARTITION
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
 from tailrace.host.machine import CPUS
+from tailrace.host.resctrl import monitoring_groups
 from tailrace.host.setting import Form, Setting
-
-RESCTRL = "/sys/fs/resctrl"
+from tailrace.host.slices import has_cpusets, limited, systemd_has
 
 
 def _partition(context: Context, value: Value) -> list[Setting]:
-    cpus = show_list(context.roles.isolated)
-    if not value or not cpus or not context.machine.tree.exists(f"{CGROUP}/cgroup.subtree_control"):
+    cpus, tree = show_list(context.roles.isolated), context.machine.tree
+    if not value or not cpus or not tree.exists(f"{CGROUP}/cgroup.subtree_control") or systemd_has(tree):
         return []
     return [
         Setting("controller:cpuset", "on"),
         Setting(f"partition:{PARTITION}", cpus, Form.CPU_LIST, optional=True),
     ]
+
+
+def _user_tasks(context: Context, value: Value) -> list[Setting]:
+    """Nothing where the kernel keeps the isolated CPUs free from the start."""
+    tree, isolated = context.machine.tree, set(context.roles.isolated)
+    kept = set(cpus_of(tree.text(f"{CPUS}/isolated")))
+    if not value or not isolated - kept or not has_cpusets(tree):
+        return []
+    cpus = show_list({cpu.number for cpu in context.machine.cpus} - isolated)
+    groups = [Setting(f"tasks:{group}", cpus, Form.CPU_LIST, optional=True) for group in limited(tree)]
+    ours = groups and not systemd_has(tree)
+    return [*([Setting("controller:cpuset", "on", optional=True)] if ours else []), *groups]
 
 
 def _domains(context: Context, value: Value) -> list[Setting]:
@@ -46,19 +59,18 @@ def _siblings(context: Context, value: Value) -> list[Setting]:
 
 
 def _cache(context: Context, value: Any) -> list[Setting]:
-    """The highest ways of each last-level cache, which devices do not write into, for the isolated CPUs."""
+    """Ways for the isolated CPUs alone, once no monitoring group watches these: the kernel would drop them from it."""
     offline = second_threads(context) if context.knobs.get("siblings_offline") else ()  # the kernel refuses those
-    tree, cpus = context.machine.tree, show_list(set(context.roles.isolated) - set(offline))
-    whole = tree.number_hex(f"{RESCTRL}/info/L3/cbm_mask")
-    if not value or not cpus or not whole:
+    isolated = context.roles.isolated
+    cpus = set(isolated) - set(offline)
+    share = plan_share(context.machine, isolated, cpus, value) if value and cpus else None
+    if share is None:
         return []
-    ways = whole.bit_length()
-    own = max(1, ways * value // 100)
-    mask = ((1 << own) - 1) << (ways - own)
-    line = next((line for line in (tree.text(f"{RESCTRL}/schemata") or "").splitlines() if "L3:" in line), "")
-    caches = [part.partition("=")[0].strip() for part in line.partition(":")[2].split(";") if part.strip()]
-    shares = ";".join(f"{cache}={mask:x}" for cache in caches)
-    return [Setting(f"cache:{CACHE}", f"{cpus} L3:{shares}")] if caches else []
+    watched = [
+        Setting(f"file:{path}", show_list(set(theirs) - cpus), Form.CPU_LIST)
+        for path, theirs in monitoring_groups(context.machine.tree)
+    ]
+    return [*watched, Setting(f"cache:{CACHE}", str(share))]
 
 
 class Cores(Family):
@@ -76,7 +88,20 @@ class Cores(Family):
             "run",
             "true or false",
             _partition,
-            needs="a cgroup hierarchy of version 2 at /sys/fs/cgroup, and a CPU that is isolated",
+            needs="a cgroup hierarchy of version 2 at /sys/fs/cgroup that is not systemd's, and a CPU that is isolated",
+        ),
+        Knob(
+            "user_tasks",
+            "keeps tasks off the isolated CPUs at run time, by the CPUs of first-level cgroups of version 2",
+            "nothing runs on a CPU of a function but the function, before a reboot brings isolcpus",
+            "what you run on isolated CPUs yourself has to be in tailrace.slice (`systemd-run --scope "
+            "--slice=tailrace.slice`) or, with libvirt, in machine.slice; where systemd is not the first process, it "
+            "stays if it is pinned there",
+            "systemd.resource-control(5), AllowedCPUs=; Linux, Documentation/admin-guide/cgroup-v2.rst, Cpuset",
+            "run",
+            "true or false",
+            _user_tasks,
+            needs="cpusets of cgroup version 2, and isolated CPUs that isolcpus does not keep free",
         ),
         Knob(
             "scheduler_domains",
@@ -102,14 +127,19 @@ class Cores(Family):
         ),
         Knob(
             "cache_share",
-            "gives the isolated CPUs a part of the last-level cache of their own",
+            "gives the isolated CPUs ways of the L2 and L3 caches that nobody else has, devices included",
             "a neighbour that walks through memory cannot evict a function's lines",
-            "the others have that much less cache",
-            "Linux, Documentation/arch/x86/resctrl.rst",
+            "the others have that much less cache, and the least that the processor allows of caches that no isolated "
+            "CPU uses",
+            "Linux, Documentation/filesystems/resctrl.rst (arch/x86/resctrl.rst before 6.16); AMD64 Technology "
+            "Platform Quality of Service Extensions",
             "run",
-            "percent of the ways, 1 to 90",
+            "percent of the ways of each cache that isolated CPUs share with others, 1 to 90; of a cache that they "
+            "alone use they get all that can be had",
             _cache,
             lambda value: is_number(value) and 1 <= value <= 90,
-            needs="a processor that can share out its cache (CAT), and `mount -t resctrl resctrl /sys/fs/resctrl`",
+            needs="a processor that can share out its cache (CAT), `mount -t resctrl resctrl /sys/fs/resctrl`, and an "
+            "isolated CPU",
+            kernels="from 4.10 on; exclusive from 4.19 on",
         ),
     )

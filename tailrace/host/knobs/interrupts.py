@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tailrace.host.cpus import show_list, show_mask
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting
 from tailrace.host.setting import Form, Setting
 
+VECTORS = 200
+"""So many interrupts a CPU of x86 can take, about (Linux, arch/x86/include/asm/irq_vectors.h)."""
 WORKQUEUES = "/sys/devices/virtual/workqueue"
 #: Kernel threads that may be moved and do work for the whole machine, without the numbers and devices in their names.
 #: Threads of one CPU may not be moved, but for those that run its RCU callbacks for it (rcu_nocbs).
@@ -38,13 +42,26 @@ _COMM = 15
 def _lines(context: Context, value: Value) -> list[Setting]:
     if not value:
         return []
-    wanted = show_list(context.roles.system)
+    tree = context.machine.tree
+    nodes = {path: _node(tree.number(f"{path}/node")) for path, _ in tree.find("/proc/irq", "*")}
+    wanted = {node: show_list(_cpus(context, node, count)) for node, count in Counter(nodes.values()).items()}
     # The kernel refuses it for an interrupt that it manages itself or that belongs to one CPU: not a fault.
     return [
         setting
-        for path, _ in context.machine.tree.find("/proc/irq", "*")
-        for setting in file_setting(context, f"{path}/smp_affinity_list", wanted, Form.CPU_LIST, optional=True)
+        for path, node in nodes.items()
+        for setting in file_setting(context, f"{path}/smp_affinity_list", wanted[node], Form.CPU_LIST, optional=True)
     ]
+
+
+def _node(number: int | None) -> int | None:
+    """Of the interrupt's device; the kernel says -1 where it knows of none."""
+    return number if number is not None and number >= 0 else None
+
+
+def _cpus(context: Context, node: int | None, count: int) -> tuple[int, ...]:
+    """The system's CPUs for so many interrupts of a node's devices: those near it, unless they cannot take so many."""
+    near = context.system_near(node)
+    return near if count <= VECTORS * len(near) else context.roles.system
 
 
 def _default(context: Context, value: Value) -> list[Setting]:
@@ -86,10 +103,10 @@ class Interrupts(Family):
     knobs = (
         Knob(
             "irq_affinity",
-            "moves every interrupt that can be moved to the system's CPUs",
-            "isolated CPUs are not interrupted",
+            "moves every interrupt that can be moved to the system's CPUs, to those of its device's node",
+            "isolated CPUs are not interrupted, and an interrupt is handled near its device's memory",
             "the system's CPUs take them all",
-            "Linux, Documentation/core-api/irq/irq-affinity.rst",
+            "Linux, Documentation/core-api/irq/irq-affinity.rst; TuneD realtime and cpu-partitioning",
             "run",
             "true or false",
             _lines,
@@ -100,7 +117,7 @@ class Interrupts(Family):
             "sends interrupts of devices that come later to the system's CPUs",
             "a device that is plugged in or a virtual function that is made brings its own",
             "nothing",
-            "Linux, Documentation/core-api/irq/irq-affinity.rst",
+            "Linux, Documentation/core-api/irq/irq-affinity.rst; TuneD realtime and cpu-partitioning",
             "run",
             "true or false",
             _default,
@@ -119,7 +136,7 @@ class KernelWork(Family):
             "keeps unbound workqueues on the system's CPUs",
             "their work runs wherever the kernel likes otherwise",
             "nothing",
-            "Linux, Documentation/core-api/workqueue.rst",
+            "Linux, Documentation/admin-guide/kernel-parameters.txt, isolcpus; TuneD cpu-partitioning",
             "run",
             "true or false",
             _workqueues,

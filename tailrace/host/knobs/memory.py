@@ -46,7 +46,7 @@ class PageMerging(Family):
             "when the kernel makes huge pages by itself",
             "`never` or `madvise`: building one stalls a page fault, and splitting one interrupts every CPU",
             "programs that ask for none get none",
-            "Linux, Documentation/admin-guide/mm/transhuge.rst; TuneD",
+            "Linux, Documentation/admin-guide/mm/transhuge.rst; TuneD network-latency",
             "run",
             "always, madvise or never",
             _file(f"{TRANSPARENT}/enabled", Form.CHOICE),
@@ -64,13 +64,14 @@ class PageMerging(Family):
             _file(f"{TRANSPARENT}/defrag", Form.CHOICE),
             one_of("always", "defer", "defer+madvise", "madvise", "never"),
             needs="a kernel with CONFIG_TRANSPARENT_HUGEPAGE",
+            kernels="any; defer+madvise from 4.11 on",
         ),
         Knob(
             "page_merging",
             "whether equal pages of guests are merged (KSM)",
             "writing to a merged page faults and copies it",
             "more memory for guests that are alike",
-            "Linux, Documentation/admin-guide/mm/ksm.rst",
+            "Linux, Documentation/admin-guide/mm/ksm.rst; TuneD realtime-virtual-host",
             "run",
             "0: stop; 1: run; 2: stop and part what was merged",
             _file("/sys/kernel/mm/ksm/run", Form.NUMBER),
@@ -87,7 +88,7 @@ class HugePages(Family):
     knobs = (
         Knob(
             "huge_pages_2mib",
-            "pages of 2 MiB on the node of the switch and the functions",
+            "pages of 2 MiB on the node of the switch and the functions, or the nearest that has memory",
             "memory of another node is 1.5 to 2 times as far",
             "the memory is lost to everything else",
             "Linux, Documentation/admin-guide/mm/hugetlbpage.rst",

@@ -13,12 +13,11 @@ from tailrace.host.setting import Form, Setting
 def _receive_steering(context: Context, value: Value) -> list[Setting]:
     if not value:
         return []
-    tree, mask = context.machine.tree, show_mask(context.roles.system)
+    masks = {nic: show_mask(context.system_near(nic.node)) for nic in context.machine.nics if nic.interface}
     return [
         setting
-        for nic in context.machine.nics
-        if nic.interface
-        for queue, _ in tree.find(f"/sys/class/net/{nic.name}/queues", "rx-*")
+        for nic, mask in masks.items()
+        for queue, _ in context.machine.tree.find(f"/sys/class/net/{nic.name}/queues", "rx-*")
         for setting in file_setting(context, f"{queue}/rps_cpus", mask, Form.CPU_MASK)
     ]
 
@@ -43,10 +42,10 @@ class Network(Family):
     knobs = (
         Knob(
             "receive_steering",
-            "handles received packets on the system's CPUs (RPS)",
+            "handles received packets on the system's CPUs of the card's node (RPS), flows spread over all of them",
             "a card's interrupt that cannot be moved still hands its packets on",
             "one interrupt between CPUs for each batch",
-            "Linux, Documentation/networking/scaling.rst; TuneD network-latency",
+            "Linux, Documentation/networking/scaling.rst, RPS: Receive Packet Steering; OpenShift node tuning operator",
             "run",
             "true or false",
             _receive_steering,
@@ -57,7 +56,7 @@ class Network(Family):
             "how many queues Linux's own cards have",
             "each queue has an interrupt; as many as the system has CPUs are enough",
             "throughput of Linux's own network",
-            "ethtool(8), --set-channels",
+            "ethtool(8), --set-channels; TuneD realtime; OpenShift node tuning operator",
             "run",
             "how many",
             _cards("queues"),
@@ -69,7 +68,7 @@ class Network(Family):
             "stops a card from choosing by itself how long it gathers packets before it interrupts",
             "its choice changes with the load, and latency with it",
             "more interrupts",
-            "ethtool(8), --coalesce; TuneD network-latency",
+            "ethtool(8), --coalesce",
             "run",
             "true or false",
             _cards("adaptive-rx"),

@@ -33,7 +33,7 @@ def _is_priority(value: Any) -> bool:
 
 _TAKES = "a priority, 1 to 98; 0: ordinary"
 _WHY = "a real-time thread that never sleeps keeps it from running, and work piles up; no shipped profile sets it"
-_SOURCE = "TuneD realtime; StarlingX"
+_SOURCE = "TuneD realtime-virtual-host; OpenShift node tuning operator"
 
 
 class Rcu(Family):
@@ -46,7 +46,7 @@ class Rcu(Family):
             "waits for grace periods without hurrying them",
             "an expedited one interrupts every CPU; the same as rcu_normal_after_boot, without a reboot",
             "some configuration takes longer",
-            "Linux, Documentation/RCU/checklist.rst; TuneD",
+            "Linux, kernel/ksysfs.c, rcu_normal, and Documentation/RCU/checklist.rst",
             "run",
             "true or false",
             _switch("rcu_normal"),

@@ -47,10 +47,10 @@ class Timers(Family):
         _number(
             "kernel.timer_migration",
             "whether an idle CPU hands its timers to a busy one",
-            "1: a timer armed on a CPU before it was isolated leaves it. TuneD and StarlingX set 0, OpenShift 1; "
+            "1: a timer armed on a CPU before it was isolated leaves it. TuneD sets 0, OpenShift 1; "
             "roles are given at run time here, so pending timers must be able to move away",
             "nothing",
-            f"{SYSCTL}/kernel.rst; OpenShift node tuning operator",
+            "Linux, kernel/time/timer.c, sysctl_timer_migration; OpenShift node tuning operator",
             "0 or 1",
         ),
         _number(
@@ -58,7 +58,7 @@ class Timers(Family):
             "seconds between two updates of memory statistics",
             "each update is work on every CPU that touched memory",
             "/proc/vmstat lags behind",
-            f"{SYSCTL}/vm.rst; TuneD cpu-partitioning",
+            f"{SYSCTL}/vm.rst; TuneD network-latency",
             "seconds",
         ),
     )
@@ -74,7 +74,7 @@ class Watchdogs(Family):
             "the detector of hard lockups",
             "an interrupt that nothing can mask, on every CPU, and it takes a performance counter",
             "a CPU stuck with interrupts off is not reported",
-            f"{SYSCTL}/kernel.rst; TuneD",
+            f"{SYSCTL}/kernel.rst; TuneD network-latency",
             "0 or 1",
             "a kernel with CONFIG_HARDLOCKUP_DETECTOR, and a performance counter",
         ),
@@ -94,7 +94,7 @@ class Watchdogs(Family):
             "seconds after which a task that waits is reported",
             "with 0 the thread that walks all tasks never wakes",
             "hung tasks are not reported",
-            f"{SYSCTL}/kernel.rst; TuneD",
+            f"{SYSCTL}/kernel.rst; TuneD network-latency",
             "seconds; 0: never",
             "a kernel with CONFIG_DETECT_HUNG_TASK",
         ),
@@ -112,7 +112,7 @@ class Scheduler(Family):
             "with -1 a real-time thread that polls is never stopped; the default stops it for 50 ms each second. From "
             "Linux 6.12 on fair_server decides",
             "a real-time thread that runs wild takes its CPU for good",
-            f"{SYSCTL}/kernel.rst; TuneD realtime",
+            "Linux, Documentation/scheduler/sched-rt-group.rst; TuneD realtime",
             "µs; -1: no limit",
         ),
         Knob(
@@ -127,14 +127,15 @@ class Scheduler(Family):
             _fair_server,
             lambda value: is_number(value) and value >= 0,
             needs="Linux 6.12 and debugfs at /sys/kernel/debug",
+            kernels="from 6.12 on",
         ),
         _number(
             "kernel.numa_balancing",
             "whether pages are moved towards the CPUs that use them",
             "finding out makes page faults on purpose",
             "memory stays where it was first used: place it well",
-            f"{SYSCTL}/kernel.rst; TuneD",
-            "0 or 1",
+            f"{SYSCTL}/kernel.rst; TuneD network-latency",
+            "0 or 1; 2, between memory tiers, and 3, both, from Linux 5.18 on",
             "a kernel with CONFIG_NUMA_BALANCING",
         ),
     )

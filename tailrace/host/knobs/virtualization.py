@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number
 from tailrace.host.setting import Form, Setting
 
+PARAMETERS = "/sys/module/kvm/parameters"
 
-def _parameter(name: str) -> Callable[[Context, Any], Iterable[Setting]]:
-    return lambda context, value: file_setting(context, f"/sys/module/kvm/parameters/{name}", value, Form.NUMBER)
+
+def _halt_poll(context: Context, value: Any) -> list[Setting]:
+    return file_setting(context, f"{PARAMETERS}/halt_poll_ns", value, Form.NUMBER)
+
+
+def _timer_advance(context: Context, value: Any) -> list[Setting]:
+    """A number, of which a kernel before 5.2 does not take -1; from 6.10 on a switch that only loading the module sets,
+    where a number of ns cannot be had."""
+    if context.machine.tree.exists(f"{PARAMETERS}/lapic_timer_advance"):
+        wanted = {-1: "Y", 0: "N"}.get(value)
+        return file_setting(context, f"{PARAMETERS}/lapic_timer_advance", wanted, optional=True) if wanted else []
+    return file_setting(context, f"{PARAMETERS}/lapic_timer_advance_ns", value, Form.NUMBER, optional=True)
 
 
 class Kvm(Family):
@@ -27,7 +37,7 @@ class Kvm(Family):
             "Linux, Documentation/virt/kvm/halt-polling.rst",
             "run",
             "ns; 0: not at all",
-            _parameter("halt_poll_ns"),
+            _halt_poll,
             lambda value: is_number(value) and value >= 0,
             needs="the module kvm, loaded",
         ),
@@ -36,11 +46,13 @@ class Kvm(Family):
             "ns by which a guest's timer is armed too early, to make up for the exit",
             "-1 lets KVM find the value by itself",
             "nothing",
-            "Linux, arch/x86/kvm/lapic.c; TuneD realtime-virtual-host",
+            "Linux, arch/x86/kvm/lapic.c",
             "run",
-            "ns; -1: adaptive",
-            _parameter("lapic_timer_advance_ns"),
+            "ns; -1: adaptive; from Linux 6.10 on -1 or 0 alone",
+            _timer_advance,
             lambda value: is_number(value) and value >= -1,
-            needs="the module kvm, loaded",
+            needs="the module kvm, loaded; for a number of ns Linux before 6.10",
+            kernels="any; -1 from 5.2 on; from 6.10 on it is only checked, because loading the module sets it "
+            "(kvm.lapic_timer_advance)",
         ),
     )

@@ -2,8 +2,8 @@
  *
  * Bytes of a packet that may lie in its private head, in pieces of memory behind it, or in both.
  */
-#ifndef TAILRACE_STEER_PACKET_BYTES_H
-#define TAILRACE_STEER_PACKET_BYTES_H
+#ifndef TAILRACE_VRING_PACKET_BYTES_H
+#define TAILRACE_VRING_PACKET_BYTES_H
 
 #include "common/copy.h"
 #include "vring/packet.h"

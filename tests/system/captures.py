@@ -1,8 +1,10 @@
-"""Capture files with frames of given lengths."""
+"""Capture files: of frames, and of frames of given lengths."""
 
 from __future__ import annotations
 
+import os
 import struct
+from pathlib import Path
 
 TAG = b"\x81\x00"
 
@@ -33,3 +35,17 @@ def pcapng_of(*frames: tuple[int, int], order: str = "<", kind: int = 6, type_of
             + struct.pack(f"{order}I", size)
         )
     return made
+
+
+def write_capture(path: Path, frames: list[bytes], link_type: int = 1, cut: int = 0) -> str:
+    """A capture of these frames, of which so many bytes were cut."""
+    header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link_type)
+    records = [struct.pack("<IIII", 0, 0, len(frame) - cut, len(frame)) + frame[: len(frame) - cut] for frame in frames]
+    path.write_bytes(header + b"".join(records))
+    return str(path)
+
+
+def cut_off(path: str, missing: int) -> str:
+    """The file without its last bytes."""
+    os.truncate(path, Path(path).stat().st_size - missing)
+    return path

@@ -1,0 +1,159 @@
+"""What all commands have in common: how much they say, in which colours, and what a shell completes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli import complete, output
+from tailrace.cli.output import choose_voice, note
+
+
+@pytest.fixture(autouse=True)
+def _voice(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("tailrace")
+    monkeypatch.setattr(logger, "level", logging.WARNING)
+    monkeypatch.setattr(logger, "handlers", [])
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(tailrace: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tailrace, *words], capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def test_the_version_is_an_option_and_a_command(tailrace: Path) -> None:
+    said = [run(tailrace, word) for word in ("--version", "-V", "version")]
+    assert {each.returncode for each in said} == {0}
+    assert len({each.stdout for each in said}) == 1
+    assert said[0].stdout.startswith("tailrace ")
+
+
+def test_notes_are_not_for_who_wants_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    note("told")
+    choose_voice(quiet=True, verbose=0, colour="auto")
+    note("kept back")
+    assert capsys.readouterr().err == "note: told\n"
+
+
+def test_who_wants_to_know_is_told_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    choose_voice(quiet=False, verbose=1, colour="auto")
+    logging.getLogger("tailrace.host.process").info("started %s, pid %d", "tailrace-switch", 7)
+    logging.getLogger("tailrace.control").debug("port.list")
+    said = capsys.readouterr().err
+    assert said.endswith(" started tailrace-switch, pid 7\n")
+    assert "port.list" not in said
+
+
+@pytest.mark.parametrize(("colour", "left"), [("auto", set()), ("always", {"FORCE_COLOR"}), ("never", {"NO_COLOR"})])
+def test_colours(colour: str, left: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output.os, "environ", {})
+    choose_voice(quiet=False, verbose=0, colour=colour)
+    assert set(output.os.environ) == left
+
+
+def test_colours_reach_a_pipe_where_they_are_asked_for(tailrace: Path) -> None:
+    command = ("plan", str(Path("examples/chain.yaml").resolve()))
+    assert "\x1b[" not in run(tailrace, *command, TERM="xterm").stdout
+    assert "\x1b[" in run(tailrace, "--color", "always", *command, TERM="xterm").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--color", "blue", "status"), "'blue' is none of auto, always, never"),
+        (("-q", "-v", "status"), "not both --quiet and --verbose"),
+        (("--loud",), "No such option: --loud"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tailrace: Path, words: tuple[str, ...], said: str) -> None:
+    done = run(tailrace, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# ------- completion -------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (
+        "specs/a.yaml",
+        "specs/b.yml",
+        "specs/c.txt",
+        "own.yaml",
+        "runs/2026-11-21-soak/x",
+        "runs/2026-11-22-demo/x",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_specs_are_yaml_files_and_folders(folder: Path) -> None:
+    assert complete.spec("") == ["own.yaml", "runs/", "specs/"]
+    assert complete.spec("o") == ["own.yaml"]
+    assert complete.spec("s") == complete.spec("specs/") == ["specs/a.yaml", "specs/b.yml"]
+    assert complete.spec(f"{folder}/ow") == [f"{folder}/own.yaml"]
+    assert complete.spec("nowhere/") == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_profiles_are_known_by_name() -> None:
+    assert complete.profile("opt") == ["optimized-1", "optimized-2"]
+    assert complete.profile("ow") == ["own.yaml"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_runs_are_known_by_name() -> None:
+    assert complete.run("2026") == ["2026-11-22-demo", "2026-11-21-soak"]
+    assert complete.run("runs") == ["runs/2026-11-21-soak/", "runs/2026-11-22-demo/"]
+
+
+def test_what_is_up_is_known_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_STATE", str(folder))
+    assert complete.port("t") == []
+    plan = {
+        "ports": [{"name": "tester.b"}, {"name": "tester.a"}],
+        "functions": [{"name": "fw-2"}, {"name": "fw"}],
+        "chains": [{"name": "voice"}],
+    }
+    (folder / "state.json").write_text(json.dumps({"plan": plan}))
+    assert complete.port("t") == ["tester.a", "tester.b"]
+    assert complete.replica("") == ["fw", "fw-2"]
+    assert complete.chain("v") == ["voice"]
+    (folder / "state.json").write_text("[]")
+    assert complete.chain("v") == []
+
+
+def test_bash_completes_commands_and_values(tailrace: Path, folder: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    for words, expected in (
+        (["tailrace", "roll"], ["rollback"]),
+        (["tailrace", "up", "s"], ["specs/a.yaml", "specs/b.yml"]),
+    ):
+        script = (
+            f"source <({tailrace} --show-completion bash)\n"
+            f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}\n"
+            f'_tailrace_completion {tailrace}; printf "%s\\n" "${{COMPREPLY[@]}}"\n'
+        )
+        done = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=False, cwd=folder)
+        assert done.stdout.split() == expected, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_script_for_each_shell(tailrace: Path, shell: str) -> None:
+    done = run(tailrace, "--show-completion", shell)
+    assert done.returncode == 0
+    assert "_TAILRACE_COMPLETE" in done.stdout
