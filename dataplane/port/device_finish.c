@@ -79,6 +79,20 @@ static void store(uint8_t *field, uint16_t sum)
 
 /* ------- checksums ------- */
 
+/* Not rte_hash_crc(), which reads words where they are not aligned. */
+static uint32_t crc_with(uint32_t crc, const uint8_t *data, uint32_t length)
+{
+	uint64_t word;
+
+	for (; length >= sizeof(word); data += sizeof(word), length -= sizeof(word)) {
+		memcpy(&word, data, sizeof(word));
+		crc = rte_hash_crc_8byte(word, crc);
+	}
+	for (; length > 0; data++, length--)
+		crc = rte_hash_crc_1byte(*data, crc);
+	return crc;
+}
+
 /* The CRC32c of all from byte `from` on, whose field holds 0 (RFC 9260, appendix A). */
 static uint32_t crc_from(const struct rte_mbuf *mbuf, uint32_t from)
 {
@@ -86,8 +100,8 @@ static uint32_t crc_from(const struct rte_mbuf *mbuf, uint32_t from)
 
 	for (; mbuf != NULL; mbuf = mbuf->next) {
 		if (from < mbuf->data_len)
-			crc = rte_hash_crc(rte_pktmbuf_mtod_offset(mbuf, const uint8_t *, from), mbuf->data_len - from,
-					   crc);
+			crc = crc_with(crc, rte_pktmbuf_mtod_offset(mbuf, const uint8_t *, from),
+				       mbuf->data_len - from);
 		from -= RTE_MIN(from, (uint32_t)mbuf->data_len);
 	}
 	return ~crc;
@@ -192,6 +206,8 @@ static bool find_headers(struct device_cut *cut, const struct virtio_net_hdr *of
 	if ((!tcp && kind != GSO_UDP_L4) || transport < RTE_ETHER_HDR_LEN || transport + size > most)
 		return false;
 	if (behind == transport && (type & RTE_PTYPE_L4_MASK) == (tcp ? RTE_PTYPE_L4_TCP : RTE_PTYPE_L4_UDP)) {
+		if (kind == (RTE_ETH_IS_IPV4_HDR(type) ? VIRTIO_NET_HDR_GSO_TCPV6 : VIRTIO_NET_HDR_GSO_TCPV4))
+			return false;
 		cut->ip = at.l2_len;
 	} else if (told) {
 		cut->ip = ip_before(cut, transport, tcp ? IPPROTO_TCP : IPPROTO_UDP, kind);

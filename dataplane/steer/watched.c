@@ -88,7 +88,9 @@ static unsigned from_device(struct source *source, unsigned limit, const struct 
 	device_read(source->from, source->queue, &burst, limit);
 	if (burst.taken > 0) {
 		watch_read(source, &burst, round);
-		done = source->exit.port == NULL ? drop_all(source, &burst) : give_all(source, &burst, true, round);
+		/* Where a rate is waited for in its shaper, what finds no room there is dropped. */
+		done = source->exit.port == NULL ? drop_all(source, &burst)
+						 : give_all(source, &burst, !exit_is_shaped(&source->exit), round);
 		watch_in(source, &burst, done, round);
 		if (done < burst.count) {
 			watch_stay(source, &burst, done);
