@@ -27,7 +27,7 @@ def check_measured(cell: dict[str, Any]) -> None:
 
 def test_a_function_on_every_kind_of_port(command: Command) -> None:
     options = ("--fabrics", "tailrace", "--interfaces", "vhost-user,memif,tap,veth", "--patterns", "PVP")
-    done = command("measure", "matrix", *options, *BRIEF, "--runs", command.runs)
+    done = command("-v", "measure", "matrix", *options, *BRIEF, "--runs", command.runs)
     results = command.results()
     assert results["valid"]
     assert results["versions"].keys() >= {"tailrace-switch", "tailrace-tester", "dpdk"}
@@ -105,7 +105,7 @@ def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Comman
     assert rounds[:2] == list(before)[:2]
     assert len(before) < 4
     (folder,) = command.runs.iterdir()
-    done = command("measure", "matrix", "--resume", folder)
+    done = command("-v", "measure", "matrix", "--resume", folder)
     results = command.results()
     assert results["valid"]
     started = {trial["name"]: trial["started"] for trial in results["trials"]}

@@ -26,7 +26,7 @@ TRAFFIC = ("--frames", "64", "--rate", "10kpps", "--interval", "100ms", "--alone
 
 
 def begin(command: Command, *options: str | Path, runs: Path | None = None) -> subprocess.Popen[str]:
-    return command.begin("measure", "soak", FLOOR, *TRAFFIC, "--runs", runs or command.runs, *options)
+    return command.begin("-v", "measure", "soak", FLOOR, *TRAFFIC, "--runs", runs or command.runs, *options)
 
 
 def watched(command: Command) -> dict[str, Any]:
