@@ -161,13 +161,11 @@ class Node:
         self.fabric.apply({"chains": {chain: {"through": list(functions)}}})
 
     def prepare_interfaces(self, ports: Sequence[PlannedPort]) -> None:
-        """Switches off, on record, the offloads of interfaces that leave frames unfinished."""
+        """Switches off, on record, the offloads of interfaces that the switch cannot have."""
         for port in ports:
             if port.device is None or not port.device.startswith("if:"):
                 continue
-            changes, notes = changes_for(port.device.removeprefix("if:"))
-            self.notes += notes
-            for change in changes:
+            for change in changes_for(port.device.removeprefix("if:")):
                 self.state.add(Offloads(change.interface, change.namespace, change.before))
                 set_offloads(change.interface, change.namespace, change.wanted)
 

@@ -32,8 +32,8 @@
 #include <rte_pause.h>
 
 #include "bench/duet.h"
+#include "common/copy.h"
 #include "common/log.h"
-#include "vring/copy.h"
 
 enum {
 	WAYS = 2,

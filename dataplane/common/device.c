@@ -309,6 +309,8 @@ void device_close(struct device *device)
 		device_unprobe(device);
 		device->port = RTE_MAX_ETHPORTS;
 	}
-	free(device->rings);
-	device->rings = NULL;
+	packet_close(device->packets, device->nb_packets);
+	free(device->packets);
+	device->packets = NULL;
+	device->nb_packets = 0;
 }

@@ -69,8 +69,9 @@ struct device {
 	bool link_events;	      /* the driver tells of a change of its link */
 	bool virtual_function;	      /* of a NIC: its physical function can reset it, and is then to be asked anew */
 	bool needs_physical;	      /* and it shows a link, whatever its physical function does */
-	struct packet_ring *rings;    /* of an `if:` device: where its queues receive; NULL: any other */
-	bool started;		      /* a client of memif is not before its peer is there: not to be polled */
+	struct packet_queue *packets; /* of an `if:` device: what its queues receive by; NULL: any other */
+	unsigned nb_packets;
+	bool started; /* a client of memif is not before its peer is there: not to be polled */
 	char name[RTE_ETH_NAME_MAX_LEN];
 	const char *target; /* the URI without its scheme; points into the caller's URI */
 };
@@ -125,15 +126,13 @@ bool device_exists(const struct device *device);
 /* Stop and start again, as a client of memif must to find its peer.  Returns whether it is started. */
 bool device_restart(struct device *device);
 
-/*
- * Receive from one of its queues, as rte_eth_rx_burst() does, which is not to be called by itself: some drivers need a
- * hand before (device_packet.h).
- */
+/* Receive from one of its queues, as rte_eth_rx_burst() does, which is not to be called by itself: of an `if:` device
+ * DPDK's driver receives nothing (device_packet.h). */
 static inline uint16_t device_receive(const struct device *device, uint16_t queue, struct rte_mbuf **mbufs,
 				      uint16_t limit)
 {
-	if (unlikely(device->rings != NULL))
-		return packet_receive(&device->rings[queue], device->port, queue, mbufs, limit);
+	if (device->packets != NULL)
+		return packet_receive(&device->packets[queue], mbufs, limit);
 	return rte_eth_rx_burst(device->port, queue, mbufs, limit);
 }
 

@@ -17,6 +17,7 @@
 #include <rte_mbuf.h>
 
 #include "device_internal.h"
+#include "device_send_only.h"
 #include "log.h"
 
 static int check_interface(const char *name, struct device_error *error)
@@ -54,11 +55,10 @@ static unsigned channels_of(const char *name)
 }
 
 /*
- * Frames in each ring of an AF_PACKET device: `most`, which is 4 or 8 MiB and room for what comes while this thread is
- * held up, or as many as may be locked in memory, where the driver maps a receive and a transmit ring for each queue
- * pair.  0: not even a burst of a few.
+ * Frames in each ring that an AF_PACKET device sends by: `most`, or as many as may be locked in memory, where the
+ * driver maps two rings for each queue pair.  0: not even a burst of a few.
  */
-static unsigned interface_rings(unsigned queues, unsigned frame, unsigned most)
+static unsigned sending_ring(unsigned queues, unsigned frame, unsigned most)
 {
 	const unsigned long long lockable = device_lockable_bytes();
 	unsigned frames = most;
@@ -68,52 +68,71 @@ static unsigned interface_rings(unsigned queues, unsigned frame, unsigned most)
 	if (frames < 64)
 		return 0;
 	if (frames < most)
-		log_warning(
-			"an AF_PACKET device has rings of %u frames and not of %u: this program may lock only %llu KiB "
-			"more in memory (ulimit -l)",
-			frames, most, lockable >> 10);
+		log_warning("an AF_PACKET device sends by rings of %u frames and not of %u: this program may lock only "
+			    "%llu KiB more in memory (ulimit -l)",
+			    frames, most, lockable >> 10);
 	return frames;
+}
+
+/* Have the driver open its sockets, to send by.  Returns 0, or -errno with the error filled in. */
+static int open_sending(const struct device *device, unsigned queues, unsigned frame, unsigned frames,
+			struct device_error *error)
+{
+	char arguments[256];
+	unsigned bound;
+	int rc;
+
+	snprintf(arguments, sizeof(arguments), "%s,iface=%s,qpairs=%u,framesz=%u,blocksz=%u,framecnt=%u", device->name,
+		 device->target, queues, frame, frame > 4096 ? frame : 4096, frames);
+	send_only_begin();
+	rc = rte_dev_probe(arguments);
+	bound = send_only_end();
+	if (rc != 0)
+		return device_fail(error, -EIO, "interface %s: DPDK could not open it; see the messages above",
+				   device->target);
+	if (bound == queues)
+		return 0;
+	rte_eal_hotplug_remove("vdev", device->name);
+	return device_fail(error, -ENOTSUP,
+			   "interface %s: this version of DPDK opens it in a way that is not known here",
+			   device->target);
 }
 
 int device_probe_interface(struct device *device, unsigned queues, struct rte_mempool *pool, struct device_error *error)
 {
-	/* The driver copies a frame to one buffer, however long that is. */
+	/* The driver copies a frame to one slot, however long that is. */
 	const bool jumbo = rte_pktmbuf_data_room_size(pool) >= DEVICE_JUMBO_ROOM;
-	char arguments[256];
-	unsigned rings, noted;
+	/* 4 or 8 MiB: room for what comes while the polling thread is held up. */
+	const struct packet_options receiving = {
+		.interface = if_nametoindex(device->target),
+		.slot_size = jumbo ? 16384 : 2048,
+		.nb_slots = jumbo ? 512 : 2048,
+		.pool = pool,
+	};
+	unsigned frames;
 	int rc = check_interface(device->target, error);
 
 	if (rc == 0)
 		rc = device_check_capabilities("if:", device, error);
 	if (rc != 0)
 		return rc;
-	rings = interface_rings(queues, jumbo ? 16384 : 2048, jumbo ? 512 : 2048);
-	if (rings == 0)
+	frames = sending_ring(queues, receiving.slot_size, receiving.nb_slots / 2);
+	if (frames == 0)
 		return device_fail(
 			error, -EPERM,
 			"interface %s: its rings must stay in memory, and this program may lock only %llu KiB "
 			"more; raise its limit (ulimit -l, or LimitMEMLOCK= of its service), or let it have the "
 			"capability ipc_lock (--keep)",
 			device->target, device_lockable_bytes() >> 10);
-	snprintf(arguments, sizeof(arguments), "%s,iface=%s,qpairs=%u,framesz=%u,blocksz=%u,framecnt=%u", device->name,
-		 device->target, queues, jumbo ? 16384 : 2048, jumbo ? 16384 : 4096, rings);
-	device->rings = calloc(queues, sizeof(*device->rings));
-	if (device->rings == NULL)
+	device->packets = calloc(queues, sizeof(*device->packets));
+	if (device->packets == NULL)
 		return device_fail(error, -ENOMEM, "interface %s: out of memory", device->target);
-	packet_note_rings(device->rings, queues);
-	rc = rte_dev_probe(arguments);
-	noted = packet_noted();
-	packet_note_rings(NULL, 0);
-	if (rc == 0 && noted == queues)
-		return 0;
-	if (rc == 0) {
-		rte_eal_hotplug_remove("vdev", device->name);
-		return device_fail(
-			error, -ENOTSUP,
-			"interface %s: this version of DPDK receives from it in a way that is not known here",
-			device->target);
-	}
-	return device_fail(error, -EIO, "interface %s: DPDK could not open it; see the messages above", device->target);
+	device->nb_packets = queues;
+	rc = packet_open(device->packets, queues, &receiving);
+	if (rc != 0)
+		return device_fail(error, rc, "interface %s: no packet sockets to receive by: %s", device->target,
+				   strerror(-rc));
+	return open_sending(device, queues, receiving.slot_size, frames, error);
 }
 
 int device_probe_xdp(struct device *device, unsigned queues, struct device_error *error)

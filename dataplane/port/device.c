@@ -58,7 +58,7 @@ static void retire(struct rte_mempool *pool)
 
 /* ------- descriptors to sleep on ------- */
 
-/* The packet and XDP sockets of this process, as bits by descriptor. */
+/* The XDP sockets of this process, as bits by descriptor. */
 static void find_sockets(uint64_t *found)
 {
 	DIR *folder = opendir("/proc/self/fd");
@@ -72,16 +72,15 @@ static void find_sockets(uint64_t *found)
 		socklen_t size = sizeof(domain);
 
 		if (entry->d_name[0] != '.' && fd < LONGEST_FD &&
-		    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
-		    (domain == AF_PACKET || domain == AF_XDP))
+		    getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_XDP)
 			found[fd / 64] |= 1ULL << fd % 64;
 	}
 	closedir(folder);
 }
 
 /*
- * DPDK's drivers for AF_PACKET and AF_XDP have no receive interrupts, and each of their queues has a socket that could
- * be waited for: the ones that were not there before.
+ * DPDK's driver for AF_XDP has no receive interrupts, and each of its queues has a socket that could be waited for: the
+ * ones that were not there before.
  */
 static void note_sockets(struct device_queue *queue, const uint64_t *before)
 {
@@ -173,11 +172,6 @@ size_t device_memory_left(void)
 	return left;
 }
 
-static bool sleeps_on_sockets(enum device_kind kind)
-{
-	return kind == DEVICE_INTERFACE || kind == DEVICE_XDP;
-}
-
 /*
  * A TAP's interrupts are those of its file, always on; others have to be armed.  DPDK's driver for memif has none, nor
  * a socket that would tell: such a queue is polled.
@@ -260,7 +254,9 @@ int device_queue_start(struct device_queue *queue, bool quietly, struct device_e
 		queue->waits_on[i] = -1;
 		atomic_store(&queue->interrupted[i], false);
 	}
-	if (sleeps_on_sockets(queue->device.kind))
+	for (unsigned i = 0; i < queue->device.nb_packets; i++)
+		queue->waits_on[i] = queue->device.packets[i].wait_fd;
+	if (queue->device.kind == DEVICE_XDP)
 		note_sockets(queue, sockets);
 	queue->arms = false;
 	if (options.interrupts)

@@ -27,53 +27,148 @@ static struct rte_mbuf *make_editable(struct rte_mbuf *mbuf, struct rte_mempool 
 	return copy;
 }
 
-/*
- * DPDK's driver for AF_PACKET delivers what Linux has cut to the size of a slot, as it does with segments that it has
- * joined, like any other frame.  It is longer than the interface's own frames, which may have two tags.
- */
-static bool is_cut(const struct rte_mbuf *mbuf, const struct device *device)
+/* Returns the packet, or NULL: the frame was dropped, and counted. */
+static struct packet *add_whole(struct port_queue *queue, struct burst *burst, struct rte_mbuf *mbuf)
 {
-	return device->kind == DEVICE_INTERFACE && mbuf->pkt_len > (uint32_t)device->longest + RTE_VLAN_HLEN;
-}
-
-static void add(struct port *from, struct port_queue *queue, struct burst *burst, struct rte_mbuf *mbuf)
-{
-	struct queue_counters *counters = queue->counters;
 	struct packet *packet;
 
-	if (unlikely(mbuf->pkt_len < VRING_FRAME_MIN || mbuf->pkt_len > VRING_FRAME_MAX ||
-		     is_cut(mbuf, &from->device.device))) {
-		*(mbuf->pkt_len < VRING_FRAME_MIN ? &counters->drop_frame_too_short
-						  : &counters->drop_frame_too_long) += 1;
+	if (unlikely(mbuf->pkt_len < VRING_FRAME_MIN || mbuf->pkt_len > VRING_FRAME_MAX)) {
+		*(mbuf->pkt_len < VRING_FRAME_MIN ? &queue->counters->drop_frame_too_short
+						  : &queue->counters->drop_frame_too_long) += 1;
 		rte_pktmbuf_free(mbuf);
-		return;
-	}
-	mbuf = make_editable(mbuf, from->device.pool);
-	if (unlikely(mbuf == NULL)) {
-		counters->drop_no_buffer++;
-		return;
+		return NULL;
 	}
 	packet = burst_add_mbuf(burst, mbuf);
 	if (unlikely(packet == NULL)) {
-		counters->drop_frame_fragmented++;
+		queue->counters->drop_frame_fragmented++;
 		rte_pktmbuf_free(mbuf);
 	}
+	return packet;
+}
+
+/* Add the next segments of the frame that is being cut, until there are `limit` packets. */
+static void add_segments(struct port *from, struct port_queue *queue, struct burst *burst, unsigned limit)
+{
+	while (burst->count < limit && burst->nb_pieces < BURST_PIECES / 2 && queue->cut.frame != NULL) {
+		struct rte_mbuf *segment = device_cut_next(&queue->cut, from->device.pool);
+
+		if (unlikely(segment == NULL)) {
+			queue->counters->drop_no_buffer += device_cut_left(&queue->cut);
+			burst->taken += device_cut_left(&queue->cut);
+			device_cut_end(&queue->cut);
+			return;
+		}
+		burst->taken++;
+		add_whole(queue, burst, segment);
+	}
+}
+
+/* Add a frame that Linux has left unfinished; it is the last of those that were received. */
+static void add_unfinished(struct port *from, struct port_queue *queue, struct burst *burst, struct rte_mbuf *mbuf,
+			   unsigned limit)
+{
+	struct virtio_net_hdr offload = *packet_unfinished(mbuf);
+	struct packet *packet;
+
+	switch (device_finish(mbuf, &offload, &queue->cut)) {
+	case DEVICE_WHOLE:
+		packet = add_whole(queue, burst, mbuf);
+		if (packet != NULL)
+			packet->offload = offload;
+		break;
+	case DEVICE_CUT:
+		burst->taken--; /* it is its segments that are taken */
+		add_segments(from, queue, burst, limit);
+		break;
+	case DEVICE_MALFORMED:
+		queue->counters->drop_offload_malformed++;
+		rte_pktmbuf_free(mbuf);
+		break;
+	}
+}
+
+static void add(struct port *from, struct port_queue *queue, struct burst *burst, struct rte_mbuf *mbuf, unsigned limit)
+{
+	mbuf = make_editable(mbuf, from->device.pool);
+	if (unlikely(mbuf == NULL))
+		queue->counters->drop_no_buffer++;
+	else if (unlikely(packet_unfinished(mbuf) != NULL))
+		add_unfinished(from, queue, burst, mbuf, limit);
+	else
+		add_whole(queue, burst, mbuf);
+}
+
+/* What has been read before, or the driver's next frames.  Returns how many. */
+static unsigned receive(struct port *from, uint16_t which, struct rte_mbuf **mbufs, unsigned limit)
+{
+	struct port_queue *queue = &from->queues[which];
+	const unsigned unread = RTE_MIN(queue->nb_unread, limit);
+
+	if (likely(unread == 0))
+		return device_receive(&from->device.device, which, mbufs, limit);
+	memcpy(mbufs, queue->unread, unread * sizeof(mbufs[0]));
+	queue->nb_unread -= unread;
+	memmove(queue->unread, queue->unread + unread, queue->nb_unread * sizeof(mbufs[0]));
+	return unread;
 }
 
 unsigned device_read(struct port *from, uint16_t which, struct burst *burst, unsigned limit)
 {
+	struct port_queue *queue = &from->queues[which];
 	struct rte_mbuf *mbufs[VRING_BURST];
+	unsigned received;
 
 	burst_start(burst);
 	if (unlikely(!device_receives(&from->device)))
 		return 0;
-	burst->taken = device_receive(&from->device.device, which, mbufs, RTE_MIN(limit, (unsigned)VRING_BURST));
-	for (unsigned i = 0; i < burst->taken; i++) {
-		if (i + 2 < burst->taken)
+	limit = RTE_MIN(limit, (unsigned)VRING_BURST);
+	if (unlikely(queue->cut.frame != NULL && queue->nb_unread == 0)) {
+		add_segments(from, queue, burst, limit);
+		return burst->taken;
+	}
+	received = burst->taken = receive(from, which, mbufs, limit);
+	for (unsigned i = 0; i < received; i++) {
+		if (i + 2 < received)
 			rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + 2], void *));
-		add(from, &from->queues[which], burst, mbufs[i]);
+		add(from, queue, burst, mbufs[i], limit);
 	}
 	return burst->taken;
+}
+
+/* What has been finished of the frame since it came is not to be done again. */
+static void note_finished(struct packet *packet)
+{
+	struct virtio_net_hdr *unfinished = packet_unfinished(packet->mbuf);
+
+	if (offload_wanted(&packet->offload))
+		return;
+	packet->mbuf->ol_flags &= ~RTE_MBUF_F_RX_L4_CKSUM_MASK;
+	if (unfinished != NULL)
+		packet->mbuf->ol_flags &= ~packet_unfinished_flag;
+}
+
+void device_unread(struct port *from, uint16_t which, struct burst *burst, unsigned first)
+{
+	struct port_queue *queue = &from->queues[which];
+	const unsigned count = burst->count - first;
+
+	memmove(queue->unread + count, queue->unread, queue->nb_unread * sizeof(queue->unread[0]));
+	for (unsigned i = 0; i < count; i++) {
+		note_finished(&burst->packets[first + i]);
+		queue->unread[i] = burst->packets[first + i].mbuf;
+	}
+	queue->nb_unread += count;
+	burst->count = first;
+	burst->taken -= count;
+}
+
+void device_forget_unread(struct port *from, uint16_t which)
+{
+	struct port_queue *queue = &from->queues[which];
+
+	rte_pktmbuf_free_bulk(queue->unread, queue->nb_unread);
+	queue->nb_unread = 0;
+	device_cut_end(&queue->cut);
 }
 
 unsigned device_waiting(const struct port *from, uint16_t which)

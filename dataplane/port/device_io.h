@@ -27,6 +27,15 @@ unsigned device_waiting(const struct port *from, uint16_t queue);
 unsigned device_write(struct port *to, uint16_t queue, struct burst *burst, const uint8_t *which, unsigned n,
 		      bool only);
 
+/*
+ * The packets from number `first` on have gone nowhere: they are read again, before any other.  Nothing of them has
+ * been edited.
+ */
+void device_unread(struct port *from, uint16_t queue, struct burst *burst, unsigned first);
+
+/* Drop those, and the rest of a long segment: nobody reads from the queue any more. */
+void device_forget_unread(struct port *from, uint16_t queue);
+
 /* Count the frames, give back their buffers, and show each guest what was written to it. */
 void device_read_done(struct port *from, uint16_t queue, struct burst *burst);
 

@@ -43,8 +43,8 @@ static void add_kernel(const struct device_queue *queue, struct device_losses *l
 
 	switch (device->kind) {
 	case DEVICE_INTERFACE:
-		for (unsigned i = 0; device->rings != NULL && i < device->queues; i++)
-			losses->missed += packet_lost(&device->rings[i]);
+		for (unsigned i = 0; i < device->nb_packets; i++)
+			losses->missed += packet_lost(&device->packets[i]);
 		break;
 	case DEVICE_XDP:
 		for (unsigned i = 0; i < device->queues; i++)

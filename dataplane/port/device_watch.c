@@ -244,6 +244,11 @@ static void look(struct device_queue *queue)
 		close_removed(queue);
 		return;
 	}
+	if (packet_watch(queue->device.packets, queue->device.nb_packets))
+		log_warning(
+			"device %s: somebody sends long datagrams by it that Linux cannot hand over, and loses; from "
+			"now on each frame is received by a system call, which is slower",
+			queue->uri);
 	device_follow_mtu(&queue->device);
 	up = device_link_up(&queue->device);
 	if (open_anew(queue, up))

@@ -13,6 +13,7 @@
 #include <rte_spinlock.h>
 
 #include "port/device.h"
+#include "port/device_finish.h"
 #include "port/guest.h"
 #include "vring/counters.h"
 
@@ -25,6 +26,9 @@ struct port_queue {
 	struct queue_counters *counters; /* on the page */
 	uint64_t blocked_since;		 /* TSC; 0 while its frames' receiver takes them */
 	bool kept_off;			 /* another worker had its frames' receiver when last polled */
+	unsigned nb_unread;		 /* frames of a device that nobody has taken: they are read before any other */
+	struct device_cut cut;		 /* the rest of a device's frame: it comes next */
+	struct rte_mbuf *unread[VRING_BURST];
 
 	/* For whoever gives frames to it. */
 	rte_spinlock_t lock __rte_cache_aligned;

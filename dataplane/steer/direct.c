@@ -217,14 +217,16 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 	if (room == 0 && !source_patience_ended(source, round))
 		return 0;
 	received = device_read(source->from, source->queue, &burst, room > 0 ? RTE_MIN(room, limit) : limit);
-	if (room > 0 || received == 0)
-		source_unblocked(source, round);
 	given = vring_write(to, &burst, all(), burst.count);
+	if (given > 0 || burst.count == 0)
+		source_unblocked(source, round);
+	/* A frame that takes several buffers may find fewer than it needs, and waits for them. */
+	if (given < burst.count && to->fault == VRING_FAULT_NONE && !source_patience_ended(source, round))
+		device_unread(source->from, source->queue, &burst, given);
 	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
 	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
 	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
-	EXIT_COUNT(exit, drop_frame, received - burst.count);
-	/* A frame that takes several buffers may find fewer than it needs; or the ring has just been stopped. */
+	EXIT_COUNT(exit, drop_frame, burst.taken - burst.count);
 	if (to->fault == VRING_FAULT_NONE) {
 		counters->drop_receiver_full += burst.count - given;
 		EXIT_COUNT(exit, drop_receiver_full, burst.count - given);
@@ -232,18 +234,24 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 		counters->drop_receiver_down += burst.count - given;
 		EXIT_COUNT(exit, drop_receiver_down, burst.count - given);
 	}
+	received = burst.taken;
 	device_read_done(source->from, source->queue, &burst);
 	return received;
 }
 
 static unsigned device_to_device(struct source *source, const struct round *round)
 {
-	unsigned received;
+	const struct exit *exit = &source->exit;
+	unsigned received, done;
 
-	if (device_sends(&source->exit.port->device) && !device_ready(source, round))
+	if (device_sends(&exit->port->device) && !device_ready(source, round))
 		return 0;
-	received = device_read(source->from, source->queue, &burst, DEVICE_BURST);
-	drop_rest(source, send_burst(source));
+	device_read(source->from, source->queue, &burst, DEVICE_BURST);
+	done = send_burst(source);
+	if (unlikely(done < burst.count) && exit->port->queues[exit->queue].nb_held > 0)
+		device_unread(source->from, source->queue, &burst, done);
+	drop_rest(source, done);
+	received = burst.taken;
 	device_read_done(source->from, source->queue, &burst);
 	return received;
 }

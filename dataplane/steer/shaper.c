@@ -4,9 +4,9 @@
 
 #include <rte_common.h>
 
+#include "common/copy.h"
 #include "steer/rate.h"
 #include "steer/shaper.h"
-#include "vring/copy.h"
 #include "vring/segments.h"
 
 enum {

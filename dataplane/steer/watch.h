@@ -157,10 +157,16 @@ static inline struct given exit_give(const struct source *source, const struct e
 	return exit_give_watched(source, exit, burst, which, n, only, round);
 }
 
+/* Has the exit a queue for frames above its rate? */
+static inline bool exit_is_shaped(const struct exit *exit)
+{
+	return unlikely(exit->watch != NULL) && exit->watch->shaper != NULL;
+}
+
 /* Do frames wait for the exit's rate? */
 static inline bool exit_shapes(const struct exit *exit)
 {
-	return unlikely(exit->watch != NULL) && exit->watch->shaper != NULL && shaper_waiting(exit->watch->shaper);
+	return exit_is_shaped(exit) && shaper_waiting(exit->watch->shaper);
 }
 
 /*

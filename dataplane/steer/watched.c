@@ -31,7 +31,7 @@ static unsigned drop_all(struct source *source, struct burst *burst)
 }
 
 /*
- * Give what was read to the only exit.  Returns how many packets are done with; the others wait in the sender's ring,
+ * Give what was read to the only exit.  Returns how many packets are done with; the others wait where they came from,
  * if `may_wait`, for the receiver's room or rate.  Only room is waited for with limited patience: a rate comes round.
  */
 static unsigned give_all(struct source *source, struct burst *burst, bool may_wait, const struct round *round)
@@ -83,24 +83,29 @@ static unsigned from_guest(struct source *source, struct virtqueue *from, unsign
 static unsigned from_device(struct source *source, unsigned limit, const struct round *round)
 {
 	struct burst burst;
-	unsigned received = device_read(source->from, source->queue, &burst, limit);
+	unsigned done;
 
-	if (received > 0) {
+	device_read(source->from, source->queue, &burst, limit);
+	if (burst.taken > 0) {
 		watch_read(source, &burst, round);
-		if (source->exit.port == NULL)
-			drop_all(source, &burst);
-		else
-			give_all(source, &burst, false, round);
-		watch_in(source, &burst, burst.count, round);
-		watch_spend(source, bytes_of(&burst, burst.count), received);
+		/* Where a rate is waited for in its shaper, what finds no room there is dropped. */
+		done = source->exit.port == NULL ? drop_all(source, &burst)
+						 : give_all(source, &burst, !exit_is_shaped(&source->exit), round);
+		watch_in(source, &burst, done, round);
+		if (done < burst.count) {
+			watch_stay(source, &burst, done);
+			device_unread(source->from, source->queue, &burst, done);
+		}
+		watch_spend(source, bytes_of(&burst, burst.count), burst.taken);
 	}
+	done = burst.taken;
 	device_read_done(source->from, source->queue, &burst);
-	return received;
+	return done;
 }
 
 /*
  * How many frames the receiver has room for, as far as that can be known.  Looking at frames that then have to wait
- * would be in vain, and what a device has handed over cannot go back.
+ * would be in vain.
  */
 static unsigned room(const struct exit *exit)
 {

@@ -6,8 +6,8 @@
 
 #include <linux/virtio_config.h>
 #include <linux/virtio_net.h>
-#include <rte_mbuf.h>
 
+#include "port/device_io.h"
 #include "steer/bridge.h"
 #include "steer/follow.h"
 #include "switch/pages.h"
@@ -141,8 +141,10 @@ fail:
 
 void switch_port_close(struct page *page, struct switch_port *port)
 {
-	for (unsigned queue = 0; queue < port->port.nb_queues; queue++)
-		rte_pktmbuf_free_bulk(port->port.queues[queue].held, port->port.queues[queue].nb_held);
+	for (unsigned queue = 0; queue < port->port.nb_queues; queue++) {
+		device_forget(&port->port, queue);
+		device_forget_unread(&port->port, queue);
+	}
 	if (port->port.kind == PORT_GUEST)
 		guest_close(&port->port.guest);
 	else

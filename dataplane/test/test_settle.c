@@ -521,6 +521,93 @@ static void a_frame_that_is_steered_to_one_device_is_handed_over(void **state)
 	free(seen);
 }
 
+/* A frame of so many bytes, which a guest takes in several buffers. */
+static void arrive_long(uint32_t length)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+
+	memset(rte_pktmbuf_append(mbuf, length), 0x11, length);
+	assert_int_equal(rte_ring_enqueue(arrivals, mbuf), 0);
+}
+
+static void a_devices_frame_waits_for_all_the_buffers_that_it_needs(void **state)
+{
+	struct setting *setting = *state;
+	struct queue_counters *counters = &setting->stations[1].counters;
+
+	for (unsigned watched = 0; watched < 2; watched++) {
+		struct watch *watch = watched ? calloc(1, sizeof(*watch)) : NULL;
+		struct source source = to_station(setting, 1, watch);
+
+		source.from = &setting->stations[3].port;
+		memset(counters, 0, sizeof(*counters));
+		offer_buffers(&setting->stations[1], 1);
+		arrive_long(BUFFER + 100);
+		for (unsigned i = 0; i < 3; i++)
+			assert_int_equal(source_poll(&source, &setting->round), 0);
+		assert_int_equal(counters->sent_packets, 0);
+		offer_buffers(&setting->stations[1], 1);
+		assert_int_equal(source_poll(&source, &setting->round), 1);
+		assert_int_equal(counters->sent_packets, 1);
+		assert_int_equal(counters->sent_bytes, BUFFER + 100);
+		/* For as long as frames wait. */
+		offer_buffers(&setting->stations[1], 1);
+		arrive_long(BUFFER + 100);
+		assert_int_equal(source_poll(&source, &setting->round), 0);
+		setting->round.now += PATIENCE + 1;
+		assert_int_equal(source_poll(&source, &setting->round), 1);
+		assert_int_equal(counters->drop_receiver_full, 1);
+		assert_int_equal(source_poll(&source, &setting->round), 0);
+		free(watch);
+		end_with_device(state);
+		start_with_device(state);
+		setting = *state;
+		counters = &setting->stations[1].counters;
+	}
+}
+
+/* A TCP segment that the device has joined of so many. */
+static struct rte_mbuf *joined(unsigned pieces)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, 1, 2, IPPROTO_TCP, TCP_HEADER + pieces * PIECE, 0, 0);
+	frame_add32(&frame, 0);
+	frame_add32(&frame, 1);
+	frame_add32(&frame, 0);
+	frame_add32(&frame, (uint32_t)TCP_HEADER / 4 << 28);
+	frame_add32(&frame, 0);
+	memset(rte_pktmbuf_append(mbuf, frame.length + pieces * PIECE), 0, frame.length + pieces * PIECE);
+	memcpy(rte_pktmbuf_mtod(mbuf, void *), frame.bytes, frame.length);
+	mbuf->ol_flags = RTE_MBUF_F_RX_LRO | RTE_MBUF_F_RX_L4_CKSUM_NONE;
+	mbuf->tso_segsz = PIECE;
+	return mbuf;
+}
+
+static void a_devices_long_segments_wait_for_a_device(void **state)
+{
+	enum { COUNT = 3, EACH = 90 /* two of them are more than is held */ };
+	struct setting *setting = *state;
+	struct port_queue *queue = &setting->stations[3].port.queues[0];
+	struct source source = to_station(setting, 3, NULL);
+	unsigned sent = 0;
+
+	source.from = &setting->stations[3].port;
+	for (unsigned i = 0; i < COUNT; i++)
+		queue->unread[queue->nb_unread++] = joined(EACH);
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	assert_int_equal(queue->nb_unread, COUNT - 1);
+	for (unsigned i = 0; i < COUNT * EACH / DEVICE_ROOM + COUNT; i++) {
+		sent += take_from_wire();
+		source_poll(&source, &setting->round);
+	}
+	assert_int_equal(sent + take_from_wire(), COUNT * EACH);
+	assert_int_equal(setting->stations[3].counters.received_packets, COUNT);
+	assert_int_equal(setting->stations[3].counters.drop_no_buffer, 0);
+}
+
 static void a_bridge_hands_over_what_it_does_not_flood(void **state)
 {
 	static const struct bridge_port_config ports[] = {{.name = "0"}, {.name = "1"}, {.name = "2"}};
@@ -665,6 +752,8 @@ int main(void)
 		TEST(long_segments_wait_with_their_guest_for_a_device),
 		TEST(a_new_program_settles_what_the_one_before_gave),
 		TEST(a_frame_that_is_steered_to_one_device_is_handed_over),
+		TEST(a_devices_frame_waits_for_all_the_buffers_that_it_needs),
+		TEST(a_devices_long_segments_wait_for_a_device),
 		TEST(a_bridge_hands_over_what_it_does_not_flood),
 		TEST(what_the_driver_refuses_is_not_delivered),
 		TEST(copies_for_a_device_are_sent_when_it_has_room),

@@ -8,7 +8,7 @@
 #ifndef TAILRACE_VRING_BURST_H
 #define TAILRACE_VRING_BURST_H
 
-#include "vring/copy.h"
+#include "common/copy.h"
 #include "vring/gather.h"
 
 /*

@@ -46,7 +46,7 @@
 	X(drop_receiver_full, "frames for this port while it was full, beyond any back pressure")           \
 	X(drop_receiver_too_small, "frames longer than the buffers this port offered")                      \
 	X(drop_device_refused, "frames that the device's driver took and could not send after all")         \
-	X(drop_device_missed, "frames that the device or the kernel had no room for until they were taken") \
+	X(drop_device_missed, "frames that a device or the kernel had no room for, or could not hand over") \
 	X(drop_device_errors, "frames that the device received with an error")                              \
 	X(drop_device_no_buffer, "frames that the device's driver had no packet buffer for")                \
 	X(drop_chain_removed, "frames that waited for this port's rate when their way to it was removed")   \

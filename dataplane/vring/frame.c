@@ -4,7 +4,7 @@
  * frames that take several receive buffers.
  */
 #include "vring/frame.h"
-#include "vring/copy.h"
+#include "common/copy.h"
 
 enum vring_step vring_take_frame(struct virtqueue *from, uint16_t ahead, struct vring_chain *chain,
 				 struct vring_frame *frame)

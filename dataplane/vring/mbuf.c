@@ -9,7 +9,7 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#include "vring/copy.h"
+#include "common/copy.h"
 #include "vring/hop.h"
 #include "vring/segments.h"
 

@@ -5,7 +5,7 @@
 #ifndef TAILRACE_VRING_PACKET_BYTES_H
 #define TAILRACE_VRING_PACKET_BYTES_H
 
-#include "vring/copy.h"
+#include "common/copy.h"
 #include "vring/packet.h"
 
 /* Copy `length` bytes from `offset` on; the packet is so long. */

@@ -1,9 +1,10 @@
-"""Linux interfaces at a chain's end, made ready for frames that a switch takes and gives as they are on the wire.
+"""Linux interfaces at a chain's end, made ready for a switch.
 
-The kernel postpones checksums and segmentation to the "hardware". For a veth there is none, and a frame read from it
-before anybody has done the work is broken for its receiver: a TCP connection through a chain would never open.
-So the switch's own end must not merge what it receives, and the other end of a veth must not postpone. What is
-switched off is recorded and put back.
+The kernel postpones checksums and segmentation to the hardware, and a virtual interface has none. The switch finishes
+that work (dataplane/common/device_packet.h), as far as the kernel can describe it to a packet socket: TCP, and UDP
+since Linux 6.2. Other long segments would be lost, so the other end of a veth must not leave any to be cut. And what
+the switch's own end receives is not merged: its frames are those on the wire. What is switched off is recorded and put
+back.
 """
 
 from __future__ import annotations
@@ -16,20 +17,12 @@ from typing import Any
 from tailrace.errors import Failure, Mistake
 from tailrace.host.programs import system_program
 
-#: On the end that the switch opens: nothing merged, no VLAN tag taken off. By ethtool's short names.
-_OWN = ("gro", "lro", "rxvlan", "txvlan")
-#: On the far end of a veth: every frame leaves whole, with its checksum.
-_FAR = ("tx", "tso", "gso")
-#: What `ethtool -k` calls them.
-_LONG = {
-    "gro": "generic-receive-offload",
-    "lro": "large-receive-offload",
-    "rxvlan": "rx-vlan-offload",
-    "txvlan": "tx-vlan-offload",
-    "tx": "tx-checksumming",
-    "tso": "tcp-segmentation-offload",
-    "gso": "generic-segmentation-offload",
-}
+#: On the end that the switch opens: nothing merged. By ethtool's short names.
+_OWN = ("gro", "lro")
+#: On the far end of a veth: segments that cannot be handed over are cut there. By ethtool's names, which are long.
+_FAR = ("tx-sctp-segmentation", "tx-udp-segmentation")
+#: What `ethtool -k` calls the short ones.
+_LONG = {"gro": "generic-receive-offload", "lro": "large-receive-offload"}
 
 
 @dataclass(frozen=True)
@@ -70,22 +63,17 @@ def check_interface(name: str) -> None:
         raise Mistake(f"the interface {name} is down; run `sudo ip link set {name} up`")
 
 
-def changes_for(name: str) -> tuple[list[Change], list[str]]:
-    """The offloads to switch off for a chain's end at this interface, and what the user must see to alone."""
+def changes_for(name: str) -> list[Change]:
+    """The offloads to switch off for a chain's end at this interface.
+
+    The far end of a veth in a network namespace without a name stays as it is: nobody can enter that.
+    """
     link = _link(name)
     changes = [Change(name, None, _enabled(name, None, _OWN))]
-    notes: list[str] = []
-    if link.get("linkinfo", {}).get("info_kind") == "veth":
-        peer = _veth_peer(link)
-        if peer is None:
-            notes.append(
-                f"the far end of {name} is in a network namespace without a name, so its offloads are as they were: "
-                "run `ethtool -K FAR-END tx off tso off gso off` in it, or TCP will not get through"
-            )
-        else:
-            far, namespace = peer
-            changes.append(Change(far, namespace, _enabled(far, namespace, _FAR)))
-    return [change for change in changes if change.before], notes
+    if link.get("linkinfo", {}).get("info_kind") == "veth" and (peer := _veth_peer(link)) is not None:
+        far, namespace = peer
+        changes.append(Change(far, namespace, _enabled(far, namespace, _FAR)))
+    return [change for change in changes if change.before]
 
 
 def _veth_peer(link: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -111,9 +99,10 @@ def _enabled(name: str, namespace: str | None, wanted: tuple[str, ...]) -> dict[
     for line in _run([ethtool, "-k", name], namespace).splitlines():
         key, _, value = line.strip().partition(":")
         states[key] = value.strip()
-    for short in wanted:
-        if states.get(_LONG[short], "off").split()[0] == "on" and "[fixed]" not in states[_LONG[short]]:
-            result[short] = True
+    for feature in wanted:
+        state = states.get(_LONG.get(feature, feature), "off")
+        if state.split()[0] == "on" and "[fixed]" not in state:
+            result[feature] = True
     return result
 
 

@@ -1,20 +1,30 @@
-"""A network namespace of a test's own, with veth pairs in it and raw sockets at their ends."""
+"""A network namespace of a test's own, with veth pairs in it, raw sockets at their ends, and TAPs."""
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import itertools
 import os
 import select
 import socket
+import struct
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ALL = 3  # ETH_P_ALL
+# linux/if_tun.h
+_TUNSETIFF, _TUNSETOFFLOAD, _TUNSETVNETHDRSZ = 0x400454CA, 0x400454D0, 0x400454D8
+_TAP, _NO_PI, _VNET_HDR = 0x0002, 0x1000, 0x4000
+_OFFLOADS = 0x0F  # checksums, TCP segments over IPv4 and IPv6, and with ECN
+VNET_HDR = struct.Struct("<BBHHHH")
+"""struct virtio_net_hdr: flags, gso_type, hdr_len, gso_size, csum_start, csum_offset (linux/virtio_net.h)."""
 _numbers = itertools.count()
 
 
@@ -44,9 +54,15 @@ class Network:
         for end in (one, other):
             self.run("ip", "link", "set", end, "up")
 
-    def _here(self, act: Callable[[], socket.socket]) -> socket.socket:
+    def reach(self, name: str, other: Network, there: str) -> None:
+        """A cable from here to another namespace, up at both ends."""
+        self.run("ip", "link", "add", "name", name, "type", "veth", "peer", "name", there, "netns", other.name)
+        self.run("ip", "link", "set", name, "up")
+        other.run("ip", "link", "set", there, "up")
+
+    def _here(self, act: Callable[[], T]) -> T:
         """What `act` opens in this namespace; a thread enters it, and ends."""
-        opened: list[socket.socket] = []
+        opened: list[T] = []
 
         def enter() -> None:
             handle = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
@@ -61,6 +77,16 @@ class Network:
 
     def socket(self, family: int, kind: int, protocol: int = 0) -> socket.socket:
         return self._here(lambda: socket.socket(family, kind, protocol))
+
+    def tap(self, name: str) -> int:
+        """A TAP interface, up, as QEMU opens it for a machine: what is written to the file comes from the machine.
+        Each frame has a VNET_HDR in front."""
+        tap = self._here(lambda: os.open("/dev/net/tun", os.O_RDWR))
+        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TAP | _NO_PI | _VNET_HDR))
+        fcntl.ioctl(tap, _TUNSETVNETHDRSZ, struct.pack("i", VNET_HDR.size))
+        fcntl.ioctl(tap, _TUNSETOFFLOAD, _OFFLOADS)
+        self.run("ip", "link", "set", name, "up")
+        return tap
 
     def end(self) -> None:
         subprocess.run(["ip", "netns", "delete", self.name], check=False)
@@ -81,6 +107,15 @@ class End:
 
     def send(self, frame: bytes) -> None:
         self._socket.send(frame)
+
+    def received(self) -> list[bytes]:
+        """The frames that have come from elsewhere since they were asked for last."""
+        frames: list[bytes] = []
+        while select.select([self._socket], [], [], 0)[0]:
+            frame, address = self._socket.recvfrom(1 << 20)
+            if address[2] != socket.PACKET_OUTGOING:
+                frames.append(frame)
+        return frames
 
     def wait_received(self, count: int, seconds: float = 10) -> list[bytes]:
         """The next `count` frames that came from elsewhere. Fails when they do not arrive in time."""

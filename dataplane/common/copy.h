@@ -4,8 +4,8 @@
  * branch depends on its exact length.  A long one goes four lines at a step.  Source and destination may have any
  * alignment; bytes past `length` are neither read nor written, since they belong to somebody else.
  */
-#ifndef TAILRACE_VRING_COPY_H
-#define TAILRACE_VRING_COPY_H
+#ifndef TAILRACE_COMMON_COPY_H
+#define TAILRACE_COMMON_COPY_H
 
 #include <stdint.h>
 #include <string.h>
