@@ -33,8 +33,9 @@ MARKERS = {
     "requires_hugepages": "reserves 2 MiB huge pages at run time, so it needs root and free memory",
     "requires_program(name, ...)": "needs these programs on the PATH, or built (tailrace-...)",
     "requires_first_pid_namespace": "needs the PID namespace that the kernel counts in, with its own threads",
+    "sanitized": "run with the programs of build-asan, and only by `make test-long` with those of build too",
     "unsanitized": "about speed or memory, which the sanitizers change, or about the command alone",
-    "whole": "only in the whole run, not in the shorter `make test`",
+    "whole": "only in `make test-long`",
 }
 
 

@@ -51,6 +51,7 @@ def drops(page: Page) -> int:
     return sum(count for port in counters for name, count in port.items() if name.startswith("drop_"))
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
 def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, kind: type[FrontEnd]) -> None:
     """Two guests that listen, and a function between them."""
