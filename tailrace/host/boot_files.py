@@ -247,7 +247,7 @@ class KernelInstall:
         settings.read((self._tree.text(path) if path else None) or "")
         layout = settings.values.get("layout", "")
         if layout not in ("", "auto", "bls"):
-            return f"{path} has kernel-install make no entries that arguments can be added to (layout={layout})"
+            return f"{path} makes kernel-install write no entries that take arguments (layout={layout})"
         return None
 
     def text(self, arguments: Sequence[Argument]) -> str:

@@ -33,7 +33,7 @@ def plan_share(machine: Machine, isolated: Collection[int], cpus: Collection[int
         theirs = set(group_cpus(tree, f"{RESCTRL}/{name}")) & set(cpus)
         if theirs:
             raise Mistake(
-                f"knobs.cache_share: CPUs {show_list(theirs)} are in {RESCTRL}/{name}, a group of somebody else's; "
+                f"knobs.cache_share: CPUs {show_list(theirs)} are in {RESCTRL}/{name}, a group that is not Tailrace's; "
                 "take them out of it, or give the roles other CPUs"
             )
     own: dict[str, Masks] = {}
