@@ -110,9 +110,9 @@ void guest_withdraw(struct guest_backend *backend, uint32_t rings)
 			continue;
 		/* What the guest did to the descriptor since is undone first; what it does now, guest_watch() ends. */
 		if (was[i]->fault == VRING_FAULT_NONE && guest_eventfd(was[i]->call_fd) >= 0) {
-			atomic_store(&guest_settles, guest_now());
-			vring_settle(was[i], NULL);
-			atomic_store(&guest_settles, 0);
+			atomic_store(&guest_notifying, guest_now());
+			vring_notify(was[i], NULL);
+			atomic_store(&guest_notifying, 0);
 		}
 		backend->rings[i].base = vring_base(was[i]);
 		free(was[i]);

@@ -71,7 +71,7 @@ struct guest_backend {
 };
 
 /* Since when the thread that speaks the protocol is waking a guest, in milliseconds; 0: it is not. */
-extern atomic_ulong guest_settles;
+extern atomic_ulong guest_notifying;
 
 /* All ports, for the signal handler too. */
 extern struct guest_backend *_Atomic guest_backends;

@@ -5,13 +5,13 @@
 #include "steer/watch.h"
 #include "vring/hop.h"
 
-/* The sender is gone; what it sent last may still have to be told. */
-static void settle(const struct exit *exit)
+/* The sender is gone; the receiver may still have to be notified of what it sent last. */
+static void notify_receiver(const struct exit *exit)
 {
 	struct virtqueue *vring = exit->port->kind == PORT_GUEST ? port_receiver(exit->port, exit->queue) : NULL;
 
 	if (vring != NULL)
-		vring_settle(vring, NULL);
+		vring_notify(vring, NULL);
 }
 
 /* Drop what a guest sent because of the receiver, at once. */
@@ -40,7 +40,7 @@ static unsigned guest_gone(struct source *source, struct virtqueue *from, const 
 	const struct port *to = source->exit.port;
 	const unsigned queue = source->exit.queue;
 
-	vring_settle(from, NULL);
+	vring_notify(from, NULL);
 	if (vring_available(from, 1) == 0)
 		return 0;
 	/* Asked after the frames were seen: while this worker was kept off its core, the ring may have come, then they.
@@ -65,7 +65,7 @@ static unsigned guest_to_guest(struct source *source, struct virtqueue *from, co
 	if (unlikely(to == NULL))
 		return guest_gone(source, from, round);
 	if (unlikely(exit->watch != NULL) && vring_available(from, 1) > 0 && !exit_turn(exit, round)) {
-		vring_settle(from, to);
+		vring_notify(from, to);
 		return 0;
 	}
 	taken = vring_hop(from, to);
@@ -116,7 +116,7 @@ static bool device_ready(struct source *source, const struct round *round)
 	const struct exit *exit = &source->exit;
 	struct queue_counters *counters = exit_counters(exit);
 	const uint64_t packets = counters->sent_packets;
-	bool ready = exit_flush(exit);
+	bool ready = exit_send_held(exit);
 
 	if (ready || counters->sent_packets != packets)
 		source_unblocked(source, round);
@@ -155,7 +155,7 @@ static void drop_rest(struct source *source, unsigned done)
 /* The device has no link: what is for it is dropped at once. */
 static unsigned device_gone(struct source *source, struct virtqueue *from)
 {
-	exit_flush(&source->exit);
+	exit_send_held(&source->exit);
 	return discard_down(source, from);
 }
 
@@ -164,7 +164,7 @@ static unsigned guest_to_device(struct source *source, struct virtqueue *from, c
 	const struct exit *exit = &source->exit;
 	unsigned taken, done;
 
-	vring_settle(from, NULL);
+	vring_notify(from, NULL);
 	if (unlikely(!device_sends(&exit->port->device)))
 		return device_gone(source, from);
 	if (!device_ready(source, round))
@@ -210,7 +210,7 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 		EXIT_COUNT(exit, drop_receiver_down, received);
 		return received;
 	}
-	vring_settle(to, NULL);
+	vring_notify(to, NULL);
 	room = vring_available(to, DEVICE_BURST);
 	/* The device's own ring is the back pressure.  What is there after the wait goes to the guest if that has room
 	 * by then, and is dropped otherwise; if nothing is there, nothing has waited. */
@@ -273,7 +273,7 @@ static unsigned poll_taken(struct source *source, struct virtqueue *from, const 
 	if (source->from->kind == PORT_DEVICE)
 		return to == PORT_DEVICE ? device_to_device(source, round) : device_to_guest(source, round);
 	if (unlikely(from == NULL)) {
-		settle(&source->exit);
+		notify_receiver(&source->exit);
 		return 0;
 	}
 	return to == PORT_DEVICE ? guest_to_device(source, from, round) : guest_to_guest(source, from, round);

@@ -13,7 +13,7 @@ bool exit_lacks_buffers(const struct exit *exit)
 	return exit->port->kind == PORT_DEVICE && exit->port->queues[exit->queue].nb_held == 0 && exit_up(exit);
 }
 
-bool exit_flush(const struct exit *exit)
+bool exit_send_held(const struct exit *exit)
 {
 	struct queue_counters *counters = exit_counters(exit);
 	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
@@ -31,7 +31,7 @@ bool exit_flush(const struct exit *exit)
 	return flushed;
 }
 
-bool exit_settle(const struct exit *exit, const struct round *round)
+bool exit_flush(const struct exit *exit, const struct round *round)
 {
 	struct port_queue *queue = &exit->port->queues[exit->queue];
 	struct virtqueue *to;
@@ -39,10 +39,10 @@ bool exit_settle(const struct exit *exit, const struct round *round)
 	if (exit->port->kind == PORT_GUEST) {
 		to = port_receiver(exit->port, exit->queue);
 		if (to != NULL)
-			vring_settle(to, NULL);
+			vring_notify(to, NULL);
 		return true;
 	}
-	if (exit_flush(exit))
+	if (exit_send_held(exit))
 		return true;
 	if (queue->held_since == 0)
 		queue->held_since = round->now;
@@ -63,7 +63,7 @@ unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t 
 		struct virtqueue *to = port_receiver(exit->port, exit->queue);
 
 		dealt = to != NULL ? vring_write(to, burst, which, n) : 0;
-	} else if (exit_flush(exit) && exit_up(exit)) {
+	} else if (exit_send_held(exit) && exit_up(exit)) {
 		dealt = device_write(exit->port, exit->queue, burst, which, n, only);
 	}
 	EXIT_COUNT(exit, packets, counters->sent_packets - packets);

@@ -33,16 +33,16 @@ bool exit_up(const struct exit *exit);
 bool exit_lacks_buffers(const struct exit *exit);
 
 /*
- * No more frames come for now: tell the guest of the last ones, or send what the device had no room for.  Returns
+ * No more frames come for now: notify the guest of the last ones, or send what the device had no room for.  Returns
  * whether nothing is left to do: a device that stays full keeps its frames for the time that frames are kept waiting,
  * and then they are dropped.
  */
-bool exit_settle(const struct exit *exit, const struct round *round);
+bool exit_flush(const struct exit *exit, const struct round *round);
 
 /*
  * Send what a device had no room for before, or drop it if the device has lost its link.  In every round.  Returns
  * whether the exit may have more.
  */
-bool exit_flush(const struct exit *exit);
+bool exit_send_held(const struct exit *exit);
 
 #endif

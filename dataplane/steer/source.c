@@ -11,15 +11,15 @@ enum { SAMPLE_MOST = 4096 /* frames that are counted: in a packed ring each is l
  * Nobody gives frames to this queue any more.  The guest may sleep, and not know of the last ones; a device may not
  * have had the room for them.
  */
-static void settle(const struct source *source, const struct round *round)
+static void flush_orphan(const struct source *source, const struct round *round)
 {
-	exit_settle(&(const struct exit){.port = source->from, .queue = source->queue}, round);
+	exit_flush(&(const struct exit){.port = source->from, .queue = source->queue}, round);
 }
 
 unsigned source_poll(struct source *source, const struct round *round)
 {
 	if (unlikely(source->orphan))
-		settle(source, round);
+		flush_orphan(source, round);
 	if (unlikely(source->kind == SOURCE_WATCHED))
 		return watched_poll(source, round);
 	if (source->kind == SOURCE_STEERED)

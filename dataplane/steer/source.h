@@ -41,8 +41,8 @@ struct source {
 	struct port *from;
 	uint16_t queue;
 	enum source_kind kind;
-	bool orphan;	  /* nobody gives frames to this queue; what was given last may still have to be told */
-	struct exit exit; /* direct */
+	bool orphan;		   /* nobody gives frames to this queue; its guest may still have to be notified */
+	struct exit exit;	   /* direct */
 	struct steering *steering; /* steered */
 	struct watch *watch;	   /* of a source that is watched, direct or steered; else NULL */
 };
@@ -173,8 +173,8 @@ static inline void source_look_ahead(const struct source *source)
 }
 
 /*
- * The worker has a program that it did not run before: what the one before gave away last may still have to be told, or
- * to be sent (exit_settle()).
+ * The worker has a new program.  Guests may still have to be notified of what the one before gave them last, and
+ * devices may still hold frames (exit_flush()).
  */
 void source_begin(struct source *source);
 

@@ -199,10 +199,10 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 }
 
 /*
- * Settle the outlets that were given frames before, and none now: no write comes by that would do it.  One that is
- * busy, or a device that has no room yet, is looked at again in the next round.
+ * Flush the outlets that were given frames before, and none now: no write does it for them.  One that is busy, or a
+ * device that has no room yet, is looked at again in the next round.
  */
-static void settle_outlets(struct source *source, const struct round *round)
+static void flush_outlets(struct source *source, const struct round *round)
 {
 	struct steering *steering = source->steering;
 
@@ -215,7 +215,7 @@ static void settle_outlets(struct source *source, const struct round *round)
 				continue;
 			if (exit_shapes(exit))
 				exit_drain(source, exit, round);
-			if (likely(exit_settle(exit, round)) && !exit_shapes(exit))
+			if (likely(exit_flush(exit, round)) && !exit_shapes(exit))
 				steering->owed[word] &= ~(rest & -rest);
 			exit_release(exit);
 		}
@@ -223,10 +223,10 @@ static void settle_outlets(struct source *source, const struct round *round)
 	}
 }
 
-static void settle(struct source *source, const struct round *round)
+static void flush(struct source *source, const struct round *round)
 {
 	if (unlikely(source->steering->owes))
-		settle_outlets(source, round);
+		flush_outlets(source, round);
 }
 
 /* What was given has been shown: others may use the outlets. */
@@ -242,7 +242,7 @@ static void finish(struct source *source, bool taken, const struct round *round)
 	for (unsigned word = 0; unlikely(!taken) && word <= steering->nb_outlets / 64; word++)
 		steering->touched[word] = 0;
 	if (steering->owes)
-		settle_outlets(source, round);
+		flush_outlets(source, round);
 	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++) {
 		steering->owed[word] |= steering->touched[word];
 		steering->owes |= steering->touched[word] != 0;
@@ -267,7 +267,7 @@ static unsigned poll_guest(struct source *source, struct virtqueue *from, unsign
 
 	if (vring_read(from, &burst, limit) == 0) {
 		vring_read_done(from, &burst);
-		settle(source, round);
+		flush(source, round);
 		return 0;
 	}
 	watch_read(source, &burst, round);
@@ -302,7 +302,7 @@ static unsigned poll_device(struct source *source, unsigned limit, const struct 
 	if (received > 0)
 		finish(source, true, round);
 	else
-		settle(source, round);
+		flush(source, round);
 	return received;
 }
 
@@ -334,7 +334,7 @@ unsigned steer_poll(struct source *source, const struct round *round)
 		from = port_sender(source->from, source->queue);
 	limit = watch_limit(source, round);
 	if (unlikely(limit == 0 || (from == NULL && source->from->kind == PORT_GUEST))) {
-		settle(source, round);
+		flush(source, round);
 		moved = 0;
 	} else if (from != NULL) {
 		moved = poll_guest(source, from, limit, round);

@@ -45,7 +45,7 @@ struct steering {
 	struct step *steps;
 	struct target *targets;
 	uint64_t *touched; /* a set of outlets; empty between bursts */
-	uint64_t *owed;	   /* a set of those that have been given frames, and may have to be settled (exit_settle()) */
+	uint64_t *owed;	   /* a set of those that have been given frames, and may have to be flushed (exit_flush()) */
 	bool owes;	   /* the set is not empty */
 };
 

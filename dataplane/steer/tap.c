@@ -80,16 +80,16 @@ void tap_release(struct tap_held *held, const struct round *round)
 {
 	for (unsigned i = 0; i < held->count;) {
 		const struct exit *exit = &held->exits[i].exit;
-		bool settled = false;
+		bool flushed = false;
 
 		if (held->exits[i].taken) {
 			held->exits[i].taken = false;
 			exit_release(exit);
 		} else if (exit_take(exit)) {
-			settled = exit_settle(exit, round);
+			flushed = exit_flush(exit, round);
 			exit_release(exit);
 		}
-		if (settled)
+		if (flushed)
 			held->exits[i] = held->exits[--held->count];
 		else
 			i++;

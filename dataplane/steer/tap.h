@@ -33,7 +33,7 @@ struct tap {
 
 /*
  * The ports that copies were written to, each once.  Those of the burst under way are held until it has been shown; the
- * others may have to be settled (exit_settle()).
+ * others may have to be flushed (exit_flush()).
  */
 struct tap_held {
 	unsigned count;
@@ -47,7 +47,7 @@ struct tap_held {
 void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, struct burst *burst,
 	      const uint8_t *which, unsigned n, const struct round *round);
 
-/* The burst, if there was one, has been shown: let go of its ports, and settle the others. */
+/* The burst, if there was one, has been shown: release its ports, and flush the others. */
 void tap_release(struct tap_held *held, const struct round *round);
 
 /* Copies may have been written to these ports under another program. */

@@ -114,11 +114,11 @@ static unsigned room(const struct exit *exit)
 	if (exit->port == NULL)
 		return VRING_BURST;
 	if (exit->port->kind == PORT_DEVICE)
-		return exit_flush(exit) ? VRING_BURST : 0;
+		return exit_send_held(exit) ? VRING_BURST : 0;
 	to = port_receiver(exit->port, exit->queue);
 	if (to == NULL) /* to be dropped, unless it comes back */
 		return port_pauses(exit->port, exit->queue) ? 0 : VRING_BURST;
-	vring_settle(to, NULL);
+	vring_notify(to, NULL);
 	return RTE_MIN(vring_available(to, VRING_BURST), (unsigned)VRING_BURST);
 }
 
@@ -135,9 +135,9 @@ static unsigned poll_taken(struct source *source, const struct round *round)
 			room(&source->exit);
 			return 0;
 		}
-		vring_settle(from, NULL);
+		vring_notify(from, NULL);
 	}
-	/* Also where nothing may be given now: what was given last is still to be told, or to be sent. */
+	/* Also where nothing may be given now: the receiver may still have to be notified, or to send what it holds. */
 	free = room(&source->exit);
 	limit = watch_limit(source, round);
 	if (limit == 0)

@@ -154,13 +154,13 @@ void switch_port_close(struct page *page, struct switch_port *port)
 	free(port);
 }
 
-bool switch_port_settles(struct switch_port *port)
+bool switch_port_stable(struct switch_port *port)
 {
 	const unsigned pairs = RTE_MIN(guest_pairs(&port->port.guest), (unsigned)port->port.nb_queues);
 	const bool same = pairs == port->seen || port->port.nb_queues == 1;
 
 	port->seen = pairs;
-	port->settled = same ? pairs : 0;
+	port->stable = same ? pairs : 0;
 	return same;
 }
 
@@ -169,7 +169,7 @@ unsigned switch_port_pairs(const struct switch_port *port)
 	unsigned pairs = port->port.kind == PORT_GUEST ? guest_pairs(&port->port.guest) : port->port.nb_queues;
 
 	if (port->expected)
-		return port->settled;
+		return port->stable;
 	return RTE_MIN(RTE_MAX(pairs, 1u), (unsigned)port->port.nb_queues);
 }
 

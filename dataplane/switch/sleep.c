@@ -196,8 +196,7 @@ bool worker_sleep(struct worker *worker, struct program *program, const struct r
 		worker_disarm(program);
 		return false;
 	}
-	/* What still has to be settled can give no sign either: a device that is full, a ring that another worker has.
-	 */
+	/* What still has to be flushed gives no sign either: a device that is full, a ring that another worker has. */
 	timed = sleeper->timed;
 	for (unsigned i = 0; i < program->nb_sources; i++)
 		timed |= source_owes(&program->sources[i]) || !believed(&program->sources[i]);

@@ -131,7 +131,7 @@ static bool same(const struct object *a, const struct object *b)
 }
 
 /* The content of an object that is there and would be the same, or of this one, which is then kept. */
-static void *settle(struct watches *watches, void *content)
+static void *intern(struct watches *watches, void *content)
 {
 	struct object *made = object_of(content);
 	struct object **bucket = bucket_of(watches, &made->key);
@@ -285,7 +285,7 @@ static struct division *make_division(struct watches *watches, const struct port
 		free_object(object_of(division));
 		return NULL;
 	}
-	return settle(watches, division);
+	return intern(watches, division);
 }
 
 /* The sender's place among those of the receiver. */
@@ -325,7 +325,7 @@ static struct shaper *make_shaper(struct watches *watches, const struct way *way
 		return NULL;
 	}
 	shaper->limits = limits;
-	shaper = settle(watches, shaper);
+	shaper = intern(watches, shaper);
 	shaper->next = limits;
 	return shaper;
 }
@@ -436,7 +436,7 @@ struct exit_watch *observation_exit(struct observation *observation, const struc
 	watch->nb_taps = all;
 	memcpy(watch->taps, taps, all * sizeof(taps[0]));
 	label(watch, way);
-	return settle(watches, watch);
+	return intern(watches, watch);
 }
 
 static bool is_gated(const struct port_model *port)
@@ -498,7 +498,7 @@ struct watch *observation_source(struct observation *observation, struct switch_
 	watch->followed.follow = observation->follow;
 	watch->nb_taps = count;
 	memcpy(watch->taps, taps, count * sizeof(taps[0]));
-	return settle(watches, watch);
+	return intern(watches, watch);
 }
 
 bool observation_looks(const struct watch *watch, const struct exit_watch *exit)

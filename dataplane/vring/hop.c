@@ -80,7 +80,7 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 			rte_prefetch0(sources[i].at);
 	count = vring_gather(to, kind.to_packed, true, to_ahead, count, targets);
 	/* While the frames are on their way: what the last burst stored has long left this core. */
-	vring_settle(from, to);
+	vring_notify(from, to);
 	for (i = 0; i < count; i++) {
 		const uint32_t length = sources[i].length - from_header;
 
@@ -186,7 +186,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	uint32_t work = 0;
 
 	if (ready == 0) {
-		vring_settle(from, to);
+		vring_notify(from, to);
 		return 0;
 	}
 	if (ready > VRING_BURST)
@@ -219,7 +219,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 		taken++;
 		dropped += step == VRING_STEP_DROPPED;
 	}
-	vring_settle(from, to);
+	vring_notify(from, to);
 	to->counters->sent_packets += moved.frames;
 	to->counters->sent_bytes += moved.bytes;
 	to->pending = room.used;

@@ -182,7 +182,7 @@ unsigned vring_read(struct virtqueue *from, struct burst *burst, unsigned limit)
 		if (ahead >= ready || burst->bytes >= BURST_BYTES || !read_one(from, burst, &ahead))
 			break;
 	}
-	vring_settle(from, NULL);
+	vring_notify(from, NULL);
 	return burst->taken;
 }
 
@@ -274,7 +274,7 @@ unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *w
 	const uint32_t work = to->work, pages = vring_pages_made;
 	uint64_t bytes = 0;
 
-	vring_settle(to, NULL);
+	vring_notify(to, NULL);
 	while (done < n && room.used < room.end && to->work - work + vring_work_of_pages(pages) < VRING_WORK) {
 		unsigned run = write_run(to, room.used, RTE_MIN(n - done, (unsigned)(room.end - room.used)), burst,
 					 which + done, &bytes);

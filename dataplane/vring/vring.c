@@ -210,7 +210,7 @@ static unsigned pass_done(struct virtqueue *vring, unsigned looks)
 static void ask_again(struct virtqueue *vring, unsigned places)
 {
 	if (vring->call_fd >= 0)
-		vring->unsettled = RTE_MIN(vring->unsettled + places, (unsigned)vring->size);
+		vring->unnotified = RTE_MIN(vring->unnotified + places, (unsigned)vring->size);
 }
 
 void vring_pass_done(struct virtqueue *vring)
@@ -387,11 +387,11 @@ static ssize_t write_call(struct virtqueue *vring)
 /* After the fence. */
 static void wake(struct virtqueue *vring)
 {
-	if (vring->unsettled == 0)
+	if (vring->unnotified == 0)
 		return;
-	vring->asleep = vring->packed ? packed_wants_notification(vring, vring->unsettled)
-				      : split_wants_notification(vring, vring->index - vring->unsettled, vring->index);
-	vring->unsettled = 0;
+	vring->asleep = vring->packed ? packed_wants_notification(vring, vring->unnotified)
+				      : split_wants_notification(vring, vring->index - vring->unnotified, vring->index);
+	vring->unnotified = 0;
 	if (!vring->asleep)
 		return;
 	if (vring_on_wake != NULL)
@@ -402,7 +402,7 @@ static void wake(struct virtqueue *vring)
 		vring_quarantine(vring, VRING_FAULT_call_blocks);
 }
 
-void vring_settle_now(struct virtqueue *vring, struct virtqueue *other)
+void vring_notify_now(struct virtqueue *vring, struct virtqueue *other)
 {
 	/* The guest sets its wish and then reads the used index; we write the index and then read its wish. */
 	rte_atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -466,10 +466,10 @@ void vring_publish(struct virtqueue *vring)
 	else
 		publish_split(vring);
 	if (vring->call_fd >= 0)
-		vring->unsettled += vring->pending;
+		vring->unnotified += vring->pending;
 	vring->pending = 0;
 	if (vring->asleep)
-		vring_settle_now(vring, NULL);
+		vring_notify_now(vring, NULL);
 }
 
 unsigned vring_discard(struct virtqueue *vring, uint64_t *reason)
@@ -477,7 +477,7 @@ unsigned vring_discard(struct virtqueue *vring, uint64_t *reason)
 	uint16_t ready = vring_available(vring, 1), ahead = 0;
 	unsigned taken;
 
-	vring_settle(vring, NULL);
+	vring_notify(vring, NULL);
 	for (taken = 0; taken < VRING_BURST && ahead < ready; taken++) {
 		struct vring_chain chain;
 

@@ -150,18 +150,18 @@ struct virtqueue {
 	bool event_index; /* the guest says at which index it wants to be woken */
 
 	/* The worker's own.  Frames complete in order, so one index serves as last seen and last used. */
-	uint16_t index;	    /* split: counts chains, and wraps at 65536; packed: the descriptor, less than `size` */
-	bool wrap;	    /* packed: the wrap counter that goes with `index` */
-	uint16_t known;	    /* split: the available index as last read; packed: places known to be available */
-	uint16_t pending;   /* places completed since the last vring_publish(): the guest does not see them yet */
-	uint16_t unsettled; /* places published since the guest was last asked whether it wants to be woken */
-	uint16_t nb_done;   /* packed: entries of `done` */
-	bool asleep;	    /* when last asked it wanted to be */
-	bool plain;	    /* packed: every completion so far stood for one place */
-	uint8_t expected;   /* how far vring_expect() has come since frames were last written */
-	uint8_t last;	    /* how many these were, at most VRING_BURST */
-	uint16_t dropped;   /* frames that the last hop took from here and could not carry; counted by reason */
-	uint32_t work;	    /* counts on, and wraps: descriptors looked at and lines of frames, one frame at a time */
+	uint16_t index;	     /* split: counts chains, and wraps at 65536; packed: the descriptor, less than `size` */
+	bool wrap;	     /* packed: the wrap counter that goes with `index` */
+	uint16_t known;	     /* split: the available index as last read; packed: places known to be available */
+	uint16_t pending;    /* places completed since the last vring_publish(): the guest does not see them yet */
+	uint16_t unnotified; /* places published since the guest was last asked whether it wants to be woken */
+	uint16_t nb_done;    /* packed: entries of `done` */
+	bool asleep;	     /* when last asked it wanted to be */
+	bool plain;	     /* packed: every completion so far stood for one place */
+	uint8_t expected;    /* how far vring_expect() has come since frames were last written */
+	uint8_t last;	     /* how many these were, at most VRING_BURST */
+	uint16_t dropped;    /* frames that the last hop took from here and could not carry; counted by reason */
+	uint32_t work;	     /* counts on, and wraps: descriptors looked at and lines of frames, one frame at a time */
 	enum vring_fault fault;
 	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */
 	int *report;			/* where the fault is told to the control side, which outlives the snapshot */
@@ -360,7 +360,7 @@ static __rte_always_inline void vring_complete_sent(struct virtqueue *vring, con
 
 /*
  * Hand all completed chains to the guest.  A guest that slept when last asked is woken at once, if it still wants to
- * be; any other is asked by vring_settle(), which must follow.
+ * be; any other is asked by vring_notify(), which must follow.
  */
 void vring_publish(struct virtqueue *vring);
 
@@ -369,12 +369,12 @@ void vring_publish(struct virtqueue *vring);
  * Asking needs a full fence, which waits until all stores have left this core, so a busy worker asks on its next
  * visit, when they have; one fence serves both.  `other` may be NULL.
  */
-void vring_settle_now(struct virtqueue *vring, struct virtqueue *other);
+void vring_notify_now(struct virtqueue *vring, struct virtqueue *other);
 
-static inline void vring_settle(struct virtqueue *vring, struct virtqueue *other)
+static inline void vring_notify(struct virtqueue *vring, struct virtqueue *other)
 {
-	if (vring->unsettled > 0 || (other != NULL && other->unsettled > 0))
-		vring_settle_now(vring, other);
+	if (vring->unnotified > 0 || (other != NULL && other->unnotified > 0))
+		vring_notify_now(vring, other);
 }
 
 /*

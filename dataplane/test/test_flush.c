@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a program still owes when it moves nothing: frames that a device had no room for, and guests that have to be
- * told of the last ones.  Nothing may be left lying, whoever sends what meanwhile.
+ * notified of the last ones.  Nothing may be left lying, whoever sends what meanwhile.
  */
 #include "test/cmocka_all.h"
 
@@ -28,8 +28,8 @@ static uint16_t device_id;
 
 static int start_dpdk(void **state)
 {
-	char *arguments[] = {"settle", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
-			     "0",      "-m",	    "32",	"--log-level=critical"};
+	char *arguments[] = {"flush", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
+			     "0",     "-m",	   "32",       "--log-level=critical"};
 	const struct rte_eth_conf conf = {0};
 	int port;
 
@@ -37,8 +37,8 @@ static int start_dpdk(void **state)
 		return -1;
 	wire = rte_ring_create("wire", DEVICE_ROOM + 1, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	arrivals = rte_ring_create("arrivals", 2, SOCKET_ID_ANY, 0);
-	pool = rte_pktmbuf_pool_create("settle", 1023, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
-	port = rte_eth_from_rings("settle", &arrivals, 1, &wire, 1, 0);
+	pool = rte_pktmbuf_pool_create("flush", 1023, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	port = rte_eth_from_rings("flush", &arrivals, 1, &wire, 1, 0);
 	if (wire == NULL || arrivals == NULL || pool == NULL || port < 0 ||
 	    rte_eth_dev_configure(port, 1, 1, &conf) != 0 || rte_eth_tx_queue_setup(port, 0, 64, 0, NULL) != 0 ||
 	    rte_eth_rx_queue_setup(port, 0, 64, 0, NULL, pool) != 0 || rte_eth_dev_start(port) != 0)
@@ -432,7 +432,7 @@ static void long_segments_wait_with_their_guest_for_a_device(void **state)
 }
 
 /* Held under a program, and sent under the next, which gives it nothing. */
-static void a_new_program_settles_what_the_one_before_gave(void **state)
+static void a_new_program_flushes_what_the_one_before_gave(void **state)
 {
 	struct setting *setting = *state;
 	struct steered before, after;
@@ -750,7 +750,7 @@ int main(void)
 		TEST(a_share_that_another_worker_is_at_costs_no_frame),
 		TEST(frames_that_there_is_no_buffer_for_are_not_the_devices),
 		TEST(long_segments_wait_with_their_guest_for_a_device),
-		TEST(a_new_program_settles_what_the_one_before_gave),
+		TEST(a_new_program_flushes_what_the_one_before_gave),
 		TEST(a_frame_that_is_steered_to_one_device_is_handed_over),
 		TEST(a_devices_frame_waits_for_all_the_buffers_that_it_needs),
 		TEST(a_devices_long_segments_wait_for_a_device),
