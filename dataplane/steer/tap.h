@@ -28,19 +28,19 @@ struct capture {
 
 struct tap {
 	struct capture *capture; /* or NULL: */
-	struct exit mirror;	 /* where the copies leave; its hop counts them */
+	struct egress mirror;	 /* where the copies leave; its hop counts them */
 };
 
 /*
  * The ports that copies were written to, each once.  Those of the burst under way are held until it has been shown; the
- * others may have to be flushed (exit_flush()).
+ * others may have to be flushed (egress_flush()).
  */
 struct tap_held {
 	unsigned count;
-	struct tap_exit {
-		struct exit exit;
+	struct tap_egress {
+		struct egress egress;
 		bool taken; /* for the burst under way */
-	} exits[TAP_HELD];
+	} egresses[TAP_HELD];
 };
 
 /* Copy the packets which[0..n) of the burst to so many onlookers, as they are now. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a model to the programs of the workers: which exits each receive queue has, by which rules, with a lock or
+ * From a model to the programs of the workers: which egresses each receive queue has, by which rules, with a lock or
  * without.  Made off the fast path beside what runs; what does not change is taken over as it is.  The control
  * thread's.
  */
