@@ -49,7 +49,7 @@ class Facts:
     version: int | None = None
     spec: str = ""
     crowded: dict[str, int] | None = None
-    """Of each function whose flows are known: how many found no place in their table. None where the switch could not
+    """Of each function whose flows are known: how many found no slot in their table. None where the switch could not
     be asked."""
 
 

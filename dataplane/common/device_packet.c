@@ -282,11 +282,11 @@ uint64_t packet_lost(struct packet_queue *queue)
 /* The slots that are ready, up to the first whose frame is not whole in it.  Returns how many. */
 static inline uint16_t look(const struct packet_socket *packet, struct tpacket2_hdr **slots, uint16_t limit)
 {
-	uint32_t place = packet->next;
+	uint32_t index = packet->next;
 	uint16_t ready = 0;
 
 	while (ready < limit) {
-		struct tpacket2_hdr *slot = (void *)(packet->slots + (size_t)place * packet->slot_size);
+		struct tpacket2_hdr *slot = (void *)(packet->slots + (size_t)index * packet->slot_size);
 		const uint32_t status = __atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE);
 
 		if (!(status & TP_STATUS_USER))
@@ -294,8 +294,8 @@ static inline uint16_t look(const struct packet_socket *packet, struct tpacket2_
 		slots[ready++] = slot;
 		if (unlikely(status & TP_STATUS_COPY))
 			break;
-		if (++place == packet->nb_slots)
-			place = 0;
+		if (++index == packet->nb_slots)
+			index = 0;
 	}
 	return ready;
 }

@@ -218,15 +218,15 @@ static enum guest_answer set_vring_addr(struct guest_backend *backend, struct gu
 
 static enum guest_answer set_vring_base(struct guest_backend *backend, struct guest_message *message)
 {
-	/* Of a packed ring the upper half is the used place; DPDK's front end leaves it out, and the lower will do. */
+	/* Of a packed ring the upper half is the used index; DPDK's front end leaves it out, and the lower will do. */
 	backend->rings[message->ring.index].base = message->ring.number;
 	return GUEST_ANSWER_DONE;
 }
 
 /*
- * Of a packed ring the upper half should be the used place and its wrap counter, which are the same as the lower's. But
- * QEMU 7.2, among others, takes the wrap counter for a part of that place and ends, with its machine, at the next thing
- * that it throws away (virtio_queue_packed_set_last_avail_idx()); of a place 0 it only throws away wrongly.
+ * Of a packed ring the upper half should be the used index and its wrap counter, which are the same as the lower's. But
+ * QEMU 7.2, among others, takes the wrap counter for a part of that index and ends, with its machine, at the next thing
+ * that it throws away (virtio_queue_packed_set_last_avail_idx()); of an index 0 it only throws away wrongly.
  */
 static enum guest_answer get_vring_base(struct guest_backend *backend, struct guest_message *message)
 {

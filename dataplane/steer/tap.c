@@ -28,8 +28,8 @@ static void copy_to_capture(struct capture *capture, const struct burst *burst, 
 	capture_ring_show(ring);
 }
 
-/* The port's place among those held, or a new one; NULL when there is none left. */
-static struct tap_egress *place_of(struct tap_held *held, const struct egress *egress)
+/* The port's slot among those held, or a new one; NULL when there is none left. */
+static struct tap_egress *slot_of(struct tap_held *held, const struct egress *egress)
 {
 	for (unsigned i = 0; i < held->count; i++)
 		if (held->egresses[i].egress.port == egress->port && held->egresses[i].egress.queue == egress->queue)
@@ -43,12 +43,12 @@ static struct tap_egress *place_of(struct tap_held *held, const struct egress *e
 /* Take the port for the rest of the burst.  Returns false when another worker has it. */
 static bool hold(struct tap_held *held, const struct egress *egress)
 {
-	struct tap_egress *place = place_of(held, egress);
+	struct tap_egress *slot = slot_of(held, egress);
 
-	if (place == NULL)
+	if (slot == NULL)
 		return false;
-	place->taken = place->taken || egress_take(egress);
-	return place->taken;
+	slot->taken = slot->taken || egress_take(egress);
+	return slot->taken;
 }
 
 static void copy_to_port(const struct egress *egress, struct tap_held *held, struct burst *burst, const uint8_t *which,
@@ -100,5 +100,5 @@ void tap_owe(struct tap_held *held, const struct tap *taps, unsigned nb_taps)
 {
 	for (const struct tap *tap = taps; tap < taps + nb_taps; tap++)
 		if (tap->capture == NULL)
-			place_of(held, &tap->mirror);
+			slot_of(held, &tap->mirror);
 }

@@ -289,15 +289,15 @@ static struct division *make_division(struct watches *watches, const struct port
 	return intern(watches, division);
 }
 
-/* The sender's place among those of the receiver. */
+/* The rank of the sender among those of the receiver. */
 static unsigned member(const struct watches *watches, const struct port_model *from, const struct port_model *to)
 {
 	const uint64_t *senders = watches->senders[to->index];
-	unsigned place = 0;
+	unsigned rank = 0;
 
 	for (unsigned word = 0; word < from->index / 64; word++)
-		place += (unsigned)__builtin_popcountll(senders[word]);
-	return place +
+		rank += (unsigned)__builtin_popcountll(senders[word]);
+	return rank +
 	       (unsigned)__builtin_popcountll(senders[from->index / 64] & ((UINT64_C(1) << from->index % 64) - 1));
 }
 

@@ -43,7 +43,7 @@ static inline enum vring_step fill(struct virtqueue *from, uint16_t *ahead, stru
 		from->counters->received_bytes += packet.length;
 	}
 	vring_complete_sent(from, from->packed, *ahead, chain.id);
-	*ahead += chain.places;
+	*ahead += chain.slots;
 	return VRING_STEP_MOVED;
 }
 

@@ -170,7 +170,7 @@ static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, st
 	}
 	if (step == VRING_STEP_MOVED || step == VRING_STEP_DROPPED) {
 		vring_complete_sent(from, from->packed, *from_ahead, chain.id);
-		*from_ahead += chain.places;
+		*from_ahead += chain.slots;
 	}
 	*work += from->work + to->work - before;
 	return step;
@@ -300,7 +300,7 @@ static __rte_always_inline void expect(struct virtqueue *to, const bool packed)
 		for (unsigned i = 0; i < count; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_packed_desc)) {
 			bool wrap;
 
-			__builtin_prefetch(vring_packed_place(to, i, &wrap), 1);
+			__builtin_prefetch(vring_packed_slot(to, i, &wrap), 1);
 		}
 	} else {
 		vring_prefetch(to, false, count, count);

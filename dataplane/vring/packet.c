@@ -154,7 +154,7 @@ static bool read_one(struct virtqueue *from, struct burst *burst, uint16_t *ahea
 	step = vring_take_frame(from, *ahead, &chain, &frame);
 	if (step == VRING_STEP_FAULT)
 		return false;
-	*ahead += chain.places;
+	*ahead += chain.slots;
 	burst->chains[burst->taken++] = chain;
 	packet->pieces = &burst->pieces[burst->nb_pieces];
 	if (step == VRING_STEP_MOVED && packet_of_frame(packet, from, &frame)) {
@@ -195,7 +195,7 @@ void vring_read_done(struct virtqueue *from, struct burst *burst)
 		bytes += burst->packets[i].delivered ? burst->packets[i].received : 0;
 	for (unsigned i = 0; i < burst->taken; i++) {
 		vring_complete_sent(from, from->packed, ahead, burst->chains[i].id);
-		ahead += burst->chains[i].places;
+		ahead += burst->chains[i].slots;
 	}
 	from->counters->received_packets += burst->taken;
 	from->counters->received_bytes += bytes;
