@@ -310,8 +310,8 @@ static inline void ask_for(const struct tpacket2_hdr *slot)
 /* Put the tag back that the kernel has cut off, behind the addresses. */
 static void put_tag(uint8_t *frame, const struct tpacket2_hdr *slot)
 {
-	const bool told = slot->tp_status & TP_STATUS_VLAN_TPID_VALID;
-	const __be16 tag[2] = {htons(told ? slot->tp_vlan_tpid : ETH_P_8021Q), htons(slot->tp_vlan_tci)};
+	const bool has_type = slot->tp_status & TP_STATUS_VLAN_TPID_VALID;
+	const __be16 tag[2] = {htons(has_type ? slot->tp_vlan_tpid : ETH_P_8021Q), htons(slot->tp_vlan_tci)};
 
 	memcpy(frame + ADDRESSES, tag, sizeof(tag));
 }
@@ -393,7 +393,7 @@ static ssize_t read_queued(const struct packet_socket *packet, struct iovec *pie
 	struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
 	ssize_t got = recvmsg(packet->fd, &message, MSG_DONTWAIT | MSG_TRUNC);
 
-	/* That the interface went down is told once, before what came until then. */
+	/* That the interface went down is reported once, before what came until then. */
 	if (got < 0 && errno == ENETDOWN)
 		got = recvmsg(packet->fd, &message, MSG_DONTWAIT | MSG_TRUNC);
 	return got;

@@ -113,7 +113,7 @@ static enum guest_answer get_queue_num(struct guest_backend *backend, struct gue
 	return reply(message, backend->guest->pairs);
 }
 
-/* The guest is told its MTU by the front end; we carry what fits its buffers. */
+/* The front end gives the guest its MTU; we carry what fits its buffers. */
 static enum guest_answer set_mtu(struct guest_backend *backend, struct guest_message *message)
 {
 	return message->number >= MTU_LEAST && message->number <= MTU_MOST ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
@@ -186,7 +186,7 @@ static enum guest_answer set_log_base(struct guest_backend *backend, struct gues
 	return reply(message, 0);
 }
 
-/* A descriptor that we have no use for: to be told of a full log. */
+/* A descriptor that we have no use for: to be notified of a full log. */
 static enum guest_answer ignore(struct guest_backend *backend, struct guest_message *message)
 {
 	return GUEST_ANSWER_DONE;
@@ -230,7 +230,7 @@ static enum guest_answer set_vring_base(struct guest_backend *backend, struct gu
  */
 static enum guest_answer get_vring_base(struct guest_backend *backend, struct guest_message *message)
 {
-	message->ring.number = guest_ring_tell(backend, message->ring.index);
+	message->ring.number = guest_ring_report(backend, message->ring.index);
 	return GUEST_ANSWER_REPLY;
 }
 
@@ -241,7 +241,7 @@ static enum guest_answer set_vring_enable(struct guest_backend *backend, struct 
 	return GUEST_ANSWER_DONE;
 }
 
-/* Of a descriptor that is no eventfd only whoever asks is told; without it the ring stops and says why. */
+/* Of a descriptor that is no eventfd only whoever asks is notified; without it the ring stops and says why. */
 static enum guest_answer no_eventfd(const struct guest_message *message)
 {
 	return message->flags & GUEST_FLAG_NEED_REPLY ? GUEST_ANSWER_REFUSED : GUEST_ANSWER_DONE;

@@ -120,8 +120,8 @@ static void try_connect(struct guest_backend *backend)
 	was = atomic_exchange(&guest->unreached, -rc);
 	/* Not for each of fifty tries a second. */
 	if (-rc != was && guest_unreached(guest, why, sizeof(why)))
-		guest_tell(backend, rc == -ENOENT || rc == -ECONNREFUSED ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s",
-			   why);
+		guest_log(backend, rc == -ENOENT || rc == -ECONNREFUSED ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s",
+			  why);
 }
 
 bool guest_unreached(const struct guest *guest, char *why, unsigned why_size)

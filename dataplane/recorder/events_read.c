@@ -22,7 +22,7 @@ struct switched { /* PERF_RECORD_SWITCH_CPU_WIDE */
 	uint64_t time, id;
 };
 
-/* What an event of a CPU is told with. */
+/* What an event of a CPU is reported with. */
 struct reading {
 	struct events *events;
 	struct timeline *timeline;
@@ -157,7 +157,7 @@ static void name_task(struct task *task)
 	fclose(stream);
 }
 
-/* A software event tells of both tasks when one leaves the CPU, but neither what they are called nor why it left. */
+/* A software event names both tasks when one leaves the CPU, but neither what they are called nor why it left. */
 static void read_switch(const struct reading *reading, const struct switched *switched)
 {
 	uint64_t time = clock_tsc(reading->before, reading->after, switched->time);

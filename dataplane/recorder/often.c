@@ -30,7 +30,7 @@ static const char *const names[OFTEN_NB_POINTS] = {
 #undef NAME
 };
 
-/* The library's own messages would be read as ours; what went wrong is told by the error it returns. */
+/* The library's own messages would be read as ours; what went wrong is reported by the error it returns. */
 static int quiet(enum libbpf_print_level level, const char *format, va_list arguments)
 {
 	return 0;

@@ -82,7 +82,7 @@ void record_until(struct record_file *file, unsigned index, uint64_t tsc);
 
 void record_lost(struct record_file *file, unsigned index, uint64_t events);
 
-/* Times are known to so many TSC cycles; the greatest that is told stands. */
+/* Times are known to so many TSC cycles; the greatest that is reported stands. */
 void record_clock_error(struct record_file *file, uint64_t cycles);
 
 /* A moment by the TSC and in nanoseconds since 1970. */

@@ -213,7 +213,7 @@ static uint8_t decide(const struct pin_group *group, struct flow_bucket *bucket,
 
 /*
  * One way only: two hosts that send each other datagrams of the same number send two.  IPv4 numbers by protocol (RFC
- * 791).  IPv6 does not (RFC 8200, 4.5), and only its first fragment tells what lies behind further extension headers.
+ * 791).  IPv6 does not (RFC 8200, 4.5), and only its first fragment shows what lies behind further extension headers.
  *
  * The tags count, though not for flows: a datagram has one direction, and its fragments the same tags.  VLANs have the
  * same addresses and numbers by chance or on purpose, and a first fragment in one must not lead another's later ones:

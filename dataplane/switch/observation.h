@@ -60,7 +60,7 @@ struct way {
 	bool first, last; /* in this direction */
 };
 
-/* The watch of an egress; NULL if it needs none, or there is no memory, which observation_failed() tells. */
+/* The watch of an egress; NULL if it needs none, or there is no memory, which observation_failed() reports. */
 struct egress_watch *observation_egress(struct observation *observation, const struct way *way);
 
 /* The watch of a source, one of whose egresses is watched or not.  NULL if it needs none. */

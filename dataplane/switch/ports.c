@@ -262,7 +262,7 @@ json_t *switch_port_describe(const struct switch_port *port)
 				 describe_queues(port));
 	enum vring_fault fault;
 	char why[320];
-	bool told = false;
+	bool unreached = false;
 
 	if (port->port.kind == PORT_GUEST) {
 		enum guest_state guest = guest_state(&port->port.guest, &fault);
@@ -275,11 +275,11 @@ json_t *switch_port_describe(const struct switch_port *port)
 		json_object_set_new(text, "attached", describe_front_end(&port->port.guest));
 		json_object_set_new(text, "state", json_string(states[guest]));
 		if (fault == VRING_FAULT_NONE && guest == GUEST_WAITING)
-			told = guest_unreached(&port->port.guest, why, sizeof(why));
+			unreached = guest_unreached(&port->port.guest, why, sizeof(why));
 		json_object_set_new(text, "reason",
-				    fault  ? json_string(vring_fault_text(fault))
-				    : told ? json_string(why)
-					   : json_null());
+				    fault	? json_string(vring_fault_text(fault))
+				    : unreached ? json_string(why)
+						: json_null());
 	} else {
 		device_queue_describe(&port->port.device, text);
 	}

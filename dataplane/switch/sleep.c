@@ -104,8 +104,8 @@ static bool make_set(struct sleeper *sleeper, const struct program *program)
 		if (absent(source))
 			continue;
 		/*
-		 * For a rate frames wait where they are.  A guest's ring tells that it has some (vring_arm()); of a
-		 * device nobody hears.
+		 * For a rate frames wait where they are.  A guest's ring notifies of them (vring_arm()); a
+		 * device does not.
 		 */
 		if ((source->from->kind == PORT_DEVICE && source->watch != NULL) || fd < 0 ||
 		    (!watch(sleeper, fd, EPOLLIN | EPOLLET) && errno != EEXIST))

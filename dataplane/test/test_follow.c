@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What onlookers are told of frames between simulated guests: given, or dropped and why.
+ * What onlookers see of frames between simulated guests: given, or dropped and why.
  */
 #include "test/cmocka_all.h"
 

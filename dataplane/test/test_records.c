@@ -278,13 +278,13 @@ static void a_sum_is_told_exactly_however_large(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		json_t *told = describe_sum(cases[i].sum);
+		json_t *described = describe_sum(cases[i].sum);
 
 		if (cases[i].text != NULL)
-			assert_string_equal(json_string_value(told), cases[i].text);
+			assert_string_equal(json_string_value(described), cases[i].text);
 		else
-			assert_int_equal(json_integer_value(told), cases[i].sum);
-		json_decref(told);
+			assert_int_equal(json_integer_value(described), cases[i].sum);
+		json_decref(described);
 	}
 }
 

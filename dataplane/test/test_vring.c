@@ -638,7 +638,7 @@ static void moves_what_came_before_the_fault(void **state)
 	assert_int_equal(pair->from.report, VRING_FAULT_address);
 }
 
-/* What a switch that is started after a crash makes of the ring, which is told nothing true by the front end. */
+/* What a switch that is started after a crash makes of the ring, which the front end says nothing true of. */
 static void expect_resumes(struct virtqueue *ring, uint16_t recorded)
 {
 	const uint16_t base = vring_base(ring);
@@ -899,14 +899,14 @@ static void goes_on_after_what_another_has_used(void **state)
 	close(pair->from.ring.call_fd);
 }
 
-static void is_told_where_it_stands_once_it_has_stopped(void **state)
+static void reports_its_position_once_it_has_stopped(void **state)
 {
 	struct pair *pair = *state;
 
 	send_plain(&pair->from, FRAMES, 60, 1);
 	offer_buffer(&pair->to, BUFFERS, 128);
 	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
-	/* The front end has been told, and the guest may have set the ring up anew since. */
+	/* The position has been reported to the front end, and the guest may have set the ring up anew since. */
 	vring_forget_position(&pair->to.ring);
 	if (to_packed) {
 		vring_resume(&pair->to.ring, 5 | 0x8000);
@@ -955,7 +955,7 @@ int main(int argc, char **argv)
 		TEST(goes_on_where_the_receiver_has_come_round),
 		TEST(wakes_a_guest_that_an_earlier_switch_did_not),
 		TEST(goes_on_after_what_another_has_used),
-		TEST(is_told_where_it_stands_once_it_has_stopped),
+		TEST(reports_its_position_once_it_has_stopped),
 #undef TEST
 	};
 

@@ -25,7 +25,7 @@ const char *vring_fault_text(enum vring_fault fault)
 	return "none";
 }
 
-/* ------- what the guest is asked to tell us ------- */
+/* ------- which notifications we ask for ------- */
 
 /* Note that the device's side of a ring was written, `offset` bytes into it. */
 static void note_ring(const struct virtqueue *vring, size_t offset, size_t length)
@@ -78,7 +78,7 @@ bool vring_arm(struct virtqueue *vring)
 }
 
 /*
- * A packed ring has no index in memory.  The word by which the guest is told at which descriptor to kick has no meaning
+ * A packed ring has no index in memory.  The word that says to the guest at which descriptor to kick has no meaning
  * while kicks are asked for at every one or at none, which is all we do, and the guest clears it when it sets the ring
  * up: it keeps our position for a successor, and whether the ring is plain.  Never 0, which says that there is none.
  */
@@ -317,7 +317,7 @@ void vring_start(struct virtqueue *vring)
 	vring_disarm(vring);
 }
 
-/* ------- what we tell the guest ------- */
+/* ------- how we notify the guest ------- */
 
 /* Does the guest want to hear that the used index went from `before` to `after`?  Section 2.6.7. */
 static bool split_wants_notification(const struct virtqueue *vring, uint16_t before, uint16_t after)

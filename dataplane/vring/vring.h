@@ -164,12 +164,12 @@ struct virtqueue {
 	uint32_t work;	     /* counts on, and wraps: descriptors looked at and lines of frames, one frame at a time */
 	enum vring_fault fault;
 	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */
-	int *report;			/* where the fault is told to the control side, which outlives the snapshot */
-	struct account *account;	/* of the guest's, outlives it too; NULL: nobody is charged */
+	int *report;		 /* where the fault is reported to the control side, which outlives the snapshot */
+	struct account *account; /* of the guest's, outlives it too; NULL: nobody is charged */
 	struct vring_done done[VRING_DONE];
 };
 
-/* Stop the ring, and tell the control side.  The first fault stays: what follows may be its consequence. */
+/* Stop the ring, and notify the control side.  The first fault stays: what follows may be its consequence. */
 static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fault)
 {
 	if (__atomic_load_n(&vring->fault, __ATOMIC_RELAXED) != VRING_FAULT_NONE)
@@ -188,7 +188,7 @@ enum { VRING_FLAG_AVAILABLE = 1 << VRING_PACKED_DESC_F_AVAIL, VRING_FLAG_USED = 
 /*
  * Packed: has the guest been given back the descriptor at the position?  Then it still says that it is used, or the
  * guest has made it available for the next round.  So does the rest of a chain of the round before, which nobody wrote
- * to since: where there were such, only the first is told.
+ * to since: where there were such, only the first can be recognised.
  */
 static inline bool vring_looks_done(const struct virtqueue *vring, uint16_t flags)
 {
@@ -385,19 +385,19 @@ extern void (*vring_on_wake)(void);
 
 /*
  * Let the ring go on where it stands in the guest's memory; `base` is what the front end says about that.  Frames
- * complete in order and at once, so the guest's memory is right also when an earlier switch was killed and the front
- * end was told nothing: a split ring's used index is the position, and in a packed ring it is recorded beside.
+ * complete in order and at once, so the guest's memory is right also when an earlier switch was killed and reported
+ * nothing to the front end: a split ring's used index is the position, and in a packed ring it is recorded beside.
  * Whether the guest was woken for the last of it nobody knows, so the next visit asks once for all of the ring.
  */
 void vring_resume(struct virtqueue *vring, uint16_t base);
 
-/* The front end is told the base now, and what it says next is right: no record may contradict it. */
+/* The base is reported to the front end now, and what it says next is right: no record may contradict it. */
 void vring_forget_position(struct virtqueue *vring);
 
 /* Set up a snapshot whose fields above are filled in: no kicks wanted, since the switch polls. */
 void vring_start(struct virtqueue *vring);
 
-/* The base that the front end is told: the position, and of a packed ring the wrap counter in bit 15. */
+/* The base that is reported to the front end: the position, and of a packed ring the wrap counter in bit 15. */
 static inline uint16_t vring_base(const struct virtqueue *vring)
 {
 	return vring->packed ? vring->index | vring->wrap << 15 : vring->index;
