@@ -57,7 +57,7 @@ def change_over(
         node.wait_for(staged, processes=begun)
         node.wait_for_functions(wanted.start, begun)
         if wanted.config_changes:
-            with undisturbed():  # nobody is to be told that nothing was changed when it was
+            with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
     except BaseException:
         _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])

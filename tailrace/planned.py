@@ -69,7 +69,7 @@ class PlannedFunction:
     queues: tuple[int, int] = (1, 1)
     state: Literal["active", "draining"] = "active"
     settings: tuple[str, ...] = ()
-    """What its program is told, as NAME=VALUE."""
+    """What its program is given, as NAME=VALUE."""
 
     @property
     def started(self) -> bool:
@@ -84,7 +84,7 @@ class PlannedFunction:
 
 @dataclass(frozen=True)
 class PlannedChain:
-    """A chain as the fabric is told of it."""
+    """A chain as the fabric is given it."""
 
     name: str
     start: str

@@ -93,7 +93,7 @@ def _what_ended(error: KeyboardInterrupt) -> str:
 
 def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
     """Brings back what has ended of what is up. A difference between that and what is wanted (a replica was drained,
-    the spec edited) is told and not made, so that nothing stands in the way of what ran. Raises Mistake, Failure."""
+    the spec edited) is reported, not made, so that nothing stands in the way of what ran. Raises Mistake, Failure."""
     record = state.record
     if not _same(wanted, Plan.read(record.plan)) and os.path.realpath(spec) != os.path.realpath(record.spec):
         ended = "" if _switch_runs(state) else f", and its switch has ended: `tailrace up {record.spec}` resumes it"

@@ -1,6 +1,6 @@
 """`tailrace measure latency`, and the work of `tailrace demo`: which cases are measured, in which order.
 
-A floor is measured on the very same processes as its chain: the switch is told to join the tester's two ends and,
+A floor is measured on the very same processes as its chain: the switch is asked to join the tester's two ends and,
 afterwards, to lead through the functions again. The two are neighbours in time and alike in rate, because what another
 guest of the machine's hypervisor does changes from minute to minute.
 """

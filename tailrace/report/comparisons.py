@@ -277,8 +277,8 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
         rows.append(tuple(row))
         shades.append(tuple(warm))
     marked = [cell for cell in cells if cell.sent.marks(name)]
-    told = _no_loss_remarks(cells) if name == _NO_LOSS else _lost_remark(cells)
-    remarks = (*told, *_short_cells(marked))
+    about = _no_loss_remarks(cells) if name == _NO_LOSS else _lost_remark(cells)
+    remarks = (*about, *_short_cells(marked))
     ends = (show(warm_of.worst / unit), show(warm_of.best / unit))
     return Section(heading, ("fabric, ports", *columns), tuple(rows), remarks, heat=tuple(shades), ends=ends)
 

@@ -14,7 +14,7 @@ from tailrace.results.record import TrafficKind
 from tailrace.results.stored import StoredRun
 
 COLOURS = 7
-"""How many there are to tell lines by, from 1 on; 0 is grey."""
+"""How many there are to distinguish lines by, from 1 on; 0 is grey."""
 DASHES = 7
 """How many patterns of dashes there are; 0 is a solid line. report.js has them."""
 MOST_RUNS = COLOURS
@@ -23,7 +23,7 @@ MOST_RUNS = COLOURS
 def look(number: int) -> tuple[int, int]:
     """The colour and dashes of the line of a number, from 0: the first seven differ in both, 49 in one of them.
 
-    Dashes tell lines apart on paper, and for who sees few colours.
+    Dashes distinguish lines on paper, and for who sees few colours.
     """
     return 1 + number % COLOURS, (number + number // COLOURS) % DASHES
 
@@ -44,7 +44,7 @@ class Marked:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What tells each of its trials from the others, by its name."""
+        """What distinguishes each of its trials from the others, by its name."""
         return trial_names(self.stored.run)
 
     @cached_property
@@ -129,7 +129,7 @@ class MarkedTrial:
 
     @property
     def name(self) -> str:
-        """What tells it from others, with the run's letter."""
+        """What distinguishes it from others, with the run's letter."""
         return self.of.label(self.of.names[self.trial.name])
 
     @property

@@ -268,7 +268,7 @@ LOOKED = ", first look"
 
 @dataclass(frozen=True)
 class Place:
-    """Which part of a method a trial is, where traffic and length of chain do not tell it from others."""
+    """Which part of a method a trial is, where traffic and length of chain do not distinguish it from others."""
 
     words: str
     """Tells it from all others of its traffic and chain: quiet before cpu, pair 2."""

@@ -241,7 +241,7 @@ def _groups(entries: Iterable[Interval], size: int) -> Iterator[list[Interval]]:
 
 
 def _merged(group: list[Interval], number: int) -> dict[str, Any]:
-    """One direction of neighbouring intervals, as the tester tells of an interval."""
+    """One direction of neighbouring intervals, as the tester reports an interval."""
     ways = [interval.ways[number] for interval in group]
     heard = [way for way in ways if way.received]
     return {

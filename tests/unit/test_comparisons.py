@@ -717,7 +717,7 @@ def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> 
     assert re.search(r"worst, 30\.0 +10\.0, best", text)
 
 
-def test_trials_that_differ_in_their_rate_alone_are_told_apart(folder: RunFolder) -> None:
+def test_trials_that_differ_in_their_rate_alone_are_distinguished(folder: RunFolder) -> None:
     for frames in ("64", "1518"):
         for part in (1.0, 0.5):
             add(

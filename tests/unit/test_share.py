@@ -284,7 +284,7 @@ def test_rounds_are_kept_beside_each_other(monkeypatch: pytest.MonkeyPatch, fold
     ]
 
 
-def test_trials_are_told_apart_in_every_round(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+def test_trials_are_distinguished_in_every_round(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
     machine = Machine(monkeypatch, folder)
     monkeypatch.setattr(
         the_share,
