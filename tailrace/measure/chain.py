@@ -35,7 +35,7 @@ from tailrace.spec import Latency, Rate
 Throughput = Mapping[tuple[TrafficKind, int | None], NoLossRate]
 """By kind of traffic and number of functions (None: of a device)."""
 
-#: Longer than the demo's: a rate that a longer trial is to bear out.
+#: Longer than the demo's: a rate that a longer trial is to confirm.
 SEARCH = SearchOptions(trial_seconds=0.5, precision=0.03)
 
 
@@ -47,7 +47,7 @@ class Timing:
     floor: float
     options: SearchOptions = field(default_factory=SearchOptions)
     patient: Callable[[], bool] = lambda: True
-    """Whether there is time to repeat a trial that did not bear out its search."""
+    """Whether there is time to repeat a trial that did not confirm its search."""
 
     @property
     def search(self) -> float:

@@ -62,8 +62,8 @@ def loads_of(tests: Sequence[Latency]) -> list[Load]:
 
 
 def measured(session: Session, case: Case) -> Trial:
-    """The trial of a case at its rate; kept. At a part of a no-loss rate that is looked for, and borne out as the rule
-    for all methods is (`measure_case`)."""
+    """The trial of a case at its rate; kept. At a part of a no-loss rate that is looked for, and confirmed by the rule
+    for all methods (`measure_case`)."""
     return measure_case(session.measure, session.folder, case, SEARCH)
 
 

@@ -97,7 +97,7 @@ def render(stored: Sequence[StoredRun]) -> str:
             for section in (*findings.sections(each.stored.run), *soak.sections(each.stored.run))
         ],
         throughput=bars.throughput(marked),
-        borne_out=any(one.borne_out for one in marked),
+        confirmed=any(one.confirmed for one in marked),
         bounds=bound_remark(bars.bounds(marked)),
         maps=list(bars.heat_maps(marked)),
         short=short,

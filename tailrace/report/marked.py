@@ -63,14 +63,14 @@ class Marked:
         return self.stored.run.places
 
     @cached_property
-    def borne_out(self) -> frozenset[str]:
+    def confirmed(self) -> frozenset[str]:
         """The names of its trials whose no-loss rate stands: the highest of their kind and round that a trial of full
-        length bore out, and none refuted, at that rate or below."""
+        length confirmed, and none refuted, at that rate or below."""
         alike: dict[tuple[TrafficKind, str, int], list[Trial]] = {}
         for trial in self.stored.run.trials:
             if trial.searched is not None:
                 alike.setdefault((trial.traffic_kind, self.chains[trial.name], trial.round), []).append(trial)
-        found = (_highest_borne_out(trials) for trials in alike.values())
+        found = (_highest_confirmed(trials) for trials in alike.values())
         return frozenset(trial.name for trial in found if trial is not None)
 
     @cached_property
@@ -113,7 +113,7 @@ class Marked:
         return self.label(plain(self.stored.run.id))
 
 
-def _highest_borne_out(trials: Sequence[Trial]) -> Trial | None:
+def _highest_confirmed(trials: Sequence[Trial]) -> Trial | None:
     failed = (trial.offered_pps for trial in trials if not trial.whole or trial.fell_short == "refused")
     lowest = min(failed, default=math.inf)
     sound = [trial for trial in trials if trial.no_loss_pps is not None and trial.no_loss_pps < lowest]
@@ -159,8 +159,8 @@ class MarkedTrial:
 
     @property
     def no_loss_pps(self) -> float | None:
-        """The no-loss rate that it bore out, if that stands."""
-        return self.trial.no_loss_pps if self.trial.name in self.of.borne_out else None
+        """The no-loss rate that it confirmed, if that stands."""
+        return self.trial.no_loss_pps if self.trial.name in self.of.confirmed else None
 
     @property
     def round(self) -> str:

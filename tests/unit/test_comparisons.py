@@ -155,7 +155,7 @@ def test_fabrics_take_turns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch, fo
     run(plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)]), folder)
     first, second, third = NAMES
     assert [name for name, _, _ in machine.asked] == [*NAMES, second, third, first]
-    # Half of the lowest no-loss rate, for all; each has been borne out beforehand.
+    # Half of the lowest no-loss rate, for all; each has been confirmed beforehand.
     assert {rate for _, _, rate in machine.asked} == {0.5e6}
     assert machine.looked == [(name, f"64-{name}-first-look") for name in NAMES]
     (finding,) = folder.run.findings

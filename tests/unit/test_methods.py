@@ -572,7 +572,7 @@ def test_a_soak_goes_on_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_soak_bears_a_no_loss_rate_out_or_does_not(tmp_path: Path, lost: int) -> None:
+def test_a_soak_confirms_a_no_loss_rate_or_does_not(tmp_path: Path, lost: int) -> None:
     """It is not made again lower: what it lost in hours is its result."""
     with RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}) as made:
         asked = soak_header(30.0, pps=6.0, no_loss_pps=12.0, rate_fraction=0.5, no_loss_limit="tester")

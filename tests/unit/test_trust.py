@@ -120,7 +120,7 @@ def test_diff_marks_figures_as_the_tables_of_each_run_do(tmp_path: Path) -> None
             way = stream([5_000] * (100 - unsent), offered=100, unsent=unsent)
             folder.add_trial(
                 result(way), name="one-function-64", profile="64", functions=1, offered_pps=90.0, rate_fraction=0.9,
-                searched=NoLossRate(pps=100.0, limit="loss" if unsent else "tester"), borne_out=True,
+                searched=NoLossRate(pps=100.0, limit="loss" if unsent else "tester"), confirmed=True,
             )  # fmt: skip
         folders.append(folder)
     found = diff(*(read_run(folder.path) for folder in folders))
