@@ -208,7 +208,7 @@ class Plan:
         """Two plans that do the same have the same identity."""
         return identity_of(self.as_data())
 
-    def settled_as(self, old: Plan) -> Plan:
+    def placed_as(self, old: Plan) -> Plan:
         """This plan in the places of an older one, where the same pollers are in both: who is up is not moved, unless
         this one names other cores."""
         here, there = self.placement, old.placement

@@ -474,7 +474,7 @@ def _is_up(state: State, plan: Plan) -> bool:
 
 def _same_plan(up: dict[str, Any], plan: Plan) -> bool:
     old = Plan.read(up)
-    return plan.settled_as(old).identity == old.identity
+    return plan.placed_as(old).identity == old.identity
 
 
 def _first_fault(node: Node | None, problem: BaseException) -> BaseException:

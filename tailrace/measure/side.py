@@ -73,7 +73,7 @@ def no_loss(session: Session, case: Case) -> NoLossRate:
 
 
 def at_rate(session: Session, case: Case, rate: float) -> Trial:
-    """One measured trial at a rate that has been settled, whatever it shows; kept."""
+    """One measured trial at a rate that has been decided, whatever it shows; kept."""
     return kept(session.folder, case, run_trial(session.measure, session.folder, case, rate, None), rate)
 
 

@@ -456,8 +456,8 @@ def test_the_same_spec_is_the_same_plan_wherever_it_came_to_be() -> None:
     up.apply(TWO)
     fresh = plan_of(TWO, cores=8)
     assert fresh.identity != up.plan.identity, "a plan from nothing has other cores"
-    assert fresh.settled_as(up.plan).identity == up.plan.identity
-    assert plan_of(ONE, cores=8).settled_as(up.plan).identity != up.plan.identity
+    assert fresh.placed_as(up.plan).identity == up.plan.identity
+    assert plan_of(ONE, cores=8).placed_as(up.plan).identity != up.plan.identity
 
 
 def test_a_plan_that_names_other_cores_is_not_the_one_that_is_up() -> None:
@@ -465,12 +465,12 @@ def test_a_plan_that_names_other_cores_is_not_the_one_that_is_up() -> None:
     up = Up("fabric: {cores: [0]}\n" + ONE)
     for other, same in (("cores: [1]", False), ("cores: [0]", True), ("backpressure: 20ms", True)):
         fresh = plan_of(f"fabric: {{{other}}}\n" + ONE)
-        assert (fresh.settled_as(up.plan).identity == up.plan.identity) == same, other
+        assert (fresh.placed_as(up.plan).identity == up.plan.identity) == same, other
     chosen = Up(ONE)
     assert chosen.plan.placement.workers == (1,)
     for core, same in ((0, False), (1, True)):
         named = plan_of(f"fabric: {{cores: [{core}]}}\n" + ONE)
-        assert (named.settled_as(chosen.plan).identity == chosen.plan.identity) == same
+        assert (named.placed_as(chosen.plan).identity == chosen.plan.identity) == same
     # Naming the cores that it has already changes nothing either.
     named = plan_of("fabric: {cores: [1]}\n" + ONE, chosen.plan)
     assert named.identity == chosen.plan.identity
