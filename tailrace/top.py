@@ -53,7 +53,7 @@ class HopRow:
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """A function whose flows the switch knows: how many of them found no place in their table."""
+    """A function whose flows the switch knows: how many of them found no slot in their table."""
 
     name: str
     crowded: float
@@ -294,7 +294,7 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def _crowded(row: FunctionRow) -> Text:
-    text = f"function {row.name}: {short(row.total_crowded)} times a flow found no place in its table"
+    text = f"function {row.name}: {short(row.total_crowded)} times a flow found no slot in its table"
     return Text(text, style="bold red" if row.crowded else "default")
 
 

@@ -333,7 +333,7 @@ def capture(
     sudo tailrace capture --chain voice --match protocol=udp,destination_port=53 --count 100 dns.pcap
     sudo tailrace capture --port wan --size 100MiB --files 10 wan.pcap     # the last GiB, in ten files
 
-    Traffic never waits for a capture: frames that come faster than the disk takes them are counted, and told at the
+    Traffic never waits for a capture: frames that come faster than the disk takes them are counted, and reported at the
     end. Times are those of the switch, in nanoseconds.
     """
     options = observe.CaptureOptions(

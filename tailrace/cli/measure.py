@@ -269,7 +269,7 @@ def burst(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the longest burst of frames back to back of which none is lost, and the buffer time it tells of (RFC 9004).
+    """Find the longest burst of frames back to back of which none is lost, and the buffer time it shows (RFC 9004).
 
     \b
     sudo tailrace measure burst examples/throughput.yaml

@@ -234,7 +234,7 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
         if len(function["replicas"]) > 1 or function["replicas"][0]["state"] != "active" or crowded:
             print_line(f"function {function['name']}: {', '.join(map(_replica_words, function['replicas']))}")
         if crowded:
-            print_line(f"  {crowded} times a flow found no place in its table")
+            print_line(f"  {crowded} times a flow found no slot in its table")
     for bridge in found["bridges"]:
         _show_bridge(bridge)
 

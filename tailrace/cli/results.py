@@ -91,8 +91,8 @@ def report(
     tailrace report runs/* --csv > figures.csv
 
     The page is one file that needs no network, and prints well. Of one run it is report.html in the run folder, of
-    several comparison.html here, unless -o says otherwise. A run that cannot be read is told, and left out; the exit
-    status is then not 0.
+    several comparison.html here, unless -o says otherwise. A run that cannot be read is reported, and left out; the
+    exit status is then not 0.
     """
     raise typer.Exit(run_command(lambda: _report(run, output, folder, as_csv=as_csv)))
 
@@ -273,7 +273,7 @@ def _folder_of(name: str, runs: Path) -> Path:
 
 
 def _readable(names: list[str], folder: Path, errors: list[TailraceError]) -> Iterator[tuple[Path, Run]]:
-    """Those of the runs that can be read, with their folders; why others cannot is told, and put with the `errors`."""
+    """Those of the runs that can be read, with their folders; why others cannot is reported, and put in `errors`."""
     for name in names:
         try:
             path = _folder_of(name, folder)

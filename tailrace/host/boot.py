@@ -43,7 +43,7 @@ class BootLoader:
         self._known: tuple[BootFiles, ...] = (Grub(tree), KernelInstall(tree))
 
     def kind(self) -> str | None:
-        """`grub` or `kernel-install`; None if it is neither, or cannot be told."""
+        """`grub` or `kernel-install`; None if it is neither, or cannot be known."""
         found = self._files
         return found.kind if found else None
 
@@ -63,13 +63,13 @@ class BootLoader:
     def _find(self) -> tuple[BootFiles | None, str]:
         """The boot loader in use, or why none can be named: what it says of itself counts, then the one that is set up,
         and of two of them the one whose marks the running kernel's line bears."""
-        told = "".join(letter for letter in self._tree.text(LOADER_VARIABLE) or "" if letter.isprintable()).strip()
+        loader = "".join(letter for letter in self._tree.text(LOADER_VARIABLE) or "" if letter.isprintable()).strip()
         ready = {files.kind: files for files in self._known if files.set_up()}
-        if told:
-            kind = {"systemd-boot": "kernel-install", "grub": "grub"}.get(told.partition(" ")[0].lower())
+        if loader:
+            kind = {"systemd-boot": "kernel-install", "grub": "grub"}.get(loader.partition(" ")[0].lower())
             found = ready.get(kind or "")
             why = "is not known to Tailrace" if kind is None else "has none of the files that Tailrace would add to"
-            return found, f"the machine was started by {told}, which {why}"
+            return found, f"the machine was started by {loader}, which {why}"
         if len(ready) > 1:
             line = self._kernel.line
             if line.values("BOOT_IMAGE"):
@@ -121,7 +121,7 @@ class BootLoader:
         )
 
     def _next(self, text: str | None) -> list[Stage]:
-        """What the next boot's command line is made of, were our file to say `text`; empty if that cannot be told."""
+        """What the next boot's command line is made of, were our file to say `text`; empty if that cannot be known."""
         files = self._files
         return (files.stages(text) if files else None) or []
 

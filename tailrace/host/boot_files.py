@@ -153,7 +153,7 @@ class BootFiles(Protocol):
         """What our file is to say."""
 
     def stages(self, text: str | None) -> list[Stage] | None:
-        """What the next boot's line is made of, were our file to say `text`; None if that cannot be told."""
+        """What the next boot's line is made of, were our file to say `text`; None if that cannot be known."""
 
     def commands(self) -> list[list[str]]:
         """What has the boot loader take our file in."""

@@ -124,7 +124,7 @@ def _marked(letters: str, kinds: str) -> int:
 
 
 def _users(machine: Machine, level: int, isolated: Collection[int]) -> dict[int, str]:
-    """Whose CPUs the caches of a level serve, as far as the kernel tells their ids."""
+    """Whose CPUs the caches of a level serve, as far as the kernel reports their ids."""
     found = {}
     for cache in machine.caches:
         if cache.level == level and cache.id is not None and cache.kind != "Instruction" and cache.cpus:

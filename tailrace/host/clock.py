@@ -1,6 +1,6 @@
 """Whether this machine has a clock to measure latency with: a time stamp counter that is invariant.
 
-Only such a counter (CPUID 80000007h, EDX bit 8) ticks at one rate in every state of frequency and sleep. Linux tells of
+Only such a counter (CPUID 80000007h, EDX bit 8) ticks at one rate in every state of frequency and sleep. Linux reports
 that bit as two flags: constant_tsc, at one rate, and nonstop_tsc, in sleep too. The tester asks the processor itself.
 """
 

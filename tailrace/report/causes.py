@@ -12,7 +12,7 @@ from tailrace.results.model import Cause, CausedFrame, Causes, Run
 INCIDENTS = 10
 """How many are shown; results.json has all frames."""
 _CAUSES = 3
-"""How many of a frame's causes are told one by one, beside what is unexplained; of the others the sum."""
+"""How many of a frame's causes are shown one by one, beside what is unexplained; of the others the sum."""
 
 CAUSE_TITLES = ("cause", "first of", "in the trial", "together µs", "longest µs", "knobs")
 KNOBS = CAUSE_TITLES.index("knobs")
@@ -105,9 +105,9 @@ def _parts(frame: CausedFrame) -> Iterator[tuple[float, str]]:
     """What a frame's latency went to, the greatest first: causes and the unexplained, and at last the usual time."""
     unexplained = [(frame.unexplained_us, "unexplained")] if frame.unexplained_us else []
     causes = [(cause.us, _words(cause)) for cause in frame.causes]
-    told = _CAUSES if len(causes) > _CAUSES + 1 else len(causes)
-    yield from sorted([*unexplained, *causes[:told]], key=lambda part: -part[0])
-    if rest := causes[told:]:
+    shown = _CAUSES if len(causes) > _CAUSES + 1 else len(causes)
+    yield from sorted([*unexplained, *causes[:shown]], key=lambda part: -part[0])
+    if rest := causes[shown:]:
         yield sum(us for us, _ in rest), f"{len(rest)} smaller causes"
     yield frame.usual_us, "usual"
 

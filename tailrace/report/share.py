@@ -41,7 +41,7 @@ _HOW = (
 )
 _BUDGET = (
     "Means over the traced frames, in µs: each column adds up to its total. One trial each, so a difference that the "
-    "pairs above do not bear out is the machine's.",
+    "pairs above do not confirm is the machine's.",
 )
 
 

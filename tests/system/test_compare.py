@@ -81,7 +81,7 @@ def test_all_fabrics_at_a_part_of_the_lowest_rate_without_loss(command: Command)
         assert finding["searched"].keys() == set(ALL)
         lowest = min(searched["pps"] for searched in finding["searched"].values())
         assert finding["offered_pps"] == pytest.approx(lowest / 2)
-        # Borne out on each fabric, or not, by a trial of full length beforehand; and looked for again in each pair.
+        # Confirmed on each fabric, or not, by a trial of full length beforehand; and looked for again in each pair.
         looked = {trial["name"] for trial in document["trials"] if trial["attempt"] is None}
         assert looked >= {f"{finding['name']}-{fabric}-first-look" for fabric in ALL}
         assert all(pair["searched"].keys() == pair["sides"].keys() for pair in finding["pairs"])

@@ -94,7 +94,7 @@ chains: {voice: [tester.a, fw, tester.b]}
 """
 
 
-def test_flows_that_found_no_place_are_told(command: Command, binaries: Path) -> None:
+def test_flows_that_found_no_slot_are_reported(command: Command, binaries: Path) -> None:
     """A million flows in a table for two million: hardly any is lost, but the fullest places are too small for some."""
     command("up", command.spec(SHARED))
     ports = {name: f"vhost:{command.state / 'sockets' / f'tester.{name}'}.sock" for name in "ab"}
@@ -108,7 +108,7 @@ def test_flows_that_found_no_place_are_told(command: Command, binaries: Path) ->
         assert tester.end() == 0
     (function,) = command.status()["functions"]
     shown = command("status").stdout
-    assert f"{function['crowded']} times a flow found no place in its table" in shown
+    assert f"{function['crowded']} times a flow found no slot in its table" in shown
     assert "function fw: " in command("top", "--once").stdout
     serving = command.begin("metrics", "--listen", "127.0.0.1:0")
     assert serving.stdout is not None

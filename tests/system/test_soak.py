@@ -178,7 +178,7 @@ def clock(command: Command, tmp_path: Path) -> Callable[[int], None]:
     return set_by
 
 
-def test_a_clock_that_is_set_is_told_and_moves_no_figure(command: Command, clock: Callable[[int], None]) -> None:
+def test_a_clock_that_is_set_is_reported_and_moves_no_figure(command: Command, clock: Callable[[int], None]) -> None:
     """By an hour back, which would make times negative, and by a day from there."""
     running = begin(command, "--duration", "6s")
     intervals(command, 10)

@@ -232,7 +232,7 @@ def test_what_the_switch_had_kept_is_made_anew_where_it_is_lost(command: Command
 
 
 @pytest.mark.unsanitized
-def test_what_the_switch_lacks_is_told_and_brought_back(command: Command) -> None:
+def test_what_the_switch_lacks_is_reported_and_brought_back(command: Command) -> None:
     """What somebody has changed otherwise is told, and left as it is."""
     spec = command.spec(PLAIN)
     command("up", spec)
@@ -249,7 +249,7 @@ def test_what_the_switch_lacks_is_told_and_brought_back(command: Command) -> Non
 
 
 @pytest.mark.unsanitized
-def test_a_switch_that_stands_still_is_told_at_once(command: Command) -> None:
+def test_a_switch_that_stands_still_is_reported_at_once(command: Command) -> None:
     spec = command.spec(PLAIN)
     command("up", spec)
     switch = process(command, "switch")
