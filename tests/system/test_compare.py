@@ -87,7 +87,9 @@ def test_all_fabrics_at_a_part_of_the_lowest_rate_without_loss(command: Command)
         assert all(pair["searched"].keys() == pair["sides"].keys() for pair in finding["pairs"])
 
 
-@pytest.mark.parametrize(("fabric", "then"), [("ovs-dpdk", "down"), ("linux-bridge", "next run")])
+@pytest.mark.parametrize(
+    ("fabric", "then"), [("ovs-dpdk", "down"), pytest.param("linux-bridge", "next run", marks=pytest.mark.whole)]
+)
 def test_a_killed_comparison_leaves_nothing_behind(command: Command, fabric: str, then: str) -> None:
     before, links = pages(), network()
     options = ("--frames", "64", "--rate", "5kpps", "--duration", "60s", "--runs", command.runs)

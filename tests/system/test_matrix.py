@@ -85,6 +85,7 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     assert "every cell that can be had here is done" in again.stderr
 
 
+@pytest.mark.whole
 def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Command) -> None:
     options = ("--fabrics", "direct", "--interfaces", "vhost-user,memif", "--patterns", "VV", "--repeat", "2")
     begun = command.begin("measure", "matrix", *options, *BRIEF, "--duration", "1s", "--runs", command.runs)
