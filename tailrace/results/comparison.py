@@ -148,7 +148,7 @@ class CellFigures(Record):
 
     no_loss_pps: Amount | None = Field(
         default=None,
-        description="No-loss rate of each direction, in frames a second, found in short trials and borne out by the "
+        description="No-loss rate of each direction, in frames a second, found in short trials and confirmed by the "
         "measured one; null if it was not, or none was looked for.",
     )
     offered_pps: Amount | None = Field(default=None, description="Rate of the measured trial, in frames a second.")
