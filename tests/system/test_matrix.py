@@ -82,7 +82,7 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     assert sorted(started) == sorted(found)
     assert not any(is_alive(each) for each in processes)
     again = command("measure", "matrix", "--resume", folder, status=2)
-    assert "every cell that can be had here is done" in again.stderr
+    assert "every cell that this machine can have is done" in again.stderr
 
 
 def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Command) -> None:

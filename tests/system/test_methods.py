@@ -18,7 +18,7 @@ QUICK = ("--wait", "50ms", "--settle", "0s", "--frames", "64")
 
 
 ATTEMPTS = 3
-DISTURBED = "measure again when the machine is at rest"
+DISTURBED = "measure again when the machine is idle"
 
 
 def measured(command: Command, *arguments: str | Path) -> dict[str, Any]:
