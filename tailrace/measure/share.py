@@ -65,8 +65,7 @@ class ShareMethod(Method[Share]):
         if session.node is not None and session.node.state.record.purpose == "up":
             raise Mistake(
                 "share replaces a function while it measures, so it does not work on a chain that `tailrace up` "
-                "started; run "
-                "`tailrace down` first"
+                "started; run `tailrace down` first"
             )
 
 

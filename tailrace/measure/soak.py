@@ -151,8 +151,7 @@ class SoakMethod(Method[Soak]):
             there = "are there" if recover(folder) else "could not be written there (`tailrace watch` shows its log)"
             raise Mistake(
                 f"{folder}: the soak in it is complete ({show_span(reader.header.duration_s)}), and its results "
-                f"{there}; "
-                "begin a new one"
+                f"{there}; begin a new one"
             )
         _check_capture(reader.header)
         self.tell(

@@ -123,10 +123,8 @@ def _remarks(causes: Causes, number: int) -> Iterator[str]:
     yield (
         f"{count(len(causes.frames))} slow frames in {count(number)} incident{'' if number == 1 else 's'}. Causes, "
         "unexplained and usual time add up to a frame's latency. Unexplained: a polling thread was held up, and "
-        "nothing "
-        "recorded shows why; firmware or a hypervisor may be the cause. Usual: no thread was held up; it worked, or "
-        "the "
-        "frame waited behind others."
+        "nothing recorded shows why; firmware or a hypervisor may be the cause. Usual: no thread was held up; it "
+        "worked, or the frame waited behind others."
     )
     mostly = sum(frame.unexplained_us > max((each.us for each in frame.causes), default=0) for frame in causes.frames)
     if mostly:

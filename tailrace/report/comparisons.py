@@ -36,10 +36,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     (NEIGHBOUR_FIGURE, "neighbour's Mpps", mega),
 )
 _HOW = (
-    "Figures are medians over pairs, with the lowest and the highest in brackets. The last column is the ratio to the "
-    "baseline: the median of the pairs' ratios, in brackets its {interval}. {pair} An interval that contains 1 "
-    "shows no "
-    "difference; few pairs make a wide one."
+    "Figures are medians over pairs, with the lowest and the highest in brackets. The last column is the ratio to "
+    "the baseline: the median of the pairs' ratios, in brackets its {interval}. {pair} An interval that contains 1 "
+    "shows no difference; few pairs make a wide one."
 )
 
 
@@ -156,8 +155,8 @@ def _comparison(finding: ComparisonFinding) -> Section:
     if not noise and whole < len(finding.pairs):
         remarks.append(f"The last of {len(finding.pairs)} pairs is incomplete: the run was cut short.")
     return Section(
-        f"{_what(finding)}, {profile_name(finding.profile)}, {chain_name(finding.functions)} "
-        f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
+        f"{_what(finding)}, {profile_name(finding.profile)}, {chain_name(finding.functions)} at "
+        f"{mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
         ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(finding.baseline)}"),
         tuple(rows),
         (_HOW.format(interval=interval_words(finding.ratios), pair=_pair(finding)), *remarks),

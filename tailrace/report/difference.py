@@ -112,8 +112,7 @@ def _reading(found: Difference) -> Iterator[str]:
     if "near_floor" in used:
         yield (
             f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times the tester's own floor, so it says as much of the tester "
-            "as of "
-            "the device."
+            "as of the device."
         )
     if (said := bound_remark(mark for mark in BOUNDS if mark in used)) is not None:
         yield said

@@ -120,12 +120,10 @@ def _throughput(found: list[ThroughputFinding], search: str) -> Section:
         tuple(rows),
         (
             "The highest rate in each direction that passed, as it was sent, and the lowest that failed. NDR: "
-            "nothing lost. "
-            "PDR: at most the named part lost. Frames that could not be sent are never lost.",
-            "Limit: what kept the rate from being higher. Back pressure: the device took no more frames and lost none. "
-            "Tester short: trials in which the tester itself sent less; they were repeated and do not count against "
-            "the "
-            "device.",
+            "nothing lost. PDR: at most the named part lost. Frames that could not be sent are never lost.",
+            "Limit: what kept the rate from being higher. Back pressure: the device took no more frames and lost "
+            "none. Tester short: trials in which the tester itself sent less; they were repeated and do not count "
+            "against the device.",
             *filter(None, [bound_remark(bounds)]),
             *remark(max(each.round for each in found)),
             *_disorder(found),
@@ -177,8 +175,8 @@ def _loss(found: list[LossFinding]) -> Section:
         tuple(rows),
         (
             "RFC 2544, section 26.3: from the full rate down until two rates in a row lose nothing; rates that fell "
-            "short do "
-            "not count. Loss is the part of the frames sent, in the worse direction; lost and unsent are of both.",
+            "short do not count. Loss is the part of the frames sent, in the worse direction; lost and unsent are "
+            "of both.",
             *remark(max(each.round for each in found)),
         ),
         (Chart("Loss by rate", "Mpps sent, each direction", "loss in %", tuple(lines)),),
@@ -278,14 +276,11 @@ def _reorder(found: list[ReorderFinding]) -> Section:
         ),
         tuple(rows),
         (
-            f"Delay of the replicas in µs: {delays}. As one stream: frames that took a slower replica are "
-            "overtaken, and must "
-            "be out of sequence (RFC 4737, section 3). As a stream each: a flow is pinned to one replica, and no "
-            "frame may "
-            "be out of sequence.",
+            f"Delay of the replicas in µs: {delays}. As one stream: frames that took a slower replica are overtaken, "
+            "and must be out of sequence (RFC 4737, section 3). As a stream each: a flow is pinned to one replica, "
+            "and no frame may be out of sequence.",
             "Extent: the frames that arrived from the first that overtook a frame until that frame came (RFC 4737, "
-            "section "
-            "4.2).",
+            "section 4.2).",
             *remark(max(each.round for each in found)),
         ),
         naming=3,

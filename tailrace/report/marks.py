@@ -21,8 +21,7 @@ MOST_NAMED = 6
 
 _BOUND_WORDS: Mapping[Bound, str] = {
     "at_least": "≥: nothing was lost, and the tester could send no more or the search ran out of trials, so the "
-    "device's "
-    "rate without loss, or its ratio, is at least this",
+    "device's rate without loss, or its ratio, is at least this",
     "at_most": "≤: the ratio is at most this, because the rate that it is divided by is at least the one found",
     "unknown": "?: nothing is known of the ratio, because both rates are at least the ones found",
 }

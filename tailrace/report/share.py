@@ -33,17 +33,15 @@ _FIGURES = {
 _SIDES: dict[Side, str] = {"function": "the function", "skeleton": "skeleton"}
 _TITLES = ("direction", "latency", "with it, µs", "with skeleton, µs", "own share, µs", "× skeleton")
 _HOW = (
-    "Own share: the chain with the function less the chain with the skeleton, which only forwards, in its place. It is "
-    "the median over pairs, in brackets its {interval}; the ratio likewise. The other columns: medians over pairs, "
-    "with "
-    "the lowest and the highest in brackets.",
+    "Own share: the chain with the function less the chain with the skeleton, which only forwards, in its place. It "
+    "is the median over pairs, in brackets its {interval}; the ratio likewise. The other columns: medians over "
+    "pairs, with the lowest and the highest in brackets.",
     "The line of the mean is exactly what the function adds to the mean. The other lines are differences of two "
     "percentiles, not percentiles of a difference.",
 )
 _BUDGET = (
     "Means over the traced frames, in µs: each column adds up to its total. One trial each: a difference that the "
-    "pairs "
-    "above do not confirm comes from the machine.",
+    "pairs above do not confirm comes from the machine.",
 )
 
 

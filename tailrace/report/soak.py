@@ -80,8 +80,7 @@ def _alone(alone: Alone) -> str:
     unsent = f"; {count(alone.unsent)} more unsent" if alone.unsent else ""
     return (
         f"The tester alone, {show_span(alone.seconds)} over {plain(alone.ports)} ports joined with each other at the "
-        f"same rate: {count(alone.sent)} frames, {fine}{unsent}; latency "
-        f"{microseconds(latency.min)} µs at least, "
+        f"same rate: {count(alone.sent)} frames, {fine}{unsent}; latency {microseconds(latency.min)} µs at least, "
         f"{microseconds(latency.average)} on average, {microseconds(latency.p99_9)} at 99.9 %, "
         f"{microseconds(latency.max)} at most."
     )
