@@ -6,13 +6,14 @@ FUZZ_SECONDS ?= 0
 SUITE ?= bookworm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short test-guests bench lint format fuzz fresh setup setup-test install uninstall clean
+.PHONY: help demo test test-short test-long test-guests bench lint format fuzz fresh setup setup-test install uninstall clean
 
 help:
 	@echo 'make demo       set up, then measure a service chain on this machine (about 2 minutes)'
 	@echo 'make test       set up, then run every check and test'
 	@echo 'make test-short  the checks, unit tests, and those tests that a new version of Debian may break: about 15 minutes'
-	@echo 'make test-guests  every test with virtual machines, also under sanitizers; `make test` has the shorter half'
+	@echo 'make test-long  what `make test` leaves out: the long tests, both builds of all, longer fuzzing; about 2 hours'
+	@echo 'make test-guests  of these, the ones with virtual machines'
 	@echo 'make bench      the cost of one hop beside Open vSwitch with DPDK, at 64, 512 and 1518 B'
 	@echo 'make lint       ruff, mypy, clang-format;  make format  applies the layout'
 	@echo 'make fuzz       run the fuzz targets until Ctrl-C (or FUZZ_SECONDS=600), and keep the inputs they found'
@@ -34,6 +35,9 @@ test:
 
 test-short:
 	@FUZZ_SECONDS=10 SYSTEM=short GUESTS=short scripts/test lint c asan fuzz unit system guest
+
+test-long:
+	@FUZZ_SECONDS=300 SYSTEM=whole GUESTS=whole scripts/test fuzz system asan-system guest asan-guest
 
 test-guests:
 	@GUESTS=whole scripts/test guest asan-guest

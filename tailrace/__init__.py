@@ -4,4 +4,4 @@ This package decides; it never touches a packet. What does lies in `dataplane/`,
 (`tailrace.control`) and is read through a shared page of counters (`tailrace.page`).
 """
 
-__version__ = "0.1.0"
+__version__ = "0.6.0"

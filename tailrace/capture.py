@@ -2,7 +2,7 @@
 
 The switch's workers copy frames into rings, one for each worker, in files that are read here; what comes out is written
 to capture files. What finds no room in a ring, because the disk is slower than the traffic, is counted by the
-switch and told at the end; traffic never waits for a capture.
+switch and reported at the end; traffic never waits for a capture.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ over in one step, then what is no longer needed ends.
 
 The step is one configuration of the switch, which takes it whole or not at all. Until then nothing that carries frames
 has been touched, so a change that cannot be made is undone by ending what was begun for it. Each stage is on
-record, so that a change that a crash has cut short is finished or undone by the next command (`settle`).
+record, so that a change that a crash has cut short is finished or undone by the next command (`recover`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def change_over(
         node.wait_for(staged, processes=begun)
         node.wait_for_functions(wanted.start, begun)
         if wanted.config_changes:
-            with undisturbed():  # nobody is to be told that nothing was changed when it was
+            with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
     except BaseException:
         _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])
@@ -102,7 +102,7 @@ def _new_sockets(wanted: Config, running: Config, before: Collection[object]) ->
 
 def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], things: list[Any]) -> None:
     """Ends what was begun for a change that is not made. Where the switch is lost, nobody knows whether it had changed
-    over: then what was begun stays, and the change stays on record, for `settle` to end it when the switch is back."""
+    over: then what was begun stays, and the change stays on record, for `recover` to end it when the switch is back."""
     with undisturbed():
         try:
             fabric.configuration()
@@ -144,7 +144,7 @@ def forget_sockets(state: State, used: Collection[str]) -> None:
             state.undo(thing)
 
 
-def settle(state: State, fabric: TailraceFabric) -> list[str]:
+def recover(state: State, fabric: TailraceFabric) -> list[str]:
     """Ends a change that a crash has cut short: it is kept if the switch had changed over, else undone. Returns what is
     to be said of it."""
     changing = state.record.changing

@@ -1,4 +1,4 @@
-"""The exit codes of the command, all of them: docs/exit-codes.md and `tailrace --help` are made of this table.
+"""The exit codes of the command: docs/exit-codes.md and `tailrace --help` are made from this table.
 
 `python -m tailrace.exit_codes` writes the page.
 """
@@ -28,31 +28,32 @@ class ExitCode(enum.IntEnum):
 
 
 _MEANINGS = {
-    ExitCode.DONE: "done, or nothing was to be done; what was looked at is as it should be",
-    ExitCode.FAILED: "doing it failed, or what was looked at is not as it should be",
-    ExitCode.MISTAKE: "refused: the command, a spec or the set-up has to be corrected first",
-    ExitCode.DIFFERENT: "`plan`: the spec asks for something else than what is up",
-    ExitCode.DECLINED: "you were asked and did not say yes: nothing was changed",
-    ExitCode.INTERRUPTED: "ended by Ctrl-C, SIGTERM or SIGHUP, in order",
-    ExitCode.NO_READER: "the reader of the output has gone, as `head -1` does after a line",
+    ExitCode.DONE: "done, or nothing to do; a check found everything right",
+    ExitCode.FAILED: "failed, or a check found something wrong",
+    ExitCode.MISTAKE: "refused: correct the command, the spec or the set-up first",
+    ExitCode.DIFFERENT: "`plan`: the spec differs from what is up",
+    ExitCode.DECLINED: "you did not answer yes; nothing was changed",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C, SIGTERM or SIGHUP, after cleaning up",
+    ExitCode.NO_READER: "the reader of the output has closed it, as `head -1` does after a line",
 }
 #: What a code means for some commands in particular.
 _PARTICULAR = {
-    "`plan`": "0: what is up is what the spec asks for. 3: it is not, or nothing is up.",
+    "`plan`": "0: the spec is what is up. 3: it differs, or nothing is up.",
     "`apply`, `host apply`, `host undo`": "4: the answer was not yes. They ask if standard input is a terminal and "
-    "`--yes` is not given.",
-    "`host apply`": "2: kernel arguments are to be changed, and there is neither a terminal nor `--yes`.",
-    "`status`": "1: something that should run does not.",
-    "`host verify`, `host watch`": "1: something that was set has been changed since, or has gone with a reboot.",
-    "`down`, `host undo`": "1: not everything could be undone; call it again.",
-    "`measure ...`, `compare ...`, `demo`": "1: the run is not valid; what was measured until then is kept.",
+    "`--yes` is missing.",
+    "`host apply`": "2: kernel arguments would change, and there is neither a terminal nor `--yes`.",
+    "`status`": "1: something that should run does not run.",
+    "`host verify`, `host watch`": "1: something that was set has been changed, or has gone with a reboot.",
+    "`down`, `host undo`": "1: something could not be undone; run it again.",
+    "`measure ...`, `compare ...`, `demo`": "1: the run is not valid; its results so far are kept.",
     "`report`": "1 or 2: a run could not be read; the others are shown.",
-    "`capture`": "0: also when Ctrl-C ends it, which is how it is meant to end.",
+    "`capture`": "0: also when Ctrl-C ends it, which is its normal end.",
 }
 _HEAD = """\
 # Exit codes
 
-All commands of `tailrace` end with one of these:
+Every command of `tailrace` ends with one of these codes. Results go to standard output; an error is one line on
+standard error.
 
 | code | meaning |
 | ---: | --- |
@@ -60,13 +61,10 @@ All commands of `tailrace` end with one of these:
 
 
 _MIDDLE = """
-Of some commands in particular:
+## By command
 
 | command | code |
 | --- | --- |
-"""
-_END = """
-Errors are one line on standard error; results go to standard output.
 """
 
 
@@ -79,7 +77,7 @@ def page() -> str:
     """docs/exit-codes.md."""
     codes = "".join(f"| {code.value} | {code.meaning} |\n" for code in ExitCode)
     particular = "".join(f"| {commands} | {text} |\n" for commands, text in _PARTICULAR.items())
-    return f"{_HEAD}{codes}{_MIDDLE}{particular}{_END}"
+    return f"{_HEAD}{codes}{_MIDDLE}{particular}"
 
 
 if __name__ == "__main__":

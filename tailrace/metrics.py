@@ -31,7 +31,7 @@ _HELP = {
     "waiting_packets": "Frames that waited in the port when it was last looked at, now and then",
     "packets": "Frames",
     "bytes": "Bytes of these frames, without the FCS",
-    "crowded_flows": "Times that a new flow found no place among the flows known of the function, or took another's",
+    "crowded_flows": "Times that a new flow found no slot among the flows known of the function, or took another's",
     "busy_cycles": "TSC cycles of rounds that moved frames",
     "idle_cycles": "TSC cycles of rounds that found none",
 }

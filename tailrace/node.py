@@ -1,4 +1,4 @@
-"""A plan made real: starts what it says in order, tells what stands, and takes it down again.
+"""A plan made real: starts what it says in order, reports what stands, and takes it down again.
 
 Everything is put on record before it is made (`tailrace.host.state`), so that `tailrace down` finds it after any end.
 How one plan becomes another while frames move is `tailrace.change`.

@@ -69,7 +69,7 @@ class PlannedFunction:
     queues: tuple[int, int] = (1, 1)
     state: Literal["active", "draining"] = "active"
     settings: tuple[str, ...] = ()
-    """What its program is told, as NAME=VALUE."""
+    """What its program is given, as NAME=VALUE."""
 
     @property
     def started(self) -> bool:
@@ -84,7 +84,7 @@ class PlannedFunction:
 
 @dataclass(frozen=True)
 class PlannedChain:
-    """A chain as the fabric is told of it."""
+    """A chain as the fabric is given it."""
 
     name: str
     start: str
@@ -208,7 +208,7 @@ class Plan:
         """Two plans that do the same have the same identity."""
         return identity_of(self.as_data())
 
-    def settled_as(self, old: Plan) -> Plan:
+    def placed_as(self, old: Plan) -> Plan:
         """This plan in the places of an older one, where the same pollers are in both: who is up is not moved, unless
         this one names other cores."""
         here, there = self.placement, old.placement

@@ -1,7 +1,7 @@
 """The counter page over time: snapshots, and rates between two of them. Reading it costs the switch nothing.
 
-A snapshot is what all slots held within some microseconds; the slot's generation tells a counter that was begun anew
-from one that went on. `Sampler` follows the switch of one state folder through its ends and new beginnings.
+A snapshot is what all slots held within some microseconds; the slot's generation separates a counter that was begun
+anew from one that went on. `Sampler` follows the switch of one state folder through its ends and new beginnings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Facts:
     version: int | None = None
     spec: str = ""
     crowded: dict[str, int] | None = None
-    """Of each function whose flows are known: how many found no place in their table. None where the switch could not
+    """Of each function whose flows are known: how many found no slot in their table. None where the switch could not
     be asked."""
 
 

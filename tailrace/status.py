@@ -119,7 +119,7 @@ def _chain(chain: dict[str, Any], switch: dict[str, Any] | None) -> dict[str, An
 
 
 def _functions(plan: dict[str, Any], switch: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Each function with its replicas, how many flows each has, and how many flows found no place in the table."""
+    """Each function with its replicas, how many flows each has, and how many flows found no slot in the table."""
     said = {each["name"]: each for each in (switch["functions"] if switch else [])}
     found: dict[str, dict[str, Any]] = {}
     for each in plan.get("functions", []):

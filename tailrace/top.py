@@ -53,7 +53,7 @@ class HopRow:
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """A function whose flows the switch knows: how many of them found no place in their table."""
+    """A function whose flows the switch knows: how many of them found no slot in their table."""
 
     name: str
     crowded: float

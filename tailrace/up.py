@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tailrace.change import change_over, settle
+from tailrace.change import change_over, recover
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.fabric.confine import kept_user
 from tailrace.fabric.difference import Difference, difference
@@ -93,7 +93,7 @@ def _what_ended(error: KeyboardInterrupt) -> str:
 
 def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
     """Brings back what has ended of what is up. A difference between that and what is wanted (a replica was drained,
-    the spec edited) is told and not made, so that nothing stands in the way of what ran. Raises Mistake, Failure."""
+    the spec edited) is reported, not made, so that nothing stands in the way of what ran. Raises Mistake, Failure."""
     record = state.record
     if not _same(wanted, Plan.read(record.plan)) and os.path.realpath(spec) != os.path.realpath(record.spec):
         ended = "" if _switch_runs(state) else f", and its switch has ended: `tailrace up {record.spec}` resumes it"
@@ -114,7 +114,7 @@ def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
             node.notes += [f"{each.what} {each.name} {how}" for each in changes]
         other = f"what is up is not what {spec} says now: `tailrace plan {spec}` shows the difference, `apply` makes it"
         # Pages are as they are there unless somebody says otherwise, as for `plan` and `apply`.
-        here = replace(wanted.settled_as(node.plan), huge=node.plan.huge)
+        here = replace(wanted.placed_as(node.plan), huge=node.plan.huge)
         same = here.identity == node.plan.identity or node.difference_to(here)[1].nothing
         if not said and not same:
             raise Mistake(other)
@@ -125,7 +125,7 @@ def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
 
 
 def _same(wanted: Plan, plan: Plan) -> bool:
-    return wanted.settled_as(plan).identity == plan.identity
+    return wanted.placed_as(plan).identity == plan.identity
 
 
 def _switch_runs(state: State) -> bool:
@@ -139,7 +139,7 @@ def _taken_up(state: State) -> tuple[Node, list[str]]:
     try:
         if _switch_runs(state):
             node.attach()
-            said = settle(state, node.fabric)
+            said = recover(state, node.fabric)
         else:
             said = _resume(node)
     except BaseException:
@@ -158,7 +158,7 @@ def _resume(node: Node) -> list[str]:
     state = node.state
     try:
         node.fabric.resume()
-        settled = settle(state, node.fabric)
+        recovered = recover(state, node.fabric)
         lost = replace(node, plan=Plan.read(state.record.plan)).give_back_ports()
         alive = [process for process in state.processes() if process.id.alive()]
         known = {port.name for port in node.fabric.ports()}
@@ -173,7 +173,7 @@ def _resume(node: Node) -> list[str]:
     outlived = ", ".join(process.name for process in alive if process.name != SWITCH)
     never = f"; never stopped: {outlived}" if outlived else ""
     kept = ", as what it had kept is lost" if lost else ""
-    return [f"resumed: the switch had ended and goes on with version {version}{kept}{never}", *settled]
+    return [f"resumed: the switch had ended and goes on with version {version}{kept}{never}", *recovered]
 
 
 def contents_of(plan: Plan) -> str:

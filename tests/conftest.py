@@ -25,6 +25,8 @@ settings.load_profile("patient")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SESSION = "TAILRACE_TEST_SESSION"
+BESIDE = "TAILRACE_TESTS_BESIDE"
+"""Set where other tests run at the same time: what they have on the machine is not what this session left."""
 TEST_PREFIX = "tailrace-test-"
 PROGRAMS = ("tailrace-", "dpdk-testpmd", "ovs-vswitchd", "ovsdb-server", "qemu-system-")
 
@@ -33,8 +35,9 @@ MARKERS = {
     "requires_hugepages": "reserves 2 MiB huge pages at run time, so it needs root and free memory",
     "requires_program(name, ...)": "needs these programs on the PATH, or built (tailrace-...)",
     "requires_first_pid_namespace": "needs the PID namespace that the kernel counts in, with its own threads",
+    "sanitized": "run with the programs of build-asan, and only by `make test-long` with those of build too",
     "unsanitized": "about speed or memory, which the sanitizers change, or about the command alone",
-    "whole": "only in the whole run, not in the shorter `make test`",
+    "whole": "only in `make test-long`",
 }
 
 
@@ -152,7 +155,8 @@ class Belongings:
 def _processes(*, others: bool) -> Iterator[str]:
     """Programs of ours that this session started, or that others did. A defunct one that nobody reaps is no leftover.
 
-    A process inherits this session's mark; in a sandbox it has no environment at all, and then it counts as ours.
+    A process inherits this session's mark; in a sandbox it has no environment at all, and then it counts as ours unless
+    other tests run beside.
     """
     mark = f"{SESSION}={os.environ.get(SESSION)}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -162,7 +166,8 @@ def _processes(*, others: bool) -> Iterator[str]:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             continue
-        ours = mark in environment or not any(value.startswith((b"PATH=", b"HOME=")) for value in environment)
+        bare = not any(value.startswith((b"PATH=", b"HOME=")) for value in environment)
+        ours = mark in environment or (bare and BESIDE not in os.environ)
         if state != "Z" and ours != others and Path(command).name.startswith(PROGRAMS):
             yield f"{folder.name} {command}"
 
@@ -190,7 +195,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     before, after = session.config.stash.get(_before, None), Belongings.now()
     if before is None:
         return
-    if after.others or before.others:  # what is not a process cannot be told from theirs
+    if after.others or before.others or BESIDE in os.environ:  # what is not a process cannot be told from theirs
         before, after = (replace(after, processes=then.processes) for then in (before, after))
     left = []
     for kind in fields(Belongings):

@@ -26,7 +26,7 @@ enum {
 static const char *const repetitive[] = {"pmd.net.virtio.*", "pmd.net.memif*"};
 
 /*
- * Offloads to ask for.  A device that lacks one leaves it to the sender, who is told by `transmits`; a checksum that
+ * Offloads to ask for.  A device that lacks one leaves it to the sender, who sees that in `transmits`; a checksum that
  * the device has verified need not be verified again by who gets the frame.
  */
 #define WANTED_TRANSMITS                                                                                \
@@ -147,8 +147,8 @@ static int configure(struct device *device, const struct device_options *options
 	if (device->queues > 1)
 		spread(&config, &info);
 	/*
-	 * DPDK goes by what the driver told last of its link, and not by the link.  A PCI device whose queues interrupt
-	 * may have no vector left to tell by, or a driver that sets none up: that one is asked.
+	 * DPDK goes by what the driver last reported of its link, and not by the link.  A PCI device whose queues
+	 * interrupt may have no vector left to report by, or a driver that sets none up: that one is asked.
 	 */
 	device->link_events = device->kind != DEVICE_PCI && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC);
 	config.intr_conf.lsc = device->link_events;

@@ -66,7 +66,7 @@ struct device {
 	uint16_t buffer;	      /* bytes that one of its packet buffers holds */
 	uint64_t receives, transmits; /* RTE_ETH_RX_OFFLOAD_..., RTE_ETH_TX_OFFLOAD_... that are on */
 	unsigned interface;	      /* index of the Linux interface that it is or has; 0: none */
-	bool link_events;	      /* the driver tells of a change of its link */
+	bool link_events;	      /* the driver reports a change of its link */
 	bool virtual_function;	      /* of a NIC: its physical function can reset it, and is then to be asked anew */
 	bool needs_physical;	      /* and it shows a link, whatever its physical function does */
 	struct packet_queue *packets; /* of an `if:` device: what its queues receive by; NULL: any other */

@@ -35,7 +35,7 @@ void device_name_pci(struct device *device);
 /* Whether Linux has a PCI device of this address, which is written with its domain. */
 bool device_pci_exists(const char *address);
 
-/* Pairs of queues that can be used: not every driver tells the truth. */
+/* Pairs of queues that can be used: not every driver reports the truth. */
 unsigned device_queues_of(const struct rte_eth_dev_info *info);
 
 /* Note whether an open device is a virtual function, and say what it does not receive; any other device is left alone.

@@ -282,11 +282,11 @@ uint64_t packet_lost(struct packet_queue *queue)
 /* The slots that are ready, up to the first whose frame is not whole in it.  Returns how many. */
 static inline uint16_t look(const struct packet_socket *packet, struct tpacket2_hdr **slots, uint16_t limit)
 {
-	uint32_t place = packet->next;
+	uint32_t index = packet->next;
 	uint16_t ready = 0;
 
 	while (ready < limit) {
-		struct tpacket2_hdr *slot = (void *)(packet->slots + (size_t)place * packet->slot_size);
+		struct tpacket2_hdr *slot = (void *)(packet->slots + (size_t)index * packet->slot_size);
 		const uint32_t status = __atomic_load_n(&slot->tp_status, __ATOMIC_ACQUIRE);
 
 		if (!(status & TP_STATUS_USER))
@@ -294,8 +294,8 @@ static inline uint16_t look(const struct packet_socket *packet, struct tpacket2_
 		slots[ready++] = slot;
 		if (unlikely(status & TP_STATUS_COPY))
 			break;
-		if (++place == packet->nb_slots)
-			place = 0;
+		if (++index == packet->nb_slots)
+			index = 0;
 	}
 	return ready;
 }
@@ -310,8 +310,8 @@ static inline void ask_for(const struct tpacket2_hdr *slot)
 /* Put the tag back that the kernel has cut off, behind the addresses. */
 static void put_tag(uint8_t *frame, const struct tpacket2_hdr *slot)
 {
-	const bool told = slot->tp_status & TP_STATUS_VLAN_TPID_VALID;
-	const __be16 tag[2] = {htons(told ? slot->tp_vlan_tpid : ETH_P_8021Q), htons(slot->tp_vlan_tci)};
+	const bool has_type = slot->tp_status & TP_STATUS_VLAN_TPID_VALID;
+	const __be16 tag[2] = {htons(has_type ? slot->tp_vlan_tpid : ETH_P_8021Q), htons(slot->tp_vlan_tci)};
 
 	memcpy(frame + ADDRESSES, tag, sizeof(tag));
 }
@@ -393,7 +393,7 @@ static ssize_t read_queued(const struct packet_socket *packet, struct iovec *pie
 	struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
 	ssize_t got = recvmsg(packet->fd, &message, MSG_DONTWAIT | MSG_TRUNC);
 
-	/* That the interface went down is told once, before what came until then. */
+	/* That the interface went down is reported once, before what came until then. */
 	if (got < 0 && errno == ENETDOWN)
 		got = recvmsg(packet->fd, &message, MSG_DONTWAIT | MSG_TRUNC);
 	return got;

@@ -99,14 +99,14 @@ static bool physical_is_down(const char *address, char interface[static IF_NAMES
  * that it names is given frames; a wish for every frame, which no such function may have, it takes for granted; and
  * it opens one whose physical function does not answer, with an address of its own making.
  */
-static bool tells_too_much(const struct rte_eth_dev_info *info)
+static bool claims_too_much(const struct rte_eth_dev_info *info)
 {
 	return strcmp(info->driver_name, "net_e1000_igb_vf") == 0;
 }
 
 unsigned device_queues_of(const struct rte_eth_dev_info *info)
 {
-	return tells_too_much(info) ? 1 : RTE_MIN(info->max_rx_queues, info->max_tx_queues);
+	return claims_too_much(info) ? 1 : RTE_MIN(info->max_rx_queues, info->max_tx_queues);
 }
 
 void device_look_at_function(struct device *device, const struct rte_eth_dev_info *info, bool promiscuous)
@@ -116,16 +116,16 @@ void device_look_at_function(struct device *device, const struct rte_eth_dev_inf
 	if (device->kind != DEVICE_PCI)
 		return;
 	/* In a machine that was given one, Linux knows nothing of its physical function. */
-	device->virtual_function = tells_too_much(info) || is_virtual(device->name);
-	device->needs_physical = tells_too_much(info);
-	if (!device->virtual_function || (promiscuous && !tells_too_much(info)))
+	device->virtual_function = claims_too_much(info) || is_virtual(device->name);
+	device->needs_physical = claims_too_much(info);
+	if (!device->virtual_function || (promiscuous && !claims_too_much(info)))
 		return;
 	rte_eth_macaddr_get(device->port, &address);
 	log_warning("PCI device %s receives only what is sent to its address " DEVICE_MAC_FORMAT " or to several: %s",
 		    device->name, RTE_ETHER_ADDR_BYTES(&address),
-		    tells_too_much(info) ? "no virtual function of this NIC may have other frames"
-					 : "its physical function lets it have no other frames; see 'ip link set dev "
-					   "NAME vf NUMBER trust on'");
+		    claims_too_much(info) ? "no virtual function of this NIC may have other frames"
+					  : "its physical function lets it have no other frames; see 'ip link set dev "
+					    "NAME vf NUMBER trust on'");
 }
 
 bool device_physical_up(const struct device *device)

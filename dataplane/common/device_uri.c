@@ -44,7 +44,7 @@ int device_fail(struct device_error *error, int code, const char *format, ...)
 	return code;
 }
 
-/* The place in `schemes`, or -1. */
+/* The index in `schemes`, or -1. */
 static int find_scheme(const char *uri)
 {
 	for (unsigned i = 0; i < RTE_DIM(schemes); i++)

@@ -30,7 +30,7 @@ static int last_cpu(const cpu_set_t *set)
 	return -1;
 }
 
-/* Write the lcores as DPDK wants them told.  Returns 0 or -EINVAL after logging. */
+/* Write the lcores as DPDK wants them written.  Returns 0 or -EINVAL after logging. */
 static int place_lcores(const struct eal_options *options, const cpu_set_t *allowed, char *lcores, size_t size)
 {
 	const unsigned count = options->nb_cores > 0 ? options->nb_cores : 1;

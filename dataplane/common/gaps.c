@@ -43,9 +43,9 @@ static void *sealed_file(size_t size)
 	return NULL;
 }
 
-static struct gap_ring ring_at(uint8_t *file, size_t place)
+static struct gap_ring ring_at(uint8_t *file, size_t offset)
 {
-	return (struct gap_ring){(uint64_t *)(file + place), (struct gap *)(file + place + GAPS_LINE)};
+	return (struct gap_ring){(uint64_t *)(file + offset), (struct gap *)(file + offset + GAPS_LINE)};
 }
 
 int gaps_open(struct gap_log *logs, const char *const *names, unsigned count, uint64_t tsc_hz)

@@ -17,8 +17,8 @@
  *   16   limit        u64, TSC cycles.  The one word that a reader may write: loops heed it from their next round on.
  *   24   tsc_hz       u64
  *   64   loops        of GAPS_LOOP bytes: name 48 bytes, thread i32 (Linux's id, in the process's own namespace),
- *                     records u32 (their place in the file), length u32 (how many the ring holds),
- *                     waits u32 (the place of a second ring, as long)
+ *                     records u32 (their offset in the file), length u32 (how many the ring holds),
+ *                     waits u32 (the offset of a second ring, as long)
  *   then each ring: on a cache line of its own a head, u64 (how many records were ever written), then the records:
  *   begin u64, end u64, and of a gap frames u64 (moved in that round), of a wait the switch's numbers of two ports,
  *   u64: the receiver's, and from bit 16 on the sender's; or GAPS_REST.  Record n lies at n modulo length.  Ends never

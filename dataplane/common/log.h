@@ -24,7 +24,7 @@ __attribute__((format(printf, 2, 3))) void log_write(enum log_level level, const
 /*
  * For what somebody who is not trusted can cause to be logged: each has a budget, all zeros at first.  A burst of
  * LOG_BURST lines, then one a second; of all of them together LOG_BURST_ALL, then LOG_ALL_A_SECOND; and none once the
- * file has LOG_FILE_MOST bytes.  What was left out is counted, and told with the next line.
+ * file has LOG_FILE_MOST bytes.  What was left out is counted, and reported with the next line.
  */
 enum { LOG_BURST = 8, LOG_BURST_ALL = 64, LOG_ALL_A_SECOND = 4, LOG_FILE_MOST = 64 << 20 };
 

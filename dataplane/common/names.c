@@ -17,8 +17,8 @@ static uint32_t hash_of(const char *name)
 	return hash ^ hash >> 15;
 }
 
-/* The place of the name, or the free place where it would go; there is always a free one. */
-static struct names_entry *place_of(const struct names *names, const char *name, uint32_t hash)
+/* The slot of the name, or the free slot where it would go; there is always a free one. */
+static struct names_entry *slot_of(const struct names *names, const char *name, uint32_t hash)
 {
 	unsigned at = hash & (names->size - 1);
 
@@ -37,7 +37,7 @@ static int grow(struct names *names)
 		return -ENOMEM;
 	for (unsigned i = 0; i < names->size; i++)
 		if (names->entries[i].name != NULL)
-			*place_of(&larger, names->entries[i].name, names->entries[i].hash) = names->entries[i];
+			*slot_of(&larger, names->entries[i].name, names->entries[i].hash) = names->entries[i];
 	free(names->entries);
 	*names = larger;
 	return 0;
@@ -46,37 +46,37 @@ static int grow(struct names *names)
 int names_add(struct names *names, const char *name, void *value)
 {
 	const uint32_t hash = hash_of(name);
-	struct names_entry *place;
+	struct names_entry *slot;
 
 	if (names->count >= names->size / 2 && grow(names) != 0)
 		return -ENOMEM;
-	place = place_of(names, name, hash);
-	if (place->name != NULL)
+	slot = slot_of(names, name, hash);
+	if (slot->name != NULL)
 		return -EEXIST;
-	*place = (struct names_entry){name, hash, value};
+	*slot = (struct names_entry){name, hash, value};
 	names->count++;
 	return 0;
 }
 
 void *names_find(const struct names *names, const char *name)
 {
-	return names->size > 0 ? place_of(names, name, hash_of(name))->value : NULL;
+	return names->size > 0 ? slot_of(names, name, hash_of(name))->value : NULL;
 }
 
 void names_remove(struct names *names, const char *name)
 {
 	const unsigned mask = names->size - 1;
-	struct names_entry *place;
+	struct names_entry *slot;
 	unsigned hole;
 
 	if (names->size == 0)
 		return;
-	place = place_of(names, name, hash_of(name));
-	if (place->name == NULL)
+	slot = slot_of(names, name, hash_of(name));
+	if (slot->name == NULL)
 		return;
 	names->count--;
 	/* Those behind the hole that a search would no longer reach move into it. */
-	hole = place - names->entries;
+	hole = slot - names->entries;
 	for (unsigned at = (hole + 1) & mask; names->entries[at].name != NULL; at = (at + 1) & mask)
 		if (((at - names->entries[at].hash) & mask) >= ((at - hole) & mask)) {
 			names->entries[hole] = names->entries[at];

@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 struct names_entry {
-	const char *name; /* NULL: a free place */
+	const char *name; /* NULL: a free slot */
 	uint32_t hash;
 	void *value;
 };
 
 struct names {
-	unsigned count, size; /* size: places, a power of two or 0 */
+	unsigned count, size; /* size: slots, a power of two or 0 */
 	struct names_entry *entries;
 };
 

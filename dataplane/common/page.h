@@ -27,7 +27,7 @@ enum { PAGE_VERSION = 2, PAGE_NAME = 56 };
 
 struct page_kind {
 	const char *name;
-	const char *const *fields; /* by place; NULL: not used */
+	const char *const *fields; /* by index; NULL: not used */
 	unsigned nb_fields;
 };
 

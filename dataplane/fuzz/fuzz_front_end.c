@@ -190,7 +190,7 @@ static void worker_poll(void)
 		else if (from != NULL)
 			vring_discard(from, &from->counters->drop_no_chain);
 		if (from != NULL)
-			vring_settle(from, to);
+			vring_notify(from, to);
 		/* As before a worker sleeps, and when it wakes. */
 		if (from != NULL)
 			vring_arm(from);

@@ -259,7 +259,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check(taken <= VRING_BURST);
 		check_ring(&from);
 		check_ring(&to);
-		/* Before the switch sleeps; and once more what was published is settled, as by the next poll. */
+		/* Before the switch sleeps.  Then the guests are notified of what was published, as by the next poll.
+		 */
 		if (how & 32) {
 			vring_arm(&from.ring);
 			vring_disarm(&from.ring);
@@ -267,14 +268,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (how & 16) {
 			const uint16_t base = size >= 2 ? data[0] | data[1] << 8 : 0;
 
-			vring_settle(&from.ring, &to.ring);
+			vring_notify(&from.ring, &to.ring);
 			guest_resume(&from, base);
 			guest_resume(&to, how & 8 ? base : vring_base(&to.ring));
 			check_ring(&from);
 			check_ring(&to);
 		}
-		vring_settle(&from.ring, &to.ring);
-		check(from.ring.unsettled == 0 && to.ring.unsettled == 0);
+		vring_notify(&from.ring, &to.ring);
+		check(from.ring.unnotified == 0 && to.ring.unnotified == 0);
 	}
 	vring_discard(&from.ring, &from.counters.drop_no_chain);
 	check_ring(&from);

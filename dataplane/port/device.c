@@ -174,7 +174,7 @@ size_t device_memory_left(void)
 
 /*
  * A TAP's interrupts are those of its file, always on; others have to be armed.  DPDK's driver for memif has none, nor
- * a socket that would tell: such a queue is polled.
+ * a socket that would report it: such a queue is polled.
  */
 static bool sleeps_on_interrupts(const char *uri)
 {

@@ -195,12 +195,12 @@ static bool find_headers(struct device_cut *cut, const struct virtio_net_hdr *of
 	const uint32_t most = RTE_MIN(frame->data_len, (uint32_t)DEVICE_CUT_HEADERS);
 	const uint8_t kind = offload->gso_type & GSO_KINDS;
 	const bool tcp = kind == VIRTIO_NET_HDR_GSO_TCPV4 || kind == VIRTIO_NET_HDR_GSO_TCPV6;
-	const bool told = offload->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM;
+	const bool partial = offload->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM;
 	struct rte_net_hdr_lens at = {0};
 	const uint32_t type = rte_net_get_ptype(frame, &at, LAYERS);
 	const bool has_ip = RTE_ETH_IS_IPV4_HDR(type) || RTE_ETH_IS_IPV6_HDR(type);
 	const uint32_t behind = has_ip ? at.l2_len + at.l3_len : 0;
-	const uint32_t transport = told ? offload->csum_start : behind;
+	const uint32_t transport = partial ? offload->csum_start : behind;
 	uint32_t size = tcp ? sizeof(struct rte_tcp_hdr) : sizeof(struct rte_udp_hdr);
 
 	if ((!tcp && kind != GSO_UDP_L4) || transport < RTE_ETHER_HDR_LEN || transport + size > most)
@@ -209,7 +209,7 @@ static bool find_headers(struct device_cut *cut, const struct virtio_net_hdr *of
 		if (kind == (RTE_ETH_IS_IPV4_HDR(type) ? VIRTIO_NET_HDR_GSO_TCPV6 : VIRTIO_NET_HDR_GSO_TCPV4))
 			return false;
 		cut->ip = at.l2_len;
-	} else if (told) {
+	} else if (partial) {
 		cut->ip = ip_before(cut, transport, tcp ? IPPROTO_TCP : IPPROTO_UDP, kind);
 		if (has_ip && behind <= cut->ip) {
 			cut->outer = at.l2_len;
@@ -419,16 +419,16 @@ static bool goes_on(const struct rte_mbuf *frame, struct virtio_net_hdr *offload
 
 enum device_finish device_finish(struct rte_mbuf *frame, struct virtio_net_hdr *offload, struct device_cut *cut)
 {
-	const struct virtio_net_hdr told = *offload;
+	const struct virtio_net_hdr original = *offload;
 
-	if (told.gso_type != VIRTIO_NET_HDR_GSO_NONE)
-		return goes_on(frame, offload)	  ? DEVICE_WHOLE
-		       : begin(cut, frame, &told) ? DEVICE_CUT
-						  : DEVICE_MALFORMED;
-	if (!finish_sctp(frame, &told)) {
+	if (original.gso_type != VIRTIO_NET_HDR_GSO_NONE)
+		return goes_on(frame, offload)	      ? DEVICE_WHOLE
+		       : begin(cut, frame, &original) ? DEVICE_CUT
+						      : DEVICE_MALFORMED;
+	if (!finish_sctp(frame, &original)) {
 		if (goes_on(frame, offload))
 			return DEVICE_WHOLE;
-		if (!finish_checksum(frame, &told))
+		if (!finish_checksum(frame, &original))
 			return DEVICE_MALFORMED;
 	}
 	*offload = (struct virtio_net_hdr){0};

@@ -7,7 +7,7 @@
  * checksum of SCTP, one that would be written where steering looks, and segments that only Linux knows (TCP and UDP in
  * a tunnel, UDP, more than 64 KiB or than OFFLOAD_SEGMENTS frames).
  *
- * Linux's word is taken, but a guest may have told Linux: what contradicts the frame is refused.
+ * Linux's word is taken, but Linux may only pass on a guest's: what contradicts the frame is refused.
  *
  * For the worker that takes frames from the queue.
  */

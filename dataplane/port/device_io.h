@@ -16,7 +16,7 @@
 /* Read up to `limit` frames of a device's queue.  Returns how many; device_read_done() must follow, also after 0. */
 unsigned device_read(struct port *from, uint16_t queue, struct burst *burst, unsigned limit);
 
-/* How many frames wait to be read, as far as the driver tells. */
+/* How many frames wait to be read, as far as the driver reports. */
 unsigned device_waiting(const struct port *from, uint16_t queue);
 
 /*

@@ -30,10 +30,10 @@ uint64_t device_kernel_statistic(unsigned interface, const char *name)
 /* Frames that found the ring of an AF_XDP socket full, which DPDK's driver does not count. */
 static uint64_t ring_was_full(int fd)
 {
-	struct xdp_statistics told = {0}; /* an older kernel tells less */
-	socklen_t size = sizeof(told);
+	struct xdp_statistics statistics = {0}; /* an older kernel fills in less */
+	socklen_t size = sizeof(statistics);
 
-	return getsockopt(fd, SOL_XDP, XDP_STATISTICS, &told, &size) == 0 ? told.rx_ring_full : 0;
+	return getsockopt(fd, SOL_XDP, XDP_STATISTICS, &statistics, &size) == 0 ? statistics.rx_ring_full : 0;
 }
 
 /* What the kernel lost before the driver had it.  Its `rx_dropped` is also what nobody wanted, and is left out. */
@@ -61,7 +61,7 @@ static void add_kernel(const struct device_queue *queue, struct device_losses *l
 }
 
 /* Some drivers count as not sent what we still have. */
-static bool tells_refused(const struct device *device)
+static bool reports_refused(const struct device *device)
 {
 	return device->kind == DEVICE_INTERFACE || device->kind == DEVICE_PCAP || device->kind == DEVICE_PCI;
 }
@@ -77,7 +77,7 @@ struct device_losses device_losses_read(const struct device_queue *queue)
 	losses = (struct device_losses){.missed = stats.imissed,
 					.errors = stats.ierrors,
 					.no_buffer = stats.rx_nombuf,
-					.refused = tells_refused(device) ? stats.oerrors : 0};
+					.refused = reports_refused(device) ? stats.oerrors : 0};
 	add_kernel(queue, &losses);
 	return losses;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frames that a device, its driver or the kernel lost, which no worker ever sees: told by totals that somebody else
+ * Frames that a device, its driver or the kernel lost, which no worker ever sees: reported by totals that somebody else
  * counts, counted at the port from the moment that the device was opened.  Called with the device lock held.
  */
 #ifndef TAILRACE_PORT_DEVICE_LOSSES_H

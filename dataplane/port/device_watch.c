@@ -26,10 +26,10 @@ enum {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_queue *devices; /* that are open */
 static pthread_t thread;
-static int wake = -1;				 /* an eventfd: a driver has something to tell */
+static int wake = -1;				 /* an eventfd: a driver has something to report */
 static atomic_bool asked_back[RTE_MAX_ETHPORTS]; /* by on_request() */
 static atomic_bool ending;
-static void (*tell_change)(void);
+static void (*notify_change)(void);
 
 void device_lock(void)
 {
@@ -43,7 +43,7 @@ void device_unlock(void)
 
 void device_on_change(void (*changed)(void))
 {
-	tell_change = changed;
+	notify_change = changed;
 }
 
 static time_t seconds(void)
@@ -54,7 +54,7 @@ static time_t seconds(void)
 	return now.tv_sec;
 }
 
-/* ------- what a driver tells, in DPDK's interrupt thread ------- */
+/* ------- what a driver reports, in DPDK's interrupt thread ------- */
 
 static int on_link(uint16_t port_id, enum rte_eth_event_type type, void *argument, void *answer)
 {
@@ -121,8 +121,8 @@ static void enter_state(struct device_queue *queue, enum device_state state)
 	atomic_store(&queue->since, time(NULL));
 	atomic_store(&queue->state, state);
 	log_within(&queue->log, LOG_LEVEL_INFO, "device %s %s", queue->uri, texts[state]);
-	if (tell_change != NULL)
-		tell_change();
+	if (notify_change != NULL)
+		notify_change();
 }
 
 static void change_state(struct device_queue *queue, enum device_state state)
@@ -236,7 +236,7 @@ static void look(struct device_queue *queue)
 		try_again(queue);
 		return;
 	}
-	/* Some of it the kernel tells in files: not with every look. */
+	/* Some of it the kernel reports in files: not with every look. */
 	if (seconds() != queue->counted_at)
 		count_losses(queue);
 	if (atomic_load(&queue->taken_away) || atomic_load(&asked_back[queue->port_id]) ||

@@ -13,11 +13,11 @@
 
 enum { BAR_LEAST_MS = 1000, BAR_MOST_MS = 60000 };
 
-static void (*tell_change)(void);
+static void (*notify_change)(void);
 
 void guest_on_change(void (*changed)(void))
 {
-	tell_change = changed;
+	notify_change = changed;
 }
 
 int guest_eventfd(int fd)
@@ -37,7 +37,7 @@ int guest_eventfd(int fd)
 
 /* ------- what workers see ------- */
 
-/* Count the pairs that may be served, and tell whoever spreads frames over them. */
+/* Count the pairs that may be served, and notify whoever spreads frames over them. */
 static void change(struct guest *guest)
 {
 	unsigned pair = 0;
@@ -46,8 +46,8 @@ static void change(struct guest *guest)
 	       atomic_load(&guest->live[GUEST_VRINGS_EACH * pair + GUEST_SENDS]) != NULL)
 		pair++;
 	atomic_store(&guest->used, pair);
-	if (tell_change != NULL)
-		tell_change();
+	if (notify_change != NULL)
+		notify_change();
 }
 
 /* The ring, or one before which a frame is sent in the guest's name if there is one to be sent. */
@@ -110,9 +110,9 @@ void guest_withdraw(struct guest_backend *backend, uint32_t rings)
 			continue;
 		/* What the guest did to the descriptor since is undone first; what it does now, guest_watch() ends. */
 		if (was[i]->fault == VRING_FAULT_NONE && guest_eventfd(was[i]->call_fd) >= 0) {
-			atomic_store(&guest_settles, guest_now());
-			vring_settle(was[i], NULL);
-			atomic_store(&guest_settles, 0);
+			atomic_store(&guest_notifying, guest_now());
+			vring_notify(was[i], NULL);
+			atomic_store(&guest_notifying, 0);
 		}
 		backend->rings[i].base = vring_base(was[i]);
 		free(was[i]);
@@ -198,7 +198,7 @@ void guest_ring_stop(struct guest_backend *backend, unsigned which)
 	__atomic_store_n(&backend->guest->fault[which], VRING_FAULT_NONE, __ATOMIC_RELAXED);
 }
 
-uint16_t guest_ring_tell(struct guest_backend *backend, unsigned which)
+uint16_t guest_ring_report(struct guest_backend *backend, unsigned which)
 {
 	guest_ring_stop(backend, which);
 	guest_ring_forget_position(backend, which);

@@ -129,7 +129,7 @@ static inline bool guest_paused(const struct guest *guest)
 /*
  * What becomes readable when the guest has put something into the ring by which it sends on this queue, provided that
  * vring_arm() asked for it; -1 when the guest gives no such sign.  An eventfd that the guest may drain, fill or make
- * blocking: wait for its edge, and do not read it.  Good until guest_on_change() tells of a change.
+ * blocking: wait for its edge, and do not read it.  Good until guest_on_change() reports a change.
  */
 static inline int guest_kick_fd(const struct guest *guest, unsigned queue)
 {

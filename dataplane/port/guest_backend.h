@@ -71,7 +71,7 @@ struct guest_backend {
 };
 
 /* Since when the thread that speaks the protocol is waking a guest, in milliseconds; 0: it is not. */
-extern atomic_ulong guest_settles;
+extern atomic_ulong guest_notifying;
 
 /* All ports, for the signal handler too. */
 extern struct guest_backend *_Atomic guest_backends;
@@ -96,7 +96,7 @@ static inline bool guest_ring_enabled(const struct guest_backend *backend, unsig
 /* A snapshot of one ring as the front end has set it up, or NULL while it is not whole. */
 struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned ring);
 
-/* The front end is told where the ring stands: what the ring says of that itself holds no more. */
+/* The ring's position is reported to the front end: what the ring says of it itself holds no more. */
 void guest_ring_forget_position(struct guest_backend *backend, unsigned ring);
 
 /*
@@ -114,8 +114,8 @@ void guest_announced(struct guest_backend *backend);
 /* Stop a ring: it is as if the front end had never started it, but for its size, place and position. */
 void guest_ring_stop(struct guest_backend *backend, unsigned ring);
 
-/* Stop a ring and return its base, which the front end is told: from now on what it says about it is right. */
-uint16_t guest_ring_tell(struct guest_backend *backend, unsigned ring);
+/* Stop a ring and return its base, to be reported to the front end: from now on what that says of it is right. */
+uint16_t guest_ring_report(struct guest_backend *backend, unsigned ring);
 
 /* Note what the front end has said, for guest_facts(). */
 void guest_note_facts(struct guest_backend *backend);
@@ -133,9 +133,9 @@ static inline void guest_count_refused(struct guest_backend *backend)
 }
 
 /* Log what a front end can cause: port, and what is the matter. */
-#define guest_tell(backend, level, format, ...) \
+#define guest_log(backend, level, format, ...) \
 	log_within(&(backend)->log, level, "port %s: " format, (backend)->name, ##__VA_ARGS__)
-#define guest_complain(backend, ...) guest_tell(backend, LOG_LEVEL_WARNING, __VA_ARGS__)
+#define guest_complain(backend, ...) guest_log(backend, LOG_LEVEL_WARNING, __VA_ARGS__)
 
 uint64_t guest_now(void); /* milliseconds */
 

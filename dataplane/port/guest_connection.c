@@ -76,7 +76,7 @@ void guest_disconnect(struct guest_backend *backend)
 		return;
 	/* Not of those who have never said anything: they were counted. */
 	if (backend->spoke)
-		guest_tell(backend, LOG_LEVEL_INFO, "its guest has gone");
+		guest_log(backend, LOG_LEVEL_INFO, "its guest has gone");
 	backend->since = 0;
 	close_fds(backend);
 	guest_socket_end(backend, backend->connection);
@@ -198,7 +198,7 @@ void guest_read_message(struct guest_backend *backend)
 	backend->deadline = 0;
 	if (!backend->spoke) {
 		backend->since = time(NULL);
-		guest_tell(backend, LOG_LEVEL_INFO, "a guest is there");
+		guest_log(backend, LOG_LEVEL_INFO, "a guest is there");
 	}
 	backend->spoke = true;
 	snprintf(why, sizeof(why), "message %u is refused, or not answered", message->request);

@@ -28,12 +28,12 @@ static unsigned discard(struct guest_backend *backend, unsigned which, unsigned 
 	/* As where a ring is taken from the workers: the guest may want to be waited for. */
 	if (vring_available(vring, 1) == 0 || guest_eventfd(vring->call_fd) != vring->call_fd)
 		return 0;
-	atomic_store(&guest_settles, guest_now());
+	atomic_store(&guest_notifying, guest_now());
 	while (done < bursts && disabled(backend, which) &&
 	       vring_discard(vring, &vring->counters->drop_queue_disabled) > 0)
 		done++;
-	vring_settle(vring, NULL);
-	atomic_store(&guest_settles, 0);
+	vring_notify(vring, NULL);
+	atomic_store(&guest_notifying, 0);
 	return done;
 }
 

@@ -113,7 +113,7 @@ static enum guest_answer get_queue_num(struct guest_backend *backend, struct gue
 	return reply(message, backend->guest->pairs);
 }
 
-/* The guest is told its MTU by the front end; we carry what fits its buffers. */
+/* The front end gives the guest its MTU; we carry what fits its buffers. */
 static enum guest_answer set_mtu(struct guest_backend *backend, struct guest_message *message)
 {
 	return message->number >= MTU_LEAST && message->number <= MTU_MOST ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
@@ -186,7 +186,7 @@ static enum guest_answer set_log_base(struct guest_backend *backend, struct gues
 	return reply(message, 0);
 }
 
-/* A descriptor that we have no use for: to be told of a full log. */
+/* A descriptor that we have no use for: to be notified of a full log. */
 static enum guest_answer ignore(struct guest_backend *backend, struct guest_message *message)
 {
 	return GUEST_ANSWER_DONE;
@@ -218,19 +218,19 @@ static enum guest_answer set_vring_addr(struct guest_backend *backend, struct gu
 
 static enum guest_answer set_vring_base(struct guest_backend *backend, struct guest_message *message)
 {
-	/* Of a packed ring the upper half is the used place; DPDK's front end leaves it out, and the lower will do. */
+	/* Of a packed ring the upper half is the used index; DPDK's front end leaves it out, and the lower will do. */
 	backend->rings[message->ring.index].base = message->ring.number;
 	return GUEST_ANSWER_DONE;
 }
 
 /*
- * Of a packed ring the upper half should be the used place and its wrap counter, which are the same as the lower's. But
- * QEMU 7.2, among others, takes the wrap counter for a part of that place and ends, with its machine, at the next thing
- * that it throws away (virtio_queue_packed_set_last_avail_idx()); of a place 0 it only throws away wrongly.
+ * Of a packed ring the upper half should be the used index and its wrap counter, which are the same as the lower's. But
+ * QEMU 7.2, among others, takes the wrap counter for a part of that index and ends, with its machine, at the next thing
+ * that it throws away (virtio_queue_packed_set_last_avail_idx()); of an index 0 it only throws away wrongly.
  */
 static enum guest_answer get_vring_base(struct guest_backend *backend, struct guest_message *message)
 {
-	message->ring.number = guest_ring_tell(backend, message->ring.index);
+	message->ring.number = guest_ring_report(backend, message->ring.index);
 	return GUEST_ANSWER_REPLY;
 }
 
@@ -241,7 +241,7 @@ static enum guest_answer set_vring_enable(struct guest_backend *backend, struct 
 	return GUEST_ANSWER_DONE;
 }
 
-/* Of a descriptor that is no eventfd only whoever asks is told; without it the ring stops and says why. */
+/* Of a descriptor that is no eventfd only whoever asks is notified; without it the ring stops and says why. */
 static enum guest_answer no_eventfd(const struct guest_message *message)
 {
 	return message->flags & GUEST_FLAG_NEED_REPLY ? GUEST_ANSWER_REFUSED : GUEST_ANSWER_DONE;

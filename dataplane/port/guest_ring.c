@@ -143,7 +143,7 @@ void guest_ring_forget_position(struct guest_backend *backend, unsigned which)
 		return;
 	vring_forget_position(&vring);
 	/*
-	 * QEMU may serve the ring until we do again, to throw away what the guest sends, and begins at a wrong place
+	 * QEMU may serve the ring until we do again, to throw away what the guest sends, and begins at a wrong slot
 	 * (get_vring_base()).  So the guest shall not kick it.
 	 */
 	vring_disarm(&vring);

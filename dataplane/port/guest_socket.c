@@ -26,11 +26,11 @@
 enum {
 	TICK_MS = 20,	/* between tries to connect, and between looks for what takes too long */
 	REST_MS = 500,	/* between looks for rings that have been stopped, while nothing else is waited for */
-	SETTLE_MS = 10, /* that waking a guest may take */
+	NOTIFY_MS = 10, /* that waking a guest may take */
 };
 
 struct guest_backend *_Atomic guest_backends;
-atomic_ulong guest_settles;
+atomic_ulong guest_notifying;
 static _Atomic pthread_t protocol_thread; /* 0: none yet */
 
 /* What the control thread asks of ours; it waits for the answer, so one at a time is enough. */
@@ -120,8 +120,8 @@ static void try_connect(struct guest_backend *backend)
 	was = atomic_exchange(&guest->unreached, -rc);
 	/* Not for each of fifty tries a second. */
 	if (-rc != was && guest_unreached(guest, why, sizeof(why)))
-		guest_tell(backend, rc == -ENOENT || rc == -ECONNREFUSED ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s",
-			   why);
+		guest_log(backend, rc == -ENOENT || rc == -ECONNREFUSED ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "%s",
+			  why);
 }
 
 bool guest_unreached(const struct guest *guest, char *why, unsigned why_size)
@@ -365,10 +365,10 @@ int guest_socket_adopt(struct guest_backend *backend)
 
 void guest_watch(void)
 {
-	const uint64_t since = atomic_load(&guest_settles);
+	const uint64_t since = atomic_load(&guest_notifying);
 	const pthread_t thread = atomic_load(&protocol_thread);
 
-	if (since != 0 && thread != 0 && guest_now() > since + SETTLE_MS)
+	if (since != 0 && thread != 0 && guest_now() > since + NOTIFY_MS)
 		pthread_kill(thread, SIGUSR1);
 }
 

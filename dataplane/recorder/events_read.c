@@ -22,7 +22,7 @@ struct switched { /* PERF_RECORD_SWITCH_CPU_WIDE */
 	uint64_t time, id;
 };
 
-/* What an event of a CPU is told with. */
+/* What an event of a CPU is reported with. */
 struct reading {
 	struct events *events;
 	struct timeline *timeline;
@@ -59,10 +59,10 @@ static struct task task_at(const struct sample *sample, const struct tracepoint 
 	return task;
 }
 
-/* A text of variable length: its place is in the lower half of the field, its length in the upper. */
+/* A text of variable length: its offset is in the lower half of the field, its length in the upper. */
 static void text_at(const struct sample *sample, const struct tracepoint *tracepoint, unsigned field, char *text)
 {
-	uint32_t place = (uint32_t)int_at(sample, tracepoint, field), at = place & 0xffff, length = place >> 16;
+	uint32_t offset = (uint32_t)int_at(sample, tracepoint, field), at = offset & 0xffff, length = offset >> 16;
 
 	if (length >= RECORD_NAME)
 		length = RECORD_NAME - 1;
@@ -157,7 +157,7 @@ static void name_task(struct task *task)
 	fclose(stream);
 }
 
-/* A software event tells of both tasks when one leaves the CPU, but neither what they are called nor why it left. */
+/* A software event names both tasks when one leaves the CPU, but neither what they are called nor why it left. */
 static void read_switch(const struct reading *reading, const struct switched *switched)
 {
 	uint64_t time = clock_tsc(reading->before, reading->after, switched->time);
@@ -229,9 +229,9 @@ static void read_often_before(const struct reading *reading, uint64_t time)
 /* Copy from a ring. */
 static void copy_out(const struct buffer *buffer, uint64_t at, void *room, size_t size)
 {
-	size_t place = at % EVENTS_BUFFER, first = size < EVENTS_BUFFER - place ? size : EVENTS_BUFFER - place;
+	size_t offset = at % EVENTS_BUFFER, first = size < EVENTS_BUFFER - offset ? size : EVENTS_BUFFER - offset;
 
-	memcpy(room, buffer->data + place, first);
+	memcpy(room, buffer->data + offset, first);
 	memcpy((uint8_t *)room + first, buffer->data, size - first);
 }
 

@@ -14,7 +14,7 @@ struct event {
 	enum nesting nesting;
 	const char *name; /* of the tracepoint */
 	const char *const *fields;
-	unsigned source;    /* its place in the list of sources */
+	unsigned source;    /* its index in the list of sources */
 	const char *whose;  /* of an interrupt that names nobody */
 	const char *filter; /* the field that must be a watched thread */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * Programs in the kernel that note what comes often (often.h).  One may be interrupted by another of its CPU: a place
+ * Programs in the kernel that note what comes often (often.h).  One may be interrupted by another of its CPU: a slot
  * in the ring is taken by one atomic instruction, and is filled in when its sequence is there.
  */
 #include <linux/bpf.h>
@@ -24,13 +24,13 @@ struct task_struct {
 	char comm[OFTEN_COMM];
 } __attribute__((preserve_access_index));
 
-/* Of each CPU of the machine: its ring's place plus one; 0: it is not recorded. */
+/* Of each CPU of the machine: its ring's number plus one; 0: it is not recorded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} places SEC(".maps");
+} numbers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -42,16 +42,16 @@ struct {
 
 static struct often_event *take(unsigned long long *sequence)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), place;
-	__u32 *found = bpf_map_lookup_elem(&places, &cpu);
+	__u32 cpu = bpf_get_smp_processor_id(), number;
+	__u32 *found = bpf_map_lookup_elem(&numbers, &cpu);
 	struct often_ring *ring;
 	struct often_event *event;
 	__u64 time;
 
 	if (found == NULL || *found == 0)
 		return NULL;
-	place = *found - 1;
-	ring = bpf_map_lookup_elem(&rings, &place);
+	number = *found - 1;
+	ring = bpf_map_lookup_elem(&rings, &number);
 	if (ring == NULL)
 		return NULL;
 	time = bpf_ktime_get_ns();

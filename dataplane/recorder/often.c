@@ -30,7 +30,7 @@ static const char *const names[OFTEN_NB_POINTS] = {
 #undef NAME
 };
 
-/* The library's own messages would be read as ours; what went wrong is told by the error it returns. */
+/* The library's own messages would be read as ours; what went wrong is reported by the error it returns. */
 static int quiet(enum libbpf_print_level level, const char *format, va_list arguments)
 {
 	return 0;
@@ -49,21 +49,21 @@ static void leave_out_unknown(struct bpf_object *object)
 
 static int load(struct often *often, const int *cpus)
 {
-	struct bpf_map *places, *rings;
+	struct bpf_map *numbers, *rings;
 	uint32_t last = 0;
 	int rc;
 
 	often->object = bpf_object__open_mem(often_object, sizeof(often_object), NULL);
 	if (often->object == NULL)
 		return -errno;
-	places = bpf_object__find_map_by_name(often->object, "places");
+	numbers = bpf_object__find_map_by_name(often->object, "numbers");
 	rings = bpf_object__find_map_by_name(often->object, "rings");
-	if (places == NULL || rings == NULL)
+	if (numbers == NULL || rings == NULL)
 		return -EINVAL;
 	for (unsigned i = 0; i < often->nb_cpus; i++)
 		if ((uint32_t)cpus[i] > last)
 			last = (uint32_t)cpus[i];
-	rc = bpf_map__set_max_entries(places, last + 1);
+	rc = bpf_map__set_max_entries(numbers, last + 1);
 	if (rc == 0)
 		rc = bpf_map__set_max_entries(rings, often->nb_cpus);
 	if (rc != 0)
@@ -77,10 +77,10 @@ static int load(struct often *often, const int *cpus)
 		often->rings = NULL;
 		return -errno;
 	}
-	for (uint32_t place = 1; place <= often->nb_cpus && rc == 0; place++) {
-		uint32_t cpu = (uint32_t)cpus[place - 1];
+	for (uint32_t number = 1; number <= often->nb_cpus && rc == 0; number++) {
+		uint32_t cpu = (uint32_t)cpus[number - 1];
 
-		rc = bpf_map__update_elem(places, &cpu, sizeof(cpu), &place, sizeof(place), BPF_ANY);
+		rc = bpf_map__update_elem(numbers, &cpu, sizeof(cpu), &number, sizeof(number), BPF_ANY);
 	}
 	return rc;
 }

@@ -32,7 +32,7 @@ enum often_point { OFTEN_POINTS(OFTEN_NUMBER) OFTEN_NB_POINTS };
 #undef OFTEN_NUMBER
 
 struct often_event {		     /* a cache line */
-	unsigned long long sequence; /* its place in the ring plus one; written last */
+	unsigned long long sequence; /* its number in the ring plus one; written last */
 	unsigned long long time;     /* CLOCK_MONOTONIC */
 	unsigned int point;
 	unsigned int id;	     /* of a softirq */

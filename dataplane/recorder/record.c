@@ -168,15 +168,15 @@ static uint32_t series_of(struct record_file *file, unsigned index, enum record_
 			  const char *name)
 {
 	const uint16_t cpu = (uint16_t)file->cpus[index];
-	uint32_t place = hash_of(index, kind, id, name) % RECORD_BUCKETS;
+	uint32_t slot = hash_of(index, kind, id, name) % RECORD_BUCKETS;
 	uint64_t count = *file->nb_series;
 	struct series *series;
 
-	for (; file->buckets[place] != 0; place = (place + 1) % RECORD_BUCKETS) {
-		series = &file->series[file->buckets[place] - 1];
+	for (; file->buckets[slot] != 0; slot = (slot + 1) % RECORD_BUCKETS) {
+		series = &file->series[file->buckets[slot] - 1];
 		if (series->kind == kind && series->cpu == cpu && series->id == id &&
 		    strncmp(series->name, name, RECORD_NAME - 1) == 0)
-			return file->buckets[place] - 1;
+			return file->buckets[slot] - 1;
 	}
 	if (count == RECORD_SERIES)
 		return RECORD_SERIES - 1;
@@ -187,7 +187,7 @@ static uint32_t series_of(struct record_file *file, unsigned index, enum record_
 	series->cpu = cpu;
 	series->id = id;
 	snprintf(series->name, sizeof(series->name), "%s", name);
-	file->buckets[place] = (uint16_t)(count + 1);
+	file->buckets[slot] = (uint16_t)(count + 1);
 	__atomic_store_n(file->nb_series, count + 1, __ATOMIC_RELEASE);
 	return (uint32_t)count;
 }

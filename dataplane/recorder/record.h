@@ -7,12 +7,12 @@
  *   8   version          u32, RECORD_VERSION
  *   12  schema length    u32, bytes of JSON at offset 64
  *   64  schema           {"record": {"format", "fields"}, "series": {"offset", "count", "used", "format", "fields"},
- *                         "kinds": [name, ...], "clock_error", "part", "wall": place of four u64,
+ *                         "kinds": [name, ...], "clock_error", "part", "wall": offset of four u64,
  *                         "cpus": [{"cpu", "head", "until", "lost", "records", "length"}, ...], "notes": the same,
  *                         "sources": [{"what", "from": how it is recorded, or null, "why": why not, or null}, ...]}
  *
- * `format` is Python's struct module's.  `head`, `until`, `lost`, `used`, `clock_error` and `part` are places of u64 in
- * the file.  The four of `wall` are two moments, the first and the last that were looked at, each by the TSC and in
+ * `format` is Python's struct module's.  `head`, `until`, `lost`, `used`, `clock_error` and `part` are offsets of u64
+ * in the file.  The four of `wall` are two moments, the first and the last that were looked at, each by the TSC and in
  * nanoseconds since 1970.
  *
  * A CPU's records stand in the order of their ends, in a ring that is overwritten from the oldest on; all that ended
@@ -82,7 +82,7 @@ void record_until(struct record_file *file, unsigned index, uint64_t tsc);
 
 void record_lost(struct record_file *file, unsigned index, uint64_t events);
 
-/* Times are known to so many TSC cycles; the greatest that is told stands. */
+/* Times are known to so many TSC cycles; the greatest that is reported stands. */
 void record_clock_error(struct record_file *file, uint64_t cycles);
 
 /* A moment by the TSC and in nanoseconds since 1970. */

@@ -69,7 +69,7 @@ static void open_files(struct samples *samples, bool frequency)
 
 /*
  * Where tracepoints tell interrupts one by one, those that ask to reschedule are counted all the same: there may be
- * several for each frame, and what they are for, a context switch, is told.
+ * several for each frame, and what they are for, a context switch, is recorded.
  */
 static void open_interrupts(struct samples *samples, struct source *sources, unsigned *nb_sources)
 {
@@ -177,7 +177,7 @@ uint64_t samples_sum_column(const char *text, const char *row, int column)
 	return sum;
 }
 
-/* In us; 0 if it is not told.  Fields of proc_stat(5): user nice system idle iowait irq softirq steal, in ticks. */
+/* In us; 0 if it is not reported.  Fields of proc_stat(5): user nice system idle iowait irq softirq steal, in ticks. */
 static uint64_t steal_of(const char *text, int cpu)
 {
 	unsigned long long steal = 0;

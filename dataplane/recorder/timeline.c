@@ -86,7 +86,7 @@ void timeline_lost(struct timeline *timeline, unsigned index)
 
 	memset(cpu->entered, 0, sizeof(cpu->entered));
 	cpu->since = 0;
-	/* Threads' times are not told by CPU. */
+	/* Threads' times are not reported by CPU. */
 	for (unsigned i = 0; i < timeline->nb_threads; i++)
 		timeline->threads[i].off = false;
 }

@@ -27,7 +27,7 @@ struct bridge {
 	unsigned nb_ports;
 	uint64_t flood_cost, flood_burst; /* TSC cycles: of one frame, and that may be saved up */
 	uint32_t ageing;		  /* station ticks */
-	uint16_t index[BRIDGE_PORTS];	  /* the place in `ports` of each number of the memory; nb_ports: none */
+	uint16_t index[BRIDGE_PORTS];	  /* the index in `ports` of each number of the memory; nb_ports: none */
 	struct bridge_port ports[];
 };
 

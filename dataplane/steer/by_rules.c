@@ -15,21 +15,21 @@ static uint32_t follow_fragment(const struct steering *steering, const struct he
 	const uint64_t hash = pin_datagram(steering->fragments, headers);
 	struct flow_bucket *bucket = flows_bucket(steering->fragments, hash);
 	const uint16_t tick = flows_tick(now);
-	uint64_t *place = flows_find(bucket, hash);
+	uint64_t *slot = flows_find(bucket, hash);
 	uint64_t note;
 
 	if (headers->fragment == FRAGMENT_LATER) {
-		uint64_t entry = place != NULL ? flow_read(place) : 0;
+		uint64_t entry = slot != NULL ? flow_read(slot) : 0;
 
-		return place != NULL && flow_is(entry, hash) && flow_fresh(steering->fragments, entry, tick)
+		return slot != NULL && flow_is(entry, hash) && flow_fresh(steering->fragments, entry, tick)
 			       ? flow_number(entry)
 			       : action;
 	}
 	if (action > FLOW_NUMBERS)
 		return action;
 	note = flow_numbered(flow_signature(hash), tick, action);
-	if (place != NULL)
-		flow_write(place, note);
+	if (slot != NULL)
+		flow_write(slot, note);
 	else
 		flows_add(steering->fragments, bucket, note, tick, 0);
 	return action;

@@ -35,7 +35,7 @@ struct capture_header {
 	_Alignas(64) uint64_t tail;
 };
 
-/* What the TSC says as time of day: told anew now and then, since the two drift. */
+/* What the TSC says as time of day: updated now and then, since the two drift. */
 struct capture_clock {
 	uint64_t tsc;
 	uint64_t ns;	       /* since 1970, at that moment */
@@ -51,7 +51,7 @@ static inline uint64_t capture_clock_ns(const struct capture_clock *clock, uint6
 struct capture_ring {
 	struct capture_header *header;
 	uint8_t *data;
-	uint64_t head; /* as in the header, which is told once a burst */
+	uint64_t head; /* as in the header, which is updated once a burst */
 	uint64_t frames, dropped;
 	uint64_t size;
 	uint32_t snaplen;

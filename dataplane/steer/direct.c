@@ -5,42 +5,42 @@
 #include "steer/watch.h"
 #include "vring/hop.h"
 
-/* The sender is gone; what it sent last may still have to be told. */
-static void settle(const struct exit *exit)
+/* The sender is gone; the receiver may still have to be notified of what it sent last. */
+static void notify_receiver(const struct egress *egress)
 {
-	struct virtqueue *vring = exit->port->kind == PORT_GUEST ? port_receiver(exit->port, exit->queue) : NULL;
+	struct virtqueue *vring = egress->port->kind == PORT_GUEST ? port_receiver(egress->port, egress->queue) : NULL;
 
 	if (vring != NULL)
-		vring_settle(vring, NULL);
+		vring_notify(vring, NULL);
 }
 
 /* Drop what a guest sent because of the receiver, at once. */
 static unsigned discard_full(struct source *source, struct virtqueue *from)
 {
-	unsigned dropped = vring_discard(from, &exit_counters(&source->exit)->drop_receiver_full);
+	unsigned dropped = vring_discard(from, &egress_counters(&source->egress)->drop_receiver_full);
 
-	EXIT_COUNT(&source->exit, drop_receiver_full, dropped);
+	EGRESS_COUNT(&source->egress, drop_receiver_full, dropped);
 	return dropped;
 }
 
 static unsigned discard_down(struct source *source, struct virtqueue *from)
 {
-	unsigned dropped = vring_discard(from, &exit_counters(&source->exit)->drop_receiver_down);
+	unsigned dropped = vring_discard(from, &egress_counters(&source->egress)->drop_receiver_down);
 
-	EXIT_COUNT(&source->exit, drop_receiver_down, dropped);
+	EGRESS_COUNT(&source->egress, drop_receiver_down, dropped);
 	return dropped;
 }
 
 /*
- * The guest's ring for the exit's frames is not there.  It may be set up anew at this moment.  Or the guest is there
+ * The guest's ring for the egress's frames is not there.  It may be set up anew at this moment.  Or the guest is there
  * with another one and is changing how many it uses: the control side is about to compile that.  Till then frames wait.
  */
 static unsigned guest_gone(struct source *source, struct virtqueue *from, const struct round *round)
 {
-	const struct port *to = source->exit.port;
-	const unsigned queue = source->exit.queue;
+	const struct port *to = source->egress.port;
+	const unsigned queue = source->egress.queue;
 
-	vring_settle(from, NULL);
+	vring_notify(from, NULL);
 	if (vring_available(from, 1) == 0)
 		return 0;
 	/* Asked after the frames were seen: while this worker was kept off its core, the ring may have come, then they.
@@ -55,39 +55,39 @@ static unsigned guest_gone(struct source *source, struct virtqueue *from, const 
 
 static unsigned guest_to_guest(struct source *source, struct virtqueue *from, const struct round *round)
 {
-	const struct exit *exit = &source->exit;
-	struct virtqueue *to = port_receiver(exit->port, exit->queue);
-	struct queue_counters *counters = exit_counters(exit);
+	const struct egress *egress = &source->egress;
+	struct virtqueue *to = port_receiver(egress->port, egress->queue);
+	struct queue_counters *counters = egress_counters(egress);
 	uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
 	uint64_t too_small = counters->drop_receiver_too_small;
 	unsigned taken;
 
 	if (unlikely(to == NULL))
 		return guest_gone(source, from, round);
-	if (unlikely(exit->watch != NULL) && vring_available(from, 1) > 0 && !exit_turn(exit, round)) {
-		vring_settle(from, to);
+	if (unlikely(egress->watch != NULL) && vring_available(from, 1) > 0 && !egress_turn(egress, round)) {
+		vring_notify(from, to);
 		return 0;
 	}
 	taken = vring_hop(from, to);
-	if (unlikely(exit->watch != NULL))
-		exit_turned(exit, counters->sent_bytes - bytes, taken, vring_waiting(from) > 0, round);
+	if (unlikely(egress->watch != NULL))
+		egress_turned(egress, counters->sent_bytes - bytes, taken, vring_waiting(from) > 0, round);
 	/* By what the hop has seen: a frame that arrived after it has not been refused by anybody. */
 	if (likely(taken > 0) || vring_waiting(from) == 0) {
 		source_unblocked(source, round);
 		if (taken == 0) {
 			/* What another worker writes to as well, it would only take away from that one. */
-			if (likely(!exit->locked))
+			if (likely(!egress->locked))
 				vring_expect(to);
 			return 0;
 		}
 		packets = counters->sent_packets - packets;
-		EXIT_COUNT(exit, packets, packets);
-		EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
+		EGRESS_COUNT(egress, packets, packets);
+		EGRESS_COUNT(egress, bytes, counters->sent_bytes - bytes);
 		/* Not by how many were taken: a long segment may leave as many frames. */
 		if (unlikely(from->dropped > 0)) {
 			too_small = counters->drop_receiver_too_small - too_small;
-			EXIT_COUNT(exit, drop_receiver_too_small, too_small);
-			EXIT_COUNT(exit, drop_frame, from->dropped - too_small);
+			EGRESS_COUNT(egress, drop_receiver_too_small, too_small);
+			EGRESS_COUNT(egress, drop_frame, from->dropped - too_small);
 		}
 		return taken;
 	}
@@ -113,18 +113,18 @@ static const uint8_t *all(void)
 /* Is the receiving device ready for more?  Sends what is held; drops it once patience has ended. */
 static bool device_ready(struct source *source, const struct round *round)
 {
-	const struct exit *exit = &source->exit;
-	struct queue_counters *counters = exit_counters(exit);
+	const struct egress *egress = &source->egress;
+	struct queue_counters *counters = egress_counters(egress);
 	const uint64_t packets = counters->sent_packets;
-	bool ready = exit_flush(exit);
+	bool ready = egress_send_held(egress);
 
 	if (ready || counters->sent_packets != packets)
 		source_unblocked(source, round);
 	if (!ready && source_patience_ended(source, round)) {
-		unsigned dropped = device_forget(exit->port, exit->queue);
+		unsigned dropped = device_forget(egress->port, egress->queue);
 
 		counters->drop_receiver_full += dropped;
-		EXIT_COUNT(exit, drop_receiver_full, dropped);
+		EGRESS_COUNT(egress, drop_receiver_full, dropped);
 	}
 	return ready;
 }
@@ -132,16 +132,16 @@ static bool device_ready(struct source *source, const struct round *round)
 /* Send the burst by the device.  Returns how many of its packets are dealt with. */
 static unsigned send_burst(struct source *source)
 {
-	const struct exit *exit = &source->exit;
-	struct queue_counters *counters = exit_counters(exit);
+	const struct egress *egress = &source->egress;
+	struct queue_counters *counters = egress_counters(egress);
 	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
 	const uint64_t too_small = counters->drop_receiver_too_small, down = counters->drop_receiver_down;
-	unsigned done = device_write(exit->port, exit->queue, &burst, all(), burst.count, true);
+	unsigned done = device_write(egress->port, egress->queue, &burst, all(), burst.count, true);
 
-	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
-	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
-	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
-	EXIT_COUNT(exit, drop_receiver_down, counters->drop_receiver_down - down);
+	EGRESS_COUNT(egress, packets, counters->sent_packets - packets);
+	EGRESS_COUNT(egress, bytes, counters->sent_bytes - bytes);
+	EGRESS_COUNT(egress, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
+	EGRESS_COUNT(egress, drop_receiver_down, counters->drop_receiver_down - down);
 	return done;
 }
 
@@ -149,23 +149,23 @@ static unsigned send_burst(struct source *source)
 static void drop_rest(struct source *source, unsigned done)
 {
 	source_entry(source)->counters->drop_no_buffer += burst.count - done;
-	EXIT_COUNT(&source->exit, drop_frame, burst.taken - done);
+	EGRESS_COUNT(&source->egress, drop_frame, burst.taken - done);
 }
 
 /* The device has no link: what is for it is dropped at once. */
 static unsigned device_gone(struct source *source, struct virtqueue *from)
 {
-	exit_flush(&source->exit);
+	egress_send_held(&source->egress);
 	return discard_down(source, from);
 }
 
 static unsigned guest_to_device(struct source *source, struct virtqueue *from, const struct round *round)
 {
-	const struct exit *exit = &source->exit;
+	const struct egress *egress = &source->egress;
 	unsigned taken, done;
 
-	vring_settle(from, NULL);
-	if (unlikely(!device_sends(&exit->port->device)))
+	vring_notify(from, NULL);
+	if (unlikely(!device_sends(&egress->port->device)))
 		return device_gone(source, from);
 	if (!device_ready(source, round))
 		return 0;
@@ -175,7 +175,8 @@ static unsigned guest_to_device(struct source *source, struct virtqueue *from, c
 	 * Long segments are many buffers each.  Those that the device has no room for stay with the guest, unless
 	 * frames that were dropped on reading lie between them: then all are done with at once.
 	 */
-	if (unlikely(done < burst.count) && exit->port->queues[exit->queue].nb_held > 0 && burst.count == burst.taken)
+	if (unlikely(done < burst.count) && egress->port->queues[egress->queue].nb_held > 0 &&
+	    burst.count == burst.taken)
 		burst.count = burst.taken = done;
 	drop_rest(source, done);
 	taken = burst.taken;
@@ -195,22 +196,22 @@ static unsigned device_drop(struct source *source, uint64_t *reason)
 
 static unsigned device_to_guest(struct source *source, const struct round *round)
 {
-	const struct exit *exit = &source->exit;
-	struct queue_counters *counters = exit_counters(exit);
-	struct virtqueue *to = port_receiver(exit->port, exit->queue);
+	const struct egress *egress = &source->egress;
+	struct queue_counters *counters = egress_counters(egress);
+	struct virtqueue *to = port_receiver(egress->port, egress->queue);
 	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
 	const uint64_t too_small = counters->drop_receiver_too_small;
 	const unsigned limit = DEVICE_BURST;
 	unsigned received, given, room;
 
 	if (to == NULL) {
-		if (port_pauses(exit->port, exit->queue))
+		if (port_pauses(egress->port, egress->queue))
 			return 0;
 		received = device_drop(source, &counters->drop_receiver_down);
-		EXIT_COUNT(exit, drop_receiver_down, received);
+		EGRESS_COUNT(egress, drop_receiver_down, received);
 		return received;
 	}
-	vring_settle(to, NULL);
+	vring_notify(to, NULL);
 	room = vring_available(to, DEVICE_BURST);
 	/* The device's own ring is the back pressure.  What is there after the wait goes to the guest if that has room
 	 * by then, and is dropped otherwise; if nothing is there, nothing has waited. */
@@ -223,16 +224,16 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 	/* A frame that takes several buffers may find fewer than it needs, and waits for them. */
 	if (given < burst.count && to->fault == VRING_FAULT_NONE && !source_patience_ended(source, round))
 		device_unread(source->from, source->queue, &burst, given);
-	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
-	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
-	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
-	EXIT_COUNT(exit, drop_frame, burst.taken - burst.count);
+	EGRESS_COUNT(egress, packets, counters->sent_packets - packets);
+	EGRESS_COUNT(egress, bytes, counters->sent_bytes - bytes);
+	EGRESS_COUNT(egress, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
+	EGRESS_COUNT(egress, drop_frame, burst.taken - burst.count);
 	if (to->fault == VRING_FAULT_NONE) {
 		counters->drop_receiver_full += burst.count - given;
-		EXIT_COUNT(exit, drop_receiver_full, burst.count - given);
+		EGRESS_COUNT(egress, drop_receiver_full, burst.count - given);
 	} else {
 		counters->drop_receiver_down += burst.count - given;
-		EXIT_COUNT(exit, drop_receiver_down, burst.count - given);
+		EGRESS_COUNT(egress, drop_receiver_down, burst.count - given);
 	}
 	received = burst.taken;
 	device_read_done(source->from, source->queue, &burst);
@@ -241,14 +242,14 @@ static unsigned device_to_guest(struct source *source, const struct round *round
 
 static unsigned device_to_device(struct source *source, const struct round *round)
 {
-	const struct exit *exit = &source->exit;
+	const struct egress *egress = &source->egress;
 	unsigned received, done;
 
-	if (device_sends(&exit->port->device) && !device_ready(source, round))
+	if (device_sends(&egress->port->device) && !device_ready(source, round))
 		return 0;
 	device_read(source->from, source->queue, &burst, DEVICE_BURST);
 	done = send_burst(source);
-	if (unlikely(done < burst.count) && exit->port->queues[exit->queue].nb_held > 0)
+	if (unlikely(done < burst.count) && egress->port->queues[egress->queue].nb_held > 0)
 		device_unread(source->from, source->queue, &burst, done);
 	drop_rest(source, done);
 	received = burst.taken;
@@ -268,12 +269,12 @@ static unsigned drop(struct source *source, struct virtqueue *from)
 
 static unsigned poll_taken(struct source *source, struct virtqueue *from, const struct round *round)
 {
-	const enum port_kind to = source->exit.port->kind;
+	const enum port_kind to = source->egress.port->kind;
 
 	if (source->from->kind == PORT_DEVICE)
 		return to == PORT_DEVICE ? device_to_device(source, round) : device_to_guest(source, round);
 	if (unlikely(from == NULL)) {
-		settle(&source->exit);
+		notify_receiver(&source->egress);
 		return 0;
 	}
 	return to == PORT_DEVICE ? guest_to_device(source, from, round) : guest_to_guest(source, from, round);
@@ -284,11 +285,11 @@ unsigned direct_poll(struct source *source, const struct round *round)
 	struct virtqueue *from = source->from->kind == PORT_GUEST ? port_sender(source->from, source->queue) : NULL;
 	unsigned moved;
 
-	if (unlikely(source->exit.port == NULL))
+	if (unlikely(source->egress.port == NULL))
 		return drop(source, from);
 	if (unlikely(!source_take(source)))
 		return 0;
 	moved = poll_taken(source, from, round);
-	exit_release(&source->exit);
+	egress_release(&source->egress);
 	return moved;
 }

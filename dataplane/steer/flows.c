@@ -61,20 +61,20 @@ static uint32_t worth(const struct flows *flows, uint64_t entry, uint16_t tick, 
 void flows_add(struct flows *flows, struct flow_bucket *bucket, uint64_t entry, uint16_t tick, uint64_t kept)
 {
 	uint32_t least = UINT32_MAX;
-	uint64_t *place = NULL;
+	uint64_t *slot = NULL;
 
 	for (unsigned i = 0; i < FLOWS_BUCKET && least > 0; i++) {
 		uint32_t here = worth(flows, flow_read(&bucket->entries[i]), tick, kept);
 
 		if (here < least) {
 			least = here;
-			place = &bucket->entries[i];
+			slot = &bucket->entries[i];
 		}
 	}
 	if (least > 1)
 		__atomic_fetch_add(&flows->crowded, 1, __ATOMIC_RELAXED);
-	if (place != NULL)
-		flow_write(place, entry);
+	if (slot != NULL)
+		flow_write(slot, entry);
 }
 
 void flows_count(const struct flows *flows, uint16_t tick, uint64_t counts[FLOWS_REPLICAS])
@@ -96,12 +96,11 @@ void flows_sweep(struct flows *flows, uint16_t tick, unsigned part, unsigned par
 
 	for (uint64_t b = buckets * part / parts; b < buckets * (part + 1) / parts; b++)
 		for (unsigned i = 0; i < FLOWS_BUCKET; i++) {
-			uint64_t *place = &flows->buckets[b].entries[i], entry = flow_read(place);
+			uint64_t *slot = &flows->buckets[b].entries[i], entry = flow_read(slot);
 
 			/* Unless a worker has just seen it. */
 			if ((entry & FLOW_USED) && !flow_fresh(flows, entry, tick))
-				__atomic_compare_exchange_n(place, &entry, 0, false, __ATOMIC_RELAXED,
-							    __ATOMIC_RELAXED);
+				__atomic_compare_exchange_n(slot, &entry, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 		}
 }
 

@@ -38,7 +38,7 @@ struct flows {
 	uint64_t secret[2];
 	uint32_t bucket_mask;
 	uint16_t ageing;  /* ticks after which a flow that is not seen is forgotten */
-	uint64_t crowded; /* flows that found no place, or took another's: bounds show here; any worker adds */
+	uint64_t crowded; /* flows that found no slot, or took another's: bounds show here; any worker adds */
 	struct flow_bucket *buckets;
 };
 
@@ -119,7 +119,7 @@ static inline bool flow_fresh(const struct flows *flows, uint64_t entry, uint16_
 	return flow_age(entry, tick) <= flows->ageing;
 }
 
-/* Is the entry this flow's?  Another worker may have given its place away since it was found. */
+/* Is the entry this flow's?  Another worker may have given its slot away since it was found. */
 static inline bool flow_is(uint64_t entry, uint64_t hash)
 {
 	return entry >> 32 == flow_signature(hash);

@@ -3,7 +3,7 @@
  * Following a few frames through the switch, step by step, for a person who asks why.  A frame is picked where it
  * enters by a port, if it matches and the port has not had its number of them; every step it takes from there to the
  * ports it leaves by is a line of text.  A frame that comes back from a function is picked anew at that port; `mark`
- * tells that it is the same one.
+ * shows that it is the same one.
  *
  * Steps go through a ring for each worker to the control thread.  Bounded: frames for each port, steps for each worker.
  */

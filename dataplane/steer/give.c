@@ -2,78 +2,79 @@
 #include "steer/give.h"
 #include "port/device_io.h"
 
-bool exit_up(const struct exit *exit)
+bool egress_up(const struct egress *egress)
 {
-	return exit->port->kind == PORT_DEVICE ? device_sends(&exit->port->device)
-					       : port_receiver(exit->port, exit->queue) != NULL;
+	return egress->port->kind == PORT_DEVICE ? device_sends(&egress->port->device)
+						 : port_receiver(egress->port, egress->queue) != NULL;
 }
 
-bool exit_lacks_buffers(const struct exit *exit)
+bool egress_lacks_buffers(const struct egress *egress)
 {
-	return exit->port->kind == PORT_DEVICE && exit->port->queues[exit->queue].nb_held == 0 && exit_up(exit);
+	return egress->port->kind == PORT_DEVICE && egress->port->queues[egress->queue].nb_held == 0 &&
+	       egress_up(egress);
 }
 
-bool exit_flush(const struct exit *exit)
+bool egress_send_held(const struct egress *egress)
 {
-	struct queue_counters *counters = exit_counters(exit);
+	struct queue_counters *counters = egress_counters(egress);
 	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
 	bool flushed;
 
-	if (likely(exit->port->queues[exit->queue].nb_held == 0))
+	if (likely(egress->port->queues[egress->queue].nb_held == 0))
 		return true;
-	if (!exit_up(exit)) {
-		exit_drop_rest(exit, device_forget(exit->port, exit->queue));
+	if (!egress_up(egress)) {
+		egress_drop_rest(egress, device_forget(egress->port, egress->queue));
 		return true;
 	}
-	flushed = device_flush(exit->port, exit->queue);
-	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
-	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
+	flushed = device_flush(egress->port, egress->queue);
+	EGRESS_COUNT(egress, packets, counters->sent_packets - packets);
+	EGRESS_COUNT(egress, bytes, counters->sent_bytes - bytes);
 	return flushed;
 }
 
-bool exit_settle(const struct exit *exit, const struct round *round)
+bool egress_flush(const struct egress *egress, const struct round *round)
 {
-	struct port_queue *queue = &exit->port->queues[exit->queue];
+	struct port_queue *queue = &egress->port->queues[egress->queue];
 	struct virtqueue *to;
 
-	if (exit->port->kind == PORT_GUEST) {
-		to = port_receiver(exit->port, exit->queue);
+	if (egress->port->kind == PORT_GUEST) {
+		to = port_receiver(egress->port, egress->queue);
 		if (to != NULL)
-			vring_settle(to, NULL);
+			vring_notify(to, NULL);
 		return true;
 	}
-	if (exit_flush(exit))
+	if (egress_send_held(egress))
 		return true;
 	if (queue->held_since == 0)
 		queue->held_since = round->now;
 	if (round->now - queue->held_since <= round->patience)
 		return false;
-	exit_drop_rest(exit, device_forget(exit->port, exit->queue));
+	egress_drop_rest(egress, device_forget(egress->port, egress->queue));
 	return true;
 }
 
-unsigned exit_write(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n, bool only)
+unsigned egress_write(const struct egress *egress, struct burst *burst, const uint8_t *which, unsigned n, bool only)
 {
-	struct queue_counters *counters = exit_counters(exit);
+	struct queue_counters *counters = egress_counters(egress);
 	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
 	const uint64_t too_small = counters->drop_receiver_too_small;
 	unsigned dealt = 0;
 
-	if (exit->port->kind == PORT_GUEST) {
-		struct virtqueue *to = port_receiver(exit->port, exit->queue);
+	if (egress->port->kind == PORT_GUEST) {
+		struct virtqueue *to = port_receiver(egress->port, egress->queue);
 
 		dealt = to != NULL ? vring_write(to, burst, which, n) : 0;
-	} else if (exit_flush(exit) && exit_up(exit)) {
-		dealt = device_write(exit->port, exit->queue, burst, which, n, only);
+	} else if (egress_send_held(egress) && egress_up(egress)) {
+		dealt = device_write(egress->port, egress->queue, burst, which, n, only);
 	}
-	EXIT_COUNT(exit, packets, counters->sent_packets - packets);
-	EXIT_COUNT(exit, bytes, counters->sent_bytes - bytes);
-	EXIT_COUNT(exit, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
+	EGRESS_COUNT(egress, packets, counters->sent_packets - packets);
+	EGRESS_COUNT(egress, bytes, counters->sent_bytes - bytes);
+	EGRESS_COUNT(egress, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
 	return dealt;
 }
 
-unsigned exit_write_noting(const struct exit *exit, struct burst *burst, const uint8_t *which, unsigned n, bool only,
-			   uint64_t *delivered)
+unsigned egress_write_noting(const struct egress *egress, struct burst *burst, const uint8_t *which, unsigned n,
+			     bool only, uint64_t *delivered)
 {
 	uint64_t before = 0;
 	unsigned dealt;
@@ -82,7 +83,7 @@ unsigned exit_write_noting(const struct exit *exit, struct burst *burst, const u
 		before |= (uint64_t)burst->packets[which[i]].delivered << i;
 		burst->packets[which[i]].delivered = false;
 	}
-	dealt = exit_write(exit, burst, which, n, only);
+	dealt = egress_write(egress, burst, which, n, only);
 	*delivered = 0;
 	for (unsigned i = 0; i < n; i++) {
 		*delivered |= (uint64_t)burst->packets[which[i]].delivered << i;
@@ -91,15 +92,15 @@ unsigned exit_write_noting(const struct exit *exit, struct burst *burst, const u
 	return dealt;
 }
 
-void exit_drop_rest(const struct exit *exit, unsigned n)
+void egress_drop_rest(const struct egress *egress, unsigned n)
 {
-	struct queue_counters *counters = exit_counters(exit);
+	struct queue_counters *counters = egress_counters(egress);
 
-	if (exit_up(exit)) {
+	if (egress_up(egress)) {
 		counters->drop_receiver_full += n;
-		EXIT_COUNT(exit, drop_receiver_full, n);
+		EGRESS_COUNT(egress, drop_receiver_full, n);
 	} else {
 		counters->drop_receiver_down += n;
-		EXIT_COUNT(exit, drop_receiver_down, n);
+		EGRESS_COUNT(egress, drop_receiver_down, n);
 	}
 }

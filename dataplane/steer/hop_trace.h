@@ -5,10 +5,10 @@
  * oldest on.  `sampled` has the frames whose sequence is a multiple of `every`, the same at each hop; `recent` has all
  * frames for as long as it holds them, so that a reader who learns that a frame was slow can still look it up.
  *
- * The check of a signature is keyed by run.  The measurement tells the key to tester and switch, so recognising a frame
+ * The check of a signature is keyed by run.  The measurement gives the key to tester and switch, so recognising a frame
  * is one CRC over 14 bytes that the copy has just brought into the cache.  Until a key is set nothing is recorded.  The
- * check tells test frames from other payload; it authenticates nobody: a function that sees test frames can make
- * others like them, and spoil this trace and nothing else.
+ * check distinguishes test frames from other payload; it authenticates nobody: a function that sees test frames can
+ * make others like them, and spoil this trace and nothing else.
  *
  * A record becomes visible by its ring's head, after its burst.  A writer never waits: a reader takes as valid only
  * what is less than length - HOP_MARGIN records older than the head it reads afterwards.

@@ -189,10 +189,10 @@ static uint8_t decide(const struct pin_group *group, struct flow_bucket *bucket,
 {
 	struct flows *flows = group->memory->flows;
 	const uint8_t owner = slot_owner(group, hash);
-	uint64_t *place = flows_find(bucket, hash), entry = place != NULL ? flow_read(place) : 0;
+	uint64_t *slot = flows_find(bucket, hash), entry = slot != NULL ? flow_read(slot) : 0;
 	uint8_t replica;
 
-	if (unlikely(place == NULL || !flow_is(entry, hash))) {
+	if (unlikely(slot == NULL || !flow_is(entry, hash))) {
 		if (owner != PIN_NOBODY)
 			flows_add(flows, bucket, flow_entry(flow_signature(hash), tick, owner, 0), tick,
 				  group->draining);
@@ -205,15 +205,15 @@ static uint8_t decide(const struct pin_group *group, struct flow_bucket *bucket,
 	    !((group->draining & UINT64_C(1) << replica % PIN_REPLICAS) && flow_fresh(flows, entry, tick)))
 		replica = owner;
 	if (replica == PIN_NOBODY)
-		flow_write(place, 0);
+		flow_write(slot, 0);
 	else if (replica != flow_replica(entry) || flow_seen(entry) != tick)
-		flow_write(place, flow_entry(flow_signature(hash), tick, replica, FLOW_LASTING));
+		flow_write(slot, flow_entry(flow_signature(hash), tick, replica, FLOW_LASTING));
 	return replica;
 }
 
 /*
  * One way only: two hosts that send each other datagrams of the same number send two.  IPv4 numbers by protocol (RFC
- * 791).  IPv6 does not (RFC 8200, 4.5), and only its first fragment tells what lies behind further extension headers.
+ * 791).  IPv6 does not (RFC 8200, 4.5), and only its first fragment shows what lies behind further extension headers.
  *
  * The tags count, though not for flows: a datagram has one direction, and its fragments the same tags.  VLANs have the
  * same addresses and numbers by chance or on purpose, and a first fragment in one must not lead another's later ones:
@@ -238,9 +238,9 @@ static uint8_t decide_fragment(const struct pin_group *group, const struct heade
 	struct flows *fragments = group->memory->fragments;
 	const uint64_t hash = pin_datagram(fragments, headers);
 	struct flow_bucket *bucket = flows_bucket(fragments, hash);
-	uint64_t *place = flows_find(bucket, hash), entry = place != NULL ? flow_read(place) : 0;
+	uint64_t *slot = flows_find(bucket, hash), entry = slot != NULL ? flow_read(slot) : 0;
 	const bool first = headers->fragment == FRAGMENT_FIRST;
-	const bool known = place != NULL && flow_is(entry, hash) && flow_fresh(fragments, entry, tick) &&
+	const bool known = slot != NULL && flow_is(entry, hash) && flow_fresh(fragments, entry, tick) &&
 			   ((group->active | group->draining) & UINT64_C(1) << flow_replica(entry) % PIN_REPLICAS);
 	uint64_t note;
 
@@ -250,8 +250,8 @@ static uint8_t decide_fragment(const struct pin_group *group, const struct heade
 	if (wish == PIN_NOBODY)
 		return wish;
 	note = flow_entry(flow_signature(hash), tick, wish, first || (known && (entry & FLOW_MARK)) ? FLOW_MARK : 0);
-	if (place != NULL && flow_is(entry, hash))
-		flow_write(place, note);
+	if (slot != NULL && flow_is(entry, hash))
+		flow_write(slot, note);
 	else
 		flows_add(fragments, bucket, note, tick, 0);
 	return wish;

@@ -72,7 +72,7 @@ void pin_memory_take_back(struct pin_memory *memory, const struct pin_group *gro
 /* How many flows each replica of the group has that are still known, by number.  Takes some milliseconds. */
 void pin_count(const struct pin_group *group, uint64_t counts[PIN_REPLICAS]);
 
-/* How often a new flow found its place in the table taken by others, and it or one of them is not known any more. */
+/* How often a new flow found its slots in the table taken by others, and it or one of them is not known any more. */
 uint64_t pin_crowded(const struct pin_group *group);
 
 /* The number of the replica `name`, which is given one if it has none.  Returns -ENOSPC when there are too many. */

@@ -11,15 +11,15 @@ enum { SAMPLE_MOST = 4096 /* frames that are counted: in a packed ring each is l
  * Nobody gives frames to this queue any more.  The guest may sleep, and not know of the last ones; a device may not
  * have had the room for them.
  */
-static void settle(const struct source *source, const struct round *round)
+static void flush_orphan(const struct source *source, const struct round *round)
 {
-	exit_settle(&(const struct exit){.port = source->from, .queue = source->queue}, round);
+	egress_flush(&(const struct egress){.port = source->from, .queue = source->queue}, round);
 }
 
 unsigned source_poll(struct source *source, const struct round *round)
 {
 	if (unlikely(source->orphan))
-		settle(source, round);
+		flush_orphan(source, round);
 	if (unlikely(source->kind == SOURCE_WATCHED))
 		return watched_poll(source, round);
 	if (source->kind == SOURCE_STEERED)
@@ -31,9 +31,9 @@ void source_waited(struct source *source, const struct round *round)
 {
 	struct port_queue *queue = source_entry(source);
 
-	if (round->gaps != NULL && source->exit.port != NULL)
+	if (round->gaps != NULL && source->egress.port != NULL)
 		gaps_waited(round->gaps, queue->blocked_since, round->now, source->from->number,
-			    source->exit.port->number);
+			    source->egress.port->number);
 	queue->blocked_since = 0;
 }
 
@@ -45,8 +45,8 @@ void source_begin(struct source *source)
 	if (watch != NULL) {
 		watch->held.count = 0;
 		tap_owe(&watch->held, watch->taps, watch->nb_taps);
-		if (source->exit.watch != NULL)
-			tap_owe(&watch->held, source->exit.watch->taps, source->exit.watch->nb_taps);
+		if (source->egress.watch != NULL)
+			tap_owe(&watch->held, source->egress.watch->taps, source->egress.watch->nb_taps);
 	}
 	if (source->kind == SOURCE_STEERED)
 		steer_begin(source);
@@ -54,7 +54,7 @@ void source_begin(struct source *source)
 
 bool source_owes(const struct source *source)
 {
-	const struct exit *exit = &source->exit;
+	const struct egress *egress = &source->egress;
 
 	if (source_entry(source)->kept_off)
 		return true;
@@ -64,9 +64,9 @@ bool source_owes(const struct source *source)
 		return true;
 	if (source->kind == SOURCE_STEERED)
 		return steer_owes(source);
-	if (exit->port != NULL && exit_shapes(exit))
+	if (egress->port != NULL && egress_shapes(egress))
 		return true;
-	return exit->port != NULL && exit->port->queues[exit->queue].nb_held > 0;
+	return egress->port != NULL && egress->port->queues[egress->queue].nb_held > 0;
 }
 
 void source_sample(const struct source *source)

@@ -15,23 +15,23 @@
 #include "port/port.h"
 #include "steer/counters.h"
 
-struct gap_log;	   /* common/gaps.h */
-struct steering;   /* steer.h */
-struct watch;	   /* watch.h */
-struct exit_watch; /* the same */
+struct gap_log;	     /* common/gaps.h */
+struct steering;     /* steer.h */
+struct watch;	     /* watch.h */
+struct egress_watch; /* the same */
 
 /* A queue that frames leave by, seen from one place that frames come from. */
-struct exit {
+struct egress {
 	struct port *port; /* NULL: nowhere; the frames are dropped */
 	uint16_t queue;
-	bool locked;		  /* another worker may give frames to the queue too */
-	bool shared;		  /* another worker may count at the hop too */
-	struct hop_counters *hop; /* one direction of a chain's hop; NULL: outside any chain */
-	struct exit_watch *watch; /* NULL: nothing but moving frames; else the source has a watch too */
+	bool locked;		    /* another worker may give frames to the queue too */
+	bool shared;		    /* another worker may count at the hop too */
+	struct hop_counters *hop;   /* one direction of a chain's hop; NULL: outside any chain */
+	struct egress_watch *watch; /* NULL: nothing but moving frames; else the source has a watch too */
 };
 
 enum source_kind {
-	SOURCE_DIRECT,	/* one exit for every frame; no header is read */
+	SOURCE_DIRECT,	/* one egress for every frame; no header is read */
 	SOURCE_WATCHED, /* the same, limited or looked at on the way */
 	SOURCE_STEERED, /* rules, replicas, a bridge, a mirror, ...: whatever has to look */
 };
@@ -41,8 +41,8 @@ struct source {
 	struct port *from;
 	uint16_t queue;
 	enum source_kind kind;
-	bool orphan;	  /* nobody gives frames to this queue; what was given last may still have to be told */
-	struct exit exit; /* direct */
+	bool orphan;		   /* nobody gives frames to this queue; its guest may still have to be notified */
+	struct egress egress;	   /* direct */
 	struct steering *steering; /* steered */
 	struct watch *watch;	   /* of a source that is watched, direct or steered; else NULL */
 };
@@ -65,32 +65,32 @@ struct program {
  * Take the queue that frames leave by.  Returns false when another worker has it: the frames stay where they are and
  * the caller goes on to its other sources, so that no worker ever waits for one that is kept off its core.
  */
-static inline bool exit_take(const struct exit *exit)
+static inline bool egress_take(const struct egress *egress)
 {
-	return likely(!exit->locked) || rte_spinlock_trylock(&exit->port->queues[exit->queue].lock);
+	return likely(!egress->locked) || rte_spinlock_trylock(&egress->port->queues[egress->queue].lock);
 }
 
-static inline void exit_release(const struct exit *exit)
+static inline void egress_release(const struct egress *egress)
 {
-	if (unlikely(exit->locked))
-		rte_spinlock_unlock(&exit->port->queues[exit->queue].lock);
+	if (unlikely(egress->locked))
+		rte_spinlock_unlock(&egress->port->queues[egress->queue].lock);
 }
 
 /* The counters of the queue that frames leave by; for whoever has taken it. */
-static inline struct queue_counters *exit_counters(const struct exit *exit)
+static inline struct queue_counters *egress_counters(const struct egress *egress)
 {
-	return exit->port->queues[exit->queue].counters;
+	return egress->port->queues[egress->queue].counters;
 }
 
-/* Count at the exit's hop, if it is in a chain: EXIT_COUNT(exit, packets, n). */
-#define EXIT_COUNT(exit, field, count)                                                                \
-	do {                                                                                          \
-		if ((exit)->hop == NULL)                                                              \
-			break;                                                                        \
-		if (unlikely((exit)->shared))                                                         \
-			__atomic_fetch_add(&(exit)->hop->field, (uint64_t)(count), __ATOMIC_RELAXED); \
-		else                                                                                  \
-			(exit)->hop->field += (count);                                                \
+/* Count at the egress's hop, if it is in a chain: EGRESS_COUNT(egress, packets, n). */
+#define EGRESS_COUNT(egress, field, count)                                                              \
+	do {                                                                                            \
+		if ((egress)->hop == NULL)                                                              \
+			break;                                                                          \
+		if (unlikely((egress)->shared))                                                         \
+			__atomic_fetch_add(&(egress)->hop->field, (uint64_t)(count), __ATOMIC_RELAXED); \
+		else                                                                                    \
+			(egress)->hop->field += (count);                                                \
 	} while (0)
 
 /* The queue of the port that frames come from. */
@@ -123,9 +123,9 @@ static inline bool source_take(const struct source *source)
 {
 	bool taken;
 
-	if (likely(!source->exit.locked))
+	if (likely(!source->egress.locked))
 		return true;
-	taken = exit_take(&source->exit);
+	taken = egress_take(&source->egress);
 	source_entry(source)->kept_off = !taken;
 	return taken;
 }
@@ -135,7 +135,7 @@ static inline bool source_patience_ended(struct source *source, const struct rou
 {
 	struct port_queue *queue = source_entry(source);
 
-	exit_counters(&source->exit)->blocked_polls++;
+	egress_counters(&source->egress)->blocked_polls++;
 	if (queue->blocked_since == 0)
 		queue->blocked_since = round->now;
 	return round->now - queue->blocked_since > round->patience;
@@ -164,8 +164,8 @@ static inline void source_look_ahead(const struct source *source)
 
 	if (source->from->kind == PORT_GUEST)
 		from = port_sender(source->from, source->queue);
-	if (source->exit.port != NULL && source->exit.port->kind == PORT_GUEST)
-		to = port_receiver(source->exit.port, source->exit.queue);
+	if (source->egress.port != NULL && source->egress.port->kind == PORT_GUEST)
+		to = port_receiver(source->egress.port, source->egress.queue);
 	if (from != NULL)
 		vring_look_ahead(from);
 	if (to != NULL)
@@ -173,8 +173,8 @@ static inline void source_look_ahead(const struct source *source)
 }
 
 /*
- * The worker has a program that it did not run before: what the one before gave away last may still have to be told, or
- * to be sent (exit_settle()).
+ * The worker has a new program.  Guests may still have to be notified of what the one before gave them last, and
+ * devices may still hold frames (egress_flush()).
  */
 void source_begin(struct source *source);
 

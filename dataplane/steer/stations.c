@@ -123,8 +123,8 @@ struct station_key stations_key(const struct bridge_memory *memory, const uint8_
 	return key;
 }
 
-/* The places of a bucket that have the key, as a set. */
-static unsigned places(const struct station_bucket *bucket, uint64_t key)
+/* The slots of a bucket that have the key, as a set. */
+static unsigned matching_slots(const struct station_bucket *bucket, uint64_t key)
 {
 #if defined(__AVX512F__)
 	/* Keys are every other word. */
@@ -144,10 +144,10 @@ static unsigned places(const struct station_bucket *bucket, uint64_t key)
 /* The station with the key, and its value as it was while it had the key; NULL: none. */
 static struct station *find(struct station_key key, uint64_t *value)
 {
-	for (unsigned set = places(key.buckets[0], key.key) | places(key.buckets[1], key.key) << 4; set != 0;
-	     set &= set - 1) {
-		const unsigned place = __builtin_ctz(set);
-		struct station *station = &key.buckets[place / 4]->stations[place % 4];
+	for (unsigned set = matching_slots(key.buckets[0], key.key) | matching_slots(key.buckets[1], key.key) << 4;
+	     set != 0; set &= set - 1) {
+		const unsigned slot = __builtin_ctz(set);
+		struct station *station = &key.buckets[slot / 4]->stations[slot % 4];
 
 		if (unlikely(__atomic_load_n(&station->key, __ATOMIC_ACQUIRE) != key.key))
 			continue;
@@ -195,7 +195,7 @@ static void sweep_bucket(struct bridge_memory *memory, struct station_bucket *bu
 			forget(memory, &bucket->stations[i]);
 }
 
-static struct station *place_in(struct station_key key)
+static struct station *free_slot(struct station_key key)
 {
 	struct station *free_station[2] = {NULL};
 	unsigned taken[2] = {0};
@@ -219,7 +219,7 @@ static void add(struct bridge_memory *memory, struct station_key key, unsigned p
 		sweep_bucket(memory, &memory->buckets[memory->sweep++ & memory->bucket_mask], tick, ageing);
 	sweep_bucket(memory, key.buckets[0], tick, ageing);
 	sweep_bucket(memory, key.buckets[1], tick, ageing);
-	station = place_in(key);
+	station = free_slot(key);
 	if (station == NULL || memory->learned >= memory->room ||
 	    (memory->ports[port].learned >= memory->share && memory->common >= memory->room / 2)) {
 		memory->unlearned++;

@@ -2,7 +2,7 @@
  *
  * The stations that a bridge has learned: (VLAN, MAC address) to port.  This is bridge.c's memory; nobody else's.
  *
- * An address has two places, each a cache line of four, by a hash with a secret in it; it is put where there is more
+ * An address has two buckets, each a cache line of four, by a hash with a secret in it; it is put where there is more
  * room, so that a table half full takes nearly everything.  A station is two words.  A reader takes the key, the value,
  * and the key again: a value is only ever changed to nothing before its key is, so what lies between two readings of
  * the same key belongs to it.  Whoever changes a key holds the lock; whoever only brings a value up to date does so if
@@ -26,7 +26,7 @@ struct station_bucket {
 	_Alignas(64) struct station stations[4];
 };
 
-/* An address with its two places. */
+/* An address with its two buckets. */
 struct station_key {
 	uint64_t key;
 	struct station_bucket *buckets[2];
@@ -68,7 +68,7 @@ int stations_port(struct bridge_memory *memory, const char *name);
 /* Divide the table among so many ports. */
 void stations_share(struct bridge_memory *memory, unsigned ports);
 
-/* Forget what was learned from these ports, a few places at a time, so that learning goes on between. */
+/* Forget what was learned from these ports, a few slots at a time, so that learning goes on between. */
 void stations_forget_learned(struct bridge_memory *memory, const bool gone[BRIDGE_PORTS]);
 
 /* Forget ports, and all that was learned from them, but those kept. */

@@ -34,9 +34,9 @@ static void count_reasons(const struct source *source, const struct reasons *rea
 
 /* ------- giving ------- */
 
-static bool take(const struct exit *exit)
+static bool take(const struct egress *egress)
 {
-	return likely(!exit->locked) || lock_shortly(&exit->port->queues[exit->queue].lock);
+	return likely(!egress->locked) || lock_shortly(&egress->port->queues[egress->queue].lock);
 }
 
 /* Hops are counted for each frame: those of one outlet may belong to different chains. */
@@ -48,7 +48,7 @@ static bool take(const struct exit *exit)
 			(target)->hop->field += (count);                                                \
 	} while (0)
 
-static void count_hops(const struct passage *passage, const struct exit *exit, const uint8_t *which, unsigned n,
+static void count_hops(const struct passage *passage, const struct egress *egress, const uint8_t *which, unsigned n,
 		       struct given given)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -66,9 +66,9 @@ static void count_hops(const struct passage *passage, const struct exit *exit, c
 			COUNT_HOP(target, drop_rate, 1);
 		} else if (i >= given.admitted) {
 			continue; /* it is counted when it leaves the shaper */
-		} else if (exit_lacks_buffers(exit)) {
+		} else if (egress_lacks_buffers(egress)) {
 			COUNT_HOP(target, drop_frame, 1);
-		} else if (exit_up(exit)) {
+		} else if (egress_up(egress)) {
 			COUNT_HOP(target, drop_receiver_full, 1);
 		} else {
 			COUNT_HOP(target, drop_receiver_down, 1);
@@ -78,7 +78,7 @@ static void count_hops(const struct passage *passage, const struct exit *exit, c
 
 static void give(struct passage *passage, const struct outlet *outlet)
 {
-	const struct exit *exit = &outlet->exit;
+	const struct egress *egress = &outlet->egress;
 	uint8_t which[VRING_BURST];
 	struct given given;
 	unsigned n = 0;
@@ -87,11 +87,11 @@ static void give(struct passage *passage, const struct outlet *outlet)
 		passage_set_tags(passage, outlet);
 	for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
 		which[n++] = (uint8_t)__builtin_ctzll(rest);
-	given = exit_give(passage->source, exit, passage->burst, which, n, passage->flooded == 0, passage->round);
+	given = egress_give(passage->source, egress, passage->burst, which, n, passage->flooded == 0, passage->round);
 	if (unlikely(given.dealt + given.shaped < n))
-		exit_drop(passage->source, exit, passage->burst, which, n, given, passage->round);
+		egress_drop(passage->source, egress, passage->burst, which, n, given, passage->round);
 	if (passage->steering->bridge == NULL)
-		count_hops(passage, exit, which, n, given);
+		count_hops(passage, egress, which, n, given);
 }
 
 /* ------- a burst ------- */
@@ -124,7 +124,7 @@ static void release(struct steering *steering, unsigned end)
 
 	FOR_OUTLETS(steering, number)
 	if (number < end && !taken_before(steering, number))
-		exit_release(&steering->outlets[number].exit);
+		egress_release(&steering->outlets[number].egress);
 }
 
 /* Take all outlets.  False: one is busy, none is taken, and the burst may stay where it is. */
@@ -137,7 +137,7 @@ static bool take_all(struct passage *passage, bool may_stay)
 	{
 		struct outlet *outlet = &steering->outlets[number];
 
-		if (likely(!outlet->exit.locked) || taken_before(steering, number) || take(&outlet->exit))
+		if (likely(!outlet->egress.locked) || taken_before(steering, number) || take(&outlet->egress))
 			continue;
 		if (may_stay) {
 			release(steering, number);
@@ -146,7 +146,7 @@ static bool take_all(struct passage *passage, bool may_stay)
 		for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
 			FOLLOW(passage->source, passage->burst, __builtin_ctzll(rest),
 			       "dropped: another worker kept port %s too long (drop_receiver_busy)",
-			       outlet->exit.port->name);
+			       outlet->egress.port->name);
 		sender_counters(passage->source)->drop_receiver_busy += __builtin_popcountll(outlet->packets);
 		forget_packets(steering, number);
 	}
@@ -185,8 +185,8 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 	if (likely(taken)) {
 		count_reasons(source, &passage.reasons);
 		FOR_OUTLETS(steering, number)
-		if (exit_shapes(&steering->outlets[number].exit))
-			exit_drain(source, &steering->outlets[number].exit, round);
+		if (egress_shapes(&steering->outlets[number].egress))
+			egress_drain(source, &steering->outlets[number].egress, round);
 		watch_in(source, burst, burst->count, round);
 		FOR_OUTLETS(steering, number)
 		give(&passage, &steering->outlets[number]);
@@ -199,34 +199,34 @@ static bool pass(struct source *source, struct burst *burst, bool may_stay, cons
 }
 
 /*
- * Settle the outlets that were given frames before, and none now: no write comes by that would do it.  One that is
- * busy, or a device that has no room yet, is looked at again in the next round.
+ * Flush the outlets that were given frames before, and none now: no write does it for them.  One that is busy, or a
+ * device that has no room yet, is looked at again in the next round.
  */
-static void settle_outlets(struct source *source, const struct round *round)
+static void flush_outlets(struct source *source, const struct round *round)
 {
 	struct steering *steering = source->steering;
 
 	steering->owes = false;
 	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++) {
 		for (uint64_t rest = steering->owed[word] & ~steering->touched[word]; rest != 0; rest &= rest - 1) {
-			const struct exit *exit = &steering->outlets[word * 64 + __builtin_ctzll(rest)].exit;
+			const struct egress *egress = &steering->outlets[word * 64 + __builtin_ctzll(rest)].egress;
 
-			if (!exit_take(exit))
+			if (!egress_take(egress))
 				continue;
-			if (exit_shapes(exit))
-				exit_drain(source, exit, round);
-			if (likely(exit_settle(exit, round)) && !exit_shapes(exit))
+			if (egress_shapes(egress))
+				egress_drain(source, egress, round);
+			if (likely(egress_flush(egress, round)) && !egress_shapes(egress))
 				steering->owed[word] &= ~(rest & -rest);
-			exit_release(exit);
+			egress_release(egress);
 		}
 		steering->owes |= steering->owed[word] != 0;
 	}
 }
 
-static void settle(struct source *source, const struct round *round)
+static void flush(struct source *source, const struct round *round)
 {
 	if (unlikely(source->steering->owes))
-		settle_outlets(source, round);
+		flush_outlets(source, round);
 }
 
 /* What was given has been shown: others may use the outlets. */
@@ -242,7 +242,7 @@ static void finish(struct source *source, bool taken, const struct round *round)
 	for (unsigned word = 0; unlikely(!taken) && word <= steering->nb_outlets / 64; word++)
 		steering->touched[word] = 0;
 	if (steering->owes)
-		settle_outlets(source, round);
+		flush_outlets(source, round);
 	for (unsigned word = 0; word <= steering->nb_outlets / 64; word++) {
 		steering->owed[word] |= steering->touched[word];
 		steering->owes |= steering->touched[word] != 0;
@@ -267,7 +267,7 @@ static unsigned poll_guest(struct source *source, struct virtqueue *from, unsign
 
 	if (vring_read(from, &burst, limit) == 0) {
 		vring_read_done(from, &burst);
-		settle(source, round);
+		flush(source, round);
 		return 0;
 	}
 	watch_read(source, &burst, round);
@@ -302,7 +302,7 @@ static unsigned poll_device(struct source *source, unsigned limit, const struct 
 	if (received > 0)
 		finish(source, true, round);
 	else
-		settle(source, round);
+		flush(source, round);
 	return received;
 }
 
@@ -311,11 +311,11 @@ void steer_begin(struct source *source)
 	struct steering *steering = source->steering;
 
 	for (unsigned i = 0; i < steering->nb_outlets; i++) {
-		const struct exit *exit = &steering->outlets[i].exit;
+		const struct egress *egress = &steering->outlets[i].egress;
 
 		steering->owed[i / 64] |= UINT64_C(1) << i % 64;
-		if (exit->watch != NULL && source->watch != NULL)
-			tap_owe(&source->watch->held, exit->watch->taps, exit->watch->nb_taps);
+		if (egress->watch != NULL && source->watch != NULL)
+			tap_owe(&source->watch->held, egress->watch->taps, egress->watch->nb_taps);
 	}
 	steering->owes = steering->nb_outlets > 0;
 }
@@ -334,7 +334,7 @@ unsigned steer_poll(struct source *source, const struct round *round)
 		from = port_sender(source->from, source->queue);
 	limit = watch_limit(source, round);
 	if (unlikely(limit == 0 || (from == NULL && source->from->kind == PORT_GUEST))) {
-		settle(source, round);
+		flush(source, round);
 		moved = 0;
 	} else if (from != NULL) {
 		moved = poll_guest(source, from, limit, round);

@@ -16,18 +16,18 @@
 #include "steer/pin.h"
 #include "steer/source.h"
 
-/* An action: to one exit, or to the group's replica's. */
+/* An action: to one egress, or to the group's replica's. */
 struct step {
-	const struct pin_group *group; /* NULL: to exits[first] */
-	unsigned first;		       /* with a group: to exits[first + the replica's number], PIN_REPLICAS of them */
+	const struct pin_group *group; /* NULL: to egresses[first] */
+	unsigned first; /* with a group: to egresses[first + the replica's number], PIN_REPLICAS of them */
 };
 
 enum { STEERING_DROP = UINT32_MAX };
 
 struct steering_config {
 	/* Every queue and hop that a frame may leave by; a port of NULL is nowhere, and is never used. */
-	const struct exit *exits;
-	unsigned nb_exits;
+	const struct egress *egresses;
+	unsigned nb_egresses;
 
 	/* Chains: rules, whose action is the number of a step, and the step of what they leave; STEERING_DROP: none. */
 	const struct classifier *classifier; /* NULL: no rules */
@@ -36,13 +36,13 @@ struct steering_config {
 	unsigned nb_steps;
 	uint32_t otherwise;
 
-	/* Or a bridge: exits[i] is its port number i, in the order of its configuration. */
+	/* Or a bridge: egresses[i] is its port number i, in the order of its configuration. */
 	const struct bridge *bridge;
 	unsigned bridge_port; /* the source's */
 };
 
 /*
- * Returns the program of a source, or NULL without memory.  It copies the steps and exits; classifier,
+ * Returns the program of a source, or NULL without memory.  It copies the steps and egresses; classifier,
  * fragments, groups and bridge must outlive it.  A classifier's `otherwise` is the same as the config's.
  */
 struct steering *steering_new(const struct steering_config *config);

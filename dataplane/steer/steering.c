@@ -7,7 +7,7 @@
 
 enum { FRAGMENT_BUCKETS = 1 << 11 }; /* for each queue */
 
-static int compare_exits(const struct exit *a, const struct exit *b)
+static int compare_egresses(const struct egress *a, const struct egress *b)
 {
 	if (a->port != b->port)
 		return (uintptr_t)a->port < (uintptr_t)b->port ? -1 : 1;
@@ -20,7 +20,7 @@ static int compare_exits(const struct exit *a, const struct exit *b)
 
 static int compare_outlets(const void *a, const void *b)
 {
-	return compare_exits(&((const struct outlet *)a)->exit, &((const struct outlet *)b)->exit);
+	return compare_egresses(&((const struct outlet *)a)->egress, &((const struct outlet *)b)->egress);
 }
 
 /* Sort the outlets and leave one of each. */
@@ -34,48 +34,48 @@ static void unite(struct steering *steering, unsigned collected)
 			struct outlet *last = &steering->outlets[steering->nb_outlets - 1];
 
 			if (compare_outlets(last, outlet) == 0) {
-				last->exit.locked |= outlet->exit.locked;
+				last->egress.locked |= outlet->egress.locked;
 				continue;
 			}
-			outlet->same_queue = last->exit.port == outlet->exit.port &&
-					     last->exit.queue == outlet->exit.queue;
+			outlet->same_queue = last->egress.port == outlet->egress.port &&
+					     last->egress.queue == outlet->egress.queue;
 		}
 		steering->outlets[steering->nb_outlets++] = *outlet;
 	}
 }
 
-static struct target find_target(const struct steering *steering, const struct exit *exit)
+static struct target find_target(const struct steering *steering, const struct egress *egress)
 {
-	const struct outlet wanted = {.exit = *exit};
+	const struct outlet wanted = {.egress = *egress};
 	const struct outlet *outlet;
 
-	if (exit->port == NULL)
+	if (egress->port == NULL)
 		return (struct target){.outlet = STEERING_NOWHERE};
 	outlet = bsearch(&wanted, steering->outlets, steering->nb_outlets, sizeof(wanted), compare_outlets);
-	return (struct target){(uint16_t)(outlet - steering->outlets), exit->shared, exit->hop};
+	return (struct target){(uint16_t)(outlet - steering->outlets), egress->shared, egress->hop};
 }
 
-static bool set_exits(struct steering *steering, const struct steering_config *config)
+static bool set_egresses(struct steering *steering, const struct steering_config *config)
 {
 	unsigned collected = 0;
 
-	steering->nb_targets = config->nb_exits;
-	steering->outlets = calloc(config->nb_exits + 1, sizeof(steering->outlets[0]));
-	steering->targets = calloc(config->nb_exits + 1, sizeof(steering->targets[0]));
+	steering->nb_targets = config->nb_egresses;
+	steering->outlets = calloc(config->nb_egresses + 1, sizeof(steering->outlets[0]));
+	steering->targets = calloc(config->nb_egresses + 1, sizeof(steering->targets[0]));
 	if (steering->outlets == NULL || steering->targets == NULL)
 		return false;
-	for (unsigned i = 0; i < config->nb_exits; i++)
-		if (config->exits[i].port != NULL) {
+	for (unsigned i = 0; i < config->nb_egresses; i++)
+		if (config->egresses[i].port != NULL) {
 			struct outlet *outlet = &steering->outlets[collected++];
 
-			outlet->exit = config->exits[i];
-			outlet->exit.hop = NULL;
+			outlet->egress = config->egresses[i];
+			outlet->egress.hop = NULL;
 		}
 	unite(steering, collected);
 	steering->touched = calloc(steering->nb_outlets / 64 + 1, sizeof(steering->touched[0]));
 	steering->owed = calloc(steering->nb_outlets / 64 + 1, sizeof(steering->owed[0]));
-	for (unsigned i = 0; i < config->nb_exits; i++) {
-		steering->targets[i] = find_target(steering, &config->exits[i]);
+	for (unsigned i = 0; i < config->nb_egresses; i++) {
+		steering->targets[i] = find_target(steering, &config->egresses[i]);
 		if (config->bridge != NULL && steering->targets[i].outlet != STEERING_NOWHERE)
 			steering->outlets[steering->targets[i].outlet].bridge_port = i;
 	}
@@ -111,7 +111,7 @@ struct steering *steering_new(const struct steering_config *config)
 		return NULL;
 	steering->bridge = config->bridge;
 	steering->bridge_port = config->bridge_port;
-	if (set_exits(steering, config) && set_steps(steering, config))
+	if (set_egresses(steering, config) && set_steps(steering, config))
 		return steering;
 	steering_free(steering);
 	return NULL;

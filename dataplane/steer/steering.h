@@ -2,7 +2,7 @@
  *
  * What a steered source's frames are decided by: made by steering.c, used by steer.c.
  *
- * Exits that lead to the same queue are one outlet, however many chains' hops they count at, so that a receiver gets
+ * Egresses that lead to the same queue are one outlet, however many chains' hops they count at, so that a receiver gets
  * one write and one notification a burst.  Outlets stand in the order of their queues' addresses, and are taken in it.
  */
 #ifndef TAILRACE_STEER_STEERING_H
@@ -18,13 +18,13 @@ enum { STEERING_NOWHERE = UINT16_MAX };
 
 /* A queue that frames leave by, and the worker's list for one burst. */
 struct outlet {
-	struct exit exit; /* its hop is NULL: hops are counted by frame */
-	uint64_t packets; /* a set of the burst's packets */
+	struct egress egress; /* its hop is NULL: hops are counted by frame */
+	uint64_t packets;     /* a set of the burst's packets */
 	unsigned bridge_port;
 	bool same_queue; /* as the outlet before it; watched differently */
 };
 
-/* An exit as it was asked for. */
+/* An egress as it was asked for. */
 struct target {
 	uint16_t outlet; /* STEERING_NOWHERE: none */
 	bool shared;	 /* another worker counts at the hop too */
@@ -45,7 +45,7 @@ struct steering {
 	struct step *steps;
 	struct target *targets;
 	uint64_t *touched; /* a set of outlets; empty between bursts */
-	uint64_t *owed;	   /* a set of those that have been given frames, and may have to be settled (exit_settle()) */
+	uint64_t *owed;	   /* a set of those that have been given frames, and may have to be flushed (egress_flush()) */
 	bool owes;	   /* the set is not empty */
 };
 

@@ -28,42 +28,42 @@ static void copy_to_capture(struct capture *capture, const struct burst *burst, 
 	capture_ring_show(ring);
 }
 
-/* The port's place among those held, or a new one; NULL when there is none left. */
-static struct tap_exit *place_of(struct tap_held *held, const struct exit *exit)
+/* The port's slot among those held, or a new one; NULL when there is none left. */
+static struct tap_egress *slot_of(struct tap_held *held, const struct egress *egress)
 {
 	for (unsigned i = 0; i < held->count; i++)
-		if (held->exits[i].exit.port == exit->port && held->exits[i].exit.queue == exit->queue)
-			return &held->exits[i];
+		if (held->egresses[i].egress.port == egress->port && held->egresses[i].egress.queue == egress->queue)
+			return &held->egresses[i];
 	if (held->count == TAP_HELD)
 		return NULL;
-	held->exits[held->count] = (struct tap_exit){.exit = *exit};
-	return &held->exits[held->count++];
+	held->egresses[held->count] = (struct tap_egress){.egress = *egress};
+	return &held->egresses[held->count++];
 }
 
 /* Take the port for the rest of the burst.  Returns false when another worker has it. */
-static bool hold(struct tap_held *held, const struct exit *exit)
+static bool hold(struct tap_held *held, const struct egress *egress)
 {
-	struct tap_exit *place = place_of(held, exit);
+	struct tap_egress *slot = slot_of(held, egress);
 
-	if (place == NULL)
+	if (slot == NULL)
 		return false;
-	place->taken = place->taken || exit_take(exit);
-	return place->taken;
+	slot->taken = slot->taken || egress_take(egress);
+	return slot->taken;
 }
 
-static void copy_to_port(const struct exit *exit, struct tap_held *held, struct burst *burst, const uint8_t *which,
+static void copy_to_port(const struct egress *egress, struct tap_held *held, struct burst *burst, const uint8_t *which,
 			 unsigned n)
 {
 	uint64_t copied; /* which does not make the original delivered */
 	unsigned given;
 
-	if (!hold(held, exit)) {
-		EXIT_COUNT(exit, drop_receiver_full, n);
+	if (!hold(held, egress)) {
+		EGRESS_COUNT(egress, drop_receiver_full, n);
 		return;
 	}
-	given = exit_write_noting(exit, burst, which, n, false, &copied);
+	given = egress_write_noting(egress, burst, which, n, false, &copied);
 	if (given < n)
-		exit_drop_rest(exit, n - given);
+		egress_drop_rest(egress, n - given);
 }
 
 void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, struct burst *burst,
@@ -79,18 +79,18 @@ void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, s
 void tap_release(struct tap_held *held, const struct round *round)
 {
 	for (unsigned i = 0; i < held->count;) {
-		const struct exit *exit = &held->exits[i].exit;
-		bool settled = false;
+		const struct egress *egress = &held->egresses[i].egress;
+		bool flushed = false;
 
-		if (held->exits[i].taken) {
-			held->exits[i].taken = false;
-			exit_release(exit);
-		} else if (exit_take(exit)) {
-			settled = exit_settle(exit, round);
-			exit_release(exit);
+		if (held->egresses[i].taken) {
+			held->egresses[i].taken = false;
+			egress_release(egress);
+		} else if (egress_take(egress)) {
+			flushed = egress_flush(egress, round);
+			egress_release(egress);
 		}
-		if (settled)
-			held->exits[i] = held->exits[--held->count];
+		if (flushed)
+			held->egresses[i] = held->egresses[--held->count];
 		else
 			i++;
 	}
@@ -100,5 +100,5 @@ void tap_owe(struct tap_held *held, const struct tap *taps, unsigned nb_taps)
 {
 	for (const struct tap *tap = taps; tap < taps + nb_taps; tap++)
 		if (tap->capture == NULL)
-			place_of(held, &tap->mirror);
+			slot_of(held, &tap->mirror);
 }

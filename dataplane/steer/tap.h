@@ -28,26 +28,26 @@ struct capture {
 
 struct tap {
 	struct capture *capture; /* or NULL: */
-	struct exit mirror;	 /* where the copies leave; its hop counts them */
+	struct egress mirror;	 /* where the copies leave; its hop counts them */
 };
 
 /*
  * The ports that copies were written to, each once.  Those of the burst under way are held until it has been shown; the
- * others may have to be settled (exit_settle()).
+ * others may have to be flushed (egress_flush()).
  */
 struct tap_held {
 	unsigned count;
-	struct tap_exit {
-		struct exit exit;
+	struct tap_egress {
+		struct egress egress;
 		bool taken; /* for the burst under way */
-	} exits[TAP_HELD];
+	} egresses[TAP_HELD];
 };
 
 /* Copy the packets which[0..n) of the burst to so many onlookers, as they are now. */
 void tap_copy(const struct tap *taps, unsigned nb_taps, struct tap_held *held, struct burst *burst,
 	      const uint8_t *which, unsigned n, const struct round *round);
 
-/* The burst, if there was one, has been shown: let go of its ports, and settle the others. */
+/* The burst, if there was one, has been shown: release its ports, and flush the others. */
 void tap_release(struct tap_held *held, const struct round *round);
 
 /* Copies may have been written to these ports under another program. */

@@ -118,10 +118,10 @@ void watch_copy(const struct source *source, struct burst *burst, unsigned count
 #define NOBODY "has nobody attached (drop_receiver_down)"
 
 /* How many of the packets the sender's share of the receiver lets pass. */
-static unsigned admit(const struct exit *exit, const struct burst *burst, const uint8_t *which, unsigned n,
+static unsigned admit(const struct egress *egress, const struct burst *burst, const uint8_t *which, unsigned n,
 		      uint64_t now)
 {
-	struct division *division = exit->watch->division;
+	struct division *division = egress->watch->division;
 	uint32_t lengths[VRING_BURST];
 	unsigned admitted = 0;
 
@@ -133,30 +133,30 @@ static unsigned admit(const struct exit *exit, const struct burst *burst, const 
 	/* What passes unasked counts all the same, and is made up for later. */
 	if (!lock_shortly(&division->lock))
 		return n;
-	if (shares_open(division->shares, exit->watch->member, now))
-		admitted = shares_pass(division->shares, exit->watch->member, lengths, n);
+	if (shares_open(division->shares, egress->watch->member, now))
+		admitted = shares_pass(division->shares, egress->watch->member, lengths, n);
 	rte_spinlock_unlock(&division->lock);
 	return admitted;
 }
 
 /* What the sender has given the receiver, and whether it could have given more. */
-static void use_share(const struct exit *exit, const struct share_use *use, uint64_t now)
+static void use_share(const struct egress *egress, const struct share_use *use, uint64_t now)
 {
-	struct division *division = exit->watch->division;
+	struct division *division = egress->watch->division;
 
 	/* That it waits it will say again. */
 	if (!rte_spinlock_trylock(&division->lock)) {
-		shares_owe(division->shares, exit->watch->member, use);
+		shares_owe(division->shares, egress->watch->member, use);
 		return;
 	}
-	shares_spend(division->shares, exit->watch->member, use, now);
+	shares_spend(division->shares, egress->watch->member, use, now);
 	rte_spinlock_unlock(&division->lock);
 }
 
-static void account(const struct exit *exit, const struct burst *burst, const uint8_t *which, unsigned n,
+static void account(const struct egress *egress, const struct burst *burst, const uint8_t *which, unsigned n,
 		    const struct given *given, uint64_t now)
 {
-	struct division *division = exit->watch->division;
+	struct division *division = egress->watch->division;
 	struct share_use use = {
 		.packets = given->dealt, .waiting = given->dealt < n, .full = given->dealt < given->admitted};
 
@@ -164,47 +164,48 @@ static void account(const struct exit *exit, const struct burst *burst, const ui
 		return;
 	for (unsigned i = 0; i < given->dealt; i++)
 		use.bytes += burst->packets[which[i]].length;
-	use_share(exit, &use, now);
+	use_share(egress, &use, now);
 }
 
-bool exit_turn(const struct exit *exit, const struct round *round)
+bool egress_turn(const struct egress *egress, const struct round *round)
 {
-	struct division *division = exit->watch->division;
+	struct division *division = egress->watch->division;
 	bool turn;
 
 	if (division == NULL || !division->shares->contended)
 		return true;
 	if (!rte_spinlock_trylock(&division->lock))
 		return false;
-	turn = shares_open(division->shares, exit->watch->member, round->now);
+	turn = shares_open(division->shares, egress->watch->member, round->now);
 	rte_spinlock_unlock(&division->lock);
 	return turn;
 }
 
-void exit_turned(const struct exit *exit, uint64_t bytes, unsigned packets, bool waiting, const struct round *round)
+void egress_turned(const struct egress *egress, uint64_t bytes, unsigned packets, bool waiting,
+		   const struct round *round)
 {
-	struct division *division = exit->watch->division;
+	struct division *division = egress->watch->division;
 	const struct share_use use = {
 		.bytes = bytes, .packets = packets, .waiting = waiting, .full = waiting && packets < VRING_BURST};
 
 	if (division == NULL || (!division->shares->contended && !use.full))
 		return;
-	use_share(exit, &use, round->now);
+	use_share(egress, &use, round->now);
 }
 
-void exit_refused(const struct exit *exit, const struct round *round)
+void egress_refused(const struct egress *egress, const struct round *round)
 {
 	const struct share_use use = {.waiting = true, .full = true};
 
-	if (exit->watch != NULL && exit->watch->division != NULL)
-		use_share(exit, &use, round->now);
+	if (egress->watch != NULL && egress->watch->division != NULL)
+		use_share(egress, &use, round->now);
 }
 
 /* Show those who look on what was dealt with: which[0..n), of which some were given and the others dropped. */
-static void show(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
+static void show(const struct source *source, const struct egress *egress, struct burst *burst, const uint8_t *which,
 		 unsigned n, uint64_t delivered, const struct round *round, uint64_t taken_up)
 {
-	const struct exit_watch *to = exit->watch;
+	const struct egress_watch *to = egress->watch;
 	struct watch *watch = source->watch;
 	uint8_t arrived[VRING_BURST];
 	unsigned count = 0;
@@ -221,18 +222,18 @@ static void show(const struct source *source, const struct exit *exit, struct bu
 			       (uint16_t)to->number, taken_up);
 	for (unsigned i = 0; unlikely(watch->followed.packets != 0) && i < n; i++)
 		if (delivered >> i & 1)
-			FOLLOW(source, burst, which[i], "leaves by port %s%s%s", exit->port->name,
+			FOLLOW(source, burst, which[i], "leaves by port %s%s%s", egress->port->name,
 			       to->label[0] != '\0' ? ": " : "", to->label);
 		else
-			FOLLOW(source, burst, which[i], "dropped: port %s %s", exit->port->name,
-			       exit_up(exit) ? "takes no frame so long (drop_receiver_too_small)" : NOBODY);
+			FOLLOW(source, burst, which[i], "dropped: port %s %s", egress->port->name,
+			       egress_up(egress) ? "takes no frame so long (drop_receiver_too_small)" : NOBODY);
 }
 
 /* Give what the receiver's rate allows. */
-static struct given give_admitted(const struct source *source, const struct exit *exit, struct burst *burst,
+static struct given give_admitted(const struct source *source, const struct egress *egress, struct burst *burst,
 				  const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
-	const struct exit_watch *to = exit->watch;
+	const struct egress_watch *to = egress->watch;
 	struct watch *watch = source->watch;
 	struct given given = {.admitted = n};
 	uint64_t delivered = 0;
@@ -240,17 +241,17 @@ static struct given give_admitted(const struct source *source, const struct exit
 	const uint64_t taken_up = watch->hops != NULL ? rte_rdtsc() : 0;
 
 	if (to->division != NULL)
-		given.admitted = admit(exit, burst, which, n, round->now);
+		given.admitted = admit(egress, burst, which, n, round->now);
 	/* Mirrors, captures and the hop trace read a frame once it is given. */
 	only = only && to->nb_taps == 0 && watch->hops == NULL;
 	if (given.admitted > 0)
-		given.dealt = exit_write_noting(exit, burst, which, given.admitted, only, &delivered);
+		given.dealt = egress_write_noting(egress, burst, which, given.admitted, only, &delivered);
 	if (to->division != NULL)
-		account(exit, burst, which, n, &given, round->now);
+		account(egress, burst, which, n, &given, round->now);
 	for (unsigned i = 0; i < given.dealt; i++)
 		burst->packets[which[i]].delivered |= delivered >> i & 1;
 	if (given.dealt > 0)
-		show(source, exit, burst, which, given.dealt, delivered, round, taken_up);
+		show(source, egress, burst, which, given.dealt, delivered, round, taken_up);
 	return given;
 }
 
@@ -266,26 +267,26 @@ static unsigned past_shaper(const struct shaper *shaper, const struct burst *bur
 	return count;
 }
 
-struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
-			       const uint8_t *which, unsigned n, bool only, const struct round *round)
+struct given egress_give_watched(const struct source *source, const struct egress *egress, struct burst *burst,
+				 const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
-	struct shaper *shaper = exit->watch->shaper;
+	struct shaper *shaper = egress->watch->shaper;
 	struct given given;
 	unsigned past;
 
 	if (shaper == NULL)
-		return give_admitted(source, exit, burst, which, n, only, round);
+		return give_admitted(source, egress, burst, which, n, only, round);
 	past = past_shaper(shaper, burst, which, n);
 	given = (struct given){.admitted = past};
 	if (past > 0)
-		given = give_admitted(source, exit, burst, which, past, only, round);
+		given = give_admitted(source, egress, burst, which, past, only, round);
 	for (unsigned i = RTE_MAX(given.admitted, given.dealt); i < n; i++, given.shaped++) {
 		struct packet *packet = &burst->packets[which[i]];
 
 		if (!shaper_put(shaper, packet))
 			break;
 		packet->delivered = true;
-		FOLLOW(source, burst, which[i], "waits for the rate of port %s", exit->port->name);
+		FOLLOW(source, burst, which[i], "waits for the rate of port %s", egress->port->name);
 	}
 	return given;
 }
@@ -298,18 +299,18 @@ static bool full_too_long(struct shaper *shaper, const struct round *round)
 	return round->now - shaper->full_since > round->patience;
 }
 
-void exit_drain(const struct source *source, const struct exit *exit, const struct round *round)
+void egress_drain(const struct source *source, const struct egress *egress, const struct round *round)
 {
 	static _Thread_local struct burst burst;
-	struct shaper *shaper = exit->watch->shaper;
+	struct shaper *shaper = egress->watch->shaper;
 	struct watch *watch = source->watch;
 	const uint64_t followed = watch->followed.packets; /* of another burst */
 	/* An outlet's hops are counted by frame; these have but one. */
-	const struct exit to = {.port = exit->port,
-				.queue = exit->queue,
-				.shared = true,
-				.hop = exit->watch->hop,
-				.watch = exit->watch};
+	const struct egress to = {.port = egress->port,
+				  .queue = egress->queue,
+				  .shared = true,
+				  .hop = egress->watch->hop,
+				  .watch = egress->watch};
 	struct given given;
 
 	shaper_read(shaper, &burst);
@@ -320,15 +321,15 @@ void exit_drain(const struct source *source, const struct exit *exit, const stru
 	shaper_remove(shaper, given.dealt);
 	if (given.dealt > 0 || given.admitted == 0)
 		shaper->full_since = 0;
-	else if (!exit_up(&to) ? exit->port->kind == PORT_DEVICE || !port_pauses(exit->port, exit->queue)
-			       : full_too_long(shaper, round))
-		exit_drop_rest(&to, shaper_clear(shaper));
+	else if (!egress_up(&to) ? egress->port->kind == PORT_DEVICE || !port_pauses(egress->port, egress->queue)
+				 : full_too_long(shaper, round))
+		egress_drop_rest(&to, shaper_clear(shaper));
 }
 
-void exit_drop(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
-	       unsigned n, struct given given, const struct round *round)
+void egress_drop(const struct source *source, const struct egress *egress, struct burst *burst, const uint8_t *which,
+		 unsigned n, struct given given, const struct round *round)
 {
-	const struct exit_watch *to = exit->watch;
+	const struct egress_watch *to = egress->watch;
 	const unsigned rest = given.admitted > given.dealt ? given.admitted - given.dealt : 0;
 	const unsigned waiting = given.dealt + rest + given.shaped, above = n - waiting;
 
@@ -337,21 +338,21 @@ void exit_drop(const struct source *source, const struct exit *exit, struct burs
 		tap_copy(to->taps, to->nb_offered, &source->watch->held, burst, which + waiting, above, round);
 	}
 	if (above > 0) {
-		exit_counters(exit)->drop_rate += above;
-		EXIT_COUNT(exit, drop_rate, above);
+		egress_counters(egress)->drop_rate += above;
+		EGRESS_COUNT(egress, drop_rate, above);
 	}
-	if (rest > 0 && exit_lacks_buffers(exit)) {
+	if (rest > 0 && egress_lacks_buffers(egress)) {
 		source_entry(source)->counters->drop_no_buffer += rest;
-		EXIT_COUNT(exit, drop_frame, rest);
+		EGRESS_COUNT(egress, drop_frame, rest);
 	} else if (rest > 0) {
-		exit_drop_rest(exit, rest);
+		egress_drop_rest(egress, rest);
 	}
 	for (unsigned i = given.dealt; source->watch != NULL && unlikely(source->watch->followed.packets != 0) && i < n;
 	     i++)
 		if (i < given.dealt + rest || i >= waiting)
-			FOLLOW(source, burst, which[i], "dropped: port %s %s", exit->port->name,
-			       i >= given.admitted	  ? "is at its rate (drop_rate)"
-			       : exit_lacks_buffers(exit) ? "could be given no packet buffer (drop_no_buffer)"
-			       : exit_up(exit)		  ? "is full (drop_receiver_full)"
-							  : NOBODY);
+			FOLLOW(source, burst, which[i], "dropped: port %s %s", egress->port->name,
+			       i >= given.admitted	      ? "is at its rate (drop_rate)"
+			       : egress_lacks_buffers(egress) ? "could be given no packet buffer (drop_no_buffer)"
+			       : egress_up(egress)	      ? "is full (drop_receiver_full)"
+							      : NOBODY);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a source does beyond moving frames: limits, shares, mirrors and captures, the hop trace, following.  A source or
- * an exit without any of it has no watch, and pays for none: it is looked for once a burst.
+ * an egress without any of it has no watch, and pays for none: it is looked for once a burst.
  *
  * A poll of a watched source, steered or direct, is:
  *
@@ -9,7 +9,7 @@
  *     vring_read(from, &burst, limit)
  *     watch_read(source, &burst, round)              who is followed
  *     watch_in(source, &burst, count, round)         mirrors and captures of what comes in
- *     ... for each exit: exit_take(), exit_drain(), exit_give() instead of exit_write() ...
+ *     ... for each egress: egress_take(), egress_drain(), egress_give() instead of egress_write() ...
  *     watch_spend(source, bytes, packets)            what has left the port
  *     vring_read_done(from, &burst)
  *     watch_done(source, round)
@@ -68,12 +68,12 @@ struct watch {
 	struct tap taps[]; /* copies of all that comes in */
 };
 
-/* Of an exit. */
-struct exit_watch {
+/* Of an egress. */
+struct egress_watch {
 	struct division *division; /* or NULL */
 	unsigned member;
 	struct shaper *shaper;	      /* or NULL: what is above the division's rate stays with its sender */
-	struct hop_counters *hop;     /* the exit's, which counts what waited in the shaper; NULL: none */
+	struct hop_counters *hop;     /* the egress's, which counts what waited in the shaper; NULL: none */
 	unsigned number;	      /* of the port */
 	char label[FOLLOW_TEXT - 48]; /* for who follows: "chain voice, hop 1" */
 	unsigned nb_offered;	      /* of the taps, the first: copies of what is to be given, where a chain begins */
@@ -142,53 +142,54 @@ struct given {
 };
 
 /*
- * Give the packets which[0..n) to the exit's port, whose queue has been taken, as far as its rate and the sender's
- * share of it allow; those above wait in its shaper, if it has one.  `only` is exit_write()'s, but for who watches the
- * exit.
+ * Give the packets which[0..n) to the egress's port, whose queue has been taken, as far as its rate and the sender's
+ * share of it allow; those above wait in its shaper, if it has one.  `only` is egress_write()'s, but for who watches
+ * the egress.
  */
-struct given exit_give_watched(const struct source *source, const struct exit *exit, struct burst *burst,
-			       const uint8_t *which, unsigned n, bool only, const struct round *round);
+struct given egress_give_watched(const struct source *source, const struct egress *egress, struct burst *burst,
+				 const uint8_t *which, unsigned n, bool only, const struct round *round);
 
-static inline struct given exit_give(const struct source *source, const struct exit *exit, struct burst *burst,
-				     const uint8_t *which, unsigned n, bool only, const struct round *round)
+static inline struct given egress_give(const struct source *source, const struct egress *egress, struct burst *burst,
+				       const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
-	if (likely(exit->watch == NULL))
-		return (struct given){.dealt = exit_write(exit, burst, which, n, only), .admitted = n};
-	return exit_give_watched(source, exit, burst, which, n, only, round);
+	if (likely(egress->watch == NULL))
+		return (struct given){.dealt = egress_write(egress, burst, which, n, only), .admitted = n};
+	return egress_give_watched(source, egress, burst, which, n, only, round);
 }
 
-/* Has the exit a queue for frames above its rate? */
-static inline bool exit_is_shaped(const struct exit *exit)
+/* Has the egress a queue for frames above its rate? */
+static inline bool egress_is_shaped(const struct egress *egress)
 {
-	return unlikely(exit->watch != NULL) && exit->watch->shaper != NULL;
+	return unlikely(egress->watch != NULL) && egress->watch->shaper != NULL;
 }
 
-/* Do frames wait for the exit's rate? */
-static inline bool exit_shapes(const struct exit *exit)
+/* Do frames wait for the egress's rate? */
+static inline bool egress_shapes(const struct egress *egress)
 {
-	return exit_is_shaped(exit) && shaper_waiting(exit->watch->shaper);
+	return egress_is_shaped(egress) && shaper_waiting(egress->watch->shaper);
 }
 
 /*
- * Give what waits for the exit's rate, as far as that allows now.  In every round, with the exit's queue taken and
+ * Give what waits for the egress's rate, as far as that allows now.  In every round, with the egress's queue taken and
  * before anything else is given to it.  What the receiver has had no room for as long as frames are kept waiting is
  * dropped, and all if nobody is attached.
  */
-void exit_drain(const struct source *source, const struct exit *exit, const struct round *round);
+void egress_drain(const struct source *source, const struct egress *egress, const struct round *round);
 
 /*
- * For a direct source that does not look at its frames, and an exit that is divided without a limit: may it give a
+ * For a direct source that does not look at its frames, and an egress that is divided without a limit: may it give a
  * burst now, while others wait?  And what came of it: `bytes` in `packets` were taken, and the sender has more.
  */
-bool exit_turn(const struct exit *exit, const struct round *round);
-void exit_turned(const struct exit *exit, uint64_t bytes, unsigned packets, bool waiting, const struct round *round);
+bool egress_turn(const struct egress *egress, const struct round *round);
+void egress_turned(const struct egress *egress, uint64_t bytes, unsigned packets, bool waiting,
+		   const struct round *round);
 
-/* The source has frames for the exit, which has no room at all: for others to know, who share it. */
-void exit_refused(const struct exit *exit, const struct round *round);
+/* The source has frames for the egress, which has no room at all: for others to know, who share it. */
+void egress_refused(const struct egress *egress, const struct round *round);
 
 /* Count as dropped those of `n` packets that were not dealt with and do not wait, and tell who follows them. */
-void exit_drop(const struct source *source, const struct exit *exit, struct burst *burst, const uint8_t *which,
-	       unsigned n, struct given given, const struct round *round);
+void egress_drop(const struct source *source, const struct egress *egress, struct burst *burst, const uint8_t *which,
+		 unsigned n, struct given given, const struct round *round);
 
 /* The packet is followed: add a step.  FOLLOW(source, burst, i, "rule %u ...", ...) costs nothing else. */
 #define FOLLOW(source, burst, packet, ...)                                              \

@@ -31,26 +31,26 @@ static unsigned drop_all(struct source *source, struct burst *burst)
 }
 
 /*
- * Give what was read to the only exit.  Returns how many packets are done with; the others wait where they came from,
+ * Give what was read to the only egress.  Returns how many packets are done with; the others wait where they came from,
  * if `may_wait`, for the receiver's room or rate.  Only room is waited for with limited patience: a rate comes round.
  */
 static unsigned give_all(struct source *source, struct burst *burst, bool may_wait, const struct round *round)
 {
-	const struct exit *exit = &source->exit;
+	const struct egress *egress = &source->egress;
 	uint8_t which[VRING_BURST];
 	struct given given;
 
 	number_packets(which, burst->count);
 	/* What comes in is copied for those who want it when it is known not to wait. */
-	given = exit_give(source, exit, burst, which, burst->count, source->watch->nb_taps == 0, round);
+	given = egress_give(source, egress, burst, which, burst->count, source->watch->nb_taps == 0, round);
 	if (given.dealt > 0 || given.admitted == 0)
 		source_unblocked(source, round);
 	if (given.dealt + given.shaped == burst->count)
 		return burst->count;
-	if (exit_up(exit) && may_wait &&
+	if (egress_up(egress) && may_wait &&
 	    (given.dealt > 0 || given.admitted == 0 || !source_patience_ended(source, round)))
 		return given.dealt;
-	exit_drop(source, exit, burst, which, burst->count, given, round);
+	egress_drop(source, egress, burst, which, burst->count, given, round);
 	return burst->count;
 }
 
@@ -66,8 +66,8 @@ static unsigned from_guest(struct source *source, struct virtqueue *from, unsign
 	}
 	watch_read(source, &burst, round);
 	/* Frames that were dropped on reading lie between the others: then all are done with at once. */
-	done = source->exit.port == NULL ? drop_all(source, &burst)
-					 : give_all(source, &burst, burst.count == burst.taken, round);
+	done = source->egress.port == NULL ? drop_all(source, &burst)
+					   : give_all(source, &burst, burst.count == burst.taken, round);
 	watch_in(source, &burst, done, round);
 	if (done < burst.count) {
 		watch_stay(source, &burst, done);
@@ -89,8 +89,9 @@ static unsigned from_device(struct source *source, unsigned limit, const struct 
 	if (burst.taken > 0) {
 		watch_read(source, &burst, round);
 		/* Where a rate is waited for in its shaper, what finds no room there is dropped. */
-		done = source->exit.port == NULL ? drop_all(source, &burst)
-						 : give_all(source, &burst, !exit_is_shaped(&source->exit), round);
+		done = source->egress.port == NULL
+			       ? drop_all(source, &burst)
+			       : give_all(source, &burst, !egress_is_shaped(&source->egress), round);
 		watch_in(source, &burst, done, round);
 		if (done < burst.count) {
 			watch_stay(source, &burst, done);
@@ -107,18 +108,18 @@ static unsigned from_device(struct source *source, unsigned limit, const struct 
  * How many frames the receiver has room for, as far as that can be known.  Looking at frames that then have to wait
  * would be in vain.
  */
-static unsigned room(const struct exit *exit)
+static unsigned room(const struct egress *egress)
 {
 	struct virtqueue *to;
 
-	if (exit->port == NULL)
+	if (egress->port == NULL)
 		return VRING_BURST;
-	if (exit->port->kind == PORT_DEVICE)
-		return exit_flush(exit) ? VRING_BURST : 0;
-	to = port_receiver(exit->port, exit->queue);
+	if (egress->port->kind == PORT_DEVICE)
+		return egress_send_held(egress) ? VRING_BURST : 0;
+	to = port_receiver(egress->port, egress->queue);
 	if (to == NULL) /* to be dropped, unless it comes back */
-		return port_pauses(exit->port, exit->queue) ? 0 : VRING_BURST;
-	vring_settle(to, NULL);
+		return port_pauses(egress->port, egress->queue) ? 0 : VRING_BURST;
+	vring_notify(to, NULL);
 	return RTE_MIN(vring_available(to, VRING_BURST), (unsigned)VRING_BURST);
 }
 
@@ -127,25 +128,25 @@ static unsigned poll_taken(struct source *source, const struct round *round)
 	struct virtqueue *from = NULL;
 	unsigned limit, free;
 
-	if (exit_shapes(&source->exit))
-		exit_drain(source, &source->exit, round);
+	if (egress_shapes(&source->egress))
+		egress_drain(source, &source->egress, round);
 	if (source->from->kind == PORT_GUEST) {
 		from = port_sender(source->from, source->queue);
 		if (from == NULL) {
-			room(&source->exit);
+			room(&source->egress);
 			return 0;
 		}
-		vring_settle(from, NULL);
+		vring_notify(from, NULL);
 	}
-	/* Also where nothing may be given now: what was given last is still to be told, or to be sent. */
-	free = room(&source->exit);
+	/* Also where nothing may be given now: the receiver may still have to be notified, or to send what it holds. */
+	free = room(&source->egress);
 	limit = watch_limit(source, round);
 	if (limit == 0)
 		return 0;
 	if (free == 0) {
 		if (from != NULL && vring_available(from, 1) == 0)
 			return 0;
-		exit_refused(&source->exit, round);
+		egress_refused(&source->egress, round);
 		if (!source_patience_ended(source, round))
 			return 0;
 		free = VRING_BURST; /* to be dropped */
@@ -158,11 +159,11 @@ unsigned watched_poll(struct source *source, const struct round *round)
 {
 	unsigned moved;
 
-	if (source->exit.port != NULL && unlikely(!source_take(source)))
+	if (source->egress.port != NULL && unlikely(!source_take(source)))
 		return 0;
 	moved = poll_taken(source, round);
-	if (source->exit.port != NULL)
-		exit_release(&source->exit);
+	if (source->egress.port != NULL)
+		egress_release(&source->egress);
 	watch_done(source, round);
 	return moved;
 }

@@ -212,7 +212,7 @@ static void look(void *context)
 		sweep_flows(state);
 	}
 	observe_tick(state);
-	store_settle(&state->config);
+	store_sync(&state->config);
 }
 
 double balance_busy(const struct switch_state *state, unsigned worker)
@@ -252,7 +252,7 @@ static void recount(struct switch_state *state)
 {
 	const double began = seconds();
 	struct control_error error;
-	bool differs = false, settled = true;
+	bool differs = false, stable = true;
 
 	if (atomic_exchange(&state->balance->owes_waking, false))
 		workers_wake(&state->workers);
@@ -261,13 +261,13 @@ static void recount(struct switch_state *state)
 		struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
 
 		if (port != NULL && port->expected)
-			settled &= switch_port_settles(port);
+			stable &= switch_port_stable(port);
 		differs |= port != NULL && port->pairs != switch_port_pairs(port);
 	}
 	if (differs && apply_again(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
 	state->balance->recount_from = began + RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
-	if (!settled)
+	if (!stable)
 		put_off(state->balance, state->balance->recount_from - seconds());
 }
 

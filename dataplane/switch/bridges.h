@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What bridges need while they run, beside what workers do: stations are forgotten with the port that they are behind,
- * and told of in the log when they flap.  The control thread's.
+ * and reported in the log when they flap.  The control thread's.
  */
 #ifndef TAILRACE_SWITCH_BRIDGES_H
 #define TAILRACE_SWITCH_BRIDGES_H
@@ -11,7 +11,7 @@ struct switch_state;
 /*
  * Forget what bridges have learned from ports that nobody can be given frames by: a guest that has gone, a link that is
  * lost.  Frames to those stations then go to all ports, and reach them wherever they are now.  After each change of a
- * port, and now and then, since a ring that is quarantined tells nobody.
+ * port, and now and then, since a ring that is quarantined notifies nobody.
  */
 void bridges_forget(const struct switch_state *state);
 

@@ -211,7 +211,7 @@ int config_restore(struct switch_state *state, const char *path)
 
 void config_close(struct switch_state *state)
 {
-	store_settle(&state->config);
+	store_sync(&state->config);
 	json_decref(state->config.document);
 	json_decref(state->config.previous);
 }

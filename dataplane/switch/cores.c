@@ -45,7 +45,8 @@ static int claim(int core)
 	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int pid;
 
-	/* Whoever asks stays in the queue, from which nobody takes them: when it is full, nobody is told any more. */
+	/* Whoever asks stays in the queue, from which nobody takes them: when it is full, nobody is answered any more.
+	 */
 	if (fd < 0 || (bind(fd, (struct sockaddr *)&name, length) == 0 && listen(fd, SOMAXCONN) == 0))
 		return 0;
 	pid = errno == EADDRINUSE ? holder(&name, length) : -1;

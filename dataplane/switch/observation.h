@@ -2,7 +2,7 @@
  *
  * What is watched beyond the moving of frames, and where: the rates, shares and mirrors of the configuration, its hop
  * trace, the captures that readers have asked for, frames that are followed.  From all that come the watches of sources
- * and exits (steer/watch.h).
+ * and egresses (steer/watch.h).
  *
  * Watches are made while the programs are, and stay the same object for as long as they would say the same, so that
  * what they belong to can stay too.  The control thread's.
@@ -53,22 +53,22 @@ struct way {
 	struct switch_port *from, *to;
 	unsigned queue;			 /* of `from` */
 	bool stays;			 /* frames above the rate of `to` can stay where they are */
-	struct hop_counters *hop;	 /* as in the exit */
+	struct hop_counters *hop;	 /* as in the egress */
 	const struct chain_model *chain; /* NULL: none */
 	unsigned number;		 /* of the hop in its chain */
 	bool back;
 	bool first, last; /* in this direction */
 };
 
-/* The watch of an exit; NULL if it needs none, or there is no memory, which observation_failed() tells. */
-struct exit_watch *observation_exit(struct observation *observation, const struct way *way);
+/* The watch of an egress; NULL if it needs none, or there is no memory, which observation_failed() reports. */
+struct egress_watch *observation_egress(struct observation *observation, const struct way *way);
 
-/* The watch of a source, one of whose exits is watched or not.  NULL if it needs none. */
+/* The watch of a source, one of whose egresses is watched or not.  NULL if it needs none. */
 struct watch *observation_source(struct observation *observation, struct switch_port *port, unsigned queue,
-				 bool exit_watched);
+				 bool egress_watched);
 
-/* Must a source with one exit look at its frames for the sake of these?  Each may be NULL. */
-bool observation_looks(const struct watch *watch, const struct exit_watch *exit);
+/* Must a source with one egress look at its frames for the sake of these?  Each may be NULL. */
+bool observation_looks(const struct watch *watch, const struct egress_watch *egress);
 
 /* Was there no memory for a watch? */
 bool observation_failed(const struct observation *observation);

@@ -14,8 +14,8 @@
 enum { MATCHES = 64, RING_LEAST = 1 << 16, RING_MOST = 1 << 30, READ_MOST = 4096 };
 
 /*
- * Build what tells frames that match from others: an alternative for each entry of `list`.  NULL or an empty list match
- * every frame: `*match` is NULL.  Returns whether all is well.
+ * Build what distinguishes frames that match from others: an alternative for each entry of `list`.  NULL or an empty
+ * list match every frame: `*match` is NULL.  Returns whether all is well.
  */
 static bool read_match(json_t *list, struct classifier **match, struct control_error *error)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which worker polls which receive queue.  Logic without I/O: it is told what was measured and says what to do.
+ * Which worker polls which receive queue.  Logic without I/O: it is given what was measured and says what to do.
  *
  * A queue that is new goes where least is done.  One is moved only when its worker is saturated and another is idle
  * enough to take it and have room left, and when the busier of the two is clearly better off than before; one that was

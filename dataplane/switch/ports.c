@@ -154,13 +154,13 @@ void switch_port_close(struct page *page, struct switch_port *port)
 	free(port);
 }
 
-bool switch_port_settles(struct switch_port *port)
+bool switch_port_stable(struct switch_port *port)
 {
 	const unsigned pairs = RTE_MIN(guest_pairs(&port->port.guest), (unsigned)port->port.nb_queues);
 	const bool same = pairs == port->seen || port->port.nb_queues == 1;
 
 	port->seen = pairs;
-	port->settled = same ? pairs : 0;
+	port->stable = same ? pairs : 0;
 	return same;
 }
 
@@ -169,7 +169,7 @@ unsigned switch_port_pairs(const struct switch_port *port)
 	unsigned pairs = port->port.kind == PORT_GUEST ? guest_pairs(&port->port.guest) : port->port.nb_queues;
 
 	if (port->expected)
-		return port->settled;
+		return port->stable;
 	return RTE_MIN(RTE_MAX(pairs, 1u), (unsigned)port->port.nb_queues);
 }
 
@@ -262,7 +262,7 @@ json_t *switch_port_describe(const struct switch_port *port)
 				 describe_queues(port));
 	enum vring_fault fault;
 	char why[320];
-	bool told = false;
+	bool unreached = false;
 
 	if (port->port.kind == PORT_GUEST) {
 		enum guest_state guest = guest_state(&port->port.guest, &fault);
@@ -275,11 +275,11 @@ json_t *switch_port_describe(const struct switch_port *port)
 		json_object_set_new(text, "attached", describe_front_end(&port->port.guest));
 		json_object_set_new(text, "state", json_string(states[guest]));
 		if (fault == VRING_FAULT_NONE && guest == GUEST_WAITING)
-			told = guest_unreached(&port->port.guest, why, sizeof(why));
+			unreached = guest_unreached(&port->port.guest, why, sizeof(why));
 		json_object_set_new(text, "reason",
-				    fault  ? json_string(vring_fault_text(fault))
-				    : told ? json_string(why)
-					   : json_null());
+				    fault	? json_string(vring_fault_text(fault))
+				    : unreached ? json_string(why)
+						: json_null());
 	} else {
 		device_queue_describe(&port->port.device, text);
 	}

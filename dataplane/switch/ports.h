@@ -38,7 +38,7 @@ struct switch_port {
 	struct placed placed[PORT_QUEUES];
 	unsigned pairs, next_pairs; /* that the programs count on, and those being made */
 	bool expected;		    /* a guest that an earlier switch served, and that may come back at once */
-	unsigned seen, settled;	    /* of that guest: pairs at the last look; the same at the one before, or 0 */
+	unsigned seen, stable;	    /* of that guest: pairs at the last look; the same at the one before, or 0 */
 	struct gate gate;	    /* what it may send in */
 	struct port_rules rules, next_rules; /* of the programs that run, and of those being made */
 };
@@ -54,7 +54,7 @@ void switch_port_close(struct page *page, struct switch_port *port);
  * Look how many pairs a guest that is expected back has brought.  Returns whether as many as at the last look: it
  * brings one after the other, and frames that were given to fewer would be overtaken by those given to all.
  */
-bool switch_port_settles(struct switch_port *port);
+bool switch_port_stable(struct switch_port *port);
 
 /* The receive queues that frames can be given to now; 1 at least, but 0 while the guest is expected back. */
 unsigned switch_port_pairs(const struct switch_port *port);

@@ -185,7 +185,7 @@ static int signal_threads(int signal_number)
 	DIR *folder = opendir("/proc/self/task");
 	const pid_t self = gettid();
 	struct dirent *entry;
-	unsigned told = 0;
+	unsigned notified = 0;
 	int rc = 0;
 
 	if (folder == NULL)
@@ -196,14 +196,14 @@ static int signal_threads(int signal_number)
 		if (thread <= 0 || thread == self)
 			continue;
 		if (syscall(SYS_tgkill, getpid(), thread, signal_number) == 0)
-			told++;
+			notified++;
 		else if (errno != ESRCH)
 			rc = -errno;
 	}
 	closedir(folder);
-	for (int waited = 0; atomic_load(&done) < told && waited < THREAD_WAIT_MS; waited++)
+	for (int waited = 0; atomic_load(&done) < notified && waited < THREAD_WAIT_MS; waited++)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	return rc == 0 && atomic_load(&done) < told ? -ETIMEDOUT : rc;
+	return rc == 0 && atomic_load(&done) < notified ? -ETIMEDOUT : rc;
 }
 
 /* Take a step in this and all other threads.  Returns 0 or -errno. */

@@ -104,8 +104,8 @@ static bool make_set(struct sleeper *sleeper, const struct program *program)
 		if (absent(source))
 			continue;
 		/*
-		 * For a rate frames wait where they are.  A guest's ring tells that it has some (vring_arm()); of a
-		 * device nobody hears.
+		 * For a rate frames wait where they are.  A guest's ring notifies of them (vring_arm()); a
+		 * device does not.
 		 */
 		if ((source->from->kind == PORT_DEVICE && source->watch != NULL) || fd < 0 ||
 		    (!watch(sleeper, fd, EPOLLIN | EPOLLET) && errno != EEXIST))
@@ -196,8 +196,7 @@ bool worker_sleep(struct worker *worker, struct program *program, const struct r
 		worker_disarm(program);
 		return false;
 	}
-	/* What still has to be settled can give no sign either: a device that is full, a ring that another worker has.
-	 */
+	/* What still has to be flushed gives no sign either: a device that is full, a ring that another worker has. */
 	timed = sleeper->timed;
 	for (unsigned i = 0; i < program->nb_sources; i++)
 		timed |= source_owes(&program->sources[i]) || !believed(&program->sources[i]);

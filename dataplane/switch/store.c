@@ -353,7 +353,7 @@ static void sync_it(const char *path, int flags, int (*sync)(int fd))
 		close(fd);
 }
 
-void store_settle(struct config *config)
+void store_sync(struct config *config)
 {
 	char folder[PATH_MAX];
 

@@ -29,6 +29,6 @@ void store_commit(struct config *config);
 void store_abandon(struct config *config);
 
 /* Have it on disk, and write it whole where patches have become many: for times when nobody waits. */
-void store_settle(struct config *config);
+void store_sync(struct config *config);
 
 #endif

@@ -37,7 +37,7 @@ static struct layout lay_out(const struct trace_options *options)
 	return layout;
 }
 
-/* Set up one ring and describe it; moves the places of the next head and the next records on. */
+/* Set up one ring and describe it; moves the offsets of the next head and the next records on. */
 static json_t *add_ring(struct trace *trace, struct hop_ring *ring, unsigned worker, const char *kind, unsigned length,
 			size_t *head, size_t *records)
 {

@@ -10,7 +10,7 @@
  *                         "ports": {"offset", "size", "count"},
  *                         "rings": [{"worker", "kind": "sampled" or "recent", "head", "records", "length"}, ...]}
  *
- * `format` is Python's struct module's; `head`, `records` and `offset` are places in the file.  A head is a u64 that
+ * `format` is Python's struct module's; `head`, `records` and `offset` are offsets in the file.  A head is a u64 that
  * counts records; record n lies at n modulo length.  A port's name stands at its number.
  */
 #ifndef TAILRACE_SWITCH_TRACE_H

@@ -15,7 +15,7 @@
 
 enum { BUCKETS = 1 << 12, SENDER_WORDS = MODEL_PORTS / 64 + 1 };
 
-enum kind { KIND_SOURCE, KIND_EXIT, KIND_DIVISION, KIND_SHAPER };
+enum kind { KIND_SOURCE, KIND_EGRESS, KIND_DIVISION, KIND_SHAPER };
 
 /* What an object is for. */
 struct key {
@@ -94,7 +94,7 @@ static bool same_watch(const struct watch *a, const struct watch *b)
 	       memcmp(a->taps, b->taps, a->nb_taps * sizeof(a->taps[0])) == 0;
 }
 
-static bool same_exit_watch(const struct exit_watch *a, const struct exit_watch *b)
+static bool same_egress_watch(const struct egress_watch *a, const struct egress_watch *b)
 {
 	return a->division == b->division && a->member == b->member && a->shaper == b->shaper && a->hop == b->hop &&
 	       a->number == b->number && a->nb_offered == b->nb_offered && a->nb_taps == b->nb_taps &&
@@ -120,8 +120,9 @@ static bool same(const struct object *a, const struct object *b)
 	switch (x->kind) {
 	case KIND_SOURCE:
 		return same_watch((const struct watch *)a->content, (const struct watch *)b->content);
-	case KIND_EXIT:
-		return same_exit_watch((const struct exit_watch *)a->content, (const struct exit_watch *)b->content);
+	case KIND_EGRESS:
+		return same_egress_watch((const struct egress_watch *)a->content,
+					 (const struct egress_watch *)b->content);
 	case KIND_DIVISION:
 		return same_shares(a->shares, b->shares);
 	case KIND_SHAPER:
@@ -131,7 +132,7 @@ static bool same(const struct object *a, const struct object *b)
 }
 
 /* The content of an object that is there and would be the same, or of this one, which is then kept. */
-static void *settle(struct watches *watches, void *content)
+static void *intern(struct watches *watches, void *content)
 {
 	struct object *made = object_of(content);
 	struct object **bucket = bucket_of(watches, &made->key);
@@ -285,24 +286,24 @@ static struct division *make_division(struct watches *watches, const struct port
 		free_object(object_of(division));
 		return NULL;
 	}
-	return settle(watches, division);
+	return intern(watches, division);
 }
 
-/* The sender's place among those of the receiver. */
+/* The rank of the sender among those of the receiver. */
 static unsigned member(const struct watches *watches, const struct port_model *from, const struct port_model *to)
 {
 	const uint64_t *senders = watches->senders[to->index];
-	unsigned place = 0;
+	unsigned rank = 0;
 
 	for (unsigned word = 0; word < from->index / 64; word++)
-		place += (unsigned)__builtin_popcountll(senders[word]);
-	return place +
+		rank += (unsigned)__builtin_popcountll(senders[word]);
+	return rank +
 	       (unsigned)__builtin_popcountll(senders[from->index / 64] & ((UINT64_C(1) << from->index % 64) - 1));
 }
 
 /* What of the way's frames is above the receiver's rate, and cannot stay where it is, waits here. */
 static struct shaper *make_shaper(struct watches *watches, const struct way *way, const struct port_model *to,
-				  const struct exit_watch *watch)
+				  const struct egress_watch *watch)
 {
 	const struct key key = {
 		.kind = KIND_SHAPER, .a = &way->from->port.queues[way->queue], .b = way->to, .c = way->hop};
@@ -325,7 +326,7 @@ static struct shaper *make_shaper(struct watches *watches, const struct way *way
 		return NULL;
 	}
 	shaper->limits = limits;
-	shaper = settle(watches, shaper);
+	shaper = intern(watches, shaper);
 	shaper->next = limits;
 	return shaper;
 }
@@ -395,23 +396,23 @@ static unsigned collect(const struct observation *observation, const char *port,
 
 /* ------- watches ------- */
 
-static void label(struct exit_watch *watch, const struct way *way)
+static void label(struct egress_watch *watch, const struct way *way)
 {
 	if (way->chain != NULL)
 		snprintf(watch->label, sizeof(watch->label), "chain %s, hop %u%s", way->chain->name, way->number,
 			 way->back ? ", back" : "");
 }
 
-struct exit_watch *observation_exit(struct observation *observation, const struct way *way)
+struct egress_watch *observation_egress(struct observation *observation, const struct way *way)
 {
 	struct watches *watches = observation->watches;
 	const struct key key = {
-		.kind = KIND_EXIT, .a = &way->from->port.queues[way->queue], .b = way->to, .c = way->hop};
+		.kind = KIND_EGRESS, .a = &way->from->port.queues[way->queue], .b = way->to, .c = way->hop};
 	const char *chain = way->chain != NULL ? way->chain->name : NULL;
 	const struct port_model *from, *to;
 	struct tap taps[2 * TAPS];
 	struct division *division;
-	struct exit_watch *watch;
+	struct egress_watch *watch;
 	unsigned offered, all;
 
 	if (way->from == NULL || way->to == NULL)
@@ -436,7 +437,7 @@ struct exit_watch *observation_exit(struct observation *observation, const struc
 	watch->nb_taps = all;
 	memcpy(watch->taps, taps, all * sizeof(taps[0]));
 	label(watch, way);
-	return settle(watches, watch);
+	return intern(watches, watch);
 }
 
 static bool is_gated(const struct port_model *port)
@@ -477,7 +478,7 @@ void watches_keep(struct watches *watches)
 }
 
 struct watch *observation_source(struct observation *observation, struct switch_port *port, unsigned queue,
-				 bool exit_watched)
+				 bool egress_watched)
 {
 	struct watches *watches = observation->watches;
 	const struct key key = {.kind = KIND_SOURCE, .a = &port->port.queues[queue]};
@@ -487,7 +488,7 @@ struct watch *observation_source(struct observation *observation, struct switch_
 	unsigned count = collect(observation, model->name, NULL, true, taps);
 	struct watch *watch;
 
-	if (gate == NULL && count == 0 && !exit_watched && observation->trace == NULL && observation->follow == NULL)
+	if (gate == NULL && count == 0 && !egress_watched && observation->trace == NULL && observation->follow == NULL)
 		return NULL;
 	watch = make(watches, &key, sizeof(*watch) + count * sizeof(watch->taps[0]));
 	if (watch == NULL)
@@ -498,14 +499,14 @@ struct watch *observation_source(struct observation *observation, struct switch_
 	watch->followed.follow = observation->follow;
 	watch->nb_taps = count;
 	memcpy(watch->taps, taps, count * sizeof(taps[0]));
-	return settle(watches, watch);
+	return intern(watches, watch);
 }
 
-bool observation_looks(const struct watch *watch, const struct exit_watch *exit)
+bool observation_looks(const struct watch *watch, const struct egress_watch *egress)
 {
 	if (watch != NULL &&
 	    (watch->gate != NULL || watch->nb_taps > 0 || watch->hops != NULL || watch->followed.follow != NULL))
 		return true;
-	return exit != NULL &&
-	       (exit->nb_taps > 0 || (exit->division != NULL && shares_limited(exit->division->shares)));
+	return egress != NULL &&
+	       (egress->nb_taps > 0 || (egress->division != NULL && shares_limited(egress->division->shares)));
 }

@@ -70,12 +70,12 @@ static void reach(struct maker *maker)
 }
 
 /*
- * The exit to a port for frames from one queue on one worker.  If the port has a receive queue for each worker that
+ * The egress to a port for frames from one queue on one worker.  If the port has a receive queue for each worker that
  * gives it frames, each has its own, and none needs a lock; a queue's frames always leave by the same one, so they stay
  * in order.
  */
-static void fill_exit(struct maker *maker, struct exit *exit, const struct port_model *to, const struct source *source,
-		      unsigned worker)
+static void fill_egress(struct maker *maker, struct egress *egress, const struct port_model *to,
+			const struct source *source, unsigned worker)
 {
 	struct switch_port *port = maker->ports[to->index];
 	const uint64_t workers = maker->reach[to->index];
@@ -85,48 +85,48 @@ static void fill_exit(struct maker *maker, struct exit *exit, const struct port_
 	if (port == NULL)
 		return;
 	if (port->next_pairs == 0) {
-		maker->exit_expected = true;
+		maker->egress_expected = true;
 		return;
 	}
-	exit->port = &port->port;
+	egress->port = &port->port;
 	if (senders <= port->next_pairs) {
 		const unsigned own = (port->next_pairs - rank + senders - 1) / senders;
 
-		exit->queue = rank + senders * (source->queue % own);
+		egress->queue = rank + senders * (source->queue % own);
 	} else {
 		const unsigned queue = rank % port->next_pairs;
 
-		exit->queue = queue;
-		exit->locked = (senders - queue + port->next_pairs - 1) / port->next_pairs > 1;
+		egress->queue = queue;
+		egress->locked = (senders - queue + port->next_pairs - 1) / port->next_pairs > 1;
 	}
-	maker->given[to->index] |= 1u << exit->queue;
+	maker->given[to->index] |= 1u << egress->queue;
 }
 
-static void fill_hop(struct maker *maker, struct exit *exit, const struct wire *wire)
+static void fill_hop(struct maker *maker, struct egress *egress, const struct wire *wire)
 {
 	const struct running_chain *chain = maker->chains[wire->chain->index];
 	struct hop *hop;
 
-	if (chain == NULL || exit->port == NULL)
+	if (chain == NULL || egress->port == NULL)
 		return;
 	/* A chain that is wired again as it runs, in the middle of a change, counts where it did. */
 	hop = wire->chain == chain->model ? chain->hops[wire->hop] : chain->next[wire->hop];
 	if (hop == NULL)
 		return;
-	exit->hop = wire->back ? &hop->back : &hop->forward;
-	exit->shared = __builtin_popcountll(maker->hop_reach[wire->chain->index][2 * wire->hop + wire->back]) > 1;
+	egress->hop = wire->back ? &hop->back : &hop->forward;
+	egress->shared = __builtin_popcountll(maker->hop_reach[wire->chain->index][2 * wire->hop + wire->back]) > 1;
 }
 
-/* What is watched of frames from the source that leave by the exit, which is its only one or not. */
-static void fill_watch(struct maker *maker, struct exit *exit, const struct port_model *to, const struct source *source,
-		       const struct wire *wire, bool only)
+/* What is watched of frames from the source that leave by the egress, which is its only one or not. */
+static void fill_watch(struct maker *maker, struct egress *egress, const struct port_model *to,
+		       const struct source *source, const struct wire *wire, bool only)
 {
 	struct way way = {
 		.from = (struct switch_port *)source->from,
 		.queue = source->queue,
 		.stays = only && source->from->kind == PORT_GUEST,
 		.to = maker->ports[to->index],
-		.hop = exit->hop,
+		.hop = egress->hop,
 	};
 
 	if (wire != NULL) {
@@ -136,9 +136,9 @@ static void fill_watch(struct maker *maker, struct exit *exit, const struct port
 		way.first = wire->back ? wire->hop == wire->chain->nb_through : wire->hop == 0;
 		way.last = wire->back ? wire->hop == 0 : wire->hop == wire->chain->nb_through;
 	}
-	exit->watch = observation_exit(maker->running->observation, &way);
-	if (exit->watch != NULL)
-		maker->exit_watched = true;
+	egress->watch = observation_egress(maker->running->observation, &way);
+	if (egress->watch != NULL)
+		maker->egress_watched = true;
 }
 
 /* ------- sources ------- */
@@ -152,18 +152,18 @@ static bool make_steering(struct maker *maker, struct switch_port *port, struct 
 {
 	struct port_steering *old = &port->rules.queues[source->queue];
 	struct port_steering *new = &port->next_rules.queues[source->queue];
-	const size_t exits = config->nb_exits * sizeof(config->exits[0]);
+	const size_t egresses = config->nb_egresses * sizeof(config->egresses[0]);
 	const size_t steps = config->nb_steps * sizeof(config->steps[0]);
-	const size_t size = sizeof(*config) + exits + steps;
+	const size_t size = sizeof(*config) + egresses + steps;
 	struct steering_config *key = arena_take(&maker->memory, 1, size);
 
 	*key = *config;
-	key->exits = NULL;
+	key->egresses = NULL;
 	key->steps = NULL;
-	if (exits > 0)
-		memcpy(key + 1, config->exits, exits);
+	if (egresses > 0)
+		memcpy(key + 1, config->egresses, egresses);
 	if (steps > 0)
-		memcpy((char *)(key + 1) + exits, config->steps, steps);
+		memcpy((char *)(key + 1) + egresses, config->steps, steps);
 	if (old->key_size == size && memcmp(old->key, key, size) == 0) {
 		*new = *old;
 	} else {
@@ -186,7 +186,7 @@ static bool make_steered(struct maker *maker, struct switch_port *port, struct s
 					 .fragments = port->next_rules.fragments,
 					 .otherwise = STEERING_DROP};
 	struct step *steps = arena_take(&maker->memory, nb_wires, sizeof(steps[0]));
-	struct exit *exits;
+	struct egress *egresses;
 
 	for (unsigned i = 0; i < nb_wires; i++) {
 		const struct port_model *end;
@@ -194,12 +194,12 @@ static bool make_steered(struct maker *maker, struct switch_port *port, struct s
 		const bool pool = function != NULL && function->pinned;
 
 		steps[i].group = pool ? maker->pools[function->index]->next : NULL;
-		steps[i].first = config.nb_exits;
-		config.nb_exits += pool ? PIN_REPLICAS : 1;
+		steps[i].first = config.nb_egresses;
+		config.nb_egresses += pool ? PIN_REPLICAS : 1;
 		if (wires[i].chain->nb_matches == 0)
 			config.otherwise = i;
 	}
-	exits = arena_take(&maker->memory, config.nb_exits, sizeof(exits[0]));
+	egresses = arena_take(&maker->memory, config.nb_egresses, sizeof(egresses[0]));
 	for (unsigned i = 0; i < nb_wires; i++) {
 		const struct port_model *end;
 		const struct function_model *function = wire_function(&wires[i], &end);
@@ -207,16 +207,16 @@ static bool make_steered(struct maker *maker, struct switch_port *port, struct s
 		for (unsigned j = 0; j < (function != NULL ? function->nb_replicas : 1); j++) {
 			const struct replica_model *replica = function != NULL ? &function->replicas[j] : NULL;
 			const struct port_model *to = replica != NULL ? wire_side(&wires[i], replica) : end;
-			struct exit *exit = &exits[steps[i].first];
+			struct egress *egress = &egresses[steps[i].first];
 
 			if (steps[i].group != NULL)
-				exit += pin_memory_number(maker->pools[function->index]->memory, replica->name);
-			fill_exit(maker, exit, to, source, worker);
-			fill_hop(maker, exit, &wires[i]);
-			fill_watch(maker, exit, to, source, &wires[i], false);
+				egress += pin_memory_number(maker->pools[function->index]->memory, replica->name);
+			fill_egress(maker, egress, to, source, worker);
+			fill_hop(maker, egress, &wires[i]);
+			fill_watch(maker, egress, to, source, &wires[i], false);
 		}
 	}
-	config.exits = exits;
+	config.egresses = egresses;
 	config.steps = steps;
 	config.nb_steps = nb_wires;
 	return make_steering(maker, port, source, &config);
@@ -227,7 +227,7 @@ static bool make_bridged(struct maker *maker, struct switch_port *port, struct s
 {
 	const struct running_bridge *bridge = names_find(&maker->running->bridges, model->owner);
 	const struct bridge_model *config = bridge->next_model;
-	struct exit *exits = arena_take(&maker->memory, config->nb_ports, sizeof(exits[0]));
+	struct egress *egresses = arena_take(&maker->memory, config->nb_ports, sizeof(egresses[0]));
 	unsigned number = 0;
 
 	for (unsigned i = 0; i < config->nb_ports; i++) {
@@ -235,13 +235,13 @@ static bool make_bridged(struct maker *maker, struct switch_port *port, struct s
 			number = i;
 			continue;
 		}
-		fill_exit(maker, &exits[i], config->ports[i].port, source, worker);
-		fill_watch(maker, &exits[i], config->ports[i].port, source, NULL, false);
+		fill_egress(maker, &egresses[i], config->ports[i].port, source, worker);
+		fill_watch(maker, &egresses[i], config->ports[i].port, source, NULL, false);
 	}
 	return make_steering(maker, port, source,
 			     &(struct steering_config){
-				     .exits = exits,
-				     .nb_exits = config->nb_ports,
+				     .egresses = egresses,
+				     .nb_egresses = config->nb_ports,
 				     .otherwise = STEERING_DROP,
 				     .bridge = bridge->next,
 				     .bridge_port = number,
@@ -267,9 +267,9 @@ static bool make_source(struct maker *maker, struct switch_port *port, unsigned 
 		return make_steered(maker, port, source, worker, wires, nb_wires);
 	if (function != NULL)
 		end = wire_side(wires, &function->replicas[0]);
-	fill_exit(maker, &source->exit, end, source, worker);
-	fill_hop(maker, &source->exit, wires);
-	fill_watch(maker, &source->exit, end, source, wires, true);
+	fill_egress(maker, &source->egress, end, source, worker);
+	fill_hop(maker, &source->egress, wires);
+	fill_watch(maker, &source->egress, end, source, wires, true);
 	return true;
 }
 
@@ -300,18 +300,18 @@ static bool make_programs(struct maker *maker, struct wiring *wiring)
 			struct source *source = &program->sources[program->nb_sources++];
 
 			source->queue = queue;
-			maker->exit_watched = maker->exit_expected = false;
+			maker->egress_watched = maker->egress_expected = false;
 			if (!make_source(maker, port, i, source))
 				return false;
 			/* Nobody polls it yet: its frames wait in their ring for the guest that is expected. */
-			if (maker->exit_expected) {
+			if (maker->egress_expected) {
 				*source = (struct source){0};
 				program->nb_sources--;
 				continue;
 			}
 			source->watch = observation_source(maker->running->observation, port, queue,
-							   maker->exit_watched);
-			if (source->kind == SOURCE_DIRECT && observation_looks(source->watch, source->exit.watch))
+							   maker->egress_watched);
+			if (source->kind == SOURCE_DIRECT && observation_looks(source->watch, source->egress.watch))
 				source->kind = SOURCE_WATCHED;
 		}
 	}

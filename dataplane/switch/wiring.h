@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a model to the programs of the workers: which exits each receive queue has, by which rules, with a lock or
+ * From a model to the programs of the workers: which egresses each receive queue has, by which rules, with a lock or
  * without.  Made off the fast path beside what runs; what does not change is taken over as it is.  The control
  * thread's.
  */
@@ -33,7 +33,7 @@ struct running_bridge {
 	struct bridge_memory *memory, *next_memory; /* the same, unless there is to be more or less room */
 	struct bridge *bridge, *next;
 	const struct bridge_model *model, *next_model;
-	uint64_t flapped; /* moves of addresses that flap, as far as the log tells of them */
+	uint64_t flapped; /* moves of addresses that flap, as far as the log reports them */
 };
 
 /* All that runs, by name.  Models change with each configuration; these stay as long as their name does. */

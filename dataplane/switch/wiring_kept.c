@@ -233,9 +233,9 @@ void port_rules_free(struct port_rules *rules)
 	end_rules(rules, &(struct port_rules){0});
 }
 
-#define EACH_NAMED(names, type, thing)                              \
-	for (unsigned place_ = 0; place_ < (names)->size; place_++) \
-		for (type *thing = (names)->entries[place_].value; thing != NULL; thing = NULL)
+#define EACH_NAMED(names, type, thing)                           \
+	for (unsigned slot_ = 0; slot_ < (names)->size; slot_++) \
+		for (type *thing = (names)->entries[slot_].value; thing != NULL; thing = NULL)
 
 static void keep_placing(struct switch_port *port)
 {

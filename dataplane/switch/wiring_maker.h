@@ -21,8 +21,8 @@ struct maker {
 	uint64_t *reach;      /* by port: the workers that give frames to it */
 	uint64_t **hop_reach; /* by chain: for each hop and direction, the workers that count there */
 	uint16_t *given;      /* by port: the queues that are given frames */
-	bool exit_watched;    /* an exit of the source that is being made */
-	bool exit_expected;   /* the guest behind an exit of it is expected back */
+	bool egress_watched;  /* an egress of the source that is being made */
+	bool egress_expected; /* the guest behind an egress of it is expected back */
 	struct control_error *error;
 	struct arena memory;
 };

@@ -195,7 +195,8 @@ void workers_wake(struct workers *workers)
 static bool same_source(const struct source *a, const struct source *b)
 {
 	return a->from == b->from && a->queue == b->queue && a->kind == b->kind && a->orphan == b->orphan &&
-	       a->steering == b->steering && a->watch == b->watch && memcmp(&a->exit, &b->exit, sizeof(a->exit)) == 0;
+	       a->steering == b->steering && a->watch == b->watch &&
+	       memcmp(&a->egress, &b->egress, sizeof(a->egress)) == 0;
 }
 
 /*
@@ -238,7 +239,7 @@ static void put(struct workers *workers, struct program **programs)
 
 /*
  * Workers do not change programs at one moment.  With several of them a queue would have two owners for a moment, and
- * an exit one worker that takes its lock and one that does not.  So what does not stay as it is stops first,
+ * an egress one worker that takes its lock and one that does not.  So what does not stay as it is stops first,
  * everywhere, for a grace period: its frames wait in their rings.
  */
 int workers_install(struct workers *workers, struct program *const *programs)

@@ -102,10 +102,10 @@ static inline void send_segment(struct simulated_guest *guest, const struct segm
 	memcpy(guest_at(guest, FRAMES + HEADER), segment->bytes, segment->length);
 	for (uint32_t at = 0; at < total; at += part) {
 		const uint32_t length = RTE_MIN(part, total - at);
-		uint16_t place = guest_desc(guest, FRAMES + at, length, at + length < total ? VRING_DESC_F_NEXT : 0);
+		uint16_t slot = guest_desc(guest, FRAMES + at, length, at + length < total ? VRING_DESC_F_NEXT : 0);
 
 		if (at == 0)
-			head = place;
+			head = slot;
 	}
 	guest_offer(guest, head);
 }

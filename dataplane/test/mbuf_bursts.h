@@ -43,7 +43,7 @@ static inline enum vring_step fill(struct virtqueue *from, uint16_t *ahead, stru
 		from->counters->received_bytes += packet.length;
 	}
 	vring_complete_sent(from, from->packed, *ahead, chain.id);
-	*ahead += chain.places;
+	*ahead += chain.slots;
 	return VRING_STEP_MOVED;
 }
 
@@ -75,7 +75,7 @@ static inline unsigned vring_to_mbufs(struct virtqueue *from, struct rte_mempool
 }
 
 /*
- * Copy the frames into the guest's receive buffers and tell the guest.  Returns how many of them are dealt with,
+ * Copy the frames into the guest's receive buffers and notify the guest.  Returns how many of them are dealt with,
  * dropped ones included; the caller keeps and frees all buffers.
  */
 static inline unsigned vring_from_mbufs(struct virtqueue *to, struct rte_mbuf **mbufs, unsigned count)

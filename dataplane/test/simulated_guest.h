@@ -31,14 +31,14 @@ struct simulated_guest {
 	int report;
 
 	/* The driver's side. */
-	uint16_t next_desc;	  /* where the next descriptor is written */
-	bool wrap;		  /* packed: its wrap counter */
-	uint16_t staged;	  /* packed: descriptors written and not yet made available */
-	uint16_t added;		  /* split: the available index */
-	uint16_t used_at;	  /* where the next completion is looked for */
-	bool used_wrap;		  /* packed */
-	uint16_t places[1 << 16]; /* packed: descriptors of the chain with this id */
-	struct guest_used *used;  /* completions in the order of their arrival */
+	uint16_t next_desc;	 /* where the next descriptor is written */
+	bool wrap;		 /* packed: its wrap counter */
+	uint16_t staged;	 /* packed: descriptors written and not yet made available */
+	uint16_t added;		 /* split: the available index */
+	uint16_t used_at;	 /* where the next completion is looked for */
+	bool used_wrap;		 /* packed */
+	uint16_t slots[1 << 16]; /* packed: descriptors of the chain with this id */
+	struct guest_used *used; /* completions in the order of their arrival */
 	unsigned nb_used, max_used;
 };
 
@@ -103,7 +103,7 @@ static inline uint16_t guest_available_flags(bool wrap)
 	return wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED;
 }
 
-/* Write one descriptor in the next place, not yet available.  Returns that place. */
+/* Write one descriptor in the next slot, not yet available.  Returns that slot. */
 static inline uint16_t guest_desc(struct simulated_guest *guest, uint64_t address, uint32_t length, uint16_t flags)
 {
 	const uint16_t at = guest->next_desc, next = (at + 1) % guest->ring.size;
@@ -135,7 +135,7 @@ static inline void guest_offer(struct simulated_guest *guest, uint16_t head)
 		return;
 	}
 	/* From the last to the first. */
-	guest->places[head] = guest->staged;
+	guest->slots[head] = guest->staged;
 	for (unsigned i = guest->staged; i-- > 0;) {
 		const unsigned at = (head + i) % size;
 		const bool wrap = guest->wrap != (head + i >= size);
@@ -174,7 +174,7 @@ static inline unsigned guest_taken(struct simulated_guest *guest)
 		if (used != guest->used_wrap || available != used)
 			break;
 		guest_note_used(guest, desc->id, desc->len);
-		guest->used_at += guest->places[desc->id];
+		guest->used_at += guest->slots[desc->id];
 		if (guest->used_at >= ring->size) {
 			guest->used_at -= ring->size;
 			guest->used_wrap = !guest->used_wrap;

@@ -119,9 +119,9 @@ static inline void expect_nothing(struct station *station)
 
 /* ------- programs ------- */
 
-static inline struct exit exit_to(struct setting *setting, unsigned station, struct hop_counters *hop)
+static inline struct egress egress_to(struct setting *setting, unsigned station, struct hop_counters *hop)
 {
-	return (struct exit){.port = &setting->stations[station].port, .hop = hop};
+	return (struct egress){.port = &setting->stations[station].port, .hop = hop};
 }
 
 static inline struct source source_of(struct setting *setting, unsigned station, const struct steering_config *config)

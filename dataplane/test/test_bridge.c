@@ -260,7 +260,7 @@ static void floods_nothing_at_a_limit_of_0(void **state)
 	expect(send_from(setting, PLAIN, 1, ALL, -1, now), BRIDGE_DROP_FLOOD_LIMITED, 0);
 }
 
-static void tells_a_move_from_a_flap(void **state)
+static void distinguishes_a_move_from_a_flap(void **state)
 {
 	struct setting *setting = *state;
 	struct bridge_flap flaps[BRIDGE_FLAPS];
@@ -406,7 +406,7 @@ int main(void)
 		TEST(keeps_what_is_for_bridges),
 		TEST(limits_what_a_port_sends_to_all),
 		TEST(floods_nothing_at_a_limit_of_0),
-		TEST(tells_a_move_from_a_flap),
+		TEST(distinguishes_a_move_from_a_flap),
 		TEST(leaves_every_port_its_share),
 		TEST(remembers_across_a_change_and_forgets_with_the_port),
 		TEST(forgets_what_was_learned_from_a_port_and_not_the_port),

@@ -419,7 +419,7 @@ static void what_cannot_be_sent_is_refused(void **state)
 	refuse("frame 1 was cut to 64 of 1500 bytes");
 }
 
-static void damage_is_told(void **state)
+static void damage_is_reported(void **state)
 {
 	const uint32_t wrong = 44;
 
@@ -525,7 +525,7 @@ int main(void)
 		cmocka_unit_test(a_frame_check_sequence_is_left_out),
 		cmocka_unit_test(short_frames_are_padded),
 		cmocka_unit_test(what_cannot_be_sent_is_refused),
-		cmocka_unit_test(damage_is_told),
+		cmocka_unit_test(damage_is_reported),
 		cmocka_unit_test(a_file_that_ends_early_is_refused),
 	};
 

@@ -231,7 +231,7 @@ static void cuts_every_range_exactly(void **state)
 	}
 }
 
-static void tells_a_thousand_rules_apart(void **state)
+static void distinguishes_a_thousand_rules(void **state)
 {
 	struct classifier *classifier;
 	struct rule rules[1000];
@@ -431,7 +431,7 @@ int main(void)
 		cmocka_unit_test(decides_as_rules_read_in_order),
 		cmocka_unit_test(mirrors_a_match),
 		cmocka_unit_test(cuts_every_range_exactly),
-		cmocka_unit_test(tells_a_thousand_rules_apart),
+		cmocka_unit_test(distinguishes_a_thousand_rules),
 		cmocka_unit_test(takes_frames_without_a_vlan_for_vlan_0),
 		cmocka_unit_test(takes_only_ip_for_protocol_0),
 		cmocka_unit_test(knows_nothing_of_what_was_not_read),

@@ -47,7 +47,7 @@ static void the_error_is_bounded_by_what_is_not_known(void **state)
 	/* 100 cycles of 250 million, 2 ns of 100 ms, and the rounding. */
 	assert_true(check.seconds == 0.1);
 	assert_true(check.error > 0.42e-6 && check.error < 0.4212e-6);
-	/* A rate that is 100 ppm too high is told as such. */
+	/* A rate that is 100 ppm too high is reported as such. */
 	check = clock_compare(&wrong, &early, &late);
 	assert_true(check.error > 100.4e-6 && check.error < 100.5e-6);
 }

@@ -56,7 +56,7 @@ struct segment {
 	uint8_t outer_protocol;		  /* IPPROTO_UDP, IPPROTO_GRE or an IP header at once */
 	bool outer_checksum;
 	bool tcp;
-	struct virtio_net_hdr told;
+	struct virtio_net_hdr offload;
 };
 
 static uint16_t get16(const uint8_t *at)
@@ -147,7 +147,7 @@ static void add_transport(struct segment *segment)
 		frame_add16(frame, length > UINT16_MAX ? 0 : length);
 		frame_add16(frame, pseudo_sum(ip, protocol, length));
 	}
-	segment->told = (struct virtio_net_hdr){
+	segment->offload = (struct virtio_net_hdr){
 		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
 		.gso_type = !segment->tcp ? UDP_L4
 			    : is_ipv6(ip) ? VIRTIO_NET_HDR_GSO_TCPV6
@@ -310,16 +310,16 @@ static void expect_segment(const struct segment *segment, struct rte_mbuf *mbuf,
 /* It is cut, and every segment is right. */
 static void expect_cut(const struct segment *segment, unsigned removed)
 {
-	struct virtio_net_hdr offload = segment->told;
+	struct virtio_net_hdr offload = segment->offload;
 	struct device_cut cut = {0};
 	uint32_t sent = 0;
 	unsigned number = 0;
 
 	assert_int_equal(device_finish(mbuf_of(segment), &offload, &cut), DEVICE_CUT);
 	assert_int_equal(device_cut_left(&cut),
-			 (segment->payload + segment->told.gso_size - 1) / segment->told.gso_size);
+			 (segment->payload + segment->offload.gso_size - 1) / segment->offload.gso_size);
 	while (cut.frame != NULL) {
-		const uint32_t own = RTE_MIN((uint32_t)segment->told.gso_size, segment->payload - sent);
+		const uint32_t own = RTE_MIN((uint32_t)segment->offload.gso_size, segment->payload - sent);
 		struct rte_mbuf *mbuf = device_cut_next(&cut, pool);
 
 		assert_non_null(mbuf);
@@ -333,15 +333,15 @@ static void expect_cut(const struct segment *segment, unsigned removed)
 /* It goes on as it is, and no byte of it has changed. */
 static void expect_to_go_on(const struct segment *segment)
 {
-	struct virtio_net_hdr offload = segment->told;
+	struct virtio_net_hdr offload = segment->offload;
 	struct device_cut cut = {0};
 	struct rte_mbuf *mbuf = mbuf_of(segment);
 
 	assert_int_equal(device_finish(mbuf, &offload, &cut), DEVICE_WHOLE);
 	assert_int_equal(offload.flags, VIRTIO_NET_HDR_F_NEEDS_CSUM);
-	assert_int_equal(offload.gso_type, segment->told.gso_type);
+	assert_int_equal(offload.gso_type, segment->offload.gso_type);
 	assert_int_equal(offload.csum_start, segment->l4);
-	assert_int_equal(offload.hdr_len, segment->told.gso_type != 0 ? segment->head.length : 0);
+	assert_int_equal(offload.hdr_len, segment->offload.gso_type != 0 ? segment->head.length : 0);
 	assert_memory_equal(flat(mbuf), segment->head.bytes, segment->head.length);
 	rte_pktmbuf_free(mbuf);
 }
@@ -356,8 +356,8 @@ static void what_the_switch_knows_goes_on(void **state)
 
 			expect_to_go_on(&segment);
 			segment = plain_segment(ipv6, tags > 0, tags, 700);
-			segment.told.gso_type = VIRTIO_NET_HDR_GSO_NONE;
-			segment.told.gso_size = 0;
+			segment.offload.gso_type = VIRTIO_NET_HDR_GSO_NONE;
+			segment.offload.gso_size = 0;
 			expect_to_go_on(&segment);
 		}
 	}
@@ -397,8 +397,8 @@ static void a_datagram_without_a_checksum_gets_none(void **state)
 	struct device_cut cut = {0};
 
 	set16(segment.head.bytes + segment.l4 + 6, 0);
-	segment.told.flags = 0;
-	assert_int_equal(device_finish(mbuf_of(&segment), &segment.told, &cut), DEVICE_CUT);
+	segment.offload.flags = 0;
+	assert_int_equal(device_finish(mbuf_of(&segment), &segment.offload, &cut), DEVICE_CUT);
 	while (cut.frame != NULL) {
 		struct rte_mbuf *mbuf = device_cut_next(&cut, pool);
 
@@ -420,7 +420,7 @@ static void more_than_64_kib_is_cut(void **state)
 	segment.head.bytes[segment.ip + 6] = IPPROTO_HOPOPTS;
 	segment.head.length += sizeof(jumbo);
 	segment.l4 += sizeof(jumbo);
-	segment.told.csum_start += sizeof(jumbo);
+	segment.offload.csum_start += sizeof(jumbo);
 	expect_cut(&segment, sizeof(jumbo));
 }
 
@@ -429,11 +429,11 @@ static void what_the_switch_would_not_cut_is_cut(void **state)
 	/* Into more frames than it does. */
 	struct segment segment = plain_segment(false, true, 0, 60000);
 
-	segment.told.gso_size = 88;
+	segment.offload.gso_size = 88;
 	expect_cut(&segment, 0);
 	/* Segments that are longer than a buffer. */
 	segment = tunnelled_segment(true, IPPROTO_UDP, true, false, true, 60000);
-	segment.told.gso_size = 8900;
+	segment.offload.gso_size = 8900;
 	expect_cut(&segment, 0);
 }
 
@@ -448,13 +448,13 @@ static void a_segment_with_its_own_checksum_keeps_its_word(void **state)
 
 		set16(field, ~sum_of(flat(whole) + segment.l4, whole->pkt_len - segment.l4, 0));
 		rte_pktmbuf_free(whole);
-		segment.told.flags = 0;
+		segment.offload.flags = 0;
 		if (!damaged) {
 			expect_cut(&segment, 0);
 			continue;
 		}
 		field[0] ^= 0x10;
-		assert_int_equal(device_finish(mbuf_of(&segment), &segment.told, &cut), DEVICE_CUT);
+		assert_int_equal(device_finish(mbuf_of(&segment), &segment.offload, &cut), DEVICE_CUT);
 		while (cut.frame != NULL) {
 			struct rte_mbuf *mbuf = device_cut_next(&cut, pool);
 			const uint8_t *bytes = flat(mbuf);
@@ -476,10 +476,10 @@ static void a_checksum_among_what_steering_reads_is_finished_at_once(void **stat
 	struct rte_mbuf *mbuf = mbuf_of(&segment);
 	const uint16_t wanted = ~sum_of(flat(mbuf) + segment.ip, mbuf->pkt_len - segment.ip, 0);
 
-	segment.told = (struct virtio_net_hdr){
+	segment.offload = (struct virtio_net_hdr){
 		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = segment.ip, .csum_offset = 12};
-	assert_int_equal(device_finish(mbuf, &segment.told, &cut), DEVICE_WHOLE);
-	assert_int_equal(segment.told.flags, 0);
+	assert_int_equal(device_finish(mbuf, &segment.offload, &cut), DEVICE_WHOLE);
+	assert_int_equal(segment.offload.flags, 0);
 	assert_int_equal(get16(flat(mbuf) + segment.ip + 12), wanted);
 	rte_pktmbuf_free(mbuf);
 }
@@ -513,13 +513,13 @@ static void sctp_gets_a_checksum_of_its_own_kind(void **state)
 		segment.l4 = segment.head.length;
 		for (unsigned i = 0; i < 12; i++)
 			frame_add8(&segment.head, i);
-		segment.told = (struct virtio_net_hdr){
+		segment.offload = (struct virtio_net_hdr){
 			.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM, .csum_start = segment.l4, .csum_offset = 8};
 		mbuf = mbuf_of(&segment);
 		memcpy(bytes, flat(mbuf), mbuf->pkt_len);
 		memset(bytes + segment.l4 + 8, 0, 4);
-		assert_int_equal(device_finish(mbuf, &segment.told, &cut), DEVICE_WHOLE);
-		assert_int_equal(segment.told.flags, 0);
+		assert_int_equal(device_finish(mbuf, &segment.offload, &cut), DEVICE_WHOLE);
+		assert_int_equal(segment.offload.flags, 0);
 		crc = rte_cpu_to_le_32(crc32c(bytes + segment.l4, mbuf->pkt_len - segment.l4));
 		memcpy(bytes + segment.l4 + 8, &crc, sizeof(crc));
 		assert_memory_equal(flat(mbuf), bytes, mbuf->pkt_len);
@@ -538,7 +538,7 @@ static void what_contradicts_the_frame_is_refused(void **state)
 		unsigned count = 0;
 
 		for (unsigned i = 0; i < RTE_DIM(wrong); i++)
-			wrong[i] = segment.told;
+			wrong[i] = segment.offload;
 		wrong[count++].gso_size = 0;
 		wrong[count++].gso_size = 7;
 		if (tunnelled) /* else it is one segment */
@@ -579,9 +579,9 @@ static void nothing_that_is_said_does_harm(void **state)
 		for (unsigned changes = rand() % 4; changes > 0; changes--)
 			segment.head.bytes[12 + rand() % (segment.head.length - 12)] = rand();
 		if (rand() % 2)
-			((uint8_t *)&segment.told)[rand() % sizeof(segment.told)] = rand();
+			((uint8_t *)&segment.offload)[rand() % sizeof(segment.offload)] = rand();
 		mbuf = mbuf_of(&segment);
-		finish = device_finish(mbuf, &segment.told, &cut);
+		finish = device_finish(mbuf, &segment.offload, &cut);
 		if (finish != DEVICE_CUT)
 			rte_pktmbuf_free(mbuf);
 		while (cut.frame != NULL) {
@@ -597,7 +597,7 @@ static void a_pool_that_is_empty_stops_it(void **state)
 {
 	static struct rte_mbuf *all[POOL];
 	const struct segment segment = plain_segment(false, false, 0, 4 * SIZE);
-	struct virtio_net_hdr offload = segment.told;
+	struct virtio_net_hdr offload = segment.offload;
 	struct device_cut cut = {0};
 	struct rte_mbuf *mbuf;
 	unsigned rest;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What onlookers are told of frames between simulated guests: given, or dropped and why.
+ * What onlookers see of frames between simulated guests: given, or dropped and why.
  */
 #include "test/cmocka_all.h"
 
@@ -25,7 +25,7 @@ struct onlookers {
 	uint64_t nb_records;
 	struct copies offered, given;
 	struct watch *watch;
-	struct exit_watch *exits[STATIONS];
+	struct egress_watch *egresses[STATIONS];
 };
 
 static struct copies copies_new(void)
@@ -43,9 +43,9 @@ static struct copies copies_new(void)
 	return copies;
 }
 
-static struct exit_watch *exit_watch_of(struct onlookers *onlookers, unsigned station)
+static struct egress_watch *egress_watch_of(struct onlookers *onlookers, unsigned station)
 {
-	struct exit_watch *watch = calloc(1, sizeof(*watch) + 2 * sizeof(watch->taps[0]));
+	struct egress_watch *watch = calloc(1, sizeof(*watch) + 2 * sizeof(watch->taps[0]));
 
 	watch->number = station;
 	watch->nb_offered = 1;
@@ -71,7 +71,7 @@ static struct onlookers *look_on(struct setting *setting)
 	onlookers->watch->hops = &onlookers->hops;
 	onlookers->watch->followed.follow = &onlookers->follow;
 	for (unsigned i = 0; i < STATIONS; i++) {
-		onlookers->exits[i] = exit_watch_of(onlookers, i);
+		onlookers->egresses[i] = egress_watch_of(onlookers, i);
 		snprintf(setting->stations[i].port.name, sizeof(setting->stations[i].port.name), "%u", i);
 	}
 	return onlookers;
@@ -80,7 +80,7 @@ static struct onlookers *look_on(struct setting *setting)
 static void look_away(struct onlookers *onlookers)
 {
 	for (unsigned i = 0; i < STATIONS; i++)
-		free(onlookers->exits[i]);
+		free(onlookers->egresses[i]);
 	free(onlookers->watch);
 	free(onlookers->offered.capture);
 	free(onlookers->offered.header);
@@ -160,10 +160,10 @@ static void a_frame_too_long_is_dropped_for_those_who_look_at_a_direct_hop(void 
 	struct onlookers *onlookers = look_on(setting);
 	struct source source = {.from = &setting->stations[0].port,
 				.kind = SOURCE_WATCHED,
-				.exit = exit_to(setting, 1, NULL),
+				.egress = egress_to(setting, 1, NULL),
 				.watch = onlookers->watch};
 
-	source.exit.watch = onlookers->exits[1];
+	source.egress.watch = onlookers->egresses[1];
 	send_three(setting);
 	assert_int_equal(source_poll(&source, &setting->round), 3);
 	expect_two_of_three(setting, onlookers);
@@ -175,13 +175,14 @@ static void a_frame_too_long_is_dropped_for_those_who_look_at_a_steered_hop(void
 	struct setting *setting = *state;
 	struct onlookers *onlookers = look_on(setting);
 	struct hop_counters hop = {0};
-	struct exit exit = exit_to(setting, 1, &hop);
+	struct egress egress = egress_to(setting, 1, &hop);
 	const struct step step = {NULL, 0};
 	struct source source;
 
-	exit.watch = onlookers->exits[1];
-	source = source_of(setting, 0,
-			   &(struct steering_config){.exits = &exit, .nb_exits = 1, .steps = &step, .nb_steps = 1});
+	egress.watch = onlookers->egresses[1];
+	source = source_of(
+		setting, 0,
+		&(struct steering_config){.egresses = &egress, .nb_egresses = 1, .steps = &step, .nb_steps = 1});
 	source.watch = onlookers->watch;
 	send_three(setting);
 	assert_int_equal(source_poll(&source, &setting->round), 3);
@@ -201,16 +202,17 @@ static void each_port_of_a_flood_is_told_apart(void **state)
 	struct bridge_memory *memory = bridge_memory_new(64);
 	struct bridge *bridge = bridge_new(
 		memory, &(struct bridge_config){.nb_ports = STATIONS, .ports = ports, .ageing = 300, .flood = 1000});
-	struct exit exits[STATIONS] = {{0}};
+	struct egress egresses[STATIONS] = {{0}};
 	struct source source;
 
 	for (unsigned i = 1; i < STATIONS; i++) {
-		exits[i] = exit_to(setting, i, NULL);
-		exits[i].watch = onlookers->exits[i];
+		egresses[i] = egress_to(setting, i, NULL);
+		egresses[i].watch = onlookers->egresses[i];
 	}
-	source = source_of(setting, 0,
-			   &(struct steering_config){
-				   .exits = exits, .nb_exits = STATIONS, .otherwise = STEERING_DROP, .bridge = bridge});
+	source = source_of(
+		setting, 0,
+		&(struct steering_config){
+			.egresses = egresses, .nb_egresses = STATIONS, .otherwise = STEERING_DROP, .bridge = bridge});
 	source.watch = onlookers->watch;
 	offer_short_buffers(&setting->stations[1], 1);
 	offer_buffers(&setting->stations[2], 1);
@@ -239,10 +241,10 @@ static void a_frame_for_nobody_says_so(void **state)
 {
 	struct setting *setting = *state;
 	struct onlookers *onlookers = look_on(setting);
-	const struct exit nowhere = {0};
+	const struct egress nowhere = {0};
 	const struct step step = {NULL, 0};
-	const struct steering_config configs[] = {{.exits = &nowhere, .nb_exits = 1, .steps = &step, .nb_steps = 1},
-						  {.otherwise = STEERING_DROP}};
+	const struct steering_config configs[] = {
+		{.egresses = &nowhere, .nb_egresses = 1, .steps = &step, .nb_steps = 1}, {.otherwise = STEERING_DROP}};
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct source source = source_of(setting, 0, &configs[i]);
@@ -269,7 +271,7 @@ static void a_frame_that_cannot_be_read_says_so(void **state)
 	struct onlookers *onlookers = look_on(setting);
 	struct source source = {.from = &setting->stations[0].port,
 				.kind = SOURCE_WATCHED,
-				.exit = exit_to(setting, 1, NULL),
+				.egress = egress_to(setting, 1, NULL),
 				.watch = onlookers->watch};
 	struct frame short_frame = {.length = 4};
 	uint32_t marks[2];
@@ -302,16 +304,16 @@ static void what_stays_with_its_sender_has_no_steps_yet(void **state)
 	struct setting *setting = *state;
 	struct onlookers *onlookers = look_on(setting);
 	struct classifier *classifier = classifier_of(&rule, 1);
-	struct exit exit = exit_to(setting, 1, NULL);
+	struct egress egress = egress_to(setting, 1, NULL);
 	const struct step step = {NULL, 0};
 	struct source source;
 	struct frame frame;
 
-	exit.locked = true;
-	exit.watch = onlookers->exits[1];
+	egress.locked = true;
+	egress.watch = onlookers->egresses[1];
 	source = source_of(setting, 0,
-			   &(struct steering_config){.exits = &exit,
-						     .nb_exits = 1,
+			   &(struct steering_config){.egresses = &egress,
+						     .nb_egresses = 1,
 						     .classifier = classifier,
 						     .steps = &step,
 						     .nb_steps = 1,
@@ -346,10 +348,10 @@ static void of_a_burst_in_part_given_the_rest_has_no_steps_yet(void **state)
 	struct onlookers *onlookers = look_on(setting);
 	struct source source = {.from = &setting->stations[0].port,
 				.kind = SOURCE_WATCHED,
-				.exit = exit_to(setting, 1, NULL),
+				.egress = egress_to(setting, 1, NULL),
 				.watch = onlookers->watch};
 
-	source.exit.watch = onlookers->exits[1];
+	source.egress.watch = onlookers->egresses[1];
 	setting->round.patience = UINT64_MAX;
 	/* More buffers than frames, but the second frame takes three of them, and two are left. */
 	offer_short_buffers(&setting->stations[1], 3);
@@ -374,15 +376,16 @@ static void a_frame_whose_receiver_is_busy_says_so(void **state)
 {
 	struct setting *setting = *state;
 	struct onlookers *onlookers = look_on(setting);
-	struct exit exit = exit_to(setting, 1, NULL);
+	struct egress egress = egress_to(setting, 1, NULL);
 	const struct step step = {NULL, 0};
 	struct frame short_frame = {.length = 4};
 	struct source source;
 
-	exit.locked = true;
-	exit.watch = onlookers->exits[1];
-	source = source_of(setting, 0,
-			   &(struct steering_config){.exits = &exit, .nb_exits = 1, .steps = &step, .nb_steps = 1});
+	egress.locked = true;
+	egress.watch = onlookers->egresses[1];
+	source = source_of(
+		setting, 0,
+		&(struct steering_config){.egresses = &egress, .nb_egresses = 1, .steps = &step, .nb_steps = 1});
 	source.watch = onlookers->watch;
 	offer_buffers(&setting->stations[1], 2);
 	send_signed(setting, 1, 60);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A burst of plain buffers with one among them that is something else, or is plain in an unusual way: at every place of
+ * A burst of plain buffers with one among them that is something else, or is plain in an unusual way: at every slot of
  * the burst and of the ring, since four are looked at together where that is possible.
  */
 #include "test/cmocka_all.h"
@@ -59,7 +59,7 @@ static const struct odd buffers[] = {
 	{UINT64_MAX - 10, BUFFER, VRING_DESC_F_WRITE, false},
 };
 
-/* Bring both rings to place `before`. */
+/* Bring both rings to slot `before`. */
 static void advance_rings(struct pair *pair, unsigned before)
 {
 	for (unsigned i = 0; i < before; i++) {
@@ -69,11 +69,11 @@ static void advance_rings(struct pair *pair, unsigned before)
 	}
 }
 
-/* Offer a burst, with the odd one at its place; NULL: none. */
-static void offer_burst(struct simulated_guest *guest, bool write, unsigned place, const struct odd *odd)
+/* Offer a burst, with the odd one at its slot; NULL: none. */
+static void offer_burst(struct simulated_guest *guest, bool write, unsigned slot, const struct odd *odd)
 {
 	for (unsigned i = 0; i < COUNT; i++) {
-		if (odd != NULL && i == place)
+		if (odd != NULL && i == slot)
 			guest_offer(guest, guest_desc(guest, odd->address, odd->length, odd->flags));
 		else if (write)
 			offer_buffer(guest, BUFFERS + i * STEP, BUFFER);
@@ -82,7 +82,7 @@ static void offer_burst(struct simulated_guest *guest, bool write, unsigned plac
 	}
 }
 
-static void expect_gathered(struct simulated_guest *guest, bool write, unsigned before, unsigned place,
+static void expect_gathered(struct simulated_guest *guest, bool write, unsigned before, unsigned slot,
 			    const struct odd *odd, unsigned count)
 {
 	struct vring_buffer found[COUNT];
@@ -93,7 +93,7 @@ static void expect_gathered(struct simulated_guest *guest, bool write, unsigned 
 		uint64_t address = (write ? BUFFERS : FRAMES) + i * STEP;
 		uint32_t length = write ? BUFFER : HEADER + FRAME;
 
-		if (odd != NULL && i == place) {
+		if (odd != NULL && i == slot) {
 			address = odd->address;
 			length = odd->length;
 		}
@@ -110,15 +110,15 @@ static void try_all(bool write, const struct odd *odds, unsigned nb_odds)
 
 	for (unsigned each = 0; each < RTE_DIM(befores) * nb_odds * COUNT; each++) {
 		const struct odd *odd = &odds[each / COUNT % nb_odds];
-		const unsigned before = befores[each / COUNT / nb_odds], place = each % COUNT;
+		const unsigned before = befores[each / COUNT / nb_odds], slot = each % COUNT;
 		struct simulated_guest *guest;
 		struct pair *pair;
 
 		start((void **)&pair);
 		guest = write ? &pair->to : &pair->from;
 		advance_rings(pair, before);
-		offer_burst(guest, write, place, odd);
-		expect_gathered(guest, write, before, place, odd, odd->plain ? COUNT : place);
+		offer_burst(guest, write, slot, odd);
+		expect_gathered(guest, write, before, slot, odd, odd->plain ? COUNT : slot);
 		end((void **)&pair);
 	}
 }
@@ -138,14 +138,14 @@ static void gathers_buffers_up_to_one_that_is_not_plain(void **state)
 static void ends_before_a_head_outside_the_table(void **state)
 {
 	(void)state;
-	for (unsigned place = 0; place < COUNT; place++) {
+	for (unsigned slot = 0; slot < COUNT; slot++) {
 		struct pair *pair;
 
 		start((void **)&pair);
 		offer_burst(&pair->from, false, 0, NULL);
 		if (!from_packed)
-			pair->from.ring.avail->ring[place] = place % 2 ? RING : UINT16_MAX;
-		expect_gathered(&pair->from, false, 0, 0, NULL, from_packed ? COUNT : place);
+			pair->from.ring.avail->ring[slot] = slot % 2 ? RING : UINT16_MAX;
+		expect_gathered(&pair->from, false, 0, 0, NULL, from_packed ? COUNT : slot);
 		end((void **)&pair);
 	}
 }

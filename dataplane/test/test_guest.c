@@ -26,15 +26,15 @@ static int full_and_blocking(void)
 	return fd;
 }
 
-/* The guest has frames that it has not been told of, and wants to be. */
-static struct virtqueue *unsettled_ring(struct simulated_guest *guest, int call_fd)
+/* The guest has not been notified of its last frames, and wants to be. */
+static struct virtqueue *unnotified_ring(struct simulated_guest *guest, int call_fd)
 {
 	struct virtqueue *ring = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_CACHE_LINE_ROUNDUP(sizeof(*ring)));
 
 	guest_start(guest, false, true);
 	*ring = guest->ring;
 	ring->call_fd = call_fd;
-	ring->index = ring->unsettled = 1;
+	ring->index = ring->unnotified = 1;
 	return ring;
 }
 
@@ -45,7 +45,7 @@ static void no_guest_is_waited_for_when_its_ring_is_taken(void **state)
 	static struct simulated_guest simulated;
 	const int call_fd = full_and_blocking();
 
-	atomic_store(&guest.live[GUEST_RECEIVES], unsettled_ring(&simulated, call_fd));
+	atomic_store(&guest.live[GUEST_RECEIVES], unnotified_ring(&simulated, call_fd));
 	alarm(10); /* or this hangs */
 	guest_withdraw(&backend, GUEST_ALL_RINGS);
 	alarm(0);

@@ -117,9 +117,9 @@ static void every_percentile_is_within_the_stated_error(void **state)
 			assert_int_equal(histogram.tally.max, samples[counts[c] - 1]);
 			assert_int_equal(histogram.tally.sum, sum);
 			for (size_t rank = 1; rank <= counts[c]; rank++) {
-				uint64_t exact = samples[rank - 1], told = histogram_at_rank(&histogram, rank);
+				uint64_t exact = samples[rank - 1], found = histogram_at_rank(&histogram, rank);
 
-				assert_in_range(told, exact, exact + exact / 128);
+				assert_in_range(found, exact, exact + exact / 128);
 			}
 			assert_int_equal(histogram_at_rank(&histogram, counts[c]), samples[counts[c] - 1]);
 			assert_int_equal(histogram_at_rank(&histogram, counts[c] + 1), 0);

@@ -213,7 +213,7 @@ static void knows_of_long_chains_what_it_has_read(void **state)
 	}
 }
 
-static void tells_fragments_apart(void **state)
+static void distinguishes_fragments(void **state)
 {
 	struct headers headers;
 	struct frame frame;
@@ -466,7 +466,7 @@ int main(void)
 		cmocka_unit_test(bounds_extension_headers),
 		cmocka_unit_test(reads_ports_behind_routes_as_long_as_it_looks),
 		cmocka_unit_test(knows_of_long_chains_what_it_has_read),
-		cmocka_unit_test(tells_fragments_apart),
+		cmocka_unit_test(distinguishes_fragments),
 		cmocka_unit_test(gives_echo_and_its_reply_the_same_number),
 		cmocka_unit_test(finds_the_flow_that_an_icmp_error_is_about),
 		cmocka_unit_test(does_not_take_padding_for_ports),

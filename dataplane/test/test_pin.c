@@ -555,7 +555,7 @@ static void keeps_what_lasts_in_a_full_bucket(void **state)
 }
 
 /* As many flows as the table has entries do not spread evenly over its buckets, so that many find theirs full. */
-static void tells_how_many_flows_found_no_place(void **state)
+static void counts_flows_that_found_no_slot(void **state)
 {
 	struct pin_group *group = group_of(*state, "ab");
 	const unsigned entries = PIN_FLOW_BUCKETS * FLOWS_BUCKET;
@@ -612,7 +612,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(keeps_fragments_together_that_come_before_the_first, start, end),
 		cmocka_unit_test_setup_teardown(follows_the_flow_of_an_icmp_error, start, end),
 		cmocka_unit_test(keeps_what_lasts_in_a_full_bucket),
-		cmocka_unit_test_setup_teardown(tells_how_many_flows_found_no_place, start, end),
+		cmocka_unit_test_setup_teardown(counts_flows_that_found_no_slot, start, end),
 		cmocka_unit_test_setup_teardown(has_all_of_its_memory_from_the_start, start, end),
 	};
 

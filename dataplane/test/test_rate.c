@@ -112,20 +112,20 @@ struct sender {
 };
 
 /*
- * Senders served in turn, round by round, by a receiver whose ring of 256 places is emptied by `drain` bytes a round;
+ * Senders served in turn, round by round, by a receiver whose ring of 256 slots is emptied by `drain` bytes a round;
  * or that is limited, and then has room always.
  */
 static void serve(struct shares *shares, struct sender *senders, unsigned nb_senders, double drain, unsigned rounds)
 {
 	const uint64_t round = HZ / 100000; /* 10 us */
 	const bool limited = shares_limited(shares);
-	double places = 256, freed = 0, mean = 1500;
+	double slots = 256, freed = 0, mean = 1500;
 	uint64_t now = START;
 
 	for (unsigned r = 0; r < rounds; r++, now += round) {
 		freed += drain / mean;
-		while (freed >= 1 && places < 256)
-			freed--, places++;
+		while (freed >= 1 && slots < 256)
+			freed--, slots++;
 		for (unsigned i = 0; i < nb_senders; i++) {
 			struct sender *sender = &senders[i];
 			uint32_t lengths[64];
@@ -147,9 +147,9 @@ static void serve(struct shares *shares, struct sender *senders, unsigned nb_sen
 				continue;
 			}
 			pass = shares_pass(shares, i, lengths, have);
-			take = limited || pass < places ? pass : (unsigned)places;
+			take = limited || pass < slots ? pass : (unsigned)slots;
 			if (!limited) {
-				places -= take;
+				slots -= take;
 				mean += (sender->length - mean) * take / 1000;
 			}
 			sender->given += (uint64_t)take * (sender->length + RATE_FCS);

@@ -15,7 +15,7 @@
 #define WRAP	 (UINT64_C(1) << SEQUENCE_BITS)
 #define WINDOW	 UINT64_C(4096)
 #define INTERVAL UINT64_C(1000000) /* cycles */
-#define SETTLE	 UINT64_C(100000)
+#define WAIT	 UINT64_C(100000)
 
 static const struct clock_rate rate = {.hz = HZ, .ns_per_cycle = UINT64_C(1) << 32};
 
@@ -30,7 +30,7 @@ static void open_aged(struct fixture *fixture, uint64_t first, double age, doubl
 
 	assert_non_null(trial);
 	trial->record = (double)INTERVAL / HZ;
-	trial->wait = (double)SETTLE / HZ;
+	trial->wait = (double)WAIT / HZ;
 	trial->age = age;
 	trial->duration = age + 10;
 	trial->streams[0].next = first;
@@ -96,7 +96,7 @@ static void a_record_is_closed_once_its_frames_had_time_to_arrive(void **state)
 	pass(&fixture, INTERVAL);
 	assert_int_equal(closed(&fixture), 0);
 	receive_frames(&fixture, 7, 3);
-	pass(&fixture, SETTLE - 1);
+	pass(&fixture, WAIT - 1);
 	assert_int_equal(closed(&fixture), 0);
 	pass(&fixture, 1);
 	assert_int_equal(closed(&fixture), 1);
@@ -119,7 +119,7 @@ static void what_is_sent_after_its_end_is_not_missed(void **state)
 	send_frames(&fixture, 5);
 	receive_frames(&fixture, 10, 2);
 	receive_frames(&fixture, 11, 1); /* again: a duplicate stands in for nothing */
-	pass(&fixture, SETTLE);
+	pass(&fixture, WAIT);
 	assert_int_equal(record(&fixture, 0)->counts.lost, 2);
 	assert_int_equal(record(&fixture, 0)->in_flight, 0);
 	fixture.trial->ended = fixture.now + 10;
@@ -137,7 +137,7 @@ static void a_dead_device_loses_all_at_once(void **state)
 	open_fresh(&fixture);
 	send_frames(&fixture, 10);
 	pass(&fixture, INTERVAL);
-	pass(&fixture, SETTLE);
+	pass(&fixture, WAIT);
 	assert_int_equal(record(&fixture, 0)->counts.lost, 10);
 	assert_int_equal(record(&fixture, 0)->latency.tally.count, 0);
 	trial_free(fixture.trial);
@@ -151,11 +151,11 @@ static void a_frame_that_comes_later_still_takes_its_loss_back(void **state)
 	send_frames(&fixture, 10);
 	receive_frames(&fixture, 1, 9);
 	pass(&fixture, INTERVAL);
-	pass(&fixture, SETTLE);
+	pass(&fixture, WAIT);
 	assert_int_equal(record(&fixture, 0)->counts.lost, 1);
 	receive_frames(&fixture, 0, 1);
 	pass(&fixture, INTERVAL);
-	pass(&fixture, SETTLE);
+	pass(&fixture, WAIT);
 	assert_int_equal(record(&fixture, 1)->counts.lost, 0);
 	assert_int_equal(record(&fixture, 1)->counts.out_of_sequence, 1);
 	trial_free(fixture.trial);
@@ -170,13 +170,13 @@ static void unread_records_grow_longer_and_lose_nothing(void **state)
 	for (uint64_t i = 0; i < 3 * RECORDS; i++) {
 		send_frames(&fixture, 1);
 		receive_frames(&fixture, i, 1);
-		pass(&fixture, INTERVAL - SETTLE);
-		pass(&fixture, SETTLE);
+		pass(&fixture, INTERVAL - WAIT);
+		pass(&fixture, WAIT);
 	}
 	assert_int_equal(closed(&fixture), RECORDS - 1);
 	trial_release_records(fixture.trial, RECORDS - 1);
 	pass(&fixture, INTERVAL);
-	pass(&fixture, SETTLE);
+	pass(&fixture, WAIT);
 	assert_int_equal(closed(&fixture), RECORDS);
 	assert_true(records_slot(&fixture.trial->records, RECORDS - 1)->end -
 			    records_slot(&fixture.trial->records, RECORDS - 1)->start >
@@ -201,8 +201,8 @@ static void a_thousand_records_add_up(void **state)
 		send_frames(&fixture, count);
 		receive_frames(&fixture, number, count);
 		number += count;
-		pass(&fixture, SETTLE);
-		pass(&fixture, INTERVAL - SETTLE);
+		pass(&fixture, WAIT);
+		pass(&fixture, INTERVAL - WAIT);
 		for (; kept < closed(&fixture); kept++) {
 			counted += record(&fixture, kept)->latency.tally.count;
 			assert_int_equal(record(&fixture, kept)->counts.received, counted);
@@ -254,7 +254,7 @@ static void an_aged_trial_is_as_one_that_has_run_so_long(void **state)
 		receive_frames(&fixture, before + 13, 1);
 		receive_frames(&fixture, before - 5, 1); /* had come before the test began */
 		pass(&fixture, INTERVAL);
-		pass(&fixture, SETTLE);
+		pass(&fixture, WAIT);
 		assert_int_equal(record(&fixture, 0)->counts.sent, before + 20);
 		assert_int_equal(record(&fixture, 0)->counts.received, before + 20);
 		assert_int_equal(record(&fixture, 0)->counts.lost, 1);
@@ -278,13 +278,13 @@ static void a_sum_is_told_exactly_however_large(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		json_t *told = describe_sum(cases[i].sum);
+		json_t *described = describe_sum(cases[i].sum);
 
 		if (cases[i].text != NULL)
-			assert_string_equal(json_string_value(told), cases[i].text);
+			assert_string_equal(json_string_value(described), cases[i].text);
 		else
-			assert_int_equal(json_integer_value(told), cases[i].sum);
-		json_decref(told);
+			assert_int_equal(json_integer_value(described), cases[i].sum);
+		json_decref(described);
 	}
 }
 
@@ -297,7 +297,7 @@ static void how_far_beyond_the_window_the_latest_was_is_in_its_record(void **sta
 	receive_frames(&fixture, 5, WINDOW + 5);
 	receive_frames(&fixture, 3, 1);
 	pass(&fixture, INTERVAL);
-	pass(&fixture, SETTLE);
+	pass(&fixture, WAIT);
 	assert_int_equal(record(&fixture, 0)->counts.beyond_window, 1);
 	assert_int_equal(record(&fixture, 0)->counts.latest, WINDOW + 10 - 3);
 	trial_free(fixture.trial);

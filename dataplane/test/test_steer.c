@@ -13,14 +13,14 @@ static void steers_by_rules_and_counts_each_hop(void **state)
 {
 	struct setting *setting = *state;
 	struct hop_counters hops[3] = {0};
-	const struct exit exits[] = {exit_to(setting, 1, &hops[0]), exit_to(setting, 1, &hops[1]),
-				     exit_to(setting, 2, &hops[2])};
+	const struct egress egresses[] = {egress_to(setting, 1, &hops[0]), egress_to(setting, 1, &hops[1]),
+					  egress_to(setting, 2, &hops[2])};
 	const struct step steps[] = {{NULL, 0}, {NULL, 1}, {NULL, 2}};
 	const struct rule rules[] = {to_port(1, 1, 0), to_port(2, 2, 1), to_port(3, 3, 2)};
 	struct classifier *classifier = classifier_of(rules, 3);
 	struct source source = source_of(setting, 0,
-					 &(struct steering_config){.exits = exits,
-								   .nb_exits = 3,
+					 &(struct steering_config){.egresses = egresses,
+								   .nb_egresses = 3,
 								   .classifier = classifier,
 								   .steps = steps,
 								   .nb_steps = 3,
@@ -58,12 +58,12 @@ static void steers_by_rules_and_counts_each_hop(void **state)
 static void sends_later_fragments_after_their_first(void **state)
 {
 	struct setting *setting = *state;
-	const struct exit exits[] = {exit_to(setting, 1, NULL), exit_to(setting, 2, NULL)};
+	const struct egress egresses[] = {egress_to(setting, 1, NULL), egress_to(setting, 2, NULL)};
 	const struct step steps[] = {{NULL, 0}, {NULL, 1}};
 	const struct rule rules[] = {to_port(1, 1, 0)};
 	struct classifier *classifier = classifier_of(rules, 1);
-	const struct steering_config config = {.exits = exits,
-					       .nb_exits = 2,
+	const struct steering_config config = {.egresses = egresses,
+					       .nb_egresses = 2,
 					       .classifier = classifier,
 					       .fragments = steering_fragments_new(3),
 					       .steps = steps,
@@ -99,15 +99,15 @@ static void gives_flows_to_replicas_and_drops_what_none_takes(void **state)
 	struct pin_memory *memory = pin_memory_new(300);
 	const struct pin_replica active[] = {{"a", false}, {"b", false}}, draining[] = {{"a", true}, {"b", true}};
 	struct pin_group *group = pin_group_new(memory, false, active, 2), *none;
-	struct exit exits[PIN_REPLICAS] = {0};
+	struct egress egresses[PIN_REPLICAS] = {0};
 	struct step step = {group, 0};
 	struct steering_config config = {
-		.exits = exits, .nb_exits = PIN_REPLICAS, .steps = &step, .nb_steps = 1, .otherwise = 0};
+		.egresses = egresses, .nb_egresses = PIN_REPLICAS, .steps = &step, .nb_steps = 1, .otherwise = 0};
 	struct source source;
 	struct frame frame;
 
-	exits[0] = exit_to(setting, 1, NULL);
-	exits[1] = exit_to(setting, 2, NULL);
+	egresses[0] = egress_to(setting, 1, NULL);
+	egresses[1] = egress_to(setting, 2, NULL);
 	source = source_of(setting, 0, &config);
 	for (unsigned burst = 0; burst < 20; burst++) {
 		offer_buffers(&setting->stations[1], 8);
@@ -164,13 +164,13 @@ static struct bridge *bridge_of(struct bridge_memory *memory, const struct bridg
 
 static struct source bridged(struct setting *setting, unsigned station, const struct bridge *bridge)
 {
-	struct exit exits[STATIONS];
+	struct egress egresses[STATIONS];
 
 	for (unsigned i = 0; i < STATIONS; i++)
-		exits[i] = i == station ? (struct exit){0} : exit_to(setting, i, NULL);
+		egresses[i] = i == station ? (struct egress){0} : egress_to(setting, i, NULL);
 	return source_of(setting, station,
-			 &(struct steering_config){.exits = exits,
-						   .nb_exits = STATIONS,
+			 &(struct steering_config){.egresses = egresses,
+						   .nb_egresses = STATIONS,
 						   .otherwise = STEERING_DROP,
 						   .bridge = bridge,
 						   .bridge_port = station});
@@ -373,13 +373,13 @@ static void counts_what_a_bridge_has_for_a_port_that_is_not_there(void **state)
 	static const struct bridge_port_config ports[] = {{.name = "0"}, {.name = "1"}, {.name = "2"}, {.name = "3"}};
 	struct setting *setting = *state;
 	const struct queue_counters *counters = &setting->stations[0].counters;
-	const struct exit exits[STATIONS] = {[1] = exit_to(setting, 1, NULL), [3] = exit_to(setting, 3, NULL)};
+	const struct egress egresses[STATIONS] = {[1] = egress_to(setting, 1, NULL), [3] = egress_to(setting, 3, NULL)};
 	struct bridge_memory *memory = bridge_memory_new(64);
 	struct bridge *bridge = bridge_of(memory, ports);
 	struct source source = source_of(
 		setting, 0,
 		&(struct steering_config){
-			.exits = exits, .nb_exits = STATIONS, .otherwise = STEERING_DROP, .bridge = bridge});
+			.egresses = egresses, .nb_egresses = STATIONS, .otherwise = STEERING_DROP, .bridge = bridge});
 	struct bridge_decision decision;
 	uint64_t flaps = 0;
 	struct frame frame;
@@ -422,7 +422,7 @@ static void a_burst_that_has_to_stay_is_flooded_once(void **state)
 	struct frame frame;
 
 	for (unsigned i = 0; i < source.steering->nb_outlets; i++)
-		source.steering->outlets[i].exit.locked = true;
+		source.steering->outlets[i].egress.locked = true;
 	for (unsigned i = 0; i < RING; i++) {
 		to_all(&frame, -1, 0x0900);
 		send_frame(&setting->stations[0], &frame);
@@ -443,17 +443,17 @@ static void a_burst_that_has_to_stay_is_flooded_once(void **state)
 static void leaves_a_burst_where_it_is_while_an_outlet_is_busy(void **state)
 {
 	struct setting *setting = *state;
-	struct exit exits[] = {exit_to(setting, 1, NULL), exit_to(setting, 2, NULL)};
+	struct egress egresses[] = {egress_to(setting, 1, NULL), egress_to(setting, 2, NULL)};
 	const struct step steps[] = {{NULL, 0}, {NULL, 1}};
 	const struct rule rules[] = {to_port(1, 1, 0), to_port(2, 2, 1)};
 	struct classifier *classifier = classifier_of(rules, 2);
 	struct source source;
 	struct frame frame;
 
-	exits[0].locked = exits[1].locked = true;
+	egresses[0].locked = egresses[1].locked = true;
 	source = source_of(setting, 0,
-			   &(struct steering_config){.exits = exits,
-						     .nb_exits = 2,
+			   &(struct steering_config){.egresses = egresses,
+						     .nb_egresses = 2,
 						     .classifier = classifier,
 						     .steps = steps,
 						     .nb_steps = 2,

@@ -118,8 +118,8 @@ static void the_new_file_is_on_disk_before_it_takes_the_name(void **state)
 
 	assert_int_equal(store_prepare(&kept->config, NULL, &error), 0);
 	store_commit(&kept->config);
-	store_settle(&kept->config);
-	store_settle(&kept->config); /* nothing is left to do */
+	store_sync(&kept->config);
+	store_sync(&kept->config); /* nothing is left to do */
 	assert_int_equal(nb_calls, 3);
 	assert_string_equal(calls[0], "sync file");
 	assert_string_equal(calls[1], "rename");
@@ -212,7 +212,7 @@ static void a_patch_costs_its_line_and_no_wait(void **state)
 	off_t size;
 
 	change(kept, NULL, COMMITTED);
-	store_settle(&kept->config);
+	store_sync(&kept->config);
 	size = file_size(kept);
 	nb_calls = 0;
 	change(kept, "{\"ports\":{\"b\":{},\"a\":{}}}", COMMITTED);
@@ -221,8 +221,8 @@ static void a_patch_costs_its_line_and_no_wait(void **state)
 	assert_found(kept);
 	change(kept, "{\"ports\":{\"b\":null},\"chains\":{\"c\":[1,\"a\\nb\"]}}", COMMITTED);
 	assert_found(kept);
-	store_settle(&kept->config);
-	store_settle(&kept->config);
+	store_sync(&kept->config);
+	store_sync(&kept->config);
 	assert_int_equal(nb_calls, 1);
 	assert_string_equal(calls[0], "sync file");
 	change(kept, NULL, COMMITTED);
@@ -277,7 +277,7 @@ static void many_patches_are_written_as_one_when_nobody_waits(void **state)
 		change(kept, patch, COMMITTED);
 	}
 	assert_true(file_size(kept) > 64 * 60);
-	store_settle(&kept->config);
+	store_sync(&kept->config);
 	assert_true(file_size(kept) < 200);
 	assert_found(kept);
 	change(kept, "{\"b\":1}", COMMITTED);
@@ -288,7 +288,7 @@ static void many_patches_are_written_as_one_when_nobody_waits(void **state)
 		change(kept, patch, COMMITTED);
 	}
 	fdatasync_fails = 1;
-	store_settle(&kept->config);
+	store_sync(&kept->config);
 	assert_found(kept);
 	fdatasync_fails = 0;
 	change(kept, "{\"b\":2}", COMMITTED);

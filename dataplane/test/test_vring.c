@@ -315,7 +315,7 @@ static void wakes_a_guest_at_the_index_it_asked_for(void **state)
 
 	pair->to.ring.call_fd = fd;
 	pair->to.ring.event_index = true;
-	/* Several times around the ring, to each of its places. */
+	/* Several times around the ring, to each of its slots. */
 	for (unsigned lap = 0; lap < 3 * RING + 1; lap++) {
 		const unsigned ahead = lap % (RING - 1);
 
@@ -638,7 +638,7 @@ static void moves_what_came_before_the_fault(void **state)
 	assert_int_equal(pair->from.report, VRING_FAULT_address);
 }
 
-/* What a switch that is started after a crash makes of the ring, which is told nothing true by the front end. */
+/* What a switch that is started after a crash makes of the ring, which the front end says nothing true of. */
 static void expect_resumes(struct virtqueue *ring, uint16_t recorded)
 {
 	const uint16_t base = vring_base(ring);
@@ -682,7 +682,7 @@ static void goes_on_where_it_stood(void **state)
 
 /*
  * Killed before it had recorded what it showed.  Before the next switch comes, a guest that keeps its ring full has
- * taken that back and used some of the places again.
+ * taken that back and used some of the slots again.
  */
 static void come_round(struct pair *pair, bool sender)
 {
@@ -692,7 +692,7 @@ static void come_round(struct pair *pair, bool sender)
 	vring_resume(&pair->to.ring, 0x8000);
 	for (unsigned burst = 0; burst < 60; burst++) {
 		const unsigned frames = 1 + burst % 7;
-		/* All its places are in use, then all but those that it has not used again. */
+		/* All its slots are in use, then all but those that it has not used again. */
 		const unsigned filled[] = {moved + RING, moved + RING + burst % (frames + 1)};
 		uint16_t from_recorded = 0, to_recorded = 0;
 
@@ -833,16 +833,16 @@ static void goes_on_where_the_receiver_has_come_round(void **state)
 	come_round(*state, false);
 }
 
-/* The guest sleeps, and wants to be woken when the place is used, in the first round of the ring. */
-static void wake_at(struct simulated_guest *guest, uint16_t place)
+/* The guest sleeps, and wants to be woken when the slot is used, in the first round of the ring. */
+static void wake_at(struct simulated_guest *guest, uint16_t slot)
 {
 	guest->ring.event_index = true;
 	guest->ring.call_fd = eventfd(0, EFD_NONBLOCK);
 	if (guest->ring.packed)
 		*guest->ring.driver_event = (struct vring_packed_desc_event){
-			.off_wrap = place | 1 << VRING_PACKED_EVENT_F_WRAP_CTR, .flags = VRING_PACKED_EVENT_FLAG_DESC};
+			.off_wrap = slot | 1 << VRING_PACKED_EVENT_F_WRAP_CTR, .flags = VRING_PACKED_EVENT_FLAG_DESC};
 	else
-		guest->ring.avail->ring[guest->ring.size] = place;
+		guest->ring.avail->ring[guest->ring.size] = slot;
 }
 
 static bool was_woken(struct simulated_guest *guest)
@@ -875,7 +875,7 @@ static void wakes_a_guest_that_an_earlier_switch_did_not(void **state)
 	close(pair->to.ring.call_fd);
 }
 
-/* As QEMU does with a packed ring while there is no switch: from a place where the ring stood before. */
+/* As QEMU does with a packed ring while there is no switch: from a slot where the ring stood before. */
 static void goes_on_after_what_another_has_used(void **state)
 {
 	struct pair *pair = *state;
@@ -899,14 +899,14 @@ static void goes_on_after_what_another_has_used(void **state)
 	close(pair->from.ring.call_fd);
 }
 
-static void is_told_where_it_stands_once_it_has_stopped(void **state)
+static void reports_its_position_once_it_has_stopped(void **state)
 {
 	struct pair *pair = *state;
 
 	send_plain(&pair->from, FRAMES, 60, 1);
 	offer_buffer(&pair->to, BUFFERS, 128);
 	assert_int_equal(vring_hop(&pair->from.ring, &pair->to.ring), 1);
-	/* The front end has been told, and the guest may have set the ring up anew since. */
+	/* The position has been reported to the front end, and the guest may have set the ring up anew since. */
 	vring_forget_position(&pair->to.ring);
 	if (to_packed) {
 		vring_resume(&pair->to.ring, 5 | 0x8000);
@@ -955,7 +955,7 @@ int main(int argc, char **argv)
 		TEST(goes_on_where_the_receiver_has_come_round),
 		TEST(wakes_a_guest_that_an_earlier_switch_did_not),
 		TEST(goes_on_after_what_another_has_used),
-		TEST(is_told_where_it_stands_once_it_has_stopped),
+		TEST(reports_its_position_once_it_has_stopped),
 #undef TEST
 	};
 

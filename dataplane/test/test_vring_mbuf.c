@@ -187,7 +187,7 @@ static struct rte_mbuf *received(const struct segment *segment, uint64_t flags)
 	return received_by(segment, flags, RTE_MBUF_DEFAULT_DATAROOM);
 }
 
-static void tells_a_guest_what_a_device_said(void **state)
+static void passes_to_a_guest_what_a_device_said(void **state)
 {
 	struct pair *pair = *state;
 	const struct virtio_net_hdr *header = (void *)guest_at(&pair->to, BUFFERS);
@@ -240,7 +240,7 @@ static void leaves_what_a_device_has_joined_as_its_sender_would(void **state)
 	}
 }
 
-static void tells_a_guest_that_a_checksum_is_right_if_it_asked(void **state)
+static void reports_to_a_guest_that_a_checksum_is_right_if_it_asked(void **state)
 {
 	struct pair *pair = *state;
 	const struct virtio_net_hdr *header = (void *)guest_at(&pair->to, BUFFERS);
@@ -290,8 +290,8 @@ int main(int argc, char **argv)
 		TEST(leaves_to_a_device_what_it_does),
 		TEST(cuts_for_a_device_that_does_not),
 		TEST(loses_frames_by_name_without_buffers),
-		TEST(tells_a_guest_what_a_device_said),
-		TEST(tells_a_guest_that_a_checksum_is_right_if_it_asked),
+		TEST(passes_to_a_guest_what_a_device_said),
+		TEST(reports_to_a_guest_that_a_checksum_is_right_if_it_asked),
 		TEST(leaves_what_a_device_has_joined_as_its_sender_would),
 		TEST(cuts_what_came_in_as_many_pieces_as_there_may_be),
 #undef TEST

@@ -61,7 +61,7 @@ static void go_around(uint16_t from, uint16_t to)
 		for (unsigned i = 0; i < batch; i++, sent++) {
 			send_plain(&pair->from, FRAMES + i % 64 * 128, 60, sent % 64);
 			offer_buffer(&pair->to, BUFFERS + i % 1024 * 128, 128);
-			/* A frame of 64 places is read before the place is used again. */
+			/* A frame of 64 slots is read before the slot is used again. */
 			if (i % 64 == 63)
 				assert_int_equal(hop_all(pair), 64);
 		}
@@ -98,7 +98,7 @@ static void moves_frames_in_rings_of_every_size(void **state)
 }
 
 /* Many chains go back as one batch by in-order use; killed before it had recorded that, a switch has still done so. */
-static void resumes_after_a_batch_of_many_places(void **state)
+static void resumes_after_a_batch_of_many_slots(void **state)
 {
 	struct pair *pair = sized(2048, 64, false);
 	struct virtqueue *ring = &pair->from.ring;
@@ -146,10 +146,10 @@ static void carries_jumbo_frames_over_whatever_buffers(void **state)
 				pattern(&pair->from, FRAMES, total, l + b);
 				for (uint32_t at = 0; at < total; at += parts[p]) {
 					uint32_t part = RTE_MIN(parts[p], total - at);
-					uint16_t place = guest_desc(&pair->from, FRAMES + at, part,
-								    at + part < total ? VRING_DESC_F_NEXT : 0);
+					uint16_t slot = guest_desc(&pair->from, FRAMES + at, part,
+								   at + part < total ? VRING_DESC_F_NEXT : 0);
 
-					head = at == 0 ? place : head;
+					head = at == 0 ? slot : head;
 				}
 				guest_offer(&pair->from, head);
 				for (unsigned i = 0; i < count; i++)
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(moves_frames_in_rings_of_every_size),
-		cmocka_unit_test(resumes_after_a_batch_of_many_places),
+		cmocka_unit_test(resumes_after_a_batch_of_many_slots),
 		cmocka_unit_test(carries_jumbo_frames_over_whatever_buffers),
 		cmocka_unit_test(drops_a_frame_in_more_pieces_than_it_carries),
 		cmocka_unit_test(notes_what_it_writes_for_a_migration),

@@ -81,7 +81,7 @@ static void check_waits(struct setting *setting, struct source *source)
 static void waits_of_a_direct_hop_are_noted(void **state)
 {
 	struct setting *setting = *state;
-	struct source source = {.from = &setting->stations[0].port, .exit = exit_to(setting, 1, NULL)};
+	struct source source = {.from = &setting->stations[0].port, .egress = egress_to(setting, 1, NULL)};
 
 	check_waits(setting, &source);
 }
@@ -93,7 +93,7 @@ static void waits_of_a_watched_hop_are_noted(void **state)
 	struct source source = {.from = &setting->stations[0].port,
 				.kind = SOURCE_WATCHED,
 				.watch = &watch,
-				.exit = exit_to(setting, 1, NULL)};
+				.egress = egress_to(setting, 1, NULL)};
 
 	check_waits(setting, &source);
 }

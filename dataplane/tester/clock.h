@@ -4,7 +4,7 @@
  * multiplication.
  *
  * Its rate is measured against CLOCK_MONOTONIC_RAW, which nothing steers, at the start, and checked over the time
- * since whenever a result is told.  A reading of both takes a fraction of a microsecond, which is what bounds the
+ * since whenever a result is reported.  A reading of both takes a fraction of a microsecond, which is what bounds the
  * error: over 100 ms a few millionths, over a minute nothing that matters.
  */
 #ifndef TAILRACE_TESTER_CLOCK_H

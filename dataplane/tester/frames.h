@@ -52,7 +52,7 @@ enum {
 struct frame_pool {
 	struct frame_pool *next;
 	struct rte_mempool *mempool;
-	uint16_t port;	 /* the one that sends: its driver holds on to as many buffers as its ring has places */
+	uint16_t port;	 /* the one that sends: its driver holds on to as many buffers as its ring has slots */
 	uint16_t length; /* bytes without FCS; of a capture's pool, the room for one */
 	bool capture;
 	bool reverse;
@@ -142,7 +142,7 @@ static inline void frame_prefetch(struct rte_mbuf *mbuf, uint16_t length)
 	__builtin_prefetch(frame + length - SIGNATURE_SIZE, 1);
 }
 
-/* Take a buffer; its place in the stash goes to one that is fetched now and taken a whole burst later. */
+/* Take a buffer; its slot in the stash goes to one that is fetched now and taken a whole burst later. */
 static inline struct rte_mbuf *frame_pool_take(struct frame_pool *pool)
 {
 	struct rte_mbuf *mbuf;

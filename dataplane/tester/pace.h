@@ -52,18 +52,18 @@ static inline uint64_t pace_due(const struct pace *pace, uint64_t elapsed)
 /* How many frames, at most `limit`, may leave now; those that are too late are counted unsent. */
 static inline uint32_t pace_allow(struct pace *pace, uint64_t elapsed, uint32_t limit)
 {
-	uint64_t settled = pace->sent + pace->unsent;
+	uint64_t accounted = pace->sent + pace->unsent;
 	uint64_t due = pace_due(pace, elapsed);
 
 	if (pace->step != 0 && elapsed > pace->patience) {
 		uint64_t late = pace_due(pace, elapsed - pace->patience);
 
-		if (__builtin_expect(late > settled, 0)) {
-			pace->unsent += late - settled;
-			settled = late;
+		if (__builtin_expect(late > accounted, 0)) {
+			pace->unsent += late - accounted;
+			accounted = late;
 		}
 	}
-	due -= settled;
+	due -= accounted;
 	return due < limit ? (uint32_t)due : limit;
 }
 

@@ -20,7 +20,7 @@ int trial_open_records(struct trial *trial, const struct clock_rate *rate)
 	uint16_t nb_streams = trial->nb_streams;
 
 	records->cycles = clock_cycles(rate, trial->record);
-	records->settle = clock_cycles(rate, RTE_MIN(trial->wait, trial->record / 2));
+	records->wait = clock_cycles(rate, RTE_MIN(trial->wait, trial->record / 2));
 	records->streams = resident_zeros(nb_streams * sizeof(*records->streams));
 	if (records->streams == NULL)
 		return -ENOMEM;
@@ -76,7 +76,7 @@ static void end_record(struct trial *trial, uint64_t end)
 	slot->monotonic = seconds_of(CLOCK_MONOTONIC);
 	for (uint16_t i = 0; i < trial->nb_streams; i++) {
 		slot->streams[i].counts = trial_counts(trial, i);
-		records->streams[i] = (struct settling){.boundary = trial->streams[i].next};
+		records->streams[i] = (struct closing){.boundary = trial->streams[i].next};
 	}
 }
 
@@ -92,7 +92,7 @@ static void close_record(struct trial *trial, uint64_t number)
 		slot->streams[i].in_flight = counts->lost - lost;
 		counts->lost = lost;
 	}
-	records->settling = false;
+	records->closing = false;
 	atomic_store_explicit(&records->closed, number + 1, memory_order_release);
 }
 
@@ -100,8 +100,8 @@ void trial_look_at_records(struct trial *trial, uint64_t now)
 {
 	struct records *records = &trial->records;
 
-	if (records->settling) {
-		if (now >= records->settled_at)
+	if (records->closing) {
+		if (now >= records->closes_at)
 			close_record(trial, records->filled - 1);
 		return;
 	}
@@ -115,8 +115,8 @@ void trial_look_at_records(struct trial *trial, uint64_t now)
 	end_record(trial, now);
 	records_slot(records, records->filled + 1)->start = now - trial->started;
 	fill(trial, records->filled + 1);
-	records->settling = true;
-	records->settled_at = now + records->settle;
+	records->closing = true;
+	records->closes_at = now + records->wait;
 }
 
 void trial_end_records(struct trial *trial)
@@ -125,7 +125,7 @@ void trial_end_records(struct trial *trial)
 
 	if (records->cycles == 0)
 		return;
-	if (records->settling)
+	if (records->closing)
 		close_record(trial, records->filled - 1);
 	end_record(trial, trial->ended);
 	close_record(trial, records->filled);

@@ -8,7 +8,7 @@
  * record is longer, and nothing is missing.  Counts are those of the whole trial up to the record's end, so that
  * records that follow each other add up by themselves; the histogram is of the interval alone.
  *
- * A frame counts as lost only when it has had time to arrive: a record is closed a while (`settle`) after its end, and
+ * A frame counts as lost only when it has had time to arrive: a record is closed a while (`wait`) after its end, and
  * its loss is the frames sent by its end that have not come by then.  One that comes later still takes its loss back
  * in the interval in which it comes.
  */
@@ -45,20 +45,20 @@ struct record {
 };
 
 /* What the polling thread keeps for each stream. */
-struct settling {
-	uint64_t boundary; /* number of the first frame sent after the end of the record that settles */
+struct closing {
+	uint64_t boundary; /* number of the first frame sent after the end of the record that is closing */
 	uint64_t after;	   /* first copies received of those from `boundary` on */
 };
 
 struct records {
 	uint64_t cycles; /* of an interval; 0: no records */
-	uint64_t settle; /* cycles; less than an interval */
+	uint64_t wait;	 /* cycles; less than an interval */
 	uint64_t end;	 /* TSC; of the present interval */
 	uint64_t filled; /* number of the record that is being filled */
-	bool settling;	 /* the one before has ended and is not closed */
-	uint64_t settled_at;
+	bool closing;	 /* the one before has ended and is not closed */
+	uint64_t closes_at;
 
-	struct settling *streams;
+	struct closing *streams;
 	struct record slots[RECORDS];
 
 	_Atomic uint64_t closed; /* records below are the control thread's to read */
@@ -72,14 +72,14 @@ static inline struct record *records_slot(struct records *records, uint64_t numb
 }
 
 /* Whether a number in a frame is `boundary` or above. */
-static inline bool settling_is_after(const struct settling *settling, uint64_t number)
+static inline bool closing_is_after(const struct closing *closing, uint64_t number)
 {
-	return ((number - settling->boundary) & SEQUENCE_MASK) <= SEQUENCE_MASK / 2;
+	return ((number - closing->boundary) & SEQUENCE_MASK) <= SEQUENCE_MASK / 2;
 }
 
 /*
  * Record the arrival of `count` frames whose numbers follow each other, as sequence_record() does, and whether they
- * were sent after the end of the record that settles.  A burst was sent before it or after it, whole.
+ * were sent after the end of the record that is closing.  A burst was sent before it or after it, whole.
  */
 static inline void records_count(struct records *records, uint16_t stream, struct sequence *sequence, uint64_t number,
 				 uint32_t count)
@@ -87,7 +87,7 @@ static inline void records_count(struct records *records, uint16_t stream, struc
 	uint64_t before = sequence->unique;
 
 	sequence_record(sequence, number, count);
-	if (__builtin_expect(records->settling, 0) && settling_is_after(&records->streams[stream], number))
+	if (__builtin_expect(records->closing, 0) && closing_is_after(&records->streams[stream], number))
 		records->streams[stream].after += sequence->unique - before;
 }
 

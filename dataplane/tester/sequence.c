@@ -34,7 +34,7 @@ void sequence_close(struct sequence *sequence)
 	sequence->gaps = NULL;
 }
 
-/* Forget the numbers in [from, to): their places in the bitmap held numbers one window below. */
+/* Forget the numbers in [from, to): their bits in the bitmap held numbers one window below. */
 static void forget(struct sequence *sequence, uint64_t from, uint64_t to)
 {
 	if (to - from > sequence->mask) {

@@ -8,8 +8,8 @@
  * takes back the loss of itself, and an older duplicate takes back nothing.
  *
  * A bitmap remembers which of the last `window` numbers below `next` arrived.  A frame older than that cannot be
- * told from a duplicate: it is counted as beyond the window and as nothing else, so the loss it may have filled
- * stays visible; how far beyond the latest of them was is told too.
+ * distinguished from a duplicate: it is counted as beyond the window and as nothing else, so the loss it may have
+ * filled stays visible; how far beyond the latest of them was is reported too.
  *
  * The extent of a reordered frame (RFC 4737, section 4.2) is how many first copies have arrived since the one that
  * overtook it first, that one counted: as many places of a buffer would put the frame back in order.  The one that

@@ -11,18 +11,18 @@ static bool together(const struct sighting *one, const struct sighting *other)
 	return one->way == other->way && one->sent <= other->received && other->sent <= one->received;
 }
 
-/* The place of a frame that was under way at the same time, or `count`. */
+/* The slot of a frame that was under way at the same time, or `count`. */
 static uint32_t find_together(const struct worst *worst, const struct sighting *frame)
 {
-	uint32_t place = worst->last[frame->way % WORST_WAYS];
+	uint32_t slot = worst->last[frame->way % WORST_WAYS];
 
 	/* Mostly it is the one before: many are held up by one thing, and each of them comes here. */
-	if (place < worst->count && together(&worst->frames[place], frame))
-		return place;
-	for (place = 0; place < worst->count; place++)
-		if (together(&worst->frames[place], frame))
+	if (slot < worst->count && together(&worst->frames[slot], frame))
+		return slot;
+	for (slot = 0; slot < worst->count; slot++)
+		if (together(&worst->frames[slot], frame))
 			break;
-	return place;
+	return slot;
 }
 
 static uint32_t find_fastest(const struct worst *worst)
@@ -38,18 +38,18 @@ static uint32_t find_fastest(const struct worst *worst)
 void worst_add(struct worst *worst, const struct sighting *frame)
 {
 	uint32_t version = atomic_load_explicit(&worst->version, memory_order_relaxed);
-	uint32_t place = find_together(worst, frame);
+	uint32_t slot = find_together(worst, frame);
 
-	if (place < worst->count && sighting_delay(frame) <= sighting_delay(&worst->frames[place]))
+	if (slot < worst->count && sighting_delay(frame) <= sighting_delay(&worst->frames[slot]))
 		return;
-	if (place == WORST)
-		place = find_fastest(worst);
+	if (slot == WORST)
+		slot = find_fastest(worst);
 	atomic_store_explicit(&worst->version, version + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
-	worst->frames[place] = *frame;
-	worst->count += place == worst->count;
+	worst->frames[slot] = *frame;
+	worst->count += slot == worst->count;
 	atomic_store_explicit(&worst->version, version + 2, memory_order_release);
-	worst->last[frame->way % WORST_WAYS] = place;
+	worst->last[frame->way % WORST_WAYS] = slot;
 	if (worst->count == WORST)
 		worst->least = sighting_delay(&worst->frames[find_fastest(worst)]);
 }

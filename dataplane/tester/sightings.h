@@ -33,7 +33,7 @@ struct sighting {
 struct worst {
 	uint64_t least; /* cycles that the fastest of them took; 0 until there are WORST */
 	uint32_t count;
-	uint32_t last[WORST_WAYS]; /* the place of the last that was kept, by way */
+	uint32_t last[WORST_WAYS]; /* the slot of the last that was kept, by way */
 	_Atomic uint32_t version;  /* odd while they are changed */
 	struct sighting frames[WORST];
 };

@@ -69,7 +69,7 @@ void trial_pretend_age(struct trial *trial, const struct clock_rate *rate)
 	}
 }
 
-/* Frames that were none of ours are told once, with the first stream that ends at their port. */
+/* Frames that were none of ours are reported once, with the first stream that ends at their port. */
 static uint64_t foreign_of(const struct trial *trial, uint16_t number)
 {
 	const struct stream *stream = &trial->streams[number];

@@ -79,7 +79,7 @@ static inline uint32_t forward_once(struct forward *forward)
 	return nb_moved;
 }
 
-/* Whether there are frames that no interrupt tells of when they can go on. */
+/* Whether there are frames that no interrupt notifies of when they can go on. */
 static inline bool holds(const struct forward *forward)
 {
 	const struct function_keeping *keeping = forward->function->keeping;
@@ -204,7 +204,8 @@ static void run_interrupts(struct forward *forward)
 		before = end_of_round(forward, before, nb_moved);
 		if (nb_moved > 0)
 			continue;
-		/* No interrupt tells of room in a full port, and who is to make room may be waiting for this core. */
+		/* No interrupt notifies of room in a full port, and who is to make room may be waiting for this core.
+		 */
 		if (unlikely(holds(forward))) {
 			sleep_shortly();
 			before = end_of_rest(forward, before);
@@ -221,7 +222,7 @@ static void run_interrupts(struct forward *forward)
 	}
 }
 
-static int tell_thread_id(void *thread_id)
+static int report_thread_id(void *thread_id)
 {
 	*(pid_t *)thread_id = gettid();
 	return 0;
@@ -237,7 +238,7 @@ int forward_confine_priority(void)
 
 	if (sched_getscheduler(0) == SCHED_OTHER)
 		return 0;
-	rte_eal_remote_launch(tell_thread_id, &poller, eal_worker());
+	rte_eal_remote_launch(report_thread_id, &poller, eal_worker());
 	rte_eal_wait_lcore(eal_worker());
 	threads = opendir("/proc/self/task");
 	if (threads == NULL) {

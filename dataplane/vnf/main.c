@@ -209,7 +209,7 @@ static int open_ports(struct forward *forward, const struct options *options)
 }
 
 /* Whether a signal to end comes within so many ms.  DPDK's TAP driver has signals of its own, which end a wait. */
-static bool told_to_end(int stop_fd, int timeout)
+static bool asked_to_end(int stop_fd, int timeout)
 {
 	struct pollfd stop = {.fd = stop_fd, .events = POLLIN};
 
@@ -227,7 +227,7 @@ static bool wait_for_peers(struct forward *forward, int stop_fd)
 {
 	for (int i = 0; i < 2; i++)
 		while (!has_peer(&forward->ports[i]))
-			if (told_to_end(stop_fd, PEER_TICK))
+			if (asked_to_end(stop_fd, PEER_TICK))
 				return false;
 	return true;
 }
@@ -257,7 +257,7 @@ static int wait_for_end(struct forward *forward, int stop_fd)
 {
 	bool up[2] = {true, true};
 
-	while (!told_to_end(stop_fd, up[0] && up[1] ? LINK_TICK : PEER_TICK)) {
+	while (!asked_to_end(stop_fd, up[0] && up[1] ? LINK_TICK : PEER_TICK)) {
 		if (rte_eal_get_lcore_state(eal_worker()) != RUNNING)
 			return -1;
 		for (int i = 0; i < 2; i++) {

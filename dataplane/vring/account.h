@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What one guest takes of its workers' time by what it alone can cause: pages of its memory that are missing
- * (port/guest_pages.h), and a descriptor to wake it by on which very many wait (vring_settle()).  It may take a second
+ * (port/guest_pages.h), and a descriptor to wake it by on which very many wait (vring_notify()).  It may take a second
  * at once, and a twentieth in the long run, which no guest comes near that means no harm.
  */
 #ifndef TAILRACE_VRING_ACCOUNT_H

@@ -12,7 +12,7 @@
 #include "vring/gather.h"
 
 /*
- * Ask for the descriptors of the next `count` chains and for the places where their completions will be written, so
+ * Ask for the descriptors of the next `count` chains and for the slots where their completions will be written, so
  * that the misses run beside each other instead of one after the other.  Of a packed ring they have just been read.
  * Most drivers use descriptors one after the other: where the last chain's is as far from the first's as it is in the
  * ring, those between are taken to be, and each line is asked for once.
@@ -47,8 +47,8 @@ static __rte_always_inline __m128i vring_used_two(const struct vring_buffer *cha
 	const __m128i only = _mm_set1_epi64x(frames != NULL ? (int64_t)(UINT64_MAX << 32 | UINT16_MAX) : UINT16_MAX);
 	const __m256i lengths = frames != NULL ? _mm256_loadu_si256((const __m256i_u *)frames) : ids;
 	/* The fourth word of a buffer is its id, the third its length. */
-	const __m256i places = _mm256_setr_epi32(3, 8 + 2, 7, 8 + 6, 0, 0, 0, 0);
-	const __m128i used = _mm256_castsi256_si128(_mm256_permutex2var_epi32(ids, places, lengths));
+	const __m256i lanes = _mm256_setr_epi32(3, 8 + 2, 7, 8 + 6, 0, 0, 0, 0);
+	const __m128i used = _mm256_castsi256_si128(_mm256_permutex2var_epi32(ids, lanes, lengths));
 
 	_Static_assert(sizeof(struct vring_used_elem) == 8, "the id, and the length");
 	return _mm_add_epi32(_mm_and_si128(used, only), _mm_set1_epi64x((int64_t)((uint64_t)more << 32)));
@@ -56,7 +56,7 @@ static __rte_always_inline __m128i vring_used_two(const struct vring_buffer *cha
 #endif
 
 /*
- * Note a run of chains as done, the first of them `ahead` places after the ring's position.  The length written to each
+ * Note a run of chains as done, the first of them `ahead` slots after the ring's position.  The length written to each
  * is its frame's and `more`; without `frames` nothing was.  Stores leave a core in their order, and those of the frames
  * wait for the receiver's lines: the fewer come behind them, the further the core gets meanwhile.  So four are one
  * store.
@@ -69,13 +69,13 @@ static __rte_always_inline void vring_complete_run(struct virtqueue *vring, cons
 
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 	for (; !packed && i + 4 <= count; i += 4) {
-		const unsigned place = (unsigned)(vring->index + ahead + i) & (vring->size - 1u);
+		const unsigned slot = (unsigned)(vring->index + ahead + i) & (vring->size - 1u);
 		const struct vring_buffer *next = frames != NULL ? frames + i + 2 : NULL;
 
-		if (unlikely(place + 4 > vring->size))
+		if (unlikely(slot + 4 > vring->size))
 			break;
 		_mm256_storeu_si256(
-			(__m256i_u *)&vring->used->ring[place],
+			(__m256i_u *)&vring->used->ring[slot],
 			_mm256_set_m128i(vring_used_two(chains + i + 2, next, more),
 					 vring_used_two(chains + i, frames != NULL ? frames + i : NULL, more)));
 	}

@@ -2,8 +2,8 @@
  *
  * The dirty log of a migration: while a guest is moved to another host, everything that is written to its memory is
  * noted, one bit for each page, so that the page is sent again.  The log is shared with the front end and with the
- * workers of the guest's other queues, so each bit is set atomically; it is not cached, because a log that is told late
- * never converges at line rate.
+ * workers of the guest's other queues, so each bit is set atomically; it is not cached, because a log that is updated
+ * late never converges at line rate.
  *
  * Two writes are noted: frames, by the place they were written to, and completions, by the address that the front end
  * names for the ring.

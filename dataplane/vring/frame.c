@@ -151,7 +151,7 @@ static enum vring_step collect(struct virtqueue *to, const struct vring_room *ro
 			vring_quarantine(to, VRING_FAULT_no_header);
 			return VRING_STEP_FAULT;
 		}
-		ahead += target->chain.places;
+		ahead += target->chain.slots;
 		++*count;
 	}
 	return VRING_STEP_MOVED;
@@ -198,7 +198,7 @@ enum vring_step vring_give_frame(struct virtqueue *to, struct vring_room *room, 
 		uint32_t written = RTE_MIN(left, targets[i].capacity);
 
 		vring_complete(to, to->packed, room->used, targets[i].chain.id, written);
-		room->used += targets[i].chain.places;
+		room->used += targets[i].chain.slots;
 		left -= written;
 	}
 	if (to->packed)

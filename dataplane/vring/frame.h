@@ -41,8 +41,8 @@ void vring_frame_skip(struct vring_frame *frame, uint32_t bytes);
 
 /* Where frames are written in a ring, while it is written to. */
 struct vring_room {
-	uint16_t used; /* places that have been written to */
-	uint16_t end;  /* places that are offered */
+	uint16_t used; /* slots that have been written to */
+	uint16_t end;  /* slots that are offered */
 };
 
 /*

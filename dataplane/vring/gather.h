@@ -30,7 +30,7 @@ static __rte_always_inline bool vring_first(const struct virtqueue *vring, const
 	if (packed) {
 		bool wrap;
 
-		*desc = vring_descriptor(true, vring_packed_place(vring, ahead, &wrap));
+		*desc = vring_descriptor(true, vring_packed_slot(vring, ahead, &wrap));
 		*id = desc->link;
 		return true;
 	}
@@ -84,10 +84,10 @@ static __rte_always_inline struct vring_four vring_four_rules(const struct virtq
 	const struct guest_region *region = &vring->memory->regions[0];
 	const uint32_t least = vring_plain_least(vring, write);
 	const uint64_t flags = vring_plain_flags(write);
-	const uint64_t place = ~(uint64_t)(VRING_FLAG_AVAILABLE | VRING_FLAG_USED) << 48;
+	const uint64_t owned = ~(uint64_t)(VRING_FLAG_AVAILABLE | VRING_FLAG_USED) << 48;
 
 	return (struct vring_four){
-		.bits = vring_words(UINT64_MAX, (packed ? place : (uint64_t)UINT16_MAX << 32) | UINT32_MAX),
+		.bits = vring_words(UINT64_MAX, (packed ? owned : (uint64_t)UINT16_MAX << 32) | UINT32_MAX),
 		.base = vring_words(region->guest, flags << (packed ? 48 : 32) | least),
 		.room = vring_words(region->size - VRING_RUN_FRAME, VRING_RUN_FRAME - least),
 		.origin = vring_words((uintptr_t)region->host, least),
@@ -103,18 +103,18 @@ static __rte_always_inline bool vring_load_four(const struct virtqueue *vring, c
 {
 	const uint64_t each = 0x0001000100010001, steps = 0x0003000200010000;
 	const unsigned sum = vring->index + ahead;
-	const unsigned place = packed ? sum - (sum < vring->size ? 0 : vring->size) : sum & (vring->size - 1u);
+	const unsigned slot = packed ? sum - (sum < vring->size ? 0 : vring->size) : sum & (vring->size - 1u);
 	uint64_t heads;
 
-	if (unlikely(place + 4 > vring->size))
+	if (unlikely(slot + 4 > vring->size))
 		return false;
 	if (packed) {
-		*words = _mm512_loadu_si512(&vring->packed_desc[place]);
+		*words = _mm512_loadu_si512(&vring->packed_desc[slot]);
 		__asm__ volatile("" : "+v"(*words));
 		*ids = _mm512_and_si512(*words, vring_words(0, (uint64_t)UINT16_MAX << 32));
 		return true;
 	}
-	memcpy(&heads, &vring->avail->ring[place], sizeof(heads));
+	memcpy(&heads, &vring->avail->ring[slot], sizeof(heads));
 	/* From here on it is these copies that are checked and used: the guest may write to the rings meanwhile. */
 	__asm__ volatile("" : "+r"(heads));
 	/* The size is a power of two. */
@@ -177,7 +177,7 @@ static __rte_always_inline void vring_prefetch_buffer(const struct virtqueue *vr
 }
 
 /*
- * Look up to `count` buffers from the guest, starting `ahead` places after the ring's position, all of which are
+ * Look up to `count` buffers from the guest, starting `ahead` slots after the ring's position, all of which are
  * available: frames that it sends, or, to `write` to, what it offers to receive into.  Returns how many were plain; the
  * next, if any, is for vring_walk().
  */

@@ -80,7 +80,7 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 			rte_prefetch0(sources[i].at);
 	count = vring_gather(to, kind.to_packed, true, to_ahead, count, targets);
 	/* While the frames are on their way: what the last burst stored has long left this core. */
-	vring_settle(from, to);
+	vring_notify(from, to);
 	for (i = 0; i < count; i++) {
 		const uint32_t length = sources[i].length - from_header;
 
@@ -170,7 +170,7 @@ static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, st
 	}
 	if (step == VRING_STEP_MOVED || step == VRING_STEP_DROPPED) {
 		vring_complete_sent(from, from->packed, *from_ahead, chain.id);
-		*from_ahead += chain.places;
+		*from_ahead += chain.slots;
 	}
 	*work += from->work + to->work - before;
 	return step;
@@ -186,7 +186,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	uint32_t work = 0;
 
 	if (ready == 0) {
-		vring_settle(from, to);
+		vring_notify(from, to);
 		return 0;
 	}
 	if (ready > VRING_BURST)
@@ -219,7 +219,7 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 		taken++;
 		dropped += step == VRING_STEP_DROPPED;
 	}
-	vring_settle(from, to);
+	vring_notify(from, to);
 	to->counters->sent_packets += moved.frames;
 	to->counters->sent_bytes += moved.bytes;
 	to->pending = room.used;
@@ -300,7 +300,7 @@ static __rte_always_inline void expect(struct virtqueue *to, const bool packed)
 		for (unsigned i = 0; i < count; i += RTE_CACHE_LINE_SIZE / sizeof(struct vring_packed_desc)) {
 			bool wrap;
 
-			__builtin_prefetch(vring_packed_place(to, i, &wrap), 1);
+			__builtin_prefetch(vring_packed_slot(to, i, &wrap), 1);
 		}
 	} else {
 		vring_prefetch(to, false, count, count);

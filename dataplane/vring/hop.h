@@ -13,7 +13,7 @@ struct rte_mempool;
 struct packet;
 
 /*
- * Guest to guest: move up to VRING_BURST frames with one copy, ring to ring, and tell both guests.
+ * Guest to guest: move up to VRING_BURST frames with one copy, ring to ring, and notify both guests.
  * Returns how many frames left the sender's ring, dropped ones (counted by reason) included.  Frames that the
  * receiver has no buffer for stay where they are.  Of those that left, from->dropped says how many were dropped.
  */

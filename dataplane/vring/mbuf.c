@@ -133,7 +133,7 @@ static struct rte_mbuf *mbuf_of_pieces(struct rte_mempool *pool, const struct vr
 	return mbuf;
 }
 
-/* The device's offloads that would do what is left to do, or 0: none can be told so. */
+/* The device's offloads that would do what is left to do, or 0: none of them can do it. */
 static uint64_t transmits_needed(const struct packet *packet)
 {
 	const struct virtio_net_hdr *offload = &packet->offload;

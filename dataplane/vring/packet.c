@@ -154,7 +154,7 @@ static bool read_one(struct virtqueue *from, struct burst *burst, uint16_t *ahea
 	step = vring_take_frame(from, *ahead, &chain, &frame);
 	if (step == VRING_STEP_FAULT)
 		return false;
-	*ahead += chain.places;
+	*ahead += chain.slots;
 	burst->chains[burst->taken++] = chain;
 	packet->pieces = &burst->pieces[burst->nb_pieces];
 	if (step == VRING_STEP_MOVED && packet_of_frame(packet, from, &frame)) {
@@ -182,7 +182,7 @@ unsigned vring_read(struct virtqueue *from, struct burst *burst, unsigned limit)
 		if (ahead >= ready || burst->bytes >= BURST_BYTES || !read_one(from, burst, &ahead))
 			break;
 	}
-	vring_settle(from, NULL);
+	vring_notify(from, NULL);
 	return burst->taken;
 }
 
@@ -195,7 +195,7 @@ void vring_read_done(struct virtqueue *from, struct burst *burst)
 		bytes += burst->packets[i].delivered ? burst->packets[i].received : 0;
 	for (unsigned i = 0; i < burst->taken; i++) {
 		vring_complete_sent(from, from->packed, ahead, burst->chains[i].id);
-		ahead += burst->chains[i].places;
+		ahead += burst->chains[i].slots;
 	}
 	from->counters->received_packets += burst->taken;
 	from->counters->received_bytes += bytes;
@@ -274,7 +274,7 @@ unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *w
 	const uint32_t work = to->work, pages = vring_pages_made;
 	uint64_t bytes = 0;
 
-	vring_settle(to, NULL);
+	vring_notify(to, NULL);
 	while (done < n && room.used < room.end && to->work - work + vring_work_of_pages(pages) < VRING_WORK) {
 		unsigned run = write_run(to, room.used, RTE_MIN(n - done, (unsigned)(room.end - room.used)), burst,
 					 which + done, &bytes);

@@ -25,7 +25,7 @@ const char *vring_fault_text(enum vring_fault fault)
 	return "none";
 }
 
-/* ------- what the guest is asked to tell us ------- */
+/* ------- which notifications we ask for ------- */
 
 /* Note that the device's side of a ring was written, `offset` bytes into it. */
 static void note_ring(const struct virtqueue *vring, size_t offset, size_t length)
@@ -78,7 +78,7 @@ bool vring_arm(struct virtqueue *vring)
 }
 
 /*
- * A packed ring has no index in memory.  The word by which the guest is told at which descriptor to kick has no meaning
+ * A packed ring has no index in memory.  The word that says to the guest at which descriptor to kick has no meaning
  * while kicks are asked for at every one or at none, which is all we do, and the guest clears it when it sets the ring
  * up: it keeps our position for a successor, and whether the ring is plain.  Never 0, which says that there is none.
  */
@@ -90,12 +90,12 @@ static bool can_record_plain(const struct virtqueue *vring)
 	return vring->size < RECORD_PLAIN;
 }
 
-/* Record the place `ahead` of the ring's position. */
+/* Record the slot `ahead` of the ring's position. */
 static void record_position(struct virtqueue *vring, unsigned ahead)
 {
-	const unsigned place = vring->index + ahead;
-	const bool wrapped = place >= vring->size, wrap = vring->wrap != wrapped;
-	uint16_t position = (wrapped ? place - vring->size : place) | wrap << VRING_PACKED_EVENT_F_WRAP_CTR;
+	const unsigned slot = vring->index + ahead;
+	const bool wrapped = slot >= vring->size, wrap = vring->wrap != wrapped;
+	uint16_t position = (wrapped ? slot - vring->size : slot) | wrap << VRING_PACKED_EVENT_F_WRAP_CTR;
 
 	/* The end of the round before is the beginning of this one; only the largest ring has no number left for it. */
 	if (position == 0 && vring->size < 1 << VRING_PACKED_EVENT_F_WRAP_CTR)
@@ -116,10 +116,10 @@ void vring_forget_position(struct virtqueue *vring)
 		dirty_note_at(&vring->log, vring->memory, vring->device_event, sizeof(*vring->device_event));
 }
 
-static void advance(struct virtqueue *vring, unsigned places)
+static void advance(struct virtqueue *vring, unsigned slots)
 {
-	vring->wrap = vring->wrap != (vring->index + places >= vring->size);
-	vring->index = (vring->index + places) % vring->size;
+	vring->wrap = vring->wrap != (vring->index + slots >= vring->size);
+	vring->index = (vring->index + slots) % vring->size;
 }
 
 /* The part of a packed descriptor that says it is used: length, id and flags. */
@@ -134,18 +134,18 @@ union completion {
 
 /*
  * One completion of a packed ring.  A single store: the guest sees it whole or not at all, and so does the next switch
- * if this one is killed here.  That it stands for several `places` is said by the flag of a chain, which drivers are to
+ * if this one is killed here.  That it stands for several `slots` is said by the flag of a chain, which drivers are to
  * ignore in a used descriptor (2.7.6).
  */
-static void show(struct virtqueue *vring, const struct vring_done *done, unsigned places)
+static void show(struct virtqueue *vring, const struct vring_done *done, unsigned slots)
 {
 	bool wrap;
-	struct vring_packed_desc *desc = vring_packed_place(vring, done->ahead, &wrap);
+	struct vring_packed_desc *desc = vring_packed_slot(vring, done->ahead, &wrap);
 	const union completion used = {
 		.length = done->length,
 		.id = done->id,
 		.flags = (wrap ? VRING_FLAG_AVAILABLE | VRING_FLAG_USED : 0) |
-			 (done->length > 0 ? VRING_DESC_F_WRITE : 0) | (places > 1 ? VRING_DESC_F_NEXT : 0),
+			 (done->length > 0 ? VRING_DESC_F_WRITE : 0) | (slots > 1 ? VRING_DESC_F_NEXT : 0),
 	};
 
 	_Static_assert(offsetof(struct vring_packed_desc, len) == 8, "length, id and flags are one word");
@@ -154,14 +154,14 @@ static void show(struct virtqueue *vring, const struct vring_done *done, unsigne
 }
 
 /*
- * How many places the completion at the ring's position stands for: up to the descriptor that bears its id (2.7.11).
+ * How many slots the completion at the ring's position stands for: up to the descriptor that bears its id (2.7.11).
  * `looks` is how many descriptors may still be looked at.
  */
-static unsigned completed_places(struct virtqueue *vring, uint16_t id, unsigned *looks)
+static unsigned completed_slots(struct virtqueue *vring, uint16_t id, unsigned *looks)
 {
 	for (unsigned ahead = 1; *looks != 0 && ahead < vring->size; ahead++, --*looks) {
 		bool wrap;
-		const struct vring_packed_desc *desc = vring_packed_place(vring, ahead, &wrap);
+		const struct vring_packed_desc *desc = vring_packed_slot(vring, ahead, &wrap);
 		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
 		const uint16_t available = wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED;
 
@@ -178,7 +178,7 @@ static unsigned completed_places(struct virtqueue *vring, uint16_t id, unsigned 
 
 /*
  * Pass the descriptors at the position that the guest has been given back, with `looks` at most.  Returns how many
- * places.
+ * slots.
  */
 static unsigned pass_done(struct virtqueue *vring, unsigned looks)
 {
@@ -188,29 +188,29 @@ static unsigned pass_done(struct virtqueue *vring, unsigned looks)
 		const struct vring_packed_desc *desc = &vring->packed_desc[vring->index];
 		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
 		const bool available = flags & VRING_FLAG_AVAILABLE, used = flags & VRING_FLAG_USED;
-		unsigned places = 1;
+		unsigned slots = 1;
 
 		if (!vring_looks_done(vring, flags))
 			break;
 		/* A ring that was never filled so far is all zeros, which looks used to a wrap counter of 0. */
 		if (desc->addr == 0 && desc->len == 0)
 			break;
-		/* Of another's completion nobody knows; its id may be a new frame's by now, so one place it is. */
+		/* Of another's completion nobody knows; its id may be a new frame's by now, so one slot it is. */
 		if (available == used && flags & VRING_DESC_F_NEXT)
-			places = completed_places(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED), &looks);
-		if (places > 1)
+			slots = completed_slots(vring, __atomic_load_n(&desc->id, __ATOMIC_RELAXED), &looks);
+		if (slots > 1)
 			vring->plain = false;
-		advance(vring, places);
-		passed += places;
+		advance(vring, slots);
+		passed += slots;
 	}
 	return passed;
 }
 
-/* Whether the guest was woken for what was shown to it on the last `places` places, nobody knows. */
-static void ask_again(struct virtqueue *vring, unsigned places)
+/* Whether the guest was woken for what was shown to it on the last `slots` slots, nobody knows. */
+static void ask_again(struct virtqueue *vring, unsigned slots)
 {
 	if (vring->call_fd >= 0)
-		vring->unsettled = RTE_MIN(vring->unsettled + places, (unsigned)vring->size);
+		vring->unnotified = RTE_MIN(vring->unnotified + slots, (unsigned)vring->size);
 }
 
 void vring_pass_done(struct virtqueue *vring)
@@ -228,7 +228,7 @@ static bool is_plain(const struct virtqueue *vring)
 {
 	for (unsigned ahead = 0; ahead < vring->size; ahead++) {
 		bool wrap;
-		const struct vring_packed_desc *desc = vring_packed_place(vring, ahead, &wrap);
+		const struct vring_packed_desc *desc = vring_packed_slot(vring, ahead, &wrap);
 
 		if (!!(__atomic_load_n(&desc->flags, __ATOMIC_RELAXED) & VRING_FLAG_USED) == wrap)
 			return false;
@@ -252,7 +252,7 @@ static unsigned finish_frame(struct virtqueue *vring)
 
 		if (missing == vring->size || missing > UINT8_MAX)
 			return 0;
-		desc = vring_packed_place(vring, missing, &wrap);
+		desc = vring_packed_slot(vring, missing, &wrap);
 		flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
 		/* A buffer that was shown has something in it, so this is set in either. */
 		if (!(flags & VRING_DESC_F_WRITE) || flags & (VRING_DESC_F_NEXT | VRING_DESC_F_INDIRECT))
@@ -264,7 +264,7 @@ static unsigned finish_frame(struct virtqueue *vring)
 	}
 	for (unsigned ahead = missing; ahead-- > 0;) {
 		bool wrap;
-		const struct vring_packed_desc *desc = vring_packed_place(vring, ahead, &wrap);
+		const struct vring_packed_desc *desc = vring_packed_slot(vring, ahead, &wrap);
 
 		show(vring, &(struct vring_done){.ahead = ahead, .id = desc->id, .length = desc->len}, 1);
 	}
@@ -274,21 +274,21 @@ static unsigned finish_frame(struct virtqueue *vring)
 static void resume_packed(struct virtqueue *vring, uint16_t base)
 {
 	const uint16_t recorded = __atomic_load_n(&vring->device_event->off_wrap, __ATOMIC_ACQUIRE);
-	uint16_t place = (recorded != 0 ? recorded : base) & 0x7fff;
+	uint16_t slot = (recorded != 0 ? recorded : base) & 0x7fff;
 
 	vring->index = 0;
 	vring->wrap = (recorded != 0 ? recorded : base) >> VRING_PACKED_EVENT_F_WRAP_CTR;
 	vring->known = 0;
 	if (recorded != 0 && can_record_plain(vring))
-		place &= RECORD_PLAIN - 1;
-	advance(vring, place % (vring->size + 1u));
+		slot &= RECORD_PLAIN - 1;
+	advance(vring, slot % (vring->size + 1u));
 	vring->plain = can_record_plain(vring) && (recorded != 0 ? recorded & RECORD_PLAIN : is_plain(vring));
 	/*
 	 * Killed after it had shown completions and before it had recorded them: they are not ours to do again, and the
-	 * guest may have used their places for something new.
+	 * guest may have used their slots for something new.
 	 */
 	if (recorded != 0) {
-		/* Every place once, and once more for an id that is not found. */
+		/* Every slot once, and once more for an id that is not found. */
 		pass_done(vring, 2 * vring->size);
 		if (vring->mergeable && finish_frame(vring) > 0)
 			pass_done(vring, 2 * vring->size);
@@ -317,7 +317,7 @@ void vring_start(struct virtqueue *vring)
 	vring_disarm(vring);
 }
 
-/* ------- what we tell the guest ------- */
+/* ------- how we notify the guest ------- */
 
 /* Does the guest want to hear that the used index went from `before` to `after`?  Section 2.6.7. */
 static bool split_wants_notification(const struct virtqueue *vring, uint16_t before, uint16_t after)
@@ -328,21 +328,21 @@ static bool split_wants_notification(const struct virtqueue *vring, uint16_t bef
 	return !(__atomic_load_n(&vring->avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT);
 }
 
-/* The same for the last `places` places of a packed ring.  Section 2.7.10. */
-static bool packed_wants_notification(const struct virtqueue *vring, uint16_t places)
+/* The same for the last `slots` slots of a packed ring.  Section 2.7.10. */
+static bool packed_wants_notification(const struct virtqueue *vring, uint16_t slots)
 {
-	/* One load, so that place and flags belong together. */
+	/* One load, so that slot and flags belong together. */
 	const uint32_t event = __atomic_load_n((const uint32_t *)(const void *)vring->driver_event, __ATOMIC_RELAXED);
 	const uint16_t flags = event >> 16 & 3;
 	const bool wrap = event >> VRING_PACKED_EVENT_F_WRAP_CTR & 1;
-	int32_t place = event & ((1 << VRING_PACKED_EVENT_F_WRAP_CTR) - 1);
+	int32_t slot = event & ((1 << VRING_PACKED_EVENT_F_WRAP_CTR) - 1);
 
 	if (flags != VRING_PACKED_EVENT_FLAG_DESC || !vring->event_index)
 		return flags != VRING_PACKED_EVENT_FLAG_DISABLE;
 	/* In one line of numbers that ends at our position: what has the other wrap counter lies a ring before. */
 	if (wrap != vring->wrap)
-		place -= vring->size;
-	return place < vring->index && place >= vring->index - places;
+		slot -= vring->size;
+	return slot < vring->index && slot >= vring->index - slots;
 }
 
 void (*vring_on_wake)(void);
@@ -387,11 +387,11 @@ static ssize_t write_call(struct virtqueue *vring)
 /* After the fence. */
 static void wake(struct virtqueue *vring)
 {
-	if (vring->unsettled == 0)
+	if (vring->unnotified == 0)
 		return;
-	vring->asleep = vring->packed ? packed_wants_notification(vring, vring->unsettled)
-				      : split_wants_notification(vring, vring->index - vring->unsettled, vring->index);
-	vring->unsettled = 0;
+	vring->asleep = vring->packed ? packed_wants_notification(vring, vring->unnotified)
+				      : split_wants_notification(vring, vring->index - vring->unnotified, vring->index);
+	vring->unnotified = 0;
 	if (!vring->asleep)
 		return;
 	if (vring_on_wake != NULL)
@@ -402,7 +402,7 @@ static void wake(struct virtqueue *vring)
 		vring_quarantine(vring, VRING_FAULT_call_blocks);
 }
 
-void vring_settle_now(struct virtqueue *vring, struct virtqueue *other)
+void vring_notify_now(struct virtqueue *vring, struct virtqueue *other)
 {
 	/* The guest sets its wish and then reads the used index; we write the index and then read its wish. */
 	rte_atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -432,7 +432,7 @@ static void publish_packed(struct virtqueue *vring)
 		}
 		i += count;
 		/*
-		 * Of a ring that is not plain a successor could not tell whether the guest has used a place again, so
+		 * Of a ring that is not plain a successor could not tell whether the guest has used a slot again, so
 		 * it must not have to: no more than one frame is shown that is not recorded.
 		 */
 		if (!vring->plain)
@@ -466,10 +466,10 @@ void vring_publish(struct virtqueue *vring)
 	else
 		publish_split(vring);
 	if (vring->call_fd >= 0)
-		vring->unsettled += vring->pending;
+		vring->unnotified += vring->pending;
 	vring->pending = 0;
 	if (vring->asleep)
-		vring_settle_now(vring, NULL);
+		vring_notify_now(vring, NULL);
 }
 
 unsigned vring_discard(struct virtqueue *vring, uint64_t *reason)
@@ -477,14 +477,14 @@ unsigned vring_discard(struct virtqueue *vring, uint64_t *reason)
 	uint16_t ready = vring_available(vring, 1), ahead = 0;
 	unsigned taken;
 
-	vring_settle(vring, NULL);
+	vring_notify(vring, NULL);
 	for (taken = 0; taken < VRING_BURST && ahead < ready; taken++) {
 		struct vring_chain chain;
 
 		if (!vring_skip(vring, ahead, &chain))
 			break;
 		vring_complete_sent(vring, vring->packed, ahead, chain.id);
-		ahead += chain.places;
+		ahead += chain.slots;
 		if (vring->packed)
 			ready = vring_available(vring, ahead + 1);
 	}

@@ -10,8 +10,8 @@
  * A struct virtqueue is a snapshot: the control side builds it from what the guest negotiated and publishes it;
  * one worker owns it from then on; the control side takes it back after the worker has let go of it.
  *
- * Both layouts share all of the code.  A position in a ring is said as so many *places* ahead of the ring's own: a
- * place is an entry of the available ring (split) or a descriptor (packed), so a chain takes one place in a split
+ * Both layouts share all of the code.  A position in a ring is said as so many *slots* ahead of the ring's own: a
+ * slot is an entry of the available ring (split) or a descriptor (packed), so a chain takes one slot in a split
  * ring and as many as it has descriptors in a packed one.  Functions that run for each frame take `packed` as a
  * constant, so that the compiler makes one function for each layout and neither pays for the other.
  */
@@ -33,12 +33,12 @@
 
 enum {
 	VRING_BURST = 64,     /* frames moved in one call */
-	VRING_PIECES = 128,   /* places one frame may be scattered over */
+	VRING_PIECES = 128,   /* pieces that one frame may be scattered over */
 	VRING_FRAME_MIN = 14, /* an Ethernet header */
 	VRING_DONE =
 		1024, /* completions that a packed ring keeps until they are published: a burst of long segments cut */
 	VRING_FRAME_MAX = 65535 + 14 + 16, /* the largest IPv4 packet, Ethernet header, four VLAN tags */
-	VRING_CHAIN = 256,		   /* places of a packed ring that a chain may take: its end has to be found */
+	VRING_CHAIN = 256,		   /* slots of a packed ring that a chain may take: its end has to be found */
 
 	/*
 	 * What one visit to a ring may cost (docs/threat-model.md).  Plain frames, one buffer each, move many at a time
@@ -80,7 +80,7 @@ static inline uint32_t vring_work_of_pages(uint32_t before)
 	X(next_index, "a next index lies outside the descriptor table")                \
 	X(endless_chain, "a descriptor chain has no end")                              \
 	X(broken_chain, "a descriptor chain goes on where nothing was made available") \
-	X(long_chain, "a descriptor chain takes more than 256 places")                 \
+	X(long_chain, "a descriptor chain takes more than 256 slots")                  \
 	X(indirect_table, "an indirect table is empty, ragged, too long or nested")    \
 	X(address, "a buffer lies outside the guest's memory")                         \
 	X(direction, "a buffer has the wrong direction for its queue")                 \
@@ -100,7 +100,7 @@ const char *vring_fault_text(enum vring_fault fault);
 /* A chain that was taken: what the guest knows it by, and how far the next one is. */
 struct vring_chain {
 	uint16_t id;
-	uint16_t places;
+	uint16_t slots;
 };
 
 /* A completion of a packed ring that the guest does not see yet. */
@@ -150,26 +150,26 @@ struct virtqueue {
 	bool event_index; /* the guest says at which index it wants to be woken */
 
 	/* The worker's own.  Frames complete in order, so one index serves as last seen and last used. */
-	uint16_t index;	    /* split: counts chains, and wraps at 65536; packed: the descriptor, less than `size` */
-	bool wrap;	    /* packed: the wrap counter that goes with `index` */
-	uint16_t known;	    /* split: the available index as last read; packed: places known to be available */
-	uint16_t pending;   /* places completed since the last vring_publish(): the guest does not see them yet */
-	uint16_t unsettled; /* places published since the guest was last asked whether it wants to be woken */
-	uint16_t nb_done;   /* packed: entries of `done` */
-	bool asleep;	    /* when last asked it wanted to be */
-	bool plain;	    /* packed: every completion so far stood for one place */
-	uint8_t expected;   /* how far vring_expect() has come since frames were last written */
-	uint8_t last;	    /* how many these were, at most VRING_BURST */
-	uint16_t dropped;   /* frames that the last hop took from here and could not carry; counted by reason */
-	uint32_t work;	    /* counts on, and wraps: descriptors looked at and lines of frames, one frame at a time */
+	uint16_t index;	     /* split: counts chains, and wraps at 65536; packed: the descriptor, less than `size` */
+	bool wrap;	     /* packed: the wrap counter that goes with `index` */
+	uint16_t known;	     /* split: the available index as last read; packed: slots known to be available */
+	uint16_t pending;    /* slots completed since the last vring_publish(): the guest does not see them yet */
+	uint16_t unnotified; /* slots published since the guest was last asked whether it wants to be woken */
+	uint16_t nb_done;    /* packed: entries of `done` */
+	bool asleep;	     /* when last asked it wanted to be */
+	bool plain;	     /* packed: every completion so far stood for one slot */
+	uint8_t expected;    /* how far vring_expect() has come since frames were last written */
+	uint8_t last;	     /* how many these were, at most VRING_BURST */
+	uint16_t dropped;    /* frames that the last hop took from here and could not carry; counted by reason */
+	uint32_t work;	     /* counts on, and wraps: descriptors looked at and lines of frames, one frame at a time */
 	enum vring_fault fault;
 	struct virtqueue *next_unshown; /* of the rings that a burst was written to (packet.h) */
-	int *report;			/* where the fault is told to the control side, which outlives the snapshot */
-	struct account *account;	/* of the guest's, outlives it too; NULL: nobody is charged */
+	int *report;		 /* where the fault is reported to the control side, which outlives the snapshot */
+	struct account *account; /* of the guest's, outlives it too; NULL: nobody is charged */
 	struct vring_done done[VRING_DONE];
 };
 
-/* Stop the ring, and tell the control side.  The first fault stays: what follows may be its consequence. */
+/* Stop the ring, and notify the control side.  The first fault stays: what follows may be its consequence. */
 static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fault)
 {
 	if (__atomic_load_n(&vring->fault, __ATOMIC_RELAXED) != VRING_FAULT_NONE)
@@ -180,7 +180,7 @@ static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fa
 	__atomic_store_n(vring->report, fault, __ATOMIC_RELAXED);
 }
 
-/* ------- places ------- */
+/* ------- slots ------- */
 
 /* Packed: the flags by which a descriptor is available or used, seen from a wrap counter of 1. */
 enum { VRING_FLAG_AVAILABLE = 1 << VRING_PACKED_DESC_F_AVAIL, VRING_FLAG_USED = 1 << VRING_PACKED_DESC_F_USED };
@@ -188,7 +188,7 @@ enum { VRING_FLAG_AVAILABLE = 1 << VRING_PACKED_DESC_F_AVAIL, VRING_FLAG_USED = 
 /*
  * Packed: has the guest been given back the descriptor at the position?  Then it still says that it is used, or the
  * guest has made it available for the next round.  So does the rest of a chain of the round before, which nobody wrote
- * to since: where there were such, only the first is told.
+ * to since: where there were such, only the first can be recognised.
  */
 static inline bool vring_looks_done(const struct virtqueue *vring, uint16_t flags)
 {
@@ -197,14 +197,14 @@ static inline bool vring_looks_done(const struct virtqueue *vring, uint16_t flag
 	return used == vring->wrap && (available == used || vring->plain);
 }
 
-/* Packed: the descriptor `ahead` (at most `size`) places after the ring's position, and its wrap counter. */
-static inline struct vring_packed_desc *vring_packed_place(const struct virtqueue *vring, unsigned ahead, bool *wrap)
+/* Packed: the descriptor `ahead` (at most `size`) slots after the ring's position, and its wrap counter. */
+static inline struct vring_packed_desc *vring_packed_slot(const struct virtqueue *vring, unsigned ahead, bool *wrap)
 {
-	const unsigned place = vring->index + ahead;
-	const bool wrapped = place >= vring->size;
+	const unsigned slot = vring->index + ahead;
+	const bool wrapped = slot >= vring->size;
 
 	*wrap = vring->wrap != wrapped;
-	return &vring->packed_desc[wrapped ? place - vring->size : place];
+	return &vring->packed_desc[wrapped ? slot - vring->size : slot];
 }
 
 /*
@@ -223,7 +223,7 @@ static inline uint16_t vring_packed_available(struct virtqueue *vring, unsigned 
 		wanted = vring->size;
 	for (; ready < wanted; ready++) {
 		bool wrap;
-		const struct vring_packed_desc *desc = vring_packed_place(vring, ready, &wrap);
+		const struct vring_packed_desc *desc = vring_packed_slot(vring, ready, &wrap);
 		const uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
 		const uint16_t expected = wrap ? VRING_FLAG_AVAILABLE : VRING_FLAG_USED;
 
@@ -258,7 +258,7 @@ static __rte_always_inline uint16_t vring_available_in(struct virtqueue *vring, 
 }
 
 /*
- * Returns how many places the guest has made available from the ring's position on, 0 on a stopped ring.
+ * Returns how many slots the guest has made available from the ring's position on, 0 on a stopped ring.
  * The guest's index (split) or its descriptors (packed) are read only if fewer than `wanted` are known: each reading
  * takes the cache line away from the guest, which writes it.  The acquire makes what is behind them visible.
  */
@@ -283,7 +283,7 @@ static inline void vring_look_ahead(const struct virtqueue *vring)
 	}
 }
 
-/* How many places were known to be available and have not been taken; 0 on a stopped ring. */
+/* How many slots were known to be available and have not been taken; 0 on a stopped ring. */
 static inline uint16_t vring_waiting(const struct virtqueue *vring)
 {
 	if (vring->fault != VRING_FAULT_NONE)
@@ -291,7 +291,7 @@ static inline uint16_t vring_waiting(const struct virtqueue *vring)
 	return vring->packed ? vring->known : vring->known - vring->index;
 }
 
-/* Split: the head of the chain `ahead` places after the ring's position; may be out of range. */
+/* Split: the head of the chain `ahead` slots after the ring's position; may be out of range. */
 static inline uint16_t vring_head(const struct virtqueue *vring, unsigned ahead)
 {
 	return __atomic_load_n(&vring->avail->ring[(vring->index + ahead) & (vring->size - 1u)], __ATOMIC_RELAXED);
@@ -347,8 +347,8 @@ static __rte_always_inline void vring_complete(struct virtqueue *vring, const bo
 }
 
 /*
- * Note the frame at `ahead` as taken.  With in-order use one element, at the place of the batch's first chain, names
- * its last chain (sections 2.6.9 and 2.7.11); every other place is left alone, which spares cache lines.
+ * Note the frame at `ahead` as taken.  With in-order use one element, at the slot of the batch's first chain, names
+ * its last chain (sections 2.6.9 and 2.7.11); every other slot is left alone, which spares cache lines.
  */
 static __rte_always_inline void vring_complete_sent(struct virtqueue *vring, const bool packed, uint16_t ahead,
 						    uint16_t id)
@@ -360,7 +360,7 @@ static __rte_always_inline void vring_complete_sent(struct virtqueue *vring, con
 
 /*
  * Hand all completed chains to the guest.  A guest that slept when last asked is woken at once, if it still wants to
- * be; any other is asked by vring_settle(), which must follow.
+ * be; any other is asked by vring_notify(), which must follow.
  */
 void vring_publish(struct virtqueue *vring);
 
@@ -369,12 +369,12 @@ void vring_publish(struct virtqueue *vring);
  * Asking needs a full fence, which waits until all stores have left this core, so a busy worker asks on its next
  * visit, when they have; one fence serves both.  `other` may be NULL.
  */
-void vring_settle_now(struct virtqueue *vring, struct virtqueue *other);
+void vring_notify_now(struct virtqueue *vring, struct virtqueue *other);
 
-static inline void vring_settle(struct virtqueue *vring, struct virtqueue *other)
+static inline void vring_notify(struct virtqueue *vring, struct virtqueue *other)
 {
-	if (vring->unsettled > 0 || (other != NULL && other->unsettled > 0))
-		vring_settle_now(vring, other);
+	if (vring->unnotified > 0 || (other != NULL && other->unnotified > 0))
+		vring_notify_now(vring, other);
 }
 
 /*
@@ -385,19 +385,19 @@ extern void (*vring_on_wake)(void);
 
 /*
  * Let the ring go on where it stands in the guest's memory; `base` is what the front end says about that.  Frames
- * complete in order and at once, so the guest's memory is right also when an earlier switch was killed and the front
- * end was told nothing: a split ring's used index is the position, and in a packed ring it is recorded beside.
+ * complete in order and at once, so the guest's memory is right also when an earlier switch was killed and reported
+ * nothing to the front end: a split ring's used index is the position, and in a packed ring it is recorded beside.
  * Whether the guest was woken for the last of it nobody knows, so the next visit asks once for all of the ring.
  */
 void vring_resume(struct virtqueue *vring, uint16_t base);
 
-/* The front end is told the base now, and what it says next is right: no record may contradict it. */
+/* The base is reported to the front end now, and what it says next is right: no record may contradict it. */
 void vring_forget_position(struct virtqueue *vring);
 
 /* Set up a snapshot whose fields above are filled in: no kicks wanted, since the switch polls. */
 void vring_start(struct virtqueue *vring);
 
-/* The base that the front end is told: the position, and of a packed ring the wrap counter in bit 15. */
+/* The base that is reported to the front end: the position, and of a packed ring the wrap counter in bit 15. */
 static inline uint16_t vring_base(const struct virtqueue *vring)
 {
 	return vring->packed ? vring->index | vring->wrap << 15 : vring->index;

@@ -110,7 +110,7 @@ static enum vring_walk walk_split(struct virtqueue *vring, uint16_t ahead, bool 
 {
 	uint16_t next = vring_head(vring, ahead);
 
-	*chain = (struct vring_chain){.id = next, .places = 1};
+	*chain = (struct vring_chain){.id = next, .slots = 1};
 	if (next >= vring->size)
 		return fault(vring, VRING_FAULT_head_index);
 	for (uint32_t seen = 0; seen < vring->size; seen++) {
@@ -149,8 +149,8 @@ static enum vring_walk walk_packed(struct virtqueue *vring, uint16_t ahead, bool
 		if (vring_available(vring, ahead + seen + 1) <= ahead + seen)
 			return fault(vring, VRING_FAULT_broken_chain);
 		vring->work++;
-		desc = vring_descriptor(true, vring_packed_place(vring, ahead + seen, &wrap));
-		*chain = (struct vring_chain){.id = desc.link, .places = seen + 1};
+		desc = vring_descriptor(true, vring_packed_slot(vring, ahead + seen, &wrap));
+		*chain = (struct vring_chain){.id = desc.link, .slots = seen + 1};
 		if (desc.flags & VRING_DESC_F_INDIRECT) {
 			if (seen > 0)
 				return fault(vring, VRING_FAULT_indirect_table);
@@ -175,7 +175,7 @@ bool vring_skip(struct virtqueue *vring, uint16_t ahead, struct vring_chain *cha
 {
 	if (vring->packed)
 		return walk_packed(vring, ahead, false, NULL, chain) != VRING_WALK_FAULT;
-	*chain = (struct vring_chain){.id = vring_head(vring, ahead), .places = 1};
+	*chain = (struct vring_chain){.id = vring_head(vring, ahead), .slots = 1};
 	if (chain->id < vring->size)
 		return true;
 	vring_quarantine(vring, VRING_FAULT_head_index);

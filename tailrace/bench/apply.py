@@ -2,7 +2,7 @@
 
 First with nothing else to do. Then while a chain beside carries a tester's traffic, every frame of which must come
 back; where there are no more cores the tester, which polls, shares the one that applies the configuration, and the
-times tell of both.
+times cover both.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ApplyPlan:
 
 
 def chain(number: int) -> dict[str, Any]:
-    """One of the chains, as the switch is told: a pair of ports, a VLAN and an address prefix of its own."""
+    """One of the chains, as the switch is given it: a pair of ports, a VLAN and an address prefix of its own."""
     pair, rest = number % PORT_PAIRS, number // PORT_PAIRS
     match = {"vlan": 1 + rest % 4000, "destination": f"10.{number >> 8 & 255}.{number & 255}.0/24", "protocol": 17}
     return {"from": f"in{pair}", "to": f"out{pair}", "through": [], "match": [match]}

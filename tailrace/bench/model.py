@@ -163,7 +163,7 @@ def pairs_of(measured: Mapping[str, Sequence[Sample]]) -> list[Pair]:
 def measure_pairs(measure: Callable[[int], list[Pair]], count: int) -> Iterator[Pair]:
     """Pairs of turn after turn until there are `count` steady ones at one distance, for at most twice as many turns.
 
-    `measure` is told how many there are at the most frequent distance.
+    `measure` is given how many there are at the most frequent distance.
     """
     pairs: list[Pair] = []
     for _ in range(2 * count):

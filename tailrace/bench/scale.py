@@ -2,7 +2,7 @@
 
 No peer: the smallest and the largest of one thing are measured in turn (A B A B), on the same cores, and the ratio of
 their cycles a packet says what size costs. All else is the same for both. A worker with many guests also looks at those
-that have nothing; the cycles of a poll that moved frames and of one that found none are told apart.
+that have nothing; the cycles of a poll that moved frames and of one that found none are counted apart.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def running(
 ) -> Iterator[tuple[Fabric, list[Path]]]:
     """A fabric that is up, and the sockets where its guests are to listen; ended after the block.
 
-    Guests may ask for checksums and segmentation where `offloads`. A Fault in the block is told with the side's name
-    and `what`.
+    Guests may ask for checksums and segmentation where `offloads`. A Fault in the block is reported with the side's
+    name and `what`.
     """
     fabric = fabric_of(setting, name, idle=idle, offloads=offloads)
     try:

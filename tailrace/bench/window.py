@@ -86,7 +86,7 @@ def watch_windows(
 ) -> list[Sample]:
     """Windows of a running switch under a load, `seconds` in all, after settling.
 
-    `figures` calls for a window and says what is to be kept of it; `progress` is told the seconds done. Raises Fault
+    `figures` calls for a window and says what is to be kept of it; `progress` is given the seconds done. Raises Fault
     if one side ends, with the words of `check_load` if it is the load's; where `lossless` also if a packet is dropped
     from the first window to the last.
     """

@@ -86,7 +86,7 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
     if method.one_test and len(numbers) > 1:
         raise document.mistake(("tests", numbers[1]), f"a second test of {method.name}; expected one in a spec")
     ports = [Carries("tester.a and tester.b", KINDS["tailrace"].mtu("vhost-user"))]
-    if options.resume is None:  # else what is sent was settled when it was begun
+    if options.resume is None:  # else what is sent was decided when it was begun
         check_captures(spec, document, method.name, options.changes, ports)
     tests = [spec.tests[number].settings for number in numbers]
     tests = [override(test, options.changes) for test in tests or [METHODS[method.name]()]]

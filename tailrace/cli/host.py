@@ -1,4 +1,4 @@
-"""`tailrace host`: what this machine is, how it is tuned, whether it still is, and how it is put back."""
+"""`tailrace host`: shows this machine, tunes it, checks it and puts it back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tailrace.host.writers import Writers, read_writers
 from tailrace.spec.units import parse_duration
 
 app = typer.Typer(
-    help="What this machine is, and how it is made deterministic and put back.",
+    help="Show this machine, tune it, check it and put it back.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -45,9 +45,12 @@ ProfileOption = Annotated[
         autocompletion=complete.profile,
     ),
 ]
-NicOption = Annotated[str | None, typer.Option("--nic", metavar="NAME", help="Take the node of this network card.")]
+NicOption = Annotated[
+    str | None, typer.Option("--nic", metavar="NAME", help="Use the node of this network card (name or address).")
+]
 RootOption = Annotated[
-    Path, typer.Option("--root", metavar="FOLDER", help="Read a copied /sys, /proc and /etc instead of this machine's.")
+    Path,
+    typer.Option("--root", metavar="FOLDER", help="Use a copy of a machine (`inspect --copy`) instead of this one."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -64,11 +67,11 @@ def inspect(
     ] = None,
     profile: ProfileOption = LATENCY,
     copy: Annotated[
-        Path | None, typer.Option("--copy", metavar="FOLDER", help="Copy what is read, to look at it with --root.")
+        Path | None, typer.Option("--copy", metavar="FOLDER", help="Copy what Tailrace reads, for --root.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the machine is: topology, clocks, kernel, and every capability with its reason and how to enable it.
+    """Show the machine: topology, clocks, kernel; each capability, what it is for and how to enable it.
 
     \b
     tailrace host inspect
@@ -80,7 +83,7 @@ def inspect(
         machine = _machine(root)
         found = find_capabilities(machine)
         if copy is not None:
-            print(f"{copy_machine(copy, Tree(root))} files are copied to {copy}", file=sys.stderr)
+            print(f"{copy_machine(copy, Tree(root))} files copied to {copy}", file=sys.stderr)
         if svg is not None:
             write_picture(svg, machine, _plan(root, profile, None)[1].roles)
         if as_json:
@@ -94,7 +97,7 @@ def inspect(
 
 @app.command()
 def knobs(as_json: JsonOption = False) -> None:
-    """List every knob: what it does, what for, what it costs, what it takes."""
+    """List every knob: what it does, why, what it costs, which values it takes."""
 
     def work() -> int:
         if as_json:
@@ -120,7 +123,7 @@ def knobs(as_json: JsonOption = False) -> None:
 def plan(
     profile: ProfileOption = LATENCY, nic: NicOption = None, root: RootOption = HERE, as_json: JsonOption = False
 ) -> None:
-    """Show what a profile would change: the role of each core, each knob now and then, why, and what it costs.
+    """Show what a profile would change: the role of each core; each knob now and then, why, and the cost.
 
     \b
     tailrace host plan --profile latency
@@ -142,19 +145,20 @@ def apply(
     profile: ProfileOption = LATENCY,
     nic: NicOption = None,
     root: RootOption = HERE,
-    run_time: Annotated[bool, typer.Option("--run-time", help="Only what needs no reboot.")] = False,
+    run_time: Annotated[
+        bool, typer.Option("--run-time", help="Only what needs no reboot; leave the kernel arguments out.")
+    ] = False,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the changes of a profile: at once what can be, the rest by one file for the boot loader.
+    """Apply a profile: run-time knobs at once, kernel arguments by one file for the boot loader.
 
     \b
     sudo tailrace host apply --profile latency
     sudo tailrace host apply --run-time --yes
 
-    What was there before is written down first; `tailrace host undo` puts it back, also after a crash or a reboot. If a
-    change fails, those already made are undone. Where there is no terminal to ask on, nothing changes the next boot
-    without --yes.
+    A journal records the former values first; `tailrace host undo` puts them back, also after a crash or a reboot. If a
+    change fails, all earlier ones are undone. Without a terminal, kernel arguments change only with --yes.
     """
 
     def work() -> int:
@@ -167,7 +171,7 @@ def apply(
                 sys.stdout.flush()
             ask(f"Apply {made.profile.name}?")
         with hold_journal(state_folder(Tree(root))) as journal:
-            machine, made = _plan(root, profile, nic)  # as it is when nobody else changes it any more
+            machine, made = _plan(root, profile, nic)  # again: the lock keeps others out from here on
             if not (yes or run_time or can_ask()) and tuner.changes_boot(made, machine):
                 raise Mistake(
                     "the kernel arguments of the next boot would be changed, and there is no terminal to ask on; agree "
@@ -182,18 +186,17 @@ def apply(
 
 @app.command("switch-mode")
 def switch_mode(
-    mode: Annotated[str, typer.Argument(metavar="latency|throughput", help="The profile to go to.")],
+    mode: Annotated[str, typer.Argument(metavar="latency|throughput", help="The mode to change to.")],
     root: RootOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Go between latency and throughput at run time. Functions run on, and the cores keep their roles.
+    """Change between latency and throughput at run time. Functions keep running; cores keep their roles.
 
     \b
     sudo tailrace host switch-mode throughput
     sudo tailrace host switch-mode latency
 
-    Only what needs no reboot is changed: what the former mode had set and the new one leaves alone is put back, the
-    rest is set. Kernel arguments stay as they are.
+    What the former mode had set and the new one leaves alone is put back. Kernel arguments stay as they are.
     """
 
     def work() -> int:
@@ -217,7 +220,7 @@ def verify(
         typer.Option(
             "--profile",
             metavar="P",
-            help="Against this one; the applied one unless given.",
+            help="Check against this profile; the applied one unless given.",
             autocompletion=complete.profile,
         ),
     ] = None,
@@ -225,12 +228,12 @@ def verify(
     root: RootOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Read everything again: right, drifted, gone with a reboot, refused, waiting for a reboot, or never set.
+    """Check every place: right, drifted, gone with the reboot, cannot be set here, waits for a reboot, or wrong.
 
     \b
     tailrace host verify
 
-    The exit status is 1 if something that was set has been changed since, or has gone with a reboot.
+    The exit code is 1 if something that was set has been changed, or has gone with a reboot.
     """
 
     def work() -> int:
@@ -251,19 +254,19 @@ def verify(
 def watch(
     nic: NicOption = None,
     root: RootOption = HERE,
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Between two looks: 10s.")] = "10s",
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between two checks.")] = "10s",
     count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, help="Looks; without end unless given.")
+        int | None, typer.Option("--count", metavar="N", min=1, help="Number of checks; endless unless given.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep verifying, and report each drift when it is seen and when it is gone. Ctrl-C ends it.
+    """Verify continuously: report each drift when it appears and when it is gone. Ctrl-C ends it.
 
     \b
     sudo tailrace host watch
 
-    As root it sees who writes to the files that were set: drift is reported at once and with the name, and `verify`
-    knows the name afterwards. With --json each event is one line.
+    As root it sees who writes to the files that were set: it reports drift at once, with the name, and `verify` then
+    knows the name too. With --json each event is one line.
     """
 
     def work() -> int:
@@ -290,7 +293,7 @@ def watch(
 
 @app.command()
 def undo(root: RootOption = HERE, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Put everything back that Tailrace has changed on the host. Harmless when nothing is.
+    """Put back everything that `tailrace host` has changed. Harmless if nothing is changed.
 
     \b
     sudo tailrace host undo
@@ -327,7 +330,7 @@ def _check_root(root: Path, what: str) -> None:
 def _machine(root: Path) -> Machine:
     machine = read_machine(Tree(root))
     if not machine.cpus:
-        raise Mistake(f"{root}: no CPU is to be seen in sys/devices/system/cpu; expected a machine's files")
+        raise Mistake(f"{root}: no CPU in sys/devices/system/cpu; expected the files of a machine")
     return machine
 
 
@@ -335,7 +338,7 @@ def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPla
     machine = _machine(root)
     applied = None
     if root == HERE:
-        with suppress(Failure):  # not to be read by everybody; a plan changes nothing
+        with suppress(Failure):  # only root may read it; a plan changes nothing
             applied = read_journal(state_folder()).applied
     return machine, make_tuning_plan(machine, load_profile(profile), nic, kept=applied)
 
@@ -369,7 +372,7 @@ def _print_outcome(made: TuningPlan, outcome: tuner.Outcome, *, as_json: bool) -
         return
     print_line(f"Changed {len(outcome.changed)} places.")
     if outcome.put_back:
-        print_line(f"Put {len(outcome.put_back)} back that the profile leaves alone.")
+        print_line(f"Put back {len(outcome.put_back)} places that this profile leaves alone.")
     for line in show.refused_lines(outcome):
         print_line(line)
     if missing := made.missing():

@@ -194,7 +194,7 @@ def _compare(profiles: str, pairs: int, options: HostOptions) -> int:
 
 @contextmanager
 def _putting_back(journal: Journal, tree: Tree) -> Iterator[None]:
-    """Puts the host back after the block; what cannot be is told beside whatever else has ended the block."""
+    """Puts the host back after the block; what cannot be is reported beside whatever else has ended the block."""
     try:
         yield
     except BaseException as error:

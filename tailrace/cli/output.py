@@ -66,13 +66,13 @@ def is_quiet() -> bool:
 def error_line(message: str) -> None:
     """One line on standard error."""
     text = " ".join(message.split("\n"))
-    with suppress(OSError):  # whom else to tell?
+    with suppress(OSError):  # whom else to notify?
         sys.stderr.write(f"tailrace: {text}\n")
 
 
 @contextmanager
 def telling(done: str) -> Iterator[None]:
-    """For the block that tells of what has been done: if standard output does not take it, a full disk or a reader that
+    """For the block that reports what has been done: if standard output does not take it, a full disk or a reader that
     has gone, the work is no worse for that. It is said on standard error, and the exit status stays the work's."""
     lost: OSError | None
     try:

@@ -277,7 +277,7 @@ def _folder_of(name: str, runs: Path) -> Path:
 
 
 def _readable(names: list[str], folder: Path, errors: list[TailraceError]) -> Iterator[tuple[Path, Run]]:
-    """Those of the runs that can be read, with their folders; why others cannot is told, and put with the `errors`."""
+    """Those of the runs that can be read, with their folders; why others cannot is reported, and put in `errors`."""
     for name in names:
         try:
             path = _folder_of(name, folder)

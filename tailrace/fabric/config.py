@@ -1,6 +1,6 @@
 """From a plan to the switch's configuration: one JSON object that says everything the switch is to be.
 
-Pure functions. What the switch is told of a function is an *instance*: when a function is replaced while its chain
+Pure functions. What the switch knows of a function is an *instance*: when a function is replaced while its chain
 runs, the new process gets ports of its own beside the old one's (fw@2.0 beside fw.0), and the chain changes over in one
 step. So a configuration depends on the plan and on which instance of each function is meant.
 """

@@ -92,7 +92,7 @@ def check_user(user: str, folder: Path) -> None:
 
 
 def kept_user(folder: Path) -> str | None:
-    """Why the switch of a state folder keeps root's number though no user is named, to be told; None: it does not."""
+    """Why the switch of a state folder keeps root's number though no user is named, to be shown; None: it does not."""
     closed = closed_folder(folder)
     if os.geteuid() != 0 or closed is None:
         return None

@@ -43,7 +43,7 @@ class BootLoader:
         self._known: tuple[BootFiles, ...] = (Grub(tree), KernelInstall(tree))
 
     def kind(self) -> str | None:
-        """`grub` or `kernel-install`; None if it is neither, or cannot be told."""
+        """`grub` or `kernel-install`; None if it is neither, or cannot be known."""
         found = self._files
         return found.kind if found else None
 
@@ -63,20 +63,20 @@ class BootLoader:
     def _find(self) -> tuple[BootFiles | None, str]:
         """The boot loader in use, or why none can be named: what it says of itself counts, then the one that is set up,
         and of two of them the one whose marks the running kernel's line bears."""
-        told = "".join(letter for letter in self._tree.text(LOADER_VARIABLE) or "" if letter.isprintable()).strip()
+        loader = "".join(letter for letter in self._tree.text(LOADER_VARIABLE) or "" if letter.isprintable()).strip()
         ready = {files.kind: files for files in self._known if files.set_up()}
-        if told:
-            kind = {"systemd-boot": "kernel-install", "grub": "grub"}.get(told.partition(" ")[0].lower())
+        if loader:
+            kind = {"systemd-boot": "kernel-install", "grub": "grub"}.get(loader.partition(" ")[0].lower())
             found = ready.get(kind or "")
             why = "is not known to Tailrace" if kind is None else "has none of the files that Tailrace would add to"
-            return found, f"the machine was started by {told}, which {why}"
+            return found, f"the machine was started by {loader}, which {why}"
         if len(ready) > 1:
             line = self._kernel.line
             if line.values("BOOT_IMAGE"):
                 return ready["grub"], ""
             if any("\\" in (value or "") for value in line.values("initrd")):  # as EFI writes paths
                 return ready["kernel-install"], ""
-            return None, "both GRUB and systemd-boot are set up, and nothing says which of them starts the machine"
+            return None, "both GRUB and systemd-boot are set up, and nothing shows which one starts the machine"
         return next(iter(ready.values()), None), "no boot loader that Tailrace knows (GRUB, kernel-install)"
 
     def _holder(self) -> BootFiles | None:
@@ -96,7 +96,7 @@ class BootLoader:
         obstacle = (self._obstacle(arguments) or self._too_long(arguments)) if arguments else None
         if obstacle:
             raise Mistake(
-                f"{obstacle}; leave the boot-time knobs out with --run-time, and give the kernel its arguments "
+                f"{obstacle}; leave the boot-time knobs out with --run-time, and give the kernel these arguments "
                 f"yourself: {show_line(_arguments(arguments))}"
             )
 
@@ -114,10 +114,14 @@ class BootLoader:
         ours = [*given_arguments(self.staged()), *wanted]
         others = [argument for argument in line.arguments if argument not in ours]
         letters = len(" ".join([*map(str, [*others, *wanted]), *(["--", line.init] if line.init else [])]))
-        return f"the kernel reads {_MOST} letters of its command line, not {letters}" if letters > _MOST else None
+        return (
+            f"the command line would have {letters} letters, and the kernel reads only {_MOST}"
+            if letters > _MOST
+            else None
+        )
 
     def _next(self, text: str | None) -> list[Stage]:
-        """What the next boot's command line is made of, were our file to say `text`; empty if that cannot be told."""
+        """What the next boot's command line is made of, were our file to say `text`; empty if that cannot be known."""
         files = self._files
         return (files.stages(text) if files else None) or []
 
@@ -132,12 +136,12 @@ class BootLoader:
                 if at == 0 or stage.ends_early:
                     ended = next((each.path for each in stages if each.ends_early), stage.path)
                     found[ended] = (
-                        f"{ended} has a `--` or an open quote, after which the kernel reads no argument: take it out"
+                        f"{ended} has a `--` or an open quote, and the kernel reads no argument after it: take it out"
                     )
                 else:
                     found[stage.path] = (
-                        f"{stage.path} sets the arguments anew after {stages[ours or 0].path}: have it go on from "
-                        "$GRUB_CMDLINE_LINUX_DEFAULT, or give it a name that sorts before"
+                        f"{stage.path} sets the arguments anew after {stages[ours or 0].path}: append to "
+                        "$GRUB_CMDLINE_LINUX_DEFAULT there, or give it a name that sorts earlier"
                     )
                 break
         return list(found.values())
@@ -153,7 +157,7 @@ class BootLoader:
                 continue
             others = [each.path for each in stages if {*each.parsed.values(name)} - {value or None}]
             now = read(last, name, self._reader)
-            found.append(f"{(others or [stages[0].path])[0]} gives the kernel {name}={now} as well, and that counts")
+            found.append(f"{(others or [stages[0].path])[0]} also sets {name}={now}, which the kernel prefers")
         return found
 
     def losses(self, arguments: Sequence[tuple[str, str]]) -> list[str]:
@@ -221,7 +225,9 @@ class BootLoader:
         """
         for command in self.commands() if self._tree.live else []:
             if _program(command[0]) is None:
-                raise Failure(f"{command[0]} is missing; run what makes your boot loader read {self.path()}")
+                raise Failure(
+                    f"{command[0]} is missing; run the command that makes your boot loader read {self.path()}"
+                )
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
             except subprocess.TimeoutExpired:
@@ -238,8 +244,8 @@ class BootLoader:
         lines = [parse_line(line) for line in files.lines()] if files and given else []
         if lines and not any(set(given) <= set(line.arguments) for line in lines):
             raise Failure(
-                f"{shlex.join(self.commands()[0])}: the arguments in {self.path()} are not in what the boot loader "
-                "gives the kernel; look for who else sets its arguments"
+                f"{shlex.join(self.commands()[0])}: the boot loader does not give the kernel the arguments in "
+                f"{self.path()}; look for another file that sets its arguments"
             )
 
     def commands(self) -> list[list[str]]:

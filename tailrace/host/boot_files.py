@@ -153,7 +153,7 @@ class BootFiles(Protocol):
         """What our file is to say."""
 
     def stages(self, text: str | None) -> list[Stage] | None:
-        """What the next boot's line is made of, were our file to say `text`; None if that cannot be told."""
+        """What the next boot's line is made of, were our file to say `text`; None if that cannot be known."""
 
     def commands(self) -> list[list[str]]:
         """What has the boot loader take our file in."""
@@ -247,7 +247,7 @@ class KernelInstall:
         settings.read((self._tree.text(path) if path else None) or "")
         layout = settings.values.get("layout", "")
         if layout not in ("", "auto", "bls"):
-            return f"{path} has kernel-install make no entries that arguments can be added to (layout={layout})"
+            return f"{path} makes kernel-install write no entries that take arguments (layout={layout})"
         return None
 
     def text(self, arguments: Sequence[Argument]) -> str:

@@ -33,7 +33,7 @@ def plan_share(machine: Machine, isolated: Collection[int], cpus: Collection[int
         theirs = set(group_cpus(tree, f"{RESCTRL}/{name}")) & set(cpus)
         if theirs:
             raise Mistake(
-                f"knobs.cache_share: CPUs {show_list(theirs)} are in {RESCTRL}/{name}, a group of somebody else's; "
+                f"knobs.cache_share: CPUs {show_list(theirs)} are in {RESCTRL}/{name}, a group that is not Tailrace's; "
                 "take them out of it, or give the roles other CPUs"
             )
     own: dict[str, Masks] = {}
@@ -124,7 +124,7 @@ def _marked(letters: str, kinds: str) -> int:
 
 
 def _users(machine: Machine, level: int, isolated: Collection[int]) -> dict[int, str]:
-    """Whose CPUs the caches of a level serve, as far as the kernel tells their ids."""
+    """Whose CPUs the caches of a level serve, as far as the kernel reports their ids."""
     found = {}
     for cache in machine.caches:
         if cache.level == level and cache.id is not None and cache.kind != "Instruction" and cache.cpus:

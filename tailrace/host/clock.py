@@ -1,6 +1,6 @@
 """Whether this machine has a clock to measure latency with: a time stamp counter that is invariant.
 
-Only such a counter (CPUID 80000007h, EDX bit 8) ticks at one rate in every state of frequency and sleep. Linux tells of
+Only such a counter (CPUID 80000007h, EDX bit 8) ticks at one rate in every state of frequency and sleep. Linux reports
 that bit as two flags: constant_tsc, at one rate, and nonstop_tsc, in sleep too. The tester asks the processor itself.
 """
 
@@ -22,12 +22,12 @@ def clock_refusal(tree: Tree = LIVE) -> str | None:
     for block in processors:
         fields = {key.strip(): value for key, _, value in (line.partition(":") for line in block.splitlines())}
         if "flags" not in fields:
-            return "this is no x86 processor, and latency is measured with its time stamp counter; use one that is"
+            return "this is no x86 processor, and latency needs the time stamp counter of one; use such a machine"
         flags = fields["flags"].split()
         for flag, without in NEEDED.items():
             if flag not in flags:
                 advice = (
-                    "let this virtual machine see the host's (libvirt: <feature policy='require' name='invtsc'/>)"
+                    "give this virtual machine the host's (libvirt: <feature policy='require' name='invtsc'/>)"
                     if "hypervisor" in flags
                     else "measure on another processor"
                 )
@@ -36,9 +36,7 @@ def clock_refusal(tree: Tree = LIVE) -> str | None:
                     f"CPU {number}'s time stamp counter is not invariant ({without}: /proc/cpuinfo lacks {flag}), so "
                     f"latency cannot be measured here; {advice}"
                 )
-    return (
-        None if processors else "/proc/cpuinfo cannot be read, so it is not known whether there is a clock; mount /proc"
-    )
+    return None if processors else "/proc/cpuinfo cannot be read, so the clock is unknown; mount /proc"
 
 
 def check_clock(tree: Tree = LIVE) -> None:

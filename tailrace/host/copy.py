@@ -78,7 +78,7 @@ def copy_machine(folder: Path, tree: Tree | None = None) -> int:
     Raises Mistake if the folder is there, OSError if it cannot be written.
     """
     if folder.exists():
-        raise Mistake(f"{folder}: is there already; expected a folder that can be made")
+        raise Mistake(f"{folder}: is there already; name a new folder")
     recording = Recording((tree or Tree()).root)
     _read_all(recording)
     folder.mkdir(parents=True)

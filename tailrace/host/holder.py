@@ -1,4 +1,4 @@
-"""Who has a file locked, to be told to whoever finds it so. The kernel knows: nothing is written down, so nothing is
+"""Who has a file locked, reported to whoever finds it so. The kernel knows: nothing is written down, so nothing is
 left of a holder that was killed."""
 
 from __future__ import annotations

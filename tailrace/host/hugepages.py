@@ -79,7 +79,7 @@ def alone(base: Path = POOL) -> Iterator[None]:
         except Held as error:
             raise Failure(f"{error} has been changing the pool of huge pages for {PATIENCE:g} s; end it") from None
         except OSError as error:
-            raise Failure(f"{_LOCK}: {error.strerror}; it keeps others from changing the pool of huge pages") from None
+            raise Failure(f"{_LOCK}: {error.strerror}; this lock protects the pool of huge pages") from None
         yield
 
 
@@ -109,8 +109,9 @@ def add(pages: int, base: Path = POOL) -> None:
     if after.total < before.total + pages:
         remove(after.total - before.total, base)
         raise Failure(
-            f"no huge pages: {pages} of 2 MiB were asked for in {base} and memory held {after.total - before.total}; "
-            "free some with `sudo sysctl vm.compact_memory=1` or by ending other programs, or use --no-huge (slower)"
+            f"no huge pages: {pages} of 2 MiB were asked for in {base}, and memory had room for "
+            f"{after.total - before.total}; free some with `sudo sysctl vm.compact_memory=1` or by ending other "
+            "programs, or use --no-huge (slower)"
         )
 
 

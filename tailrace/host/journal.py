@@ -124,7 +124,7 @@ class Journal:
                     self._take(Entry(**document))
             except (ValueError, TypeError):
                 raise Failure(
-                    f"{self.path}: line {number} is damaged; put back what the lines before it say by hand, "
+                    f"{self.path}: line {number} is damaged; put back by hand what the earlier lines say, "
                     "then remove the file"
                 ) from None
 
@@ -157,7 +157,7 @@ class Journal:
             if new:
                 sync_folder(self.path.parent)
         except OSError as error:
-            raise Failure(f"{self.path}: {error.strerror}; nothing is changed without a record of it") from None
+            raise Failure(f"{self.path}: {error.strerror}; nothing is changed without a record") from None
         self._whole += len(text)
         for entry in entries:
             self._take(entry)

@@ -84,7 +84,7 @@ def _open(path: Path) -> int:
     """The file, which is made where it is missing. Raises Mistake if others may open it, or could have made it."""
     folder = path.parent.stat()
     if folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX:
-        raise Mistake(f"{path.parent}: anybody may write to it, and so hold up this command; `chmod o-w` it first")
+        raise Mistake(f"{path.parent}: anybody may write to it and so block this command; run `chmod o-w` on it first")
     for _ in range(_TRIES):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
         found = os.fstat(descriptor)
@@ -97,7 +97,7 @@ def _open(path: Path) -> int:
         os.close(descriptor)
         with suppress(FileNotFoundError):
             path.unlink()
-    raise Mistake(f"{path}: somebody keeps making it open to others")
+    raise Mistake(f"{path}: another process keeps opening it to others")
 
 
 def _take(descriptor: int, deadline: float) -> None:

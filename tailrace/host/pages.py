@@ -10,16 +10,17 @@ PATH = Path(__file__).parents[2] / "docs/knobs.md"
 _HEAD = """\
 # Knobs
 
-What `tailrace host` can tune, made from the declarations in `tailrace/host/knobs/`. A profile gives some of them
-values; `tailrace host plan` shows what that means on a machine.
+All that `tailrace host` can tune. A profile gives some knobs values, and `tailrace host plan` shows what that means on
+a machine. [host.md](host.md) has the commands, and [glossary.md](glossary.md) explains the terms.
+
+This page is generated from `tailrace/host/knobs/` by `python -m tailrace.host.pages`.
 """
 _LEFT_OUT = """
 ## Left out, and why
 
-- The CPUs that irqbalance leaves alone. `apply` refuses while irqbalance runs: the daemon alone holds that list, so a
-  restart loses it under whatever runs by then, and what it moves between the system's CPUs every ten seconds cannot be
-  told from drift. `irq_affinity` does once what is needed.
-- `/dev/cpu_dma_latency`: see [idle_latency](#idle_latency).
+- irqbalance's list of CPUs to leave alone. Only the daemon holds it, so a restart loses it. Its moves between the
+  system's CPUs, every ten seconds, look like drift. `apply` refuses while irqbalance runs; `irq_affinity` replaces it.
+- `/dev/cpu_dma_latency`: see [idle states](#idle-states).
 
 ## On AMD
 
@@ -28,9 +29,9 @@ _LEFT_OUT = """
 | `energy_bias` (EPB) | none; `energy_preference` with amd_pstate in active mode |
 | `uncore_frequency` | none in sysfs; the data fabric's P-state is set in the firmware, or by the amd_hsmp driver |
 | `kvm_pause_exits` by ple_gap | the same knob, by pause_filter_count |
-| APICv, on by itself | `kvm_avic` |
+| APICv, on by default | `kvm_avic` |
 | `kvm_nx_huge_pages` | none needed: no processor has the bug |
-| the VMX preemption timer | none: a guest's timer is one of the host's |
+| the VMX preemption timer | none: a guest's timer is a timer of the host |
 """
 
 

@@ -136,7 +136,7 @@ def _node(machine: Machine, nic: str | None, kept: int | None, least: int) -> tu
         node = machine.nearest(card.node, nodes_with_cpus(machine))
         if card.node is not None and node is not None:
             return node, f"the {'node of' if node == card.node else 'nearest one with CPUs to'} {card.name}"
-        named = f"; {card.name} does not tell its node"
+        named = f"; {card.name} has no known node"
     elif kept is not None and _cores(machine, kept):
         return kept, "as applied before"
     node, because = _best_node(machine, least)
@@ -187,7 +187,7 @@ def _counts(wanted: Mapping[str, int | str], cores: int, node: int) -> dict[str,
         raise Mistake(f"roles: no role {unknown[0]!r}; expected {', '.join(ROLES)}")
     greedy = [role for role in ROLES if wanted.get(role) == "rest"]
     if len(greedy) > 1:
-        raise Mistake(f"roles: {' and '.join(greedy)} both take the rest; expected one of them to")
+        raise Mistake(f"roles: {' and '.join(greedy)} both take the rest; only one role can")
     counts = {role: _number(wanted.get(role, 0), cores) for role in ROLES}
     left = cores - sum(counts.values())
     if left < 0:

@@ -26,7 +26,7 @@ from tailrace.host.resctrl import Share
 
 
 class Form(enum.Enum):
-    """How a value is written, so that two writings of one value are told to be the same."""
+    """How a value is written, so that two writings of one value are known to be the same."""
 
     TEXT = "text"
     NUMBER = "number"

@@ -30,7 +30,7 @@ class Word:
     raw: str = ""
     """As it is written."""
     value: str | None = ""
-    """What it comes to; None if that cannot be told."""
+    """What it comes to; None if that cannot be known."""
 
     def add(self, raw: str, value: str | None) -> None:
         self.raw += raw
@@ -43,12 +43,12 @@ class ShellSettings:
 
     values: dict[str, str] = field(default_factory=dict)
     unsure: set[str] = field(default_factory=set)
-    """Names of which it cannot be told what they are set to."""
+    """Names of which it cannot be known what they are set to."""
     elsewhere: bool = False
     """Whether a file goes on in another one, or runs text that it makes."""
 
     def known(self, names: Iterable[str]) -> bool:
-        """Whether it can be told what all of these are set to."""
+        """Whether it is known what all of these are set to."""
         return not self.elsewhere and not self.unsure & set(names)
 
     def read(self, text: str) -> None:

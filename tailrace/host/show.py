@@ -181,7 +181,7 @@ def _power(machine: Machine) -> list[str]:
 
 
 def _hertz(khz: int | None) -> str:
-    return f"{khz / 1e6:.3f} GHz" if khz else "of a rate that the kernel does not tell"
+    return f"{khz / 1e6:.3f} GHz" if khz else "of unknown rate"
 
 
 def size_words(kib: int) -> str:

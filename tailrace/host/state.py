@@ -424,7 +424,7 @@ class State:
             with suppress(OSError):  # half of one
                 new.unlink()
             raise Unwritable(
-                f"{new}: {error.strerror}, so what is up cannot be put on record; make room there and try again"
+                f"{new}: {error.strerror}, so what is up cannot be recorded; make room there and try again"
             ) from None
 
     def clear_sockets(self) -> list[str]:

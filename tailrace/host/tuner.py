@@ -280,7 +280,7 @@ def _kept(setting: Setting, error: OSError) -> bool:
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.EROFS:
-        return "read-only: this is a container whose host must be tuned from outside"
+        return "read-only, as in a container: tune its host from outside"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "not permitted; start it with sudo"
     return error.strerror or str(error)

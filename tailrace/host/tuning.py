@@ -101,9 +101,9 @@ class TuningPlan:
             if tuned.steps and tuned.knob.cost != "nothing":
                 by.setdefault(tuned.knob.cost, []).append(tuned.knob.name)
         cpus = self.roles.isolated if by else ()  # a profile that sets nothing keeps nobody away from them
-        lost = [f"CPUs {show_list(cpus)}, {len(cpus)} in all, are lost to everything but their role"] if cpus else []
+        lost = [f"CPUs {show_list(cpus)}, {len(cpus)} in all, serve only their role"] if cpus else []
         memory = sum(tuned.mib for tuned in self.tuned)
-        kept = [f"{memory:,} MiB of memory are kept in huge pages"] if memory else []
+        kept = [f"{memory:,} MiB of memory are reserved as huge pages"] if memory else []
         return lost + kept + [f"{cost} ({', '.join(names)})" for cost, names in by.items()]
 
 
@@ -161,8 +161,8 @@ def _warnings(machine: Machine, roles: Roles) -> list[str]:
         and machine.nearest(nic.node, nodes_with_cpus(machine)) != roles.node
     ]
     return [
-        f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}: its frames cross over; "
-        f"use another card, or give the cores of its node with --nic {nic.name}"
+        f"{nic.name} is on node {nic.node}, the switch's cores are on node {roles.node}, so its frames cross nodes; "
+        f"use another card, or the cores of its node with --nic {nic.name}"
         for nic in far
     ] + [*_busy_system(machine, roles), *_slow_cores(machine, roles)]
 
@@ -177,8 +177,8 @@ def _busy_system(machine: Machine, roles: Roles) -> list[str]:
         queues = sum(nic.queues for nic in cards)
         if queues > MOST_QUEUES_PER_CPU * len(cpus):
             found.append(
-                f"{', '.join(nic.name for nic in cards)}: {queues} queues, each with an interrupt, for CPUs "
-                f"{show_list(cpus)} of the system: give it more cores (roles, system: auto), or the cards fewer queues "
+                f"{', '.join(nic.name for nic in cards)}: {queues} queues, each with an interrupt, for the system's "
+                f"CPUs {show_list(cpus)}: give the system more cores (roles, system: auto), or the cards fewer queues "
                 "(card_queues)"
             )
     return found
@@ -201,8 +201,8 @@ def _slow_cores(machine: Machine, roles: Roles) -> list[str]:
     """Roles that poll, or run functions, on cores of a slower kind."""
     slow = {role: sorted(set(roles.cpus[role]) & set(machine.slow)) for role in ROLES[1:]}
     return [
-        f"CPUs {show_list(cpus)} of {role} are on slower cores than others of this machine: a function's time depends "
-        "on where it runs; give the role fewer cores, which are the fast ones first"
+        f"CPUs {show_list(cpus)} of {role} are on slower cores, so a function's speed depends "
+        "on where it runs; give the role fewer cores: it gets fast ones first"
         for role, cpus in slow.items()
         if cpus
     ]
@@ -214,8 +214,8 @@ def _default_page_size(machine: Machine, tuned: Sequence[Tuned]) -> list[str]:
     if "default_hugepagesz" not in targets:
         return []
     after = (
-        "pages of 1 GiB after a reboot with default_hugepagesz=1G, which may be more than there is memory: take it out "
-        f"before, and reserve pages of 2 MiB by {POOL}/nr_hugepages or the knob huge_pages_2mib"
+        "pages of 1 GiB after a reboot with default_hugepagesz=1G, maybe more than there is memory: remove it "
+        f"first, and reserve pages of 2 MiB by {POOL}/nr_hugepages or the knob huge_pages_2mib"
     )
     return [f"{where}, which means {after}" for where in (*_sysctls(machine), *_unsized(machine))]
 
@@ -250,8 +250,8 @@ def _foreign_arguments(tuned: Sequence[Tuned]) -> list[str]:
     """Kernel arguments of which the first one counts, and which somebody else has given the running kernel."""
     steps = [step for each in tuned for step in each.steps if step.setting.scheme == "argument" and not step.done]
     return [
-        f"{step.setting.target}={step.now} is on the kernel's command line already, not from here, and the kernel "
-        "keeps the first one: take it away where it was set (the boot loader, an operator's profile) before you reboot"
+        f"{step.setting.target}={step.now} is on the kernel's command line already, set by others, and the kernel "
+        "keeps the first one: remove it where it was set (the boot loader, an operator's profile) before you reboot"
         for step in steps
         if step.now is not None and step.setting.target in PARAMETERS and PARAMETERS[step.setting.target].first
     ]

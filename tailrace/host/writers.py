@@ -43,7 +43,7 @@ class Writers:
         """Keeps what it hears in `folder`, as of this boot. Raises Failure where the kernel does not tell."""
         descriptor = _LIBC.fanotify_init(_CLOEXEC | _NONBLOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_LARGEFILE)
         if descriptor < 0:
-            raise Failure(f"who changes what cannot be seen here: fanotify: {os.strerror(ctypes.get_errno())}")
+            raise Failure(f"cannot see who changes files: fanotify: {os.strerror(ctypes.get_errno())}")
         return cls(descriptor, folder, boot)
 
     def watch(self, targets: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """Back-to-back frames (RFC 9004): the longest burst, sent as fast as possible, of which no frame is lost.
 
 It is searched for by binary search with loss verification, several times; the average is the benchmark, and with the
-throughput it tells how long the device's buffer lasts (section 6.4). A device that holds the sender back instead of
+throughput it shows how long the device's buffer lasts (section 6.4). A device that holds the sender back instead of
 dropping frames has no such buffer to be filled: the finding says so.
 """
 

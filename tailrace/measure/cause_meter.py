@@ -25,7 +25,7 @@ from tailrace.results.model import timestamp
 GAP_LIMIT = 5e-6
 #: Seconds to wait after a trial for the recorder to come round.
 _LAST_LOOK = 0.5
-#: Causes below this many µs and this share of a frame's latency are not told one by one.
+#: Causes below this many µs and this share of a frame's latency are not reported one by one.
 _LEAST_US, _LEAST_SHARE = 0.5, 0.01
 #: A cause that took more than this of some frame is looked for in the whole trial.
 _NOTABLE_SHARE = 0.1
@@ -146,12 +146,12 @@ class CauseMeter:
                 continue
             way, cycles = found
             times = list(accumulate(cycles, initial=sighting.sent))
-            told = account(way, times, self.holders(hops, numbers), evidence, self.hz)
-            explained.append((self._frame(sighting, told, evidence, notes), told))
+            accounted = account(way, times, self.holders(hops, numbers), evidence, self.hz)
+            explained.append((self._frame(sighting, accounted, evidence, notes), accounted))
         return model.Causes(
             frames=tuple(frame for frame, _ in explained),
             unexamined=unexamined,
-            recurrences=self._recurrences([told for _, told in explained], numbers),
+            recurrences=self._recurrences([accounted for _, accounted in explained], numbers),
             gaps={
                 each.poller.name: each.loop.ring.head - self._gaps_before.get(each.poller.name, 0)
                 for each in self.watched
@@ -182,9 +182,9 @@ class CauseMeter:
         return found
 
     def _frame(
-        self, sighting: Sighting, told: Account, evidence: Evidence, notes: Sequence[Event]
+        self, sighting: Sighting, accounted: Account, evidence: Evidence, notes: Sequence[Event]
     ) -> model.CausedFrame:
-        latency = told.total
+        latency = accounted.total
         causes = tuple(
             model.Cause(
                 kind=share.cause.kind,
@@ -198,12 +198,12 @@ class CauseMeter:
                 events=share.events,
                 knobs=knobs(share.cause, self.threads),
             )
-            for share in told.shares
+            for share in accounted.shares
             if self._us(share.cycles) >= _LEAST_US and share.cycles >= _LEAST_SHARE * latency
         )
-        first = told.first
-        rest = latency - told.unexplained - told.usual
-        small = rest - sum(share.cycles for share in told.shares[: len(causes)])
+        first = accounted.first
+        rest = latency - accounted.unexplained - accounted.usual
+        small = rest - sum(share.cycles for share in accounted.shares[: len(causes)])
         return model.CausedFrame(
             sequence=sighting.sequence,
             latency_us=self._us(latency),
@@ -212,8 +212,8 @@ class CauseMeter:
             part=first.part.name if first is not None else None,
             cpu=first.cause.cpu if first is not None else None,
             causes=causes,
-            unexplained_us=self._us(told.unexplained),
-            usual_us=self._us(told.usual + small),
+            unexplained_us=self._us(accounted.unexplained),
+            usual_us=self._us(accounted.usual + small),
             evidence=tuple(self._evidence(sighting, evidence, notes)),
         )
 
@@ -257,10 +257,10 @@ class CauseMeter:
         """
         first_of: Counter[Cause] = Counter()
         held: dict[Cause, dict[str, None]] = {}
-        for told in accounts:
-            for share in told.shares:
-                if share is told.first or share.cycles > _NOTABLE_SHARE * told.total:
-                    first_of[share.cause] += share is told.first
+        for accounted in accounts:
+            for share in accounted.shares:
+                if share is accounted.first or share.cycles > _NOTABLE_SHARE * accounted.total:
+                    first_of[share.cause] += share is accounted.first
                     held.setdefault(share.cause, {}).update(dict.fromkeys(share.pollers))
         now = {_key(each): each for each in self.recorder.recording.series()}
         found = []

@@ -10,8 +10,8 @@ The order in which a moment is given away:
 2. its CPU was in an interrupt, or a softirq;
 3. its CPU ran another task;
 4. it was in a page fault;
-5. it was asleep: nothing had woken it yet, or its CPU was at something else, which is then told; where another poller
-   of that CPU has a gap meanwhile that none of this explains, the CPU was gone for both: unexplained;
+5. it was asleep: nothing had woken it yet, or its CPU was at something else, which is then the cause; where another
+   poller of that CPU has a gap meanwhile that none of this explains, the CPU was gone for both: unexplained;
 6. it noted a gap, and nothing of the above is known: unexplained. Firmware or a hypervisor may be behind it; no more
    than that can be said;
 7. the switch had the frame to give, and the next one's ring had no room: what is known of that one (1 to 4, and its

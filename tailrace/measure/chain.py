@@ -1,6 +1,6 @@
 """`tailrace measure latency`, and the work of `tailrace demo`: which cases are measured, in which order.
 
-A floor is measured on the very same processes as its chain: the switch is told to join the tester's two ends and,
+A floor is measured on the very same processes as its chain: the switch is asked to join the tester's two ends and,
 afterwards, to lead through the functions again. The two are neighbours in time and alike in rate, because what another
 guest of the machine's hypervisor does changes from minute to minute.
 """
@@ -35,7 +35,7 @@ from tailrace.spec import Latency, Rate
 Throughput = Mapping[tuple[TrafficKind, int | None], NoLossRate]
 """By kind of traffic and number of functions (None: of a device)."""
 
-#: Longer than the demo's: a rate that a longer trial is to bear out.
+#: Longer than the demo's: a rate that a longer trial is to confirm.
 SEARCH = SearchOptions(trial_seconds=0.5, precision=0.03)
 
 
@@ -47,7 +47,7 @@ class Timing:
     floor: float
     options: SearchOptions = field(default_factory=SearchOptions)
     patient: Callable[[], bool] = lambda: True
-    """Whether there is time to repeat a trial that did not bear out its search."""
+    """Whether there is time to repeat a trial that did not confirm its search."""
 
     @property
     def search(self) -> float:

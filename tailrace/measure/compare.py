@@ -4,7 +4,7 @@ Each pair begins with the next fabric, so that each comes first, and last, equal
 machine, or what a fabric leaves behind for the one after it, meets all alike.
 
 All fabrics are offered the same rate, because latency at different rates cannot be compared: where a test gives a part
-of the no-loss rate, it is that part of the lowest one, which is looked for on each fabric first, and borne out there by
+of the no-loss rate, it is that part of the lowest one, which is looked for on each fabric first, and confirmed there by
 a trial of full length.
 """
 

@@ -48,7 +48,7 @@ class HopMeter:
         self._looked: list[int] = []
 
     def begin(self, streams: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-        """Makes ready for a trial; returns what trial.start has to be told beside it."""
+        """Makes ready for a trial; returns what else trial.start has to be given."""
         every = sample_every(sum(each["rate"] or _MANY for each in streams) * seconds)
         if every != self._every:
             self._close()

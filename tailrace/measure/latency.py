@@ -14,7 +14,7 @@ from tailrace.host.process import undisturbed
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions, no_loss_rate
 from tailrace.measure.tester import Stopped
-from tailrace.measure.trials import Measurer, Trials, bears_out, judge, whole
+from tailrace.measure.trials import Measurer, Trials, confirms, judge, whole
 from tailrace.results import ResultError, Trial
 from tailrace.results.findings import SearchTrial
 from tailrace.results.no_loss import NoLossRate
@@ -44,7 +44,7 @@ class Keeper(Protocol):
         functions: int | None,
         offered_pps: float,
         searched: NoLossRate | None = None,
-        borne_out: bool = False,
+        confirmed: bool = False,
         rate_fraction: float | None = None,
         attempt: int | None = None,
         flows: int | None = None,
@@ -94,7 +94,7 @@ def measure_case(
 ) -> Trial:
     """Searches where the rate is a part of a no-loss rate (unless that is known), measures, and keeps the trial.
 
-    This is the rule of all methods: a no-loss rate is one only if a trial of full length bears it out. One at a part of
+    This is the rule of all methods: a no-loss rate is one only if a trial of full length confirms it. One at a part of
     it that loses frames, or whose frames the device does not take, is kept as an attempt, and is followed by another at
     a rate lower by a quarter, as long as `patient` says that there is time and there are `RETRIES`; one in which the
     tester itself fell short is repeated once at its rate before that. The last one stands, whatever it shows.
@@ -107,7 +107,7 @@ def measure_case(
     for attempt in range(1, RETRIES + 2):
         rate = case.pps(searched)
         result = run_trial(measure, keep, case, rate, searched)
-        if searched is None or bears_out(result, rate, case.seconds) or attempt > RETRIES or not patient():
+        if searched is None or confirms(result, rate, case.seconds) or attempt > RETRIES or not patient():
             break
         kept(keep, case, result, rate, searched, attempt=attempt)
         trial = judge(result, rate, case.seconds)
@@ -123,7 +123,7 @@ def measure_case(
 
 
 def _lowered(searched: NoLossRate, trial: SearchTrial) -> NoLossRate:
-    """What is looked at next, after a trial that did not bear a rate out."""
+    """What is looked at next, after a trial that did not confirm a rate."""
     limit = trial.fell_short if whole(trial) and trial.fell_short else "loss"
     return NoLossRate(pps=searched.pps * RETRY_FACTOR, upper_pps=trial.offered_pps, limit=limit)
 
@@ -159,7 +159,7 @@ def kept(
             functions=case.functions,
             offered_pps=rate,
             searched=searched,
-            borne_out=searched is not None and bears_out(result, rate, case.seconds),
+            confirmed=searched is not None and confirms(result, rate, case.seconds),
             rate_fraction=case.rate.fraction,
             attempt=attempt,
         )

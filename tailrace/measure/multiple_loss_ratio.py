@@ -2,7 +2,7 @@
 
 A goal is as RFC 9971 gives it for TST 009: a load passes if at least half of the time measured at it did, in trials of
 the final duration. Frames that were not sent are never loss. A load that could not be offered is none to build on,
-whoever's failing it was, so the library is told how much of it was missing and looks lower; what was sent without loss
+whoever's failing it was, so the library is given how much of it was missing and looks lower; what was sent without loss
 is evidence for that rate all the same.
 """
 
@@ -86,7 +86,7 @@ def multiple_loss_ratios(trials: Trials, test: Throughput, lowest: float, highes
 
 
 def _bounds(made: list[SearchTrial], loss: float, low: float, high: float, seconds: float) -> Bounds:
-    """The library's bounds as we tell them: by what was really sent, and with what the limit was."""
+    """The library's bounds as we report them: by what was really sent, and with what the limit was."""
     # What passed at the upper bound or above it passed by chance: most of the time there was lossy.
     passed = [
         trial for trial in made if trial.duration_s >= seconds and trial.loss_ratio <= loss and trial.sent_pps < high

@@ -1,4 +1,4 @@
-"""What a trial sends: a profile as the user names it, and as the tester is told."""
+"""What a trial sends: a profile as the user names it, and as the tester is given it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Profile:
     contents: Contents | None = None
     """Of a capture."""
     capture: str | None = None
-    """What results call the capture file by, whose name alone would not tell it from another."""
+    """What results call the capture file by, whose name alone would not distinguish it from another."""
 
     @property
     def kind(self) -> TrafficKind:

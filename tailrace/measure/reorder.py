@@ -48,14 +48,14 @@ class Apart(Profile):
 
 def delays_of(functions: Sequence[PlannedFunction]) -> dict[str, float]:
     """How long each replica of the functions delays a frame, in µs, by its name: those of unequal delay only."""
-    told = {
+    delays = {
         each.name: next((float(word.removeprefix(_DELAY)) for word in each.settings if word.startswith(_DELAY)), 0.0)
         for each in functions
     }
     groups: dict[str, set[float]] = {}
     for each in functions:
-        groups.setdefault(each.function, set()).add(told[each.name])
-    return {each.name: told[each.name] for each in functions if len(groups[each.function]) > 1}
+        groups.setdefault(each.function, set()).add(delays[each.name])
+    return {each.name: delays[each.name] for each in functions if len(groups[each.function]) > 1}
 
 
 def slower_of(plan: Plan) -> list[PlannedFunction]:

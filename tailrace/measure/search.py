@@ -147,7 +147,7 @@ def no_loss_rate(
     """The highest rate in each direction that was found to pass in short trials, and the lowest that did not.
 
     The lower bound is above zero: a place to start from, which a measured trial, longer and at a fraction of it, then
-    has to bear out. If the trials ran out before the bounds were close, the limit is `trials`.
+    has to confirm. If the trials ran out before the bounds were close, the limit is `trials`.
     Raises Failure if no rate passes down to the lowest.
     """
     trials.most = options.most_trials

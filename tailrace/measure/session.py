@@ -181,7 +181,7 @@ def _start_causes(session: Session, limit: float) -> CauseMeter:
 
 
 def _cause(error: BaseException) -> TailraceError:
-    """The error to tell the user of."""
+    """The error to report to the user."""
     if isinstance(error, Stopped):
         return _cause(error.cause)
     if isinstance(error, KeyboardInterrupt):
@@ -344,7 +344,7 @@ def _with_tester(
     finally:
         overtaking = overtaking_note(node.plan, folder.run)
         if overtaking is not None:
-            with suppress(OSError):  # where the disk is full, that is what is told
+            with suppress(OSError):  # where the disk is full, that is what is reported
                 folder.note(overtaking)
 
 
@@ -474,7 +474,7 @@ def _is_up(state: State, plan: Plan) -> bool:
 
 def _same_plan(up: dict[str, Any], plan: Plan) -> bool:
     old = Plan.read(up)
-    return plan.settled_as(old).identity == old.identity
+    return plan.placed_as(old).identity == old.identity
 
 
 def _first_fault(node: Node | None, problem: BaseException) -> BaseException:

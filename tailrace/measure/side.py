@@ -62,8 +62,8 @@ def loads_of(tests: Sequence[Latency]) -> list[Load]:
 
 
 def measured(session: Session, case: Case) -> Trial:
-    """The trial of a case at its rate; kept. At a part of a no-loss rate that is looked for, and borne out as the rule
-    for all methods is (`measure_case`)."""
+    """The trial of a case at its rate; kept. At a part of a no-loss rate that is looked for, and confirmed by the rule
+    for all methods (`measure_case`)."""
     return measure_case(session.measure, session.folder, case, SEARCH)
 
 
@@ -73,7 +73,7 @@ def no_loss(session: Session, case: Case) -> NoLossRate:
 
 
 def at_rate(session: Session, case: Case, rate: float) -> Trial:
-    """One measured trial at a rate that has been settled, whatever it shows; kept."""
+    """One measured trial at a rate that has been decided, whatever it shows; kept."""
     return kept(session.folder, case, run_trial(session.measure, session.folder, case, rate, None), rate)
 
 

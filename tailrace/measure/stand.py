@@ -234,9 +234,9 @@ def _clear(state: State, before: Sequence[object], fabric: Fabric) -> None:
     except Failure as error:
         problems.append(str(error))
     problems += [state.undo(thing) for thing in reversed(list(state.record.things)) if thing not in before]
-    told = [problem for problem in problems if problem is not None]
-    if told:
-        raise Failure("; ".join(told))
+    failed = [problem for problem in problems if problem is not None]
+    if failed:
+        raise Failure("; ".join(failed))
 
 
 def _wait_for_sockets(launcher: Launcher, uris: Sequence[str], makers: Sequence[Process]) -> None:

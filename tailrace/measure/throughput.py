@@ -5,7 +5,7 @@ a rate has to lose max(r) times; Multiple Loss Ratio search (RFC 9971), which lo
 the library that its authors maintain (`multiple_loss_ratio.py`). Each looks in short trials first, and lets long ones
 decide.
 
-Only loss decides. Copies and disorder are written down with every trial, and told.
+Only loss decides. Copies and disorder are written down with every trial, and reported.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def judge(result: dict[str, Any], rate: float, seconds: float) -> SearchTrial:
     return trial if kept_up(result, rate, seconds) else trial.model_copy(update={"fell_short": short_of(trial)})
 
 
-def bears_out(result: dict[str, Any], rate: float, seconds: float) -> bool:
+def confirms(result: dict[str, Any], rate: float, seconds: float) -> bool:
     """Whether a trial of full length shows that its rate is one without loss, whatever short ones have said: it was
     sent, and all of it came back, once and in order."""
     return not result.get("stopped") and is_whole(result) and kept_up(result, rate, seconds)

@@ -177,7 +177,7 @@ def bounds(runs: Sequence[Marked]) -> Iterator[Bound | None]:
     """What limits of the tester's the rates of `throughput` and `heat_maps` are."""
     for one in runs:
         run = one.stored.run
-        yield from (each.searched.bound for each in run.trials if each.searched and each.name in one.borne_out)
+        yield from (each.searched.bound for each in run.trials if each.searched and each.name in one.confirmed)
         yield from (goal.bound for each in run.findings if isinstance(each, ThroughputFinding) for goal in each.goals)
 
 

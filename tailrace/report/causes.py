@@ -12,7 +12,7 @@ from tailrace.results.model import Cause, CausedFrame, Causes, Run
 INCIDENTS = 10
 """How many are shown; results.json has all frames."""
 _CAUSES = 3
-"""How many of a frame's causes are told one by one, beside what is unexplained; of the others the sum."""
+"""How many of a frame's causes are shown one by one, beside what is unexplained; of the others the sum."""
 
 CAUSE_TITLES = ("cause", "first of", "in the trial", "together µs", "longest µs", "knobs")
 KNOBS = CAUSE_TITLES.index("knobs")
@@ -105,9 +105,9 @@ def _parts(frame: CausedFrame) -> Iterator[tuple[float, str]]:
     """What a frame's latency went to, the greatest first: causes and the unexplained, and at last the usual time."""
     unexplained = [(frame.unexplained_us, "unexplained")] if frame.unexplained_us else []
     causes = [(cause.us, _words(cause)) for cause in frame.causes]
-    told = _CAUSES if len(causes) > _CAUSES + 1 else len(causes)
-    yield from sorted([*unexplained, *causes[:told]], key=lambda part: -part[0])
-    if rest := causes[told:]:
+    shown = _CAUSES if len(causes) > _CAUSES + 1 else len(causes)
+    yield from sorted([*unexplained, *causes[:shown]], key=lambda part: -part[0])
+    if rest := causes[shown:]:
         yield sum(us for us, _ in rest), f"{len(rest)} smaller causes"
     yield frame.usual_us, "usual"
 
@@ -133,8 +133,10 @@ def _remarks(causes: Causes, number: int) -> Iterator[str]:
     if held:
         yield f"Held up for more than {causes.limit_us:g} µs in the trial: {', '.join(held)} times."
     if causes.unexamined:
-        yield f"Of the slowest frames, {count(causes.unexamined)} were overwritten in the recording before they "
-        "were read."
+        yield (
+            f"Of the slowest frames, {count(causes.unexamined)} were overwritten in the recording before they were "
+            "read."
+        )
     if causes.lost:
         yield f"The kernel could not deliver {count(causes.lost)} events, so causes may be missing above."
     yield f"The kernel's times are exact to {causes.clock_error_us:.2f} µs."

@@ -14,14 +14,14 @@ from tailrace.results.model import Direction, Run, Trial
 
 def warnings(run: Run) -> list[str]:
     """What is to be known, the most important first; control characters taken out."""
-    told = []
+    found = []
     names = trial_names(run)
     if run.oversubscribed:
-        told.append("More pollers than cores: latencies include waiting for a core.")
+        found.append("More pollers than cores: latencies include waiting for a core.")
     for trial in run.trials:
         if trial.reason is not None:
-            told.append(f"{names[trial.name]} (trial {trial.name}) is not valid: {trial.reason}.")
-        told += [f"{names[trial.name]}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
+            found.append(f"{names[trial.name]} (trial {trial.name}) is not valid: {trial.reason}.")
+        found += [f"{names[trial.name]}, {way.name}: {fault}" for way in trial.directions for fault in _faults(way)]
     for words, refused in (("The tester sent", False), ("The device took", True)):
         short = [
             trial
@@ -30,9 +30,9 @@ def warnings(run: Run) -> list[str]:
         ]
         if short:
             each = _named(short, _unsent, lambda trial: f"{names[trial.name]} {_unsent_words(trial)}", "less in")
-            told.append(f"{words} less than was offered: {each}.")
-    told += _of_no_loss(run)
-    return [plain(text) for text in (*told, *run.notes)]
+            found.append(f"{words} less than was offered: {each}.")
+    found += _of_no_loss(run)
+    return [plain(text) for text in (*found, *run.notes)]
 
 
 def _named(trials: Sequence[Trial], size: Callable[[Trial], float], words: Callable[[Trial], str], less: str) -> str:
@@ -125,12 +125,12 @@ def _by_how_much(way: Direction) -> str:
 
 
 def _faults(way: Direction) -> list[str]:
-    told = []
+    found = []
     if way.beyond_window:
-        told.append(
+        found.append(
             f"{count(way.beyond_window)} frames came too late for the analyser's window{_by_how_much(way)}; loss and "
             "duplication are uncertain by as many."
         )
     if way.foreign:
-        told.append(f"{count(way.foreign)} frames arrived that this trial did not send.")
-    return told
+        found.append(f"{count(way.foreign)} frames arrived that this trial did not send.")
+    return found

@@ -226,7 +226,7 @@ def cells_table(found: Sequence[Measurement]) -> Iterator[Section]:
         if cell.trial is not None
     ]
     if rows:
-        searched = any(cell.no_loss_pps is not None or cell.not_borne_out for cell in cells)
+        searched = any(cell.no_loss_pps is not None or cell.not_confirmed for cell in cells)
         where = "the map above, and in " if searched else ""
         yield Section(
             "Matrix, all cells",
@@ -249,7 +249,7 @@ def heats(found: Sequence[Measurement]) -> Iterator[Section]:
         for profile in dict.fromkeys(cell.profile for cell in cells)
         if (same := [cell for cell in cells if cell.profile == profile])
         for name, words, show, unit in _MAPS
-        if any(getattr(cell, name) is not None or (name == _NO_LOSS and cell.not_borne_out) for cell in same)
+        if any(getattr(cell, name) is not None or (name == _NO_LOSS and cell.not_confirmed) for cell in same)
     ]
     yield from maps[:-1]
     for last in maps[-1:]:
@@ -277,8 +277,8 @@ def _heat(cells: Sequence[MatrixCell], name: str, heading: str, show: Callable[[
         rows.append(tuple(row))
         shades.append(tuple(warm))
     marked = [cell for cell in cells if cell.sent.marks(name)]
-    told = _no_loss_remarks(cells) if name == _NO_LOSS else _lost_remark(cells)
-    remarks = (*told, *_short_cells(marked))
+    about = _no_loss_remarks(cells) if name == _NO_LOSS else _lost_remark(cells)
+    remarks = (*about, *_short_cells(marked))
     ends = (show(warm_of.worst / unit), show(warm_of.best / unit))
     return Section(heading, ("fabric, ports", *columns), tuple(rows), remarks, heat=tuple(shades), ends=ends)
 
@@ -297,21 +297,22 @@ def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
 
 def _no_loss_remarks(cells: Sequence[MatrixCell]) -> Iterator[str]:
     """What a no-loss rate rests on, and what its marks mean."""
-    yield "Short trials found the rate; a full-length trial of the cell, at a part of it, lost nothing and "
-    "confirmed it."
-    if any(cell.not_borne_out for cell in cells):
+    yield (
+        "Short trials found the rate; a full-length trial of the cell, at a part of it, lost nothing and confirmed it."
+    )
+    if any(cell.not_confirmed for cell in cells):
         yield (
             f"{NONE}: no full-length trial confirmed the rate of the short trials, nor the lower rates tried after it; "
             "the cell's latency is that of the last trial."
         )
-    if any(_partly_borne_out(cell) for cell in cells):
+    if any(_partly_confirmed(cell) for cell in cells):
         yield f"{LOST}: so many of the rounds confirmed a rate; the figure is of these."
     if (said := bound_remark(cell.bound for cell in cells)) is not None:
         yield said
 
 
-def _partly_borne_out(cell: MatrixCell) -> bool:
-    """Whether a no-loss rate was borne out in some rounds and in others not."""
+def _partly_confirmed(cell: MatrixCell) -> bool:
+    """Whether a no-loss rate was confirmed in some rounds and in others not."""
     return cell.no_loss_pps is not None and any(each.searched and each.no_loss_pps is None for each in cell.rounds)
 
 
@@ -340,11 +341,11 @@ def _cell_words(cell: MatrixCell | None, name: str, show: Callable[[float], str]
         return ""
     found = cell.spread_of(name)
     if found is None:
-        if name == _NO_LOSS and cell.not_borne_out:
+        if name == _NO_LOSS and cell.not_confirmed:
             return NONE
         return "not here" if cell.not_here else "failed" if cell.reason else MISSING
     text = spread_words(found, lambda value: show(value / unit))
-    if name == _NO_LOSS and _partly_borne_out(cell):
+    if name == _NO_LOSS and _partly_confirmed(cell):
         text += f" {found.count} of {len(cell.rounds)} {LOST}"
     elif name != _NO_LOSS and _lost(cell):
         text += f" {LOST}"

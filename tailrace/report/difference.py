@@ -73,11 +73,11 @@ def print_difference(found: Difference, console: Console) -> None:
             console.print(Text(reading, style="dim"))
     for each in found.rates:
         a, b = (", ".join(map(plain, rates)) for rates in (each.a, each.b))
-        told = f"{plain(each.trial)}: A was measured at {a} and B at {b}, with no rate in common"
-        console.print(Text(f"{told}: latencies at different rates cannot be compared."), soft_wrap=True)
+        text = f"{plain(each.trial)}: A was measured at {a} and B at {b}, with no rate in common"
+        console.print(Text(f"{text}: latencies at different rates cannot be compared."), soft_wrap=True)
     for differing in found.unlike:
-        told = f"{plain(differing.trial)}: {plain(differing.a)} in A and {plain(differing.b)} in B"
-        console.print(Text(f"{told}: the {differing.what} differs."), soft_wrap=True)
+        text = f"{plain(differing.trial)}: {plain(differing.a)} in A and {plain(differing.b)} in B"
+        console.print(Text(f"{text}: the {differing.what} differs."), soft_wrap=True)
     for letter, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             console.print(Text(f"Only {letter} has: {', '.join(map(plain, names))}."), soft_wrap=True)

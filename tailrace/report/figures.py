@@ -87,10 +87,10 @@ def trial_name(trial: Trial) -> str:
 
 
 def traced_names(run: Run) -> dict[str, str]:
-    """What trials that were traced are called, by their own names, which are told where several are alike."""
+    """What trials that were traced are called, by their own names, which are shown where several are alike."""
     traced = [trial for trial in run.trials if any(way.hops is not None for way in trial.directions)]
-    told = trial_names(run)
-    names = [told[trial.name] for trial in traced]
+    named = trial_names(run)
+    names = [named[trial.name] for trial in traced]
     return {
         trial.name: f"{name} ({plain(trial.name)})" if names.count(name) > 1 else name
         for trial, name in zip(traced, names, strict=True)
@@ -125,7 +125,7 @@ def rates(run: Run) -> dict[str, str]:
 
 
 def trial_names(run: Run) -> dict[str, str]:
-    """What tells each trial from the others: "64 B, 2 VNFs at 50%, round 3"."""
+    """What distinguishes each trial from the others: "64 B, 2 VNFs at 50%, round 3"."""
     through, rate = chains(run), rates(run)
     return {
         trial.name: f"{profile_name(trial.profile)}, {through[trial.name]}"
@@ -266,15 +266,15 @@ def profile_place(profile: str) -> tuple[bool, int, str]:
 
 def measured_with(run: Run) -> list[str]:
     """What the figures stand on: the tester's own floor, and its clock."""
-    told = _floors(run)
+    lines = _floors(run)
     clocks = [trial.clock for trial in run.trials if trial.clock is not None]
     if clocks:
         worst = max(clocks, key=lambda clock: clock.error_ppm)
-        told.append(
+        lines.append(
             f"Clock: invariant TSC of {worst.hz / 1e9:.6f} GHz, durations within {worst.error_ppm:.2g} ppm of "
             f"CLOCK_MONOTONIC_RAW over {worst.checked_s:.3g} s."
         )
-    return told
+    return lines
 
 
 def _floors(run: Run) -> list[str]:
@@ -283,18 +283,18 @@ def _floors(run: Run) -> list[str]:
     for each in run.floors:
         traffic = kinds.setdefault((each.ports, each.offered_pps), {})
         traffic.setdefault(each.traffic_kind, []).append(each.latency_us.p50)
-    told = []
+    lines = []
     for (ports, pps), traffic in kinds.items():
         floors = ", ".join(f"{_traffic_name(kind, traffic)} {_extent(medians)}" for kind, medians in traffic.items())
         where = f"to itself over {plain(ports)}, {mega(pps / 1e6)} Mpps"
-        told.append(f"The tester's own floor ({where}), p50 in µs: {floors}.")
+        lines.append(f"The tester's own floor ({where}), p50 in µs: {floors}.")
     ratios = (trial.floor_ratio_of(way) for trial in run.trials for way in trial.directions)
     if any(is_near_floor(ratio) for ratio in ratios):
-        told.append(
+        lines.append(
             f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times that floor, so it says as much of the tester as of the "
             "device."
         )
-    return told
+    return lines
 
 
 def _traffic_name(kind: TrafficKind, among: Iterable[TrafficKind]) -> str:
@@ -381,5 +381,5 @@ def verdict(run: Run) -> str:
         )
     if not any(faults.values()):
         return f"Of {count(sent)} frames sent, none was lost, duplicated or out of sequence."
-    told = ", ".join(f"{count(number)} {name}" for name, number in faults.items() if number)
-    return f"Of {count(sent)} frames sent: {told}."
+    words = ", ".join(f"{count(number)} {name}" for name, number in faults.items() if number)
+    return f"Of {count(sent)} frames sent: {words}."

@@ -95,12 +95,12 @@ def _of_trials(run: Run) -> Iterator[str]:
 
 def _lost(run: Run, rounds: Sequence[Trial]) -> str:
     planned = disturbed(run)
-    told = [
+    faults = [
         f"{count(number)} {words}"
         for name, words in (("lost", "lost"), ("duplicate", "duplicated"), ("out_of_sequence", "out of sequence"))
         if (number := sum(trial.total(name) for trial in rounds if is_fault(name, trial, planned)))
     ]
-    return ", ".join(told) or "nothing lost"
+    return ", ".join(faults) or "nothing lost"
 
 
 # ------- findings -------

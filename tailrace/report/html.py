@@ -97,7 +97,7 @@ def render(stored: Sequence[StoredRun]) -> str:
             for section in (*findings.sections(each.stored.run), *soak.sections(each.stored.run))
         ],
         throughput=bars.throughput(marked),
-        borne_out=any(one.borne_out for one in marked),
+        confirmed=any(one.confirmed for one in marked),
         bounds=bound_remark(bars.bounds(marked)),
         maps=list(bars.heat_maps(marked)),
         short=short,
@@ -146,10 +146,10 @@ LONG = 160
 
 def _notes(runs: Sequence[Marked], short: str | None) -> list[str]:
     """What limits the figures, how they are to be read, and what they rest on."""
-    told = [each.label(text) for each in runs for text in _warnings(each)]
+    notes = [each.label(text) for each in runs for text in _warnings(each)]
     if trials(runs):
-        told += [*filter(None, [short]), *figures.reading([each.stored.run for each in runs])]
-    return told + [each.label(text) for each in runs for text in figures.measured_with(each.stored.run)]
+        notes += [*filter(None, [short]), *figures.reading([each.stored.run for each in runs])]
+    return notes + [each.label(text) for each in runs for text in figures.measured_with(each.stored.run)]
 
 
 def _folded(note: str) -> tuple[str, str]:
@@ -173,9 +173,9 @@ def _hosts(runs: Sequence[Marked]) -> list[tuple[str, list[tuple[str, str]]]]:
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for each in runs:
         run = each.stored.run
-        told = [*facts(run.host), *((f"version: {name}", text) for name, text in run.versions.items())]
-        found.setdefault(tuple(told), []).append(each.letter)
-    return [(", ".join(letters), list(told)) for told, letters in found.items()]
+        listed = [*facts(run.host), *((f"version: {name}", text) for name, text in run.versions.items())]
+        found.setdefault(tuple(listed), []).append(each.letter)
+    return [(", ".join(letters), list(listed)) for listed, letters in found.items()]
 
 
 def _specs(runs: Sequence[Marked]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from tailrace.results.record import TrafficKind
 from tailrace.results.stored import StoredRun
 
 COLOURS = 7
-"""How many there are to tell lines by, from 1 on; 0 is grey."""
+"""How many there are to distinguish lines by, from 1 on; 0 is grey."""
 DASHES = 7
 """How many patterns of dashes there are; 0 is a solid line. report.js has them."""
 MOST_RUNS = COLOURS
@@ -23,7 +23,7 @@ MOST_RUNS = COLOURS
 def look(number: int) -> tuple[int, int]:
     """The colour and dashes of the line of a number, from 0: the first seven differ in both, 49 in one of them.
 
-    Dashes tell lines apart on paper, and for who sees few colours.
+    Dashes distinguish lines on paper, and for who sees few colours.
     """
     return 1 + number % COLOURS, (number + number // COLOURS) % DASHES
 
@@ -44,7 +44,7 @@ class Marked:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """What tells each of its trials from the others, by its name."""
+        """What distinguishes each of its trials from the others, by its name."""
         return trial_names(self.stored.run)
 
     @cached_property
@@ -63,14 +63,14 @@ class Marked:
         return self.stored.run.places
 
     @cached_property
-    def borne_out(self) -> frozenset[str]:
+    def confirmed(self) -> frozenset[str]:
         """The names of its trials whose no-loss rate stands: the highest of their kind and round that a trial of full
-        length bore out, and none refuted, at that rate or below."""
+        length confirmed, and none refuted, at that rate or below."""
         alike: dict[tuple[TrafficKind, str, int], list[Trial]] = {}
         for trial in self.stored.run.trials:
             if trial.searched is not None:
                 alike.setdefault((trial.traffic_kind, self.chains[trial.name], trial.round), []).append(trial)
-        found = (_highest_borne_out(trials) for trials in alike.values())
+        found = (_highest_confirmed(trials) for trials in alike.values())
         return frozenset(trial.name for trial in found if trial is not None)
 
     @cached_property
@@ -113,7 +113,7 @@ class Marked:
         return self.label(plain(self.stored.run.id))
 
 
-def _highest_borne_out(trials: Sequence[Trial]) -> Trial | None:
+def _highest_confirmed(trials: Sequence[Trial]) -> Trial | None:
     failed = (trial.offered_pps for trial in trials if not trial.whole or trial.fell_short == "refused")
     lowest = min(failed, default=math.inf)
     sound = [trial for trial in trials if trial.no_loss_pps is not None and trial.no_loss_pps < lowest]
@@ -129,7 +129,7 @@ class MarkedTrial:
 
     @property
     def name(self) -> str:
-        """What tells it from others, with the run's letter."""
+        """What distinguishes it from others, with the run's letter."""
         return self.of.label(self.of.names[self.trial.name])
 
     @property
@@ -159,8 +159,8 @@ class MarkedTrial:
 
     @property
     def no_loss_pps(self) -> float | None:
-        """The no-loss rate that it bore out, if that stands."""
-        return self.trial.no_loss_pps if self.trial.name in self.of.borne_out else None
+        """The no-loss rate that it confirmed, if that stands."""
+        return self.trial.no_loss_pps if self.trial.name in self.of.confirmed else None
 
     @property
     def round(self) -> str:

@@ -48,7 +48,7 @@ def short_remark(sent: Mapping[str, Sent]) -> str | None:
     if not short:
         return None
     shown = sorted(short, key=lambda side: min(short[side].ratios))[:MOST_NAMED]
-    told = [
+    parts = [
         f"{side} in {each.short} of {len(each.ratios)} trials, {_part(min(each.ratios))} at least"
         for side, each in short.items()
         if side in shown
@@ -56,7 +56,7 @@ def short_remark(sent: Mapping[str, Sent]) -> str | None:
     rest = [f"and {len(short) - len(shown)} more"] if len(short) > len(shown) else []
     return (
         f"{FELL_SHORT}: less than {1 - UNSENT_TOLERANCE:.0%} of the offered frames were sent, so the figure is of a "
-        f"lower rate: {'; '.join([*told, *rest])}."
+        f"lower rate: {'; '.join([*parts, *rest])}."
     )
 
 
@@ -68,5 +68,5 @@ def _part(ratio: float) -> str:
 def bound_remark(bounds: Iterable[Bound | None]) -> str | None:
     """What the marks of limits of the tester's mean, of those that there are; None if there are none."""
     used = set(bounds)
-    told = [words for bound, words in _BOUND_WORDS.items() if bound in used]
-    return f"{'; '.join(told)}." if told else None
+    parts = [words for bound, words in _BOUND_WORDS.items() if bound in used]
+    return f"{'; '.join(parts)}." if parts else None

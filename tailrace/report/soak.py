@@ -33,7 +33,7 @@ def _section(trial: Trial, soak: Soak) -> Section:
     faulty = sorted((each for each in way.intervals if faults(each)), key=faults, reverse=True)
     slow = sorted(way.intervals, key=lambda each: -(each.max_us or 0.0))[:SHOWN]
     shown = sorted({each.start_s: each for each in (*slow, *faulty[:SHOWN])}.values(), key=lambda each: each.start_s)
-    remarks = [*_told(trial, soak), *_breaks(soak)]
+    remarks = [*_measured(trial, soak), *_breaks(soak)]
     remarks.append(
         f"The {len(slow)} intervals with the slowest frames"
         + (f", and the {min(len(faulty), SHOWN)} worst of {count(len(faulty))} with faults" if faulty else "")
@@ -59,7 +59,7 @@ def _breaks(soak: Soak) -> Iterator[str]:
         yield f"{count(soak.damaged)} intervals of the log are damaged on disk, and left out."
 
 
-def _told(trial: Trial, soak: Soak) -> Iterator[str]:
+def _measured(trial: Trial, soak: Soak) -> Iterator[str]:
     parts = f" in {soak.parts} parts" if soak.parts > 1 else ""
     yield (
         f"{show_span(trial.duration_s)} of {show_span(soak.asked_s)} were measured{parts}, in {count(soak.intervals)} "

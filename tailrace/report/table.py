@@ -79,9 +79,9 @@ def _summary(run: Run) -> Table:
 def print_run(run: Run, console: Console | None = None) -> None:
     """Print all of `run`: warnings (an oversubscribed host first), the tables, how to read them, and the verdict."""
     console = console or Console()
-    told = warnings(run)
+    caveats = warnings(run)
     if run.oversubscribed:
-        console.print(Text(told.pop(0), style="yellow"))
+        console.print(Text(caveats.pop(0), style="yellow"))
     if not run.valid:
         console.print(Text(f"Not valid: {plain(run.reason or '')}", style="bold red"))
     _print_name(run, console)
@@ -103,7 +103,7 @@ def print_run(run: Run, console: Console | None = None) -> None:
         _print_hops(hops, console)
     for table_of_causes in causes.tables(run):
         _print_causes(table_of_causes, console)
-    for text in told:
+    for text in caveats:
         console.print(Text(text, style="yellow"))
     _print_verdict(run, console)
 

@@ -9,7 +9,7 @@ For those who measure (tailrace.measure, tailrace.cli), in the order of use:
         folder.path, folder.logs         # Path of the folder, and of its logs/ for the daemons' stderr
         folder.add_trial(result: dict,   # the tester's trial.result as it came
                          *, name: str, profile: str, functions: int | None, offered_pps: float,
-                         searched: NoLossRate | None = None, borne_out: bool = False,
+                         searched: NoLossRate | None = None, confirmed: bool = False,
                          rate_fraction: float | None = None, attempt: int | None = None) -> Trial
         folder.note(text)                # one sentence that a reader must know
         folder.invalidate(reason)        # a VNF died, ...: valid becomes false; the first reason stands

@@ -222,8 +222,8 @@ class MatrixCell(CellFigures, Measurement):
         return next((searched.bound for searched in known if searched and searched.bound), None)
 
     @property
-    def not_borne_out(self) -> bool:
-        """Whether a no-loss rate was looked for, and no measured trial of any round bore one out."""
+    def not_confirmed(self) -> bool:
+        """Whether a no-loss rate was looked for, and no measured trial of any round confirmed one."""
         return self.no_loss_pps is None and any(each.searched for each in self.rounds)
 
     def spread_of(self, figure: str) -> Spread | None:
@@ -233,7 +233,7 @@ class MatrixCell(CellFigures, Measurement):
             return None
         known = self.spread.get(figure)
         low, high = (known.low, known.high) if known else (value, value)
-        # A round that bore out no rate has none, and is not in the median.
+        # A round that confirmed no rate has none, and is not in the median.
         return Spread(value, low, high, sum(getattr(each, figure) is not None for each in self.rounds))
 
     def with_round(self, new: CellRound) -> MatrixCell:
@@ -261,14 +261,14 @@ class MatrixCell(CellFigures, Measurement):
 
 
 FIRST_LOOK = "first-look"
-"""What trials are called that bear out a no-loss rate, of a part of which those of pairs are."""
+"""What trials are called that confirm a no-loss rate, of a part of which those of pairs are."""
 LOOKED = ", first look"
 """What their places end with."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which part of a method a trial is, where traffic and length of chain do not tell it from others."""
+    """Which part of a method a trial is, where traffic and length of chain do not distinguish it from others."""
 
     words: str
     """Tells it from all others of its traffic and chain: quiet before cpu, pair 2."""

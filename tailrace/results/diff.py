@@ -1,7 +1,7 @@
 """What differs between runs: spec, host, versions, how they were run, and the figures of trials that are alike.
 
 Trials are alike by what was measured and by how: rate, flows, capture, duration; what findings rest on is looked at in
-the same way. Of names only the part counts that says what was measured: a number that tells tests of a spec apart says
+the same way. Of names only the part counts that says what was measured: a number that separates tests of a spec says
 nothing of another spec. Where a run has one trial of a kind, and another run one too, the two are set against each
 other whatever they differ in, and that is said.
 
@@ -130,7 +130,7 @@ class Difference:
     unlike: tuple[Unlike, ...] = ()
     """What else cases that are set against each other differ in."""
     not_measured: tuple[NotMeasured, ...] = ()
-    """What a run was to measure and has no figures of; what only the other has is told as that, too."""
+    """What a run was to measure and has no figures of; what only the other has is reported as that, too."""
     rounds: tuple[int, int] = (1, 1)
     """Of each run."""
 
@@ -285,7 +285,7 @@ class _Matched:
         return here, there
 
     def of(self, case: Case) -> str:
-        """What a case is called: with how it was measured where its name does not tell it from others."""
+        """What a case is called: with how it was measured where its name does not distinguish it from others."""
         name = _AGAIN.sub("", case.name)
         return case.said if any(each.count(name) > 1 for each in self._named) else case.name
 
@@ -294,7 +294,7 @@ class _Matched:
         return max(self.of(here), self.of(there), key=len)
 
     def unlike(self) -> Iterator[Unlike]:
-        """What those that are set against each other differ in; rates are told by themselves."""
+        """What those that are set against each other differ in; rates are reported by themselves."""
         for here, there in self.pairs:
             for what in here.unlike(there):
                 if what != "rate":

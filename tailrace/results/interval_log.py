@@ -10,7 +10,7 @@ each direction that received frames, and then a comment that commits them, with 
     #[End CRC {...}]        the part has ended in order, and why
 
 A block is written with one call and is on disk before the next one is measured. What follows the last whole block is
-what a crash has torn: it is dropped, and told.
+what a crash has torn: it is dropped, and reported.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Header:
     no_loss_pps: Rate | None
     rate_fraction: Rate | None
     streams: tuple[Stream, ...]
-    """As the tester was told."""
+    """As the tester was given it."""
     started_at: Seconds
     """Seconds since 1970."""
     alone: dict[str, Any] | None = None

@@ -133,7 +133,7 @@ def _say_what_cells_sent(document: Document) -> Document:
 
 def _from_5(document: Document) -> Document:
     """5 to 6: a device between two ports was a chain without functions, as the floor is one; and what short trials had
-    found was a no-loss rate, whether or not the trial that stood for it bore it out."""
+    found was a no-loss rate, whether or not the trial that stood for it confirmed it."""
     document = copy.deepcopy(document)
     trials, findings = document.get("trials", ()), document.get("findings", ())
     for each in (*trials, *findings):
@@ -169,7 +169,7 @@ def _was_sent(ratio: float | None) -> bool:
 
 def _bear_out_cell(cell: Document, trials: Mapping[str, Document]) -> None:
     """A cell's rounds had the rate that short trials found; where a round's trial is not there, its own figures say
-    whether it bore that out."""
+    whether it confirmed that."""
     for each in cell.get("rounds", ()):
         if each.get("no_loss_pps") is None:
             continue

@@ -314,13 +314,13 @@ class Trial(Measurement):
         description="Intended rate of each direction in frames a second; 0 is as fast as possible."
     )
     no_loss_pps: Amount | None = Field(
-        description="The rate of `searched`, where this trial bore it out: at rate_fraction of it, over its full "
+        description="The rate of `searched`, where this trial confirmed it: at rate_fraction of it, over its full "
         "length, every frame was sent and came back, once and in order. Null where it did not, or none was looked for."
     )
     searched: NoLossRate | None = Field(
         default=None,
         description="The no-loss rate that the trial is at a part of: as short trials found it, or lowered since, "
-        "because an earlier attempt did not bear it out. Null if none was looked for.",
+        "because an earlier attempt did not confirm it. Null if none was looked for.",
     )
     rate_fraction: Amount | None = Field(
         description="offered_pps as a fraction of a no-loss rate: of `searched`, or in pairs of that which was looked "
@@ -329,7 +329,7 @@ class Trial(Measurement):
     attempt: int | None = Field(
         default=None,
         ge=1,
-        description="Which attempt it was at a trial that was made again, because this one did not bear out the rate; "
+        description="Which attempt it was at a trial that was made again, because this one did not confirm the rate; "
         "null of the one that stands.",
     )
     duration_s: Amount = Field(description="How long the trial sent, in seconds.")

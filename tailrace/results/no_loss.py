@@ -1,4 +1,4 @@
-"""Rates without loss: what short trials find, what a longer trial bears out, and what is known of the ratio of two."""
+"""Rates without loss: what short trials find, what a longer trial confirms, and what is known of the ratio of two."""
 
 from __future__ import annotations
 

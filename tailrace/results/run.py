@@ -168,7 +168,7 @@ class RunFolder:
         functions: int | None,
         offered_pps: float,
         searched: NoLossRate | None = None,
-        borne_out: bool = False,
+        confirmed: bool = False,
         rate_fraction: float | None = None,
         attempt: int | None = None,
         flows: int | None = None,
@@ -177,7 +177,7 @@ class RunFolder:
         """Keep the tester's trial.result and return the trial it makes, with its share if its floor was measured.
 
         Where the result has "hops", each direction's is kept with it (`Joined` by the direction's name).
-        `functions` is None of a device, `attempt` of a trial that stands; `borne_out` says that the trial showed
+        `functions` is None of a device, `attempt` of a trial that stands; `confirmed` says that the trial showed
         `searched` to be a rate without loss. Rates are frames a second in each direction;
         the floor is the last valid trial of the same traffic with no functions.
         Where trials go over several kinds of ports that may be on another fabric, and no share is made of it.
@@ -195,7 +195,7 @@ class RunFolder:
             capture=capture,
             functions=functions,
             offered_pps=offered_pps,
-            no_loss_pps=searched.pps if searched is not None and borne_out else None,
+            no_loss_pps=searched.pps if searched is not None and confirmed else None,
             rate_fraction=rate_fraction,
             log=self._new_log(name),
             hops=result.get("hops"),

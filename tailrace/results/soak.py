@@ -87,7 +87,7 @@ class Totals:
         else:
             self._add(entry)
 
-    def settle(self) -> None:
+    def close_part(self) -> None:
         """The last part will not go on: if it was cut off, what was under way then is left out of account."""
         if self.last is None or (self.ended is not None and self.ended.whole):
             return
@@ -109,7 +109,7 @@ class Totals:
                 reason = "the soak was killed or crashed"
             self.gaps.append(Gap(start_s=self.end_s, end_s=max(part.offset_s, self.end_s), reason=reason))
         if self.part is not None:
-            self.settle()
+            self.close_part()
         self.first = self.first or part
         self.part, self.ended = part, None
         self.parts += 1
@@ -182,7 +182,7 @@ def as_trial(totals: Totals, entries: Iterable[Interval], *, stopped: bool) -> d
     header = totals.header
     if totals.last is None:
         raise ResultError(f"{header.name}: the soak ended before its first interval of {header.interval_s:g} s did")
-    totals.settle()
+    totals.close_part()
     intervals: dict[str, list[dict[str, Any]]] = {name: [] for name in totals.ways}
     for group in _groups(entries, max(1, -(-totals.intervals // MOST_INTERVALS))):
         for number, name in enumerate(totals.ways):
@@ -241,7 +241,7 @@ def _groups(entries: Iterable[Interval], size: int) -> Iterator[list[Interval]]:
 
 
 def _merged(group: list[Interval], number: int) -> dict[str, Any]:
-    """One direction of neighbouring intervals, as the tester tells of an interval."""
+    """One direction of neighbouring intervals, as the tester reports an interval."""
     ways = [interval.ways[number] for interval in group]
     heard = [way for way in ways if way.received]
     return {

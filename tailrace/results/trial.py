@@ -292,11 +292,13 @@ def _clock(clock: _Clock | None) -> Clock | None:
 
 def _extents(streams: Sequence[_Stream]) -> Extents | None:
     """How far the frames of all `streams` were reordered, or None if none was."""
-    told = [stream.extents for stream in streams if stream.extents is not None]
-    unknown = sum(each.unknown for each in told)
+    known = [stream.extents for stream in streams if stream.extents is not None]
+    unknown = sum(each.unknown for each in known)
     # Extents are counted as latencies are, in frames.
     whole = hdr.merge(
-        hdr.Histogram(each.counts, hdr.bounds(each.counts[0][0])[0], each.max, each.sum) for each in told if each.counts
+        hdr.Histogram(each.counts, hdr.bounds(each.counts[0][0])[0], each.max, each.sum)
+        for each in known
+        if each.counts
     )
     if not whole.counts:
         return Extents(frames=0, unknown=unknown, average=0, p50=0, p99=0, max=0) if unknown else None
@@ -395,7 +397,7 @@ def _contradiction(stream: _Stream) -> str | None:
     """Why the counts of `stream` cannot all be true, or None.
 
     Each frame sent is either lost or received once, and copies are duplicates, save that beyond the window the analyser
-    cannot tell. Every frame received is timed, at the least its first copy.
+    cannot know. Every frame received is timed, at the least its first copy.
     """
     unique = stream.sent - stream.lost
     copies = stream.received - stream.duplicate

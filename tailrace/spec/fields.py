@@ -63,7 +63,7 @@ Duration = Annotated[
 
 
 def whole_seconds(least: str, most: str) -> AfterValidator:
-    """Of a duration: in a range, and no fraction of a second, which the switch could not be told."""
+    """Of a duration: in a range, and no fraction of a second, which the switch has no word for."""
     first, last = units.parse_duration(least), units.parse_duration(most)
 
     def check(value: float) -> float:

@@ -99,7 +99,7 @@ class Impair(Model):
         return self
 
     def settings(self, replica: int) -> tuple[str, ...]:
-        """What the program of the replica (from 0) is told, as NAME=VALUE."""
+        """What the program of the replica (from 0) is given, as NAME=VALUE."""
         delay = self.delay[min(replica, len(self.delay) - 1)]
         return (
             f"seed={self.seed + replica & (1 << 64) - 1}",

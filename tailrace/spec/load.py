@@ -1,7 +1,7 @@
 """A spec file into a checked `Spec`, or all that is wrong with it: `file:line:column: what; what was expected`.
 
-What is wrong as YAML, by the models and between the parts is told at once. For that, each part that has something wrong
-is left out (`_Sound`) before the next look; what is only a consequence of that is not told.
+What is wrong as YAML, by the models and between the parts is reported at once. For that, each part that has something
+wrong is left out (`_Sound`) before the next look; what is only a consequence of that is not reported.
 """
 
 from __future__ import annotations

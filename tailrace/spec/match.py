@@ -134,7 +134,7 @@ class Match(Model):
         return self
 
     def as_rule(self) -> dict[str, Any]:
-        """As the switch is told: numbers, prefixes as text, a range of one as that one."""
+        """As the switch is given it: numbers, prefixes as text, a range of one as that one."""
         rule: dict[str, Any] = {}
         for name in type(self).model_fields:
             value = getattr(self, name)

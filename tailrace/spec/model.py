@@ -70,7 +70,7 @@ __all__ = [
 
 MOST_REPLICAS = 64
 MOST_WORKERS = 64
-#: As the switch has it unless it is told otherwise (PIN_FLOW_SECONDS in dataplane/steer/pin.h).
+#: As the switch has it unless its configuration says otherwise (PIN_FLOW_SECONDS in dataplane/steer/pin.h).
 FLOW_AGEING = 300
 TESTER_ENDS = ("tester.a", "tester.b")
 #: Names that stand beside the functions' own: of processes, logs and ports.
@@ -240,7 +240,7 @@ class Function(Model):
         return self
 
     def settings(self, replica: int) -> tuple[str, ...]:
-        """What the program of the n-th replica (from 0) is told, as NAME=VALUE."""
+        """What the program of the n-th replica (from 0) is given, as NAME=VALUE."""
         return (self.impair or Impair()).settings(replica) if self.kind == "impair" else ()
 
     @field_validator("memory")

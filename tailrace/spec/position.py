@@ -1,7 +1,7 @@
 """A YAML file as plain data, with the place in the file of every key and every value.
 
 Scalars are read by YAML 1.2's core schema (`tailrace/core_schema.py`); docs/spec.md says what that means. A key written
-twice is an error, because a YAML library would silently keep the last one. What is wrong is collected, to be told at
+twice is an error, because a YAML library would silently keep the last one. What is wrong is collected, and reported at
 once.
 """
 
@@ -119,7 +119,7 @@ class Document:
 
     @contextmanager
     def locating(self) -> Iterator[None]:
-        """What is refused in the block is told with its place in the file."""
+        """What is refused in the block is reported with its place in the file."""
         try:
             yield
         except Refused as refused:

@@ -39,6 +39,7 @@ def bench(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.whole
 def test_the_tester_beside_testpmd(tailrace: Path, tmp_path: Path) -> None:
     options = ("--frame", "64", "--flows", "100", "--pairs", "1", "--seconds", "0.5", "--json")
     done = bench(tailrace, tmp_path, "tester", *options)
@@ -75,22 +76,28 @@ def test_starting_and_changing_the_switch(tailrace: Path, tmp_path: Path) -> Non
 
 
 OPEN_VSWITCH = pytest.mark.requires_program("ovs-vswitchd-dpdk")
+WHOLE = pytest.mark.whole
 
 
 @pytest.mark.parametrize(
     ("options", "sides", "ratios"),
     [
-        pytest.param(("latency", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "single_p50", marks=OPEN_VSWITCH),
         pytest.param(
-            ("chain", "--functions", "2", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "mpps", marks=OPEN_VSWITCH
+            ("latency", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "single_p50", marks=[OPEN_VSWITCH, WHOLE]
+        ),
+        pytest.param(
+            ("chain", "--functions", "2", "--against", "ovs-dpdk"),
+            ("tailrace", "ovs-dpdk"),
+            "mpps",
+            marks=[OPEN_VSWITCH, WHOLE],
         ),
         pytest.param(("tcp", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "gbps", marks=[OPEN_VSWITCH]),
         (("floor",), ("tailrace", "floor"), "cycles"),
         (("scale", "--of", "guests"), ("2-guests", "64-guests"), "guests"),
-        pytest.param(("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains", marks=pytest.mark.whole),
-        pytest.param(("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows", marks=pytest.mark.whole),
-        (("idle",), ("poll", "pause", "sleep", "bare wake"), "wake_p99"),
-        (("recorder", "--functions", "1"), ("off", "on"), "paced_p50"),
+        pytest.param(("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains", marks=WHOLE),
+        pytest.param(("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows", marks=WHOLE),
+        pytest.param(("idle",), ("poll", "pause", "sleep", "bare wake"), "wake_p99", marks=WHOLE),
+        pytest.param(("recorder", "--functions", "1"), ("off", "on"), "paced_p50", marks=WHOLE),
     ],
 )
 def test_a_comparison_has_every_side_and_its_ratios(

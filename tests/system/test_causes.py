@@ -56,6 +56,7 @@ def test_the_command_says_why_frames_were_slow(command: Command) -> None:
     assert not command.leftovers()
 
 
+@pytest.mark.whole
 def test_looking_up_is_fast_enough_for_many_gaps(command: Command) -> None:
     """At this rate on shared cores pollers note tens of thousands of gaps a second, and soon write over the oldest."""
     for causes in caused(command, "--gap-limit", "1us", "--rate", "100kpps", "--duration", "3s"):

@@ -61,7 +61,9 @@ def check_kept(command: Command, reason: str, *, cut: bool = True) -> None:
     assert not command.leftovers()
 
 
-@pytest.mark.parametrize(("name", "words"), [("first", "the function first"), ("switch", "the switch")])
+@pytest.mark.parametrize(
+    ("name", "words"), [pytest.param("first", "the function first", marks=pytest.mark.whole), ("switch", "the switch")]
+)
 def test_what_is_killed_makes_the_run_invalid(
     command: Command, running: subprocess.Popen[str], name: str, words: str
 ) -> None:
@@ -81,7 +83,9 @@ def test_a_killed_tester_costs_only_the_trial_that_ran(command: Command, running
     check_kept(command, "the tester was killed", cut=False)
 
 
-@pytest.mark.parametrize(("number", "words"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "words"), [(signal.SIGINT, "Ctrl-C"), pytest.param(signal.SIGTERM, "SIGTERM", marks=pytest.mark.whole)]
+)
 def test_an_interrupt_keeps_what_was_measured(
     command: Command, running: subprocess.Popen[str], number: int, words: str
 ) -> None:

@@ -225,7 +225,7 @@ def test_a_chain_of_4096_descriptors_in_a_packed_ring(switch: RunningSwitch, bad
     else:
         guest.send_direct()
         switch.wait_state("long", "quarantined")
-        assert "more than 256 places" in switch.port("long")["reason"]
+        assert "more than 256 slots" in switch.port("long")["reason"]
     assert sink.received() == []
     bad.exchange()
     set_up_anew(guest)

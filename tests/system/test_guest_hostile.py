@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -749,7 +749,10 @@ def test_descriptors_on_messages_that_take_none(switch: RunningSwitch, bad: Gues
 
 
 class Lingering:
-    """Sockets whose close() waits for a minute, since what was written to them has not been read."""
+    """Sockets whose close() waits for a minute, since what was written to them has not been read.
+
+    give_up() is for the end of a test that fails too: whoever collects them would wait for a minute for each.
+    """
 
     def __init__(self, count: int) -> None:
         self.near: list[socket.socket] = []
@@ -780,6 +783,8 @@ class Lingering:
         for far in self.far:
             far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             far.close()
+        for near in self.near:
+            near.close()
 
 
 def one_each(guest: FrontEnd, fds: tuple[int, ...]) -> None:
@@ -799,6 +804,12 @@ def left_unread(guest: FrontEnd, fds: tuple[int, ...]) -> None:
     one_each(guest, fds)
 
 
+@pytest.fixture
+def ends() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
 @pytest.mark.parametrize(
     ("say", "count", "times", "too_many"),
     [
@@ -812,6 +823,7 @@ def left_unread(guest: FrontEnd, fds: tuple[int, ...]) -> None:
 def test_descriptors_whose_end_is_long_in_coming(
     switch: RunningSwitch,
     bad: GuestPair,
+    ends: ExitStack,
     say: Callable[[FrontEnd, tuple[int, ...]], None],
     count: int,
     times: int,
@@ -819,7 +831,10 @@ def test_descriptors_whose_end_is_long_in_coming(
 ) -> None:
     """Neither other guests nor the operator wait for them. A front end that sends many has to, before it is heard
     again."""
-    guest, lingering = FrontEnd(), [Lingering(count) for _ in range(times)]
+    guest = FrontEnd()
+    lingering = [Lingering(count) for _ in range(times)]
+    for sockets in lingering:
+        ends.callback(sockets.give_up)
     path = switch.add_guest("lingers")
     guest.connect(path)
     guest.negotiate()
@@ -850,8 +865,7 @@ def test_descriptors_whose_end_is_long_in_coming(
     switch.remove_port("other-port")
     other.end()
     assert time.monotonic() - began < 30, "somebody waited for the end of the descriptors"
-    for sockets in lingering:
-        sockets.give_up()
+    ends.close()
     guest.start(path)
     switch.wait_state("lingers", "up")
     guest.end()

@@ -135,8 +135,13 @@ SMALL_BUFFERS = ("--mbuf-size=384", "--enable-scatter", "--tx-offloads=0x8000", 
 @pytest.mark.requires_program("dpdk-testpmd")
 @pytest.mark.parametrize(
     "shape",
-    ["packed_vq=0", "packed_vq=0,in_order=0", "packed_vq=1", "packed_vq=1,in_order=1", "packed_vq=1,in_order=0"],
-    ids=["split", "split-out-of-order", "packed", "packed-in-order", "packed-out-of-order"],
+    [
+        pytest.param("packed_vq=0", id="split", marks=pytest.mark.whole),
+        pytest.param("packed_vq=0,in_order=0", id="split-out-of-order"),
+        pytest.param("packed_vq=1", id="packed"),
+        pytest.param("packed_vq=1,in_order=1", id="packed-in-order", marks=pytest.mark.whole),
+        pytest.param("packed_vq=1,in_order=0", id="packed-out-of-order", marks=pytest.mark.whole),
+    ],
 )
 def test_frames_of_several_buffers(switch: RunningSwitch, binaries: Path, tmp_path: Path, shape: str) -> None:
     """A guest between two others has no buffer that holds a frame of more than 244 bytes: it receives and sends them

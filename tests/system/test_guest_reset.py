@@ -269,7 +269,7 @@ def test_what_is_written_is_noted_for_a_migration(switch: RunningSwitch, kind: t
 
 
 @KINDS
-def test_who_is_attached_is_told(switch: RunningSwitch, kind: type[FrontEnd]) -> None:
+def test_who_is_attached_is_reported(switch: RunningSwitch, kind: type[FrontEnd]) -> None:
     began = int(time.time())
     pair = GuestPair(switch, ("a", "b"), kind)
     attached = switch.port("a")["attached"]

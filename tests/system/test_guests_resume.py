@@ -250,8 +250,15 @@ WAYS: dict[str, Callable[[Path], Way]] = {
 }
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["split", "packed"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "packed"),
+    [
+        # Each way with one layout of rings, and the other in the whole run.
+        pytest.param(way, packed, marks=() if packed == (number % 2 == 1) else pytest.mark.whole, id=f"{way}-{layout}")
+        for number, way in enumerate(WAYS)
+        for packed, layout in ((False, "split"), (True, "packed"))
+    ],
+)
 def test_every_guest_goes_on(asan_binaries: Path, tmp_path: Path, way: str, packed: bool) -> None:
     generator = random.Random(1)
     shape = WAYS[way](tmp_path)

@@ -85,6 +85,7 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     assert "every cell that this machine can have is done" in again.stderr
 
 
+@pytest.mark.whole
 def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Command) -> None:
     options = ("--fabrics", "direct", "--interfaces", "vhost-user,memif", "--patterns", "VV", "--repeat", "2")
     begun = command.begin("measure", "matrix", *options, *BRIEF, "--duration", "1s", "--runs", command.runs)
@@ -120,7 +121,7 @@ def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Comman
     assert "2 rounds: medians" in done.stdout
     assert re.search(r"[0-9] \([0-9.,]+–[0-9.,]+\)", done.stdout)
     refused = command("measure", "matrix", "--resume", folder, "--repeat", "3", status=2)
-    assert "expected no SPEC and no words beside it" in refused.stderr
+    assert "expected neither a SPEC nor other settings with it" in refused.stderr
 
 
 @pytest.mark.whole

@@ -80,6 +80,7 @@ def test_a_curve_and_bursts_of_a_real_chain_in_two_rounds(command: Command) -> N
     assert finding["throughput_pps"] <= finding["rate_pps"]
 
 
+@pytest.mark.whole
 def test_latency_by_load_in_two_rounds(command: Command) -> None:
     options = ("--rate", "20kpps,5kpps", "--duration", "300ms", "--frames", "64", "--repeat", "2")
     done = command("measure", "latency", command.spec(ONE), *options, "--runs", command.runs)
@@ -114,7 +115,7 @@ def test_ctrl_c_keeps_the_trials_so_far(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("throughput",), "expected a SPEC, or --between"),
+        (("throughput",), "expected either a SPEC or --between"),
         (("throughput", "--between", "if:lo", "if:lo"), "named twice"),
         (("throughput", "s.yaml", "--search", "linear"), "--search: 'linear'"),
         (("throughput", "s.yaml", "--trial", "2min"), "expected trial to be at most duration"),

@@ -94,7 +94,7 @@ chains: {voice: [tester.a, fw, tester.b]}
 """
 
 
-def test_flows_that_found_no_place_are_told(command: Command, binaries: Path) -> None:
+def test_flows_that_found_no_slot_are_reported(command: Command, binaries: Path) -> None:
     """A million flows in a table for two million: hardly any is lost, but the fullest places are too small for some."""
     command("up", command.spec(SHARED))
     ports = {name: f"vhost:{command.state / 'sockets' / f'tester.{name}'}.sock" for name in "ab"}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from running_node import REPOSITORY, Command, needs_a_node
 
-pytestmark = needs_a_node
+pytestmark = [*needs_a_node, pytest.mark.sanitized]
 
 
 def test_flows_overtake_each_other_and_none_itself(command: Command) -> None:

@@ -238,7 +238,7 @@ def test_a_switch_becomes_the_user_that_the_spec_names(tailrace: Path, folder: P
 @pytest.mark.requires_root
 @pytest.mark.requires_hugepages
 @pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "bwrap")
-def test_a_user_who_cannot_reach_the_sockets_is_refused_and_root_is_told_of(tailrace: Path, folder: Path) -> None:
+def test_a_user_who_cannot_reach_the_sockets_is_refused_and_root_is_reported(tailrace: Path, folder: Path) -> None:
     private = folder / "private"
     private.mkdir(mode=0o700)
     command = Command(tailrace, private)

@@ -204,7 +204,7 @@ def test_frames_that_wait_for_a_receiver_keep_the_worker_awake(switch: RunningSw
         guest.end()
 
 
-def test_a_sleeping_receiver_is_told_before_the_worker_sleeps(switch: RunningSwitch) -> None:
+def test_a_sleeping_receiver_is_notified_before_the_worker_sleeps(switch: RunningSwitch) -> None:
     sender, receiver = pair(switch, PLAIN)
     os.set_blocking(receiver.call[RECEIVES], True)
     for _ in range(50):

@@ -141,7 +141,7 @@ def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:
     assert watched(command)["state"] == "broken off"
 
 
-@pytest.mark.parametrize("ended_by", ["time", "ctrl-c"])
+@pytest.mark.parametrize("ended_by", ["time", pytest.param("ctrl-c", marks=pytest.mark.whole)])
 def test_a_soak_says_why_its_slowest_frames_were_slow(command: Command, ended_by: str) -> None:
     running = begin(command, "--duration", "3s" if ended_by == "time" else "1h", "--causes")
     if ended_by == "ctrl-c":
@@ -178,7 +178,7 @@ def clock(command: Command, tmp_path: Path) -> Callable[[int], None]:
     return set_by
 
 
-def test_a_clock_that_is_set_is_told_and_moves_no_figure(command: Command, clock: Callable[[int], None]) -> None:
+def test_a_clock_that_is_set_is_reported_and_moves_no_figure(command: Command, clock: Callable[[int], None]) -> None:
     """By an hour back, which would make times negative, and by a day from there."""
     running = begin(command, "--duration", "6s")
     intervals(command, 10)
@@ -244,6 +244,7 @@ def memory(process: int) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) for words in lines if words[0] in ("VmRSS:", "VmData:")}
 
 
+@pytest.mark.whole
 def test_neither_the_command_nor_the_tester_nor_the_switch_grows(command: Command) -> None:
     running = begin(command, "--duration", "1h", "--interval", "20ms")
     intervals(command, 100)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from running_node import Command, needs_a_node, wait_until
 
-pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "ethtool")]
+pytestmark = [*needs_a_node, pytest.mark.sanitized, pytest.mark.requires_program("ip", "ping", "iperf3", "ethtool")]
 
 SECONDS = 4
 

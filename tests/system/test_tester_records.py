@@ -142,6 +142,7 @@ def memory(process: int) -> dict[str, int]:
 
 
 @pytest.mark.unsanitized
+@pytest.mark.whole
 def test_a_thousand_intervals_take_no_more_memory_than_fifty(tester: RunningTester) -> None:
     tester.start(both_ways(20_000), 12.0, wait=0.1, record=0.01)
     kept, early = 0, None

@@ -133,7 +133,7 @@ def test_a_function_is_in_a_sandbox(command: Command) -> None:
 
 
 @pytest.mark.unsanitized
-def test_what_ended_is_told_and_brought_back(command: Command) -> None:
+def test_what_ended_is_reported_and_brought_back(command: Command) -> None:
     spec = command.spec(ONE)
     command("up", spec)
     first = command.process("first")
@@ -244,7 +244,7 @@ def test_a_wrong_spec_starts_nothing(command: Command) -> None:
     ],
     ids=["interface", "pci", "user", "folder", "root", "no number"],
 )
-def test_what_this_machine_lacks_is_told_with_its_place(command: Command, spec: str, told: str) -> None:
+def test_what_this_machine_lacks_is_reported_with_its_place(command: Command, spec: str, told: str) -> None:
     ends = "" if spec.startswith("chains") else "chains:\n  voice: [tester.a, tester.b]\n"
     for options in ([], ["--dry-run"]):
         refused = command("up", command.spec(spec + ends), *options, status=2)
@@ -268,7 +268,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("command_words", [("up",), ("measure", "latency")])
 @pytest.mark.parametrize(("fabric", "place"), [("fabric:\n  cores: [{core}]\n", "2:3: "), ("", " ")])
-def test_a_core_that_another_switch_has_is_told_before_anything_starts(
+def test_a_core_that_another_switch_has_is_reported_before_anything_starts(
     command: Command, command_words: tuple[str, ...], fabric: str, place: str
 ) -> None:
     core = max(os.sched_getaffinity(0))
@@ -291,7 +291,7 @@ def test_a_core_that_another_switch_has_is_told_before_anything_starts(
 
 
 @pytest.mark.unsanitized
-def test_a_missing_program_is_told(command: Command) -> None:
+def test_a_missing_program_is_reported(command: Command) -> None:
     command.environment["TAILRACE_BINARIES"] = "/nowhere"
     refused = command("up", command.spec(ONE), status=2)
     assert "tailrace-switch is not built" in refused.stderr
@@ -299,7 +299,7 @@ def test_a_missing_program_is_told(command: Command) -> None:
 
 
 @pytest.mark.unsanitized
-def test_a_missing_interface_is_told(command: Command) -> None:
+def test_a_missing_interface_is_reported(command: Command) -> None:
     spec = command.spec("functions: {a: skeleton}\nchains: {v: [{if: no-such-if}, a, {if: other-if}]}\n")
     refused = command("up", spec, status=2)
     assert "there is no interface no-such-if" in refused.stderr

@@ -51,6 +51,7 @@ def drops(page: Page) -> int:
     return sum(count for port in counters for name, count in port.items() if name.startswith("drop_"))
 
 
+@pytest.mark.sanitized
 @pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
 def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, kind: type[FrontEnd]) -> None:
     """Two guests that listen, and a function between them."""
@@ -231,7 +232,7 @@ def test_what_the_switch_had_kept_is_made_anew_where_it_is_lost(command: Command
 
 
 @pytest.mark.unsanitized
-def test_what_the_switch_lacks_is_told_and_brought_back(command: Command) -> None:
+def test_what_the_switch_lacks_is_reported_and_brought_back(command: Command) -> None:
     """What somebody has changed otherwise is told, and left as it is."""
     spec = command.spec(PLAIN)
     command("up", spec)
@@ -248,7 +249,7 @@ def test_what_the_switch_lacks_is_told_and_brought_back(command: Command) -> Non
 
 
 @pytest.mark.unsanitized
-def test_a_switch_that_stands_still_is_told_at_once(command: Command) -> None:
+def test_a_switch_that_stands_still_is_reported_at_once(command: Command) -> None:
     spec = command.spec(PLAIN)
     command("up", spec)
     switch = process(command, "switch")

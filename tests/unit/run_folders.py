@@ -40,8 +40,8 @@ def run_folder(
 
 
 def without_loss(pps: float) -> dict[str, Any]:
-    """What `add_trial` is told of a trial that bore out a no-loss rate."""
-    return {"searched": NoLossRate(pps=pps, limit="loss"), "borne_out": True}
+    """What `add_trial` is given for a trial that confirmed a no-loss rate."""
+    return {"searched": NoLossRate(pps=pps, limit="loss"), "confirmed": True}
 
 
 def add(folder: RunFolder, document: dict[str, Any], profile: str = "64", functions: int = 0, **changes: Any) -> None:

@@ -230,7 +230,7 @@ def test_table_fits_a_terminal_of_80_columns() -> None:
     assert "near*" in shown(hop_result([MOVED]))
 
 
-def test_fewer_pairs_than_were_asked_for_are_told() -> None:
+def test_fewer_pairs_than_were_asked_for_are_reported() -> None:
     result = hop_result([NEAR, MOVED, MOVED, FAR], asked=2)
     text = " ".join(shown(result).split())
     assert "Set aside: 2 more" in text

@@ -74,7 +74,7 @@ def test_the_boot_loader_in_use_is_found(
 def test_a_layout_without_entries_is_refused(tmp_path: Path) -> None:
     machine(tmp_path)
     make(tmp_path, {**ENTRIES, "/proc/cmdline": r"initrd=\x", "/etc/kernel/install.conf": "# own\nlayout=uki"})
-    with pytest.raises(Mistake, match=r"/etc/kernel/install.conf has .*layout=uki"):
+    with pytest.raises(Mistake, match=r"/etc/kernel/install.conf makes .*layout=uki"):
         BootLoader(Tree(tmp_path)).check(OURS)
 
 
@@ -150,8 +150,7 @@ def test_a_drop_in_that_comes_later_makes_verify_say_so(host: Host) -> None:
 def test_who_gives_the_same_argument_and_wins_is_named(host: Host) -> None:
     make(host.folder, {"/etc/default/grub": 'GRUB_CMDLINE_LINUX="isolcpus=2"'})
     assert any(
-        warning.startswith("/etc/default/grub gives the kernel isolcpus=domain,2 as well")
-        for warning in host.plan().warnings
+        warning.startswith("/etc/default/grub also sets isolcpus=domain,2, which") for warning in host.plan().warnings
     )
     host.apply()
     assert host.states()["argument:isolcpus"] is State.WRONG
@@ -292,5 +291,5 @@ def test_a_boot_loader_that_does_not_give_the_arguments_is_a_failure(
     make(tmp_path, {GRUB_FILE: loader.text(OURS), GRUB_MENU: "\tlinux\t/vmlinuz ro isolcpus=1-3 nosoftlockup quiet"})
     loader.refresh()
     make(tmp_path, {GRUB_MENU: "\tlinux\t/vmlinuz ro quiet -- isolcpus=1-3 nosoftlockup"})
-    with pytest.raises(Failure, match=f"the arguments in {GRUB_FILE} are not in what the boot loader gives"):
+    with pytest.raises(Failure, match=f"does not give the kernel the arguments in {GRUB_FILE};"):
         loader.refresh()

@@ -240,7 +240,7 @@ def test_another_share_and_another_profile(host: Host) -> None:
     assert contents(host.folder) == before
 
 
-def test_who_takes_the_split_away_is_told_and_it_is_made_again(host: Host) -> None:
+def test_who_takes_the_split_away_is_reported_and_it_is_made_again(host: Host) -> None:
     resctrl(host.folder, "L3:0=fff")
     own = share(host)
     host.apply(own)

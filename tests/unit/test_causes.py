@@ -51,7 +51,7 @@ def wait(begin: int, end: int, hop: Hop) -> Wait:
     return Wait(begin * US, end * US, hop.source, hop.target)
 
 
-def told(
+def explained(
     parts: list[int], events: list[Event], gaps: dict[int, list[Gap]] | None = None, waits: list[Wait] | None = None
 ) -> Account:
     """The account of a frame sent at 1000 µs whose parts take so many µs; the switch's worker noted the waits."""
@@ -66,23 +66,23 @@ def shares(found: Account) -> list[tuple[str, str, str, float]]:
 
 
 def test_without_events_all_time_is_usual() -> None:
-    found = told([3, 1, 5, 1, 2], [])
+    found = explained([3, 1, 5, 1, 2], [])
     assert (found.shares, found.unexplained, found.usual) == ((), 0, 12 * US)
 
 
 def test_a_task_on_the_switchs_core_is_to_blame_for_the_wait_in_the_ring() -> None:
-    found = told([210, 1, 5, 1, 2], [event(1005, 1205, 1, "task", 900, "hog")], {102: [gap(1004, 1206)]})
+    found = explained([210, 1, 5, 1, 2], [event(1005, 1205, 1, "task", 900, "hog")], {102: [gap(1004, 1206)]})
     assert shares(found) == [("task", "worker-0", "tester.a to the switch", 200)]
     assert (found.unexplained, found.usual) == (2 * US, 17 * US)
     assert found.shares[0].cause.name == "hog"
 
 
 def test_a_task_that_is_the_poller_itself_is_no_cause() -> None:
-    assert told([210, 1, 5, 1, 2], [event(900, 1205, 1, "task", WORKER.thread)]).shares == ()
+    assert explained([210, 1, 5, 1, 2], [event(900, 1205, 1, "task", WORKER.thread)]).shares == ()
 
 
 def test_an_interrupt_within_a_task_is_counted_once() -> None:
-    found = told(
+    found = explained(
         [300, 1, 5, 1, 2],
         [event(1000, 1200, 1, "task", 900, "hog"), event(1050, 1060, 1, "interrupt", 0, "local_timer")],
     )
@@ -91,11 +91,11 @@ def test_an_interrupt_within_a_task_is_counted_once() -> None:
 
 def test_what_happens_on_another_cpu_does_not_matter() -> None:
     events = [event(1000, 1200, 0, "softirq", 3, "NET_RX"), event(1000, 1200, 2, "task", 900, "hog")]
-    assert told([210, 1, 5, 1, 2], events).shares == ()
+    assert explained([210, 1, 5, 1, 2], events).shares == ()
 
 
 def test_a_stopped_function_is_stopped_whatever_else_runs_on_its_core() -> None:
-    found = told(
+    found = explained(
         [3, 1, 5000, 1, 2],
         [event(1010, 5990, 0, "stopped", FIRST.thread), event(1010, 5990, 0, "task", TESTER.thread, "lcore-worker-1")],
     )
@@ -103,7 +103,7 @@ def test_a_stopped_function_is_stopped_whatever_else_runs_on_its_core() -> None:
 
 
 def test_a_gap_that_nothing_explains_is_said_to_be_unexplained() -> None:
-    found = told([210, 1, 5, 1, 2], [], {102: [gap(1004, 1206)]})
+    found = explained([210, 1, 5, 1, 2], [], {102: [gap(1004, 1206)]})
     assert found.shares == ()
     assert found.unexplained == 202 * US
     assert found.unexplained_most is not None
@@ -115,7 +115,9 @@ def test_a_long_round_that_moved_many_frames_is_work() -> None:
 
 
 def test_a_page_fault_takes_its_gap_from_where_it_began() -> None:
-    found = told([3, 1, 400, 1, 2], [event(1050, 1050, 0, "fault", FIRST.thread)], {FIRST.thread: [gap(1040, 1340)]})
+    found = explained(
+        [3, 1, 400, 1, 2], [event(1050, 1050, 0, "fault", FIRST.thread)], {FIRST.thread: [gap(1040, 1340)]}
+    )
     assert shares(found) == [("fault", "first", "first", 290)]
     assert found.unexplained == 10 * US
 
@@ -126,7 +128,7 @@ def test_a_wait_for_the_disk_after_a_page_fault_is_the_faults() -> None:
         event(1060, 1330, 0, "blocked", FIRST.thread),
         event(1060, 1330, 0, "task", TESTER.thread, "lcore-worker-1"),
     ]
-    found = told([3, 1, 400, 1, 2], events, {FIRST.thread: [gap(1040, 1340)]})
+    found = explained([3, 1, 400, 1, 2], events, {FIRST.thread: [gap(1040, 1340)]})
     assert shares(found) == [("fault", "first", "first", 290)]
 
 
@@ -138,7 +140,7 @@ def test_a_page_fault_on_the_way_out_of_sleep_is_in_no_gap() -> None:
         event(1030, 1330, 0, "task", TESTER.thread, "lcore-worker-1"),
         event(1400, 1450, 0, "blocked", FIRST.thread),
     ]
-    found = told([3, 1, 500, 1, 2], events)
+    found = explained([3, 1, 500, 1, 2], events)
     assert shares(found) == [
         ("fault", "first", "first", 305),
         ("blocked", "first", "first", 50),
@@ -148,21 +150,21 @@ def test_a_page_fault_on_the_way_out_of_sleep_is_in_no_gap() -> None:
 
 def test_a_frame_that_waits_for_room_is_held_up_by_who_should_have_made_some() -> None:
     ran = event(1010, 1990, 0, "task", FIRST.thread, "tailrace-vnf")
-    found = told([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}, [wait(1100, 2001, HOPS[1])])
+    found = explained([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}, [wait(1100, 2001, HOPS[1])])
     assert shares(found) == [("task", "tester", "first", 890), ("full", "worker-0", "first", 9)]
     assert found.unexplained == 2 * US
     assert found.unexplained_most is not None
     assert (found.unexplained_most.part, found.unexplained_most.cause.cpu) == (WAY[2], FIRST.cpu)
     assert words(found.shares[1].cause, found.shares[1].pollers) == "tester.b had no room"
     # Without the switch's word for it, nobody knows that the frame waited for the tester.
-    assert told([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}).shares == ()
+    assert explained([3, 1, 1000, 1, 200], [ran], {TESTER.thread: [gap(1009, 1992)]}).shares == ()
     # Nor is it to blame while another port had no room.
-    assert told([3, 1, 1000, 1, 200], [ran], waits=[Wait(1100 * US, 2001 * US, 9, 4)]).shares == ()
+    assert explained([3, 1, 1000, 1, 200], [ran], waits=[Wait(1100 * US, 2001 * US, 9, 4)]).shares == ()
 
 
 def test_of_rings_that_fill_up_one_after_the_other_the_last_is_to_blame() -> None:
     stopped = [event(1050, 1900, 0, "stopped", TESTER.thread)]
-    found = told([950, 1, 40, 1, 20], stopped, waits=[wait(1300, 1940, HOPS[0]), wait(1200, 1930, HOPS[1])])
+    found = explained([950, 1, 40, 1, 20], stopped, waits=[wait(1300, 1940, HOPS[0]), wait(1200, 1930, HOPS[1])])
     assert shares(found) == [
         ("stopped", "tester", "tester.a to the switch", 600),
         ("full", "worker-0", "tester.a to the switch", 30),
@@ -170,7 +172,7 @@ def test_of_rings_that_fill_up_one_after_the_other_the_last_is_to_blame() -> Non
     ]
     assert [share.cause.name for share in found.shares[1:]] == ["tester.b", "first.0"]
     # A function that had room is not held up by the one after it.
-    assert told([950, 1, 40, 1, 20], stopped, waits=[wait(1200, 1930, HOPS[1])]).shares == ()
+    assert explained([950, 1, 40, 1, 20], stopped, waits=[wait(1200, 1930, HOPS[1])]).shares == ()
 
 
 def test_a_gap_of_the_last_of_them_goes_before_its_full_ring() -> None:
@@ -185,7 +187,7 @@ def test_a_gap_of_the_last_of_them_goes_before_its_full_ring() -> None:
 
 def test_who_has_the_frame_comes_before_who_should_make_room() -> None:
     events = [event(1050, 1500, 0, "stopped", FIRST.thread), event(1400, 1900, 0, "stopped", TESTER.thread)]
-    found = told([3, 1, 1000, 1, 20], events, waits=[wait(1010, 2002, HOPS[1])])
+    found = explained([3, 1, 1000, 1, 20], events, waits=[wait(1010, 2002, HOPS[1])])
     assert shares(found) == [
         ("stopped", "first", "first", 450),
         ("stopped", "tester", "first", 400),
@@ -198,7 +200,7 @@ def test_what_comes_between_waking_and_working_is_a_gap() -> None:
     rest, limit = Rest(899 * US, 1400 * US), 5 * US
     gaps = list(late_wakes([rest], FIRST.thread, events, limit))
     assert gaps == [gap(1100, 1400)]
-    found = told([3, 1, 500, 1, 20], [*events, event(1150, 1180, 0, "softirq", 3, "NET_RX")], {FIRST.thread: gaps})
+    found = explained([3, 1, 500, 1, 20], [*events, event(1150, 1180, 0, "softirq", 3, "NET_RX")], {FIRST.thread: gaps})
     assert shares(found) == [("asleep", "first", "first", 96), ("softirq", "first", "first", 30)]
     assert found.unexplained == 270 * US
     # A few microseconds are its usual way back, and nobody knows when it woke if the kernel did not say.
@@ -209,14 +211,14 @@ def test_what_comes_between_waking_and_working_is_a_gap() -> None:
 
 def test_the_sender_counts_only_in_its_own_gaps() -> None:
     hog = event(1000, 1180, 0, "task", 900, "hog")
-    assert told([210, 1, 5, 1, 2], [hog]).shares == ()
-    found = told([210, 1, 5, 1, 2], [hog], {TESTER.thread: [gap(990, 1190)]})
+    assert explained([210, 1, 5, 1, 2], [hog]).shares == ()
+    found = explained([210, 1, 5, 1, 2], [hog], {TESTER.thread: [gap(990, 1190)]})
     assert shares(found) == [("task", "tester", "tester.a to the switch", 180)]
 
 
 def test_a_known_cause_of_the_second_goes_before_an_unexplained_gap_of_the_first() -> None:
     gaps = {TESTER.thread: [gap(990, 1190)], WORKER.thread: [gap(1000, 1190)]}
-    found = told([210, 1, 5, 1, 2], [event(1000, 1180, 0, "stopped", TESTER.thread)], gaps)
+    found = explained([210, 1, 5, 1, 2], [event(1000, 1180, 0, "stopped", TESTER.thread)], gaps)
     assert shares(found) == [("stopped", "tester", "tester.a to the switch", 180)]
     assert found.unexplained == 10 * US
 
@@ -227,17 +229,17 @@ def test_who_sleeps_may_not_have_been_woken_because_the_other_was_held_up() -> N
         event(1004, 1500, 0, "task", TESTER.thread, "lcore-worker-1"),
     ]
     hog = event(1010, 1400, 1, "task", 900, "hog")
-    found = told([3, 1, 500, 1, 2], [*events, hog], {WORKER.thread: [gap(1009, 1401)]})
+    found = explained([3, 1, 500, 1, 2], [*events, hog], {WORKER.thread: [gap(1009, 1401)]})
     assert shares(found)[0] == ("task", "worker-0", "first", 390)
-    # ... and where the other was not, what its CPU did meanwhile is told.
-    found = told([3, 1, 500, 1, 2], events)
+    # ... and where the other was not, what its CPU did meanwhile is explained.
+    found = explained([3, 1, 500, 1, 2], events)
     assert [(share.cause.id, share.cycles) for share in found.shares] == [(TESTER.thread, 496 * US)]
-    found = told([3, 1, 500, 1, 2], events[:1])
+    found = explained([3, 1, 500, 1, 2], events[:1])
     assert shares(found) == [("asleep", "first", "first", 496)]
 
 
 def test_a_cause_over_several_parts_is_one() -> None:
-    found = told([10, 1, 5, 60, 2], [event(1000, 1080, 1, "nmi"), event(1000, 1080, 0, "task", 900, "hog")])
+    found = explained([10, 1, 5, 60, 2], [event(1000, 1080, 1, "nmi"), event(1000, 1080, 0, "task", 900, "hog")])
     assert shares(found)[0] == ("nmi", "worker-0", "first.1 to tester.b", 71)
 
 
@@ -245,7 +247,7 @@ def test_a_cause_that_held_up_several_on_its_cpu_is_one() -> None:
     other = event(1120, 1620, 0, "task", 901, "other")
     hog = [event(1020, 1120, 0, "task", 900, "hog"), event(1620, 2011, 0, "task", 900, "hog"),
            event(2012, 2500, 0, "task", 900, "hog")]  # fmt: skip
-    found = told([10, 1, 1000, 1, 600], [other, *hog])
+    found = explained([10, 1, 1000, 1, 600], [other, *hog])
     assert [(share.cause.name, share.cycles // US, share.events) for share in found.shares] == [
         ("hog", 979, 3),
         ("other", 500, 1),
@@ -256,9 +258,9 @@ def test_a_cause_that_held_up_several_on_its_cpu_is_one() -> None:
 
 def test_what_is_unexplained_ranks_first_where_it_is_more() -> None:
     hog = event(1010, 1100, 1, "task", 900, "hog")
-    found = told([400, 1, 5, 1, 2], [hog], {WORKER.thread: [gap(1010, 1191)]})
+    found = explained([400, 1, 5, 1, 2], [hog], {WORKER.thread: [gap(1010, 1191)]})
     assert found.first is not None and found.first.cause.kind == "unexplained"
-    found = told([400, 1, 5, 1, 2], [hog], {WORKER.thread: [gap(1010, 1190)]})
+    found = explained([400, 1, 5, 1, 2], [hog], {WORKER.thread: [gap(1010, 1190)]})
     assert found.first is found.shares[0]
 
 
@@ -270,24 +272,24 @@ def test_a_cpu_that_was_gone_while_one_slept_is_not_the_sleeps() -> None:
         event(1100, 1130, 0, "softirq", 3, "NET_RX"),
     ]
     parts = [3, 1, 520, 1, 2]
-    found = told(parts, events, {TESTER.thread: [gap(1010, 1400)]})
+    found = explained(parts, events, {TESTER.thread: [gap(1010, 1400)]})
     assert found.unexplained == 360 * US
     assert [(share.cause.kind, share.cycles // US) for share in found.shares] == [("task", 106), ("softirq", 30)]
     assert found.unexplained_most is not None
     assert (found.unexplained_most.part, found.unexplained_most.cause.cpu) == (WAY[2], 0)
     # Also where the kernel does not say who ran.
-    found = told(parts, [events[0]], {TESTER.thread: [gap(1010, 1400)]})
+    found = explained(parts, [events[0]], {TESTER.thread: [gap(1010, 1400)]})
     assert (found.unexplained, shares(found)) == (390 * US, [("asleep", "first", "first", 106)])
     # A gap that the kernel explains is that of its cause, and one on another CPU is another matter.
     hog = event(1010, 1400, 0, "task", 900, "hog")
-    found = told(parts, [events[0], hog], {TESTER.thread: [gap(1010, 1400)]})
+    found = explained(parts, [events[0], hog], {TESTER.thread: [gap(1010, 1400)]})
     assert (found.unexplained, found.shares[0].cause.name) == (0, "hog")
     elsewhere = (FIRST, WORKER, Poller("tester", TESTER.thread, 2))
     evidence = Evidence(events[:1], {TESTER.thread: [gap(1010, 1400)]}, pollers=elsewhere)
     times = [at * US for at in accumulate(parts, initial=1000)]
     assert account(WAY, times, HOLDERS, evidence, HZ).unexplained == 0
     # ... nor does it matter what happened while the other slept, and this one was awake.
-    found = told(parts, [], {TESTER.thread: [gap(1010, 1400)]})
+    found = explained(parts, [], {TESTER.thread: [gap(1010, 1400)]})
     assert found.unexplained == 0
 
 
@@ -309,7 +311,7 @@ _GAPS = st.dictionaries(
 
 @given(st.lists(st.integers(0, 300), min_size=5, max_size=5), st.lists(_EVENTS, max_size=25), _GAPS)
 def test_shares_add_up_whatever_happened(parts: list[int], events: list[Event], gaps: dict[int, list[Gap]]) -> None:
-    found = told(parts, events, gaps)  # which checks the sum
+    found = explained(parts, events, gaps)  # which checks the sum
     assert found.usual >= 0
     assert found.unexplained >= 0
     assert all(share.cycles > 0 and share.events > 0 for share in found.shares)
@@ -329,9 +331,9 @@ def test_shares_add_up_whatever_happened(parts: list[int], events: list[Event], 
 
 
 @given(st.lists(_EVENTS, max_size=12), _GAPS)
-def test_the_same_event_told_twice_changes_nothing(events: list[Event], gaps: dict[int, list[Gap]]) -> None:
+def test_the_same_event_reported_twice_changes_nothing(events: list[Event], gaps: dict[int, list[Gap]]) -> None:
     parts = [200, 10, 300, 10, 200]
-    once, twice = told(parts, events, gaps), told(parts, events * 2, gaps)
+    once, twice = explained(parts, events, gaps), explained(parts, events * 2, gaps)
     assert {s.cause: s.cycles for s in once.shares} == {s.cause: s.cycles for s in twice.shares}
     assert (once.unexplained, once.usual) == (twice.unexplained, twice.usual)
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.change import change_over, settle
+from tailrace.change import change_over, recover
 from tailrace.control import ControlLost
 from tailrace.errors import Failure, Refused
 from tailrace.fabric.difference import Difference
@@ -228,9 +228,9 @@ def test_a_change_cut_short_is_kept_or_undone(tmp_path: Path, changed_over: bool
     state.record.changing = CHANGE
     state.save()
     assert peek(tmp_path).changing == CHANGE
-    (said,) = settle(state, cast(TailraceFabric, fabric))
+    (said,) = recover(state, cast(TailraceFabric, fabric))
     assert said.startswith("a change to new.yaml that was cut short is " + ("kept" if changed_over else "undone"))
-    assert settle(state, cast(TailraceFabric, fabric)) == []
+    assert recover(state, cast(TailraceFabric, fabric)) == []
     assert state.record.changing is None
     if changed_over:
         assert (state.record.plan, state.record.spec) == ({"new": 1}, "new.yaml")

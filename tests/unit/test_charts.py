@@ -122,7 +122,7 @@ def test_chains_of_several_lengths_that_were_compared_are_lines_of_their_own(tmp
     assert len(set(looks(lines))) == 2
 
 
-def test_chains_of_one_run_are_told_apart_without_colours_too(tmp_path: Path) -> None:
+def test_chains_of_one_run_are_distinguished_without_colours_too(tmp_path: Path) -> None:
     lines = charts(run_folder(tmp_path, profiles=("64",), chains=5).path)["64 B"]["percentiles"]
     assert sorted(looks(lines)) == [(0, 1), (1, 0), (2, 2), (3, 3), (4, 4)]
 

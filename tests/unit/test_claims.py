@@ -30,7 +30,7 @@ def test_a_core_that_nobody_has_is_free() -> None:
 
 
 @pytest.mark.usefixtures("claim")
-def test_who_has_a_core_is_told_however_often_it_is_asked() -> None:
+def test_who_has_a_core_is_reported_however_often_it_is_asked() -> None:
     for _ in range(200):
         assert holder(CORE) == os.getpid()
     said = taken([CORE + 1, CORE])

@@ -155,7 +155,7 @@ def test_fabrics_take_turns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch, fo
     run(plan([Load("64", profile(64), Rate(fraction=0.5), 1.0)]), folder)
     first, second, third = NAMES
     assert [name for name, _, _ in machine.asked] == [*NAMES, second, third, first]
-    # Half of the lowest no-loss rate, for all; each has been borne out beforehand.
+    # Half of the lowest no-loss rate, for all; each has been confirmed beforehand.
     assert {rate for _, _, rate in machine.asked} == {0.5e6}
     assert machine.looked == [(name, f"64-{name}-first-look") for name in NAMES]
     (finding,) = folder.run.findings
@@ -717,7 +717,7 @@ def test_both_are_drawn_and_nothing_of_a_reason_is_markup(folder: RunFolder) -> 
     assert re.search(r"worst, 30\.0 +10\.0, best", text)
 
 
-def test_trials_that_differ_in_their_rate_alone_are_told_apart(folder: RunFolder) -> None:
+def test_trials_that_differ_in_their_rate_alone_are_distinguished(folder: RunFolder) -> None:
     for frames in ("64", "1518"):
         for part in (1.0, 0.5):
             add(

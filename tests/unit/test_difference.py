@@ -249,7 +249,7 @@ def test_rates_change_without_a_new_process() -> None:
     assert "queues: 1, 1 → 2, 1" in queues.changes[0].detail
 
 
-def test_what_a_port_sends_and_is_sent_is_each_told() -> None:
+def test_what_a_port_sends_and_is_sent_is_each_reported() -> None:
     up = Up(ONE)
     both = ONE + "ports: {tester.a: {rate: {max: 1Gbps, to: 500Mbps}}}\n"
     wanted = up.apply(both)
@@ -278,7 +278,7 @@ def test_the_ageing_of_flows_is_a_difference_and_its_default_is_none() -> None:
     assert Plan.read(up.plan.as_data()) == up.plan
 
 
-def test_what_the_running_switch_cannot_become_is_told() -> None:
+def test_what_the_running_switch_cannot_become_is_reported() -> None:
     up = Up(ONE, cores=8)
     wanted = up.to("fabric: {idle: [sleep, poll], backpressure: 5ms, workers: 2}\n" + ONE)
     assert [each.split(":")[0] for each in wanted.fixed] == ["fabric.backpressure", "fabric.idle", "the workers' cores"]
@@ -429,7 +429,7 @@ def test_more_cores_than_there_are(text: str, start: str) -> None:
         make_plan(parse_spec(text + ONE, "s"), cpus=cpus(2), real_time=None)
 
 
-def test_what_the_switch_refuses_is_told_with_its_place() -> None:
+def test_what_the_switch_refuses_is_reported_with_its_place() -> None:
     document = parse_document(ONE + "ports:\n  tester.a: {rate: 1Gbps}\n", "s.yaml")
     assert str(document.refused("chains.voice.through[1]: no function 'x'")).startswith("s.yaml:2:10: chains.voice")
     assert str(document.refused("ports.tester.a.rate.to.max: why")).startswith("s.yaml:4:14: ports.tester.a.rate.to")
@@ -442,7 +442,7 @@ def test_what_the_switch_refuses_is_told_with_its_place() -> None:
     ("chain", "place"),
     [("voice: [tester.a, {if: absent0}]", "2:21"), ("voice: {path: [tester.a, {if: absent0}]}", "2:28")],
 )
-def test_a_device_that_stands_in_a_chain_is_told_with_its_place(chain: str, place: str, tmp_path: Path) -> None:
+def test_a_device_that_stands_in_a_chain_is_reported_with_its_place(chain: str, place: str, tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(f"chains:\n  {chain}\n")
     spec, document = load_located(file)
@@ -456,8 +456,8 @@ def test_the_same_spec_is_the_same_plan_wherever_it_came_to_be() -> None:
     up.apply(TWO)
     fresh = plan_of(TWO, cores=8)
     assert fresh.identity != up.plan.identity, "a plan from nothing has other cores"
-    assert fresh.settled_as(up.plan).identity == up.plan.identity
-    assert plan_of(ONE, cores=8).settled_as(up.plan).identity != up.plan.identity
+    assert fresh.placed_as(up.plan).identity == up.plan.identity
+    assert plan_of(ONE, cores=8).placed_as(up.plan).identity != up.plan.identity
 
 
 def test_a_plan_that_names_other_cores_is_not_the_one_that_is_up() -> None:
@@ -465,12 +465,12 @@ def test_a_plan_that_names_other_cores_is_not_the_one_that_is_up() -> None:
     up = Up("fabric: {cores: [0]}\n" + ONE)
     for other, same in (("cores: [1]", False), ("cores: [0]", True), ("backpressure: 20ms", True)):
         fresh = plan_of(f"fabric: {{{other}}}\n" + ONE)
-        assert (fresh.settled_as(up.plan).identity == up.plan.identity) == same, other
+        assert (fresh.placed_as(up.plan).identity == up.plan.identity) == same, other
     chosen = Up(ONE)
     assert chosen.plan.placement.workers == (1,)
     for core, same in ((0, False), (1, True)):
         named = plan_of(f"fabric: {{cores: [{core}]}}\n" + ONE)
-        assert (named.settled_as(chosen.plan).identity == chosen.plan.identity) == same
+        assert (named.placed_as(chosen.plan).identity == chosen.plan.identity) == same
     # Naming the cores that it has already changes nothing either.
     named = plan_of("fabric: {cores: [1]}\n" + ONE, chosen.plan)
     assert named.identity == chosen.plan.identity

@@ -136,7 +136,7 @@ def test_a_switch_keeps_its_core() -> None:
         ("direct", 2, "vhost-user", "veth", 2),
     ],
 )
-def test_that_functions_look_by_time_is_told_where_they_share_a_core(
+def test_that_functions_look_by_time_is_reported_where_they_share_a_core(
     kind: str, functions: int, interface: Interface, ends: Interface | None, count: int
 ) -> None:
     def caveat(wanted: Scene, cores: int) -> str | None:

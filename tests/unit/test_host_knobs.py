@@ -113,8 +113,8 @@ def test_numbers_of_huge_pages_without_a_size_are_pointed_out_before_the_default
         "/etc/sysctl.conf sets vm.nr_overcommit_hugepages to 512",
         "/etc/sysctl.d/20-db.conf sets vm.nr_hugepages to 1024",
         "hugepages=2048 is on the kernel's command line, without a size",
-        "hugepages=2 is on the kernel's command line already, not from here, and the kernel keeps the first one: take "
-        "it away where it was set (the boot loader, an operator's profile) before you reboot",
+        "hugepages=2 is on the kernel's command line already, set by others, and the kernel keeps the first one: "
+        "remove it where it was set (the boot loader, an operator's profile) before you reboot",
     ]
     assert planned(tmp_path, "{huge_pages_2mib: 4}").warnings == []
     make(tmp_path, {"/proc/cmdline": "hugepages=2048 default_hugepagesz=1G hugepagesz=1G"})
@@ -160,7 +160,7 @@ def test_the_memory_that_a_plan_costs_is_summed(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("about: x\ninherits: vanilla\nknobs: {huge_pages_1gib: {0: 2, 1: 1}, huge_pages_2mib: 512}\n")
     plan = make_tuning_plan(read_machine(Tree(tmp_path)), load_profile(str(path)))
-    assert "4,096 MiB of memory are kept in huge pages" in plan.costs()
+    assert "4,096 MiB of memory are reserved as huge pages" in plan.costs()
 
 
 @pytest.mark.parametrize("knobs", ["{huge_pages_1gib: 64}", "{huge_pages_1gib: {1: 64}}", "{huge_pages_2mib: 32768}"])

@@ -115,7 +115,7 @@ def test_a_card_that_does_not_tell_its_node_decides_nothing(tmp_path: Path) -> N
     nodes(tmp_path, {1: ("0-2", 64 * GIB), 4: ("3-7", 64 * GIB)})
     add_nic(tmp_path, "eth0", "0000:81:00.0", -1)
     roles = planned(tmp_path, nic="eth0").roles
-    assert (roles.node, roles.because) == (4, "the node with the most cores; eth0 does not tell its node")
+    assert (roles.node, roles.because) == (4, "the node with the most cores; eth0 has no known node")
     assert "eth0 at 0000:81:00.0" in draw(read_machine(Tree(tmp_path)), roles), "shown with the first node"
 
 

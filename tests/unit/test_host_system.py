@@ -80,7 +80,7 @@ def test_the_other_roles_keep_their_cores(tmp_path: Path) -> None:
     assert plan.roles.cpus == {"system": (0,), "switch": (1, 2), "vnf": (), "tester": (3,)}
     assert plan.roles.share == "1 of the 4 cores of node 0 (as many as the other roles leave)"
     (warning,) = plan.warnings
-    assert warning.startswith("eth0: 512 queues, each with an interrupt, for CPUs 0 of the system: give it more cores")
+    assert warning.startswith("eth0: 512 queues, each with an interrupt, for the system's CPUs 0: give the system more")
 
 
 def test_interrupts_and_packets_go_to_the_cpus_of_the_cards_node(tmp_path: Path) -> None:

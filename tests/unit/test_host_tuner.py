@@ -110,7 +110,7 @@ def test_a_failure_in_the_middle_undoes_what_was_done(host: Host, monkeypatch: p
         write(tree, path, value)
 
     monkeypatch.setattr(Tree, "write", failing)
-    with pytest.raises(Failure, match="stat_interval: read-only: this is a container"):
+    with pytest.raises(Failure, match="stat_interval: read-only, as in a container"):
         host.apply()
     assert meanings(contents(host.folder)) == meanings(before)
     assert not (host.state / "journal").exists()

@@ -118,7 +118,7 @@ def test_what_was_put_back_is_not_looked_for(host: Host) -> None:
     assert STAT not in states and not any(state.lost for state in states.values())
 
 
-def test_what_went_with_a_reboot_is_told_and_mended_by_applying_again(host: Host) -> None:
+def test_what_went_with_a_reboot_is_reported_and_mended_by_applying_again(host: Host) -> None:
     own = host.own("{vm.stat_interval: 33, kernel.nmi_watchdog: 0}")
     host.apply(own)
     places = {"/proc/sys/vm/stat_interval": "1", "/proc/sys/kernel/nmi_watchdog": "1"}

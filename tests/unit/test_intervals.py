@@ -144,7 +144,7 @@ def spoiled(document: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", ["Soak", "Part", "Interval", "End"])
-def test_a_log_that_is_wrong_but_for_its_check_sums_is_told_in_one_line(tmp_path: Path, kind: str) -> None:
+def test_a_log_that_is_wrong_but_for_its_check_sums_is_reported_in_one_line(tmp_path: Path, kind: str) -> None:
     """Or is taken, where what is wrong with it cannot be known: but then all can reckon with it."""
     path, _ = write(tmp_path, 1)
     whole = path.read_bytes()
@@ -173,7 +173,7 @@ def test_a_log_that_is_wrong_but_for_its_check_sums_is_told_in_one_line(tmp_path
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[]", '"x"', "3", "", "{"])
-def test_a_block_that_is_no_object_is_told_with_the_file(tmp_path: Path, text: str) -> None:
+def test_a_block_that_is_no_object_is_reported_with_the_file(tmp_path: Path, text: str) -> None:
     path, _ = write(tmp_path, 1)
     with path.open("a") as file:
         for kind in ("Part", "Interval", "End", "Other"):
@@ -182,7 +182,7 @@ def test_a_block_that_is_no_object_is_told_with_the_file(tmp_path: Path, text: s
         read(path)
 
 
-def test_a_damaged_interval_is_left_out_and_told(tmp_path: Path) -> None:
+def test_a_damaged_interval_is_left_out_and_reported(tmp_path: Path) -> None:
     path, _ = write(tmp_path, 5)
     text = path.read_bytes()
     blocks = text.split(b"Tag=a-to-b")

@@ -279,7 +279,7 @@ def test_a_cell_has_a_no_loss_rate_only_if_its_trial_bore_it_out(
     if loss:
         assert [trial.attempt for trial in folder.run.trials] == [1, 2, 3, None]
         assert all(trial.total("lost") for trial in folder.run.trials)
-        assert (cell.no_loss_pps, cell.not_borne_out, words) == (None, True, "none")
+        assert (cell.no_loss_pps, cell.not_confirmed, words) == (None, True, "none")
         assert any(text.startswith("none: no full-length trial confirmed") for text in rates.remarks)
     else:
         assert len(folder.run.trials) == 1
@@ -313,7 +313,7 @@ def test_a_cell_is_the_median_of_its_rounds_in_whatever_order_they_came() -> Non
     assert (found.low, found.median, found.high, found.count) == (10.0, 20.0, 40.0, 3)
     rate = cell.spread_of("no_loss_pps")
     assert rate is not None
-    assert rate.count == 1, "the rounds that bore none out are not in it"
+    assert rate.count == 1, "the rounds that confirmed none are not in it"
 
 
 def test_why_a_round_failed_stands_until_it_has_been_measured() -> None:

@@ -136,7 +136,7 @@ LOSSY = Case("one-function-64", profile(64), 1, Rate(fraction=0.9), 3.0)
 
 
 def test_a_loss_that_short_trials_do_not_show_leaves_no_rate_without_loss(folder: RunFolder) -> None:
-    """Every trial of full length is kept, and its loss told: none of them bore a rate out."""
+    """Every trial of full length is kept, and its loss reported: none of them confirmed a rate."""
     device = SimulatedDevice(1e9, sender=1e6, loss=1.5e-6)  # a frame in some 0.7 s
     trial = measure_case(device, folder, LOSSY, SearchOptions())
     made = folder.run.trials
@@ -174,7 +174,7 @@ def test_a_loss_that_short_trials_do_not_show_leaves_no_rate_without_loss(folder
     assert all(float(row["searched_pps"]) > 0 for row in rows)
 
 
-def test_a_rate_that_is_lowered_until_it_is_borne_out_stands(folder: RunFolder) -> None:
+def test_a_rate_that_is_lowered_until_it_is_confirmed_stands(folder: RunFolder) -> None:
     """A buffer hides the overload from short trials."""
     device = SimulatedDevice(1e6, sender=1.4e6, buffer=200_000)
     trial = measure_case(device, folder, LOSSY, SearchOptions())
@@ -198,10 +198,10 @@ def test_a_rate_that_a_trial_below_it_refuted_is_claimed_by_none(folder: RunFold
         made = result(stream([1_000] * 50, lost=lost), stream([1_000] * 50, "b-to-a"))
         add(
             folder, made, functions=1, name=f"at-{part}", offered_pps=1e6 * part, rate_fraction=part,
-            searched=searched, borne_out=not lost,
+            searched=searched, confirmed=not lost,
         )  # fmt: skip
     (one,) = mark([StoredRun(folder.path, folder.run, "")])
-    assert one.borne_out == frozenset()
+    assert one.confirmed == frozenset()
     assert throughput([one]) == []
 
 
@@ -232,7 +232,7 @@ def test_a_trial_in_which_the_tester_fell_short_is_repeated_at_its_rate_first(fo
     first, second = folder.run.trials
     assert (first.attempt, first.fell_short, first.no_loss_pps) == (1, "tester", None)
     assert second.no_loss_pps is not None, "what was the tester's failing does not count against the device"
-    assert mark([StoredRun(folder.path, folder.run, "")])[0].borne_out == {second.name}
+    assert mark([StoredRun(folder.path, folder.run, "")])[0].confirmed == {second.name}
 
     rates.clear()
     wrong = {1, 2}

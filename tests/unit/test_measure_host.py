@@ -242,7 +242,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(folder: RunFolder, after: in
     assert ("Nothing was measured for" in text) is bool(after)
 
 
-def test_a_clock_that_is_set_is_told_and_moves_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_set_is_reported_and_moves_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     boot, wall = 5000.0, folder.run.started.timestamp()
 
     class Minute(Fake):
@@ -351,7 +351,7 @@ def test_the_cpus_of_what_is_up_are_not_measured(tmp_path: Path) -> None:
     ("text", "words"),
     [("x", "--cpus: 'x' is no CPU"), ("3-1", "--cpus: '3-1' ends before it begins"), (",", "--cpus: no CPU is named")],
 )
-def test_wrong_cpus_are_told_by_their_option(text: str, words: str) -> None:
+def test_wrong_cpus_are_reported_by_their_option(text: str, words: str) -> None:
     with pytest.raises(Mistake, match=words):
         _listed(text)
 
@@ -382,7 +382,7 @@ def test_what_a_run_may_take_on_disk_has_to_be_there(tmp_path: Path, monkeypatch
         (None, Failure, "not all was put back: "),
     ],
 )
-def test_what_is_not_put_back_is_told_beside_what_ended_the_comparison(
+def test_what_is_not_put_back_is_reported_beside_what_ended_the_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException | None, kind: type[Exception], words: str
 ) -> None:
     tree = machine(tmp_path)

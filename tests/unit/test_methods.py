@@ -387,7 +387,7 @@ def test_an_option_that_cannot_be_says_what_can() -> None:
         override(Throughput.model_validate({}), {"search": "none"})
 
 
-def test_what_a_method_cannot_do_is_told_with_its_place_in_the_spec(tmp_path: Path) -> None:
+def test_what_a_method_cannot_do_is_reported_with_its_place_in_the_spec(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     options = MeasureOptions({}, 1, tmp_path, huge=False, as_json=True)
     floor = "chains:\n  floor: [tester.a, tester.b]\n"
@@ -572,7 +572,7 @@ def test_a_soak_goes_on_as_it_was_begun(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_soak_bears_a_no_loss_rate_out_or_does_not(tmp_path: Path, lost: int) -> None:
+def test_a_soak_confirms_a_no_loss_rate_or_does_not(tmp_path: Path, lost: int) -> None:
     """It is not made again lower: what it lost in hours is its result."""
     with RunFolder.create(tmp_path, "soak", spec="", host={}, command=[], versions={}) as made:
         asked = soak_header(30.0, pps=6.0, no_loss_pps=12.0, rate_fraction=0.5, no_loss_limit="tester")
@@ -607,7 +607,7 @@ def test_the_command_line_goes_before_the_spec() -> None:
         (pcap_of((64, 1500)), "frame 1 was cut to 64 of 1500 bytes"),
     ],
 )
-def test_a_bad_capture_is_told_with_its_line_before_anything_starts(
+def test_a_bad_capture_is_reported_with_its_line_before_anything_starts(
     tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     bad, runs = tmp_path / "bad.pcap", tmp_path / "runs"
@@ -682,7 +682,7 @@ def test_the_floor_of_what_joined_ports_do_not_take_is_left_out_with_a_note(tmp_
          "linux-bridge's tap ports", 1500),
     ],
 )  # fmt: skip
-def test_a_frame_beyond_the_mtu_is_told_before_anything_starts(
+def test_a_frame_beyond_the_mtu_is_reported_before_anything_starts(
     tmp_path: Path, command: tuple[str, ...], test: str, length: int, port: str, mtu: int
 ) -> None:
     """With the file, the frame, its size, the MTU and what to do; of what the spec names with its line."""
@@ -710,7 +710,9 @@ def test_a_frame_beyond_the_mtu_is_told_before_anything_starts(
         ("burst: {}\n  - loss: {rate: 200Mpps}", 18, "1518 B frames"),
     ],
 )
-def test_a_rate_that_no_line_carries_is_told_with_its_place(tmp_path: Path, test: str, column: int, most: str) -> None:
+def test_a_rate_that_no_line_carries_is_reported_with_its_place(
+    tmp_path: Path, test: str, column: int, most: str
+) -> None:
     spec = tmp_path / "s.yaml"
     spec.write_text(
         f"functions: {{first: skeleton}}\nchains: {{voice: [tester.a, first, tester.b]}}\ntests:\n  - {test}\n"
@@ -734,7 +736,7 @@ def test_a_rate_of_the_command_line_that_no_line_carries_is_refused(tmp_path: Pa
     assert override(Latency(), {"rate": "500Mpps", "frames": "64"})
 
 
-def test_a_rate_that_was_not_nearly_sent_is_told_with_the_result(tmp_path: Path) -> None:
+def test_a_rate_that_was_not_nearly_sent_is_reported_with_the_result(tmp_path: Path) -> None:
     test = Latency.model_validate({"frames": 64, "rate": "500Mpps", "duration": "1s"})
     made = run(tmp_path, LatencyMethod(), test, SimulatedDevice(1e9, sender=4e5))
     console = Console(record=True, width=200)

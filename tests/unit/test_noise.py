@@ -127,7 +127,7 @@ def test_what_a_neighbour_passed_on_is_that_of_its_worse_direction() -> None:
     assert Ran().figures == {}
 
 
-def test_the_rate_is_borne_out_quietly_before_and_its_limit_is_said(
+def test_the_rate_is_confirmed_quietly_before_and_its_limit_is_said(
     monkeypatch: pytest.MonkeyPatch, folder: RunFolder
 ) -> None:
     rates: list[float] = []

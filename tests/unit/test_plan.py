@@ -153,7 +153,7 @@ def test_more_memory_than_the_machine_has_is_refused() -> None:
         make_plan(spec, cpus=cpus(2), real_time=None, memory=4 << 30)
 
 
-def test_all_that_the_machine_lacks_is_told_at_once(tmp_path: Path) -> None:
+def test_all_that_the_machine_lacks_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(
         "fabric: {cores: [7, 0, 9]}\nfunctions: {a: {kind: skeleton, memory: 8GiB}}\n"
@@ -166,7 +166,7 @@ def test_all_that_the_machine_lacks_is_told_at_once(tmp_path: Path) -> None:
     assert places == ["1:18", "1:24", "2:41", "5:37"]
 
 
-def test_a_group_that_there_is_not_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_group_that_there_is_not_is_reported_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("chains: {v: [tester.a, a]}\nports:\n  a: {socket: {mode: '0660', group: nosuch}}\n")
     spec, document = load_located(file)

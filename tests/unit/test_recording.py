@@ -84,7 +84,7 @@ def test_the_longest_is_of_the_part_that_was_begun(recorder: Recorder) -> None:
     recording.close()
 
 
-def test_a_reader_that_comes_too_late_is_told(recorder: Recorder) -> None:
+def test_a_reader_that_comes_too_late_is_reported(recorder: Recorder) -> None:
     recorder.ran(range(0, 1000 * 3 * LENGTH, 1000))
     recording = Recording(recorder.path)
     oldest = 1000 * (3 * LENGTH - LENGTH + OVERWRITTEN)

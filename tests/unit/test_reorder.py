@@ -241,7 +241,7 @@ def test_rounds_are_one_row_with_their_spread(tmp_path: Path) -> None:
         ("{kind: skeleton}", 3, 9, "latency", False),
     ],
 )
-def test_flows_that_overtake_each_other_in_replicas_are_told_of(
+def test_flows_that_overtake_each_other_in_replicas_are_reported(
     tmp_path: Path, function: str, disturbed: int, flows: int | None, method: str, told: bool
 ) -> None:
     with RunFolder.create(

@@ -517,7 +517,7 @@ def test_a_device_of_format_5_was_a_chain_without_functions() -> None:
         assert [each["functions"] for each in found["findings"]] == functions[:2]
 
 
-def test_a_no_loss_rate_of_format_5_was_borne_out_only_where_its_trial_lost_nothing() -> None:
+def test_a_no_loss_rate_of_format_5_was_confirmed_only_where_its_trial_lost_nothing() -> None:
     run = parse_run((REPOSITORY / "tests/unit/data/results-format-5.json").read_text())
     floor, chain = run.trials
     assert (floor.no_loss_pps, floor.total("lost")) == (1.1e6, 0)
@@ -525,7 +525,7 @@ def test_a_no_loss_rate_of_format_5_was_borne_out_only_where_its_trial_lost_noth
     assert [trial.searched for trial in run.trials] == [NoLossRate(pps=pps, limit=None) for pps in (1.1e6, 5e5)]
     cell, _ = run.findings
     assert isinstance(cell, MatrixCell)
-    assert (cell.no_loss_pps, cell.not_borne_out, cell.bound) == (None, True, None)
+    assert (cell.no_loss_pps, cell.not_confirmed, cell.bound) == (None, True, None)
     assert [(each.no_loss_pps, each.searched) for each in cell.rounds] == [(None, chain.searched)]
 
 
@@ -551,7 +551,7 @@ def test_pairs_of_format_5_were_at_a_part_of_one_rate_that_was_looked_for_before
     (finding,) = found["findings"]
     assert finding["searched"] == ({"quiet": searched} if method == "noise" else searched)
     assert finding["rate_fraction"] == 0.5
-    # None of these trials was there to bear it out, whatever it lost.
+    # None of these trials was there to confirm it, whatever it lost.
     assert [(trial["no_loss_pps"], trial.get("searched")) for trial in found["trials"]] == [(None, None)] * 2
 
 

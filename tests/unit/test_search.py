@@ -243,16 +243,16 @@ def test_a_device_that_stumbles_is_still_measured_within_the_trials(capacity: fl
     assert len(device.trials) <= options.most_trials + 20
 
 
-def test_a_device_that_loses_at_any_rate_is_told() -> None:
+def test_a_device_that_loses_at_any_rate_is_reported() -> None:
     with pytest.raises(Failure, match="lost even at 1000"):
         no_loss_rate(trials_of(SimulatedDevice(1e6, loss=0.5)), whole)
 
 
-def test_a_device_that_forwards_nothing_is_told() -> None:
+def test_a_device_that_forwards_nothing_is_reported() -> None:
     with pytest.raises(Failure, match="lost even at"):
         no_loss_rate(trials_of(SimulatedDevice(0.0)), whole)
 
 
-def test_a_device_that_takes_nothing_is_told() -> None:
+def test_a_device_that_takes_nothing_is_reported() -> None:
     with pytest.raises(Failure, match="no frame could be sent"):
         no_loss_rate(trials_of(SimulatedDevice(0.0, holds_back=True)), whole)

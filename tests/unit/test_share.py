@@ -229,7 +229,7 @@ def test_pairs_stand_the_other_way_round_in_turn(
         assert contribution.difference_us == pytest.approx(40, abs=0.5)
 
 
-def test_the_rate_is_borne_out_by_the_chain_as_it_is_and_its_limit_is_said(
+def test_the_rate_is_confirmed_by_the_chain_as_it_is_and_its_limit_is_said(
     monkeypatch: pytest.MonkeyPatch, folder: RunFolder
 ) -> None:
     machine = Machine(monkeypatch, folder)
@@ -284,7 +284,7 @@ def test_rounds_are_kept_beside_each_other(monkeypatch: pytest.MonkeyPatch, fold
     ]
 
 
-def test_trials_are_told_apart_in_every_round(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
+def test_trials_are_distinguished_in_every_round(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:
     machine = Machine(monkeypatch, folder)
     monkeypatch.setattr(
         the_share,

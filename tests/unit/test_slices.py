@@ -135,7 +135,7 @@ def test_systemd_is_told_and_waited_for(systemd: Path) -> None:
     ]
 
 
-def test_what_systemd_refuses_is_told_in_its_words(systemd: Path) -> None:
+def test_what_systemd_refuses_is_reported_in_its_words(systemd: Path) -> None:
     make(systemd, {"/fails": ""})
     with pytest.raises(OSError, match="Failed to set-property: Access denied"):
         Tasks(Tree(systemd)).write("system.slice", "0")
@@ -287,7 +287,7 @@ def test_who_is_pinned_to_isolated_cpus_is_named(tmp_path: Path, monkeypatch: py
     assert displaced(Tree(tmp_path), UNITS, {0}) == ["qemu (11)"]
 
 
-def test_what_systemd_refuses_is_told_and_the_rest_is_applied(host: Host, systemd: Path) -> None:
+def test_what_systemd_refuses_is_reported_and_the_rest_is_applied(host: Host, systemd: Path) -> None:
     make(systemd, {"/fails": ""})
     outcome = host.apply(host.own("{user_tasks: true, vm.stat_interval: 7}"), boot=False)
     assert [why for _, why in outcome.refused] == ["Failed to set-property: Access denied"] * 3

@@ -130,7 +130,7 @@ def test_a_tester_that_answers_and_does_not_end_is_left(tmp_path: Path, monkeypa
     assert ended == End("interrupted by Ctrl-C", whole=False)
 
 
-def test_a_clock_that_is_set_is_told_and_moves_nothing(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_is_reported_and_moves_nothing(tmp_path: Path) -> None:
     told: list[str] = []
     soaking_ = begin(tmp_path, MadeUpTester(6, clock=lambda number: -3600.0 if number >= 3 else 0.0), told)
     soaking_.run()

@@ -350,7 +350,7 @@ def test_what_does_not_end_is_no_spec() -> None:
         load_spec(Path("/dev/zero"))
 
 
-def test_bytes_that_are_no_text_are_told_with_their_place(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_reported_with_their_place(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_bytes(b"chains:\n  v: \xff\n")
     with pytest.raises(SpecError, match=r":2:6: not UTF-8"):

@@ -465,7 +465,7 @@ def test_the_least_rate_of_a_port(rate: str) -> None:
     assert (spec.ports["p"].rate.max, spec.ports["p"].rate.to.max) == (1000, 1000)
 
 
-def test_what_the_switch_says_of_pins_is_told_where_a_spec_has_them() -> None:
+def test_what_the_switch_says_of_pins_is_reported_where_a_spec_has_them() -> None:
     document = parse_document("fabric:\n  pins: {tester.a/0: 0}\n" + CHAIN, "s.yaml")
     said = document.refused("workers.pins.tester.a/0: no such queue")
     assert str(said) == "s.yaml:2:10: fabric.pins.tester.a/0: no such queue"

@@ -136,7 +136,7 @@ def test_yaml_1_2_may_be_asked_for_and_aliases_stand_for_values() -> None:
     "value",
     ['!!int ""', '!!float ""', "!!bool foo", "!!int 010", "!!int 1_000", "!!bool yes"],
 )
-def test_a_value_that_is_not_of_its_tag_is_told_with_its_place(value: str) -> None:
+def test_a_value_that_is_not_of_its_tag_is_reported_with_its_place(value: str) -> None:
     (said,) = wrong(f"fabric: {value}\n" + CHAIN)
     assert said.startswith("s.yaml:1:9: fabric: ")
     assert "cannot be read; expected a word, a number or a quantity" in said
@@ -222,7 +222,7 @@ def test_many_is_sound() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault for _, fault, _ in FAULTS])
-def test_one_mistake_is_told_once(fault: tuple[str, str, int]) -> None:
+def test_one_mistake_is_reported_once(fault: tuple[str, str, int]) -> None:
     """And nothing of what follows from it: of a function that is not taken, that a chain goes through a missing one."""
     (said,) = wrong(faulty([fault]))
     assert said.startswith(f"s.yaml:{fault[2]}:")
@@ -230,13 +230,13 @@ def test_one_mistake_is_told_once(fault: tuple[str, str, int]) -> None:
 
 @given(st.lists(st.sampled_from(FAULTS), min_size=2, max_size=8, unique_by=lambda fault: fault[2]))
 @example([fault for number, fault in enumerate(FAULTS) if fault[2] not in {each[2] for each in FAULTS[:number]}])
-def test_several_mistakes_are_told_at_once_in_the_order_of_the_file(faults: list[tuple[str, str, int]]) -> None:
+def test_several_mistakes_are_reported_at_once_in_the_order_of_the_file(faults: list[tuple[str, str, int]]) -> None:
     said = wrong(faulty(faults))
     assert [int(line.split(":")[1]) for line in said] == sorted(fault[2] for fault in faults)
     assert all("expected" in line for line in said)
 
 
-def test_mistakes_as_yaml_in_values_and_between_parts_are_told_at_once() -> None:
+def test_mistakes_as_yaml_in_values_and_between_parts_are_reported_at_once() -> None:
     text = (
         "functions:\n  first: skeleton\n  first: guest\nchains:\n  v: [tester.a, frist, tester.b]\n"
         "tests:\n  - latency: {duration: 60kg, rate: 1}\nfabrc: tailrace\n"

@@ -45,7 +45,7 @@ def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:
     assert take_down(folder).undone == []
 
 
-def test_what_cannot_be_put_on_record_is_told_and_undone_all_the_same(
+def test_what_cannot_be_put_on_record_is_reported_and_undone_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_path: Path, _text: str) -> int:
@@ -96,7 +96,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_who_is_at_work_is_told(tmp_path: Path) -> None:
+def test_who_is_at_work_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     lock = (
         "import sys, time\nfrom pathlib import Path\nfrom tailrace.host.state import hold\n"
@@ -174,7 +174,7 @@ def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
      {"previous": {"plan": {}}}, {"changing": {"to": {"plan": {}, "spec": "x.yaml"}}}],
     ids=str,
 )  # fmt: skip
-def test_a_damaged_record_is_told_and_taken_down(tmp_path: Path, change: str | dict[str, Any]) -> None:
+def test_a_damaged_record_is_reported_and_taken_down(tmp_path: Path, change: str | dict[str, Any]) -> None:
     folder = tmp_path / "state"
     with hold(folder) as state:
         state.save()
@@ -276,7 +276,7 @@ def test_a_started_process_is_on_record_before_it_runs(tmp_path: Path) -> None:
         assert end(name)
 
 
-def test_a_program_that_cannot_start_is_told(tmp_path: Path) -> None:
+def test_a_program_that_cannot_start_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="could not be started"):
         start(["/nowhere/program"], log=tmp_path / "log", limits=Limits(), record=lambda _: None)
 
@@ -421,7 +421,7 @@ def test_pages_of_a_node_are_given_back_to_it(tmp_path: Path, monkeypatch: pytes
     assert totals() == [4, 10]
 
 
-def test_a_missing_package_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_args, **_options: None)
     with pytest.raises(Mistake, match="bwrap is missing; install it with `sudo apt-get install bubblewrap`"):
         system_program("bwrap")

@@ -68,7 +68,7 @@ def test_of_many_stations_that_flap_the_last_are_named(
     assert lines[-1] == "  59 more flapped before"
 
 
-def test_flows_that_found_no_place_are_told_where_there_are_any(
+def test_flows_that_found_no_slot_are_reported_where_there_are_any(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lines(*crowded: int | None) -> list[str]:
@@ -81,7 +81,7 @@ def test_flows_that_found_no_place_are_told_where_there_are_any(
     assert lines(0, 12) == ["function fw1: fw (active, 3 flows)", "  12 times the flow table was full"]
 
 
-def test_what_is_refused_before_it_is_agreed_to_is_told_with_its_place(
+def test_what_is_refused_before_it_is_agreed_to_is_reported_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = tmp_path / "s.yaml"

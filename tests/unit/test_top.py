@@ -168,7 +168,7 @@ def test_a_small_window_keeps_the_workers() -> None:
     assert "more rows" in text
 
 
-def test_flows_without_a_place_are_told_by_function_where_there_are_any() -> None:
+def test_flows_without_a_slot_are_reported_by_function_where_there_are_any() -> None:
     now = replace(snapshot(11.0, 2), facts=replace(FACTS, crowded={"fw": 12395, "nat": 0}))
     found = rows(snapshot(10.0, 1), now)
     assert [(row.name, row.crowded, row.total_crowded) for row in found.functions] == [("fw", 50, 12395), ("nat", 0, 0)]

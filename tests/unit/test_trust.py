@@ -120,7 +120,7 @@ def test_diff_marks_figures_as_the_tables_of_each_run_do(tmp_path: Path) -> None
             way = stream([5_000] * (100 - unsent), offered=100, unsent=unsent)
             folder.add_trial(
                 result(way), name="one-function-64", profile="64", functions=1, offered_pps=90.0, rate_fraction=0.9,
-                searched=NoLossRate(pps=100.0, limit="loss" if unsent else "tester"), borne_out=True,
+                searched=NoLossRate(pps=100.0, limit="loss" if unsent else "tester"), confirmed=True,
             )  # fmt: skip
         folders.append(folder)
     found = diff(*(read_run(folder.path) for folder in folders))
@@ -226,7 +226,7 @@ def test_ports_of_a_kind_are_joined_and_those_that_need_a_cable_are_not(tmp_path
     assert floor_seconds([profile(64), profile("imix")]) > floor_seconds([profile(64)]) > 0
 
 
-def test_the_clock_is_told_with_its_error(tmp_path: Path) -> None:
+def test_the_clock_is_reported_with_its_error(tmp_path: Path) -> None:
     clock = {"source": "tsc", "invariant": True, "hz": 2_600_000_000, "error_ppm": 0.42, "checked_seconds": 12.5}
     with folder_in(tmp_path) as folder:
         made = {**result(stream(samples_of(100, 1))), "clock": clock}
@@ -236,7 +236,7 @@ def test_the_clock_is_told_with_its_error(tmp_path: Path) -> None:
     assert "TSC of 2.600000 GHz, durations within 0.42 ppm of CLOCK_MONOTONIC_RAW over 12.5 s" in printed(folder)
 
 
-def test_how_far_frames_were_reordered_is_told_exactly(tmp_path: Path) -> None:
+def test_how_far_frames_were_reordered_is_reported_exactly(tmp_path: Path) -> None:
     def reordered(values: list[int], unknown: int) -> dict[str, Any]:
         counted = latency(values)
         return {"max": counted["max_ns"], "sum": counted["sum_ns"], "unknown": unknown, "counts": counted["counts"]}

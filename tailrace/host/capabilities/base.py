@@ -10,7 +10,7 @@ from tailrace.host.machine import Machine
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a capability. None: this machine does not tell."""
+    """What was found of a capability. None: this machine does not report it."""
 
     present: bool | None
     enabled: bool | None

@@ -112,7 +112,7 @@ def huge_pages_by_node(context: Context, name: str, value: Any, mib: int) -> dic
     pages = dict(sorted(value.items())) if isinstance(value, dict) else {near or 0: value}
     for node, count in pages.items():
         if node not in memory or (count and node not in able):
-            there = ", ".join(map(str, able)) or "none that it tells of"
+            there = ", ".join(map(str, able)) or "none known"
             what = "no memory on node" if node in memory else "no node"
             raise Mistake(f"knobs.{name}: there is {what} {node}; this machine has {there}")
         there_is = memory[node]

@@ -146,28 +146,28 @@ class CommandLine(Family):
     name = "cmdline"
     title = "Kernel command line"
     text = (
-        "Given to the kernel by the boot loader; in effect after a reboot. Tailrace adds one file of its own to the "
-        "boot loader's configuration and edits nothing else."
+        "Arguments that the boot loader gives the kernel; they take effect after a reboot. Tailrace adds one file to "
+        "the boot loader's configuration and edits no other."
     )
     knobs = (
         Knob(
             "isolcpus",
-            "keeps the scheduler's balancing and managed interrupts off the isolated CPUs",
-            "nothing runs on a CPU of a function but the function",
-            "the isolated CPUs are lost to everything else",
+            "keeps load balancing and managed interrupts off the isolated CPUs",
+            "a function has its CPU to itself",
+            "nothing else can use the isolated CPUs",
             f"{PARAMETERS}; TuneD realtime; {OPENSHIFT}",
             "boot",
             "true or false",
             _isolcpus,
             needs="a CPU that is isolated",
-            kernels="any; with managed_irq from 5.6 on, with domain from 4.15 on: an older kernel takes nothing of an "
-            "argument with a flag that it does not know",
+            kernels="any; with managed_irq from 5.6 on, with domain from 4.15 on. A kernel ignores the whole "
+            "argument if it does not know a flag",
         ),
         Knob(
             "nohz_full",
             "stops the timer tick on isolated CPUs that run one thread",
             "a tick interrupts a polling thread up to a thousand times a second",
-            "system calls on these CPUs become slower",
+            "slower system calls on these CPUs",
             f"{PARAMETERS}; TuneD cpu-partitioning and realtime-virtual-host; published as optimized-2",
             "boot",
             "true or false",
@@ -176,8 +176,8 @@ class CommandLine(Family):
         ),
         Knob(
             "rcu_nocbs",
-            "runs RCU callbacks of isolated CPUs in threads that can be elsewhere",
-            "callbacks run in softirqs of the CPU otherwise",
+            "runs RCU callbacks of isolated CPUs in threads, which can run on other CPUs",
+            "otherwise callbacks run in softirqs on the CPU itself",
             "a little more work for the system's CPUs",
             f"{PARAMETERS}; TuneD cpu-partitioning and realtime-virtual-host; published as optimized-2",
             "boot",
@@ -187,7 +187,7 @@ class CommandLine(Family):
         ),
         Knob(
             "irqaffinity",
-            "sends interrupts to the system's CPUs from the start",
+            "sends interrupts to the system's CPUs from boot on",
             "an interrupt costs a polling thread 1 to 10 µs",
             "nothing",
             f"{PARAMETERS}; TuneD realtime-virtual-host",
@@ -198,7 +198,7 @@ class CommandLine(Family):
         Knob(
             "rcu_priority",
             "the real-time priority of RCU's threads",
-            "RCU must get on where real-time threads never sleep, or memory runs out",
+            "memory runs out if real-time threads that never sleep keep RCU from running",
             "nothing",
             f"{PARAMETERS}; {OPENSHIFT} (11)",
             "boot",
@@ -208,8 +208,8 @@ class CommandLine(Family):
         ),
         Knob(
             "skew_tick",
-            "lets CPUs tick one after the other",
-            "ticks at the same moment contend for the same locks",
+            "makes the CPUs tick one after another",
+            "CPUs that tick together contend for the same locks",
             "a little power",
             f"{PARAMETERS}; TuneD network-latency",
             "boot",
@@ -218,12 +218,12 @@ class CommandLine(Family):
         ),
         Knob(
             "tsc_reliable",
-            "trusts the time-stamp counter and stops watching it",
-            "the watchdog interrupts every CPU in turn, and has made spikes",
-            "a broken counter would not be noticed",
+            "trusts the time-stamp counter, without a watchdog",
+            "the watchdog interrupts every CPU in turn; it has caused spikes",
+            "a broken counter goes unnoticed",
             f"{PARAMETERS}; TuneD network-latency; published as optimized-2",
             "boot",
-            "true or false; nowatchdog: is checked at boot, and not watched from then on",
+            "true or false; nowatchdog: checked at boot only",
             _tsc,
             lambda value: isinstance(value, bool) or value == "nowatchdog",
             needs="an x86 processor",
@@ -231,9 +231,9 @@ class CommandLine(Family):
         ),
         Knob(
             "rcu_normal_after_boot",
-            "ends expedited grace periods after booting",
+            "stops expedited RCU grace periods after boot",
             "an expedited one interrupts every CPU",
-            "some configuration takes longer",
+            "some changes of configuration take longer",
             f"{PARAMETERS}; TuneD network-latency",
             "boot",
             "true or false",
@@ -241,7 +241,7 @@ class CommandLine(Family):
         ),
         Knob(
             "soft_lockup_off",
-            "turns the detectors of stuck CPUs off from the start",
+            "turns lockup detectors off from boot on",
             "each is a timer and a high-priority thread on every CPU",
             "a stuck CPU is not reported",
             f"{PARAMETERS}; TuneD cpu-partitioning (nosoftlockup); {OPENSHIFT} (nmi_watchdog=0)",
@@ -251,9 +251,9 @@ class CommandLine(Family):
         ),
         Knob(
             "machine_check",
-            "how machine checks are looked for",
+            "how the kernel handles machine checks",
             "polling for corrected errors runs a timer on every CPU",
-            "ignore_ce: corrected memory errors go unseen; off: all do",
+            "ignore_ce: corrected memory errors go unreported; off: all errors do",
             f"{PARAMETERS}; {OPENSHIFT} (mce=off); TuneD cpu-partitioning sets ignore_ce at run time",
             "boot",
             "ignore_ce or off",
@@ -264,8 +264,8 @@ class CommandLine(Family):
         Knob(
             "audit_off",
             "turns system call auditing off",
-            "it costs every system call, and its queue can block",
-            "no audit trail: check your policy",
+            "it slows every system call, and its queue can block",
+            "no audit trail; check your policy",
             PARAMETERS,
             "boot",
             "true or false",
@@ -274,7 +274,7 @@ class CommandLine(Family):
         Knob(
             "pstate_driver",
             "the mode of the processor's frequency driver",
-            "`passive` leaves the frequency to the kernel's governor, `disable` to acpi-cpufreq",
+            "`passive`: the kernel's governor chooses the frequency; `disable`: acpi-cpufreq does",
             "nothing",
             f"{PARAMETERS}; TuneD realtime (disable); {OPENSHIFT} (active, passive, guided)",
             "boot",
@@ -287,8 +287,8 @@ class CommandLine(Family):
         Knob(
             "shallow_idle",
             "keeps every core out of deep idle states",
-            "leaving a deep state takes 50 to 200 µs; a published worst case went from 60 µs to 40 ms by one",
-            "power: a server idles at 1.5 to 2 times as many watts, and turbo has less room",
+            "leaving a deep state takes 50 to 200 µs; in a published case one raised the maximum from 60 µs to 40 ms",
+            "power: 1.5 to 2 times the idle watts of a server; less turbo",
             f"{PARAMETERS}; {OPENSHIFT}; seapath issue 57",
             "boot",
             "true or false",
@@ -297,9 +297,9 @@ class CommandLine(Family):
         ),
         Knob(
             "idle_poll",
-            "never sleeps at all when idle",
-            "the fastest wake-up there is",
-            "every core draws full power, and SMT siblings starve each other",
+            "keeps idle CPUs polling; they never sleep",
+            "the fastest wake-up",
+            "full power on every core; SMT siblings slow each other down",
             f"{PARAMETERS}; {OPENSHIFT}",
             "boot",
             "true or false",
@@ -309,13 +309,13 @@ class CommandLine(Family):
         Knob(
             "huge_pages_1gib",
             "reserves huge pages of 1 GiB at boot",
-            "a guest's memory needs one translation; later, memory is too fragmented",
-            "the memory is lost to everything else; what names no size of huge pages means 1 GiB from then on: "
-            "vm.nr_hugepages, hugepages= before a hugepagesz=, hugetlbfs without pagesize=",
+            "a guest's memory needs one translation for each GiB; after boot, memory is too fragmented",
+            "nothing else can use the memory; 1 GiB becomes the default size for vm.nr_hugepages, hugepages= before a "
+            "hugepagesz=, and hugetlbfs without pagesize=",
             f"{PARAMETERS}; {OPENSHIFT}",
             "boot",
-            "how many, on the node of the switch and the functions; or by node: {0: 4, 1: 1}. Before Linux 5.16 they "
-            "are spread over all nodes",
+            "a number, for the node of the switch and the functions; or numbers by node: {0: 4, 1: 1}. Before Linux "
+            "5.16 the pages are spread over all nodes",
             _huge_pages,
             is_number_by_node,
             needs="a processor with pages of 1 GiB (pdpe1gb)",
@@ -324,8 +324,8 @@ class CommandLine(Family):
         ),
         Knob(
             "iommu",
-            "turns the IOMMU on, for guests' devices alone",
-            "needed for SR-IOV functions in guests; pt spares the host's own devices the translation",
+            "turns the IOMMU on, for guests' devices only",
+            "SR-IOV functions in guests need it; with pt the host's own devices have no translation",
             "nothing",
             f"{PARAMETERS}; {OPENSHIFT}",
             "boot",
@@ -336,7 +336,7 @@ class CommandLine(Family):
         Knob(
             "kvm_clock",
             "stops KVM's periodic update of guests' clocks",
-            "it interrupts every virtual CPU each 5 minutes",
+            "it interrupts every virtual CPU every 5 minutes",
             "a guest's clock may drift by a few parts per billion",
             f"Linux, arch/x86/kvm/x86.c, kvmclock_periodic_sync; {TUNED_KVM}",
             "boot",
@@ -347,37 +347,37 @@ class CommandLine(Family):
         Knob(
             "kvm_nx_huge_pages",
             "lets guests execute from huge pages on processors with the multihit bug",
-            "the mitigation splits pages, and a thread of its own recovers them",
-            "a guest can stop such a processor: trusted guests only",
+            "the mitigation splits pages, and a kernel thread recovers them",
+            "a guest can stop such a processor; for trusted guests only",
             f"Linux, Documentation/admin-guide/hw-vuln/multihit.rst; {TUNED_KVM}",
             "boot",
             "true or false",
             _nx_huge_pages,
-            needs="an Intel processor, of which alone some have the bug",
+            needs="an Intel processor; only some have the bug",
         ),
         Knob(
             "kvm_pause_exits",
-            "stops exits of a guest that spins",
-            "on a CPU of its own nobody else waits for it",
-            "nothing where CPUs are pinned",
+            "stops the exits of a guest that spins",
+            "nobody else waits for a CPU that a guest has to itself",
+            "nothing if CPUs are pinned",
             f"Linux, arch/x86/kvm/vmx/vmx.c, ple_gap, and svm/svm.c, pause_filter_count; {TUNED_KVM} (ple_gap)",
             "boot",
             "true or false",
             _pause_exits,
-            needs="an Intel processor, or one of AMD's with the pause filter",
+            needs="an Intel processor, or an AMD processor with the pause filter",
             kernels="any; on AMD from 5.8 on",
         ),
         Knob(
             "kvm_avic",
-            "lets interrupts reach a running guest without an exit on AMD (AVIC); on Intel that is so already (APICv)",
-            "an exit costs a guest 1 to 2 µs; no profile sets it, because Linux before 6.17 may lose interrupts "
-            "between virtual CPUs on processors up to Zen 2 (erratum 1235)",
+            "lets interrupts reach a running guest without an exit on AMD (AVIC); Intel does so by default (APICv)",
+            "an exit costs a guest 1 to 2 µs. No profile sets it: Linux before 6.17 may lose interrupts between "
+            "virtual CPUs on processors up to Zen 2 (erratum 1235)",
             "nothing",
             "Linux, arch/x86/kvm/svm/avic.c",
             "boot",
             "true or false",
             _avic,
             needs="an AMD processor with AVIC",
-            kernels="from 4.7 on; from 6.18 on it is on by itself on Zen 4 and later",
+            kernels="from 4.7 on; on by default from 6.18 on, on Zen 4 and later",
         ),
     )

@@ -76,14 +76,16 @@ def _cache(context: Context, value: Any) -> list[Setting]:
 class Cores(Family):
     name = "cores"
     title = "Cores and caches"
-    text = "An isolated core still shares scheduler domains, execution units and caches unless they are parted too."
+    text = (
+        "An isolated core still shares scheduler domains, execution units and caches, unless these knobs divide them."
+    )
     knobs = (
         Knob(
             "cpuset_partition",
-            "takes the isolated CPUs out of the scheduler's domains at run time, by a cgroup of version 2",
-            "no load balancing onto them; from Linux 6.8 no unbound workqueues either",
-            "what is not put into /sys/fs/cgroup/tailrace-isolated can no longer run there, Tailrace's own functions "
-            "included, and what is can run nowhere else: no profile sets it; isolcpus does it at boot without that",
+            "takes the isolated CPUs out of the scheduler's domains at run time, by a cgroup (version 2)",
+            "no load balancing onto them; from Linux 6.8 on no unbound workqueues either",
+            "only what is put into /sys/fs/cgroup/tailrace-isolated runs on these CPUs, and it runs nowhere else; that "
+            "excludes Tailrace's own functions. No profile sets it; isolcpus does the same at boot without this cost",
             "Linux, Documentation/admin-guide/cgroup-v2.rst",
             "run",
             "true or false",
@@ -92,11 +94,10 @@ class Cores(Family):
         ),
         Knob(
             "user_tasks",
-            "keeps tasks off the isolated CPUs at run time, by the CPUs of first-level cgroups of version 2",
-            "nothing runs on a CPU of a function but the function, before a reboot brings isolcpus",
-            "what you run on isolated CPUs yourself has to be in tailrace.slice (`systemd-run --scope "
-            "--slice=tailrace.slice`) or, with libvirt, in machine.slice; where systemd is not the first process, it "
-            "stays if it is pinned there",
+            "keeps tasks off the isolated CPUs at run time, by the CPUs of first-level cgroups (version 2)",
+            "a function has its CPU to itself, before a reboot brings isolcpus",
+            "your own processes on isolated CPUs must be in tailrace.slice (`systemd-run --scope "
+            "--slice=tailrace.slice`) or, with libvirt, in machine.slice; without systemd they stay if they are pinned",
             "systemd.resource-control(5), AllowedCPUs=; Linux, Documentation/admin-guide/cgroup-v2.rst, Cpuset",
             "run",
             "true or false",
@@ -105,9 +106,9 @@ class Cores(Family):
         ),
         Knob(
             "scheduler_domains",
-            "takes the isolated CPUs out of the scheduler's domains at run time, where cpusets are of version 1",
-            "no load balancing onto them; what is pinned there still runs there",
-            "threads that are there stay until they end or are moved",
+            "takes the isolated CPUs out of the scheduler's domains at run time, by cpusets (version 1)",
+            "no load balancing onto them; pinned threads still run there",
+            "threads already there stay until they end or are moved",
             "Linux, Documentation/admin-guide/cgroup-v1/cpusets.rst, cpuset.sched_load_balance",
             "run",
             "true or false",
@@ -117,7 +118,7 @@ class Cores(Family):
         Knob(
             "siblings_offline",
             "takes the second threads of isolated cores offline",
-            "two threads of a core delay each other by up to half",
+            "two threads of a core slow each other down by up to half",
             "a fifth to a third of the core's throughput",
             "Linux, Documentation/core-api/cpu_hotplug.rst",
             "run",
@@ -127,18 +128,17 @@ class Cores(Family):
         ),
         Knob(
             "cache_share",
-            "gives the isolated CPUs ways of the L2 and L3 caches that nobody else has, devices included",
-            "a neighbour that walks through memory cannot evict a function's lines",
-            "the others have that much less cache, and the least that the processor allows of caches that no isolated "
-            "CPU uses",
+            "gives the isolated CPUs exclusive ways of the L2 and L3 caches, which devices do not use either",
+            "a neighbour that uses much memory cannot evict a function's cache lines",
+            "others have less cache; of caches that no isolated CPU uses they lose the least that the processor allows",
             "Linux, Documentation/filesystems/resctrl.rst (arch/x86/resctrl.rst before 6.16); AMD64 Technology "
             "Platform Quality of Service Extensions",
             "run",
-            "percent of the ways of each cache that isolated CPUs share with others, 1 to 90; of a cache that they "
-            "alone use they get all that can be had",
+            "percent of the ways of each cache that isolated CPUs share with others, 1 to 90. Of a cache that only "
+            "they use, they get all that is available",
             _cache,
             lambda value: is_number(value) and 1 <= value <= 90,
-            needs="a processor that can share out its cache (CAT), `mount -t resctrl resctrl /sys/fs/resctrl`, and an "
+            needs="a processor with cache allocation (CAT), `mount -t resctrl resctrl /sys/fs/resctrl`, and an "
             "isolated CPU",
             kernels="from 4.10 on; exclusive from 4.19 on",
         ),

@@ -99,13 +99,13 @@ def _threads(context: Context, value: Value) -> list[Setting]:
 class Interrupts(Family):
     name = "interrupts"
     title = "Interrupts"
-    text = "An interrupt on the CPU of a polling thread costs it 1 to 10 µs, and its softirq more."
+    text = "An interrupt takes 1 to 10 µs from a polling thread; its softirq takes more."
     knobs = (
         Knob(
             "irq_affinity",
-            "moves every interrupt that can be moved to the system's CPUs, to those of its device's node",
-            "isolated CPUs are not interrupted, and an interrupt is handled near its device's memory",
-            "the system's CPUs take them all",
+            "moves every movable interrupt to the system's CPUs on its device's node",
+            "isolated CPUs are not interrupted, and interrupts are handled near their device's memory",
+            "the system's CPUs handle all interrupts",
             "Linux, Documentation/core-api/irq/irq-affinity.rst; TuneD realtime and cpu-partitioning",
             "run",
             "true or false",
@@ -114,8 +114,8 @@ class Interrupts(Family):
         ),
         Knob(
             "irq_default_affinity",
-            "sends interrupts of devices that come later to the system's CPUs",
-            "a device that is plugged in or a virtual function that is made brings its own",
+            "sends interrupts of devices added later to the system's CPUs",
+            "a new device or virtual function brings its own interrupts",
             "nothing",
             "Linux, Documentation/core-api/irq/irq-affinity.rst; TuneD realtime and cpu-partitioning",
             "run",
@@ -129,12 +129,12 @@ class Interrupts(Family):
 class KernelWork(Family):
     name = "kernel-work"
     title = "Workqueues and kernel threads"
-    text = "Work that the kernel puts off and that any CPU can do."
+    text = "Deferred work of the kernel that any CPU can do."
     knobs = (
         Knob(
             "workqueues",
             "keeps unbound workqueues on the system's CPUs",
-            "their work runs wherever the kernel likes otherwise",
+            "otherwise their work runs on any CPU",
             "nothing",
             "Linux, Documentation/admin-guide/kernel-parameters.txt, isolcpus; TuneD cpu-partitioning",
             "run",
@@ -144,13 +144,13 @@ class KernelWork(Family):
         ),
         Knob(
             "kernel_threads",
-            "keeps kernel threads that may move on the system's CPUs",
-            "RCU, compaction, swapping, DAMON's scans of memory and the journals of file systems run for milliseconds",
+            "keeps movable kernel threads on the system's CPUs",
+            "RCU, memory compaction, swapping, DAMON's scans and file system journals run for milliseconds",
             "nothing",
             "TuneD cpu-partitioning",
             "run",
             "true or false",
             _threads,
-            needs="kernel threads that may be moved",
+            needs="movable kernel threads",
         ),
     )

@@ -39,13 +39,13 @@ def _pages(context: Context, value: Any) -> list[Setting]:
 class PageMerging(Family):
     name = "pages"
     title = "Page merging and transparent huge pages"
-    text = "Kernel threads that rearrange memory make whoever touches it wait."
+    text = "A thread that touches memory waits while the kernel rearranges it."
     knobs = (
         Knob(
             "transparent_huge_pages",
-            "when the kernel makes huge pages by itself",
-            "`never` or `madvise`: building one stalls a page fault, and splitting one interrupts every CPU",
-            "programs that ask for none get none",
+            "when the kernel makes huge pages on its own",
+            "`never` or `madvise`: making a huge page delays a page fault, splitting one interrupts every CPU",
+            "programs that do not ask for huge pages get none",
             "Linux, Documentation/admin-guide/mm/transhuge.rst; TuneD network-latency",
             "run",
             "always, madvise or never",
@@ -55,7 +55,7 @@ class PageMerging(Family):
         ),
         Knob(
             "transparent_defrag",
-            "whether a page fault waits for memory to be compacted",
+            "whether a page fault waits for memory compaction",
             "compaction takes milliseconds",
             "fewer huge pages",
             "Linux, Documentation/admin-guide/mm/transhuge.rst",
@@ -68,12 +68,12 @@ class PageMerging(Family):
         ),
         Knob(
             "page_merging",
-            "whether equal pages of guests are merged (KSM)",
-            "writing to a merged page faults and copies it",
-            "more memory for guests that are alike",
+            "whether the kernel merges equal pages of guests (KSM)",
+            "a write to a merged page causes a fault and a copy",
+            "similar guests take more memory",
             "Linux, Documentation/admin-guide/mm/ksm.rst; TuneD realtime-virtual-host",
             "run",
-            "0: stop; 1: run; 2: stop and part what was merged",
+            "0: stop; 1: run; 2: stop and separate what was merged",
             _file("/sys/kernel/mm/ksm/run", Form.NUMBER),
             lambda value: is_number(value) and 0 <= value <= 2,
             needs="a kernel with CONFIG_KSM",
@@ -84,16 +84,16 @@ class PageMerging(Family):
 class HugePages(Family):
     name = "huge-pages"
     title = "Huge pages by node"
-    text = "Memory of functions and guests, on the node of their cores."
+    text = "Memory for functions and guests, on the node of their cores."
     knobs = (
         Knob(
             "huge_pages_2mib",
-            "pages of 2 MiB on the node of the switch and the functions, or the nearest that has memory",
-            "memory of another node is 1.5 to 2 times as far",
-            "the memory is lost to everything else",
+            "reserves pages of 2 MiB on the node of the switch and the functions, or the nearest with memory",
+            "access to another node's memory takes 1.5 to 2 times as long",
+            "nothing else can use the memory",
             "Linux, Documentation/admin-guide/mm/hugetlbpage.rst",
             "run",
-            "how many, or by node: {0: 512, 1: 64}",
+            "a number, or numbers by node: {0: 512, 1: 64}",
             _pages,
             is_number_by_node,
             needs="a kernel with CONFIG_HUGETLBFS",

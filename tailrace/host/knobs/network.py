@@ -38,13 +38,13 @@ def _cards(what: str) -> Callable[[Context, Any], Iterable[Setting]]:
 class Network(Family):
     name = "network"
     title = "Network cards"
-    text = "Cards that stay with Linux must not do their work on isolated CPUs."
+    text = "Cards that Linux drives must not do their work on isolated CPUs."
     knobs = (
         Knob(
             "receive_steering",
-            "handles received packets on the system's CPUs of the card's node (RPS), flows spread over all of them",
-            "a card's interrupt that cannot be moved still hands its packets on",
-            "one interrupt between CPUs for each batch",
+            "handles received packets on all of the system's CPUs of the card's node, by flow (RPS)",
+            "even an interrupt that cannot be moved hands its packets to these CPUs",
+            "an interrupt between CPUs for each batch",
             "Linux, Documentation/networking/scaling.rst, RPS: Receive Packet Steering; OpenShift node tuning operator",
             "run",
             "true or false",
@@ -53,20 +53,20 @@ class Network(Family):
         ),
         Knob(
             "card_queues",
-            "how many queues Linux's own cards have",
-            "each queue has an interrupt; as many as the system has CPUs are enough",
-            "throughput of Linux's own network",
+            "how many queues each card that Linux drives has",
+            "each queue has an interrupt; one queue for each of the system's CPUs is enough",
+            "less throughput of Linux's own network",
             "ethtool(8), --set-channels; TuneD realtime; OpenShift node tuning operator",
             "run",
-            "how many",
+            "a number",
             _cards("queues"),
             lambda value: is_number(value) and value >= 1,
             needs="a physical network card that Linux drives",
         ),
         Knob(
             "adaptive_coalescing_off",
-            "stops a card from choosing by itself how long it gathers packets before it interrupts",
-            "its choice changes with the load, and latency with it",
+            "stops a card from adapting how long it gathers packets before an interrupt",
+            "the time changes with the load, and so does latency",
             "more interrupts",
             "ethtool(8), --coalesce",
             "run",
@@ -76,8 +76,8 @@ class Network(Family):
         ),
         Knob(
             "coalescing_us",
-            "µs for which a card gathers packets before it interrupts",
-            "0 interrupts at once",
+            "µs for which a card gathers packets before an interrupt",
+            "with 0 it interrupts at once",
             "more interrupts",
             "ethtool(8), --coalesce",
             "run",

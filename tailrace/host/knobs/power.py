@@ -86,24 +86,24 @@ def _is_latency(value: Any) -> bool:
 class Frequency(Family):
     name = "frequency"
     title = "Frequency"
-    text = "A core that changes its frequency stops for some 10 µs and then has another speed."
+    text = "A core that changes its frequency stops for about 10 µs, and then runs at another speed."
     knobs = (
         Knob(
             "governor",
-            "who chooses the frequency of the isolated CPUs",
-            "`performance` keeps it at the top",
+            "what chooses the frequency of the isolated CPUs",
+            "`performance` keeps the highest frequency",
             "power",
             "Linux, Documentation/admin-guide/pm/cpufreq.rst; TuneD latency-performance",
             "run",
             "a governor's name, such as performance",
             _each("cpufreq/scaling_governor", Form.TEXT),
             _is_word,
-            needs="a frequency driver, which a virtual machine has not",
+            needs="a frequency driver; virtual machines have none",
         ),
         Knob(
             "energy_preference",
-            "what the processor itself prefers (EPP)",
-            "the processor lowers the frequency by itself otherwise",
+            "the processor's own balance of speed and power (EPP)",
+            "otherwise the processor lowers the frequency by itself",
             "power",
             "Linux, Documentation/admin-guide/pm/intel_pstate.rst and amd-pstate.rst; TuneD throughput-performance",
             "run",
@@ -115,8 +115,8 @@ class Frequency(Family):
         ),
         Knob(
             "energy_bias",
-            "what the processor itself prefers (EPB), 0 to 15",
-            "0 is for performance",
+            "the processor's own balance of speed and power (EPB)",
+            "0 means performance",
             "power",
             "Linux, Documentation/admin-guide/pm/intel_epb.rst; TuneD latency-performance",
             "run",
@@ -128,43 +128,43 @@ class Frequency(Family):
         Knob(
             "least_frequency",
             "keeps the isolated CPUs at their highest frequency",
-            "some governors still go down when idle",
+            "some governors lower the frequency of idle CPUs",
             "power",
             "Linux, Documentation/admin-guide/pm/cpufreq.rst",
             "run",
-            "true: the processor's own, or frequency_limit; or MHz, not above that",
+            "true: the processor's highest, or frequency_limit if that is set; or a number of MHz up to that",
             _least_frequency,
             lambda value: isinstance(value, bool) or _is_megahertz(value),
-            needs="a frequency driver, which a virtual machine has not",
+            needs="a frequency driver; virtual machines have none",
         ),
         Knob(
             "frequency_limit",
             "the highest frequency of the isolated CPUs",
-            "one that all of them can keep at once does not come and go with turbo",
+            "a frequency that all of them can keep at once does not vary with turbo",
             "speed of the isolated CPUs",
             "Linux, Documentation/admin-guide/pm/cpufreq.rst; OpenShift node tuning operator",
             "run",
             "MHz",
             _each("cpufreq/scaling_max_freq", Form.NUMBER, scale=1000),
             _is_megahertz,
-            needs="a frequency driver, which a virtual machine has not",
+            needs="a frequency driver; virtual machines have none",
         ),
         Knob(
             "system_frequency_limit",
             "the highest frequency of the system's CPUs",
-            "what they do not take of the power is there for the isolated CPUs' turbo",
+            "the power that they save is there for the isolated CPUs' turbo",
             "speed of the system's CPUs",
             "Linux, Documentation/admin-guide/pm/cpufreq.rst; OpenShift node tuning operator",
             "run",
             "MHz",
             _each("cpufreq/scaling_max_freq", Form.NUMBER, _system, scale=1000),
             _is_megahertz,
-            needs="a frequency driver, which a virtual machine has not",
+            needs="a frequency driver; virtual machines have none",
         ),
         Knob(
             "uncore_frequency",
             "keeps caches and memory controllers (the uncore) at their highest frequency",
-            "it follows the load by itself, and every access to the shared cache and to memory waits for it",
+            "it follows the load, and every access to the shared cache and to memory waits for it",
             "power, and less turbo for the cores of the socket",
             "Linux, Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst",
             "run",
@@ -180,19 +180,18 @@ class IdleStates(Family):
     name = "idle"
     title = "Idle states"
     text = (
-        "The deeper a core sleeps, the later it wakes: from 1 µs to more than 200 µs. /dev/cpu_dma_latency says the "
-        "same for all CPUs at once, but only as long as a process holds it open: when that ends, the cores sleep again "
-        "under whatever runs. These are files of each CPU and stay as they were set."
+        "The deeper a core sleeps, the later it wakes: from 1 µs to more than 200 µs. These knobs set files of each "
+        "CPU, which stay as set. /dev/cpu_dma_latency limits all CPUs at once, but only while a process holds it open."
     )
     knobs = (
         Knob(
             "idle_latency",
             "the wake-up time in µs that the isolated CPUs may take",
-            "`n/a` keeps a core awake when it has nothing to do; 0 means no limit",
+            "`n/a` keeps an idle core awake; 0 means no limit",
             "power, and less turbo for the other cores",
             'Linux, Documentation/admin-guide/pm/cpuidle.rst, "Power Management Quality of Service for CPUs"',
             "run",
-            "µs, 0 for no limit, or n/a for none at all",
+            "µs; 0: no limit; n/a: no wake-up time at all",
             _each("power/pm_qos_resume_latency_us", Form.TEXT),
             _is_latency,
             needs="a CPU that is isolated, and a kernel that shows its power/pm_qos_resume_latency_us",
@@ -200,12 +199,12 @@ class IdleStates(Family):
         Knob(
             "system_idle_latency",
             "the wake-up time in µs that the system's CPUs may take",
-            "a thread of theirs that a function waits for, such as vhost's or an interrupt's, wakes as soon; both "
-            "knobs together are what holding /dev/cpu_dma_latency open does",
-            "power: the whole machine hardly sleeps",
+            "threads there that a function waits for, such as vhost's or an interrupt's, wake sooner. Both knobs "
+            "together equal an open /dev/cpu_dma_latency",
+            "power: the machine hardly sleeps",
             'Linux, Documentation/admin-guide/pm/cpuidle.rst, "Power Management Quality of Service for CPUs"',
             "run",
-            "µs, 0 for no limit, or n/a for none at all",
+            "µs; 0: no limit; n/a: no wake-up time at all",
             _each("power/pm_qos_resume_latency_us", Form.TEXT, _system),
             _is_latency,
             needs="a kernel that shows power/pm_qos_resume_latency_us of its CPUs",

@@ -31,21 +31,21 @@ def _is_priority(value: Any) -> bool:
     return is_number(value) and 0 <= value <= 98
 
 
-_TAKES = "a priority, 1 to 98; 0: ordinary"
-_WHY = "a real-time thread that never sleeps keeps it from running, and work piles up; no shipped profile sets it"
+_TAKES = "a priority, 1 to 98; 0: not real-time"
+_WHY = "a real-time thread that never sleeps keeps it from running, and work piles up. No shipped profile sets it"
 _SOURCE = "TuneD realtime-virtual-host; OpenShift node tuning operator"
 
 
 class Rcu(Family):
     name = "rcu"
     title = "RCU and softirqs"
-    text = "What the kernel puts off until every CPU has passed a quiet point, or until an interrupt is over."
+    text = "Work that the kernel defers: until every CPU has passed a quiescent state, or until an interrupt is over."
     knobs = (
         Knob(
             "rcu_normal",
-            "waits for grace periods without hurrying them",
-            "an expedited one interrupts every CPU; the same as rcu_normal_after_boot, without a reboot",
-            "some configuration takes longer",
+            "makes RCU grace periods normal, not expedited",
+            "an expedited one interrupts every CPU; same as rcu_normal_after_boot, without a reboot",
+            "some changes of configuration take longer",
             "Linux, kernel/ksysfs.c, rcu_normal, and Documentation/RCU/checklist.rst",
             "run",
             "true or false",

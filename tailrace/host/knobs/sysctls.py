@@ -42,13 +42,13 @@ def _number(name: str, what: str, why: str, cost: str, source: str, takes: str, 
 class Timers(Family):
     name = "timers"
     title = "Timers"
-    text = "Where timers run and how often statistics are kept."
+    text = "Where timers run, and how often the kernel updates statistics."
     knobs = (
         _number(
             "kernel.timer_migration",
             "whether an idle CPU hands its timers to a busy one",
-            "1: a timer armed on a CPU before it was isolated leaves it. TuneD sets 0, OpenShift 1; "
-            "roles are given at run time here, so pending timers must be able to move away",
+            "1: a timer armed on a CPU before it was isolated leaves it. TuneD sets 0, OpenShift 1. Tailrace gives "
+            "roles at run time, so pending timers must be able to leave",
             "nothing",
             "Linux, kernel/time/timer.c, sysctl_timer_migration; OpenShift node tuning operator",
             "0 or 1",
@@ -56,7 +56,7 @@ class Timers(Family):
         _number(
             "vm.stat_interval",
             "seconds between two updates of memory statistics",
-            "each update is work on every CPU that touched memory",
+            "each update runs on every CPU that touched memory",
             "/proc/vmstat lags behind",
             f"{SYSCTL}/vm.rst; TuneD network-latency",
             "seconds",
@@ -67,13 +67,13 @@ class Timers(Family):
 class Watchdogs(Family):
     name = "watchdogs"
     title = "Watchdogs"
-    text = "Detectors of stuck CPUs and tasks, which interrupt what they watch."
+    text = "Detectors of stuck CPUs and tasks. They interrupt what they watch."
     knobs = (
         _number(
             "kernel.nmi_watchdog",
             "the detector of hard lockups",
-            "an interrupt that nothing can mask, on every CPU, and it takes a performance counter",
-            "a CPU stuck with interrupts off is not reported",
+            "it is a non-maskable interrupt on every CPU, and takes a performance counter",
+            "CPUs stuck with interrupts off are not reported",
             f"{SYSCTL}/kernel.rst; TuneD network-latency",
             "0 or 1",
             "a kernel with CONFIG_HARDLOCKUP_DETECTOR, and a performance counter",
@@ -81,8 +81,8 @@ class Watchdogs(Family):
         Knob(
             "watchdog_cpus",
             "keeps lockup detectors on the system's CPUs",
-            "their threads run at the highest priority on every CPU they watch",
-            "a stuck isolated CPU is not reported",
+            "their threads run at the highest priority on every watched CPU",
+            "stuck isolated CPUs are not reported",
             f"{SYSCTL}/kernel.rst",
             "run",
             "true or false",
@@ -91,8 +91,8 @@ class Watchdogs(Family):
         ),
         _number(
             "kernel.hung_task_timeout_secs",
-            "seconds after which a task that waits is reported",
-            "with 0 the thread that walks all tasks never wakes",
+            "seconds after which a blocked task is reported",
+            "with 0 the thread that checks all tasks never wakes",
             "hung tasks are not reported",
             f"{SYSCTL}/kernel.rst; TuneD network-latency",
             "seconds; 0: never",
@@ -104,23 +104,23 @@ class Watchdogs(Family):
 class Scheduler(Family):
     name = "scheduler"
     title = "Scheduler"
-    text = "What the scheduler does to threads that never sleep, and to memory."
+    text = "How the scheduler treats threads that never sleep, and memory."
     knobs = (
         _number(
             "kernel.sched_rt_runtime_us",
             "µs of each second for which real-time threads may run",
-            "with -1 a real-time thread that polls is never stopped; the default stops it for 50 ms each second. From "
-            "Linux 6.12 on fair_server decides",
-            "a real-time thread that runs wild takes its CPU for good",
+            "with -1 a polling real-time thread is never stopped; by default it is stopped for 50 ms each second. From "
+            "Linux 6.12 on fair_server decides this",
+            "a runaway real-time thread keeps its CPU for good",
             "Linux, Documentation/scheduler/sched-rt-group.rst; TuneD realtime",
             "µs; -1: no limit",
         ),
         Knob(
             "fair_server",
-            "ns of each second that ordinary threads get on an isolated CPU which a real-time thread never leaves",
-            "from Linux 6.12 on this is what stops a polling real-time thread, for 50 ms each second, whatever "
+            "ns of each second that ordinary threads get on an isolated CPU with a real-time thread that never sleeps",
+            "from Linux 6.12 on it stops a polling real-time thread for 50 ms each second, whatever "
             "kernel.sched_rt_runtime_us says",
-            "an ordinary thread that is left there never runs again",
+            "an ordinary thread left on such a CPU never runs again",
             "Linux, kernel/sched/debug.c, sched/fair_server",
             "run",
             "ns; 0: none",
@@ -132,8 +132,8 @@ class Scheduler(Family):
         _number(
             "kernel.numa_balancing",
             "whether pages are moved towards the CPUs that use them",
-            "finding out makes page faults on purpose",
-            "memory stays where it was first used: place it well",
+            "the kernel provokes page faults to find out who uses a page",
+            "memory stays where it was first used; place it well",
             f"{SYSCTL}/kernel.rst; TuneD network-latency",
             "0 or 1; 2, between memory tiers, and 3, both, from Linux 5.18 on",
             "a kernel with CONFIG_NUMA_BALANCING",

@@ -26,13 +26,13 @@ def _timer_advance(context: Context, value: Any) -> list[Setting]:
 class Kvm(Family):
     name = "kvm"
     title = "KVM"
-    text = "How KVM waits for a halted guest and how early it arms its timers."
+    text = "How KVM waits for a halted guest, and how early it arms its timers."
     knobs = (
         Knob(
             "kvm_halt_poll",
-            "ns for which KVM spins when a guest halts, before its thread sleeps",
-            "a guest woken within them wakes without the scheduler; no published profile sets it, and 0 is for "
-            "guests that poll themselves, which never halt",
+            "ns for which KVM polls after a guest halts, before its thread sleeps",
+            "a guest that is woken in this time needs no scheduling. No published profile sets it; 0 suits guests "
+            "that poll, because they never halt",
             "CPU time of the host",
             "Linux, Documentation/virt/kvm/halt-polling.rst",
             "run",
@@ -43,16 +43,16 @@ class Kvm(Family):
         ),
         Knob(
             "kvm_timer_advance",
-            "ns by which a guest's timer is armed too early, to make up for the exit",
-            "-1 lets KVM find the value by itself",
+            "ns by which KVM arms a guest's timer early, to make up for the exit",
+            "-1 lets KVM find the value",
             "nothing",
             "Linux, arch/x86/kvm/lapic.c",
             "run",
-            "ns; -1: adaptive; from Linux 6.10 on -1 or 0 alone",
+            "ns; -1: adaptive; from Linux 6.10 on only -1 or 0",
             _timer_advance,
             lambda value: is_number(value) and value >= -1,
-            needs="the module kvm, loaded; for a number of ns Linux before 6.10",
-            kernels="any; -1 from 5.2 on; from 6.10 on it is only checked, because loading the module sets it "
+            needs="the module kvm, loaded; a number of ns needs Linux before 6.10",
+            kernels="any; -1 from 5.2 on. From 6.10 on Tailrace only checks it: loading the module sets it "
             "(kvm.lapic_timer_advance)",
         ),
     )

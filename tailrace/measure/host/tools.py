@@ -1,4 +1,4 @@
-"""What a tool is, and the two of rt-tests: what they are told, and what they found.
+"""What a tool is, and the two of rt-tests: what they are given, and what they found.
 
 cyclictest sleeps until a moment and looks how much later it woke. oslat never sleeps and looks how long it was taken
 away from. Both need nothing of the kernel. The kernel's own tracers are in tracers.py.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a program still owes when it moves nothing: frames that a device had no room for, and guests that have to be
- * told of the last ones.  Nothing may be left lying, whoever sends what meanwhile.
+ * notified of the last ones.  Nothing may be left lying, whoever sends what meanwhile.
  */
 #include "test/cmocka_all.h"
 
@@ -28,8 +28,8 @@ static uint16_t device_id;
 
 static int start_dpdk(void **state)
 {
-	char *arguments[] = {"settle", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
-			     "0",      "-m",	    "32",	"--log-level=critical"};
+	char *arguments[] = {"flush", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
+			     "0",     "-m",	   "32",       "--log-level=critical"};
 	const struct rte_eth_conf conf = {0};
 	int port;
 
@@ -37,8 +37,8 @@ static int start_dpdk(void **state)
 		return -1;
 	wire = rte_ring_create("wire", DEVICE_ROOM + 1, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	arrivals = rte_ring_create("arrivals", 2, SOCKET_ID_ANY, 0);
-	pool = rte_pktmbuf_pool_create("settle", 1023, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
-	port = rte_eth_from_rings("settle", &arrivals, 1, &wire, 1, 0);
+	pool = rte_pktmbuf_pool_create("flush", 1023, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	port = rte_eth_from_rings("flush", &arrivals, 1, &wire, 1, 0);
 	if (wire == NULL || arrivals == NULL || pool == NULL || port < 0 ||
 	    rte_eth_dev_configure(port, 1, 1, &conf) != 0 || rte_eth_tx_queue_setup(port, 0, 64, 0, NULL) != 0 ||
 	    rte_eth_rx_queue_setup(port, 0, 64, 0, NULL, pool) != 0 || rte_eth_dev_start(port) != 0)
@@ -91,7 +91,7 @@ static int end_with_device(void **state)
 
 /* To station 1 by port 1, to the device by port 3. */
 struct steered {
-	struct exit exits[2];
+	struct egress egresses[2];
 	struct step steps[2];
 	struct classifier *classifier;
 	struct source source;
@@ -101,12 +101,12 @@ static void steer_to_both(struct setting *setting, struct steered *steered)
 {
 	const struct rule rules[] = {to_port(1, 1, 0), to_port(3, 3, 1)};
 
-	*steered = (struct steered){.exits = {exit_to(setting, 1, NULL), exit_to(setting, 3, NULL)},
+	*steered = (struct steered){.egresses = {egress_to(setting, 1, NULL), egress_to(setting, 3, NULL)},
 				    .steps = {{NULL, 0}, {NULL, 1}},
 				    .classifier = classifier_of(rules, 2)};
 	steered->source = source_of(setting, 0,
-				    &(struct steering_config){.exits = steered->exits,
-							      .nb_exits = 2,
+				    &(struct steering_config){.egresses = steered->egresses,
+							      .nb_egresses = 2,
 							      .classifier = steered->classifier,
 							      .steps = steered->steps,
 							      .nb_steps = 2,
@@ -204,7 +204,7 @@ static void a_device_that_another_worker_has_is_come_back_to(void **state)
 	struct steered steered;
 
 	steer_to_both(setting, &steered);
-	steered.source.steering->outlets[1].exit.locked = true;
+	steered.source.steering->outlets[1].egress.locked = true;
 	send_to_port(setting, 3, RING);
 	assert_int_equal(source_poll(&steered.source, &setting->round), RING);
 	take_from_wire();
@@ -250,7 +250,7 @@ static struct source to_station(struct setting *setting, unsigned station, struc
 {
 	return (struct source){.from = &setting->stations[0].port,
 			       .kind = watch != NULL ? SOURCE_WATCHED : SOURCE_DIRECT,
-			       .exit = exit_to(setting, station, NULL),
+			       .egress = egress_to(setting, station, NULL),
 			       .watch = watch};
 }
 
@@ -288,7 +288,7 @@ static void a_receiver_that_another_worker_has_is_come_back_to(void **state)
 		struct watch *watch = watched ? calloc(1, sizeof(*watch)) : NULL;
 		struct source source = to_station(setting, 1, watch);
 
-		source.exit.locked = true;
+		source.egress.locked = true;
 		source_begin(&source);
 		offer_buffers(&setting->stations[1], 1);
 		send_to_port(setting, 1, 1);
@@ -312,7 +312,7 @@ static void frames_for_a_ring_that_is_stopped_do_not_wait(void **state)
 	struct simulated_guest *second = &setting->stations[2].receives;
 	struct source source = to_station(setting, 1, NULL);
 
-	source.exit.queue = 1;
+	source.egress.queue = 1;
 	port->queues[1].counters = &setting->stations[1].counters;
 	send_to_port(setting, 1, 2);
 	assert_int_equal(source_poll(&source, &setting->round), 0);
@@ -329,12 +329,12 @@ static void a_share_that_another_worker_is_at_costs_no_frame(void **state)
 	struct shares *shares = shares_make(&(struct rate){.packets = 10}, (uint32_t[]){1}, 1, setting->round.now,
 					    1000);
 	struct division division = {.shares = shares};
-	struct exit_watch *seen = calloc(1, sizeof(*seen));
+	struct egress_watch *seen = calloc(1, sizeof(*seen));
 	struct watch *watch = calloc(1, sizeof(*watch));
 	struct source source = to_station(setting, 1, watch);
 
 	seen->division = &division;
-	source.exit.watch = seen;
+	source.egress.watch = seen;
 	offer_buffers(&setting->stations[1], 8);
 	send_to_port(setting, 1, 4);
 	rte_spinlock_lock(&division.lock);
@@ -432,7 +432,7 @@ static void long_segments_wait_with_their_guest_for_a_device(void **state)
 }
 
 /* Held under a program, and sent under the next, which gives it nothing. */
-static void a_new_program_settles_what_the_one_before_gave(void **state)
+static void a_new_program_flushes_what_the_one_before_gave(void **state)
 {
 	struct setting *setting = *state;
 	struct steered before, after;
@@ -491,7 +491,7 @@ static bool leaves_by(const struct rte_mbuf *mbuf)
 static void a_frame_that_is_steered_to_one_device_is_handed_over(void **state)
 {
 	struct setting *setting = *state;
-	struct exit_watch *seen = calloc(1, sizeof(*seen) + sizeof(seen->taps[0]));
+	struct egress_watch *seen = calloc(1, sizeof(*seen) + sizeof(seen->taps[0]));
 	struct watch *watch = calloc(1, sizeof(*watch));
 	struct steered steered;
 
@@ -505,12 +505,12 @@ static void a_frame_that_is_steered_to_one_device_is_handed_over(void **state)
 	steer_to_both(setting, &steered);
 	steered.source.from = &setting->stations[3].port;
 	steered.source.watch = watch;
-	steered.source.steering->outlets[steered.source.steering->targets[1].outlet].exit.watch = seen;
+	steered.source.steering->outlets[steered.source.steering->targets[1].outlet].egress.watch = seen;
 	mbuf = arrive(1, 3);
 	assert_int_equal(source_poll(&steered.source, &setting->round), 1);
 	assert_true(leaves_by(mbuf));
 	seen->nb_taps = 1;
-	seen->taps[0].mirror = exit_to(setting, 1, NULL);
+	seen->taps[0].mirror = egress_to(setting, 1, NULL);
 	offer_buffers(&setting->stations[1], 1);
 	mbuf = arrive(1, 3);
 	assert_int_equal(source_poll(&steered.source, &setting->round), 1);
@@ -616,11 +616,13 @@ static void a_bridge_hands_over_what_it_does_not_flood(void **state)
 	struct bridge *bridge = bridge_new(
 		memory, &(struct bridge_config){.nb_ports = 3, .ports = ports, .ageing = 300, .flood = 1000});
 	/* Frames come by the device as port 0; port 2 is the device as well. */
-	const struct exit exits[] = {{0}, exit_to(setting, 1, NULL), exit_to(setting, 3, NULL)};
-	struct source source = source_of(
-		setting, 3,
-		&(struct steering_config){
-			.exits = exits, .nb_exits = 3, .otherwise = STEERING_DROP, .bridge = bridge, .bridge_port = 0});
+	const struct egress egresses[] = {{0}, egress_to(setting, 1, NULL), egress_to(setting, 3, NULL)};
+	struct source source = source_of(setting, 3,
+					 &(struct steering_config){.egresses = egresses,
+								   .nb_egresses = 3,
+								   .otherwise = STEERING_DROP,
+								   .bridge = bridge,
+								   .bridge_port = 0});
 	struct bridge_decision decision;
 	struct frame frame;
 	uint64_t flaps = 0;
@@ -710,13 +712,13 @@ static void copies_for_a_device_are_sent_when_it_has_room(void **state)
 		unsigned sent = 0;
 
 		watch->nb_taps = 1;
-		watch->taps[0].mirror = exit_to(setting, 3, NULL);
+		watch->taps[0].mirror = egress_to(setting, 3, NULL);
 		steer_to_both(setting, &to);
 		source = to.source;
 		source.watch = watch;
 		if (!steered) {
 			source.kind = SOURCE_WATCHED;
-			source.exit = exit_to(setting, 1, NULL);
+			source.egress = egress_to(setting, 1, NULL);
 		}
 		offer_buffers(&setting->stations[1], 2 * DEVICE_ROOM);
 		send_to_port(setting, 1, 2 * DEVICE_ROOM);
@@ -750,7 +752,7 @@ int main(void)
 		TEST(a_share_that_another_worker_is_at_costs_no_frame),
 		TEST(frames_that_there_is_no_buffer_for_are_not_the_devices),
 		TEST(long_segments_wait_with_their_guest_for_a_device),
-		TEST(a_new_program_settles_what_the_one_before_gave),
+		TEST(a_new_program_flushes_what_the_one_before_gave),
 		TEST(a_frame_that_is_steered_to_one_device_is_handed_over),
 		TEST(a_devices_frame_waits_for_all_the_buffers_that_it_needs),
 		TEST(a_devices_long_segments_wait_for_a_device),
