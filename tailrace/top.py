@@ -294,7 +294,7 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def _crowded(row: FunctionRow) -> Text:
-    text = f"function {row.name}: {short(row.total_crowded)} times a flow found no slot in its table"
+    text = f"function {row.name}: {short(row.total_crowded)} times the flow table was full"
     return Text(text, style="bold red" if row.crowded else "default")
 
 

@@ -34,7 +34,7 @@ from tailrace.host.state import default_folder
 from tailrace.measure.progress import Reporter, Silent, reporter
 
 app = typer.Typer(
-    help="Measure what one thing costs on this machine, beside the alternative.",
+    help="Measure what one thing costs on this machine, compared with an alternative.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -42,10 +42,10 @@ app = typer.Typer(
 
 @app.callback()
 def bench() -> None:
-    """Measure what one thing costs on this machine, beside the alternative."""
+    """Measure what one thing costs on this machine, compared with an alternative."""
 
 
-FrameOption = Annotated[int, typer.Option(metavar="BYTES", help="Frame size with the 4 of the FCS: 64 to 1518.")]
+FrameOption = Annotated[int, typer.Option(metavar="BYTES", help="Frame size with the 4 bytes of the FCS: 64 to 1518.")]
 PairsOption = Annotated[int, typer.Option(metavar="N", help="How often each side is measured.")]
 SecondsOption = Annotated[float, typer.Option(metavar="S", help="How long each measurement lasts.")]
 CoresOption = Annotated[str | None, typer.Option(metavar="SWITCH,LOAD", help="The CPUs to use, such as 1,0.")]
@@ -58,7 +58,7 @@ _WIDE = 200
 CYCLES, MPPS = Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)
 CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
 MPPS_NOTE = "Mpps: all directions together."
-LOADS_NOTE = "one: a frame at a time; 100k: 100 000 a second. Medians of what windows of a second had."
+LOADS_NOTE = "one: one frame at a time; 100k: 100 000 a second. Medians over windows of a second."
 PEER_NOTE = "ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mpps; above 1 favours Tailrace."
 
 
@@ -81,14 +81,13 @@ def hop(
     in turn: the same guests, two port-to-port rules, its polling thread on the same core. The result is the median of
     the pairs' ratios.
 
-    Each side is measured in windows of a quarter of a second or a little more, and between them the distance of the two
-    cores: the round trip of a cache line, while switch and load stand still. Under 45 ns they are two threads of one
-    core, under 150 ns near. A hypervisor may change that from one second to the next, and it decides the absolute
-    figures: so windows are compared with those of the same distance only, and the result is of the distance that was
-    there most often.
+    Each side is measured in windows of about a quarter of a second. Between windows, while switch and load stand still,
+    the distance of the two cores is measured: the round trip of a cache line. Under 45 ns they are two threads of one
+    core, under 150 ns near. A hypervisor may change the distance from one second to the next, and it decides the
+    absolute figures. So only windows of the same distance are compared; the result is of the most frequent one.
 
-    If traffic stalls or a packet is lost, it fails and prints no figure. It needs root, and reserves up to 800 MiB
-    of huge pages, which it gives back.
+    If traffic stalls or a packet is lost, the command fails and prints no figure. It needs root, and reserves up to
+    800 MiB of huge pages while it runs.
     """
     _finish(
         lambda: bench_hop.HopPlan(frame, pairs, seconds, _parse_cores(cores), against),
@@ -111,13 +110,13 @@ def floor(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How far the hop is from the floor: a bare copy of the same bytes, with nothing around.
+    """The cost of a hop, compared with a bare copy of the same bytes.
 
     \b
     sudo tailrace bench floor --frame 1518
 
-    In turn (A B A B): the hop, as in `bench hop`, and a program that only copies frames from buffers that another
-    core has written to buffers that it reads. The ratio is the hop's cycles a packet ÷ the floor's.
+    Measured in turn (A B A B): the hop, as in `bench hop`, and a program that only copies frames from buffers that
+    another core has written to buffers that it reads. The ratio is the hop's cycles a packet ÷ the floor's.
     """
     _finish(
         lambda: bench_floor.FloorPlan(frame, pairs, seconds, _parse_cores(cores)),
@@ -141,14 +140,14 @@ def latency(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What passing the switch costs in time: one frame at a time, and at 100 000 frames a second.
+    """The latency of the switch: one frame at a time, and at 100 000 frames a second.
 
     \b
     sudo tailrace bench latency
 
-    The tester is both guests. Latency is one-way, from ring to ring, every frame timed; all must come back, once and
-    in order, or there is no figure. Measured in windows of a second: a pair's percentiles are the medians of its
-    windows', so a hold-up that does not come every other second shows in the maximum alone.
+    The tester is both guests. Latency is one-way, from ring to ring, of every frame. All must come back, once and in
+    order, or there is no figure. A pair's percentiles are the medians over windows of a second, so a delay that does
+    not come in every other second shows only in the maximum.
     """
     _finish(
         lambda: bench_latency.LatencyPlan(frame, pairs, seconds, _parse_cores(cores), against),
@@ -169,14 +168,14 @@ def latency(
 
 @app.command()
 def scale(
-    of: Annotated[str | None, typer.Option(metavar="guests|chains|flows", help="Only this; all unless given.")] = None,
+    of: Annotated[str | None, typer.Option(metavar="guests|chains|flows", help="Only this. Default: all.")] = None,
     frame: FrameOption = 64,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Whether a hop stays as cheap with more guests, chains or flows: the smallest and the largest in turn.
+    """The cost of a hop with few and with many guests, chains or flows, in turn.
 
     \b
     sudo tailrace bench scale --of chains
@@ -210,7 +209,7 @@ def chain(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A chain of functions on one machine (east/west): packets a second of all functions together.
+    """The rate of a chain of functions on one machine (east/west): packets a second of all functions together.
 
     \b
     sudo tailrace bench chain --functions 4
@@ -240,7 +239,7 @@ def tcp(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """TCP between two Linux network stacks through the switch, offloads passed through: iperf3's throughput.
+    """The rate of TCP between two Linux network stacks through the switch, with offloads, by iperf3.
 
     \b
     sudo tailrace bench tcp
@@ -269,9 +268,9 @@ def idle(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What a switch costs that has nothing to do, and what a frame waits that finds it so: poll, pause and sleep.
+    """The CPU time of an idle switch, and how long a frame waits for it, with idle: poll, pause and sleep.
 
-    Beside them what waking a thread takes on this machine with no switch at all, which sleeping cannot go below.
+    For comparison it measures the wake-up of a thread without a switch, the lower bound of sleep.
 
     \b
     sudo tailrace bench idle
@@ -292,29 +291,31 @@ def idle(
 @app.command()
 def tester(
     frame: FrameOption = 64,
-    flows: Annotated[int, typer.Option(metavar="N", help="Also the tester with so many UDP flows each way.")] = 1,
+    flows: Annotated[
+        int, typer.Option(metavar="N", help="Also measure the tester with so many UDP flows each way.")
+    ] = 1,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What checking every frame costs: the tester's rate beside plain testpmd's, on the same ports and core.
+    """The cost of checking every frame: the rate of the tester, compared with testpmd, on the same ports and core.
 
     \b
     sudo tailrace bench tester --frame 64
     sudo tailrace bench tester --frame 64 --flows 1000000 --pairs 9
 
-    In turn (A B A B), the tester and DPDK's testpmd play both guests of one hop on one core, as fast as each can,
-    both directions; the switch polls on another. testpmd passes on what comes and looks at nothing. The tester makes
-    and signs every frame, and checks and times every one that it receives. The ratio is the tester's frames a second
-    ÷ testpmd's, both counted by the switch; 1 would mean that proof costs nothing. With --flows, the tester is measured
-    with so many flows too, and compared with itself with one.
+    The tester and DPDK's testpmd are in turn (A B A B) both guests of one hop, on one core, as fast as they can, in
+    both directions. The switch polls on another core. testpmd forwards frames and checks nothing. The tester makes and
+    signs every frame, and checks and times every one that it receives. The ratio is the tester's frames a second ÷
+    testpmd's, both counted by the switch; at 1 checking would cost nothing. With --flows, the tester with so many flows
+    is compared with the tester with one.
 
-    On a busy machine the tester's core may be taken away for so long that the switch gives up waiting and drops. What
-    the tester lost must be what the switch counted, and no frame may come twice or out of sequence, or there is no
-    figure.
+    On a busy machine the tester's core may be taken away for so long that the switch stops waiting and drops frames.
+    There is no figure unless the tester lost as many frames as the switch dropped, and none came twice or out of
+    sequence.
 
-    It needs root, and reserves up to 272 MiB of huge pages, which it gives back.
+    It needs root, and reserves up to 272 MiB of huge pages while it runs.
     """
     each_way = f"1 and {flows} flows each way" if flows > 1 else "1 flow each way"
     _finish(
@@ -337,24 +338,24 @@ def tester(
 @app.command()
 def switch(
     starts: Annotated[int, typer.Option(metavar="N", help="How often the switch is started.")] = 20,
-    changes: Annotated[int, typer.Option(metavar="N", help="How often two ports come, are joined, and go.")] = 50,
+    changes: Annotated[int, typer.Option(metavar="N", help="How often two ports are added and removed.")] = 50,
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What the switch costs to start and to change: time until ready, memory, time to add and remove ports.
+    """The cost of starting and changing the switch: time until ready, memory, time to add and remove ports.
 
     \b
     sudo tailrace bench switch
     sudo tailrace bench switch --starts 100 --changes 500 --json
 
-    Ready means that the control socket answers. Memory is the peak of what was resident, without a guest and with 16
-    guests attached; the guests' own memory lies in huge pages and is not in it.
+    Ready means that the control socket answers. Memory is the peak of resident memory, without a guest and with 16
+    guests; the guests' own memory is in huge pages and does not count.
 
-    Then, while the tester sends 50 000 frames a second each way through one chain, two ports with guests attached are
-    added, joined, parted and removed, over and over. Each call is timed to its answer, and every frame of the
-    chain beside is accounted for: none may be lost.
+    Then two ports with guests are added, joined, separated and removed, over and over, while the tester sends 50 000
+    frames a second each way through another chain. Each call is timed until its answer. The other chain may lose no
+    frame.
 
-    It needs root, and reserves up to 528 MiB of huge pages, which it gives back.
+    It needs root, and reserves up to 528 MiB of huge pages while it runs.
     """
     _finish(
         lambda: bench_switch.SwitchPlan(starts, changes, _parse_cores(cores)),
@@ -371,7 +372,7 @@ def apply(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How long a configuration takes: a thousand chains at once, and one more beside them.
+    """The time to apply a configuration: a thousand chains at once, and one more.
 
     \b
     sudo tailrace bench apply
@@ -393,15 +394,15 @@ def recorder(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What recording the causes of delays costs: latency with the recorder off and on, in turn.
+    """The cost of recording the causes of delays: latency with the recorder off and on, in turn.
 
     \b
     sudo tailrace bench recorder
     sudo tailrace bench recorder --functions 1
 
-    The recorder is what  measure latency --causes  starts. As in  bench latency  the tester is both guests; with
-    functions it is both ends of their chain. Where no core is left for them they share the tester's, and sleep until a
-    frame comes.
+    `measure latency --causes` starts the recorder. The tester is both guests, as in `bench latency`; with functions it
+    is both ends of their chain. If no core is left for the functions, they share the tester's and sleep until a frame
+    comes.
     """
     _finish(
         lambda: bench_recorder.RecorderPlan(frame, pairs, seconds, _parse_cores(cores), functions),

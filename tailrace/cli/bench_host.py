@@ -18,20 +18,20 @@ from tailrace.measure.progress import Silent, reporter
 
 def host(
     root: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="A copied machine, which is looked at only; this one unless given.")
+        Path, typer.Option(metavar="FOLDER", help="A copied machine, which is only read. Default: this machine.")
     ] = HERE,
     profile: Annotated[str, typer.Option(metavar="P", help="The tuning profile.")] = "latency",
     times: Annotated[int, typer.Option(metavar="N", help="How often each command is run.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """How long `tailrace host inspect`, plan, apply, verify and undo take, each as a user starts it.
+    """The time that `tailrace host inspect`, plan, apply, verify and undo take, each as a user starts it.
 
     \b
     sudo tailrace bench host
     tailrace bench host --root my-server
 
-    On this machine the run-time part of the profile is applied and undone each time, under a journal of its own. It
-    needs root. A copied machine (`tailrace host inspect --copy`) is only looked at: inspect, plan and verify.
+    On this machine the run-time part of the profile is applied and undone each time, under a journal of its own; this
+    needs root. On a copied machine (`tailrace host inspect --copy`) only inspect, plan and verify are measured.
     """
 
     def work() -> int:

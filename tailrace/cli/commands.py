@@ -72,7 +72,7 @@ def measure(
 ) -> int:
     """`tailrace measure NAME`: a chain of a spec, or what lies between two ports."""
     if (spec_path is None) == (between is None):
-        raise Mistake("what to measure is not clear; expected a SPEC, or --between PORT PORT")
+        raise Mistake("nothing to measure was named; expected either a SPEC or --between PORT PORT")
     if spec_path is not None:
         return _measure_spec(method, spec_path, options)
     return _measure_between(method, between or ("", ""), options)
@@ -81,7 +81,7 @@ def measure(
 def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> int:
     spec, document = load_located(path)
     if spec.tester_chain() is None:
-        raise document.mistake(("chains",), "no chain runs from tester.a to tester.b; expected one, to be measured")
+        raise document.mistake(("chains",), "no chain runs from tester.a to tester.b; expected one to measure")
     numbers = [number for number, test in enumerate(spec.tests) if test.kind == method.name]
     if method.one_test and len(numbers) > 1:
         raise document.mistake(("tests", numbers[1]), f"a second test of {method.name}; expected one in a spec")
@@ -232,7 +232,7 @@ def needs_root(what: str) -> None:
 
 
 def _headline(plan: Plan, as_json: bool) -> None:
-    """The first line of output: how pollers and cores stand to each other."""
+    """The first line of output: how pollers share cores."""
     say([plan.placement.headline], as_json=as_json)
     for each in plan.notes:
         note(each)

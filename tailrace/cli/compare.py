@@ -54,7 +54,7 @@ class SpecOrCommand(TyperGroup):
 
 app = typer.Typer(
     cls=SpecOrCommand,
-    help="Measure alternatives in turn, and say by how much they differ. A SPEC alone: fabrics.",
+    help="Measure alternatives in turn, and show how much they differ. A SPEC alone compares fabrics.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -62,7 +62,7 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """Measure alternatives in turn, and say by how much they differ. A SPEC alone: fabrics."""
+    """Measure alternatives in turn, and show how much they differ. A SPEC alone compares fabrics."""
 
 
 @app.command(FABRICS)
@@ -74,15 +74,15 @@ def compare(
         ),
     ],
     fabrics: Annotated[
-        str, typer.Option(metavar="A,B,...", help=f"Which, the first being what others are divided by: {_EXPECTED}.")
+        str, typer.Option(metavar="A,B,...", help=f"The fabrics; the first is the baseline of the ratios: {_EXPECTED}.")
     ] = "tailrace,ovs-dpdk,linux-bridge,direct",
     interface: Annotated[
         str | None,
         typer.Option(
-            metavar="KIND", help="Of all ports: vhost-user, memif, tap or veth; each fabric's own unless given."
+            metavar="KIND", help="Kind of all ports: vhost-user, memif, tap or veth. Default: each fabric's own."
         ),
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How often all take their turn.")] = 5,
+    pairs: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How often each fabric is measured.")] = 5,
     frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
     rate: Annotated[
         str | None,
@@ -94,7 +94,7 @@ def compare(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare fabrics: the same chain on each, in turn (A B C, B C A), at the same rate; ratios with their intervals.
+    """Compare fabrics: the same chain on each, in turn (A B C, B C A), at the same rate. The result is ratios.
 
     \b
     sudo tailrace compare examples/chain.yaml
@@ -103,12 +103,12 @@ def compare(
     \b
     tailrace       Tailrace's own one-copy switch
     ovs-dpdk       Open vSwitch with DPDK, of Debian
-    linux-bridge   Linux's own bridge, with TAPs: the untuned reference
-    direct         from function to function without a switch: the lower bound
+    linux-bridge   Linux's bridge with TAPs, untuned: the reference
+    direct         each function joined to the next, without a switch: the lower bound
 
     A ratio is the median over pairs, with its bootstrap interval: 95 % from six pairs on. A pair is every fabric once;
-    each begins with the next, so that each comes first equally often. A fabric that is not installed, or cannot carry
-    the spec, is said before anything starts.
+    each pair begins with the next fabric, so each is first equally often. A fabric that is not installed, or cannot
+    carry the spec, is refused before anything starts.
     """
     changes = {"frames": frames, "rate": rate, "duration": duration, "flows": None if flows is None else str(flows)}
     options = CompareOptions(fabrics, interface, pairs, changes, runs, huge, as_json)
@@ -121,7 +121,7 @@ def _compare(path: Path, options: CompareOptions) -> int:
     problems = [problem for kind in kinds if (problem := check_fits(spec, kind))]
     if problems:
         first = words_beyond(spec)[0].split(":")[0].split(" ")[0]
-        text = f"{'; '.join(problems)}; take these words out of it, or compare without"
+        text = f"{'; '.join(problems)}; remove these words from the spec, or leave the fabric out"
         raise document.mistake(tuple(first.split(".")), text)
     scene = scene_of(path, spec, huge=options.huge, interface=options.interface)
     ports = [port for kind in kinds for port in scene.carries(kind)]
@@ -170,7 +170,7 @@ def scene_of(path: Path, spec: Spec, *, huge: bool, interface: str | None = None
     """The chain between the tester's ends, to stand on a fabric. Raises Mistake if there is none."""
     found = spec.tester_chain()
     if found is None:
-        raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one, to be compared")
+        raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one to compare")
     name, chain = found
     functions = [
         SceneFunction(each, spec.functions[each].kind, spec.functions[each].memory, spec.functions[each].settings(0))

@@ -51,10 +51,10 @@ SpecArgument = Annotated[
 ]
 KeepHugeOption = Annotated[
     bool | None,
-    typer.Option("--huge/--no-huge", help="2 MiB pages for new functions, or not; unless given, as those that are up."),
+    typer.Option("--huge/--no-huge", help="2 MiB pages for new functions, or not. Default: as for those that are up."),
 ]
 BaseOption = Annotated[
-    int | None, typer.Option(metavar="VERSION", help="Only if this version is the one that is up (`tailrace plan`).")
+    int | None, typer.Option(metavar="VERSION", help="Only if this version is up (`tailrace plan` shows it).")
 ]
 
 
@@ -65,9 +65,10 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def voice(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Errors alone: no notes, no progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only errors: no notes, no progress bar.")] = False,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Say what is being done; -vv each call and program too.")
+        int,
+        typer.Option("--verbose", "-v", count=True, help="Show what is being done; -vv also each call and program."),
     ] = 0,
     color: Annotated[str, typer.Option(metavar="WHEN", help="auto (on a terminal), always or never.")] = "auto",
     _: Annotated[
@@ -91,17 +92,17 @@ def up(
         typer.Option("--dry-run", help="Print what would be done, and do nothing."),
     ] = False,
 ) -> None:
-    """Bring up what a spec asks for: switch, functions in sandboxes, chains. It lives on until `tailrace down`.
+    """Start what a spec asks for: switch, functions in sandboxes, chains. They run until `tailrace down`.
 
     \b
     sudo tailrace up examples/chain.yaml
     sudo tailrace status
     sudo tailrace down
 
-    Up again with the same spec changes nothing, and brings back what has ended, as it was: a spec that was edited
-    meanwhile is for `tailrace apply`. The spec is checked first: one message with file, line and column if it is
-    wrong, or names what this machine does not have (users, interfaces, devices, folders), and nothing is started.
-    --dry-run checks the same.
+    A second `up` with the same spec changes nothing, and restarts what has ended, with the configuration that it had.
+    Use `tailrace apply` for an edited spec. The spec is checked first. If it is wrong, or names what this machine does
+    not have (users, interfaces, devices, folders), the message has file, line and column, and nothing is started.
+    --dry-run makes the same checks.
     """
     raise typer.Exit(run_command(lambda: operate.up(spec, huge=huge, dry_run=dry_run, as_json=as_json)))
 
@@ -126,25 +127,25 @@ def apply(
     as_json: JsonOption = False,
     huge: KeepHugeOption = None,
     base: BaseOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, as where there is no terminal.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal it never asks.")] = False,
 ) -> None:
-    """Change what is up into what a spec asks for, while frames move: whole, or not at all.
+    """Change what is up into what a spec asks for, while frames move: completely, or not at all.
 
     \b
     sudo tailrace up examples/chain.yaml
     sudo tailrace apply examples/chain-of-two.yaml
     sudo tailrace rollback
 
-    New functions are started first, beside those that run; then the switch changes over in one step; then what is no
-    longer needed ends. Chains that stay as they are lose no frame. A function that changes is replaced by a new one,
-    and its chain loses at most the frames that were in it.
+    New functions start first, beside those that run. Then the switch changes over in one step. Then what is not needed
+    ends. Chains that do not change lose no frame. A function that changes is replaced by a new one; its chain loses at
+    most the frames that were in it.
     """
     raise typer.Exit(run_command(lambda: operate.apply(spec, huge=huge, base=base, yes=yes, as_json=as_json)))
 
 
 @app.command()
 def rollback(as_json: JsonOption = False, base: BaseOption = None) -> None:
-    """Go back to what was up before the last apply, its functions included; once more, and that is undone.
+    """Go back to what was up before the last apply, functions included. A second rollback undoes the first.
 
     \b
     sudo tailrace rollback
@@ -163,14 +164,14 @@ def drain(
     as_json: JsonOption = False,
     active: Annotated[bool, typer.Option("--active", help="Give it new flows again.")] = False,
 ) -> None:
-    """Give a replica of a function no new flows, so that it can be taken away when the last has ended.
+    """Give a replica of a function no new flows, so that it can be removed when the last flow has ended.
 
     \b
     sudo tailrace drain fw-2
     sudo tailrace status | grep 'function fw'
     sudo tailrace drain fw-2 --active
 
-    In a spec the same is said by  replicas: {1: active, 2: draining}.  A drain can be rolled back like any change.
+    In a spec the same is `replicas: {1: active, 2: draining}`. A drain can be rolled back like any change.
     """
     raise typer.Exit(run_command(lambda: operate.drain(replica, active=active, as_json=as_json)))
 
@@ -191,20 +192,20 @@ def status(as_json: JsonOption = False) -> None:
 @app.command()
 def top(
     as_json: JsonOption = False,
-    once: Annotated[bool, typer.Option("--once", help="Print it once, whole, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print everything once, and end.")] = False,
     sort: Annotated[str, typer.Option(metavar="BY", help="name, packets or drops.")] = "name",
-    every: Annotated[str, typer.Option(metavar="TIME", help="Between two pictures: 1s.")] = "1s",
+    every: Annotated[str, typer.Option(metavar="TIME", help="Between two updates: 1s.")] = "1s",
     only: Annotated[str | None, typer.Option(metavar="TEXT", help="Ports and chains with this in the name.")] = None,
 ) -> None:
-    """Watch ports, chains (hop by hop) and workers live: rates, drops, how busy, cycles a packet, bursts, sleeps.
+    """Watch ports, chains (hop by hop) and workers live: rates, drops, load, cycles a packet, bursts, sleeps.
 
     \b
     sudo tailrace top
     sudo tailrace top --sort packets --every 500ms
     sudo tailrace top --once --json | jq '.workers[] | {name, busy, cycles_a_packet}'
 
-    The keys: q ends it, s changes the order. It is read from the switch's page of counters, which costs the switch
-    nothing, and goes on when the switch is started anew. With --json, one document a line for each picture.
+    Keys: q ends it, s changes the order. It reads the switch's page of counters, which costs the switch nothing, and
+    continues after a restart of the switch. --json prints one document a line for each update.
     """
     options = counters.TopOptions(as_json, once, sort, every, only)
     raise typer.Exit(run_command(lambda: counters.top(options)))
@@ -215,22 +216,22 @@ def watch(
     run: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RUN]", help="A run folder; unless given, the soak written to last.", autocompletion=complete.run
+            metavar="[RUN]", help="A run folder. Default: the soak written to last.", autocompletion=complete.run
         ),
     ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
-    every: Annotated[str, typer.Option(metavar="TIME", help="Between two looks: 2s.")] = "2s",
+    every: Annotated[str, typer.Option(metavar="TIME", help="Between two updates: 2s.")] = "2s",
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a soak live, of traffic or of the host: how far it is, loss and order so far, latency now and ever, gaps.
+    """Watch a soak live, of traffic or of the host: progress, loss, order, latency (current and worst), gaps.
 
     \b
     tailrace watch
     tailrace watch runs/2026-11-21-143005-soak-chain --once --json | jq .worst
 
-    It reads what is on disk and costs the soak nothing; Ctrl-C ends the watching, not the soak. It ends by itself when
-    the soak does. With --json, one document a line.
+    It reads the disk and costs the soak nothing. Ctrl-C ends the watching, not the soak. It ends when the soak ends.
+    --json prints one document a line.
     """
     raise typer.Exit(run_command(lambda: the_watch.watch(run, the_watch.WatchOptions(runs, once, every, as_json))))
 
@@ -247,20 +248,20 @@ def metrics(
     sudo tailrace metrics --listen 127.0.0.1:9752 &
     curl -s http://127.0.0.1:9752/metrics | grep tailrace_port
 
-    The counters are read when they are scraped. It answers while no switch is up, too: tailrace_up is 0 then.
+    Each scrape reads the counters. Without a switch it answers with tailrace_up 0.
     """
     raise typer.Exit(run_command(lambda: counters.metrics(listen)))
 
 
 @app.command()
 def down(as_json: JsonOption = False) -> None:
-    """Take everything down that Tailrace has put up, also after a crash: processes, sockets, huge pages, the rest.
+    """Remove everything that Tailrace has started, also after a crash: processes, sockets, huge pages, the rest.
 
     \b
     sudo tailrace down
 
-    Only what is on Tailrace's own record is touched; a process is ended only if its pid and start time are those on
-    record. Harmless when nothing is up.
+    It touches only what is on Tailrace's own record, and ends a process only if pid and start time match. It is
+    harmless if nothing is up.
     """
     raise typer.Exit(run_command(lambda: operate.down(as_json=as_json)))
 
@@ -272,9 +273,9 @@ def demo(runs: RunsOption = DEFAULT_RUNS, huge: HugeOption = True, as_json: Json
     \b
     sudo tailrace demo
 
-    Four profiles (64 B, 256 B, IMIX, 1518 B), both ways, at 90 % of the rate without loss; one table, and a run folder
-    with results.json and report.html. "Share" is the functions' own latency: the chain's less the floor's at the same
-    rate. Everything is taken down at the end.
+    It sends 64 B, 256 B, IMIX and 1518 B frames both ways at 90 % of the rate without loss. The result is one table,
+    and a run folder with results.json and report.html. "Share" is the functions' own latency: the chain's less the
+    floor's at the same rate. Everything is removed at the end.
     """
     raise typer.Exit(run_command(lambda: commands.demo(runs=runs, huge=huge, as_json=as_json)))
 
@@ -290,9 +291,7 @@ MatchOption = Annotated[
 ]
 ControlOption = Annotated[
     Path | None,
-    typer.Option(
-        "--control", metavar="SOCKET", help="A switch that `tailrace up` has not started: its control socket."
-    ),
+    typer.Option("--control", metavar="SOCKET", help="Control socket of a switch that `tailrace up` did not start."),
 ]
 
 
@@ -307,16 +306,16 @@ def capture(
         str | None,
         typer.Option(metavar="NAME", help="A chain: what enters and leaves it.", autocompletion=complete.chain),
     ] = None,
-    direction: Annotated[str, typer.Option(help="in: from the port, into the chain; out: to it, out of it; both.")] = (
-        "both"
-    ),
+    direction: Annotated[
+        str, typer.Option(help="in: from the port, into the chain; out: to the port, out of the chain; both.")
+    ] = ("both"),
     match: MatchOption = None,
     snaplen: Annotated[int, typer.Option(min=14, max=262144, help="Bytes of each frame that are kept.")] = 262144,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many frames.")] = None,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="End after so long: 60s.")] = None,
     size: Annotated[str, typer.Option(metavar="SIZE", help="The most that a file may hold.")] = "1GiB",
     files: Annotated[
-        int | None, typer.Option(min=1, help="Go on in a new file when one is full, and keep the last so many.")
+        int | None, typer.Option(min=1, help="Start a new file when one is full, and keep the last so many.")
     ] = None,
     rotate_frames: Annotated[int | None, typer.Option(min=1, help="A file is full after so many frames.")] = None,
     rotate_time: Annotated[str | None, typer.Option(metavar="TIME", help="A file is full after so long.")] = None,
@@ -333,8 +332,8 @@ def capture(
     sudo tailrace capture --chain voice --match protocol=udp,destination_port=53 --count 100 dns.pcap
     sudo tailrace capture --port wan --size 100MiB --files 10 wan.pcap     # the last GiB, in ten files
 
-    Traffic never waits for a capture: frames that come faster than the disk takes them are counted, and reported at the
-    end. Times are those of the switch, in nanoseconds.
+    Traffic never waits for a capture. Frames that come faster than the disk takes them are left out, counted, and
+    reported at the end. Times are those of the switch, in nanoseconds.
     """
     options = observe.CaptureOptions(
         port, chain, direction, tuple(match or ()), snaplen, size, files, rotate_frames, rotate_time, count, duration,
@@ -351,14 +350,14 @@ def trace(
     control: ControlOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Follow the next frames of a match through the switch, and print every step that each takes.
+    """Follow the next matching frames through the switch, and print every step of each.
 
     \b
     sudo tailrace trace --match protocol=icmp --count 3
 
-    Steps are: the port it enters by, the chain and hop, the replica it is pinned to, what a bridge decides, the ports
-    it leaves by, or why it is dropped. A frame that comes back from a function is followed on from there. Without a
-    match, frames that cannot be read are shown too.
+    Steps are: the port by which a frame enters, its chain and hop, the replica of its flow, what a bridge decides, the
+    ports by which it leaves, or why it is dropped. A frame that returns from a function is followed further. Without a
+    match, frames that cannot be parsed are shown too.
     """
     options = observe.TraceOptions(tuple(match or ()), count, duration, control, as_json)
     raise typer.Exit(run_command(lambda: observe.trace(options)))
@@ -366,7 +365,7 @@ def trace(
 
 @app.command()
 def version(as_json: JsonOption = False) -> None:
-    """Print the versions of Tailrace and of what it stands on.
+    """Print the versions of Tailrace and of the programs that it uses.
 
     \b
     tailrace version --json

@@ -42,21 +42,22 @@ def matrix(
     spec: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SPEC]", help="A spec with a matrix test, or its defaults are taken.", autocompletion=complete.spec
+            metavar="[SPEC]", help="A spec. Without a matrix test the defaults apply.", autocompletion=complete.spec
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Go on with the matrix of this run folder, after any end.")
+        Path | None, typer.Option(metavar="FOLDER", help="Continue the matrix of this run folder.")
     ] = None,
     fabrics: Annotated[str | None, typer.Option(metavar="A,B,...", help=", ".join(KINDS) + ".")] = None,
     interfaces: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="vhost-user, memif, tap, veth, as far as a fabric has them.")
+        str | None,
+        typer.Option(metavar="A,B,...", help="vhost-user, memif, tap, veth; those that a fabric has are measured."),
     ] = None,
     patterns: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="P2P, PVP, PVVP, VV, north/south, east/west.")
     ] = None,
     functions: Annotated[
-        str | None, typer.Option(metavar="N,...", help="How many, of north/south and east/west: 1 to 8.")
+        str | None, typer.Option(metavar="N,...", help="Number of functions in north/south and east/west: 1 to 8.")
     ] = None,
     frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
     rate: Annotated[
@@ -68,7 +69,7 @@ def matrix(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure fabrics by kinds of ports, patterns (RFC 8204), numbers of functions and frame sizes: a table of all.
+    """Measure fabrics by kind of port, pattern (RFC 8204), number of functions and frame size.
 
     \b
     sudo tailrace measure matrix examples/matrix.yaml
@@ -77,9 +78,8 @@ def matrix(
     sudo tailrace measure matrix --resume runs/2026-11-21-143005-matrix
 
     P is an end outside the machine (a veth in a private network namespace stands for a NIC), V a function. Each cell is
-    kept when it is done, so --resume measures what is left after Ctrl-C or a crash, and what has failed. With --repeat
-    the whole matrix is measured in rounds, and each figure is their median. A cell that cannot be had on this machine
-    says why.
+    kept when it is done, so --resume measures only missing and failed cells. With --repeat the whole matrix is
+    measured in rounds, and each figure is their median. A cell that this machine cannot have shows why.
     """
     changes = {
         "fabrics": fabrics, "interfaces": interfaces, "patterns": patterns, "functions": functions, "frames": frames,
@@ -91,7 +91,9 @@ def matrix(
         if resume is None:
             return _begin(spec, options)
         if spec is not None or any(changes.values()) or repeat > 1:
-            raise Mistake("--resume goes on with the matrix as it was begun; expected no SPEC and no words beside it")
+            raise Mistake(
+                "--resume continues the matrix as it began; expected neither a SPEC nor other settings with it"
+            )
         return _resume(find_folder(resume, options.runs), options)
 
     raise typer.Exit(run_command(call))
@@ -134,7 +136,7 @@ def _resume(path: Path, options: MatrixOptions) -> int:
     run = load_run(path)
     known = done(run)
     if run.valid and not any(left(test, known, run.repeat)[0]):
-        raise Mistake(f"{path}: every cell that can be had here is done; there is nothing to go on with")
+        raise Mistake(f"{path}: every cell that this machine can have is done; nothing is left to measure")
     command = tuple(commands.command_line())
     request = Request(
         "matrix", path.parent, default_folder(), command, "", str(path), run.fabric, run.repeat, resume=path
@@ -146,10 +148,10 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collecti
     rounds, refused = left(test, known, request.repeat)
     wanted = list({cell.name: cell for cell in chain.from_iterable(rounds)}.values())
     if not wanted and request.resume is None:
-        raise Mistake(f"no cell can be had here: {'; '.join(dict.fromkeys(reason for _, reason in refused))}")
+        raise Mistake(f"this machine can have no cell: {'; '.join(dict.fromkeys(reason for _, reason in refused))}")
     commands.needs_root("measure matrix")
     total = seconds(rounds, test)
-    cannot = f"; {len(refused)} more cannot be had here" if refused else ""
+    cannot = f"; {len(refused)} more are not possible here" if refused else ""
     many = f"{len(wanted)} cells" + (f" in {request.repeat} rounds" if request.repeat > 1 else "")
     commands.say([f"{many}, about {round(total / 60) or 1} min{cannot}"], as_json=options.as_json)
 

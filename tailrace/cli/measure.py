@@ -37,7 +37,7 @@ SpecArgument = Annotated[
     Path | None,
     typer.Argument(
         metavar="[SPEC]",
-        help="A spec with a test of this method, or its defaults are taken.",
+        help="A spec. Without a test of this method the defaults apply.",
         autocompletion=complete.spec,
     ),
 ]
@@ -48,23 +48,27 @@ BetweenOption = Annotated[
 FramesOption = Annotated[
     str | None, typer.Option("--frames", metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")
 ]
-PcapOption = Annotated[str | None, typer.Option("--pcap", metavar="FILE", help="Send a capture file's frames instead.")]
-DurationOption = Annotated[str | None, typer.Option("--duration", metavar="TIME", help="Of each measured trial: 10s.")]
+PcapOption = Annotated[
+    str | None, typer.Option("--pcap", metavar="FILE", help="Send the frames of a capture file instead.")
+]
+DurationOption = Annotated[
+    str | None, typer.Option("--duration", metavar="TIME", help="Of each measured trial, such as 10s.")
+]
 SettleOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Pause before every trial; unless given, 5s before those of --duration, else none. 0s: none.",
+        help="Pause before every trial (0s: none). Default: 5s before trials of --duration, none before others.",
     ),
 ]
 HopsOption = Annotated[
-    bool, typer.Option("--hops", help="Take latency apart by hop and function, and each of the slowest frames.")
+    bool, typer.Option("--hops", help="Show latency by hop and function, also of each of the slowest frames.")
 ]
 CausesOption = Annotated[
-    bool, typer.Option("--causes", help="Also record what happens on the CPUs, and say why the slowest were slow.")
+    bool, typer.Option("--causes", help="Also record events on the CPUs, and show why the slowest frames were slow.")
 ]
 GapLimitOption = Annotated[
-    str, typer.Option(metavar="TIME", help="With --causes: a polling loop's round longer than this is a gap.")
+    str, typer.Option(metavar="TIME", help="With --causes: a round of a poll loop longer than this is a gap.")
 ]
 FlowsOption = Annotated[int | None, typer.Option("--flows", min=1, max=1_000_000, help="UDP flows each way.")]
 
@@ -95,7 +99,7 @@ def _begun(folder: Path, between: tuple[str, str] | None) -> tuple[tuple[str, st
             raise Mistake(f"{folder}: this soak is of a chain; --between is for one between two ports")
         return None, folder / "spec.yaml"
     if between is None and header.ports is None:
-        raise Mistake(f"{folder}: this soak is between two ports, and which is not known; name them: --between A B")
+        raise Mistake(f"{folder}: this soak is between two ports, which are not on record; name them: --between A B")
     return between or header.ports, None
 
 
@@ -105,7 +109,7 @@ def _throughput(run: Path | None, runs: Path) -> Throughput | None:
     searched = load_run(find_folder(run, runs))
     found = throughput_of(searched)
     if found and not searched.valid:
-        note(f"--of {run}: that run is not valid ({searched.reason}); what it had found by then is taken")
+        note(f"--of {run}: that run is not valid ({searched.reason}); what it found until then is used")
     if not found:
         raise Mistake(
             f"--of {run}: no rate without loss is in this run; expected one of `tailrace measure throughput` with the "
@@ -126,20 +130,23 @@ def latency(
     pcap: PcapOption = None,
     rate: Annotated[
         str | None,
-        typer.Option(metavar="RATE,...", help="Each way: 1Mpps, or 90% of the no-loss rate, to be found; or several."),
+        typer.Option(
+            metavar="RATE,...",
+            help="Each way, one or several: 1Mpps, or 90% of the no-loss rate, which is searched for.",
+        ),
     ] = None,
     of: Annotated[
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Rates in percent are of the throughput in this run of `measure throughput`.",
+            help="Take rates in percent of the throughput that this run of `measure throughput` found.",
             autocompletion=complete.run,
         ),
     ] = None,
     duration: DurationOption = None,
     flows: FlowsOption = None,
     floor: Annotated[
-        bool, typer.Option("--floor", help="Also measure without the functions at the same rate, for their own share.")
+        bool, typer.Option("--floor", help="Also measure without the functions at the same rate, to show their share.")
     ] = False,
     hops: HopsOption = False,
     causes: CausesOption = False,
@@ -149,10 +156,10 @@ def latency(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure one-way latency, loss, duplication and order, both ways at once, every frame.
+    """Measure one-way latency, loss, duplication and order of every frame, in both directions at once.
 
     \b
-    A chain of a spec, brought up for it (or as `tailrace up` has left it):
+    A chain of a spec. It is started for the measurement, unless `tailrace up` has started it:
       sudo tailrace measure latency examples/chain.yaml
       sudo tailrace measure latency examples/chain.yaml --frames 64 --rate 500kpps --duration 60s
       sudo tailrace measure latency examples/chain.yaml --rate 10%,50%,90%,100% --repeat 5
@@ -162,7 +169,7 @@ def latency(
     Anything else, between two ports (vhost:SOCKET, vhost-server:SOCKET, if:NAME, pci:ADDRESS):
       sudo tailrace measure latency --between vhost:A.sock vhost:B.sock --frames 64,imix --rate 1Mpps --duration 10s
 
-    Options given here go before those in the spec. The run folder holds results.json, report.html and histograms.
+    Options override the spec. The run folder has results.json, report.html and histograms.
     """
 
     def call() -> int:
@@ -186,12 +193,19 @@ def throughput(
         str | None, typer.Option(metavar="SEARCH", help="mlrsearch (RFC 9971), tst009 or rfc2544.")
     ] = None,
     loss: Annotated[
-        str | None, typer.Option(metavar="RATIO,...", help="What may be lost: 0% is the no-drop rate; 0%,0.5%.")
+        str | None,
+        typer.Option(metavar="RATIO,...", help="The loss to find a rate for: 0% is the no-drop rate; 0%,0.5%."),
     ] = None,
-    precision: Annotated[str | None, typer.Option(metavar="RATIO", help="How close the bounds must be: 0.5%.")] = None,
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help="The highest to try: what the port carries.")] = None,
-    trial: Annotated[str | None, typer.Option(metavar="TIME", help="Of the search's first trials: 1s.")] = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Of the trials that decide: 60s.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="RATIO", help="How close passed and failed are: 0.5%.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="The highest rate to try: what the port carries.")
+    ] = None,
+    trial: Annotated[str | None, typer.Option(metavar="TIME", help="Duration of the short search trials: 1s.")] = None,
+    duration: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Duration of the trials that decide: 60s.")
+    ] = None,
     wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a trial: 2s.")] = None,
     settle: SettleOption = None,
     flows: FlowsOption = None,
@@ -200,15 +214,15 @@ def throughput(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the highest rate with no loss (NDR), and with a little (PDR), by frame size.
+    """Find the highest rate without loss (NDR), and with a little loss (PDR), by frame size.
 
     \b
     sudo tailrace measure throughput examples/throughput.yaml
     sudo tailrace measure throughput examples/chain.yaml --search rfc2544 --loss 0%
     sudo tailrace measure throughput examples/chain.yaml --frames 64 --duration 5s --wait 100ms --settle 0s --repeat 5
 
-    Frames that could not be sent are never lost. A trial in which the tester fell short is repeated, and counts for the
-    rate that was really sent. Every trial is in the run folder.
+    Frames that could not be sent are never lost. A trial in which the tester fell short is repeated. It counts for the
+    rate that was sent. The run folder has every trial.
     """
     changes = {
         "frames": frames, "pcap": pcap, "search": search, "loss": loss, "precision": precision, "rate": rate,
@@ -225,7 +239,9 @@ def loss(
     frames: FramesOption = None,
     pcap: PcapOption = None,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="The full rate: what the port carries.")] = None,
-    step: Annotated[str | None, typer.Option(metavar="RATIO", help="Of the full rate between two points: 10%.")] = None,
+    step: Annotated[
+        str | None, typer.Option(metavar="RATIO", help="Step between two rates, of the full rate: 10%.")
+    ] = None,
     duration: DurationOption = None,
     wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a trial: 2s.")] = None,
     settle: SettleOption = None,
@@ -235,7 +251,7 @@ def loss(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the loss by offered rate, from the full rate down until two rates in a row lose nothing (RFC 2544, 26.3).
+    """Measure loss by offered rate, from the full rate down until two rates in a row lose nothing (RFC 2544, 26.3).
 
     \b
     sudo tailrace measure loss examples/throughput.yaml
@@ -254,22 +270,20 @@ def burst(
     spec: SpecArgument = None,
     between: BetweenOption = None,
     frames: FramesOption = None,
-    times: Annotated[int | None, typer.Option(min=1, max=10_000, help="How often it is searched for.")] = None,
+    times: Annotated[int | None, typer.Option(min=1, max=10_000, help="How often the search is repeated.")] = None,
     longest: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The longest to try, by sending time: 2s.")
+        str | None, typer.Option(metavar="TIME", help="The longest burst to try, as sending time: 2s.")
     ] = None,
     precision: Annotated[str | None, typer.Option(metavar="RATIO", help="How close the bounds must be: 1%.")] = None,
     wait: Annotated[str | None, typer.Option(metavar="TIME", help="For the last frames of a burst: 2s.")] = None,
-    settle: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Pause before every burst; none unless given.")
-    ] = None,
+    settle: Annotated[str | None, typer.Option(metavar="TIME", help="Pause before every burst. Default: none.")] = None,
     flows: FlowsOption = None,
     repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the longest burst of frames back to back of which none is lost, and the buffer time it shows (RFC 9004).
+    """Find the longest burst of back-to-back frames without loss, and the buffer time that it implies (RFC 9004).
 
     \b
     sudo tailrace measure burst examples/throughput.yaml
@@ -295,14 +309,14 @@ def reorder(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Show that disturbed order is seen, and that pinned flows keep theirs, where replicas delay frames unequally.
+    """Check that disturbed order is seen, and that pinned flows keep their order, if replicas delay frames unequally.
 
     \b
     sudo tailrace measure reorder examples/reorder.yaml
     sudo tailrace measure reorder examples/reorder.yaml --flows 32 --rate 50kpps --duration 30s
 
-    The same flows are sent twice: as one stream each way, where those through a faster replica overtake the others; and
-    each as a stream of its own, where none may be out of sequence (RFC 4737).
+    The same flows are sent twice. As one stream each way, frames through a faster replica overtake the others. As a
+    stream each, no frame may be out of sequence (RFC 4737).
     """
     changes = {"frames": frames, "rate": rate, "duration": duration, "flows": text(flows)}
     options = MeasureOptions(changes, repeat, runs, huge, as_json)
@@ -316,18 +330,19 @@ def soak(
     frames: Annotated[str | None, typer.Option(metavar="FRAME", help="A frame size with FCS, or imix.")] = None,
     pcap: PcapOption = None,
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Each way: 1Mpps, or 50% of the no-loss rate, to be found.")
+        str | None,
+        typer.Option(metavar="RATE", help="Each way: 1Mpps, or 50% of the no-loss rate, which is searched for."),
     ] = None,
-    duration: Annotated[str | None, typer.Option("--duration", metavar="TIME", help="How long: 40h.")] = None,
+    duration: Annotated[str | None, typer.Option("--duration", metavar="TIME", help="Of the soak: 40h.")] = None,
     interval: Annotated[str | None, typer.Option(metavar="TIME", help="Of each record: 10s.")] = None,
     alone: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long the tester is soaked by itself first: 60s.")
+        str | None, typer.Option(metavar="TIME", help="How long the tester is soaked alone first: 60s.")
     ] = None,
     flows: FlowsOption = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="Go on with a soak that was broken off: its run folder.", autocompletion=complete.run
+            metavar="RUN", help="Continue the interrupted soak in this run folder.", autocompletion=complete.run
         ),
     ] = None,
     hops: HopsOption = False,
@@ -337,18 +352,18 @@ def soak(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Soak a chain for minutes to days: every interval with its own distribution, loss, duplication and order.
+    """Soak a chain for minutes to days, with distribution, loss, duplication and order of every interval.
 
     \b
     sudo tailrace measure soak examples/soak.yaml
     sudo tailrace measure soak examples/chain.yaml --frames 64 --rate 1Mpps --duration 40h
-    tailrace watch                                        # meanwhile, elsewhere
+    tailrace watch                                        # in another terminal
     sudo tailrace measure soak --resume runs/2026-11-21-143005-soak-chain
-    sudo tailrace measure soak examples/chain.yaml --rate 100kpps --duration 8h --causes   # and why the slowest were
+    sudo tailrace measure soak examples/chain.yaml --rate 100kpps --duration 8h --causes   # and why frames were slow
 
-    The tester is soaked by itself first. What it takes on disk is said, and has to be there, before it begins. Each
-    interval is on disk before the next one ends: after a crash, a reboot or a full disk, --resume measures the rest,
-    and the gap is shown. One between two ports goes on between these, or between those that --between names.
+    The tester is soaked alone first. The command shows how much disk space the soak takes, and does not start without
+    it. Each interval is on disk before the next one ends. After a crash, a reboot or a full disk, --resume measures the
+    rest, and the report shows the gap. A soak between two ports continues between them, or those of --between.
     """
 
     def call() -> int:
@@ -357,7 +372,7 @@ def soak(
             "flows": text(flows),
         }  # fmt: skip
         if resume is not None and (spec is not None or any(changes.values()) or hops or causes):
-            raise Mistake("--resume goes on as the soak was begun; expected neither a SPEC nor other settings with it")
+            raise Mistake("--resume continues the soak as it began; expected neither a SPEC nor other settings with it")
         folder = None if resume is None else find_folder(resume, runs)
         ports, path = between, spec
         if folder is not None:
@@ -375,7 +390,9 @@ def noise(
     neighbours: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="cpu, cache, memory, disk (stress-ng), vnf.")
     ] = None,
-    pairs: Annotated[int | None, typer.Option(min=1, max=1000, metavar="N", help="Of quiet and noisy trials.")] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="Number of pairs of a quiet and a noisy trial.")
+    ] = None,
     frames: FramesOption = None,
     pcap: PcapOption = None,
     rate: Annotated[
@@ -388,14 +405,14 @@ def noise(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure latency with and without a noisy neighbour, in turn, and the ratio of each percentile.
+    """Measure latency without and with a noisy neighbour, in turn, and the ratio of each percentile.
 
     \b
     sudo tailrace measure noise examples/noise.yaml
     sudo tailrace measure noise examples/chain.yaml --neighbours cpu,vnf --frames 64 --rate 100kpps --pairs 9
 
-    Neighbours run on cores that no poller has. Where all are taken they share the pollers', and that is said. What
-    cannot be run on this machine is left out, with the reason. vnf is a second chain on the same switch, at full rate.
+    Neighbours run on cores without a poller. Without such a core they share those of pollers, and a note says so. A
+    neighbour that cannot run here is left out, with the reason. vnf is a second chain on the same switch, at full rate.
     """
     changes = {
         "neighbours": neighbours, "pairs": text(pairs), "frames": frames, "pcap": pcap, "rate": rate,
@@ -409,10 +426,10 @@ def noise(
 def share(
     spec: SpecArgument = None,
     function: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose share; unless given, each function's in turn.")
+        str | None, typer.Option(metavar="NAME", help="Whose share. Default: each function in turn.")
     ] = None,
     pairs: Annotated[
-        int | None, typer.Option(min=1, max=1000, metavar="N", help="Of trials with it and with the skeleton.")
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="Number of pairs: with it, with the skeleton.")
     ] = None,
     frames: FramesOption = None,
     pcap: PcapOption = None,
@@ -426,14 +443,14 @@ def share(
     huge: HugeOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure one function's own share of a chain's latency, and where all of it goes, element by element.
+    """Measure how much of a chain's latency one function adds, and where the rest goes.
 
     \b
     sudo tailrace measure share examples/share.yaml
     sudo tailrace measure share examples/chain-of-two.yaml --function second --rate 100kpps --pairs 9
 
-    The chain with the function and the chain with the skeleton (which only forwards) in its place are measured in turn,
-    at the same rate; then both are traced hop by hop. The elements of a trace add up to its mean latency.
+    The chain is measured with the function and with the skeleton (which only forwards) in its place, in turn and at the
+    same rate. Then both are traced hop by hop. The parts of a trace add up to its mean latency.
     """
     changes = {
         "function": function, "pairs": text(pairs), "frames": frames, "pcap": pcap, "rate": rate,

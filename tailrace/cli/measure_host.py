@@ -61,32 +61,30 @@ compare_app = comparing.app
 ToolsOption = Annotated[
     str | None,
     typer.Option(
-        "--tools", metavar="LIST", help="cyclictest, oslat, timerlat, osnoise, hwlat; all that there are unless given."
+        "--tools", metavar="LIST", help="cyclictest, oslat, timerlat, osnoise, hwlat. Default: all that are available."
     ),
 ]
 LoadsOption = Annotated[
     str | None,
-    typer.Option("--load", metavar="LIST", help="none, cpu, memory: what else runs meanwhile; in turn."),
+    typer.Option("--load", metavar="LIST", help="What else runs, in turn: none, cpu, memory."),
 ]
 CpusOption = Annotated[
     str | None,
-    typer.Option("--cpus", metavar="LIST", help="The CPUs to measure: 1,4-7; those of every role unless given."),
+    typer.Option("--cpus", metavar="LIST", help="The CPUs to measure: 1,4-7. Default: those of every role."),
 ]
 TimeOption = Annotated[str | None, typer.Option("--duration", metavar="TIME", help="Of the whole run: 60s, 12h.")]
 
 
 def measure(
     duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of the whole run, such as 12h; 60s unless given.")
+        str | None, typer.Option(metavar="TIME", help="Of the whole run, such as 12h. Default: 60s.")
     ] = None,
     tools: ToolsOption = None,
     loads: LoadsOption = None,
     cpus: CpusOption = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN", help="Go on with the run that was broken off in this folder.", autocompletion=complete.run
-        ),
+        typer.Option(metavar="RUN", help="Continue the interrupted run in this folder.", autocompletion=complete.run),
     ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
@@ -98,9 +96,10 @@ def measure(
     sudo tailrace measure host --duration 12h --load memory --cpus 2-7
     sudo tailrace measure host --resume runs/2026-11-21-143005-host
 
-    cyclictest and oslat anywhere; timerlat, osnoise and hwlat where the kernel has these tracers. Tools and loads take
-    turns in slices of at most a minute, each with its own record, so a run of hours shows when something happened. Each
-    slice is on disk when it ends: after Ctrl-C, a crash or a reboot, --resume measures the rest, and the gap is shown.
+    cyclictest and oslat run anywhere; timerlat, osnoise and hwlat need a kernel with these tracers. Tools and loads run
+    in turn, in slices of at most a minute. Each slice has its own record, so a long run shows when something happened.
+    Each slice is on disk when it ends. After Ctrl-C, a crash or a reboot, --resume measures the rest, and the report
+    shows the gap.
     """
     options = HostOptions(duration, tools, loads, cpus, runs, as_json, resume)
     raise typer.Exit(run_command(lambda: _measure(options)))
@@ -110,9 +109,11 @@ def measure(
 def compare(
     profiles: Annotated[
         str,
-        typer.Option("--profiles", metavar="LIST", help="Tuning profiles that take turns; the first is the measure."),
+        typer.Option(
+            "--profiles", metavar="LIST", help="Tuning profiles to measure in turn; the first is the baseline."
+        ),
     ] = "vanilla,latency",
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="How often each profile has its turn, at least.")] = 5,
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="How often each profile is measured, at least.")] = 5,
     duration: TimeOption = "100s",
     tools: ToolsOption = "cyclictest",
     loads: LoadsOption = "cpu",
@@ -120,7 +121,7 @@ def compare(
     runs: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare tuning profiles: each in turn (A B A B), only what needs no reboot, and all put back at the end.
+    """Compare tuning profiles, each in turn (A B A B). Only settings that need no reboot; all are undone at the end.
 
     \b
     sudo tailrace compare host --profiles vanilla,latency
@@ -147,7 +148,7 @@ def _measure(options: HostOptions) -> int:
 def _resume(path: Path, options: HostOptions) -> int:
     """What is left of a run."""
     if options.duration or options.tools or options.loads or options.cpus:
-        raise Mistake("--resume goes on as the run was begun; expected no other settings with it")
+        raise Mistake("--resume continues the run as it began; expected no other settings with it")
     run = load_run(path)
     soak = run.host_soak
     if soak is None or run.method != HOST:
@@ -158,9 +159,7 @@ def _resume(path: Path, options: HostOptions) -> int:
     wanted = (*plan.cpus, *plan.control)
     missing = sorted(set(wanted) - set(usable(wanted)))
     if missing:
-        raise Mistake(
-            f"{path}: CPU {missing[0]}, which it measured, is none that this process may use; begin a new run"
-        )
+        raise Mistake(f"{path}: CPU {missing[0]}, which it measured, is not available to this process; begin a new run")
     return _run(HOST, options, plan, lambda folder, report: measure_host(plan, folder, report), soak.done)
 
 
@@ -176,7 +175,7 @@ def _compare(profiles: str, pairs: int, options: HostOptions) -> int:
     plan = _plan(options, roles, names, pairs)
     with hold_journal(state_folder()) as journal:
         if journal.entries:
-            raise Mistake("the host is tuned already; run `tailrace host undo` first, so that there is a beginning")
+            raise Mistake("the host is tuned already; run `tailrace host undo` first")
 
         def switch(name: str | None) -> None:
             # The facts are read anew, because the profile before has changed them.
@@ -247,10 +246,12 @@ def _plan(options: HostOptions, roles: Roles, profiles: Sequence[str | None] = (
     cpus = usable(wanted)
     missing = sorted(set(wanted) - set(cpus))
     if missing and options.cpus is not None:
-        raise Mistake(f"--cpus {options.cpus}: CPU {missing[0]} is none that this process may use")
+        raise Mistake(f"--cpus {options.cpus}: CPU {missing[0]} is not available to this process")
     control = tuple(usable(roles.system))
     if not control or not cpus:
-        raise Mistake("no CPU of the system's may be used; expected at least one for what does not measure")
+        raise Mistake(
+            "no CPU of the role system is available; expected at least one for everything that does not measure"
+        )
     loads = _words("--load", options.loads or ",".join(LOADS), LOADS)
     return HostPlan(
         _tools(options.tools), loads, {cpu: role[cpu] for cpu in cpus}, control, seconds, tuple(profiles), pairs

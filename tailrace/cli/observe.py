@@ -67,7 +67,7 @@ def _connect(control: Path | None) -> Control:
         folder = default_folder()
         record = peek(folder)
         if not any(process.name == "switch" and process.id.alive() for process in State(folder, record).processes()):
-            raise Mistake("no switch of Tailrace's is up; begin with `tailrace up SPEC`, or name one with --control")
+            raise Mistake("no switch is up; start one with `tailrace up SPEC`, or name one with --control")
         control = State(folder, record).control
     try:
         return Control(control)
@@ -134,7 +134,7 @@ def _bounds(options: CaptureOptions) -> Bounds:
         files=options.files,
     )
     if bounds.files is None and (bounds.frames is not None or bounds.seconds is not None):
-        raise Mistake("--rotate-frames and --rotate-time begin a new file; expected --files, how many are kept")
+        raise Mistake("--rotate-frames and --rotate-time need --files: how many files are kept")
     if bounds.size < 1024 * 1024:
         raise Mistake(f"--size {options.size}: expected 1MiB or more")
     return bounds
@@ -190,10 +190,14 @@ def capture(path: Path, options: CaptureOptions) -> int:
         )
     elif done.paths:
         names = str(done.paths[0]) if len(done.paths) == 1 else f"{done.paths[0]} to {done.paths[-1].name}"
-        lost = f"; {done.dropped:,} more came faster than they could be written" if done.dropped else ""
+        lost = (
+            f"; {done.dropped:,} more were dropped, because they came faster than they could be written"
+            if done.dropped
+            else ""
+        )
         where = f"in {names}"
         if done.kept < done.frames:
-            where = f"the last {done.kept:,} of them {where}; the files before have made room for these"
+            where = f"the last {done.kept:,} of them {where}; older files were deleted"
         print_line(f"{done.frames:,} frames captured, {where}{lost} ({done.ended or 'ended by a failure'}).")
     if done.error is not None:
         error_line(str(done.error))
@@ -242,7 +246,7 @@ def trace(options: TraceOptions) -> int:
         for number, frame in enumerate(frames, 1):
             print_line("\n".join(lines(number, frame, hz)))
         if not frames:
-            print_line("No frame that matches came by.")
+            print_line("No matching frame came.")
     if lost:
         error_line(f"{lost} steps came faster than they could be read; ask for fewer frames with --count")
     return 0

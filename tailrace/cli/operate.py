@@ -38,7 +38,7 @@ def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
             print_line("\n".join(plan.lines()))
         return 0
     if not as_json:
-        with telling("going on all the same"):
+        with telling("continuing"):
             print_line(plan.placement.headline)
     with document.locating():
         raised = node_up.bring_up(default_folder(), plan, str(spec_path.absolute()))
@@ -75,10 +75,10 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
     else:
         show_difference(wanted, Screen(highlight=False))
         if proposal.version is None:
-            print_line("Nothing is up: `tailrace up` makes all of this.")
+            print_line("Nothing is up: `tailrace up` creates all of this.")
         elif not wanted.nothing and not wanted.fixed:
             print_line(
-                f"This is the difference to version {proposal.version}. Make it so, if that is still up, with "
+                f"This is the difference to version {proposal.version}. To apply it, if that version is still up: "
                 f"`tailrace apply {spec_path} --base {proposal.version}`."
             )
     return ExitCode.DONE if wanted.nothing else ExitCode.DIFFERENT
@@ -168,7 +168,7 @@ def show_difference(wanted: Difference, console: Console) -> None:
     for change in wanted.changes:
         console.print(change_line(change), soft_wrap=True)
     for fixed in wanted.fixed:
-        console.print(Text(f"! {fixed}: needs the switch started anew (`tailrace down`, `tailrace up`)", style="red"))
+        console.print(Text(f"! {fixed}: needs a restart of the switch (`tailrace down`, `tailrace up`)", style="red"))
     if wanted.nothing:
         console.print("No changes: what is up is what the spec asks for.")
         return
@@ -234,7 +234,7 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
         if len(function["replicas"]) > 1 or function["replicas"][0]["state"] != "active" or crowded:
             print_line(f"function {function['name']}: {', '.join(map(_replica_words, function['replicas']))}")
         if crowded:
-            print_line(f"  {crowded} times a flow found no slot in its table")
+            print_line(f"  {crowded} times the flow table was full")
     for bridge in found["bridges"]:
         _show_bridge(bridge)
 

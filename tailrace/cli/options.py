@@ -11,11 +11,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard
 RunsOption = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Where run folders are made.")]
 HugeOption = Annotated[
     bool,
-    typer.Option(
-        "--huge/--no-huge", help="Memory of functions and tester: 2 MiB pages, reserved and given back, or not."
-    ),
+    typer.Option("--huge/--no-huge", help="Memory of functions and tester in 2 MiB pages, or in ordinary pages."),
 ]
 RepeatOption = Annotated[
-    int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Measure all of it so often, and show the spread.")
+    int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Repeat everything N times, and show the spread.")
 ]
 DEFAULT_RUNS = Path("runs")

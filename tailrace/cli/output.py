@@ -136,7 +136,7 @@ def ask(question: str) -> None:
     if not answer.endswith("\n"):
         sys.stderr.write("\n")
     if answer.strip().lower() not in ("y", "yes"):
-        raise Declined("not agreed to; nothing is changed")
+        raise Declined("not confirmed; nothing was changed")
 
 
 def outlives_terminal() -> bool:

@@ -45,10 +45,12 @@ COMPARISON = Path("comparison.html")
 
 
 def runs(
-    spec: Annotated[str | None, typer.Option(metavar="NAME", help="Of this spec (chain, or its file).")] = None,
-    host: Annotated[str | None, typer.Option(metavar="NAME", help="On this host.")] = None,
-    fabric: Annotated[str | None, typer.Option(metavar="NAME", help="On this fabric.")] = None,
-    method: Annotated[str | None, typer.Option(metavar="NAME", help="Measured so: latency, throughput, ….")] = None,
+    spec: Annotated[str | None, typer.Option(metavar="NAME", help="Runs of this spec (chain, or its file).")] = None,
+    host: Annotated[str | None, typer.Option(metavar="NAME", help="Runs on this host.")] = None,
+    fabric: Annotated[str | None, typer.Option(metavar="NAME", help="Runs on this fabric.")] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Runs of this method: latency, throughput, …")
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Not older: 2026-11-21 (UTC), '2026-11-21 14:00', 12h, 7d.")
     ] = None,
@@ -56,7 +58,7 @@ def runs(
     folder: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """List the runs in a folder, the newest first: when, what, of which spec, where, and whether they are valid.
+    """List the runs in a folder, the newest first, with fabric, host, number of trials, and whether they are valid.
 
     \b
     tailrace runs
@@ -64,8 +66,8 @@ def runs(
     tailrace runs --since 2026-11-20 --until 2026-11-22      # of the 20th and the 21st
     tailrace runs --host 'lab-*' --fabric tailrace --json | jq -r '.[].folder'
 
-    Names may hold the wildcards * and ?. The index that this is read from (.index.sqlite in the folder) is made from
-    the run folders, and made anew when it is lost.
+    Names may have the wildcards * and ?. The index, .index.sqlite in the folder, is rebuilt from the run folders if it
+    is missing.
     """
     raise typer.Exit(run_command(lambda: _runs(spec, host, fabric, method, since, until, folder, as_json=as_json)))
 
@@ -78,46 +80,45 @@ def report(
         ),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write.")] = None,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print all figures as comma-separated values instead, on standard output.")
-    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print all figures as CSV on standard output instead.")] = False,
     folder: RunsOption = DEFAULT_RUNS,
 ) -> None:
-    """Make the HTML report of a run anew, or one of several runs side by side; or print their figures as CSV.
+    """Write the HTML report of a run again, or one page of several runs side by side; or print their figures as CSV.
 
     \b
     tailrace report runs/2026-11-21-143005-demo
     tailrace report runs/*-latency-chain -o before-and-after.html
     tailrace report runs/* --csv > figures.csv
 
-    The page is one file that needs no network, and prints well. Of one run it is report.html in the run folder, of
-    several comparison.html here, unless -o says otherwise. A run that cannot be read is reported, and left out; the
-    exit status is then not 0.
+    The page is one file that needs no network, and prints well. The default of one run is report.html in its folder, of
+    several runs comparison.html in the current folder. A run that cannot be read is named and left out; the exit status
+    is then not 0.
     """
     raise typer.Exit(run_command(lambda: _report(run, output, folder, as_csv=as_csv)))
 
 
 def diff(a: RunArgument, b: RunArgument, folder: RunsOption = DEFAULT_RUNS, as_json: JsonOption = False) -> None:
-    """Show what changed from run A to run B: spec, host, versions, and the figures of trials of the same name.
+    """Show what changed from run A to run B: spec, host, versions, and the figures of trials that match.
 
-    Of what was repeated (--repeat, pairs), the medians are set against each other, with their spread.
+    Repeated trials (--repeat, pairs) are compared by their medians, with the spread.
 
     \b
     tailrace diff runs/2026-11-20-101500-latency-chain runs/2026-11-21-143005-latency-chain
 
-    The two were measured at two times: what changed in a floor, which no function had a part in, is not the
-    functions' doing.
+    The runs are of two times. If a floor changed, the functions are not the cause, because a floor has none.
     """
     raise typer.Exit(run_command(lambda: _diff(a, b, folder, as_json=as_json)))
 
 
 def export(
     run: RunArgument,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Unless RUN.zip here.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write. Default: RUN.zip here.")
+    ] = None,
     folder: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a whole run into one file, to be carried elsewhere.
+    """Pack a whole run into one file.
 
     \b
     tailrace export runs/2026-11-21-143005-demo
@@ -130,17 +131,19 @@ def export(
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `tailrace export` made.")],
     folder: RunsOption = DEFAULT_RUNS,
-    most: Annotated[str | None, typer.Option(metavar="SIZE", help="Take no more than this, unpacked: 4GiB.")] = None,
+    most: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Refuse more than this, unpacked. Default: 4GiB.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a run that was exported elsewhere into the folder of runs.
+    """Unpack an exported run into the folder of runs.
 
     \b
     tailrace import 2026-11-21-143005-demo.zip
     tailrace report runs/2026-11-21-143005-demo
 
-    Nothing in the file is trusted: paths that lead elsewhere, links, what is larger than it says, damaged, or
-    missing are refused, and then nothing is left behind.
+    Nothing in the file is trusted. A file with paths that lead elsewhere, with links, or with content that is damaged,
+    missing or larger than listed is refused, and nothing is left behind.
     """
     raise typer.Exit(run_command(lambda: _import(file, folder, most, as_json=as_json)))
 
@@ -162,7 +165,8 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
         return now - timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError):
         raise Mistake(
-            f"{option} {text}: no time; expected a date such as 2026-11-21, or so long ago, such as 12h or 7d"
+            f"{option} {text}: not a time; expected a date such as 2026-11-21, or a duration before now such as 12h "
+            "or 7d"
         ) from None
 
 

@@ -151,9 +151,7 @@ class LatencyMethod(Method[Latency]):
 
     def steps(self, tests: Sequence[Latency], place: Place) -> list[Step]:
         if self.throughput is not None and all(rate.fraction is None for test in tests for rate in test.rate):
-            raise Mistake(
-                "--of: every rate is given outright, so none is of that run; expected a --rate in percent: 50%"
-            )
+            raise Mistake("--of: no rate is in percent, so none is of that run; expected a --rate in percent: 50%")
         steps: list[Step] = []
         for test in tests:
             timing = Timing(test.duration, min(test.duration, 10.0), SEARCH)

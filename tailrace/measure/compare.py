@@ -133,7 +133,7 @@ class Comparison:
             self._on(fabric, FIRST_LOOK, f"{fabric.name}: looking for the no-loss rate", look)
         if not any(load.name in self._rates or load.rate.pps for load in self._plan.loads):
             raise NoRate(
-                "no fabric has a rate without loss, of which a part could be measured; give one: --rate 10kpps"
+                "no fabric has a rate without loss, so no part of it can be measured; give a rate: --rate 10kpps"
             )
 
     def _pair(self, number: int) -> None:
@@ -164,8 +164,8 @@ class Comparison:
         known = [look for look in looks if look is not None]
         if len({look < NEAR_NS for look in known}) > 1:
             self._folder.note(
-                f"in pair {number} the cores moved nearer to or farther from each other, so its sides met "
-                "different machines"
+                f"in pair {number} the distance of the cores changed, so its sides were measured under "
+                "different conditions"
             )
 
     def _case(self, load: Load, name: str) -> Case:

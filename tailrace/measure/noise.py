@@ -57,12 +57,12 @@ class NoiseMethod(Method[Noise]):
         if shared:
             session.folder.note(
                 f"no core is free for neighbours: they run on core {', '.join(map(str, where))} beside pollers, at "
-                "ordinary priority, so what is measured is the sharing of a core as well"
+                "ordinary priority, so the figures include the sharing of a core"
             )
         left_out: dict[str, str] = {each: reason for each in test.neighbours if (reason := refusal(session, each))}
         sides = [each for each in test.neighbours if each not in left_out]
         if not sides:
-            raise Mistake(f"no neighbour can be had here: {said(left_out)}")
+            raise Mistake(f"no neighbour can run here: {said(left_out)}")
         pairs: list[ComparedPair] = []
         for number in range(1, test.pairs + 1):
             for side in sides:
@@ -134,7 +134,7 @@ def said(left_out: dict[str, str]) -> str:
 def refusal(session: Session, name: str) -> str | None:
     """Why a neighbour cannot be had here, or None."""
     if name == VNF:
-        return None if session.node is not None else "only Tailrace's own switch can be given another chain"
+        return None if session.node is not None else "only Tailrace's own switch can have another chain"
     return why_not(name, session.folder.path)
 
 

@@ -169,7 +169,7 @@ def _start_causes(session: Session, limit: float) -> CauseMeter:
     """Starts to record what can delay a frame on the session's node; gaps are rounds longer than `limit` seconds."""
     node = session.node
     if node is None:
-        raise Mistake("causes can only be told of a chain that Tailrace runs")
+        raise Mistake("causes can only be recorded for a chain that Tailrace runs")
     placement = node.plan.placement
     watched = pollers_of(placement, node.fabric.processes(), node.state.processes(), session.tester)
     pollers = [each.poller for each in watched]
@@ -427,7 +427,7 @@ def _held(request: Request) -> Iterator[State]:
             with undisturbed():
                 problems = state.undo_all()
             if problems:
-                raise Failure("what a killed run has left could not be taken down: " + "; ".join(problems))
+                raise Failure("what a killed run left could not be removed: " + "; ".join(problems))
     with hold(request.state) as state:
         yield state
 
@@ -446,7 +446,7 @@ def _own(request: Request, state: State, plan: dict[str, Any]) -> Iterator[None]
         with undisturbed():
             problems = state.undo_all()
         if problems:
-            raise Failure("not everything could be taken down: " + "; ".join(problems))
+            raise Failure("not everything could be removed: " + "; ".join(problems))
 
 
 def _attempt(work: Callable[[], None], node: Node | None) -> TailraceError | None:

@@ -64,8 +64,8 @@ class ShareMethod(Method[Share]):
     def begin(self, session: Session) -> None:
         if session.node is not None and session.node.state.record.purpose == "up":
             raise Mistake(
-                "share replaces a function while it measures, so it does not work on what `tailrace up` has left; run "
-                "`tailrace down` first"
+                "share replaces a function while it measures, so it does not work on a chain that `tailrace up` "
+                "started; run `tailrace down` first"
             )
 
 

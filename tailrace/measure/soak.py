@@ -90,7 +90,7 @@ def _check_capture(header: Header) -> None:
     now = None if path is None else capture(Path(path)).capture
     if header.capture is not None and now != header.capture:
         raise Mistake(
-            f"{path}: the soak was begun with {header.capture}, and this is {now}; put that one back, or begin anew"
+            f"{path}: the soak began with {header.capture}, and this is {now}; restore that file, or begin a new soak"
         )
 
 
@@ -150,8 +150,8 @@ class SoakMethod(Method[Soak]):
         if left < SHORTEST:
             there = "are there" if recover(folder) else "could not be written there (`tailrace watch` shows its log)"
             raise Mistake(
-                f"{folder}: the soak in it has had its {show_span(reader.header.duration_s)}, and its results {there}; "
-                "begin a new one"
+                f"{folder}: the soak in it is complete ({show_span(reader.header.duration_s)}), and its results "
+                f"{there}; begin a new one"
             )
         _check_capture(reader.header)
         self.tell(
@@ -223,7 +223,7 @@ def _keep_all(session: Session, path: Path, totals: Totals, *, stopped: bool) ->
     """Keeps what is in the log and what the tester has of its last part."""
     more = _last(session)
     if "hops" in more and totals.parts > 1:
-        session.folder.note("hops and causes are of the soak's last part alone: it was broken off before")
+        session.folder.note("hops and causes are of the last part of the soak alone, because it was interrupted before")
     _keep(session.folder, path, totals, stopped=stopped, more=more)
 
 
@@ -246,7 +246,9 @@ def recover(folder: Path) -> bool:
         try:
             if not whole:
                 why = totals.ended.reason if totals.ended else run.reason if run.finished else None
-                made.invalidate(why or "the soak was killed or crashed; `tailrace measure soak --resume RUN` goes on")
+                made.invalidate(
+                    why or "the soak was killed or crashed; `tailrace measure soak --resume RUN` continues it"
+                )
             _keep(made, reader.path, totals, stopped=not whole)
             made.finish(timestamp(totals.last.real_time))
             return True

@@ -107,7 +107,7 @@ class Soaking:
                 self.offset = first.offset_s + part.started_at - first.started_at
             if self.offset < self.totals.end_s:
                 self.tell(
-                    "the machine's clock has been set back since the soak began: how long the gap is is not known"
+                    "the machine's clock was set back after the soak began, so the length of the gap is not known"
                 )
                 self.offset = self.totals.end_s
             part = replace(part, offset_s=self.offset)
@@ -154,8 +154,8 @@ class Soaking:
             self._kept = record["number"] + 1
             if interval.clock_step_s:
                 self.tell(
-                    f"the machine's clock was set by {interval.clock_step_s:+.3f} s; the soak goes by the TSC, so "
-                    "its figures stand"
+                    f"the machine's clock was set by {interval.clock_step_s:+.3f} s; the soak uses the TSC, so "
+                    "its figures are not affected"
                 )
         return bool(answer["ended"]) and not answer["records"]
 
@@ -211,6 +211,6 @@ class Soaking:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return Failure(
                 f"{self.log.path}: {error.strerror}; the {self.totals.intervals:,} intervals before are kept: make "
-                "room, then go on with `tailrace measure soak --resume RUN`"
+                "room, then continue with `tailrace measure soak --resume RUN`"
             )
         return error

@@ -118,7 +118,7 @@ class Placed:
             return None
         return (
             f"{' and '.join(without)} ports have no receive interrupts: a function there that shares its core sleeps "
-            "for 50 µs when nothing has come, which is a part of the latency"
+            "for 50 µs when no frame has come, which is part of the latency"
         )
 
 

@@ -155,7 +155,7 @@ class Tester:
             if status["state"] == "failed":
                 raise Fault(f"the tester failed: {status['reason']}")
             if elapsed > limit:
-                raise Fault("the tester does not come to an end")
+                raise Fault("the tester does not end")
 
     def cut_short(self, wait: float) -> dict[str, Any] | None:
         """Ends the trial that runs and returns what it measured; None if the tester is gone."""

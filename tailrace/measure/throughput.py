@@ -171,7 +171,6 @@ def never_kept_up(made: Sequence[SearchTrial]) -> str | None:
     lowest = min(trial.offered_pps for trial in tried) / 1e6
     most = max((trial.sent_pps for trial in made if not trial.lost), default=0.0) / 1e6
     return (
-        f"the tester kept no rate, down to {lowest:.4g} Mpps, as when something else runs on its core: the rates found "
-        f"are no measure of the device, which carried {most:.4g} Mpps without loss; measure again when the machine is "
-        "at rest"
+        f"the tester kept no rate, down to {lowest:.4g} Mpps; something else may run on its core. The rates found say "
+        f"nothing of the device, which carried {most:.4g} Mpps without loss; measure again when the machine is idle"
     )

@@ -129,7 +129,7 @@ class Trials:
             if trial.fell_short != "tester" or trial.lost:
                 break
         if not trial.sent:
-            raise Failure(f"{self.label}: no frame could be sent; see the logs of the run for what takes frames there")
+            raise Failure(f"{self.label}: no frame could be sent; see the logs of the run for the reason")
         return trial
 
     def _once(self, rate: float, seconds: float) -> SearchTrial:

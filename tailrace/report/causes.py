@@ -122,18 +122,21 @@ def _words(cause: Cause) -> str:
 def _remarks(causes: Causes, number: int) -> Iterator[str]:
     yield (
         f"{count(len(causes.frames))} slow frames in {count(number)} incident{'' if number == 1 else 's'}. Causes, "
-        "unexplained and usual time add up to a frame's latency; unexplained means that a polling thread was held up "
-        "and the kernel knows of nothing: firmware or a hypervisor may be behind it; usual that none was seen to be: "
-        "at work, or behind other frames."
+        "unexplained and usual time add up to a frame's latency. Unexplained: a polling thread was held up, and "
+        "nothing recorded shows why; firmware or a hypervisor may be the cause. Usual: no thread was held up; it "
+        "worked, or the frame waited behind others."
     )
     mostly = sum(frame.unexplained_us > max((each.us for each in frame.causes), default=0) for frame in causes.frames)
     if mostly:
-        yield f"In {count(mostly)} of them more is unexplained than any cause took."
+        yield f"In {count(mostly)} of the slow frames the unexplained time is longer than any cause."
     held = [f"{plain(name)} {count(times)}" for name, times in causes.gaps.items()]
     if held:
         yield f"Held up for more than {causes.limit_us:g} µs in the trial: {', '.join(held)} times."
     if causes.unexamined:
-        yield f"Of the slowest frames, {count(causes.unexamined)} were gone from the recording before they were read."
+        yield (
+            f"Of the slowest frames, {count(causes.unexamined)} were overwritten in the recording before they were "
+            "read."
+        )
     if causes.lost:
-        yield f"The kernel could not deliver {count(causes.lost)} events, so something may be missing above."
-    yield f"The kernel's times are known to {causes.clock_error_us:.2f} µs."
+        yield f"The kernel could not deliver {count(causes.lost)} events, so causes may be missing above."
+    yield f"The kernel's times are exact to {causes.clock_error_us:.2f} µs."

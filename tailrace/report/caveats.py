@@ -74,10 +74,10 @@ def _of_no_loss(run: Run) -> Iterator[str]:
     for limit, words in (
         (
             "tester",
-            "nothing was lost as fast as the tester could send",
+            "nothing was lost at the highest rate that the tester could send",
         ),
-        ("rate", "nothing was lost at the highest rate that was asked for"),
-        ("trials", "the search ended before it was exact"),
+        ("rate", "nothing was lost at the highest rate to try"),
+        ("trials", "the search ran out of trials"),
     ):
         if found := [trial for trial in limited if trial.searched is not None and trial.searched.limit == limit]:
             each = _named(found, _searched, lambda trial: f"{names[trial.name]} {_searched_words(trial)}", "so in")
@@ -132,5 +132,5 @@ def _faults(way: Direction) -> list[str]:
             "duplication are uncertain by as many."
         )
     if way.foreign:
-        found.append(f"{count(way.foreign)} frames arrived that this trial had not sent.")
+        found.append(f"{count(way.foreign)} frames arrived that this trial did not send.")
     return found

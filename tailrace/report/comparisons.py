@@ -36,9 +36,9 @@ _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     (NEIGHBOUR_FIGURE, "neighbour's Mpps", mega),
 )
 _HOW = (
-    "Figures are medians over pairs, the lowest and the highest in brackets; beside each, how many times the "
-    "baseline's it is: the median of the pairs' ratios with its {interval}. {pair} An interval around 1 shows no "
-    "difference, and few pairs make a wide one."
+    "Figures are medians over pairs, with the lowest and the highest in brackets. The last column is the ratio to "
+    "the baseline: the median of the pairs' ratios, in brackets its {interval}. {pair} An interval that contains 1 "
+    "shows no difference; few pairs make a wide one."
 )
 
 
@@ -105,16 +105,16 @@ def _offered(finding: ComparisonFinding) -> Iterator[str]:
     """Of which no-loss rate what was offered is a part."""
     if finding.searched and finding.rate_fraction is not None:
         side = min(finding.searched, key=lambda side: finding.searched[side].pps)
-        lowest, whose = ("", "it") if len(finding.searched) == 1 else ("lowest ", "each side's own")
+        lowest, whose = ("", "this") if len(finding.searched) == 1 else ("lowest ", "each side's own")
         yield (
             f"Offered: {100 * finding.rate_fraction:.4g}% of the {lowest}no-loss rate, "
-            f"{no_loss_words(finding.searched[side])} ({plain(side)}); a trial of full length at that part of "
-            f"{whose} was made beforehand."
+            f"{no_loss_words(finding.searched[side])} ({plain(side)}). Before the pairs, a full-length trial "
+            f"was made at that part of {whose} rate."
         )
     if any(finding.values(side, NEIGHBOUR_FIGURE) for side in finding.sides):
-        yield "Neighbour's: what its own function passed on meanwhile, each way, in the worse direction."
+        yield "Neighbour's Mpps: what its own function forwarded in the trial, each way, in the worse direction."
     if any(finding.values(side, NO_LOSS_FIGURE) for side in finding.sides):
-        yield "No-loss rates of pairs are what short trials lost nothing at; no longer ones were made at them."
+        yield "No-loss rates of pairs are those of short trials; no full-length trial confirmed them."
 
 
 def _bounds(finding: ComparisonFinding) -> Iterator[Bound | None]:
@@ -153,10 +153,10 @@ def _comparison(finding: ComparisonFinding) -> Section:
     remarks += [f"{plain(side)} was left out: {plain(reason)}" for side, reason in finding.left_out.items()]
     whole = sum(len(pair.sides) == (2 if noise else len(finding.sides)) for pair in finding.pairs)
     if not noise and whole < len(finding.pairs):
-        remarks.append(f"The last of {len(finding.pairs)} pairs is not whole: it was cut short.")
+        remarks.append(f"The last of {len(finding.pairs)} pairs is incomplete: the run was cut short.")
     return Section(
-        f"{_what(finding)}, {profile_name(finding.profile)}, {chain_name(finding.functions)} "
-        f"at {mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
+        f"{_what(finding)}, {profile_name(finding.profile)}, {chain_name(finding.functions)} at "
+        f"{mega(finding.offered_pps / 1e6)} Mpps each way, {_count_pairs(finding)}",
         ("figure", "neighbour" if noise else "fabric", "median", f"× {plain(finding.baseline)}"),
         tuple(rows),
         (_HOW.format(interval=interval_words(finding.ratios), pair=_pair(finding)), *remarks),
@@ -169,7 +169,7 @@ def _pair(finding: ComparisonFinding) -> str:
     if finding.method == "noise":
         return "A pair is a quiet trial and, right after it, a noisy one."
     begun = {next(iter(pair.sides), None) for pair in finding.pairs}
-    turns = "each begins with the next, so that each comes first, and last, equally often"
+    turns = "each pair begins with the next fabric, so each is first and last equally often"
     order = turns if len(begun) > 1 or len(finding.pairs) < 2 else "always in this order"
     return f"A pair is every fabric once, one after the other; {order}."
 
@@ -297,14 +297,16 @@ def _reasons(cells: Sequence[MatrixCell]) -> Iterator[str]:
 
 def _no_loss_remarks(cells: Sequence[MatrixCell]) -> Iterator[str]:
     """What a no-loss rate rests on, and what its marks mean."""
-    yield "Found in short trials, and confirmed by the cell's own of full length at a part of it, which lost nothing."
+    yield (
+        "Short trials found the rate; a full-length trial of the cell, at a part of it, lost nothing and confirmed it."
+    )
     if any(cell.not_confirmed for cell in cells):
         yield (
-            f"{NONE}: no trial of full length confirmed what short ones had found, nor at rates lower by a quarter "
-            "each time; the cell's latency is that of the last one."
+            f"{NONE}: no full-length trial confirmed the rate of the short trials, nor the lower rates tried after it; "
+            "the cell's latency is that of the last trial."
         )
     if any(_partly_confirmed(cell) for cell in cells):
-        yield f"{LOST}: there was one in so many of the rounds; the others are not in the figure."
+        yield f"{LOST}: so many of the rounds confirmed a rate; the figure is of these."
     if (said := bound_remark(cell.bound for cell in cells)) is not None:
         yield said
 
@@ -317,7 +319,7 @@ def _partly_confirmed(cell: MatrixCell) -> bool:
 def _lost_remark(cells: Sequence[MatrixCell]) -> Iterator[str]:
     """What the mark of cells that lost frames means, where there are any."""
     if any(_lost(cell) for cell in cells):
-        yield f"{LOST}: frames were lost in the measured trial; the latency is that of the others."
+        yield f"{LOST}: frames were lost in the measured trial; the latency is that of the frames received."
 
 
 def _short_cells(cells: Sequence[MatrixCell]) -> Iterator[str]:

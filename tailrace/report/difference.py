@@ -73,11 +73,11 @@ def print_difference(found: Difference, console: Console) -> None:
             console.print(Text(reading, style="dim"))
     for each in found.rates:
         a, b = (", ".join(map(plain, rates)) for rates in (each.a, each.b))
-        text = f"{plain(each.trial)}: A was measured at {a} and B at {b}, which have no rate in common"
-        console.print(Text(f"{text}: latency at different rates does not compare."), soft_wrap=True)
+        text = f"{plain(each.trial)}: A was measured at {a} and B at {b}, with no rate in common"
+        console.print(Text(f"{text}: latencies at different rates cannot be compared."), soft_wrap=True)
     for differing in found.unlike:
         text = f"{plain(differing.trial)}: {plain(differing.a)} in A and {plain(differing.b)} in B"
-        console.print(Text(f"{text}: the {differing.what} is not the same."), soft_wrap=True)
+        console.print(Text(f"{text}: the {differing.what} differs."), soft_wrap=True)
     for letter, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             console.print(Text(f"Only {letter} has: {', '.join(map(plain, names))}."), soft_wrap=True)
@@ -111,13 +111,14 @@ def _reading(found: Difference) -> Iterator[str]:
         )
     if "near_floor" in used:
         yield (
-            f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times the tester's own floor, so the tester's as much as anybody's."
+            f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times the tester's own floor, so it says as much of the tester "
+            "as of the device."
         )
     if (said := bound_remark(mark for mark in BOUNDS if mark in used)) is not None:
         yield said
     if found.rounds[0] != found.rounds[1]:
         a, b = ("one round" if number == 1 else f"{number} rounds" for number in found.rounds)
-        yield f"A has {a} and B {b}: sums are of so many."
+        yield f"A has {a} and B {b}: sums are over these."
 
 
 def _pairs(title: str, rows: Sequence[Differing]) -> Table:

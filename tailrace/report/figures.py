@@ -290,7 +290,10 @@ def _floors(run: Run) -> list[str]:
         lines.append(f"The tester's own floor ({where}), p50 in µs: {floors}.")
     ratios = (trial.floor_ratio_of(way) for trial in run.trials for way in trial.directions)
     if any(is_near_floor(ratio) for ratio in ratios):
-        lines.append(f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times that floor, so the tester's as much as anybody's.")
+        lines.append(
+            f"{NEAR_FLOOR}: less than {FLOOR_TIMES} times that floor, so it says as much of the tester as of the "
+            "device."
+        )
     return lines
 
 
@@ -356,7 +359,7 @@ def verdict(run: Run) -> str:
         return f"Of {count(values)} values the largest is {microseconds(worst)} µs."
     if not run.trials:
         return (
-            "What was found is in the table; frames lost on the way of a search are part of it."
+            "The table has what was found; frames lost during a search are part of it."
             if run.findings
             else ("Nothing was measured.")
         )
@@ -373,8 +376,8 @@ def verdict(run: Run) -> str:
         return "No frame was sent."
     if planned and faultless(run):
         return (
-            f"Of {count(sent)} frames sent, {count(number)} were out of sequence, as planned; none was lost, "
-            "duplicated or out of sequence beside these."
+            f"Of {count(sent)} frames sent, {count(number)} were out of sequence, as planned; no other was "
+            "lost, duplicated or out of sequence."
         )
     if not any(faults.values()):
         return f"Of {count(sent)} frames sent, none was lost, duplicated or out of sequence."

@@ -119,10 +119,11 @@ def _throughput(found: list[ThroughputFinding], search: str) -> Section:
         ("frames", "VNFs", "rate", "Mpps", "fails at", "Gbps, layer 1", "limit", "trials", "tester short"),
         tuple(rows),
         (
-            "The highest rate of each direction that passed, as it was really sent, and the lowest that did not. NDR: "
-            "nothing lost; PDR: at most the part that is named. Frames that could not be sent are never lost.",
-            "Limit: loss; back pressure: the device took no more frames and lost none. Tester short: trials in which "
-            "the tester itself sent less; they were repeated and do not count against the device.",
+            "The highest rate in each direction that passed, as it was sent, and the lowest that failed. NDR: "
+            "nothing lost. PDR: at most the named part lost. Frames that could not be sent are never lost.",
+            "Limit: what kept the rate from being higher. Back pressure: the device took no more frames and lost "
+            "none. Tester short: trials in which the tester itself sent less; they were repeated and do not count "
+            "against the device.",
             *filter(None, [bound_remark(bounds)]),
             *remark(max(each.round for each in found)),
             *_disorder(found),
@@ -140,7 +141,7 @@ def _disorder(found: list[ThroughputFinding]) -> Iterator[str]:
         if copies or disorder or foreign:
             yield (
                 f"{plain(each.name)}: in the search's trials {count(copies)} frames were duplicated, {count(disorder)} "
-                f"out of sequence, {count(foreign)} not the tester's; that does not decide a search, loss does."
+                f"out of sequence, {count(foreign)} not the tester's. Only loss decides a search."
             )
 
 
@@ -173,8 +174,9 @@ def _loss(found: list[LossFinding]) -> Section:
         ("frames", "VNFs", "of full rate", "offered Mpps", "sent Mpps", "loss", "lost", "unsent", "fell short"),
         tuple(rows),
         (
-            "RFC 2544, section 26.3: from the full rate down until two rates in a row, sent as they were offered, lose "
-            "nothing. Loss is of the frames sent, in the worse direction; lost and unsent are of both.",
+            "RFC 2544, section 26.3: from the full rate down until two rates in a row lose nothing; rates that fell "
+            "short do not count. Loss is the part of the frames sent, in the worse direction; lost and unsent are "
+            "of both.",
             *remark(max(each.round for each in found)),
         ),
         (Chart("Loss by rate", "Mpps sent, each direction", "loss in %", tuple(lines)),),
@@ -225,9 +227,9 @@ def _burst(found: list[BurstFinding]) -> Section:
         ),
         tuple(rows),
         (
-            "RFC 9004: bursts of frames back to back, as fast as the tester sends; lengths in frames, of the worse "
-            "direction. Buffer: the corrected buffer time of section 6.4. Where the limit is not loss, the device did "
-            "not drop what came too fast, and the length says nothing of its buffer.",
+            "RFC 9004: bursts of frames back to back, as fast as the tester sends. Lengths are in frames, of the worse "
+            "direction. Buffer: the corrected buffer time of section 6.4. If the limit is not loss, the length says "
+            "nothing of the device's buffer.",
             *remark(max(each.round for each in found)),
         ),
         naming=2,
@@ -274,10 +276,11 @@ def _reorder(found: list[ReorderFinding]) -> Section:
         ),
         tuple(rows),
         (
-            f"Delay of the replicas in µs: {delays}. Flows sent as one stream are overtaken where they took a slower "
-            "replica: those frames must be out of sequence (RFC 4737, section 3). Sent as a stream each, every flow is "
-            "pinned to one replica: none may be.",
-            "Extent: how many frames arrived from the first that overtook one until it came (RFC 4737, section 4.2).",
+            f"Delay of the replicas in µs: {delays}. As one stream: frames that took a slower replica are overtaken, "
+            "and must be out of sequence (RFC 4737, section 3). As a stream each: a flow is pinned to one replica, "
+            "and no frame may be out of sequence.",
+            "Extent: the frames that arrived from the first that overtook a frame until that frame came (RFC 4737, "
+            "section 4.2).",
             *remark(max(each.round for each in found)),
         ),
         naming=3,

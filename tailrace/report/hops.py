@@ -11,7 +11,7 @@ from tailrace.results.model import Direction, Hops, Run, SlowFrame
 SLOWEST = 10
 """How many of the slowest frames are shown; results.json has all."""
 
-TITLES = ("part of the way", "avg µs", "share", "p50 µs", "p99 µs", "p99.9 µs", "max µs")
+TITLES = ("part of the path", "avg µs", "share", "p50 µs", "p99 µs", "p99.9 µs", "max µs")
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,16 @@ def _table(heading: str, way: Direction, hops: Hops) -> Table:
     rows.append(("together", microseconds(hops.average_us), "100.0%", "", "", "", ""))
     sampled = count(hops.frames + hops.left_out)
     remark = f"Averages add up; percentiles do not. Of {sampled} sampled frames of {count(way.received)}"
-    remark += f", {count(hops.left_out)} were not traced whole." if hops.left_out else ", all were traced."
+    remark += f", {count(hops.left_out)} were not traced completely." if hops.left_out else ", all were traced."
     if hops.slowest_untraced:
-        remark += f" Of the trial's slowest, {hops.slowest_untraced} were gone from the trace before they were read."
+        remark += (
+            f" Of the trial's slowest, {hops.slowest_untraced} were overwritten in the trace before they were read."
+        )
     # Which replica a frame was with stands in results.json; its parts are the same.
     names = tuple(part.name for part in hops.parts) if hops.slowest else ()
     shown = [each for each in hops.slowest if len(each.parts) == len(names)]
     if len(shown) < len(hops.slowest):
-        remark += f" {len(hops.slowest) - len(shown)} took another way, and are in results.json alone."
+        remark += f" {len(hops.slowest) - len(shown)} took another path, and are only in results.json."
     shown = shown[:SLOWEST]
     return Table(
         heading=heading,

@@ -19,12 +19,12 @@ TITLES = ("tool", "load", "CPU", "values", "min µs", "avg µs", "p50 µs", "p99
 GROUP_TITLES = ("", "CPU", "values", "min", "avg", "p50", "p99", "p99.9", "p99.99", "max")
 _FIELDS = ("min", "average", "p50", "p99", "p99_9", "p99_99", "max")
 MEANINGS = {
-    "cyclictest": "cyclictest: how much later than asked a thread of real-time priority wakes up, in whole µs.",
-    "oslat": "oslat: how long a thread that never sleeps is kept from running, for each round of its loop.",
-    "timerlat-irq": "timerlat-irq: from a timer's moment to its interrupt, by the kernel's own account.",
-    "timerlat-thread": "timerlat-thread: from a timer's moment to its thread, by the kernel's own account.",
-    "osnoise": "osnoise: each time that a thread that never sleeps was kept from running, by the kernel's own account.",
-    "hwlat": "hwlat: time taken with interrupts off, so below the kernel: firmware or hypervisor.",
+    "cyclictest": "cyclictest: how much later than requested a thread of real-time priority wakes up, in whole µs.",
+    "oslat": "oslat: how long a thread that never sleeps is kept from running, in each round of its loop.",
+    "timerlat-irq": "timerlat-irq: from a timer's expiry to its interrupt, measured by the kernel.",
+    "timerlat-thread": "timerlat-thread: from a timer's expiry to its thread, measured by the kernel.",
+    "osnoise": "osnoise: each time that a thread that never sleeps was kept from running, measured by the kernel.",
+    "hwlat": "hwlat: time lost while interrupts are off: firmware or a hypervisor took it.",
 }
 
 
@@ -87,14 +87,14 @@ def remarks(run: Run) -> list[str]:
     said = [MEANINGS[test] for test in tests if test in MEANINGS]
     missed = sum(trial.missed for trial in run.host_trials)
     if missed:
-        said.append(f"{count(missed)} values had no room in the kernel's buffer and are in no figure.")
+        said.append(f"{count(missed)} values did not fit into the kernel's buffer; no figure has them.")
     said += [
         f"Nothing was measured for {show_span(gap.end_s - gap.start_s)}, {show_span(gap.start_s)} after the start: "
         f"{plain(gap.reason)}."
         for gap in (run.host_soak.gaps if run.host_soak else ())
     ]
     said += [
-        f"The clock was set by {step.step_s:+.3f} s before {show_span(step.at_s)}; the run goes by another."
+        f"The clock was set by {step.step_s:+.3f} s before {show_span(step.at_s)}; the run uses another clock."
         for step in (run.host_soak.clock_steps if run.host_soak else ())
     ]
     return said

@@ -20,10 +20,10 @@ MOST_NAMED = 6
 """Trials that a sentence names one by one: those with the most of it."""
 
 _BOUND_WORDS: Mapping[Bound, str] = {
-    "at_least": "≥: a limit of the tester's (nothing was lost, and it could send no more or its trials ran out), so "
-    "the device's rate without loss, or a ratio of it, is at least this",
-    "at_most": "≤: divided by such a limit, so the ratio is at most this",
-    "unknown": "?: both sides' rates are such limits, so nothing is known of their ratio",
+    "at_least": "≥: nothing was lost, and the tester could send no more or the search ran out of trials, so the "
+    "device's rate without loss, or its ratio, is at least this",
+    "at_most": "≤: the ratio is at most this, because the rate that it is divided by is at least the one found",
+    "unknown": "?: nothing is known of the ratio, because both rates are at least the ones found",
 }
 
 
@@ -49,7 +49,7 @@ def short_remark(sent: Mapping[str, Sent]) -> str | None:
         return None
     shown = sorted(short, key=lambda side: min(short[side].ratios))[:MOST_NAMED]
     parts = [
-        f"{side} in {each.short} of {len(each.ratios)} trials, {_part(min(each.ratios))} at the least"
+        f"{side} in {each.short} of {len(each.ratios)} trials, {_part(min(each.ratios))} at least"
         for side, each in short.items()
         if side in shown
     ]

@@ -29,16 +29,18 @@ def interval_words(found: Iterable[ComparedRatio | Contribution]) -> str:
     # Runs of earlier versions say 95 % of any number of pairs.
     levels = [min(each.level, coverage(each.pairs, 1)) for each in found if each.pairs > 1]
     if not levels:
-        return "bootstrap interval, which a single pair does not have"
+        return "bootstrap interval (a single pair has none)"
     low, high = (f"{100 * level:.0f}" for level in (min(levels), max(levels)))
-    return f"bootstrap interval, which holds the true median with {low if low == high else f'{low} to {high}'} %"
+    return (
+        f"bootstrap interval, which contains the true median in {low if low == high else f'{low} to {high}'} % of cases"
+    )
 
 
 def pooled_remark(rounds: int) -> str:
     """How a table of what so many rounds say together is to be read, beside those of each round."""
     return (
-        f"Each round by itself stands below; here are medians over the {rounds} rounds, the lowest and the highest in "
-        "brackets."
+        f"Medians over the {rounds} rounds, with the lowest and the highest in brackets. The tables below show each "
+        "round."
     )
 
 

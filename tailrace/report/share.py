@@ -33,15 +33,15 @@ _FIGURES = {
 _SIDES: dict[Side, str] = {"function": "the function", "skeleton": "skeleton"}
 _TITLES = ("direction", "latency", "with it, µs", "with skeleton, µs", "own share, µs", "× skeleton")
 _HOW = (
-    "Own share: the chain with the function less the chain with the skeleton in its place, which only forwards, within "
-    "each pair; the median over pairs with its {interval}, and the same of the ratio. What the chains took: medians "
-    "over pairs, with the lowest and the highest in brackets.",
-    "Means subtract: the first line is what the function adds to the mean. Quantiles do not: the others are "
-    "differences of two percentiles, not percentiles of a difference.",
+    "Own share: the chain with the function less the chain with the skeleton, which only forwards, in its place. It "
+    "is the median over pairs, in brackets its {interval}; the ratio likewise. The other columns: medians over "
+    "pairs, with the lowest and the highest in brackets.",
+    "The line of the mean is exactly what the function adds to the mean. The other lines are differences of two "
+    "percentiles, not percentiles of a difference.",
 )
 _BUDGET = (
-    "Means over the traced frames, in µs: each column adds up to its total. One trial each, so a difference that the "
-    "pairs above do not confirm is the machine's.",
+    "Means over the traced frames, in µs: each column adds up to its total. One trial each: a difference that the "
+    "pairs above do not confirm comes from the machine.",
 )
 
 
@@ -117,7 +117,7 @@ def _offered(finding: ShareFinding) -> Iterator[str]:
     if finding.searched is not None and finding.rate_fraction is not None:
         yield (
             f"Offered: {100 * finding.rate_fraction:.4g}% of the no-loss rate with {plain(finding.function)}, "
-            f"{no_loss_words(finding.searched)}; a trial of full length at that part of it was made beforehand."
+            f"{no_loss_words(finding.searched)}. Before the pairs, a full-length trial was made at that part."
         )
         if (said := bound_remark([finding.searched.bound])) is not None:
             yield said
@@ -149,7 +149,8 @@ def _contributions(finding: ShareFinding) -> Section:
     ]
     lost = {"function": _most_lost(with_function), "skeleton": _most_lost(with_skeleton)}
     remarks = [
-        f"With the {side} up to {ratio * 100:.3g} % of the frames of a trial were lost: latency is of the others."
+        f"With the {side} up to {ratio * 100:.3g} % of the frames of a trial were lost: latency is of the frames "
+        "received."
         for side, ratio in lost.items()
         if ratio
     ]

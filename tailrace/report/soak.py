@@ -37,7 +37,7 @@ def _section(trial: Trial, soak: Soak) -> Section:
     remarks.append(
         f"The {len(slow)} intervals with the slowest frames"
         + (f", and the {min(len(faulty), SHOWN)} worst of {count(len(faulty))} with faults" if faulty else "")
-        + f", of {plain(way.name)}, the worse direction. All of them: {plain(soak.log)}."
+        + f", of {plain(way.name)}, the worse direction. All intervals: {plain(soak.log)}."
     )
     return Section(
         heading=f"Soak: {trial_name(trial)}",
@@ -56,7 +56,7 @@ def _breaks(soak: Soak) -> Iterator[str]:
     for step in soak.clock_steps:
         yield f"The clock was set by {step.step_s:+.3f} s before {show_span(step.at_s)}; the soak goes by the TSC."
     if soak.damaged:
-        yield f"{count(soak.damaged)} intervals of the log were damaged on disk, and are left out."
+        yield f"{count(soak.damaged)} intervals of the log are damaged on disk, and left out."
 
 
 def _measured(trial: Trial, soak: Soak) -> Iterator[str]:
@@ -72,12 +72,15 @@ def _measured(trial: Trial, soak: Soak) -> Iterator[str]:
 def _alone(alone: Alone) -> str:
     latency = alone.latency_us
     faulty = alone.lost + alone.duplicate + alone.out_of_sequence
-    fine = "none of them lost, repeated or out of order" if not faulty else f"{count(faulty)} of them at fault"
-    unsent = f"; {count(alone.unsent)} more it could not send in their time" if alone.unsent else ""
+    fine = (
+        "none lost, duplicated or out of sequence"
+        if not faulty
+        else f"{count(faulty)} lost, duplicated or out of sequence"
+    )
+    unsent = f"; {count(alone.unsent)} more unsent" if alone.unsent else ""
     return (
         f"The tester alone, {show_span(alone.seconds)} over {plain(alone.ports)} ports joined with each other at the "
-        f"same rate: {count(alone.sent)} frames, {fine}{unsent}; latency "
-        f"{microseconds(latency.min)} µs at least, "
+        f"same rate: {count(alone.sent)} frames, {fine}{unsent}; latency {microseconds(latency.min)} µs at least, "
         f"{microseconds(latency.average)} on average, {microseconds(latency.p99_9)} at 99.9 %, "
         f"{microseconds(latency.max)} at most."
     )

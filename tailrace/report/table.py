@@ -163,7 +163,7 @@ def _print_section(section: Section, console: Console, *, remarks: bool = True) 
     if section.ends is not None:
         worst, best = section.ends
         ramp = Text.assemble(*((" ", heat_style(step / 9)) for step in range(10)))
-        console.print(Text.assemble(f"worst, {worst} ", ramp, f" {best}, best, by the logarithm"))
+        console.print(Text.assemble(f"worst, {worst} ", ramp, f" {best}, best (logarithmic)"))
     for text in section.remarks if remarks else ():
         console.print(Text(text, style="dim"))
 

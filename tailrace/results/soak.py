@@ -104,7 +104,7 @@ class Totals:
             if self.ended is not None:
                 reason = self.ended.reason or "its time was up"
             elif part.boot != self.part.boot:
-                reason = "the machine was started anew"
+                reason = "the machine was rebooted"
             else:
                 reason = "the soak was killed or crashed"
             self.gaps.append(Gap(start_s=self.end_s, end_s=max(part.offset_s, self.end_s), reason=reason))

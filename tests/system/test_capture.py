@@ -187,7 +187,7 @@ def test_a_full_disk_keeps_what_was_captured(asan_binaries: Path, tailrace: Path
             ("--port", "a", "--match", "vlan=1", "--match", "vlan=99999", "x.pcap"),
             "--match 'vlan=99999': vlan: expected",
         ),
-        (("--port", "a", "--rotate-time", "1s", "x.pcap"), "expected --files"),
+        (("--port", "a", "--rotate-time", "1s", "x.pcap"), "need --files"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -189,7 +189,7 @@ def test_a_device_that_is_not_ours_is_measured_between_two_sockets(command: Comm
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), "expected a SPEC, or --between"),
+        ((), "expected either a SPEC or --between"),
         (("--between", "vhost:none.sock", "vhost:other.sock"), "there is no socket at"),
         (("--between", "nonsense", "if:lo"), "'nonsense' is no port"),
         (("--between", "if:lo", "if:lo"), "named twice"),

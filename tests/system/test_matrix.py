@@ -82,7 +82,7 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     assert sorted(started) == sorted(found)
     assert not any(is_alive(each) for each in processes)
     again = command("measure", "matrix", "--resume", folder, status=2)
-    assert "every cell that can be had here is done" in again.stderr
+    assert "every cell that this machine can have is done" in again.stderr
 
 
 @pytest.mark.whole
@@ -121,7 +121,7 @@ def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Comman
     assert "2 rounds: medians" in done.stdout
     assert re.search(r"[0-9] \([0-9.,]+–[0-9.,]+\)", done.stdout)
     refused = command("measure", "matrix", "--resume", folder, "--repeat", "3", status=2)
-    assert "expected no SPEC and no words beside it" in refused.stderr
+    assert "expected neither a SPEC nor other settings with it" in refused.stderr
 
 
 @pytest.mark.whole

@@ -18,7 +18,7 @@ QUICK = ("--wait", "50ms", "--settle", "0s", "--frames", "64")
 
 
 ATTEMPTS = 3
-DISTURBED = "measure again when the machine is at rest"
+DISTURBED = "measure again when the machine is idle"
 
 
 def measured(command: Command, *arguments: str | Path) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def test_ctrl_c_keeps_the_trials_so_far(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("throughput",), "expected a SPEC, or --between"),
+        (("throughput",), "expected either a SPEC or --between"),
         (("throughput", "--between", "if:lo", "if:lo"), "named twice"),
         (("throughput", "s.yaml", "--search", "linear"), "--search: 'linear'"),
         (("throughput", "s.yaml", "--trial", "2min"), "expected trial to be at most duration"),

@@ -108,7 +108,7 @@ def test_flows_that_found_no_slot_are_reported(command: Command, binaries: Path)
         assert tester.end() == 0
     (function,) = command.status()["functions"]
     shown = command("status").stdout
-    assert f"{function['crowded']} times a flow found no slot in its table" in shown
+    assert f"{function['crowded']} times the flow table was full" in shown
     assert "function fw: " in command("top", "--once").stdout
     serving = command.begin("metrics", "--listen", "127.0.0.1:0")
     assert serving.stdout is not None

@@ -125,7 +125,7 @@ def test_a_soak_that_was_killed_is_gone_on_with(command: Command) -> None:
     assert gap["end_s"] > gap["start_s"]
     assert trial["duration_s"] == pytest.approx(4.0, abs=0.2)
     again = command("measure", "soak", "--resume", folder, status=2)
-    assert "has had its 4 s" in again.stderr
+    assert "is complete (4 s)" in again.stderr
 
 
 def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:

@@ -211,7 +211,7 @@ def test_no_loss_rates_that_are_the_testers_limit_are_marked_and_ratios_of_them(
         "linux-bridge": ("2.000", "≤× 0.667 [0.667–0.667]"),
     }
     (said,) = [text for text in section.remarks if text.startswith("≥")]
-    assert "≤: divided by such a limit" in said and "?: both sides' rates are such limits" in said
+    assert "≤: the ratio is at most this" in said and "?: nothing is known of the ratio" in said
     assert any("Offered: 50% of the lowest no-loss rate, 1.000 Mpps (ovs-dpdk)" in text for text in section.remarks)
     assert not any(mark in cell for row in section.rows if "p50" in row[0] for cell in row for mark in "≥≤?")
     assert "≥3.000" in render([StoredRun(folder.path, folder.run, "")])
@@ -298,7 +298,7 @@ def test_what_was_measured_is_kept_when_a_fabric_fails(monkeypatch: pytest.Monke
     counts = {each.side: each.pairs for each in finding.ratios}
     assert counts == {"ovs-dpdk": 1, "direct": 1}
     (section,) = comparisons(folder.run.findings)
-    assert any("is not whole" in text for text in section.remarks)
+    assert any("is incomplete" in text for text in section.remarks)
 
 
 def test_one_fabric_alone_is_no_comparison() -> None:
@@ -341,10 +341,10 @@ def of_pairs(count: int) -> ComparisonFinding:
 @pytest.mark.parametrize(
     ("pairs", "level", "said"),
     [
-        (1, 0, "which a single pair does not have"),
-        (2, 0.5, "which holds the true median with 50 %"),
-        (5, 0.9375, "which holds the true median with 94 %"),
-        (6, 0.95, "which holds the true median with 95 %"),
+        (1, 0, "a single pair has none"),
+        (2, 0.5, "which contains the true median in 50 %"),
+        (5, 0.9375, "which contains the true median in 94 %"),
+        (6, 0.95, "which contains the true median in 95 %"),
     ],
 )
 def test_what_an_interval_is_worth_is_stored_and_said(pairs: int, level: float, said: str) -> None:
@@ -361,7 +361,7 @@ def test_how_pairs_were_ordered_is_said_as_it_was(monkeypatch: pytest.MonkeyPatc
     Machine(monkeypatch)
     run(plan([Load("64", profile(64), Rate(pps=1000), 1.0)]), folder)
     (section,) = comparisons(folder.run.findings)
-    assert "each begins with the next, so that each comes first, and last, equally often." in section.remarks[0]
+    assert "each pair begins with the next fabric, so each is first and last equally often." in section.remarks[0]
     (section,) = comparisons([comparison().model_copy(update={"method": "noise"})])
     assert "a quiet trial and, right after it, a noisy one." in section.remarks[0]
 
@@ -369,9 +369,9 @@ def test_how_pairs_were_ordered_is_said_as_it_was(monkeypatch: pytest.MonkeyPatc
 def test_what_intervals_of_unlike_numbers_of_pairs_are_worth_is_said() -> None:
     finding = of_pairs(5)
     ratios = (*finding.ratios, *of_pairs(4).ratios, *of_pairs(1).ratios)
-    assert interval_words(ratios).endswith("the true median with 88 to 94 %")
+    assert interval_words(ratios).endswith("the true median in 88 to 94 % of cases")
     of_old = [each.model_copy(update={"level": 0.95}) for each in finding.ratios]
-    assert interval_words(of_old).endswith("with 94 %")
+    assert interval_words(of_old).endswith("in 94 % of cases")
 
 
 def sent(ratios: dict[str, tuple[float, ...]]) -> ComparisonFinding:
@@ -404,7 +404,7 @@ def test_figures_of_a_side_that_sent_less_than_offered_in_any_pair_are_marked() 
     )
     (said,) = [text for text in section.remarks if text.startswith("†")]
     assert "less than 98% of the offered frames" in said
-    assert "direct in 2 of 3 trials, 50.0% at the least" in said
+    assert "direct in 2 of 3 trials, 50.0% at least" in said
     marked = {line["figure"]: line.get("fell_short") for line in lines(short)}
     assert (marked["direct/tailrace p50_us"], marked["direct p50_us"], marked["tailrace p50_us"]) == (True, True, False)
     assert (marked["direct/tailrace no_loss_mpps"], marked["direct no_loss_mpps"]) == (None, None)
@@ -516,7 +516,7 @@ def test_a_map_is_warm_where_the_figure_is_better() -> None:
     assert by_latency.ends == section.ends
     assert section.remarks == (
         "Not here, too few <cores> (direct, vhost-user: VV).",
-        "!: frames were lost in the measured trial; the latency is that of the others.",
+        "!: frames were lost in the measured trial; the latency is that of the frames received.",
     )
 
 
@@ -549,7 +549,7 @@ def test_cells_that_were_repeated_have_their_spread_and_the_mark_of_the_floor() 
     rates, slowest = heats([near, far])
     # The round that lost frames has no rate without loss; a rate is no latency and stands on no floor.
     assert rates.rows == (("direct, vhost-user", "1.000 (0.9000–1.100) 2 of 3 !", "1.000 (0.9000–1.100) 2 of 3 !"),)
-    assert rates.remarks[1] == "!: there was one in so many of the rounds; the others are not in the figure."
+    assert rates.remarks[1] == "!: so many of the rounds confirmed a rate; the figure is of these."
     assert slowest.rows == (("direct, vhost-user", "10.0 (8.00–11.0) !", "~10.0 (8.00–11.0) !"),)
     found = {line["figure"]: line for line in lines(near)}
     assert (found["p99_us"]["value"], found["p99_us"]["low"], found["p99_us"]["high"]) == (10.0, 8.0, 11.0)
@@ -576,7 +576,7 @@ def test_a_cell_of_which_a_round_sent_less_than_offered_is_marked() -> None:
     assert not any(text.startswith("†") for text in rates.remarks), "no figure of it is marked"
     for section in (table, slowest):
         (said,) = [text for text in section.remarks if text.startswith("†")]
-        assert "direct, vhost-user, PVP, 64 B in 1 of 3 trials, 50.0% at the least." in said
+        assert "direct, vhost-user, PVP, 64 B in 1 of 3 trials, 50.0% at least." in said
     for known, expected in ((short, True), (whole, False)):
         found = {line["figure"]: line.get("fell_short") for line in lines(known)}
         assert (found["p99_us"], found["loss_ratio"], found["no_loss_pps"]) == (expected, expected, None)
@@ -633,11 +633,11 @@ def test_maps_and_rounds_of_trials_that_sent_less_than_offered_are_marked(tmp_pa
         if one is not None and one.text.startswith("†")
     ]
     assert marked == [("Latency p50, µs", "1 VNF", 0), ("Latency p99, µs", "1 VNF", 0)]
-    assert "64 B, 1 VNF, round 2 in 1 of 1 trials, 90.0% at the least" in render([stored])
+    assert "64 B, 1 VNF, round 2 in 1 of 1 trials, 90.0% at least" in render([stored])
     traffic, latency = sections(folder.run)
     assert [row[3].startswith("†") for row in traffic.rows] == [True, False, False, False]
     assert [row[3].startswith("†") for row in latency.rows] == [True, False, False, False]
-    assert any("64 B, 1 VNF in 1 of 2 trials, 90.0% at the least" in text for text in latency.remarks)
+    assert any("64 B, 1 VNF in 1 of 2 trials, 90.0% at least" in text for text in latency.remarks)
     lines_of = [row for row in csv.DictReader(io.StringIO(csv_text([folder.run]))) if row["trial"] == "1-64-round-2"]
     assert [(row["direction"], row["fell_short"]) for row in lines_of] == [("a-to-b", "yes"), ("b-to-a", "no")]
 

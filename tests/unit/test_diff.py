@@ -116,7 +116,7 @@ def test_rounds_are_compared_by_their_medians_and_losses_by_their_sum(tmp_path: 
     assert "a_range" not in data["latency p50"]
     text = shown(found)
     assert re.search(r"3\.0\d \(2\.0\d–9\.0\d\)", text)
-    assert "A has one round and B 3 rounds: sums are of so many." in text
+    assert "A has one round and B 3 rounds: sums are over these." in text
 
 
 def at_rates(runs: Path, *rates: float, floor: bool = False) -> RunFolder:
@@ -151,7 +151,7 @@ def test_rates_that_are_not_alike_are_named(tmp_path: Path) -> None:
     assert found.figures == ()
     assert found.as_data()["rates"] == [{"trial": "one-function-64", "a": ["50%"], "b": ["10%", "90%"]}]
     text = " ".join(shown(found).split())
-    assert "one-function-64: A was measured at 50% and B at 10%, 90%, which have no rate in common" in text
+    assert "one-function-64: A was measured at 50% and B at 10%, 90%, with no rate in common" in text
     assert "Only B has: one-function-64-at-10%, one-function-64-at-90%." in text
     # Of the same name, but at another rate: the figures are there, and it is said.
     found = difference(at_rates(tmp_path, 0.5), at_rates(tmp_path, 0.9))
@@ -187,7 +187,7 @@ def test_trials_of_one_name_are_paired_by_all_that_is_known_of_them(tmp_path: Pa
         assert all(name.startswith("one-function-64 (0.0") for name in p50)
         assert any("7 flows" in name for name in p50)
     text = " ".join(shown(difference(a, b)).split())
-    assert "1 s in A and 60 s in B: the duration is not the same." in text
+    assert "1 s in A and 60 s in B: the duration differs." in text
     assert "Only A has: one-function-64 (0.03 Mpps, 1 flow, 1 s)." in text
     assert json.loads(json.dumps(difference(a, b).as_data()))["unlike"][0]["what"] == "duration"
 

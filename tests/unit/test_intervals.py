@@ -255,9 +255,7 @@ def test_totals_add_up_and_a_cut_off_part_leaves_out_what_was_under_way() -> Non
     )  # fmt: skip
     totals.add(last)
     totals.add(part(2, 500.0, boot="another"))
-    assert [(gap.start_s, gap.end_s, gap.reason) for gap in totals.gaps] == [
-        (10.0, 500.0, "the machine was started anew")
-    ]
+    assert [(gap.start_s, gap.end_s, gap.reason) for gap in totals.gaps] == [(10.0, 500.0, "the machine was rebooted")]
     counts = totals.ways["a-to-b"].counts
     assert (counts["sent"], counts["offered"], counts["lost"], counts["received"]) == (63, 68, 3, 60)
     assert counts["sent_bytes"] == 63 * 64

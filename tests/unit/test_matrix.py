@@ -280,12 +280,12 @@ def test_a_cell_has_a_no_loss_rate_only_if_its_trial_bore_it_out(
         assert [trial.attempt for trial in folder.run.trials] == [1, 2, 3, None]
         assert all(trial.total("lost") for trial in folder.run.trials)
         assert (cell.no_loss_pps, cell.not_confirmed, words) == (None, True, "none")
-        assert any(text.startswith("none: no trial of full length confirmed") for text in rates.remarks)
+        assert any(text.startswith("none: no full-length trial confirmed") for text in rates.remarks)
     else:
         assert len(folder.run.trials) == 1
         assert cell.no_loss_pps == found.no_loss_pps == found.searched.pps == pytest.approx(1e5, rel=0.06)
         assert words.startswith("≥") and cell.bound == "at_least"
-        assert any(text.startswith("≥: a limit of the tester's") for text in rates.remarks)
+        assert any(text.startswith("≥: nothing was lost") for text in rates.remarks)
         (line,) = [line for line in lines(cell) if line["figure"] == "no_loss_pps"]
         assert line["bound"] == "at_least"
     # What is gone on with after a kill takes no name that an attempt has.

@@ -123,11 +123,11 @@ def test_a_no_loss_rate_that_is_the_testers_is_marked_as_that(folder: RunFolder)
         assert trial.no_loss_pps == pytest.approx(2e6, rel=0.05)
     # One sentence for both.
     (told,) = warnings(folder.run)
-    assert told.startswith("≥: nothing was lost as fast as the tester could send")
+    assert told.startswith("≥: nothing was lost at the highest rate that the tester could send")
     assert told.count("64 B, 1 VNF 2.0") == 2 or told.count("64 B, 1 VNF 1.9") == 2
     (mpps, *_) = throughput(mark([StoredRun(folder.path, folder.run, "")]))
     assert [(bar.label, bar.value[0]) for bar in mpps.bars] == [("64 B, 1 VNF (50%)", "≥")]
-    assert "≥: a limit of the tester&#39;s" in render([StoredRun(folder.path, folder.run, "")])
+    assert "≥: nothing was lost" in render([StoredRun(folder.path, folder.run, "")])
     (row, *_) = csv.DictReader(io.StringIO(csv_text([folder.run])))
     assert (row["bound"], row["no_loss_pps"]) == ("at_least", row["searched_pps"])
 

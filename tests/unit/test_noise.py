@@ -115,7 +115,7 @@ def test_quiet_and_noisy_take_turns(monkeypatch: pytest.MonkeyPatch, folder: Run
     ] * 2
     (section,) = comparisons([finding])
     assert ("neighbour's Mpps", "vnf", "0.3000", "-") in section.rows
-    assert any(text.startswith("Neighbour's: what its own function passed on") for text in section.remarks)
+    assert any(text.startswith("Neighbour's Mpps: what its own function forwarded") for text in section.remarks)
     assert {line["value"] for line in lines(finding) if line["figure"] == "vnf neighbour_mpps"} == {0.3}
 
 
@@ -155,7 +155,7 @@ def test_the_rate_is_confirmed_quietly_before_and_its_limit_is_said(
     assert (finding.rate_fraction, finding.searched) == (0.5, {"quiet": searched})
     (section,) = comparisons([finding])
     assert any("Offered: 50% of the no-loss rate, ≥1.000 Mpps (quiet)" in text for text in section.remarks)
-    assert any(text.startswith("≥: a limit of the tester's") for text in section.remarks)
+    assert any(text.startswith("≥: nothing was lost") for text in section.remarks)
     assert places([finding])["one-function-64-quiet-first-look"].words == "quiet, first look"
 
 
@@ -163,5 +163,5 @@ def test_nothing_to_be_had_is_a_mistake(monkeypatch: pytest.MonkeyPatch, folder:
     monkeypatch.setattr(the_noise, "why_not", lambda *_: "not here")
     test = Noise.model_validate({"neighbours": "cpu", "rate": "1kpps"})
     (step,) = NoiseMethod(cpus=(0, 1)).steps([test], Place(CHAIN))
-    with pytest.raises(Mistake, match="no neighbour can be had here: cpu: not here"):
+    with pytest.raises(Mistake, match="no neighbour can run here: cpu: not here"):
         step.work(session(folder, 2))

@@ -70,8 +70,8 @@ def test_a_file_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("files", "kept", "said"),
     [
-        (2, 1_100, "12,000 frames captured, the last 1,100 of them in z-00001.pcap to z-00002.pcap; the files before "
-                   "have made room for these (stopped)."),
+        (2, 1_100, "12,000 frames captured, the last 1,100 of them in z-00001.pcap to z-00002.pcap; older files were "
+                   "deleted (stopped)."),
         (1, 12_000, "12,000 frames captured, in z-00001.pcap (stopped)."),
     ],
 )  # fmt: skip

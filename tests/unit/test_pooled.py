@@ -181,7 +181,7 @@ def test_noise_has_a_table_of_all_rounds(tmp_path: Path) -> None:
         ("p50 µs", "quiet", "10.0", "-"),
         ("p50 µs", "cpu", "†20.0 (10.0–30.0)", "†× 2 (1–3)"),
     )
-    assert "medians over the 3 rounds" in table.remarks[0]
+    assert "Medians over the 3 rounds" in table.remarks[0]
     assert table.remarks[1].startswith("†")
 
 

@@ -181,7 +181,7 @@ def told(folder: RunFolder) -> tuple[str, str, int]:
 
 def test_order_that_is_disturbed_on_purpose_is_no_fault(tmp_path: Path) -> None:
     folder = disturbed_run(tmp_path, 20)
-    words = "Of 400 frames sent, 40 were out of sequence, as planned; none was lost, duplicated or out of sequence"
+    words = "Of 400 frames sent, 40 were out of sequence, as planned; no other was lost, duplicated or out of sequence"
     text, colour, red = told(folder)
     assert text.startswith(words)
     assert (colour, red) == ("neutral", 0)

@@ -70,8 +70,8 @@ def test_the_tables_say_hop_cpu_causes_and_knobs() -> None:
     )
     assert table.cause_rows[0][1:3] == ("2", "12")
     assert table.cause_rows[0][-1] == "isolcpus, cpuset_partition"
-    assert "usual that none was seen to be" in table.remarks[0]
-    assert any("2 were gone" in remark for remark in table.remarks)
+    assert "Usual: no thread was held up" in table.remarks[0]
+    assert any("2 were overwritten" in remark for remark in table.remarks)
 
 
 def many(sequence: int = 10, at_us: float = 100.0) -> CausedFrame:
@@ -103,7 +103,7 @@ def test_what_a_frame_is_told_to_have_waited_for_adds_up_the_greatest_first() ->
     ]
     assert sum(float(us.removesuffix(" µs")) for us, _, _ in parts) == 1000
     assert sum(int(share.removesuffix("%")) for _, share, _ in parts) == 100
-    assert "In 1 of them more is unexplained than any cause took." in table.remarks
+    assert "In 1 of the slow frames the unexplained time is longer than any cause." in table.remarks
     assert not any("more is unexplained" in remark for remark in table_of("", causes(frame(1, 1))).remarks)
 
 

@@ -252,7 +252,7 @@ def test_the_rate_is_confirmed_by_the_chain_as_it_is_and_its_limit_is_said(
     assert {trial.offered_pps for trial in folder.run.trials} == {5e5}
     section, *_ = shares([found])
     assert any("Offered: 50% of the no-loss rate with wan, ≥1.000 Mpps" in text for text in section.remarks)
-    assert any(text.startswith("≥: a limit of the tester's") for text in section.remarks)
+    assert any(text.startswith("≥: nothing was lost") for text in section.remarks)
 
 
 def test_what_was_measured_is_kept_when_it_is_cut_short(monkeypatch: pytest.MonkeyPatch, folder: RunFolder) -> None:

@@ -73,8 +73,8 @@ def test_the_intervals_that_stand_out_are_in_the_table(folder: RunFolder) -> Non
     told = " ".join(section.remarks)
     assert "40 h 0 min of 40 h 0 min were measured in 2 parts, in 14,400 intervals of 10 s" in told
     assert "The tester alone, 5 min 0 s over vhost-user ports" in told and "77.0 at most" in told
-    assert "none of them lost, repeated or out of order; 17 more it could not send in their time" in told
-    assert "Nothing was measured for 2 h 0 min from 16 h 40 min on: the machine was started anew." in told
+    assert "none lost, duplicated or out of sequence; 17 more unsent" in told
+    assert "Nothing was measured for 2 h 0 min from 16 h 40 min on: the machine was rebooted." in told
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
     print_run(folder.run, console)
     assert "Nothing was measured for 2 h 0 min" in console.export_text()

@@ -137,7 +137,9 @@ def test_a_clock_that_is_set_is_reported_and_moves_nothing(tmp_path: Path) -> No
     steps = [entry for entry in read(tmp_path) if isinstance(entry, Interval) and entry.clock_step_s]
     assert [(entry.number, round(entry.clock_step_s, 6)) for entry in steps] == [(3, -3600.0)]
     assert steps[0].start_s == pytest.approx(3 * INTERVAL)
-    assert told == ["the machine's clock was set by -3600.000 s; the soak goes by the TSC, so its figures stand"]
+    assert told == [
+        "the machine's clock was set by -3600.000 s; the soak uses the TSC, so its figures are not affected"
+    ]
     assert soaking_.totals.measured_s == pytest.approx(6 * INTERVAL)
 
 

@@ -78,7 +78,7 @@ def test_flows_that_found_no_slot_are_reported_where_there_are_any(
         return [line for line in shown if "fw" in line or "flow" in line]
 
     assert lines(None, 0) == []  # one replica, and nothing is amiss
-    assert lines(0, 12) == ["function fw1: fw (active, 3 flows)", "  12 times a flow found no slot in its table"]
+    assert lines(0, 12) == ["function fw1: fw (active, 3 flows)", "  12 times the flow table was full"]
 
 
 def test_what_is_refused_before_it_is_agreed_to_is_reported_with_its_place(

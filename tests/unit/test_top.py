@@ -176,7 +176,7 @@ def test_flows_without_a_slot_are_reported_by_function_where_there_are_any() -> 
     assert [row.crowded for row in rows(unknown, now).functions] == [0, 0]
     lines = drawn(found)
     assert [line for line in lines if line.startswith("function")] == [
-        "function fw: 12.4k times a flow found no slot in its table"
+        "function fw: 12.4k times the flow table was full"
     ]
     assert len(drawn(found, height=13)) <= 13
     assert only(found, "na").functions == found.functions[1:]

@@ -106,7 +106,7 @@ def test_figures_of_a_trial_that_sent_less_than_offered_are_marked_in_the_table_
     assert len(marked) == (8 if short else 0), "received, layer 1, and six of latency"
     below = text.partition(" 64 B")[2]
     assert ("†: less than 98% of the offered frames were sent" in below) == short
-    assert ("64 B, 1 VNF in 1 of 1 trials, 81.0% at the least" in below) == short
+    assert ("64 B, 1 VNF in 1 of 1 trials, 81.0% at least" in below) == short
     page = write_report(folder.path).read_text()
     assert ("†: less than 98%" in page) == short
     assert len(re.findall("<td[^>]*>†", page)) == (8 + 11 if short else 0), "the row, and the direction that fell short"
@@ -137,7 +137,7 @@ def test_diff_marks_figures_as_the_tables_of_each_run_do(tmp_path: Path) -> None
     text = console.file.getvalue()
     (line,) = [line.split() for line in text.splitlines() if "latency p50" in line]
     assert line[-3:] == ["~5.00", "†~5.00", "="]
-    for said in ("†: less than 98% of", "~: less than 3 times the tester's own floor", "≥: a limit of the tester's"):
+    for said in ("†: less than 98% of", "~: less than 3 times the tester's own floor", "≥: nothing was lost"):
         assert text.count(said) == 1
 
 

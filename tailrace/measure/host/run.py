@@ -113,7 +113,7 @@ def _go_on(plan: HostPlan, before: HostSoak | None, began: float) -> HostSoak:
         asked = float(plan.all_slices * plan.slice_seconds)
         return HostSoak(asked_s=asked, slices=plan.all_slices, done=0, end_s=0.0, boot=boot, began_s=began)
     anew = before.boot != boot
-    reason = "the machine was started anew" if anew else "the run was broken off, killed or crashed"
+    reason = "the machine was rebooted" if anew else "the run was interrupted, killed or crashed"
     gap = Gap(start_s=before.end_s, end_s=max(boot_seconds() - began, before.end_s), reason=reason)
     return before.model_copy(update={"boot": boot, "began_s": began, "gaps": (*before.gaps, gap)})
 
