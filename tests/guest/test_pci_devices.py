@@ -71,7 +71,11 @@ def test_a_function_on_huge_pages_opens_its_own_nics_and_no_other(nics: NicMachi
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [("left", "right"), ("right", "left"), pytest.param("third", "fourth", marks=pytest.mark.whole)],
+    [
+        ("left", "right"),
+        pytest.param("right", "left", marks=pytest.mark.whole),
+        pytest.param("third", "fourth", marks=pytest.mark.whole),
+    ],
 )
 def test_a_nic_that_loses_its_link_and_gets_it_back(
     switch: SwitchInside, nics: NicMachine, name: str, other: str

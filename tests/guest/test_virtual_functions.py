@@ -184,6 +184,7 @@ def test_a_physical_function_that_goes_down_and_comes_back(
     cross(switch, nics, "first", "right", wanted=UNTAGGED)
 
 
+@pytest.mark.whole
 def test_virtual_functions_that_are_unmade_under_traffic_and_made_again(
     switch: SwitchInside, nics: NicMachine, functions: VirtualFunctions
 ) -> None:
