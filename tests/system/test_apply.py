@@ -270,7 +270,10 @@ def test_what_is_done_does_not_depend_on_who_reads_of_it(command: Command, outpu
     assert not command.leftovers()
 
 
-@pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, "interrupted by Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(signal.SIGINT, "interrupted by Ctrl-C"), pytest.param(signal.SIGTERM, "SIGTERM", marks=pytest.mark.whole)],
+)
 def test_a_change_that_is_interrupted_says_so_and_which_version_is_up(
     command: Command, number: signal.Signals, told: str
 ) -> None:

@@ -154,7 +154,9 @@ def test_a_mistake_is_one_line_and_status_2(
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("options", [("tester", "--seconds", "60"), ("switch", "--changes", "10000")])
+@pytest.mark.parametrize(
+    "options", [("tester", "--seconds", "60"), pytest.param(("switch", "--changes", "10000"), marks=WHOLE)]
+)
 def test_an_interrupted_run_leaves_nothing(tailrace: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     pages = PAGES.read_text()
     running = subprocess.Popen(

@@ -147,6 +147,7 @@ def test_a_reader_that_is_too_slow_loses_what_is_counted(asan_binaries: Path, ta
         assert len(rdpcap(str(tmp_path / "x.pcap"))) == done["frames"]
 
 
+@pytest.mark.whole
 def test_a_reader_that_is_killed_leaves_nothing_for_long(asan_binaries: Path, tailrace: Path, tmp_path: Path) -> None:
     with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
         capture = Capture(tailrace, watched, "--port", "a", tmp_path / "x.pcap").wait()

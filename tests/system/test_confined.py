@@ -33,7 +33,9 @@ FRAME = bytes.fromhex("02000000000b02000000000a88b5") + bytes(46)
 APART = {"demo", "version", "runs", "report", "diff", "export", "import", "compare", "bench", "host"}
 
 
-@pytest.fixture(scope="module", params=["", ", user: 64123:64124"], ids=["number", "named"])
+@pytest.fixture(
+    scope="module", params=["", pytest.param(", user: 64123:64124", marks=pytest.mark.whole)], ids=["number", "named"]
+)
 def command(
     request: pytest.FixtureRequest, tailrace: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Command]:

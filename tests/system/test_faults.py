@@ -105,6 +105,7 @@ def test_a_second_command_is_refused_while_a_run_is_at_work(command: Command, ru
     assert running.poll() is None
 
 
+@pytest.mark.whole
 def test_a_killed_command_takes_its_processes_along_and_the_next_does_the_rest(
     command: Command, running: subprocess.Popen[str]
 ) -> None:

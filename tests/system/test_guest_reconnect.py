@@ -241,7 +241,7 @@ def stage(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.requires_root
 @pytest.mark.requires_program("dpdk-testpmd")
-@pytest.mark.parametrize("packed", [0, 1], ids=["split", "packed"])
+@pytest.mark.parametrize("packed", [pytest.param(0, id="split", marks=pytest.mark.whole), pytest.param(1, id="packed")])
 def test_testpmd_outlives_the_switch(binaries: Path, stage: Path, packed: int) -> None:
     """The tester's frames go through a switch that stays, into DPDK's testpmd, from there through a switch that is
     killed and back through testpmd: its driver listens, as QEMU does. The tester counts exactly."""

@@ -244,6 +244,7 @@ def test_the_commands_are_timed_and_the_host_is_as_it_was(tailrace: Path, tmp_pa
     assert host.places() == before
 
 
+@pytest.mark.whole
 @pytest.mark.requires_program("cyclictest", "stress-ng")
 def test_a_run_that_was_killed_is_gone_on_with(tailrace: Path, tmp_path: Path) -> None:
     host, runs = Host(tailrace, tmp_path), tmp_path / "runs"

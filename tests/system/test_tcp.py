@@ -136,7 +136,13 @@ def test_ping_tcp_and_udp_go_through_two_functions(
     assert not command.leftovers()
 
 
-@pytest.mark.parametrize("way", ["chains: {c: [l, r]}", "bridges: {lan: {ports: [l, r]}}"], ids=["chain", "bridge"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param("chains: {c: [l, r]}", id="chain"),
+        pytest.param("bridges: {lan: {ports: [l, r]}}", id="bridge", marks=pytest.mark.whole),
+    ],
+)
 def test_tcp_fills_the_rate_of_its_receiver(
     tailrace: Path, tmp_path: Path, sides: tuple[Side, Side], _server: None, way: str
 ) -> None:

@@ -419,7 +419,7 @@ def test_a_skeleton_forwards_every_frame(
         assert switch.end() == 0
 
 
-@pytest.mark.parametrize("mode", ["poll", "interrupt"])
+@pytest.mark.parametrize("mode", ["poll", pytest.param("interrupt", marks=pytest.mark.whole)])
 def test_a_full_receiver_is_felt_at_the_chains_beginning(
     binaries: Path, tmp_path: Path, program: Path, mode: str
 ) -> None:

@@ -141,7 +141,7 @@ def test_a_trace_that_cannot_be_is_refused_with_its_key(
 @pytest.mark.requires_root
 @pytest.mark.requires_hugepages
 @pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "tailrace-tester", "bwrap")
-@pytest.mark.parametrize("spec", [ONE, THREE])
+@pytest.mark.parametrize("spec", [pytest.param(ONE, marks=pytest.mark.whole), THREE])
 def test_latency_is_taken_apart_by_hop_and_function(command: Command, spec: str) -> None:
     functions = ["first"] if spec == ONE else ["first", "pool", "last"]
     options = ("--duration", "1s", "--hops", "--runs", command.runs, "--json")
