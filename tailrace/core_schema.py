@@ -99,7 +99,10 @@ class CoreLoader(yaml.SafeLoader):
 
 def read(text: str) -> Any:
     """The data of a text; None if there is nothing in it. Raises `yaml.YAMLError`."""
-    return yaml.load(text, Loader=CoreLoader)
+    try:
+        return yaml.load(text, Loader=CoreLoader)
+    except RecursionError:
+        raise CoreError(problem="nested too deeply; expected few levels") from None
 
 
 def scalar(node: yaml.ScalarNode) -> Scalar:

@@ -197,8 +197,7 @@ def serve(sampler: Sampler, host: str, port: int) -> WSGIServer:
     registry.register(PageCollector(sampler))
     try:
         server, _ = start_http_server(port, host, registry)
-    except OSError as error:
-        raise Mistake(
-            f"{authority(host, port)}: cannot listen there ({error.strerror}); choose another with --listen"
-        ) from None
+    except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
+        why = error.strerror if isinstance(error, OSError) else "no host has such a name"
+        raise Mistake(f"{authority(host, port)}: cannot listen there ({why}); choose another with --listen") from None
     return server

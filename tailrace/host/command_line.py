@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tailrace.host.cpus import parse_list, show_list
-from tailrace.host.setting import Form
+from tailrace.host.setting import Form, meaning
 
 _SPACE = " \t\n\v\f\r"
 _SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)([kKmMgGtTpPeE]?)")
 _UNITS = "KMGTPE"
 _PAGES = re.compile(r"\d+:\d+(,\d+:\d+)*")
 _FLAG = re.compile(r"[A-Za-z_]+")
+_YES_OR_NO = re.compile(r"[yYnNtTfF01]|[oO][nNfF]")
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,37 @@ def _last_of(*words: str) -> Callable[[CommandLine, str, Reader], str | None]:
 def _boolean(line: CommandLine, name: str, _: Reader) -> str | None:
     """The last that says yes or no (kstrtobool); without a value, yes."""
     given = ["1" if value is None else value for value in line.values(name)]
-    valid = [value for value in given if re.match(r"[yYnNtTfF01]|[oO][nNfF]", value)]
+    valid = [value for value in given if _YES_OR_NO.match(value)]
     return valid[-1] if valid else given[-1] if given else None
 
 
 def _on_unless_off(line: CommandLine, name: str, reader: Reader) -> str | None:
-    """What is on where the line says nothing of it."""
-    return _boolean(line, name, reader) or "on"
+    """What is on where the line says nothing of it; without a value it says nothing."""
+    given = tuple(argument for argument in line.arguments if argument.value is not None)
+    return _boolean(CommandLine(given), name, reader) or "on"
+
+
+def _off_by_word(line: CommandLine, name: str, _: Reader) -> str | None:
+    """The last with a value counts: off if it is one of two words, else on, also if it is none of the known ones."""
+    given = [value for value in line.values(name) if value is not None]
+    return ("0" if given[-1].lower() == "off" or given[-1] == "0" else "1") if given else None
+
+
+def _huge_page_mitigation(line: CommandLine, name: str, _: Reader) -> str | None:
+    """The last that is a word of its own or says yes or no; with a value, as it takes no argument without one."""
+    words = {"off": "0", "never": "0", "force": "1", "auto": "auto"}
+    given = [words.get(value, value) for value in line.values(name) if value is not None]
+    valid = [value for value in given if value == "auto" or _YES_OR_NO.match(value)]
+    return valid[-1] if valid else None
+
+
+def _passed_through(line: CommandLine, name: str, reader: Reader) -> str | None:
+    """iommu, whose pt and nopt iommu.passthrough says in other words."""
+    found = []
+    for argument in line.arguments:
+        passed = meaning(Form.BOOLEAN, argument.value or "") if argument.key == "iommu.passthrough" else None
+        found.append(Argument(name, "pt" if passed else "nopt") if isinstance(passed, bool) else argument)
+    return _all(("pt", "nopt", "off"), ("force", "noforce"), beats="off")(CommandLine(tuple(found)), name, reader)
 
 
 def _all(
@@ -338,7 +363,7 @@ PARAMETERS = {
     "nosoftlockup": Parameter(_flag),  # kernel/watchdog.c
     "nmi_watchdog": Parameter(_all(("0", "1"), ("panic", "nopanic")), Form.WORDS),
     "mce": Parameter(_all(("bootlog", "nobootlog"), comma=False), Form.WORDS),  # arch/x86/kernel/cpu/mce/core.c
-    "audit": Parameter(_boolean, Form.BOOLEAN),  # kernel/audit.c
+    "audit": Parameter(_off_by_word, Form.BOOLEAN),  # kernel/audit.c
     "intel_pstate": Parameter(
         _all(("active", "passive", "disable"), comma=False, beats="disable"), Form.WORDS
     ),  # drivers/cpufreq/intel_pstate.c
@@ -350,9 +375,9 @@ PARAMETERS = {
     "hugepagesz": Parameter(_page_size),
     "hugepages": Parameter(_page_count, first=True),
     "intel_iommu": Parameter(_all(("on", "off"), ("sm_on", "sm_off")), Form.WORDS),  # drivers/iommu/intel/iommu.c
-    "iommu": Parameter(_all(("pt", "nopt"), ("force", "noforce")), Form.WORDS),  # arch/x86/kernel/pci-dma.c
+    "iommu": Parameter(_passed_through, Form.WORDS),  # arch/x86/kernel/pci-dma.c; drivers/iommu/iommu.c
     "kvm.kvmclock_periodic_sync": Parameter(_boolean, Form.BOOLEAN),
-    "kvm.nx_huge_pages": Parameter(_boolean, Form.BOOLEAN),
+    "kvm.nx_huge_pages": Parameter(_huge_page_mitigation, Form.BOOLEAN),  # arch/x86/kvm/mmu/mmu.c
     "kvm_intel.ple_gap": Parameter(_last, Form.NUMBER),
 }
 

@@ -105,6 +105,10 @@ CASES = [
     # Words that add up, and those of which the last counts.
     ("iommu", "pt", "iommu=force,pt", True),
     ("iommu", "pt", "iommu=pt iommu=nopt", False),
+    ("iommu", "pt", "iommu=off,pt", False),
+    ("iommu", "pt", "iommu.passthrough=1", True),
+    ("iommu", "pt", "iommu=pt iommu.passthrough=off", False),
+    ("iommu", "pt", "iommu.passthrough=0 iommu=pt", True),
     ("intel_iommu", "on", "intel_iommu=sm_on,on", True),
     ("intel_iommu", "on", "intel_iommu=off intel_iommu=on", True),
     ("intel_iommu", "on", "intel_iommu=on intel_iommu=off", False),
@@ -124,6 +128,13 @@ CASES = [
     ("nohz", "on", "quiet", True),  # as it is unless said
     ("audit", "0", "audit=off", True),
     ("audit", "0", "audit=0 audit=1", False),
+    ("audit", "0", "audit=n", False),  # neither of its words, so it is on
+    ("audit", "0", "audit=0 audit=false", False),
+    ("audit", "0", "audit=OFF audit", True),  # the second is not heard
+    ("nohz", "on", "nohz=off nohz", False),
+    ("kvm.nx_huge_pages", "0", "kvm.nx_huge_pages=force", False),
+    ("kvm.nx_huge_pages", "0", "kvm.nx_huge_pages=0 kvm.nx_huge_pages=auto", False),
+    ("kvm.nx_huge_pages", "0", "kvm.nx_huge_pages=never kvm.nx_huge_pages=new", True),
     ("kvm.nx_huge_pages", "0", "kvm.nx-huge-pages=off", True),
     ("kvm.nx_huge_pages", "0", "kvm.nx_huge_pages", False),
     ("kvm_intel.ple_gap", "0", "kvm-intel.ple_gap=0x0", True),

@@ -253,6 +253,7 @@ def test_inheritance_adds_and_null_leaves_alone(tmp_path: Path) -> None:
         ("roles: {system: 02}", "roles.system: '02' is wrong"),
         ("knobs: {audit_off: yes}", "knobs.audit_off: 'yes' is wrong"),
         ("knobs: !!set {a, b}", "the tag !!set is not known here"),
+        (f"knobs: {'[' * 3000}", "mine.yaml: nested too deeply"),
     ],
 )
 def test_a_wrong_profile_is_one_message_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:

@@ -346,3 +346,9 @@ def test_scrapes_without_a_switch(tmp_path: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70])
+def test_a_name_that_no_host_can_have_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(Mistake, match=f"{host}:0: cannot listen there"):
+        serve(Sampler(tmp_path / "none"), host, 0)
