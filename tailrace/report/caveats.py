@@ -59,8 +59,8 @@ def _of_no_loss(run: Run) -> Iterator[str]:
             "so were",
         )
         yield (
-            "Repeated at a lower rate, because the full-length trial failed at the rate that the short search trials "
-            f"had passed: {each}."
+            "Repeated, at a lower rate or once at the same where the tester fell short, because the full-length trial "
+            f"failed at the rate that the short search trials had passed: {each}."
         )
     if refuted := [trial for trial in standing if trial.no_loss_pps is None and trial.valid]:
         each = _named(

@@ -98,12 +98,21 @@ def traced_names(run: Run) -> dict[str, str]:
 
 
 def chains(run: Run) -> dict[str, str]:
-    """What each trial went through, by its name: "2 VNFs"; where it needs more "tailrace, memif, PVP"."""
-    places = run.places
+    """What each trial went through, by its name: "2 VNFs"; where it needs more "tailrace, memif, PVP".
+
+    A floor that was measured for a chain, at its rate: "floor for 2 VNFs".
+    """
+    places, floors = run.places, _floors_of_chains(run)
     return {
-        trial.name: plain(places[trial.name].words) if trial.name in places else chain_name(trial.functions)
+        trial.name: plain(places[trial.name].words)
+        if trial.name in places
+        else floors.get(trial.name) or chain_name(trial.functions)
         for trial in run.trials
     }
+
+
+def _floors_of_chains(run: Run) -> dict[str, str]:
+    return {trial.share_us.floor: f"floor for {chain_name(trial.functions)}" for trial in run.trials if trial.share_us}
 
 
 def rates(run: Run) -> dict[str, str]:
@@ -238,13 +247,14 @@ _READING = (
     "Latency is one-way, of every frame received. Gbps at layer 1 counts the FCS and 20 bytes of preamble and gap.",
 )
 _READING_SHARES = (
-    "Share: the VNFs' own, in µs: the chain's latency less the floor's (tester to tester), each at its offered rate."
+    "Share: the VNFs' own, in µs: the chain's latency less that of its floor (tester to tester at the chain's rate: "
+    "the row before)."
 )
 
 
 _READING_ATTEMPTS = (
-    "Attempt: a trial that lost frames or fell short, and was repeated at a lower rate. The row without a number "
-    "counts."
+    "Attempt: a trial that lost frames or fell short. It was repeated, at a lower rate or, where the tester itself "
+    "fell short, once at the same. The row without a number counts."
 )
 
 

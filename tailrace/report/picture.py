@@ -128,7 +128,7 @@ def _hops(hops: Sequence[Hop]) -> Iterator[str]:
             width = (right - left) * value / most
             yield f'<rect class="bar c{number}" x="{left}" y="{y:.1f}" width="{width:.1f}" height="{bar - 2}" rx="2"/>'
             more = f"  ({each.ratio:.1f} times fewer)" if number else ""
-            yield _text(left + width + 8, y + bar - 7, f"{value:.0f}{more}")
+            yield _text(left + width + 8, y + bar - 7, f"{value:.{value < 100:d}f}{more}")
             y += bar
         y += gap
     for number, name in ((1, "Tailrace"), (0, "Open vSwitch with DPDK")):

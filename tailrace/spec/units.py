@@ -98,9 +98,10 @@ def parse_pause(value: Any) -> float:
 def parse_size(value: Any) -> int:
     """Bytes, more than zero."""
     number, unit = _split(value, "a size", "256MiB or 2GiB", SIZES)
-    if number <= 0:
+    size = round(number * SIZES[unit])
+    if size <= 0:
         raise ValueError(f"{value} is nothing; expected a size of more than zero, such as 256MiB")
-    return round(number * SIZES[unit])
+    return size
 
 
 def parse_rate(value: Any) -> Rate:

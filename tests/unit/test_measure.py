@@ -188,7 +188,7 @@ def test_a_rate_that_is_lowered_until_it_is_confirmed_stands(folder: RunFolder) 
     (mpps, *_) = throughput(mark([StoredRun(folder.path, folder.run, "")]))
     assert [(bar.label, bar.value) for bar in mpps.bars] == [("64 B, 1 VNF (90%)", mega(trial.no_loss_pps / 1e6))]
     (told,) = warnings(folder.run)
-    assert told.startswith("Repeated at a lower rate")
+    assert told.startswith("Repeated, at a lower rate")
 
 
 def test_a_rate_that_a_trial_below_it_refuted_is_claimed_by_none(folder: RunFolder) -> None:

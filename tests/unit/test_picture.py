@@ -26,7 +26,7 @@ def test_it_shows_what_was_measured(tmp_path: Path) -> None:
     found = draw(read_run(run_folder(tmp_path).path), hops)
     svg = ElementTree.fromstring(found)
     words = [each.text for each in svg.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"32  (7.0 times fewer)", "225", "75  (4.0 times fewer)", "300", "64 B", "512 B"} <= set(words)
+    assert {"32.0  (7.0 times fewer)", "225", "75.0  (4.0 times fewer)", "300", "64 B", "512 B"} <= set(words)
     assert {"no function", "1 VNF", "2 VNFs"} <= set(words)
     assert len(list(svg.iter("{http://www.w3.org/2000/svg}path"))) == 3
 

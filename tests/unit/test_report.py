@@ -568,7 +568,7 @@ def test_curves_of_different_rates_and_rounds_look_different(tmp_path: Path) -> 
                 )  # fmt: skip
     (profile,) = curves.charts(mark([read_run(folder.path)]))
     assert {(one["label"], one["colour"], one["dash"]) for one in profile["times"]} == {
-        *((f"floor, round {number}, a-to-b", 0, 1) for number in (1, 2)),
+        *((f"floor for 1 VNF, round {number}, a-to-b", 0, 1) for number in (1, 2)),
         *((f"1 VNF at 100%, round {number}, a-to-b", 1, number - 1) for number in (1, 2)),
         *((f"1 VNF at 50%, round {number}, a-to-b", 2, number - 1) for number in (1, 2)),
     }

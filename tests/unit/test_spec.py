@@ -431,6 +431,11 @@ def test_a_size_that_is_shown_reads_back(size: int) -> None:
     assert units.parse_size(units.show_size(shown)) == shown
 
 
+def test_a_size_of_less_than_a_byte_is_nothing() -> None:
+    with pytest.raises(ValueError, match="is nothing"):
+        units.parse_size("0.0001KiB")
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_a_spec_or_one_message(text: str) -> None:
     try:
