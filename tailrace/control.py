@@ -25,10 +25,12 @@ CONFLICT = -32003
 class ControlError(Failure):
     """A method was refused; `code` says whose fault it is."""
 
-    def __init__(self, method: str, code: int, message: str) -> None:
+    def __init__(self, method: str, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
         self.method = method
         self.code = code
+        self.data = data
+        """What else the daemon says of it."""
 
 
 class ControlLost(Failure):
@@ -38,8 +40,18 @@ class ControlLost(Failure):
 class Control:
     """A connection to one daemon. Calls are answered in order, one at a time."""
 
-    def __init__(self, path: Path, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        timeout: float | None = 10.0,
+        notified: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None,
+    ) -> None:
+        """Connects. `timeout`: seconds that an answer may take; None: as long as it likes. `notified` is called with
+        what the daemon sends without being asked. Raises ControlLost."""
         self.path = path
+        self.waiting: int | None = None
+        """The number of the call whose answer is waited for, once it is sent."""
+        self._notified = notified
         self._next = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
@@ -59,6 +71,7 @@ class Control:
         _log.debug("%s: %s", self.path.name, method)
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
+            self.waiting = self._next
             answer = self._answer()
             while answer.get("id") in range(1, self._next):
                 answer = self._answer()  # that was to a call that Ctrl-C has cut short
@@ -66,20 +79,57 @@ class Control:
             raise ControlLost(f"{self.path}: no answer to {method}") from None
         except OSError as error:
             raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
+        finally:
+            self.waiting = None
         if "error" in answer:
-            raise ControlError(method, int(answer["error"]["code"]), str(answer["error"]["message"]))
+            refused = answer["error"]
+            raise ControlError(method, int(refused["code"]), str(refused["message"]), refused.get("data"))
         return answer["result"]
+
+    def notify(self, method: str, **params: Any) -> None:
+        """Sends what is not answered. Raises ControlLost."""
+        try:
+            self._socket.sendall(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n")
+        except OSError as error:
+            raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
+
+    def read_one(self) -> None:
+        """Waits for what the daemon sends next without being asked. Raises ControlLost."""
+        try:
+            self._read()
+        except OSError as error:
+            raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
+
+    def patience(self, timeout: float | None) -> None:
+        """How many seconds an answer may take from now on; None: as long as it likes."""
+        self._socket.settimeout(timeout)
+
+    def fileno(self) -> int:
+        """The socket's, which is readable when something comes."""
+        return self._socket.fileno()
 
     def _answer(self) -> dict[str, Any]:
         """The next one that comes, whatever it answers."""
+        while (answer := self._read()) is None:
+            pass
+        return answer
+
+    def _read(self) -> dict[str, Any] | None:
+        """The next message, if it is an answer; the others are passed on."""
         line = self._stream.readline()
         if not line.endswith(b"\n"):
             raise ControlLost(f"{self.path}: connection closed")
         try:
-            answer: dict[str, Any] = json.loads(line)
+            message = json.loads(line)
         except ValueError:
-            raise ControlLost(f"{self.path}: answered with something that is not JSON") from None
-        return answer
+            message = None
+        if not isinstance(message, dict):
+            raise ControlLost(f"{self.path}: answered with something that is not JSON-RPC")
+        if "method" not in message:
+            return message
+        params = message.get("params")
+        self._notified(str(message["method"]), params if isinstance(params, dict) else {})
+        return None
 
     def close(self) -> None:
         self._stream.close()

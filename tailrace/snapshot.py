@@ -16,6 +16,7 @@ from tailrace.errors import Failure
 from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.process import ProcessId
 from tailrace.host.state import Process, State, check_ours, peek
+from tailrace.node.folder import folder_in_use
 from tailrace.page import Page, Slot
 
 Key = tuple[str, str, int]
@@ -67,12 +68,16 @@ class Sampler:
     """Takes snapshots of the switch of a state folder, for as long as there is one."""
 
     def __init__(self, folder: Path, facts_every: float = 2.0) -> None:
-        self.folder = folder
+        self._folder = folder
         self._facts_every = facts_every
         self._page: Page | None = None
         self._process: ProcessId | None = None
         self._facts = Facts()
         self._asked = float("-inf")
+
+    @property
+    def folder(self) -> Path:
+        return folder_in_use(self._folder)
 
     def snapshot(self) -> Snapshot | None:
         """The counters now; None while no switch is up. Raises Mistake if the one that is up is another user's."""

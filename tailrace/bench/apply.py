@@ -19,7 +19,7 @@ from tailrace.errors import Mistake
 from tailrace.host import hugepages
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.plan import TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
 
 PORT_PAIRS = 10
 """The chains are spread over so many pairs of ports, told apart by VLAN and address."""

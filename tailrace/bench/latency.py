@@ -25,7 +25,7 @@ from tailrace.host.state import Process
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM, Tester
-from tailrace.plan import TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
 
 LOADS = {"single": 5_000.0, "paced": 100_000.0}
 """Frames a second: one at a time, and a steady load."""

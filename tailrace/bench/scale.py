@@ -31,7 +31,7 @@ from tailrace.host.state import Process
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.plan import TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
 
 GUESTS, CHAINS, FLOWS = "guests", "chains", "flows"
 SIZES = {GUESTS: (2, 64), CHAINS: (1, 1000), FLOWS: (1, 1_000_000)}

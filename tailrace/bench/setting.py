@@ -21,10 +21,10 @@ from tailrace.host.launch import Launcher
 from tailrace.host.place import FUNCTION_PRIORITY, Place, Placement, allowed_cpus, interrupt_place
 from tailrace.host.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
 from tailrace.host.programs import own_program
-from tailrace.host.state import Process, State, hold
+from tailrace.host.state import Process, State, hold_run
 from tailrace.measure.progress import Reporter
-from tailrace.measure.session import keep_aside
-from tailrace.node import reserve_pages
+from tailrace.measure.session import check_nothing_up, keep_aside
+from tailrace.node.running import reserve_pages
 
 __all__ = ["CORE_TO_CORE", "Cores", "Setting", "check_able", "check_alive", "prepared"]
 
@@ -175,9 +175,10 @@ def check_alive(processes: Sequence[Process]) -> None:
 @contextmanager
 def _session(folder: Path, pages: int) -> Iterator[State]:
     """The state held for this run, with huge pages reserved; all undone at the end."""
-    with hold(folder) as state:
+    with hold_run(folder) as state:
+        check_nothing_up(folder)
         if state.record.things:
-            raise Mistake("Tailrace is up, and this needs the cores for itself; run `tailrace down` first")
+            raise Mistake("a crashed run has left something; run `tailrace down` first")
         state.record.purpose, state.record.owner = "run", identify(os.getpid())
         state.logs.mkdir(exist_ok=True)
         state.sockets.mkdir(mode=0o700, exist_ok=True)

@@ -33,7 +33,7 @@ from tailrace.host import hugepages
 from tailrace.host.state import Process
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.plan import TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
 
 READY = "start to ready"
 CHANGES = ("add two ports", "join them", "part them", "remove them")

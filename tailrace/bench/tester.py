@@ -27,7 +27,7 @@ from tailrace.host import hugepages
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.plan import TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
 
 TESTER = "tester"
 TESTER_FLOWS = "tester-flows"

@@ -30,8 +30,8 @@ from tailrace.bench.table import Column, change_table, comparison_table
 from tailrace.cli.bench_host import host
 from tailrace.cli.output import print_json, run_command
 from tailrace.errors import Mistake
-from tailrace.host.state import default_folder
 from tailrace.measure.progress import Reporter, Silent, reporter
+from tailrace.node.folder import default_folder
 
 app = typer.Typer(
     help="Measure what one thing costs on this machine, compared with an alternative.",

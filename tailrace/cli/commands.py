@@ -17,7 +17,6 @@ from tailrace.errors import Mistake
 from tailrace.fabric.kinds import KINDS
 from tailrace.host.facts import tool_versions
 from tailrace.host.place import allowed_cpus, place_tester
-from tailrace.host.state import default_folder
 from tailrace.measure import demo as the_demo
 from tailrace.measure.fit import Carries, beyond, carries, check_fit
 from tailrace.measure.method import Method, Place, Step, run_steps
@@ -25,7 +24,8 @@ from tailrace.measure.profile import capture, parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
 from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
-from tailrace.plan import Plan, make_plan
+from tailrace.node.folder import default_folder
+from tailrace.node.plan import Plan, make_plan
 from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec

@@ -15,13 +15,13 @@ from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
 from tailrace.fabric.fit import check_fits, words_beyond
 from tailrace.fabric.kinds import KINDS, check_installed, parse_fabrics, parse_interface
-from tailrace.host.state import default_folder
 from tailrace.measure.compare import ComparePlan, Comparison
 from tailrace.measure.session import Request, run_own
 from tailrace.measure.side import loads_of
 from tailrace.measure.stand import Scene, SceneFunction, placed
-from tailrace.spec import Spec
+from tailrace.node.folder import default_folder
 from tailrace.spec.load import load_located
+from tailrace.spec.model import Spec
 from tailrace.spec.tests import Latency
 
 FABRICS = "fabrics"

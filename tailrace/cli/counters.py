@@ -20,8 +20,9 @@ from rich.text import Text
 
 from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
-from tailrace.host.state import check_ours, default_folder, peek
+from tailrace.host.state import check_ours, peek
 from tailrace.metrics import authority, serve
+from tailrace.node.folder import default_folder, folder_in_use
 from tailrace.snapshot import Sampler, Snapshot
 from tailrace.spec.units import parse_duration
 from tailrace.top import SORTS, Rows, draw, only, rows
@@ -68,8 +69,9 @@ def _sampler() -> Sampler:
     and what is asked for with a scrape is asked of the switch then, never between.
     """
     folder = default_folder()
-    check_ours(folder)
-    peek(folder)
+    shown = folder_in_use(folder)
+    check_ours(shown)
+    peek(shown)
     return Sampler(folder, facts_every=0.0)
 
 

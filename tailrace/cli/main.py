@@ -36,7 +36,7 @@ else:
     the_watch = load_when_used("watch")
 
 #: Commands that start what polls, or decide on which CPUs.
-STARTING = ("up", "plan", "apply", "rollback", "drain", "demo", "measure", "compare", "bench")
+STARTING = ("up", "plan", "demo", "measure", "compare", "bench")
 #: Commands of commands, loaded where they are asked for or listed.
 GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "measure": lambda: measure.app,

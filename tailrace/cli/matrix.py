@@ -17,10 +17,10 @@ from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import KINDS
 from tailrace.host.launch import Launcher
-from tailrace.host.state import default_folder
 from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
+from tailrace.node.folder import default_folder
 from tailrace.results.run import RunFolder, find_folder, load_run, write_atomically
 from tailrace.spec.load import load_located
 from tailrace.spec.tests import Matrix

@@ -24,7 +24,6 @@ from tailrace.host.machine import Machine, read_machine
 from tailrace.host.process import undisturbed
 from tailrace.host.profile import Profile, load_profile
 from tailrace.host.roles import ROLES, Roles, deal_roles
-from tailrace.host.state import default_folder
 from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host.loads import LOADS
@@ -34,6 +33,7 @@ from tailrace.measure.host.tools import Cyclictest, Oslat, Tool
 from tailrace.measure.host.tracers import TRACERS, available_tracers
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.measure.session import Request, run_on_host
+from tailrace.node.folder import default_folder
 from tailrace.results import RunFolder, load_run
 from tailrace.results.run import SPEC, find_folder
 from tailrace.spec.units import parse_duration, show_span

@@ -19,7 +19,8 @@ from tailrace.control import Control, ControlError, ControlLost
 from tailrace.errors import Mistake
 from tailrace.exit_codes import ExitCode
 from tailrace.following import follow, lines
-from tailrace.host.state import State, default_folder, peek
+from tailrace.host.state import State, peek
+from tailrace.node.folder import default_folder, folder_in_use
 from tailrace.pcap import Bounds, Writer, check_target
 from tailrace.spec.match import NAMES, Match
 from tailrace.spec.units import parse_duration, parse_size
@@ -64,7 +65,7 @@ def _refused(error: ControlError, match: Sequence[str]) -> Mistake:
 def _connect(control: Path | None) -> Control:
     """The switch that is up, or the one with this socket."""
     if control is None:
-        folder = default_folder()
+        folder = folder_in_use(default_folder())
         record = peek(folder)
         if not any(process.name == "switch" and process.id.alive() for process in State(folder, record).processes()):
             raise Mistake("no switch is up; start one with `tailrace up SPEC`, or name one with --control")

@@ -1,149 +1,179 @@
-"""What `up`, `plan`, `apply`, `rollback`, `drain`, `status` and `down` show of what they do."""
+"""What `up`, `plan`, `apply`, `rollback`, `drain`, `status` and `down` show of what the service does.
+
+What these commands need is loaded when they need it: most only ask, and are to answer at once.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from tailrace import up as node_up
 from tailrace.cli.output import Screen, ask, can_ask, error_line, print_json, print_line, telling
 from tailrace.exit_codes import ExitCode
-from tailrace.fabric.difference import Change, Difference
-from tailrace.host.state import default_folder
-from tailrace.plan import Plan, make_plan
-from tailrace.planned import match_words
-from tailrace.spec.load import load_located
-from tailrace.status import status as node_status
-from tailrace.up import Applied, PlanMaker, Proposal
+from tailrace.node import client
+from tailrace.node.client import NoService
+from tailrace.node.folder import default_folder, forget_service
+from tailrace.spec.source import printable, read_source
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+Answer = Mapping[str, Any]
 _SIGNS = {"add": ("+", "green"), "change": ("~", "yellow"), "remove": ("-", "red")}
+_PATIENCE = 5.0
+"""Seconds for a service that is about to end."""
 _FLAPS = 5  # stations that flap, of each bridge: a guest may have any number do so
 
 
+def _ask(method: str, *, start: bool = True, show: bool = True, **params: Any) -> dict[str, Any]:
+    """One method of the node's service. `show`: lines about what is being done are printed."""
+    logger = logging.getLogger("tailrace")
+    verbose = 2 if logger.isEnabledFor(logging.DEBUG) else int(logger.isEnabledFor(logging.INFO))
+
+    def told(text: str) -> None:
+        if show:
+            with telling("continuing"):
+                print_line(text)
+
+    answer: dict[str, Any] = client.ask(
+        default_folder(),
+        method,
+        start=start,
+        told=told,
+        logged=logger.log,
+        verbose=verbose,
+        **params,
+    )
+    return answer
+
+
+def _spec(path: Path) -> dict[str, str]:
+    """A spec's file as the service takes it. Raises Mistake."""
+    shown = printable(str(path))
+    return {"text": read_source(path), "name": shown, "path": str(path.absolute()), "folder": str(Path.cwd())}
+
+
 def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
-    spec, document = load_located(spec_path)
-    plan = make_plan(spec, huge=huge, document=document)
+    spec = _spec(spec_path)
     if dry_run:
-        with document.locating():
-            node_up.look_ahead(default_folder(), plan)
+        return _dry_run(spec, huge=huge, as_json=as_json)
+    raised = _ask("node.up", show=not as_json, spec=spec, huge=huge)
+    with telling(raised["said"]):
         if as_json:
-            print_json({"plan": plan.identity, **plan.as_data()})
-        else:
-            print_line("\n".join(plan.lines()))
-        return 0
-    if not as_json:
-        with telling("continuing"):
-            print_line(plan.placement.headline)
-    with document.locating():
-        raised = node_up.bring_up(default_folder(), plan, str(spec_path.absolute()))
-    with telling(raised.said):
-        if as_json:
-            print_json({"changed": raised.changed, "notes": raised.notes, **node_status(default_folder())})
+            print_json({"changed": raised["changed"], "notes": raised["notes"], **_found()})
             return 0
-        _notes(raised.notes)
-        print_line(f"{raised.said}. See `tailrace status`; end it with `tailrace down`.")
+        _notes(raised["notes"])
+        print_line(f"{raised['said']}. See `tailrace status`; end it with `tailrace down`.")
+    return 0
+
+
+def _dry_run(spec: Mapping[str, str], *, huge: bool, as_json: bool) -> int:
+    from tailrace.node import operations
+
+    make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge)
+    plan = make(None)
+    with document.locating():
+        operations.look_ahead(default_folder(), plan)
+    if as_json:
+        print_json({"plan": plan.identity, **plan.as_data()})
+    else:
+        print_line("\n".join(plan.lines()))
     return 0
 
 
 # --- plan, apply, rollback, drain ----------------------------------------------------------------------------------
 
 
-def _maker(spec_path: Path, huge: bool | None) -> tuple[PlanMaker, Any]:
-    """How a spec becomes a plan beside the one that is up; memory is as it is there unless `huge` says otherwise."""
-    spec, document = load_located(spec_path)
+def _propose(spec: Mapping[str, str], huge: bool | None) -> dict[str, Any]:
+    """What `apply` would do; without a service, of what one that has ended has left up."""
+    with suppress(NoService):
+        return _ask("node.plan", start=False, spec=spec, huge=huge)
+    from tailrace.node import operations
 
-    def make(old: Plan | None) -> Plan:
-        pages = huge if huge is not None else (old.huge if old else True)
-        return make_plan(spec, huge=pages, document=document, keep=old.placement if old else None)
-
-    return make, document
+    make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge)
+    with document.locating():
+        return operations.propose(default_folder(), make).as_data()
 
 
 def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
-    make, document = _maker(spec_path, huge)
-    with document.locating():
-        proposal = node_up.propose(default_folder(), make)
-    wanted = proposal.wanted
+    wanted = _propose(_spec(spec_path), huge)
     if as_json:
-        print_json(_as_data(proposal))
+        print_json(_without(wanted, "nothing"))
     else:
         show_difference(wanted, Screen(highlight=False))
-        if proposal.version is None:
+        if wanted["version"] is None:
             print_line("Nothing is up: `tailrace up` creates all of this.")
-        elif not wanted.nothing and not wanted.fixed:
+        elif not wanted["nothing"] and not wanted["needs_restart"]:
             print_line(
-                f"This is the difference to version {proposal.version}. To apply it, if that version is still up: "
-                f"`tailrace apply {spec_path} --base {proposal.version}`."
+                f"This is the difference to version {wanted['version']}. To apply it, if that version is still up: "
+                f"`tailrace apply {spec_path} --base {wanted['version']}`."
             )
-    return ExitCode.DONE if wanted.nothing else ExitCode.DIFFERENT
+    return ExitCode.DONE if wanted["nothing"] else ExitCode.DIFFERENT
 
 
 def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as_json: bool) -> int:
-    make, document = _maker(spec_path, huge)
+    spec = _spec(spec_path)
     if not yes and can_ask():
-        notes = node_up.resume(default_folder())
-        with document.locating():
-            proposal = node_up.propose(default_folder(), make)
+        notes = _ask("node.resume")["notes"]
+        wanted = _propose(spec, huge)
         if not as_json:
             _notes(notes)
-        if not proposal.wanted.nothing:
+        if not wanted["nothing"]:
             if not as_json:
-                show_difference(proposal.wanted, Screen(highlight=False))
-            if not proposal.wanted.fixed:
+                show_difference(wanted, Screen(highlight=False))
+            if not wanted["needs_restart"]:
                 sys.stdout.flush()
                 ask("Make these changes?")
-            base = proposal.version if base is None else base
-    with document.locating():
-        applied = node_up.apply(default_folder(), make, str(spec_path.absolute()), base)
+            base = wanted["version"] if base is None else base
+    applied = _ask("node.apply", spec=spec, huge=huge, base=base)
     return _show_applied(applied, "is up as it stands: nothing to change", as_json=as_json)
 
 
 def rollback(*, base: int | None, as_json: bool) -> int:
-    applied = node_up.rollback(default_folder(), base)
+    applied = _ask("node.rollback", base=base)
     return _show_applied(applied, "is the same as what is up: nothing to change", as_json=as_json)
 
 
 def drain(replica: str, *, active: bool, as_json: bool) -> int:
-    applied = node_up.drain(default_folder(), replica, active=active)
+    applied = _ask("node.drain", replica=replica, active=active)
     word = "active" if active else "draining"
     more = f"{replica} gets no new flow; `tailrace status` says how many it still has." if not active else ""
     return _show_applied(applied, f"{replica} is {word} already: nothing to change", more, as_json=as_json)
 
 
-def _show_applied(applied: Applied, same: str, more: str = "", *, as_json: bool) -> int:
-    with telling(f"version {applied.version} is up all the same"):
+def _show_applied(applied: Answer, same: str, more: str = "", *, as_json: bool) -> int:
+    with telling(f"version {applied['version']} is up all the same"):
         _tell_applied(applied, same, more, as_json=as_json)
     return 0
 
 
-def _tell_applied(applied: Applied, same: str, more: str, *, as_json: bool) -> None:
+def _tell_applied(applied: Answer, same: str, more: str, *, as_json: bool) -> None:
     if as_json:
-        said = {"changed": applied.changed, "version": applied.version, "notes": applied.notes}
-        print_json({**_as_data(applied.proposal), **said})
+        print_json(_without(applied, "nothing", "back_to", "repaired", "service_ends"))
         return
-    if not applied.changed:
-        _notes(applied.notes)
-        print_line(f"Version {applied.version}: {same}.")
+    if not applied["changed"]:
+        _notes(applied["notes"])
+        print_line(f"Version {applied['version']}: {same}.")
         return
-    show_difference(applied.proposal.wanted, Screen(highlight=False))
-    _notes(applied.notes)
-    print_line(f"Version {applied.version} is up{_way_back(applied)}")
+    show_difference(applied, Screen(highlight=False))
+    _notes(applied["notes"])
+    print_line(f"Version {applied['version']} is up{_way_back(applied)}")
     if more:
         print_line(more)
 
 
-def _way_back(applied: Applied) -> str:
+def _way_back(applied: Answer) -> str:
     """The end of the sentence that says what is up: what `tailrace rollback` would do now."""
-    if not applied.repaired:
+    if not applied["repaired"]:
         return ". Go back with `tailrace rollback`."
-    before = f"; `tailrace rollback` goes back to what was up before it, of {applied.back_to}"
-    return f": the same as before, with what had ended{before if applied.back_to else ''}."
+    before = f"; `tailrace rollback` goes back to what was up before it, of {applied['back_to']}"
+    return f": the same as before, with what had ended{before if applied['back_to'] else ''}."
 
 
 def _notes(notes: Sequence[str]) -> None:
@@ -151,43 +181,49 @@ def _notes(notes: Sequence[str]) -> None:
         print_line(f"note: {note}")
 
 
-def _as_data(proposal: Proposal) -> dict[str, Any]:
-    wanted = proposal.wanted
-    return {
-        "version": proposal.version,
-        "changes": [change.as_data() for change in wanted.changes],
-        "counts": wanted.counts(),
-        "start": list(wanted.start),
-        "stop": list(wanted.stop),
-        "needs_restart": list(wanted.fixed),
-    }
+def _without(answer: Answer, *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in answer.items() if key not in keys}
 
 
-def show_difference(wanted: Difference, console: Console) -> None:
+def show_difference(wanted: Answer, console: Console) -> None:
     """The difference as lines with +, ~ and -, coloured on a terminal, and their sum."""
-    for change in wanted.changes:
+    from rich.text import Text
+
+    for change in wanted["changes"]:
         console.print(change_line(change), soft_wrap=True)
-    for fixed in wanted.fixed:
+    for fixed in wanted["needs_restart"]:
         console.print(Text(f"! {fixed}: needs a restart of the switch (`tailrace down`, `tailrace up`)", style="red"))
-    if wanted.nothing:
+    if wanted["nothing"]:
         console.print("No changes: what is up is what the spec asks for.")
         return
-    counts = wanted.counts()
+    counts = wanted["counts"]
     console.print(f"{counts['add']} to add, {counts['change']} to change, {counts['remove']} to remove.")
 
 
-def change_line(change: Change) -> Text:
-    sign, colour = _SIGNS[change.change]
-    line = Text(f"{sign} {change.what} {change.name}", style=colour)
-    detail = "; ".join(each for each in change.detail if each)
+def change_line(change: Answer) -> Text:
+    from rich.text import Text
+
+    sign, colour = _SIGNS[change["change"]]
+    line = Text(f"{sign} {change['what']} {change['name']}", style=colour)
+    detail = "; ".join(each for each in change["detail"] if each)
     return line.append(f"  {detail}", style="default") if detail else line
 
 
 # --- status and down -----------------------------------------------------------------------------------------------
 
 
+def _found() -> dict[str, Any]:
+    """What is up: by the service or, where that has ended, by what it has left."""
+    with suppress(NoService):
+        answer: dict[str, Any] = client.ask(default_folder(), "node.status", look=True, start=False)
+        return answer
+    from tailrace.node.status import status
+
+    return status(default_folder())
+
+
 def status(*, as_json: bool) -> int:
-    found = node_status(default_folder())
+    found = _found()
     code = ExitCode.FAILED if found["state"] == "broken" else ExitCode.DONE
     if as_json:
         print_json(found)
@@ -201,11 +237,15 @@ def status(*, as_json: bool) -> int:
     head = words.get(found["state"], f"A run is at work (process {found['owner']})")
     version = f" (version {found['version']})" if found["version"] else ""
     print_line(f"{head}: {found['spec']}{version}")
+    if found["service"] is None and found["owner"] is None:
+        print_line(f"note: no service watches it; `tailrace up {found['spec']}` starts one")
     _show_status(found, Screen(highlight=False))
     return code
 
 
 def _table(*columns: str) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -241,7 +281,7 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
 
 def _show_chain(chain: dict[str, Any]) -> None:
     path = " ".join([chain["from"], *chain["through"], chain["to"]])
-    match = " or ".join(match_words(each) for each in chain["match"])
+    match = _match(chain["match"]) if chain["match"] else ""
     print_line(f"chain {chain['name']}: {path}{f' for {match}' if match else ''}")
     places = [chain["from"], *chain["through"], chain["to"]]
     for number, hop in enumerate(chain["hops"]):
@@ -253,6 +293,12 @@ def _show_chain(chain: dict[str, Any]) -> None:
             f"  {places[number]} → {places[number + 1]}: {hop.get('forward_packets', 0)} there, "
             f"{hop.get('back_packets', 0)} back{f'; dropped: {said}' if said else ''}"
         )
+
+
+def _match(match: Sequence[dict[str, Any]]) -> str:
+    from tailrace.node.planned import match_words
+
+    return " or ".join(match_words(each) for each in match)
 
 
 def _replica_words(replica: dict[str, Any]) -> str:
@@ -283,16 +329,35 @@ def _vlan_words(entry: dict[str, Any]) -> str:
     return f" VLAN {entry['vlan']}" if entry.get("vlan") else ""
 
 
+def _lower() -> dict[str, Any]:
+    """Takes everything down: by the service, or here where none runs. It has ended then, if it was there for this."""
+    with suppress(NoService):
+        answer: dict[str, Any] = client.ask(default_folder(), "node.down", start=False)
+        return answer
+    from dataclasses import asdict
+
+    from tailrace.host.state import holding
+    from tailrace.node.operations import take_down
+
+    if not default_folder().exists():
+        return {"undone": [], "problems": [], "notes": []}
+    with holding(default_folder(), patience=_PATIENCE) as held:
+        lowered = take_down(held)
+        forget_service(held.folder)
+        return asdict(lowered)
+
+
 def down(*, as_json: bool) -> int:
-    lowered = node_up.take_down(default_folder())
-    said = f"Down: {len(lowered.undone)} things undone, nothing of ours is left." if not lowered.problems else ""
-    said = said if lowered.undone else "Nothing was up."
+    lowered = _lower()
+    undone, problems = lowered["undone"], lowered["problems"]
+    said = f"Down: {len(undone)} things undone, nothing of ours is left." if not problems else ""
+    said = said if undone else "Nothing was up."
     with telling(said.rstrip(".") or "not everything could be undone"):
         if as_json:
-            print_json({"undone": lowered.undone, "problems": lowered.problems, "notes": lowered.notes})
+            print_json(_without(lowered, "service_ends"))
         else:
             print_line(said)
-            _notes(lowered.notes)
-    for problem in lowered.problems:
+            _notes(lowered["notes"])
+    for problem in problems:
         error_line(problem)
-    return ExitCode.FAILED if lowered.problems else ExitCode.DONE
+    return ExitCode.FAILED if problems else ExitCode.DONE

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tailrace.planned import Plan, PlannedBridge, PlannedChain, PlannedFunction, PlannedMirror, PlannedPort
+from tailrace.node.planned import Plan, PlannedBridge, PlannedChain, PlannedFunction, PlannedMirror, PlannedPort
 from tailrace.spec.model import FLOW_AGEING
 
 Config = dict[str, Any]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from tailrace.fabric.config import SECTIONS, Config, configuration, function_name, instance_name, port_name
 from tailrace.host.state import Granted
-from tailrace.planned import Plan, PlannedFunction, match_words
+from tailrace.node.planned import Plan, PlannedFunction, match_words
 from tailrace.spec.model import FLOW_AGEING
 
 Kind = Literal["add", "change", "remove"]

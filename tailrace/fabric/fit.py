@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.fabric.kinds import Kind
-from tailrace.spec import Spec
-from tailrace.spec.model import TESTER_ENDS
+from tailrace.spec.model import TESTER_ENDS, Spec
 
 
 def words_beyond(spec: Spec) -> list[str]:

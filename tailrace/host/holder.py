@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tailrace.host.process import identify
 
+#: What runs as a module of Python's, and its name.
+_MODULES = {"tailrace.node.service": "tailraced"}
 _LONGEST_COMMAND = 120
 
 
@@ -39,8 +41,8 @@ def described(pid: int) -> str | None:
     if process is None:
         return None
     # Of `python3 /usr/bin/tailrace apply SPEC` what its user has typed.
-    ours = next((place for place, word in enumerate(words) if Path(word).name == "tailrace"), 0)
-    text = " ".join([Path(words[ours]).name, *words[ours + 1 :]])
+    ours = next((place for place, word in enumerate(words) if word in _MODULES or Path(word).name == "tailrace"), 0)
+    text = " ".join([_MODULES.get(words[ours], Path(words[ours]).name), *words[ours + 1 :]])
     shown = "".join(each if each.isprintable() else "?" for each in text)[:_LONGEST_COMMAND]
     began = time.time() - up + process.start / os.sysconf("SC_CLK_TCK")
     return f"process {pid} (`{shown}`, since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began))})"

@@ -24,14 +24,13 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host import hugepages
-from tailrace.host.lock import Held, locked
+from tailrace.host import hugepages, lock
 from tailrace.host.process import ProcessId, descendants, end, identify
 from tailrace.host.programs import system_program
 from tailrace.host.slices import run_systemctl
+from tailrace.node.folder import ENVIRONMENT, run_folder
 
 FORMAT = 1
-ENVIRONMENT = "TAILRACE_STATE"
 
 
 @dataclass(frozen=True)
@@ -314,17 +313,6 @@ class Record:
     things: list[Thing] = field(default_factory=list)
 
 
-def default_folder() -> Path:
-    """$TAILRACE_STATE; else /run/tailrace for root; else a folder of the user's own."""
-    chosen = os.environ.get(ENVIRONMENT)
-    if chosen:
-        return Path(chosen).absolute()
-    if os.geteuid() == 0:
-        return Path("/run/tailrace")
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "tailrace" if runtime else Path(f"/tmp/tailrace-{os.geteuid()}")
-
-
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
@@ -496,48 +484,89 @@ def check_ours(folder: Path) -> None:
         raise Mistake(f"{folder}: what is up there belongs to user {folder.stat().st_uid}; run as that user (sudo)")
 
 
-@contextmanager
-def hold(folder: Path, *, damaged: bool = False) -> Iterator[State]:
-    """The state, held by this process alone until the block ends. `damaged`: also where the record is, as if nothing
-    were on it. Raises Mistake if another holds it, Damaged."""
-    with _locked(folder):
+@dataclass(frozen=True)
+class Held:
+    """A folder that this process alone holds."""
+
+    folder: Path
+
+    def state(self, *, damaged: bool = False) -> State:
+        """The state as it is on record now. `damaged`: also where the record is, as if nothing were on it. Raises
+        Damaged."""
         try:
-            record = _load(folder)
+            record = _load(self.folder)
         except Damaged:
             if not damaged:
                 raise
             record = Record(boot=_boot())
-        yield State(folder, record)
-
-
-def _at_work(folder: Path, held: Held) -> str:
-    """Who holds the folder, and what to do about it: a measurement may last for days, other commands do not."""
-    owner = peek(folder).owner
-    measures = owner is not None and owner.alive()
-    who = Held(owner.pid) if owner is not None and measures else held
-    hint = f"end it with `kill -INT {who.pid}`" if measures else "wait for it to end"
-    return f"{who} of Tailrace is at work; {hint}"
+        return State(self.folder, record)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def holding(folder: Path, *, patience: float = 0.0) -> Iterator[Held]:
+    """The folder, which is made where it is missing, held by this process alone until the block ends. Raises Mistake if
+    another still holds it after `patience` seconds."""
+    with _locked(folder, patience):
+        yield Held(folder)
+
+
+@contextmanager
+def hold(folder: Path, *, damaged: bool = False) -> Iterator[State]:
+    """Its state, for a block that is one operation. Raises Mistake, Damaged, as the two above."""
+    with holding(folder) as held:
+        yield held.state(damaged=damaged)
+
+
+@contextmanager
+def hold_run(folder: Path, *, damaged: bool = False) -> Iterator[State]:
+    """The same of the one measurement that may be at work beside what is up in a folder."""
+    try:
+        with hold(run_folder(folder), damaged=damaged) as state:
+            check_owner(folder)
+            yield state
+    finally:
+        with suppress(OSError):  # stays unless it is empty
+            folder.rmdir()
+
+
+def _at_work(folder: Path, held: lock.Held) -> str:
+    """Who holds the folder, and what to do about it: a measurement may last for days, other commands do not."""
+    record = peek(folder)
+    owner = record.owner
+    measures = owner is not None and owner.alive() and record.purpose == "run"
+    who = lock.Held(owner.pid) if owner is not None and measures else held
+    hint = f"end it with `kill -INT {who.pid}`" if measures else "wait for it to end"
+    if "`tailraced " in str(who):
+        hint = f"`kill {who.pid}` ends that, and leaves running what is up"
+    return f"{who} of Tailrace is at work; {hint}"
+
+
+def check_owner(folder: Path) -> None:
+    """Raises Mistake where others than we may change what is in a folder."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Mistake(
+            f"{folder}: belongs to somebody else or is open to all; "
+            f"run as its owner (sudo), or set {ENVIRONMENT} to a folder of your own"
+        )
+
+
+@contextmanager
+def _locked(folder: Path, patience: float) -> Iterator[None]:
     """The folder, which is made where it is missing, for this process alone; it goes afterwards if it is empty."""
     for _ in range(10):
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            found = folder.stat()
+            check_owner(folder)
+        except FileNotFoundError:  # its last holder, or that of the one above it, has just removed it
+            continue
         except OSError as error:
             cure = "" if isinstance(error, FileExistsError | NotADirectoryError) else "run as root, or "
             raise Mistake(f"{folder}: {error.strerror}; {cure}set {ENVIRONMENT} to a folder of your own") from None
-        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise Mistake(
-                f"{folder}: belongs to somebody else or is open to all; "
-                f"run as its owner (sudo), or set {ENVIRONMENT} to a folder of your own"
-            )
         with ExitStack() as held:
             try:
-                held.enter_context(locked(folder / "lock"))
-            except Held as error:
+                held.enter_context(lock.locked(folder / "lock", patience=patience))
+            except lock.Held as error:
                 raise Mistake(f"{folder} is in use: {_at_work(folder, error)}") from None
             except FileNotFoundError:  # the last holder has just removed the folder
                 continue

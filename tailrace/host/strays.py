@@ -11,6 +11,7 @@ from tailrace.errors import Failure
 from tailrace.host import log_writer
 from tailrace.host.process import descendants, identify
 from tailrace.host.state import Cgroup, Process, Scope, Thing
+from tailrace.node.folder import run_folder
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}
@@ -51,11 +52,16 @@ def _name(entry: Path, folder: Path) -> str | None:
         words = (entry / "cmdline").read_text(errors="replace").split("\0")
     except OSError:
         return None
-    if log_writer.__file__ in words and any(word.startswith(f"{folder}/") for word in words):
+    if log_writer.__file__ in words and any(_in(word, folder) for word in words):
         return Path(log_writer.__file__).stem
     name = Path(words[0]).name
     makes = [after for word, after in pairwise(words) if word == _MAKES.get(name)]
-    return name if any(path.startswith(f"{folder}/") for path in makes) else None
+    return name if any(_in(path, folder) for path in makes) else None
+
+
+def _in(path: str, folder: Path) -> bool:
+    """Whether a path is in a folder, and not in that of the measurement that may be at work beside it."""
+    return path.startswith(f"{folder}/") and not path.startswith(f"{run_folder(folder)}/")
 
 
 def _cgroup(pid: int) -> Cgroup | Scope | None:

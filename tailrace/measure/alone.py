@@ -19,8 +19,8 @@ from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
-from tailrace.node import reserve_pages
-from tailrace.plan import TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.node.running import reserve_pages
 from tailrace.results.model import Alone
 from tailrace.results.soak import alone_of
 

@@ -21,7 +21,7 @@ from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
 from tailrace.measure.trials import CUT_SHORT, Measurer, Settle, Trials
 from tailrace.results.findings import BurstFinding
-from tailrace.spec import Burst
+from tailrace.spec.tests import Burst
 
 #: How often a burst must lose frames before that counts (TST 009, 12.3.3).
 REPEATS = 2

@@ -30,7 +30,8 @@ from tailrace.results import Run
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.record import TrafficKind
-from tailrace.spec import Latency, Rate
+from tailrace.spec.tests import Latency
+from tailrace.spec.units import Rate
 
 Throughput = Mapping[tuple[TrafficKind, int | None], NoLossRate]
 """By kind of traffic and number of functions (None: of a device)."""

@@ -16,8 +16,9 @@ from tailrace.measure.method import Place, Step, case_name, run_steps
 from tailrace.measure.profile import profile
 from tailrace.measure.search import SearchOptions
 from tailrace.measure.session import Session
-from tailrace.spec import Rate, Spec
 from tailrace.spec.load import parse_spec
+from tailrace.spec.model import Spec
+from tailrace.spec.units import Rate
 
 SPEC = """\
 # What `tailrace demo` brings up. To repeat a part of it, longer: tailrace measure latency --floor THIS-FILE

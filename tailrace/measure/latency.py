@@ -18,7 +18,7 @@ from tailrace.measure.trials import Measurer, Trials, confirms, judge, whole
 from tailrace.results import ResultError, Trial
 from tailrace.results.findings import SearchTrial
 from tailrace.results.no_loss import NoLossRate
-from tailrace.spec import Rate
+from tailrace.spec.units import Rate
 
 #: Seconds to wait for the last frames: of a search's trial, and of a measured one.
 SEARCH_WAIT = 0.06

@@ -15,7 +15,7 @@ from tailrace.measure.session import Session
 from tailrace.measure.tester import Stopped
 from tailrace.measure.trials import CUT_SHORT, Settle, Trials
 from tailrace.results.findings import LossFinding
-from tailrace.spec import Loss
+from tailrace.spec.tests import Loss
 
 #: So many rates in a row without loss end the curve.
 CLEAN_END = 2

@@ -16,7 +16,7 @@ from tailrace.errors import Failure
 from tailrace.measure.search import Bounds
 from tailrace.measure.trials import OutOfTrials, Trials
 from tailrace.results.findings import SearchTrial
-from tailrace.spec import Throughput
+from tailrace.spec.tests import Throughput
 
 #: The library's own end to a search, in seconds: ours is the number of trials.
 _FOREVER = 1e9

@@ -19,8 +19,8 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
 from tailrace.measure.trials import judge
-from tailrace.node import reserve_pages
-from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.node.running import reserve_pages
 from tailrace.results.comparison import NEIGHBOUR_FIGURE
 from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 

@@ -16,7 +16,7 @@ from tailrace.host.programs import own_program
 from tailrace.host.state import FilePath, Process
 from tailrace.measure.causes import Poller
 from tailrace.measure.tester import Tester
-from tailrace.node import Node
+from tailrace.node.running import Node
 from tailrace.recording import Recording
 from tailrace.vnf.sandbox import program_in
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tailrace.host.launch import Launcher, why_ended
 from tailrace.host.place import Place
 from tailrace.host.process import identify, undisturbed
 from tailrace.host.programs import own_program
-from tailrace.host.state import State, hold
+from tailrace.host.state import Process, Record, State, hold_run, peek
 from tailrace.measure.cause_meter import GAP_LIMIT, CauseMeter
 from tailrace.measure.floor import floor_seconds, measure_floor
 from tailrace.measure.hop_meter import LOOK, HopMeter
@@ -35,8 +35,8 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.recorder import Recorder, place_recorder, pollers_of, worker_of
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
-from tailrace.node import Node, quietly, reserve_pages
-from tailrace.plan import TESTER_BUFFERS_MIB, Plan
+from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan
+from tailrace.node.running import Node, quietly, reserve_pages
 from tailrace.report.html import write_report
 from tailrace.results import ResultError, Run, RunFolder
 from tailrace.results.lock import alone_in
@@ -274,8 +274,9 @@ def run_on_node(
     """
     check_clock()
     with _held(request) as state:
-        if _is_up(state, plan):
-            return _on_what_is_up(request, state, plan, work, report or Silent())
+        record = _up(request)
+        if record is not None and _is_same(record, plan):
+            return _on_what_is_up(request, State(request.state, record), state, work, report or Silent())
         with _own(request, state, plan.as_data()):
             node = Node.of(state, plan, logs=state.logs, tied=True)
             node.prepare()
@@ -290,22 +291,23 @@ def run_on_node(
 
 
 def _on_what_is_up(
-    request: Request, state: State, plan: Plan, work: Callable[[Session], None], report: Reporter
+    request: Request, up: State, own: State, work: Callable[[Session], None], report: Reporter
 ) -> Finished:
-    node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=True)
-    node.attach()
-    with _into(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes) as folder:
-        before = list(state.record.things)
-        error = _attempt(lambda: _with_tester(node, request, folder, work, report), node)
-        with undisturbed():
-            for chain in (each for each in plan.chains if each.tested):
-                quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
-            for thing in reversed([each for each in state.record.things if each not in before]):
-                state.undo(thing)
-            with suppress(OSError):  # where the disk is full, the run still ends in order
-                for log in state.logs.glob("*.log"):
-                    shutil.copy(log, folder.logs)
-        return _finish(folder, error)
+    """Measures what is `up`; the tester, and what else the measurement starts, is its `own`."""
+    plan = Plan.read(up.record.plan)
+    with _own(request, own, {}):
+        node = Node.of(up, plan, logs=up.logs, tied=True)
+        node.attach()
+        with _into(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes) as folder:
+            node.launcher = Launcher(own, folder.logs, tied=True)
+            error = _attempt(lambda: _with_tester(node, request, folder, work, report), node)
+            with undisturbed():
+                for chain in (each for each in plan.chains if each.tested):
+                    quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
+                with suppress(OSError):  # where the disk is full, the run still ends in order
+                    for log in up.logs.glob("*.log"):
+                        shutil.copy(log, folder.logs)
+            return _finish(folder, error)
 
 
 def _measure_floor(
@@ -388,8 +390,7 @@ def run_own(
     """Runs a measurement that starts what it needs by itself, with so many 2 MiB pages free; all is gone after it."""
     check_clock()
     with _held(request) as state:
-        if state.record.things:
-            raise Mistake(f"{state.record.spec or 'something'} is up; run `tailrace down` first")
+        check_nothing_up(request.state)
         with _own(request, state, {}):
             if pages:
                 reserve_pages(state, pages)
@@ -401,34 +402,35 @@ def run_own(
 def run_on_host(request: Request, work: Callable[[RunFolder], None], cpus: Collection[int]) -> Finished:
     """Runs a measurement of the host alone, on these CPUs: nothing of Tailrace's is started, and none may be there."""
     with _held(request) as state:
-        _check_left_out(state, cpus)
-        with nullcontext() if state.record.things else _own(request, state, {}), _into(request) as folder:
+        _check_left_out(_up(request), cpus)
+        with _own(request, state, {}), _into(request) as folder:
             return _finish(folder, _attempt(lambda: work(folder), None))
 
 
-def _check_left_out(state: State, cpus: Collection[int]) -> None:
+def _check_left_out(record: Record | None, cpus: Collection[int]) -> None:
     """Raises Mistake if a poller of what is up has one of the CPUs."""
-    if not state.record.things:
+    if record is None:
         return
-    placement = Plan.read(state.record.plan).placement
+    placement = Plan.read(record.plan).placement
     pollers = {*placement.workers, *(place.core for place in placement.functions.values())}
     if taken := sorted(pollers.intersection(cpus)):
         raise Mistake(
-            f"{state.record.spec or 'something'} is up and has CPU {show_list(taken)}; run `tailrace down`, or leave "
+            f"{record.spec or 'something'} is up and has CPU {show_list(taken)}; run `tailrace down`, or leave "
             "its CPUs out with --cpus"
         )
 
 
 @contextmanager
 def _held(request: Request) -> Iterator[State]:
-    """The state, without what a measurement that was killed has left: nobody else holds it, so that one has ended."""
-    with hold(request.state) as state:
-        if state.record.purpose == "run" and state.record.things:
+    """The run's own state, without what a measurement that was killed has left: nobody else holds it, so that one has
+    ended."""
+    with hold_run(request.state) as state:
+        if state.record.things:
             with undisturbed():
                 problems = state.undo_all()
             if problems:
                 raise Failure("what a killed run left could not be removed: " + "; ".join(problems))
-    with hold(request.state) as state:
+    with hold_run(request.state) as state:
         yield state
 
 
@@ -459,17 +461,28 @@ def _attempt(work: Callable[[], None], node: Node | None) -> TailraceError | Non
             return _cause(_first_fault(node, problem))
 
 
-def _is_up(state: State, plan: Plan) -> bool:
-    """Whether this very plan is up. Raises Mistake if something else is."""
-    record = state.record
-    if not record.things:
+def _up(request: Request) -> Record | None:
+    """What is up beside the run; None if nothing is."""
+    record = peek(request.state)
+    return record if record.things else None
+
+
+def check_nothing_up(folder: Path) -> None:
+    """For what needs the machine for itself. Raises Mistake if something is up."""
+    record = peek(folder)
+    if record.things:
+        raise Mistake(f"{record.spec or 'something'} is up, and this needs its cores; run `tailrace down` first")
+
+
+def _is_same(record: Record, plan: Plan) -> bool:
+    """Whether what is up is this very plan; another one is measured beside it. Raises Mistake if part of it has
+    ended."""
+    if not record.complete or not _same_plan(record.plan, plan):
         return False
-    if record.purpose == "up" and record.complete and _same_plan(record.plan, plan):
-        dead = [process.name for process in state.processes() if not process.id.alive()]
-        if not dead:
-            return True
+    dead = [thing.name for thing in record.things if isinstance(thing, Process) and not thing.id.alive()]
+    if dead:
         raise Mistake(f"{dead[0]} of what is up has ended; run `tailrace up {record.spec}` to bring it back")
-    raise Mistake(f"another plan ({record.spec}) is up; run `tailrace down` first")
+    return True
 
 
 def _same_plan(up: dict[str, Any], plan: Plan) -> bool:

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tailrace.change import change_over
 from tailrace.errors import Failure, Mistake
 from tailrace.host.hugepages import PAGE_MIB
 from tailrace.measure.hop_meter import HopMeter
@@ -24,9 +23,10 @@ from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.session import Session
 from tailrace.measure.side import Load, at_rate, measured
-from tailrace.node import Node, reserve_pages
-from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
-from tailrace.planned import GUEST
+from tailrace.node.change import change_over
+from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan
+from tailrace.node.planned import GUEST
+from tailrace.node.running import Node, reserve_pages
 from tailrace.results import Trial
 from tailrace.results.comparison import FIRST_LOOK
 from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, Side, contributions_of

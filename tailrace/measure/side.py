@@ -21,7 +21,8 @@ from tailrace.measure.session import Session
 from tailrace.results import Trial
 from tailrace.results.comparison import NO_LOSS_FIGURE
 from tailrace.results.no_loss import NoLossRate
-from tailrace.spec import Latency, Rate
+from tailrace.spec.tests import Latency
+from tailrace.spec.units import Rate
 
 #: Figures of latency that ratios are made of; where sides have no-loss rates of their own, of these too.
 LATENCY_FIGURES = ("p50_us", "p90_us", "p99_us", "p99.9_us", "max_us")

@@ -34,9 +34,8 @@ from tailrace.results.model import timestamp
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.reserve import REPORT_BYTES
 from tailrace.results.soak import Totals, find_log, is_unkept, read_totals, trial_result
-from tailrace.spec import Rate
 from tailrace.spec.tests import Soak
-from tailrace.spec.units import show_span
+from tailrace.spec.units import Rate, show_span
 
 #: Bytes of an interval of a direction in results.json.
 _RESULT = 400

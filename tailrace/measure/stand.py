@@ -24,7 +24,7 @@ from tailrace.host.state import Process, State
 from tailrace.measure.fit import Carries
 from tailrace.measure.profile import profile
 from tailrace.measure.tester import Stopped, Tester
-from tailrace.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 

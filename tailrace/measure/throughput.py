@@ -23,7 +23,7 @@ from tailrace.measure.tester import Stopped
 from tailrace.measure.trials import CUT_SHORT, OutOfTrials, Settle, Trials
 from tailrace.results.findings import Goal, SearchTrial, ThroughputFinding
 from tailrace.results.trial import LAYER_1_OVERHEAD
-from tailrace.spec import Throughput
+from tailrace.spec.tests import Throughput
 
 
 def find_throughput(trials: Trials, test: Throughput) -> list[Bounds]:

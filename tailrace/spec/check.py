@@ -11,7 +11,8 @@ from itertools import product
 from tailrace.spec import units
 from tailrace.spec.model import RESERVED_NAMES, TESTER_ENDS, Chain, Spec, replica_name
 from tailrace.spec.port import PortRate, RateTo
-from tailrace.spec.position import Document, Location, SpecError, naming
+from tailrace.spec.position import Document, Location, naming
+from tailrace.spec.source import SpecError
 from tailrace.spec.traffic import IMIX_MEAN, SMALLEST_FRAME, Traffic, packet_rates
 
 

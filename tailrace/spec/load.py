@@ -37,16 +37,8 @@ from tailrace.spec.model import (
     Trace,
 )
 from tailrace.spec.port import PATTERNS
-from tailrace.spec.position import (
-    Document,
-    Location,
-    SpecError,
-    naming,
-    parse_document,
-    raise_any,
-    read_document,
-    shown_key,
-)
+from tailrace.spec.position import Document, Location, naming, parse_document, raise_any, read_document, shown_key
+from tailrace.spec.source import SpecError
 from tailrace.spec.tests import METHODS
 
 #: Items of a list that are looked at for what a message may be about.
@@ -87,9 +79,15 @@ def load_located(path: Path) -> tuple[Spec, Document]:
     return _check(document), document
 
 
+def parse_located(text: str, name: str) -> tuple[Spec, Document]:
+    """The same for a text that somebody else has read; `name` stands for the file in messages."""
+    document = parse_document(text, name)
+    return _check(document), document
+
+
 def parse_spec(text: str, name: str) -> Spec:
-    """The same for a text that is no file; `name` stands for the file in messages."""
-    return _check(parse_document(text, name))
+    """The same without the document."""
+    return parse_located(text, name)[0]
 
 
 def _check(document: Document) -> Spec:

@@ -18,20 +18,12 @@ import yaml
 
 from tailrace.core_schema import CoreError, CoreLoader, foreign_tag, mistakable, scalar
 from tailrace.errors import Mistake, Refused
+from tailrace.spec.source import Position, SpecError, printable, read_source
 
-MOST_BYTES = 1 << 20
 MOST_NODES = 100_000
 MOST_TOLD = 100
 
 Location = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, order=True)
-class Position:
-    """Line and column, both counted from 1."""
-
-    line: int
-    column: int
 
 
 def shown_key(location: Location) -> str:
@@ -42,24 +34,10 @@ def shown_key(location: Location) -> str:
     return text
 
 
-def printable(text: str) -> str:
-    """Text that a terminal takes for nothing else: quoted, if it has to be."""
-    return text if text.isprintable() else repr(text)
-
-
 def naming(location: Location, message: str) -> str:
     """The message with the key that it is about, unless it names that itself."""
     key = shown_key(location)
     return message if key in message else f"{key}: {message}"
-
-
-class SpecError(Mistake):
-    """One thing wrong with a spec, at one place in it."""
-
-    def __init__(self, path: str, position: Position, message: str) -> None:
-        super().__init__(f"{path}:{position.line}:{position.column}: {message}")
-        self.position = position
-        self.message = message
 
 
 class SpecErrors(SpecError):
@@ -245,25 +223,7 @@ class _Reader:
 def read_document(path: Path) -> Document:
     """The file's data and positions, and what is wrong with it as YAML. Raises `SpecError` where that leaves nothing to
     be read, and `Mistake` where the file cannot be read at all."""
-    shown = printable(str(path))
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)  # it need not be a file that ends
-    except FileNotFoundError:
-        raise Mistake(f"{shown}: there is no such file; expected a spec, such as examples/chain.yaml") from None
-    except IsADirectoryError:
-        raise Mistake(f"{shown}: this is a directory; expected a spec, such as examples/chain.yaml") from None
-    except OSError as error:
-        raise Mistake(f"{shown}: cannot be read ({error.strerror}); expected a readable spec") from None
-    if len(raw) > MOST_BYTES:
-        raise SpecError(shown, Position(1, 1), "larger than 1 MiB; expected a spec, which is a few lines of YAML")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        column = error.start - (before.rfind(b"\n") + 1) + 1
-        raise SpecError(shown, Position(before.count(b"\n") + 1, column), "not UTF-8; expected a text file") from None
-    return parse_document(text, shown)
+    return parse_document(read_source(path), printable(str(path)))
 
 
 def parse_document(text: str, shown: str) -> Document:

@@ -10,6 +10,8 @@ from typing import Any
 
 from running_node import Command, open_folder, pages, wait_until
 
+from tailrace.node.folder import folder_in_use
+
 PLAIN = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
 
 
@@ -22,7 +24,7 @@ def network() -> set[str]:
 def things(command: Command, kind: str = "process") -> list[dict[str, Any]]:
     """What is on record, of one kind; while it is being written, nothing."""
     try:
-        record = json.loads((command.state / "state.json").read_text())
+        record = json.loads((folder_in_use(command.state) / "state.json").read_text())
     except (OSError, ValueError):
         return []
     return [each for each in record["things"] if each["kind"] == kind]

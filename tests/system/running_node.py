@@ -18,6 +18,8 @@ import pytest
 
 from tailrace.control import Control, ControlLost
 from tailrace.host.hugepages import pool
+from tailrace.node.client import Client
+from tailrace.node.folder import run_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -63,6 +65,7 @@ class Command:
     def __init__(self, program: Path, folder: Path, state: Path | None = None) -> None:
         self.program = program
         self.state = state or folder / "state"
+        self.run = run_folder(self.state)
         self.runs = folder / "runs"
         self.folder = folder
         self.environment = {**os.environ, "TAILRACE_STATE": str(self.state)}
@@ -132,6 +135,12 @@ class Command:
         """Whether test traffic has been through the switch."""
         return any(port["received_packets"] > 1000 for port in self.status()["ports"])
 
+    def service(self) -> int:
+        """The process of the service that runs."""
+        client = Client(self.state)
+        client.close()
+        return client.pid
+
     def leftovers(self) -> list[str]:
         """Processes and cgroups that belong to this state, and its folder."""
         mark = f"TAILRACE_STATE={self.state}".encode()
@@ -151,7 +160,7 @@ class Command:
 def elapsed(command: Command) -> float:
     """Seconds of the trial that runs; 0 without one."""
     try:
-        control = Control(command.state / "tester.control")
+        control = Control(command.run / "tester.control")
         try:
             return float(control.call("trial.status")["elapsed"])
         finally:

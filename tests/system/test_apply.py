@@ -236,7 +236,7 @@ def test_a_change_killed_in_the_middle_is_ended_by_the_next_command(command: Com
     command("up", base)
     running = command.begin("apply", more)
     wait_until(lambda: "second" in processes(command) or running.poll() is not None)
-    running.kill()
+    os.kill(command.service(), signal.SIGKILL)
     running.communicate(timeout=10)
     command("apply", more)
     assert command.status()["state"] == "up"

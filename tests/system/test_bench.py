@@ -127,7 +127,7 @@ def test_a_guest_that_dies_fails_the_run_and_leaves_nothing(tailrace: Path, tmp_
         text=True,
         env=environment(tmp_path),
     )
-    state = tmp_path / "state/state.json"
+    state = tmp_path / "state/run/state.json"
     log = tmp_path / "state/logs/testpmd.log"
     deadline = time.monotonic() + 30
     while not (log.exists() and "tx_first" in log.read_text(errors="replace")):

@@ -166,7 +166,7 @@ def test_an_interrupted_run_leaves_nothing(tailrace: Path, tmp_path: Path, optio
         text=True,
         env=environment(tmp_path),
     )
-    control = tmp_path / "state/tester.control"
+    control = tmp_path / "state/run/tester.control"
     deadline = time.monotonic() + 60
     while not control.exists():
         assert running.poll() is None, running.communicate()

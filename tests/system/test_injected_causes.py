@@ -28,7 +28,7 @@ from tailrace.host.process import descendants
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.profile import profile
 from tailrace.measure.session import Request, Session, Tracing, run_on_node
-from tailrace.plan import make_plan
+from tailrace.node.plan import make_plan
 from tailrace.results.model import Cause, CausedFrame
 from tailrace.spec.load import parse_spec
 from tailrace.vnf.sandbox import program_in

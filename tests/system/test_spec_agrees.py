@@ -17,9 +17,9 @@ from running_node import Command
 
 from tailrace.fabric.config import configuration
 from tailrace.host.place import Cpu
-from tailrace.plan import make_plan
-from tailrace.spec import SpecError
+from tailrace.node.plan import make_plan
 from tailrace.spec.load import parse_spec
+from tailrace.spec.source import SpecError
 
 #: What only the switch knows of a spec, and where that stands in it.
 REFUSED = {

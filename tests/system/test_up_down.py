@@ -18,8 +18,8 @@ from running_switch import RunningSwitch
 from tailrace.control import Control
 from tailrace.host.hugepages import pool
 from tailrace.host.process import ProcessId
-from tailrace.host.state import hold
-from tailrace.node import reserve_pages
+from tailrace.host.state import Process, hold, peek
+from tailrace.node.running import reserve_pages
 
 pytestmark = needs_a_node
 
@@ -39,8 +39,8 @@ def first_sandbox(command: Command) -> int:
 
 def writers(command: Command) -> list[ProcessId]:
     """Who writes the logs of functions."""
-    with hold(command.state) as state:
-        return [process.writer for process in state.processes() if process.writer_pid]
+    found = [thing for thing in peek(command.state).things if isinstance(thing, Process)]
+    return [process.writer for process in found if process.writer_pid]
 
 
 @pytest.mark.unsanitized
@@ -203,8 +203,9 @@ def test_two_that_overlap_give_back_all_the_huge_pages_that_they_added(tmp_path:
 def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -> None:
     running = command.begin("up", command.spec(ONE))
     wait_until(lambda: any(thing["name"] == "switch" for thing in things(command)))
-    running.kill()
-    running.communicate(timeout=10)
+    os.kill(command.service(), signal.SIGKILL)
+    _, said = running.communicate(timeout=10)
+    assert "the service has ended in the middle of node.up" in said
     command("down")
     assert not command.leftovers()
 

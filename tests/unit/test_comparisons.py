@@ -55,8 +55,8 @@ from tailrace.results.run import RunFolder
 from tailrace.results.stored import StoredRun
 from tailrace.results.table import csv_text
 from tailrace.results.table_findings import lines
-from tailrace.spec import Rate
 from tailrace.spec.tests import Latency
+from tailrace.spec.units import Rate
 
 NAMES = ("tailrace", "ovs-dpdk", "direct")
 LIMITS: dict[str, Limit] = {"tailrace": "tester", "ovs-dpdk": "loss", "direct": "tester", "linux-bridge": "loss"}

@@ -14,10 +14,10 @@ from tailrace.fabric.config import Config, configuration, function_name, instanc
 from tailrace.fabric.difference import Change, Difference, config_changes, difference
 from tailrace.host.place import Cpu, keep_places, place
 from tailrace.host.state import Granted
-from tailrace.plan import Plan, make_plan
-from tailrace.spec import SpecError
+from tailrace.node.plan import Plan, make_plan
 from tailrace.spec.load import _check, load_located, parse_spec
 from tailrace.spec.position import parse_document
+from tailrace.spec.source import SpecError
 
 SOCKETS = Path("/run/t/sockets")
 ONE = "functions: {first: skeleton, second: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"

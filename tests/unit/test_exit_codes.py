@@ -8,7 +8,6 @@ import pty
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,20 +103,16 @@ class Node:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.nothing = False
         self.applied = 0
-        monkeypatch.setattr(operate, "_maker", lambda *_: (None, SimpleNamespace(locating=io.BytesIO)))
-        monkeypatch.setattr(operate.node_up, "propose", lambda *_: self.proposal)
-        monkeypatch.setattr(operate.node_up, "resume", lambda *_: [])
-        monkeypatch.setattr(operate.node_up, "apply", self.apply)
+        monkeypatch.setattr(operate, "read_source", lambda _: "")
+        monkeypatch.setattr(operate.client, "ask", self.ask)
 
-    @property
-    def proposal(self) -> Any:
+    def ask(self, _folder: Path, method: str, **_: object) -> dict[str, Any]:
         counts = {"add": 1, "change": 0, "remove": 0}
-        wanted = SimpleNamespace(nothing=self.nothing, changes=[], fixed=[], start=[], stop=[], counts=lambda: counts)
-        return SimpleNamespace(wanted=wanted, version=1)
-
-    def apply(self, *_: object) -> Any:
-        self.applied += 1
-        return SimpleNamespace(changed=True, version=2, notes=[], proposal=self.proposal, repaired=False)
+        proposal = {"nothing": self.nothing, "changes": [], "needs_restart": [], "counts": counts, "version": 1}
+        if method == "node.apply":
+            self.applied += 1
+            return {**proposal, "changed": True, "version": 2, "notes": [], "repaired": False}
+        return {"node.resume": {"notes": []}, "node.plan": proposal}[method]
 
 
 @pytest.fixture
@@ -234,14 +229,14 @@ def test_what_is_not_as_it_should_be_has_failed(files: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(("state", "code"), [("down", ExitCode.DONE), ("broken", ExitCode.FAILED)])
 def test_status_tells_by_its_code(monkeypatch: pytest.MonkeyPatch, state: str, code: ExitCode) -> None:
-    monkeypatch.setattr(operate, "node_status", lambda _: {"state": state})
+    monkeypatch.setattr(operate.client, "ask", lambda *_words, **_more: {"state": state})
     assert run(monkeypatch, "status", "--json") == code
 
 
 @pytest.mark.parametrize(("problems", "code"), [([], ExitCode.DONE), (["busy"], ExitCode.FAILED)])
 def test_down_tells_by_its_code(monkeypatch: pytest.MonkeyPatch, problems: list[str], code: ExitCode) -> None:
-    lowered = SimpleNamespace(undone=["a"], problems=problems, notes=[])
-    monkeypatch.setattr(operate.node_up, "take_down", lambda _: lowered)
+    lowered = {"undone": ["a"], "problems": problems, "notes": []}
+    monkeypatch.setattr(operate.client, "ask", lambda *_words, **_more: lowered)
     assert run(monkeypatch, "down") == code
 
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from tailrace.host.place import Cpu
-from tailrace.plan import make_plan
-from tailrace.spec import SpecError
+from tailrace.node.plan import make_plan
 from tailrace.spec.impair import Impair
 from tailrace.spec.load import parse_spec
+from tailrace.spec.source import SpecError
 
 CHAIN = "chains: {office: [tester.a, wan, tester.b]}\n"
 

@@ -20,7 +20,7 @@ from tailrace.cli.matrix import PLAN, MatrixOptions, _resume
 from tailrace.errors import Failure, Mistake
 from tailrace.host.launch import Launcher
 from tailrace.host.place import Cpu
-from tailrace.host.state import Record, State, hold
+from tailrace.host.state import Record, State, hold_run
 from tailrace.measure import matrix as the_matrix
 from tailrace.measure import stand as the_stand
 from tailrace.measure.floors import floors_seconds
@@ -378,6 +378,6 @@ def test_a_resume_that_is_refused_changes_nothing(tmp_path: Path, monkeypatch: p
         add(folder, {**result(stream([1_000] * 50)), "stopped": True})
     assert not folder.run.valid
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    with hold(tmp_path / "state"), pytest.raises(Mistake):
+    with hold_run(tmp_path / "state"), pytest.raises(Mistake):
         _resume(folder.path, MatrixOptions({}, 1, tmp_path, huge=False, as_json=True))
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before

@@ -35,7 +35,7 @@ from tailrace.results import RunFolder
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.stored import StoredRun
 from tailrace.results.table import csv_text
-from tailrace.spec import Rate
+from tailrace.spec.units import Rate
 
 
 def answer(rate: float, seconds: float, *, lost: int = 0, unsent: float = 0.0, most: float = 1e7) -> dict[str, Any]:

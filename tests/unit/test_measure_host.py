@@ -21,7 +21,7 @@ from tailrace.host.journal import hold_journal
 from tailrace.host.machine import read_machine
 from tailrace.host.place import Cpu
 from tailrace.host.profile import load_profile
-from tailrace.host.state import FilePath, hold, peek
+from tailrace.host.state import FilePath, hold, hold_run, peek
 from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host import run as host_run
@@ -32,7 +32,7 @@ from tailrace.measure.host.tools import Progress, Setting, Slice, from_values, p
 from tailrace.measure.host.tracers import TRACERS
 from tailrace.measure.progress import Silent
 from tailrace.measure.session import Request, run_on_host
-from tailrace.plan import make_plan
+from tailrace.node.plan import make_plan
 from tailrace.report import host as report
 from tailrace.report.html import write_report
 from tailrace.results import RunFolder, load_run
@@ -327,7 +327,7 @@ def test_two_commands_do_not_measure_into_one_folder(folder: RunFolder, tmp_path
 
 
 def test_the_host_is_measured_by_one_command_at_a_time(tmp_path: Path) -> None:
-    with hold(tmp_path / "state"), pytest.raises(Mistake, match="is in use"):
+    with hold_run(tmp_path / "state"), pytest.raises(Mistake, match="is in use"):
         run_on_host(asked(tmp_path), never, [1])
     assert not (tmp_path / "runs").exists()
 

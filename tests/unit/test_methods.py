@@ -52,9 +52,9 @@ from tailrace.results.no_loss import NoLossRate
 from tailrace.results.record import TrafficKind
 from tailrace.results.stored import read_run
 from tailrace.results.table import csv_text
-from tailrace.spec import Burst, Latency, Loss, SpecError, Throughput
 from tailrace.spec.load import load_located
-from tailrace.spec.tests import METHODS, Matrix
+from tailrace.spec.source import SpecError
+from tailrace.spec.tests import METHODS, Burst, Latency, Loss, Matrix, Throughput
 from tailrace.spec.traffic import Traffic
 
 FAST = {"wait": "1ms", "trial": "100ms", "duration": "1s"}

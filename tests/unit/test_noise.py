@@ -18,7 +18,7 @@ from tailrace.measure import noise as the_noise
 from tailrace.measure.method import Place
 from tailrace.measure.neighbour_function import Ran, passed_on
 from tailrace.measure.noise import NoiseMethod, refusal, spare
-from tailrace.planned import PlannedChain
+from tailrace.node.planned import PlannedChain
 from tailrace.report.comparisons import comparisons
 from tailrace.results.comparison import ComparisonFinding, places
 from tailrace.results.no_loss import NoLossRate

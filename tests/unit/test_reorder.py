@@ -21,8 +21,8 @@ from tailrace.measure.method import Place
 from tailrace.measure.overtaking import overtaking_note
 from tailrace.measure.profile import profile
 from tailrace.measure.reorder import Apart, ReorderMethod, delays_of, slower_of
-from tailrace.plan import make_plan
-from tailrace.planned import Plan
+from tailrace.node.plan import make_plan
+from tailrace.node.planned import Plan
 from tailrace.report.figures import percent
 from tailrace.report.findings import sections
 from tailrace.report.html import render
@@ -32,8 +32,9 @@ from tailrace.results import RunFolder
 from tailrace.results.comparison import places
 from tailrace.results.findings import Order, ReorderFinding
 from tailrace.results.stored import StoredRun
-from tailrace.spec import Reorder, SpecError
 from tailrace.spec.load import parse_spec
+from tailrace.spec.source import SpecError
+from tailrace.spec.tests import Reorder
 
 CHAIN = "chains: {office: [tester.a, wan, tester.b]}\n"
 

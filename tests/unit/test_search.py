@@ -17,7 +17,7 @@ from tailrace.measure.search import Bounds, Range, SearchOptions, Tried, bracket
 from tailrace.measure.throughput import find_throughput
 from tailrace.measure.trials import SHORT_REPEATS, Settle, Trials, whole
 from tailrace.results.findings import SearchTrial
-from tailrace.spec import Throughput
+from tailrace.spec.tests import Throughput
 
 # Tests may share their cores with a polling switch.
 QUICK = settings(max_examples=40)

@@ -23,8 +23,8 @@ from tailrace.host.place import Cpu
 from tailrace.measure import share as the_share
 from tailrace.measure.method import Place
 from tailrace.measure.share import ShareMethod, budgets_of, figures_of, with_skeleton
-from tailrace.plan import make_plan
-from tailrace.planned import Plan
+from tailrace.node.plan import make_plan
+from tailrace.node.planned import Plan
 from tailrace.report.figures import trial_names
 from tailrace.report.html import render
 from tailrace.report.share import shares

@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
-from tailrace.spec import Rate, SpecError, load_spec, units
-from tailrace.spec.load import parse_spec
+from tailrace.spec import units
+from tailrace.spec.load import load_spec, parse_spec
 from tailrace.spec.model import Spec
 from tailrace.spec.position import parse_document
 from tailrace.spec.schema import schema_text
+from tailrace.spec.source import SpecError
+from tailrace.spec.units import Rate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))

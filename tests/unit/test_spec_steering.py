@@ -7,9 +7,10 @@ import json
 import pytest
 import yaml
 
-from tailrace.spec import SpecError, units
+from tailrace.spec import units
 from tailrace.spec.load import parse_spec
 from tailrace.spec.position import parse_document
+from tailrace.spec.source import SpecError
 
 EVERYTHING = """\
 fabric: {kind: tailrace, idle: sleep, workers: 2, user: nobody, pins: {wan/1: 1}}

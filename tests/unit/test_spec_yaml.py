@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.spec import SpecError
 from tailrace.spec.load import parse_spec
 from tailrace.spec.position import parse_document
+from tailrace.spec.source import SpecError
 from tailrace.spec.tests import METHODS
 
 CHAIN = "chains: {v: [tester.a, tester.b]}\n"

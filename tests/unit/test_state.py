@@ -21,12 +21,17 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host import hugepages
 from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
 from tailrace.host.programs import system_program
-from tailrace.host.state import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, peek
+from tailrace.host.state import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, holding, peek
 from tailrace.host.strays import strays
-from tailrace.node import reserve_pages
+from tailrace.node.operations import Lowered, take_down
+from tailrace.node.running import reserve_pages
+from tailrace.node.status import status
 from tailrace.snapshot import Sampler
-from tailrace.status import status
-from tailrace.up import take_down
+
+
+def lower(folder: Path) -> Lowered:
+    with holding(folder) as held:
+        return take_down(held)
 
 
 def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:
@@ -37,12 +42,12 @@ def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:
         made.write_text("x")
         state.add(HugePages(before=10**9, added=5))
     assert [thing.kind for thing in peek(folder).things] == ["file", "hugepages"]
-    lowered = take_down(folder)
+    lowered = lower(folder)
     assert lowered.problems == []
     assert len(lowered.undone) == 2
     assert not made.exists()
     assert not folder.exists()
-    assert take_down(folder).undone == []
+    assert lower(folder).undone == []
 
 
 def test_what_cannot_be_put_on_record_is_reported_and_undone_all_the_same(
@@ -61,7 +66,7 @@ def test_what_cannot_be_put_on_record_is_reported_and_undone_all_the_same(
     for thing in things:
         Path(thing.path).touch()
     assert peek(folder).things == things[:1]
-    assert take_down(folder).problems == []
+    assert lower(folder).problems == []
     assert [Path(thing.path).exists() for thing in things] == [False, True]
     assert not folder.exists()
 
@@ -184,7 +189,7 @@ def test_a_damaged_record_is_reported_and_taken_down(tmp_path: Path, change: str
             peek(folder)
         (state.sockets / "first.0").mkdir(parents=True)
         (state.sockets / "link").symlink_to(tmp_path)
-    assert take_down(folder).problems == []
+    assert lower(folder).problems == []
     assert not folder.exists()
 
 
@@ -200,7 +205,7 @@ def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Pa
         assert [thing.pid for thing in strays(folder) if isinstance(thing, Process)] == [begun[0].pid]
         with pytest.raises(Failure, match=rf"process {begun[0].pid}\); `tailrace down` ends"):
             status(folder)
-        lowered = take_down(folder)
+        lowered = lower(folder)
         assert lowered.undone == [f"process {begun[0].pid} (tailrace-switch)"]
         assert "huge pages" in lowered.notes[0]
         assert begun[1].poll() is None
@@ -240,7 +245,7 @@ def test_after_a_restart_of_the_machine_only_files_are_undone(tmp_path: Path) ->
     (folder / "state.json").write_text(json.dumps(record))
     assert [thing.kind for thing in peek(folder).things] == ["file"]
     assert not peek(folder).complete, "nothing of it runs any more"
-    assert take_down(folder).problems == []
+    assert lower(folder).problems == []
 
 
 def test_a_process_of_the_same_pid_but_another_start_is_left_alone() -> None:
@@ -403,7 +408,7 @@ def test_a_nodes_pool_does_not_tell_what_is_promised(tmp_path: Path, monkeypatch
 
 
 def test_pages_of_a_node_are_given_back_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.node.poller_node", lambda _cpus: 1)
+    monkeypatch.setattr("tailrace.node.running.poller_node", lambda _cpus: 1)
     for node, count in ((0, 4), (1, 10)):
         (tmp_path / f"node{node}").mkdir()
         for name, pages in (("nr", count), ("free", 2), ("resv", 0)):

@@ -10,13 +10,16 @@ import pytest
 
 from tailrace.cli import operate
 from tailrace.errors import Refused
-from tailrace.spec import SpecError
+from tailrace.node import operations
+from tailrace.node.client import NoService
+from tailrace.spec.source import SpecError
 
 
 def status_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
     found: dict[str, Any] = {
         "state": "up",
         "owner": None,
+        "service": {"pid": 1, "version": "1"},
         "spec": "demo.yaml",
         "version": 3,
         "broken": [],
@@ -28,7 +31,7 @@ def status_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         "bridges": [],
         **more,
     }
-    monkeypatch.setattr(operate, "node_status", lambda _folder: found)
+    monkeypatch.setattr(operate.client, "ask", lambda *_words, **_more: found)
     assert operate.status(as_json=False) == 0
     return capsys.readouterr().out.splitlines()
 
@@ -90,9 +93,14 @@ def test_what_is_refused_before_it_is_agreed_to_is_reported_with_its_place(
     def propose(*_: object) -> None:
         raise Refused("chains.v: why")
 
+    def ask(_folder: Path, method: str, **_: object) -> dict[str, Any]:
+        if method == "node.plan":
+            raise NoService
+        return {"notes": []}
+
     monkeypatch.setattr(operate.sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(operate.sys, "stdout", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(operate.node_up, "resume", lambda _: [])
-    monkeypatch.setattr(operate.node_up, "propose", propose)
+    monkeypatch.setattr(operate.client, "ask", ask)
+    monkeypatch.setattr(operations, "propose", propose)
     with pytest.raises(SpecError, match=rf"^{spec}:2:3: chains\.v: why$"):
         operate.apply(spec, huge=None, base=None, yes=False, as_json=False)

@@ -13,8 +13,9 @@ from tailrace.fabric.difference import Change, unlike
 from tailrace.fabric.tailrace import SWITCH, port_states
 from tailrace.host.state import Process, State, check_ours, peek
 from tailrace.host.strays import check_no_strays
+from tailrace.node.folder import folder_in_use
+from tailrace.node.planned import Plan, identity_of
 from tailrace.page import Page
-from tailrace.planned import Plan, identity_of
 from tailrace.vnf.sandbox import program_in
 
 _METHOD_MISSING = -32601
@@ -25,6 +26,7 @@ def status(folder: Path) -> dict[str, Any]:
     user's."""
     nothing: dict[str, Any] = {
         "state": "down",
+        "service": None,
         "folder": str(folder),
         "broken": [],
         "unlike": [],
@@ -34,6 +36,7 @@ def status(folder: Path) -> dict[str, Any]:
         "functions": [],
         "bridges": [],
     }
+    folder = folder_in_use(folder)
     if not (folder / "state.json").exists():
         check_no_strays(folder)
         return nothing
@@ -60,6 +63,7 @@ def status(folder: Path) -> dict[str, Any]:
     placement = record.plan.get("placement", {})
     return {
         "state": word,
+        "service": None,
         "folder": str(folder),
         "spec": record.spec,
         "plan": identity_of(record.plan),

@@ -1,6 +1,6 @@
 """A plan as data: what will be on this machine, port by port and process by process, and where it runs.
 
-Made from a spec by `tailrace.plan`. It can be printed, compared, kept in a file and read back (`Plan.read`).
+Made from a spec by `tailrace.node.plan`. It can be printed, compared, kept in a file and read back (`Plan.read`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A plan made real: starts what it says in order, reports what stands, and takes it down again.
 
 Everything is put on record before it is made (`tailrace.host.state`), so that `tailrace down` finds it after any end.
-How one plan becomes another while frames move is `tailrace.change`.
+How one plan becomes another while frames move is `tailrace.node.change`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tailrace.change import change_over
 from tailrace.errors import Failure, Fault, Mistake, Refused
 from tailrace.fabric.config import configuration, instance_name, socket_of
 from tailrace.fabric.confine import check_user, close_folder, make_folder
@@ -26,8 +25,9 @@ from tailrace.host.pci import check_pci
 from tailrace.host.place import allowed_cpus, poller_node
 from tailrace.host.programs import own_program, system_program
 from tailrace.host.state import HugePages, Offloads, Process, State
-from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
-from tailrace.planned import PlannedPort
+from tailrace.node.change import change_over
+from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan
+from tailrace.node.planned import PlannedPort
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
 from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 
@@ -222,9 +222,14 @@ class Node:
 
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""
-        for process in self.state.processes() if processes is None else processes:
+        for process in self._processes() if processes is None else processes:
             if not process.id.alive():
                 raise Fault(why_ended(self.launcher, process))
+
+    def _processes(self) -> list[Process]:
+        """Those of the node, and those that a measurement has started beside it."""
+        own = self.launcher.state
+        return self.state.processes() + (own.processes() if own is not self.state else [])
 
     def check_ports(self) -> None:
         """Raises Fault if the switch has quarantined a port."""

@@ -22,7 +22,7 @@ from tailrace.host.state import Cgroup, FilePath, Folder, Process, Scope, State
 
 if TYPE_CHECKING:
     from tailrace.fabric.tailrace import TailraceFabric
-    from tailrace.node import Node
+    from tailrace.node.running import Node
 
 
 def change_over(

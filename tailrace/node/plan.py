@@ -1,4 +1,4 @@
-"""From what the user asked for to what will be done on this machine: a plan is data (`tailrace.planned`).
+"""From what the user asked for to what will be done on this machine: a plan is data (`tailrace.node.planned`).
 
 It can be printed before it is applied (`tailrace up --dry-run`), applied twice without harm (two plans are the same if
 their identity is), and undone (`tailrace.host.state`). Making one changes nothing.
@@ -10,11 +10,12 @@ import grp
 import hashlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from tailrace.errors import Mistake
 from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, keep_places, place
 from tailrace.host.process import real_time_refusal
-from tailrace.planned import (
+from tailrace.node.planned import (
     FUNCTION_BUFFERS_MIB,
     GUEST,
     TESTER_BUFFERS_MIB,
@@ -27,9 +28,9 @@ from tailrace.planned import (
     PlannedPort,
     identity_of,
 )
-from tailrace.spec import Spec
-from tailrace.spec.model import TESTER_ENDS, Port, replica_name
-from tailrace.spec.position import Document, Location, SpecError, naming, raise_any
+from tailrace.spec.model import TESTER_ENDS, Port, Spec, replica_name
+from tailrace.spec.position import Document, Location, naming, raise_any
+from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
 
 __all__ = [
@@ -53,13 +54,15 @@ def make_plan(
     memory: int | None = None,
     document: Document | None = None,
     keep: Placement | None = None,
+    folder: Path | None = None,
 ) -> Plan:
     """The plan for a spec on this machine (or on `cpus`, with `memory` bytes). Raises Mistake if it cannot be had here.
 
     `real_time` True asks the kernel whether real-time priorities may be used; otherwise it is the refusal, or None.
     `document` knows where in the file a mistake is. `keep` is the placement of what is up: who stays is not moved.
+    `folder` is where relative paths begin; this process's own unless given.
     """
-    maker = _Maker(spec, document)
+    maker = _Maker(spec, document, folder or Path.cwd())
     used = maker.used_functions()
     maker.check_memory(used, memory)
     cpus = cpus if cpus is not None else allowed_cpus()
@@ -109,9 +112,10 @@ def make_plan(
 class _Maker:
     """The parts of a plan, one by one."""
 
-    def __init__(self, spec: Spec, document: Document | None) -> None:
+    def __init__(self, spec: Spec, document: Document | None, folder: Path) -> None:
         self.spec = spec
         self.document = document
+        self.folder = folder
         self.device_names = _device_names(spec)
         self.problems: list[SpecError] = []
         """What cannot be on this machine, each with its place in the file."""
@@ -185,7 +189,8 @@ class _Maker:
                     add_function(hop.name)
                 elif hop.device is not None and self.spec.device_port(hop.device.uri) is None:
                     name = self.device_names[hop.device.uri]
-                    add(PlannedPort(name, hop.device.uri, hop.device.uri, hop.queues))
+                    uri = _whole(hop.device.uri, self.folder)
+                    add(PlannedPort(name, uri, uri, hop.queues))
                     self._stands_for(name, chain_name, index)
                 else:
                     add(self._named(self._end(str(hop))))
@@ -219,7 +224,7 @@ class _Maker:
 
     def _port(self, name: str, owner: str, settings: str) -> PlannedPort:
         port = self.spec.ports.get(settings, Port())
-        uri = port.device.uri if port.device else None
+        uri = _whole(port.device.uri, self.folder) if port.device else None
         function = self.spec.functions.get(settings.rpartition(".")[0])
         started = function is not None and function.kind != GUEST
         # What it may have of its own, and its huge pages.
@@ -309,6 +314,14 @@ class _Maker:
             )
             for name, bridge in self.spec.bridges.items()
         ]
+
+
+def _whole(uri: str, folder: Path) -> str:
+    """A device's URI with whole paths: the switch has a working directory of its own."""
+    scheme, _, rest = uri.partition(":")
+    parts = rest.split(",")
+    paths = {"memif": parts[:1], "pcap": parts}.get(scheme, [])
+    return f"{scheme}:{','.join([*(str(folder / path) if path else path for path in paths), *parts[len(paths) :]])}"
 
 
 def _socket_mode(port: Port) -> str | None:

@@ -10,18 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tailrace.change import change_over, recover
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.fabric.confine import kept_user
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.hugepages import PAGE_MIB, POOL
-from tailrace.host.process import identify, undisturbed
-from tailrace.host.state import Change, Planned, Process, Record, State, hold, peek
+from tailrace.host.process import undisturbed
+from tailrace.host.state import Change, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.host.strays import check_no_strays, strays
-from tailrace.node import Node, reserve_pages
-from tailrace.plan import FUNCTION_BUFFERS_MIB, Plan
-from tailrace.planned import PlannedFunction, PlannedPort
+from tailrace.node.change import change_over, recover
+from tailrace.node.folder import run_folder
+from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan, make_plan
+from tailrace.node.planned import PlannedFunction, PlannedPort
+from tailrace.node.running import Node, reserve_pages
+from tailrace.spec.load import parse_located
+from tailrace.spec.position import Document
 
 #: Makes the plan of a spec, given the one that is up.
 PlanMaker = Callable[[Plan | None], Plan]
@@ -36,26 +39,24 @@ class Raised:
     notes: tuple[str, ...] = ()
 
 
-def bring_up(folder: Path, plan: Plan, spec: str) -> Raised:
+def bring_up(held: Held, plan: Plan, spec: str) -> Raised:
     """Applies a plan where nothing is up. What is up by the same plan or the same spec is not changed: what has ended
     of it is brought back as it was, and the rest left alone. Raises Mistake, Failure."""
-    with hold(folder) as state:
-        record = state.record
-        again = ""
-        if record.things:
-            if record.purpose != "up":
-                raise Mistake("a crashed run has left something; run `tailrace down` first")
-            if record.complete:
-                return _bring_back(state, plan, spec)
-            again = " again (it was incomplete)"
-            problems = state.undo_all()
-        else:
-            check_no_strays(folder)
-            problems = state.clear_sockets()
-        if problems:
-            raise Failure("; ".join(problems))
-        state.record = Record(boot=record.boot)
-        return _start(state, plan, spec, again)
+    state = held.state()
+    record = state.record
+    again = ""
+    if record.things:
+        if record.complete:
+            return _bring_back(state, plan, spec)
+        again = " again (it was incomplete)"
+        problems = state.undo_all()
+    else:
+        check_no_strays(held.folder)
+        problems = state.clear_sockets()
+    if problems:
+        raise Failure("; ".join(problems))
+    state.record = Record(boot=record.boot)
+    return _start(state, plan, spec, again)
 
 
 def look_ahead(folder: Path, plan: Plan) -> None:
@@ -65,7 +66,6 @@ def look_ahead(folder: Path, plan: Plan) -> None:
 
 def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
     state.record.purpose = "up"
-    state.record.owner = identify(os.getpid())
     state.record.plan = plan.as_data()
     state.record.spec = spec
     try:
@@ -84,6 +84,11 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
         raise
     kept = kept_user(state.folder) if plan.user is None else None
     return Raised(True, f"up{again}: {contents_of(plan)}", (*node.notes, *([kept] if kept else [])))
+
+
+def interrupted(error: KeyboardInterrupt) -> Interrupted:
+    """What is said of an operation that was cut short, and had nothing to take back."""
+    return Interrupted(_what_ended(error))
 
 
 def _what_ended(error: KeyboardInterrupt) -> str:
@@ -201,6 +206,19 @@ class Proposal:
     plan: Plan
     wanted: Difference
 
+    def as_data(self) -> dict[str, Any]:
+        """As the service's `node.plan` gives it (`tailrace.node.api.Proposal`)."""
+        wanted = self.wanted
+        return {
+            "version": self.version,
+            "changes": [change.as_data() for change in wanted.changes],
+            "counts": wanted.counts(),
+            "start": list(wanted.start),
+            "stop": list(wanted.stop),
+            "needs_restart": list(wanted.fixed),
+            "nothing": wanted.nothing,
+        }
+
 
 @dataclass(frozen=True)
 class Applied:
@@ -217,6 +235,30 @@ class Applied:
     @property
     def changed(self) -> bool:
         return not self.proposal.wanted.nothing
+
+    def as_data(self) -> dict[str, Any]:
+        """As the service's `node.apply` gives it (`tailrace.node.api.Applied`)."""
+        return {
+            **self.proposal.as_data(),
+            "changed": self.changed,
+            "version": self.version,
+            "notes": list(self.notes),
+            "back_to": self.back_to,
+            "repaired": self.repaired,
+        }
+
+
+def planner(text: str, name: str, folder: Path, huge: bool | None) -> tuple[PlanMaker, Document]:
+    """How a spec's text, called `name` in messages, becomes a plan beside the one that is up, and its document; its
+    relative paths begin in `folder`. Memory is as it is there unless `huge` says otherwise. Raises Mistake."""
+    spec, document = parse_located(text, name)
+
+    def make(old: Plan | None) -> Plan:
+        pages = huge if huge is not None else (old.huge if old else True)
+        keep = old.placement if old else None
+        return make_plan(spec, huge=pages, document=document, keep=keep, folder=folder)
+
+    return make, document
 
 
 def propose(folder: Path, make: PlanMaker) -> Proposal:
@@ -253,8 +295,6 @@ def _check_up(record: Record) -> None:
     """Raises Mistake unless `tailrace up` has left something that can be changed."""
     if not record.things:
         raise Mistake("nothing is up; run `tailrace up SPEC`")
-    if record.purpose != "up":
-        raise Mistake("a measurement is at work, or a crashed one has left something; wait, or run `tailrace down`")
     if not record.complete:
         raise Mistake(f"what is up is incomplete; run `tailrace up {record.spec}` first")
 
@@ -265,46 +305,44 @@ def _proposal(node: Node, plan: Plan) -> Proposal:
 
 
 @contextmanager
-def _changing(folder: Path) -> Iterator[Node]:
-    """The node that is up, held by this command alone, with every change before this one ended. A switch that has ended
-    is resumed first, so that no command is refused for the want of another."""
-    if not folder.exists():
-        raise Mistake("nothing is up; run `tailrace up SPEC`")
-    with hold(folder) as state:
-        _check_up(state.record)
-        node, said = _taken_up(state)
-        node.notes += said
-        try:
-            yield node
-        finally:
-            node.fabric.close()
+def _changing(held: Held) -> Iterator[Node]:
+    """The node that is up, with every change before this one ended. A switch that has ended is resumed first, so that
+    no command is refused for the want of another."""
+    state = held.state()
+    _check_up(state.record)
+    node, said = _taken_up(state)
+    node.notes += said
+    try:
+        yield node
+    finally:
+        node.fabric.close()
 
 
-def resume(folder: Path) -> list[str]:
+def resume(held: Held) -> list[str]:
     """Resumes a switch that has ended, as every change does first; what is to be said of that."""
-    with _changing(folder) as node:
+    with _changing(held) as node:
         return node.notes
 
 
-def apply(folder: Path, make: PlanMaker, spec: str, base: int | None = None) -> Applied:
+def apply(held: Held, make: PlanMaker, spec: str, base: int | None = None) -> Applied:
     """Changes what is up into a plan, whole or not at all; with `base`, only from that version. Raises Mistake if it
     cannot be (Conflict if another version is up), Failure if it went wrong, in which case nothing has changed."""
-    with _changing(folder) as node:
+    with _changing(held) as node:
         return _apply(node, make(node.plan), spec, base)
 
 
-def rollback(folder: Path, base: int | None = None) -> Applied:
+def rollback(held: Held, base: int | None = None) -> Applied:
     """Goes back to the plan before the last change; that change can be had again by doing so once more."""
-    with _changing(folder) as node:
+    with _changing(held) as node:
         previous = node.state.record.previous
         if previous is None:
             raise Mistake("nothing has been applied since `tailrace up`, so there is nothing to go back to")
         return _apply(node, Plan.read(previous.plan), previous.spec, base)
 
 
-def drain(folder: Path, replica: str, *, active: bool = False) -> Applied:
+def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
     """Gives a replica no new flows (or, `active`, gives it some again); those that it has stay with it."""
-    with _changing(folder) as node:
+    with _changing(held) as node:
         plan = node.plan
         known = {each.name: each for each in plan.functions}
         if replica not in known:
@@ -394,18 +432,29 @@ class Lowered:
     notes: tuple[str, ...] = ()
 
 
-def take_down(folder: Path) -> Lowered:
+def take_down(held: Held) -> Lowered:
     """Undoes all that is on record, after any end, or what can be found where the record is lost or damaged; harmless
-    where nothing is up. Raises Mistake if a run is at work."""
-    if not folder.exists():
-        return Lowered([], [])
-    with hold(folder, damaged=True) as state:
-        lost = not state.record.things
-        if lost:
-            state.record.things = strays(folder)
-        undone = [_describe(thing) for thing in state.record.things]
-        with undisturbed():
-            return Lowered(undone, state.undo_all(), (_PAGES_STAY,) if lost and undone else ())
+    where nothing is up. Raises Mistake if a measurement is at work, and nothing else is up."""
+    lowered = _lower(held.state(damaged=True))
+    if not run_folder(held.folder).exists():
+        return lowered
+    try:
+        with hold_run(held.folder, damaged=True) as state:
+            left = _lower(state)
+    except Mistake as at_work:
+        if not lowered.undone:
+            raise
+        return replace(lowered, notes=(*lowered.notes, str(at_work)))
+    return Lowered(lowered.undone + left.undone, lowered.problems + left.problems, (*lowered.notes, *left.notes))
+
+
+def _lower(state: State) -> Lowered:
+    lost = not state.record.things
+    if lost:
+        state.record.things = strays(state.folder)
+    undone = [_describe(thing) for thing in state.record.things]
+    with undisturbed():
+        return Lowered(undone, state.undo_all(), (_PAGES_STAY,) if lost and undone else ())
 
 
 def _describe(thing: Any) -> str:

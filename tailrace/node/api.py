@@ -1,0 +1,272 @@
+"""The methods of `tailraced`: what each takes and gives. docs/service.schema.json and docs/service.md are made of this
+table, and what a client sends is checked by it.
+
+`python -m tailrace.node.api` writes both.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tailrace.node.client import API
+from tailrace.node.events import KEPT, KINDS
+
+_DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = _DOCS / "service.schema.json"
+MOST_SPEC = 1 << 20
+
+
+class Params(BaseModel):
+    """What a method takes, by name; what it does not know is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SpecText(Params):
+    """A spec, as a client has read it."""
+
+    text: str = Field(max_length=MOST_SPEC, description="the YAML")
+    name: str = Field(max_length=4096, description="what the file is called in messages")
+    path: str = Field(max_length=4096, description="its absolute path, which `status` shows")
+    folder: str = Field("/", max_length=4096, description="where relative paths in it begin")
+
+
+class Nothing(Params):
+    pass
+
+
+class Up(Params):
+    spec: SpecText
+    huge: bool = Field(True, description="2 MiB pages for functions")
+
+
+class Propose(Params):
+    spec: SpecText
+    huge: bool | None = Field(None, description="2 MiB pages for new functions; null: as for those that are up")
+
+
+class Apply(Propose):
+    base: int | None = Field(None, description="only if this version is up")
+
+
+class Rollback(Params):
+    base: int | None = Field(None, description="only if this version is up")
+
+
+class Drain(Params):
+    replica: str = Field(max_length=256, description="its name, such as fw-2")
+    active: bool = Field(False, description="give it new flows again")
+
+
+class Subscribe(Params):
+    since: int | None = Field(None, ge=1, description="the number of the first event wanted; null: from now on")
+
+
+class Cancel(Params):
+    call: int = Field(description="the id of a call on this connection")
+    why: str = Field("cancelled", max_length=256, description="what the answer says")
+
+
+class Result(BaseModel):
+    """What a method gives."""
+
+
+class Version(Result):
+    program: str
+    version: str
+    api: int
+    pid: int
+    folder: str
+    while_up: bool = Field(description="it ends when nothing is up")
+
+
+class Change(Result):
+    what: str = Field(description="function, port, chain, …")
+    name: str
+    change: str = Field(description="add, change or remove")
+    detail: list[str]
+
+
+class Proposal(Result):
+    version: int | None = Field(description="of what is up; null: nothing is")
+    changes: list[dict[str, Any]] = Field(description="each with what, name, change and detail")
+    counts: dict[str, int] = Field(description="of changes, by add, change and remove")
+    start: list[str] = Field(description="functions that are started")
+    stop: list[str] = Field(description="processes that are ended")
+    needs_restart: list[str] = Field(description="what the running switch cannot change")
+    nothing: bool = Field(description="there is no difference")
+
+
+class Raised(Result):
+    changed: bool
+    said: str = Field(description="what came of it, in words")
+    notes: list[str]
+
+
+class Applied(Proposal):
+    changed: bool
+    notes: list[str]
+    back_to: str | None = Field(description="the spec that a rollback goes back to")
+    repaired: bool = Field(description="the plan is the one that was up; what had ended is there again")
+
+
+class Resumed(Result):
+    notes: list[str]
+
+
+class Lowered(Result):
+    undone: list[str]
+    problems: list[str] = Field(description="what could not be undone, and why")
+    notes: list[str]
+    service_ends: bool
+
+
+class Subscribed(Result):
+    next: int = Field(description="the number of the next event")
+
+
+class Stopped(Result):
+    service_ends: bool
+
+
+class Status(Result):
+    """As `tailrace status --json` prints it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    state: str = Field(description="down, up, broken or run")
+    folder: str
+    service: dict[str, Any] | None = Field(description="pid and version of the service")
+    broken: list[str] = Field(description="what should run and does not")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method."""
+
+    name: str
+    operates: bool
+    """It changes something, so it is not for those who may only look."""
+    params: type[Params]
+    result: type[Result]
+    text: str
+
+
+METHODS = {
+    each.name: each
+    for each in (
+        Method("service.version", False, Nothing, Version, "Which service this is. A client asks this first."),
+        Method("service.stop", True, Nothing, Stopped, "Ends the service; what is up goes on."),
+        Method("node.status", False, Nothing, Status, "What is up: processes, ports, chains, functions, bridges."),
+        Method("node.plan", False, Propose, Proposal, "What `node.apply` would change. Changes nothing."),
+        Method("node.up", True, Up, Raised, "Starts what a spec asks for; brings back what has ended of it."),
+        Method(
+            "node.apply", True, Apply, Applied, "Changes what is up into what a spec asks for, whole or not at all."
+        ),
+        Method("node.rollback", True, Rollback, Applied, "Goes back to what was up before the last change."),
+        Method("node.drain", True, Drain, Applied, "Gives a replica no new flows, or some again."),
+        Method("node.resume", True, Nothing, Resumed, "Ends a change that was cut short, and resumes the switch."),
+        Method("node.down", True, Nothing, Lowered, "Takes everything down."),
+        Method("events.subscribe", False, Subscribe, Subscribed, "Has events sent on this connection."),
+        Method(
+            "call.cancel",
+            False,
+            Cancel,
+            Result,
+            "A notification: a call of this connection is to end. What it has begun is undone, and its answer says so.",
+        ),
+    )
+}
+
+
+def schema() -> dict[str, Any]:
+    """The API as an OpenRPC document (https://spec.open-rpc.org, 1.3)."""
+
+    def described(method: Method) -> dict[str, Any]:
+        params = method.params.model_json_schema()
+        required = params.get("required", [])
+        return {
+            "name": method.name,
+            "summary": method.text,
+            "paramStructure": "by-name",
+            "tags": [{"name": "operate" if method.operates else "look"}],
+            "params": [
+                {"name": name, "required": name in required, "schema": {**each, **_definitions(params, each)}}
+                for name, each in params.get("properties", {}).items()
+            ],
+            "result": {"name": method.result.__name__.lower(), "schema": method.result.model_json_schema()},
+        }
+
+    return {
+        "openrpc": "1.3.2",
+        "info": {"title": "tailraced", "version": str(API), "license": {"name": "Apache-2.0"}},
+        "methods": [described(method) for method in METHODS.values()],
+        "x-events": KINDS,
+    }
+
+
+def _definitions(params: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """The definitions that a part of a schema refers to, so that it stands alone."""
+    return {"$defs": params["$defs"]} if "$ref" in json.dumps(part) else {}
+
+
+_HEAD = f"""\
+# The service's API
+
+`tailraced` answers JSON-RPC 2.0 on Unix sockets, one JSON text a line, in the state folder (`/run/tailrace` for root):
+
+- `operate.socket`: all methods. Its group may operate the node.
+- `look.socket`: methods that only look. Its group may look.
+
+[service.schema.json](service.schema.json) is the same as an OpenRPC document. In Python, `tailrace.node.client` is a
+client.
+
+```sh
+printf '%s\\n' '{{"jsonrpc": "2.0", "id": 1, "method": "node.status"}}' |
+  sudo socat - UNIX-CONNECT:/run/tailrace/look.socket
+```
+
+A client calls `service.version` first and compares `api`, which is {API}. An error has a message, and in `data`:
+`lines` (one for each thing that is wrong) and `exit_status` (see [exit-codes.md](exit-codes.md)). While a method runs,
+its caller may be sent notifications: `progress` (`text`), and `log` (`level`, `text`) if the call has the param
+`verbose` (1 or 2).
+
+## Methods
+
+| method | who | params | result |
+| --- | --- | --- | --- |
+"""
+_EVENTS = f"""
+## Events
+
+After `events.subscribe`, each event is a notification `event`: `number`, `time` (UTC), `kind`, `about` (whose event it
+is), `details`.
+
+The last {KEPT} events are kept. Who was away, or reads slowly, goes on with `since`. What is no longer kept is reported
+by a notification `events.lost` with `from` and `to`. Numbers begin at 1 each time the service starts.
+
+| kind | when |
+| --- | --- |
+"""
+
+
+def page() -> str:
+    """docs/service.md."""
+    rows = ""
+    for method in METHODS.values():
+        who = "operate" if method.operates else "look"
+        takes = ", ".join(f"`{name}`" for name in method.params.model_fields)
+        gives = ", ".join(f"`{name}`" for name in method.result.model_fields)
+        rows += f"| `{method.name}`: {method.text} | {who} | {takes} | {gives} |\n"
+    events = "".join(f"| `{kind}` | {when} |\n" for kind, when in KINDS.items())
+    return f"{_HEAD}{rows}{_EVENTS}{events}"
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(json.dumps(schema(), indent=1) + "\n")
+    (_DOCS / "service.md").write_text(page())

@@ -1,0 +1,274 @@
+"""The client of `tailraced`: what the command, the dashboard and the agent talk to the service with.
+
+It needs nothing but Python's own modules, so that a command that only asks starts at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tailrace import __version__
+from tailrace.control import Control, ControlError, ControlLost
+from tailrace.errors import Failure, Mistake, TailraceError
+from tailrace.exit_codes import ExitCode
+from tailrace.node.folder import LOOK, OPERATE
+
+API = 1
+"""The version of the methods (`tailrace.node.api`): a client and a service of different ones do not talk."""
+ENDING = -32010
+"""The code of a service that is about to end: what was asked was not begun."""
+_HELLO_SECONDS = 10.0
+_START_SECONDS = 30.0
+_END_SECONDS = 30.0
+_TRIES = 5
+
+
+class Said(TailraceError):
+    """What the service says of a mistake or a failure, line by line."""
+
+    def __init__(self, lines: list[str], status: int, *, service_ends: bool = False) -> None:
+        super().__init__("; ".join(lines))
+        self._lines = lines
+        self.exit_status = ExitCode(status)
+        self.service_ends = service_ends
+        """Nothing is up, so the service that was started for it ends."""
+
+    @property
+    def lines(self) -> list[str]:
+        return self._lines
+
+
+class NoService(Failure):
+    """No service runs in the folder."""
+
+
+class Client:
+    """A connection to the service of a state folder."""
+
+    def __init__(self, folder: Path, *, look: bool = False) -> None:
+        """Connects; `look`: to the socket for those who may only look. Raises NoService, Mistake, Failure."""
+        self.path = folder / (LOOK if look else OPERATE)
+        self.told: Callable[[str], None] = lambda _: None
+        """Called with a line about what is being done, while a method runs."""
+        self.logged: Callable[[int, str], None] = lambda _level, _text: None
+        """Called with what the service logs meanwhile, where `verbose` asks for it, and its level."""
+        try:
+            self._control = Control(self.path, timeout=_HELLO_SECONDS, notified=self._notified)
+        except ControlLost as error:
+            raise _why_not(self.path, error) from None
+        self.events: list[dict[str, Any]] = []
+        """Those that came while something else was waited for."""
+        answer = self._hello()
+        self._control.patience(None)
+        self.pid = int(answer["pid"])
+        self.version = str(answer["version"])
+
+    def _hello(self) -> dict[str, Any]:
+        try:
+            answer = self._control.call("service.version")
+            api = answer["api"]
+        except ControlLost as error:
+            self.close()
+            if "closed" in str(error) or "lost" in str(error):
+                raise NoService(str(error)) from None
+            raise Failure(f"{error}; this is not the socket of a service of Tailrace's") from None
+        except (ControlError, KeyError, TypeError):
+            self.close()
+            raise Failure(f"{self.path}: this is not the socket of a service of Tailrace's") from None
+        if api != API:
+            self.close()
+            raise Mistake(
+                f"the service (process {answer.get('pid')}) is of Tailrace {answer.get('version')} and speaks version "
+                f"{api} of its API, this command of {__version__} version {API}; end it with "
+                f"`kill {answer.get('pid')}`, which leaves what is up running, and try again"
+            )
+        return dict(answer)
+
+    def call(self, method: str, **params: Any) -> Any:
+        """A method's result. Ctrl-C and SIGTERM do not end the wait: the service is told, undoes what it has begun, and
+        its answer says so. Raises Said, NoService if the service is about to end, Failure if it has ended."""
+        with self._cancelling():
+            try:
+                return self._control.call(method, **params)
+            except ControlError as error:
+                if error.code == ENDING:
+                    raise NoService(str(error)) from None
+                data = error.data if isinstance(error.data, dict) else {}
+                lines = [str(line) for line in data.get("lines", [str(error)])]
+                ends = bool(data.get("service_ends"))
+                raise Said(lines, int(data.get("exit_status", 1)), service_ends=ends) from None
+            except ControlLost as error:
+                raise Failure(
+                    f"{error}: the service has ended in the middle of {method}; what was up goes on, and "
+                    "`tailrace status` says what is"
+                ) from None
+
+    def subscribe(self, since: int | None = None) -> int:
+        """Has events sent from now on, or from a number on; returns the number of the next one."""
+        return int(self.call("events.subscribe", **({} if since is None else {"since": since}))["next"])
+
+    def next_event(self) -> dict[str, Any]:
+        """The next event that was subscribed to, as it comes. Raises Failure where the service has ended."""
+        while not self.events:
+            self._control.read_one()
+        return self.events.pop(0)
+
+    def fileno(self) -> int:
+        return self._control.fileno()
+
+    def wait_for_end(self) -> None:
+        """Returns when the service has ended, as one does that was started for what is down now. Raises Failure."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:
+            return
+        try:
+            if not select.select([handle], [], [], _END_SECONDS)[0]:
+                raise Failure(f"the service (process {self.pid}) does not end; see its log")
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        self._control.close()
+
+    def _notified(self, method: str, params: dict[str, Any]) -> None:
+        if method == "event" or method == "events.lost":
+            self.events.append(params if method == "event" else {"kind": "events.lost", **params})
+        elif method == "progress":
+            self.told(str(params.get("text", "")))
+        elif method == "log":
+            self.logged(int(params.get("level", 0)), str(params.get("text", "")))
+
+    @contextmanager
+    def _cancelling(self) -> Iterator[None]:
+        """A signal that would end this process cancels the call instead; the second one ends it."""
+        asked: list[int] = []
+
+        def cancel(number: int, frame: FrameType | None) -> None:
+            if asked or not self._control.waiting:
+                before = old[number]
+                if callable(before):
+                    before(number, frame)
+                return
+            asked.append(number)
+            why = "interrupted by Ctrl-C" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+            with suppress(ControlLost):
+                self._control.notify("call.cancel", call=self._control.waiting, why=why)
+
+        old: dict[int, Any] = {}
+        try:
+            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if callable(signal.getsignal(each)):
+                    old[each] = signal.signal(each, cancel)
+        except ValueError:  # not in the main thread, which gets no signals
+            pass
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+def _why_not(path: Path, error: ControlLost) -> TailraceError:
+    """Why nobody is connected to."""
+    try:
+        path.stat()
+    except PermissionError:
+        return Mistake(f"{path.parent}: you may not enter it; run as its owner (sudo)")
+    except OSError:
+        return NoService(str(error))
+    if not os.access(path, os.W_OK):
+        return Mistake(f"{path}: you may not use it; run as its owner (sudo), or join its group ({_group(path)})")
+    return NoService(str(error))
+
+
+def _group(path: Path) -> str:
+    try:
+        return path.group()
+    except (KeyError, OSError):
+        return "which has no name"
+
+
+def ask(
+    folder: Path,
+    method: str,
+    *,
+    look: bool = False,
+    start: bool = True,
+    told: Callable[[str], None] = lambda _: None,
+    logged: Callable[[int, str], None] = lambda _level, _text: None,
+    **params: Any,
+) -> Any:
+    """One method of the service of a folder. `start`: a service is started where none runs. One that was started so
+    ends when nothing is up, and is waited for. Raises NoService, Said, Mistake, Failure."""
+    for _ in range(_TRIES):
+        try:
+            client = Client(folder, look=look)
+        except NoService:
+            if not start:
+                raise
+            start_service(folder)
+            client = Client(folder, look=look)
+        client.told, client.logged = told, logged
+        try:
+            result = client.call(method, **params)
+            if result.get("service_ends"):
+                client.wait_for_end()
+            return result
+        except Said as said:
+            if said.service_ends:
+                client.wait_for_end()
+            raise
+        except NoService:
+            client.wait_for_end()
+        finally:
+            client.close()
+    raise Failure(f"{folder}: the service keeps ending; see {folder}/service.log")
+
+
+def start_service(folder: Path) -> None:
+    """Starts `tailraced` for what is going to be up; returns when it answers. Raises Said or Failure."""
+    ready, tell = os.pipe()
+    isolated = ["-I"] if sys.flags.isolated else []
+    argv = [sys.executable, *isolated, "-m", "tailrace.node.service", str(folder)]
+    argv += ["--while-up", "--ready-fd", str(tell)]
+    try:
+        program = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(tell,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(tell)
+    said = b""
+    with os.fdopen(ready, "rb", buffering=0) as stream:
+        while b"\n" not in said and select.select([stream], [], [], _START_SECONDS)[0]:
+            more = stream.read(65536)
+            if not more:
+                break
+            said += more
+    if not said.endswith(b"\n"):
+        program.kill()
+        words = program.communicate()[1].decode(errors="replace").strip().splitlines()
+        raise Failure(f"the service could not be started: {words[-1] if words else 'it says nothing'}")
+    assert program.stderr is not None
+    program.stderr.close()
+    answer = json.loads(said)
+    if "lines" in answer:
+        program.wait()
+        raise Said(answer["lines"], answer["exit_status"])
+    # It lives on by itself: whose child it is makes no difference any more.
+    program.returncode = 0

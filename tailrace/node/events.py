@@ -1,0 +1,70 @@
+"""What has happened on a node, in order: events that whoever wants to know is sent as they happen.
+
+They are numbered from 1 while the service runs, and the last KEPT are kept, so that a listener that was away, or reads
+slowly, goes on where it was. What is older is lost to it, and it is told how much.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+KEPT = 16384
+#: What an event may be about, with its kinds and when each happens: the words of the API.
+KINDS = {
+    "node.up": "what a spec asks for is up",
+    "node.down": "everything was taken down",
+    "node.resumed": "what had ended is up again by a command",
+    "version.applied": "the switch has a new configuration",
+    "function.up": "a function runs and forwards",
+    "function.died": "a function's process has ended by itself",
+    "function.ended": "a function's process was ended by a change",
+    "switch.up": "the switch runs",
+    "switch.ended": "the switch was ended by a command",
+    "switch.died": "the switch has ended by itself",
+    "port.waiting": "nobody is attached to a port",
+    "port.up": "somebody is attached to a port",
+    "port.down": "a port's device, or its link, is gone",
+    "port.quarantined": "a port's guest broke a rule and is no longer served",
+    "service.adopted": "the service took up what ran before it",
+}
+
+
+def stamp(seconds: float) -> str:
+    """2026-11-27T10:15:00.123Z (RFC 3339), of seconds since 1970."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds * 1000) % 1000:03d}Z"
+
+
+@dataclass
+class History:
+    """The last events, each as the line that listeners are sent."""
+
+    first: int = 1
+    """The number of the oldest that is kept."""
+    lines: deque[bytes] = field(default_factory=deque)
+
+    @property
+    def next(self) -> int:
+        """The number that the next event gets."""
+        return self.first + len(self.lines)
+
+    def add(self, kind: str, about: str, details: Mapping[str, Any], seconds: float) -> None:
+        """An event of one of KINDS, about a function, a port or nothing in particular."""
+        event = {"number": self.next, "time": stamp(seconds), "kind": kind, "about": about, "details": details}
+        message = {"jsonrpc": "2.0", "method": "event", "params": event}
+        self.lines.append(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        if len(self.lines) > KEPT:
+            self.lines.popleft()
+            self.first += 1
+
+    def since(self, number: int, most: int) -> tuple[int, list[bytes], int]:
+        """From an event on: how many of those are lost, at most so many of the rest, and the number to go on from."""
+        start = max(number, self.first)
+        end = min(self.next, start + most)
+        lines = [self.lines[index - self.first] for index in range(start, end)]
+        return start - number, lines, max(end, start)

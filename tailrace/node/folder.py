@@ -1,0 +1,42 @@
+"""Where what is up is on record, and where the service listens; needs nothing else of Tailrace's."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+ENVIRONMENT = "TAILRACE_STATE"
+OPERATE = "operate.socket"
+LOOK = "look.socket"
+LOG = "service.log"
+RUN = "run"
+
+
+def forget_service(folder: Path) -> None:
+    """Removes what a service that has ended leaves in its folder; for who holds that."""
+    for name in (OPERATE, LOOK, LOG, f"{LOG}.1"):
+        with suppress(OSError):
+            (folder / name).unlink()
+
+
+def default_folder() -> Path:
+    """$TAILRACE_STATE; else /run/tailrace for root; else a folder of the user's own."""
+    chosen = os.environ.get(ENVIRONMENT)
+    if chosen:
+        return Path(chosen).absolute()
+    if os.geteuid() == 0:
+        return Path("/run/tailrace")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "tailrace" if runtime else Path(f"/tmp/tailrace-{os.geteuid()}")
+
+
+def run_folder(folder: Path) -> Path:
+    """Of the measurement that is at work beside what is up there: a node of its own, which ends with it."""
+    return folder / RUN
+
+
+def folder_in_use(folder: Path) -> Path:
+    """The folder whose switch is to be looked at: of what is up, or else of the measurement that is at work."""
+    run = run_folder(folder)
+    return run if not (folder / "state.json").exists() and (run / "state.json").exists() else folder

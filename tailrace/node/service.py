@@ -1,0 +1,434 @@
+"""`tailraced`: owns the record of one state folder, does what its clients ask for one at a time, and watches what runs.
+
+Its main thread operates the node: one operation at a time, each ended in order by a cancel or SIGTERM, as a command is
+by Ctrl-C. The server's thread (`tailrace.node.server`) talks to clients and watches processes. The service's own end
+ends nothing: the next one takes up what runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import grp
+import json
+import logging
+import logging.handlers
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tailrace import __version__
+from tailrace.errors import Mistake, TailraceError
+from tailrace.fabric.tailrace import SWITCH
+from tailrace.host.process import ProcessId
+from tailrace.host.slices import enter
+from tailrace.host.state import Damaged, Held, Process, Record, holding
+from tailrace.node import operations
+from tailrace.node.api import Apply, Drain, Propose, Rollback, Subscribe, Up
+from tailrace.node.client import API, ENDING
+from tailrace.node.folder import LOG, default_folder, forget_service
+from tailrace.node.operations import PlanMaker
+from tailrace.node.plan import Plan, make_plan
+from tailrace.node.server import Call, Refusal, Server, refusal_of
+from tailrace.node.status import status
+from tailrace.node.supervisor import Supervisor
+from tailrace.spec.load import parse_located
+from tailrace.spec.position import Document
+
+_log = logging.getLogger("tailrace.service")
+_PR_SET_NAME = 15
+_PATIENCE = 10.0
+"""Seconds for a service that is about to end to let go of the folder."""
+_LOG_BYTES = 4 << 20
+
+Answer = Mapping[str, Any]
+
+
+@dataclass
+class _Work:
+    """Something for the main thread: a client's call, or what the service does by itself."""
+
+    call: Call | None
+    do: Callable[[], Answer]
+    done: Callable[[Answer | BaseException], None]
+
+
+class Service:
+    """The service of one folder."""
+
+    def __init__(self, held: Held, *, while_up: bool, groups: tuple[int | None, int | None] = (None, None)) -> None:
+        self.held = held
+        self.while_up = while_up
+        self.server = Server(held.folder, self._answer, self._cancel, groups)
+        self.supervisor = Supervisor(self.server.loop, self._look_soon, self._port_is)
+        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._now: _Work | None = None
+        self._cancelled: tuple[_Work, str] | None = None
+        self._stopping = False
+        self._known: dict[str, ProcessId] = {}
+        """What ran when it was last looked at, by name."""
+        self._cpus = frozenset(os.sched_getaffinity(0))
+        self._methods: dict[str, Callable[[Call], Answer]] = {
+            "node.plan": self._plan,
+            "node.up": self._up,
+            "node.apply": self._apply,
+            "node.rollback": self._rollback,
+            "node.drain": self._drain,
+            "node.resume": lambda _: {"notes": operations.resume(self.held)},
+            "node.down": self._down,
+        }
+
+    # --- the main thread ---------------------------------------------------------------------------------------------
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Serves until it is told to end or, where it was started for what is up, nothing is."""
+        signal.signal(signal.SIGINT, self._interrupted)
+        threading.Thread(target=self._await_end, name="signals", daemon=True).start()
+        self.server.start()
+        try:
+            self._adopt()
+            ready()
+            while not self._stopping:
+                work = self._queue.get()
+                if work is not None:
+                    self._do(work)
+                    self._stopping |= self.while_up and self._queue.empty() and not self.something_up()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self.server.soon(self._refuse_waiting)
+            self.server.soon(self.supervisor.close)
+            self.server.stop()
+
+    def _do(self, work: _Work) -> None:
+        before = self._record()
+        self._now = work
+        result: Answer | BaseException
+        try:
+            with _logs_to(work.call):
+                result = work.do()
+        except BaseException as error:
+            result = error
+        self._now = None
+        self._see(before)
+        if work.call is None:
+            return
+        ends = {"service_ends": self.while_up and not self.something_up()}
+        if isinstance(result, BaseException):
+            said = operations.interrupted(result) if isinstance(result, KeyboardInterrupt) else result
+            refusal = refusal_of(said)
+            refusal.data = {**(refusal.data or {}), **ends}
+            result = refusal
+        elif work.call.method.operates:
+            result = {**result, **ends}
+        work.done(result)
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        """A cancel reaches the main thread as SIGINT, and so does Ctrl-C of who runs the service in a terminal."""
+        if self._cancelled is not None:
+            work, why = self._cancelled
+            self._cancelled = None
+            if work is self._now:
+                raise KeyboardInterrupt(why)
+            return
+        self._stopping = True
+        raise KeyboardInterrupt("the service was ended by Ctrl-C")
+
+    def _await_end(self) -> None:
+        """In a thread of its own: a signal is not lost in a part of an operation that nothing may disturb."""
+        number = signal.sigwait({signal.SIGTERM, signal.SIGHUP})
+        self._end(f"the service was ended by {signal.Signals(number).name}")
+
+    def _end(self, why: str) -> None:
+        self._stopping = True
+        if (work := self._now) is not None:
+            self._interrupt(work, why)
+        self._queue.put(None)
+
+    def _interrupt(self, work: _Work, why: str) -> None:
+        self._cancelled = (work, why)
+        ident = threading.main_thread().ident
+        assert ident is not None
+        signal.pthread_kill(ident, signal.SIGINT)
+
+    def _refuse_waiting(self) -> None:
+        while not self._queue.empty():
+            if (work := self._queue.get()) is not None:
+                work.done(Refusal(ENDING, "the service is about to end"))
+
+    # --- what runs ---------------------------------------------------------------------------------------------------
+
+    def _record(self) -> Record | None:
+        try:
+            return self.held.state().record
+        except (Damaged, Mistake):
+            return None
+
+    def something_up(self) -> bool:
+        record = self._record()
+        return record is not None and bool(record.things)
+
+    def _adopt(self) -> None:
+        """Takes up what an earlier service has left running."""
+        record = self._record()
+        if record is not None and record.things:
+            self._known = _running(record)
+            self.server.publish("service.adopted", details=sorted(self._known))
+            self._watch(record)
+
+    def _see(self, before: Record | None) -> None:
+        """Publishes what an operation has changed, and watches what runs now."""
+        now = self._record()
+        if now is None:
+            return
+        was, runs = self._known, _running(now)
+        self._known = runs
+        for name, process in was.items():
+            if runs.get(name) != process:
+                self.server.publish(_kind(name, "ended"), name, pid=process.pid)
+        for name, process in runs.items():
+            if was.get(name) != process:
+                self.server.publish(_kind(name, "up"), name, pid=process.pid)
+        if now.complete and (before is None or before.version != now.version):
+            self.server.publish("version.applied", version=now.version, spec=now.spec)
+        if now.complete and not (before and before.complete):
+            self.server.publish("node.up", spec=now.spec)
+        if before is not None and before.things and not now.things:
+            self.server.publish("node.down", spec=before.spec)
+        self._watch(now)
+
+    def _watch(self, record: Record) -> None:
+        processes = _running(record)
+        control = self.held.state().control
+        self.server.soon(lambda: self.supervisor.watch(processes.values(), processes.get(SWITCH), control))
+        pollers = _pollers(record)
+        self.server.run_on((self._cpus - pollers) or self._cpus)
+
+    def _look_soon(self) -> None:
+        """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs."""
+        self._queue.put(_Work(None, self._look, lambda _: None))
+
+    def _look(self) -> Answer:
+        record = self._record()
+        if record is None:
+            return {}
+        on_record = {process.name: process.id for process in record.things if isinstance(process, Process)}
+        for name, process in list(self._known.items()):
+            if on_record.get(name) == process and not process.alive():
+                del self._known[name]
+                self.server.publish(_kind(name, "died"), name, pid=process.pid)
+        return {}
+
+    def _port_is(self, name: str, state: str, why: str | None) -> None:
+        """In the server's thread: what the switch says of a port."""
+        self.server.publish(f"port.{state}", name, **({"why": why} if why else {}))
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def _answer(self, call: Call) -> Answer:
+        """In the server's thread: a call's result."""
+        name, params = call.method.name, call.params
+        if name == "service.version":
+            return {
+                "program": "tailraced",
+                "version": __version__,
+                "api": API,
+                "pid": os.getpid(),
+                "folder": str(self.held.folder),
+                "while_up": self.while_up,
+            }
+        if name == "events.subscribe":
+            assert isinstance(params, Subscribe)
+            return {"next": self.server.subscribe(call.client, params.since)}
+        if name == "service.stop":
+            self._end("the service was told to end")
+            return {"service_ends": True}
+        if name == "node.status":
+            found = await self.server.loop.run_in_executor(None, status, self.held.folder)
+            return {**found, "service": {"pid": os.getpid(), "version": __version__}}
+        future: asyncio.Future[Answer] = self.server.loop.create_future()
+
+        def done(result: Answer | BaseException) -> None:
+            if future.cancelled():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self._queue.put(
+            _Work(call, lambda: self._methods[name](call), lambda result: self.server.soon(lambda: done(result)))
+        )
+        return await future
+
+    def _cancel(self, call: Call, why: str) -> None:
+        """In the server's thread. A call that waits for another begins all the same, and is cut short then."""
+        work = self._now
+        if work is not None and work.call is call:
+            self._interrupt(work, why)
+
+    def _plan(self, call: Call) -> Answer:
+        assert isinstance(call.params, Propose)
+        make, document = self._planner(call.params)
+        with document.locating():
+            return operations.propose(self.held.folder, make).as_data()
+
+    def _planner(self, params: Propose) -> tuple[PlanMaker, Document]:
+        return operations.planner(params.spec.text, params.spec.name, Path(params.spec.folder), params.huge)
+
+    def _up(self, call: Call) -> Answer:
+        assert isinstance(call.params, Up)
+        given = call.params.spec
+        spec, document = parse_located(given.text, given.name)
+        plan = make_plan(spec, huge=call.params.huge, document=document, folder=Path(given.folder))
+        call.tell("progress", text=plan.placement.headline)
+        with document.locating():
+            raised = operations.bring_up(self.held, plan, given.path)
+        return {"changed": raised.changed, "said": raised.said, "notes": list(raised.notes)}
+
+    def _apply(self, call: Call) -> Answer:
+        assert isinstance(call.params, Apply)
+        make, document = self._planner(call.params)
+        with document.locating():
+            return operations.apply(self.held, make, call.params.spec.path, call.params.base).as_data()
+
+    def _rollback(self, call: Call) -> Answer:
+        assert isinstance(call.params, Rollback)
+        return operations.rollback(self.held, call.params.base).as_data()
+
+    def _drain(self, call: Call) -> Answer:
+        assert isinstance(call.params, Drain)
+        return operations.drain(self.held, call.params.replica, active=call.params.active).as_data()
+
+    def _down(self, _call: Call) -> Answer:
+        return asdict(operations.take_down(self.held))
+
+
+def _kind(name: str, what: str) -> str:
+    """The kind of an event about a process."""
+    return f"{SWITCH if name == SWITCH else 'function'}.{what}"
+
+
+def _running(record: Record) -> dict[str, ProcessId]:
+    found = [thing for thing in record.things if isinstance(thing, Process)]
+    return {process.name: process.id for process in found if process.id.alive()}
+
+
+def _pollers(record: Record) -> frozenset[int]:
+    """The CPUs that poll."""
+    try:
+        placement = Plan.read(record.plan).placement if record.plan else None
+    except Mistake:
+        return frozenset()
+    if placement is None:
+        return frozenset()
+    polling = [place.core for place in placement.functions.values() if place.mode == "poll"]
+    return frozenset((*placement.workers, placement.switch.core, *polling))
+
+
+class _ToCaller(logging.Handler):
+    """Sends what is logged to the client whose call it is about."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(logging.DEBUG if call.verbose > 1 else logging.INFO)
+        self._call = call
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._call.tell("log", level=record.levelno, text=record.getMessage())
+
+
+@contextmanager
+def _logs_to(call: Call | None) -> Iterator[None]:
+    if call is None or not call.verbose:
+        yield
+        return
+    logger, handler = logging.getLogger("tailrace"), _ToCaller(call)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(min(level, handler.level))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+# --- the program ---------------------------------------------------------------------------------------------------
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("tailraced", description="The service that runs a node, for one state folder.")
+    parser.add_argument("folder", type=Path, nargs="?", default=default_folder(), help="default: %(default)s")
+    parser.add_argument("--while-up", action="store_true", help="end when nothing is up")
+    parser.add_argument("--operate-group", metavar="GROUP", type=_group_id, help="who may operate, beside the owner")
+    parser.add_argument("--look-group", metavar="GROUP", type=_group_id, help="who may look, beside the owner")
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def _group_id(name: str) -> int:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"no group {name!r}; make it: `groupadd {name}`") from None
+
+
+def _log_to(folder: Path | None) -> None:
+    """Logs to a file of bounded size, or to standard error where that is the journal's, or a terminal."""
+    handler: logging.Handler
+    if folder is None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    else:
+        handler = logging.handlers.RotatingFileHandler(folder / LOG, maxBytes=_LOG_BYTES, backupCount=1)
+        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s"))
+    logger = logging.getLogger("tailrace")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the service; returns its exit status."""
+    options = _arguments(sys.argv[1:] if argv is None else argv)
+    enter()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"tailraced", 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
+    folder: Path = options.folder.absolute()
+
+    def tell(answer: Mapping[str, Any]) -> None:
+        if options.ready_fd is None:
+            return
+        os.write(options.ready_fd, json.dumps(answer).encode() + b"\n")
+        os.close(options.ready_fd)
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+    try:
+        with holding(folder, patience=_PATIENCE) as held:
+            _log_to(folder if options.while_up else None)
+            service = Service(held, while_up=options.while_up, groups=(options.operate_group, options.look_group))
+            try:
+                service.run(lambda: tell({"pid": os.getpid()}))
+            finally:
+                if options.while_up and not service.something_up():
+                    forget_service(folder)
+    except TailraceError as error:
+        tell({"lines": list(error.lines), "exit_status": int(error.exit_status)})
+        if options.ready_fd is None:
+            print(f"tailraced: {error}", file=sys.stderr)
+        return int(error.exit_status)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

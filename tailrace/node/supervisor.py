@@ -1,0 +1,113 @@
+"""Who runs, watched without polling: a process's end is an event of its descriptor (pidfd_open(2)), and what becomes of
+a port the switch says itself. Runs in the server's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tailrace.host.process import ProcessId
+
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """The processes and the switch of one node."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ended: Callable[[], None],
+        port_is: Callable[[str, str, str | None], None],
+    ) -> None:
+        """`ended` is called when a process has ended; `port_is` with a port's name, new state, and why, if it says."""
+        self._loop = loop
+        self._ended = ended
+        self._port_is = port_is
+        self._handles: dict[ProcessId, int] = {}
+        self._switch: socket.socket | None = None
+        self._switch_of: ProcessId | None = None
+        self._heard = b""
+
+    def watch(self, processes: Iterable[ProcessId], switch: ProcessId | None, control: Path) -> None:
+        """Watches these processes, and no others any more, and the events of the switch among them."""
+        wanted = set(processes)
+        for process in [each for each in self._handles if each not in wanted]:
+            self._leave(process)
+        for process in wanted - set(self._handles):
+            try:
+                handle = os.pidfd_open(process.pid)
+            except OSError:
+                continue  # it has ended before: whoever has started it knows
+            self._handles[process] = handle
+            self._loop.add_reader(handle, self._has_ended, process)
+            if not process.alive():  # and its number is somebody else's by now
+                self._has_ended(process)
+        if switch != self._switch_of:
+            self._hang_up()
+            if switch is not None:
+                self._listen(control)
+                self._switch_of = switch
+
+    def close(self) -> None:
+        self.watch((), None, Path())
+
+    def _has_ended(self, process: ProcessId) -> None:
+        self._leave(process)
+        self._ended()
+
+    def _leave(self, process: ProcessId) -> None:
+        handle = self._handles.pop(process, None)
+        if handle is not None:
+            self._loop.remove_reader(handle)
+            os.close(handle)
+
+    # --- the switch --------------------------------------------------------------------------------------------------
+
+    def _listen(self, control: Path) -> None:
+        """Asks the switch for its events."""
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            found.settimeout(1.0)
+            found.connect(str(control))
+            found.sendall(b'{"jsonrpc":"2.0","id":1,"method":"events.subscribe"}\n')
+            found.setblocking(False)
+        except OSError as error:
+            found.close()
+            _log.warning("the switch's events cannot be had: %s", error)
+            return
+        self._switch, self._heard = found, b""
+        self._loop.add_reader(found, self._hear)
+
+    def _hear(self) -> None:
+        assert self._switch is not None
+        try:
+            more = self._switch.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            more = b""
+        if not more:
+            self._hang_up()
+            return
+        *lines, self._heard = (self._heard + more).split(b"\n")
+        for line in lines:
+            try:
+                message: dict[str, Any] = json.loads(line)
+            except ValueError:
+                continue
+            if message.get("method") == "port":
+                params = message["params"]
+                self._port_is(params["name"], params["state"], params.get("reason"))
+
+    def _hang_up(self) -> None:
+        if self._switch is not None:
+            self._loop.remove_reader(self._switch)
+            self._switch.close()
+        self._switch = self._switch_of = None
