@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import select
 import socket
 import struct
 import time
@@ -37,6 +38,36 @@ class ControlLost(Failure):
     """The other side is gone or does not answer."""
 
 
+class _Lines:
+    """What comes from a socket, line by line. Nothing that has come is lost where a signal or a timeout cuts a wait
+    short."""
+
+    def __init__(self, source: socket.socket) -> None:
+        self._source = source
+        self._come = bytearray()
+
+    def readline(self) -> bytes:
+        """The next line; what is left at the end, which has no newline. Raises OSError, TimeoutError."""
+        searched = 0
+        while (end := self._come.find(b"\n", searched)) < 0:
+            searched = len(self._come)
+            more = self._source.recv(1 << 16)
+            if not more:
+                end = len(self._come) - 1
+                break
+            self._come += more
+        line = bytes(self._come[: end + 1])
+        del self._come[: end + 1]
+        return line
+
+    def has_line(self) -> bool:
+        """Whether a line has come that was not read."""
+        return b"\n" in self._come
+
+    def close(self) -> None:
+        self._come.clear()
+
+
 class Control:
     """A connection to one daemon. Calls are answered in order, one at a time."""
 
@@ -60,7 +91,7 @@ class Control:
         except OSError as error:
             self._socket.close()
             raise ControlLost(f"{path}: nobody answers ({error.strerror})") from None
-        self._stream = self._socket.makefile("rb")
+        self._stream = _Lines(self._socket)
         _, self.peer, _ = _PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         """The user that the daemon runs as."""
 
@@ -93,20 +124,17 @@ class Control:
         except OSError as error:
             raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
 
-    def read_one(self) -> None:
-        """Waits for what the daemon sends next without being asked. Raises ControlLost."""
+    def read_one(self, seconds: float | None = None) -> None:
+        """Waits for what the daemon sends next without being asked, at most so long. Raises ControlLost."""
         try:
-            self._read()
+            if self._stream.has_line() or select.select([self._socket], [], [], seconds)[0]:
+                self._read()
         except OSError as error:
             raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
 
     def patience(self, timeout: float | None) -> None:
         """How many seconds an answer may take from now on; None: as long as it likes."""
         self._socket.settimeout(timeout)
-
-    def fileno(self) -> int:
-        """The socket's, which is readable when something comes."""
-        return self._socket.fileno()
 
     def _answer(self) -> dict[str, Any]:
         """The next one that comes, whatever it answers."""

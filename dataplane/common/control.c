@@ -29,6 +29,7 @@ struct caller {
 	int fd;
 	char *line;
 	size_t used, size;
+	bool listens; /* is sent notifications */
 };
 
 struct control {
@@ -38,7 +39,7 @@ struct control {
 	size_t nb_methods;
 	void *context;
 	struct caller callers[CONTROL_CALLERS];
-	const struct caller *serving; /* whose request it is */
+	struct caller *serving; /* whose request it is */
 	unsigned nb_watched;
 	struct watched {
 		int fd;
@@ -362,6 +363,42 @@ struct control_caller control_caller(const struct control *control)
 	if (control->serving != NULL)
 		getsockopt(control->serving->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
 	return (struct control_caller){peer.pid, peer.uid};
+}
+
+void control_listen(struct control *control)
+{
+	if (control->serving != NULL)
+		control->serving->listens = true;
+}
+
+bool control_is_heard(const struct control *control)
+{
+	for (int i = 0; i < CONTROL_CALLERS; i++)
+		if (control->callers[i].fd >= 0 && control->callers[i].listens)
+			return true;
+	return false;
+}
+
+void control_notify(struct control *control, const char *method, json_t *params)
+{
+	json_t *message = json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method, "params", params);
+	char *line = json_dumps(message, JSON_COMPACT);
+	const size_t length = line != NULL ? strlen(line) : 0;
+
+	json_decref(message);
+	if (line == NULL)
+		return;
+	line[length] = '\n';
+	for (int i = 0; i < CONTROL_CALLERS; i++) {
+		struct caller *caller = &control->callers[i];
+
+		if (caller->fd < 0 || !caller->listens ||
+		    send(caller->fd, line, length + 1, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length + 1)
+			continue;
+		log_within(&refusals, LOG_LEVEL_WARNING, "control: a listener reads too slowly and is dropped");
+		caller_close(caller);
+	}
+	free(line);
 }
 
 int control_serve(struct control *control, int stop_fd)

@@ -9,6 +9,7 @@
 #define TAILRACE_COMMON_CONTROL_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -72,6 +73,18 @@ struct control_caller {
 	unsigned uid;
 };
 struct control_caller control_caller(const struct control *control);
+
+/* For a method: its caller is sent, from now on and after the answer, what control_notify() sends. */
+void control_listen(struct control *control);
+
+/* Does anybody listen? */
+bool control_is_heard(const struct control *control);
+
+/*
+ * Send a notification to all who listen; takes the reference to its params.  Nobody is waited for: a listener that has
+ * left so much unread that there is no room is dropped, and learns by that that it has missed something.
+ */
+void control_notify(struct control *control, const char *method, json_t *params);
 
 /* Serve until `stop_fd` becomes readable, as the user that this process is when it is called.  Returns 0, or -errno. */
 int control_serve(struct control *control, int stop_fd);

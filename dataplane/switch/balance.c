@@ -12,6 +12,7 @@
 #include "switch/apply.h"
 #include "switch/balance.h"
 #include "switch/bridges.h"
+#include "switch/events.h"
 #include "switch/observe.h"
 #include "switch/placement.h"
 #include "switch/store.h"
@@ -19,7 +20,7 @@
 
 struct balance {
 	int timer;
-	int changed;	    /* eventfd: rings of a guest came or went */
+	int changed;	    /* eventfd: rings of a guest came, went or were stopped, or ports did */
 	int put_off;	    /* timerfd: the time for the recount that came too soon */
 	int expected;	    /* timerfd: guests that have not come back by now are not expected any more */
 	uint64_t looked_at; /* TSC */
@@ -239,6 +240,17 @@ static void on_port_change(void)
 	eventfd_write(watched->balance->changed, 1);
 }
 
+/* In the worker that stopped the ring. */
+static void on_quarantine(void)
+{
+	eventfd_write(watched->balance->changed, 1);
+}
+
+void balance_recount(struct switch_state *state)
+{
+	eventfd_write(state->balance->changed, 1);
+}
+
 /* Recount in `left` seconds; what should have been is at once. */
 static void put_off(struct balance *balance, double left)
 {
@@ -266,6 +278,7 @@ static void recount(struct switch_state *state)
 	}
 	if (differs && apply_again(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
+	events_look(state);
 	state->balance->recount_from = began + RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
 	if (!stable)
 		put_off(state->balance, state->balance->recount_from - seconds());
@@ -353,6 +366,7 @@ int balance_open(struct switch_state *state)
 	}
 	watched = state;
 	guest_on_change(on_port_change);
+	vring_on_quarantine = on_quarantine;
 	device_on_change(on_port_change);
 	return 0;
 }
@@ -362,6 +376,7 @@ void balance_close(struct switch_state *state)
 	if (state->balance == NULL)
 		return;
 	guest_on_change(NULL);
+	vring_on_quarantine = NULL;
 	device_on_change(NULL);
 	close(state->balance->timer);
 	close(state->balance->changed);

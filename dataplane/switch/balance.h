@@ -26,6 +26,9 @@ void balance_place(struct switch_state *state, const struct model *model);
 /* Guests are expected back: let those who send to them wait no longer than BALANCE_EXPECT_MS from now on. */
 void balance_expect(struct switch_state *state);
 
+/* Look soon at what became of ports, as when a guest comes or goes: a change may have brought some. */
+void balance_recount(struct switch_state *state);
+
 /* The part of its time that a worker was busy when last looked: 0 to 1. */
 double balance_busy(const struct switch_state *state, unsigned worker);
 

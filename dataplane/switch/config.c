@@ -123,6 +123,8 @@ static json_t *change(struct switch_state *state, json_t *document, json_t *patc
 	json_incref(document);
 	json_decref(config->previous);
 	*config = next;
+	if (control_is_heard(state->control))
+		balance_recount(state);
 	return answer(config, changes);
 }
 

@@ -37,6 +37,7 @@ struct switch_port {
 	const struct port_model *model; /* of the running configuration */
 	struct placed placed[PORT_QUEUES];
 	unsigned pairs, next_pairs; /* that the programs count on, and those being made */
+	char told[16];		    /* its state, as who listens was last notified of it (events.h) */
 	bool expected;		    /* a guest that an earlier switch served, and that may come back at once */
 	unsigned seen, stable;	    /* of that guest: pairs at the last look; the same at the one before, or 0 */
 	struct gate gate;	    /* what it may send in */

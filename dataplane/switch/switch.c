@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "switch/apply.h"
 #include "switch/balance.h"
+#include "switch/events.h"
 #include "switch/observe.h"
 #include "switch/pages.h"
 #include "switch/switch.h"
@@ -228,6 +229,7 @@ const struct control_method switch_methods[] = {
 	{"trace.stop", observe_trace_stop, NONE},
 	{"trace.key", observe_trace_key, CONTROL_PARAMS("key")},
 	{"function.list", function_list, CONTROL_PARAMS("flows")},
+	{"events.subscribe", events_subscribe, NONE},
 };
 const size_t switch_nb_methods = RTE_DIM(switch_methods);
 

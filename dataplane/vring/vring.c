@@ -10,6 +10,7 @@
 #include "vring/vring.h"
 
 _Thread_local uint32_t vring_pages_made;
+void (*vring_on_quarantine)(void);
 
 const char *vring_fault_text(enum vring_fault fault)
 {

@@ -169,6 +169,9 @@ struct virtqueue {
 	struct vring_done done[VRING_DONE];
 };
 
+/* Called in the thread that has stopped a ring, if it is set: once, before any ring. */
+extern void (*vring_on_quarantine)(void);
+
 /* Stop the ring, and notify the control side.  The first fault stays: what follows may be its consequence. */
 static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fault)
 {
@@ -178,6 +181,8 @@ static inline void vring_quarantine(struct virtqueue *vring, enum vring_fault fa
 	__atomic_fetch_add(&vring->counters->quarantines, 1, __ATOMIC_RELAXED);
 	vring->fault = fault;
 	__atomic_store_n(vring->report, fault, __ATOMIC_RELAXED);
+	if (vring_on_quarantine != NULL)
+		vring_on_quarantine();
 }
 
 /* ------- slots ------- */

@@ -11,6 +11,8 @@ import select
 import signal
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -66,7 +68,7 @@ class Client:
             self._control = Control(self.path, timeout=_HELLO_SECONDS, notified=self._notified)
         except ControlLost as error:
             raise _why_not(self.path, error) from None
-        self.events: list[dict[str, Any]] = []
+        self._events: deque[dict[str, Any]] = deque()
         """Those that came while something else was waited for."""
         answer = self._hello()
         self._control.patience(None)
@@ -117,14 +119,16 @@ class Client:
         """Has events sent from now on, or from a number on; returns the number of the next one."""
         return int(self.call("events.subscribe", **({} if since is None else {"since": since}))["next"])
 
-    def next_event(self) -> dict[str, Any]:
-        """The next event that was subscribed to, as it comes. Raises Failure where the service has ended."""
-        while not self.events:
-            self._control.read_one()
-        return self.events.pop(0)
-
-    def fileno(self) -> int:
-        return self._control.fileno()
+    def next_event(self, seconds: float | None = None) -> dict[str, Any] | None:
+        """The next event that was subscribed to, as it comes; None if none does for so long. Raises Failure where the
+        service has ended."""
+        deadline = time.monotonic() + seconds if seconds is not None else None
+        while not self._events:
+            left = max(deadline - time.monotonic(), 0.0) if deadline is not None else None
+            self._control.read_one(left)
+            if left == 0.0 and not self._events:
+                return None
+        return self._events.popleft()
 
     def wait_for_end(self) -> None:
         """Returns when the service has ended, as one does that was started for what is down now. Raises Failure."""
@@ -143,7 +147,7 @@ class Client:
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if method == "event" or method == "events.lost":
-            self.events.append(params if method == "event" else {"kind": "events.lost", **params})
+            self._events.append(params if method == "event" else {"kind": "events.lost", **params})
         elif method == "progress":
             self.told(str(params.get("text", "")))
         elif method == "log":

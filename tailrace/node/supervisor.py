@@ -34,6 +34,8 @@ class Supervisor:
         self._switch: socket.socket | None = None
         self._switch_of: ProcessId | None = None
         self._heard = b""
+        self._ports: dict[str, str] = {}
+        """The state of each port of the switch, as it was last heard of."""
 
     def watch(self, processes: Iterable[ProcessId], switch: ProcessId | None, control: Path) -> None:
         """Watches these processes, and no others any more, and the events of the switch among them."""
@@ -102,12 +104,21 @@ class Supervisor:
                 message: dict[str, Any] = json.loads(line)
             except ValueError:
                 continue
-            if message.get("method") == "port":
-                params = message["params"]
-                self._port_is(params["name"], params["state"], params.get("reason"))
+            if "result" in message:
+                for port in message["result"]["ports"]:
+                    self._say(port)
+            elif message.get("method") == "port":
+                self._say(message["params"])
+
+    def _say(self, port: dict[str, Any]) -> None:
+        name, state = port["name"], port["state"]
+        if self._ports.get(name) != state:
+            self._ports[name] = state
+            self._port_is(name, state, port.get("reason"))
 
     def _hang_up(self) -> None:
         if self._switch is not None:
             self._loop.remove_reader(self._switch)
             self._switch.close()
         self._switch = self._switch_of = None
+        self._ports.clear()

@@ -97,10 +97,11 @@ def test_an_interrupt_keeps_what_was_measured(
 
 
 def test_a_second_command_is_refused_while_a_run_is_at_work(command: Command, running: subprocess.Popen[str]) -> None:
-    for arguments in (("down",), ("up", command.folder / "spec.yaml")):
+    for arguments in (("down",), ("measure", "latency", command.folder / "spec.yaml")):
         refused = command(*arguments, status=2)
         assert "in use" in refused.stderr
         assert f"kill -INT {running.pid}" in refused.stderr
+    assert "is taken by a worker of another switch" in command("up", command.folder / "spec.yaml", status=2).stderr
     assert "A run is at work" in command("status").stdout
     assert running.poll() is None
 

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "switch/events.h"
+#include "switch/switch.h"
+
+/* Note how a port is now.  Returns that if it is another state than before, and NULL otherwise. */
+static json_t *look_at(struct switch_port *port)
+{
+	json_t *said = switch_port_describe(port), *reason = json_object_get(said, "reason"), *changed = NULL;
+	const char *state = json_string_value(json_object_get(said, "state"));
+
+	if (state != NULL && strcmp(port->told, state) != 0) {
+		snprintf(port->told, sizeof(port->told), "%s", state);
+		changed = json_pack("{s:s, s:s, s:O?}", "name", port->port.name, "state", state, "reason", reason);
+	}
+	json_decref(said);
+	return changed;
+}
+
+static struct switch_port *port_of(const struct switch_state *state, unsigned index)
+{
+	return names_find(&state->running.ports, state->model->ports[index].name);
+}
+
+json_t *events_subscribe(void *context, json_t *params, struct control_error *error)
+{
+	struct switch_state *state = context;
+	json_t *ports = json_array();
+
+	/* Who has subscribed before is not to miss what this would take for known. */
+	events_look(state);
+	for (unsigned i = 0; i < state->model->nb_ports; i++) {
+		struct switch_port *port = port_of(state, i);
+
+		if (port == NULL)
+			continue;
+		port->told[0] = '\0';
+		json_array_append_new(ports, look_at(port));
+	}
+	control_listen(state->control);
+	return json_pack("{s:o}", "ports", ports);
+}
+
+void events_look(struct switch_state *state)
+{
+	for (unsigned i = 0; control_is_heard(state->control) && i < state->model->nb_ports; i++) {
+		struct switch_port *port = port_of(state, i);
+		json_t *changed = port != NULL ? look_at(port) : NULL;
+
+		if (changed != NULL)
+			control_notify(state->control, "port", changed);
+	}
+}
