@@ -31,6 +31,7 @@ struct guest {
 	/* What workers read. */
 	struct virtqueue *_Atomic live[GUEST_VRINGS];
 	atomic_bool paused;	       /* a message is being acted on: rings that are missing come back at once */
+	atomic_bool awaited;	       /* frames wait for it while it is not there, however long that is */
 	atomic_int kick[GUEST_VRINGS]; /* eventfds by which the guest says that there is work, or -1 */
 
 	/* enum vring_fault; set by a worker or a snapshot, cleared when the guest resets the ring. */
@@ -120,10 +121,11 @@ enum guest_state guest_state(const struct guest *guest, enum vring_fault *fault)
 
 /* ------- for workers ------- */
 
-/* No receiver, but only for the moment: frames should wait where they are rather than be dropped. */
+/* No receiver, but only for the moment, or one that is awaited: frames wait where they are rather than be dropped. */
 static inline bool guest_paused(const struct guest *guest)
 {
-	return atomic_load_explicit(&guest->paused, memory_order_acquire);
+	return atomic_load_explicit(&guest->paused, memory_order_acquire) ||
+	       atomic_load_explicit(&guest->awaited, memory_order_relaxed);
 }
 
 /*

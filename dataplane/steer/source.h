@@ -130,10 +130,22 @@ static inline bool source_take(const struct source *source)
 	return taken;
 }
 
-/* The receiver took nothing.  Has it been full for longer than frames are kept waiting? */
+/* Is the only receiver one that frames wait for until it is there? */
+static inline bool source_awaits(const struct source *source)
+{
+	const struct port *to = source->egress.port;
+
+	return to != NULL && to->kind == PORT_GUEST && atomic_load_explicit(&to->guest.awaited, memory_order_relaxed) &&
+	       port_receiver(to, source->egress.queue) == NULL;
+}
+
+/* The receiver took nothing.  Has it been full, or gone, for longer than frames are kept waiting? */
 static inline bool source_patience_ended(struct source *source, const struct round *round)
 {
 	struct port_queue *queue = source_entry(source);
+
+	if (unlikely(source_awaits(source)))
+		return false;
 
 	egress_counters(&source->egress)->blocked_polls++;
 	if (queue->blocked_since == 0)

@@ -313,7 +313,7 @@ static void forget_ports(struct switch_state *state, const struct model *model)
 		const struct port_model *now = names_find(&model->ports_by_name, port->port.name);
 
 		if (now != NULL) {
-			port->model = now;
+			switch_port_follow(port, now);
 			continue;
 		}
 		names_remove(&state->running.ports, port->port.name);

@@ -46,6 +46,7 @@ struct port_model {
 	const char *path;
 	bool client;
 	bool offloads;
+	bool awaited;	 /* frames wait for its guest while that is not there */
 	uint64_t memory; /* bytes that it may share; 0: no limit of its own */
 	int socket_mode; /* -1: as the umask says */
 	const char *group;

@@ -95,22 +95,24 @@ static bool read_rate(struct reader *reader, const struct place *up, json_t *obj
 
 static bool read_guest(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
 {
-	static const char *const known[] = {"kind",   "path",	  "mode", "queues", "socket",
-					    "memory", "offloads", "rate", NULL};
-	static const char *const modes[] = {"server", "client", NULL};
+	static const char *const known[] = {"kind",   "path",	  "mode",   "queues", "socket",
+					    "memory", "offloads", "absent", "rate",   NULL};
+	static const char *const modes[] = {"server", "client", NULL}, *const absent[] = {"drop", "wait", NULL};
 	const size_t longest = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
 	json_int_t memory = 0;
-	unsigned mode = 0;
+	unsigned mode = 0, awaits = 0;
 
 	port->offloads = true;
 	if (!field_keys(&reader->fields, at, object, known) ||
 	    !field_text(&reader->fields, at, object, "path", true, &port->path) ||
 	    !field_word(&reader->fields, at, object, "mode", false, modes, &mode) ||
+	    !field_word(&reader->fields, at, object, "absent", false, absent, &awaits) ||
 	    !field_boolean(&reader->fields, at, object, "offloads", &port->offloads) ||
 	    !field_number(&reader->fields, at, object, "memory", MEMORY_LEAST, GUEST_MEMORY_MOST, &memory) ||
 	    !read_socket(reader, at, object, port))
 		return false;
 	port->client = mode == 1;
+	port->awaited = awaits == 1;
 	port->memory = memory;
 	if (port->path[0] == '\0')
 		return wrong(&reader->fields, &(struct place){.up = at, .key = "path"}, "the path is empty");

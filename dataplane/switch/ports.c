@@ -104,6 +104,13 @@ static void give_number(unsigned number)
 		numbers[number / 64] &= ~(UINT64_C(1) << number % 64);
 }
 
+void switch_port_follow(struct switch_port *port, const struct port_model *model)
+{
+	port->model = model;
+	if (port->port.kind == PORT_GUEST)
+		atomic_store_explicit(&port->port.guest.awaited, model->awaited, memory_order_relaxed);
+}
+
 struct switch_port *switch_port_open(struct page *page, const struct port_model *model, bool awaited,
 				     struct control_error *error)
 {
@@ -119,7 +126,6 @@ struct switch_port *switch_port_open(struct page *page, const struct port_model 
 	strcpy(port->port.name, model->name);
 	port->port.kind = model->kind;
 	port->port.nb_queues = model->queues;
-	port->model = model;
 	port->pairs = 1;
 	port->port.number = take_number();
 	rte_spinlock_init(&port->gate.lock);
@@ -130,8 +136,10 @@ struct switch_port *switch_port_open(struct page *page, const struct port_model 
 	}
 	rc = model->kind == PORT_GUEST ? open_guest(&port->port, model, error)
 				       : open_device(&port->port, model, awaited, error);
-	if (rc == 0)
+	if (rc == 0) {
+		switch_port_follow(port, model);
 		return port;
+	}
 fail:
 	give_number(port->port.number);
 	close_slots(page, &port->port);

@@ -48,6 +48,9 @@ struct switch_port {
 struct switch_port *switch_port_open(struct page *page, const struct port_model *model, bool awaited,
 				     struct control_error *error);
 
+/* A port that stays is another model's now: what changes while it is open is set. */
+void switch_port_follow(struct switch_port *port, const struct port_model *model);
+
 /* Close it; no program names it any more. */
 void switch_port_close(struct page *page, struct switch_port *port);
 

@@ -373,9 +373,11 @@ def version(as_json: JsonOption = False) -> None:
     raise typer.Exit(run_command(lambda: commands.version(as_json=as_json)))
 
 
-# A command of this module's own is run without loading the others.
+# A command of this module's own is run without the others: what Typer makes of each takes time.
 _asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-_own = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
+_own = {command.name or str(getattr(command.callback, "__name__", "")): command for command in app.registered_commands}
+if _asked in _own and sys.argv[1] == _asked:
+    app.registered_commands = [_own[_asked]]
 if _asked not in (*GROUPS, *_own):
     results.register(app)
 for _name, _group in GROUPS.items():

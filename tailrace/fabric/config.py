@@ -8,7 +8,7 @@ step. So a configuration depends on the plan and on which instance of each funct
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +50,27 @@ def socket_of(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Pat
     return sockets / name / "sock" if port.mode == "client" else sockets / f"{name}.sock"
 
 
-def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int]) -> Config:
+def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int], around: Collection[str] = ()) -> Config:
     """What the switch is to be, with the sockets of guests in the folder `sockets`.
 
-    `instances` has the instance of each function that is not the first.
+    `instances` has the instance of each function that is not the first; `around` names those that have ended, of which
+    the switch is to use none: other replicas have their flows, or the chain leads past them.
     """
     which = {function.name: instances.get(function.name, 1) for function in plan.functions}
     groups: Config = {}
     for function in plan.functions:
         group = groups.setdefault(function.function, _group(function.function, plan))
-        group["replicas"][function.name] = _replica(function, which)
+        if function.name not in around:
+            group["replicas"][function.name] = _replica(function, which)
+    past = {name for name, group in groups.items() if not group["replicas"]}
     met = Counter(place for chain in plan.chains for place in _places(chain))
     in_chains = {name for chain in plan.chains for name in chain.through}
     config: Config = {
         "ports": {port_name(port.name, which): _port(port, sockets, which) for port in plan.ports},
-        "functions": {name: group for name, group in groups.items() if name in in_chains},
+        "functions": {name: group for name, group in groups.items() if name in in_chains - past},
         "chains": {
-            chain.name: _chain(chain, shared=any(met[place] > 1 for place in _places(chain))) for chain in plan.chains
+            chain.name: _chain(chain, past, shared=any(met[place] > 1 for place in _places(chain)))
+            for chain in plan.chains
         },
     }
     if plan.bridges:
@@ -112,6 +116,8 @@ def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
             said["offloads"] = False
         if port.memory_bytes is not None:
             said["memory"] = port.memory_bytes
+        if port.waits:
+            said["absent"] = "wait"
     if port.queues > 1:
         said["queues"] = port.queues
     rate = _most(port.max_bps, port.max_pps)
@@ -136,8 +142,9 @@ def _places(chain: PlannedChain) -> set[str]:
     return {chain.start, *chain.through, chain.end}
 
 
-def _chain(chain: PlannedChain, *, shared: bool) -> Config:
-    said: Config = {"from": chain.start, "through": list(chain.through), "to": chain.end}
+def _chain(chain: PlannedChain, past: Collection[str], *, shared: bool) -> Config:
+    through = [name for name in chain.through if name not in past]
+    said: Config = {"from": chain.start, "through": through, "to": chain.end}
     if chain.match:
         said["match"] = [dict(match) for match in chain.match]
     elif shared:

@@ -21,7 +21,7 @@ from tailrace.spec.model import FLOW_AGEING
 Kind = Literal["add", "change", "remove"]
 
 #: What the switch takes for granted where nothing is said.
-_PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True}
+_PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True, "absent": "drop"}
 _CHAIN_DEFAULTS: Config = {"through": [], "match": [], "priority": 0}
 _FUNCTION_DEFAULTS: Config = {"ageing": FLOW_AGEING}
 
@@ -57,6 +57,8 @@ class Difference:
     stage: Config
     """The ports that must be there before the functions start, as a merge patch."""
     config_changes: bool = False
+    around: tuple[str, ...] = ()
+    """Functions that have ended and stay so, of which the switch uses none."""
     fixed: tuple[str, ...] = field(default=())
     """What would need the switch started anew."""
 
@@ -81,12 +83,14 @@ def difference(
     alive: Collection[str],
     sockets: Path,
     granted: Granted | None = None,
+    around: Collection[str] = (),
 ) -> Difference:
     """From what is up to a plan.
 
     `old` is the plan that is up; `running` the switch's configuration; `granted` what the switch has kept at its start;
     `instances` and `alive` say which processes of functions there are. A process that has ended, or that cannot become
-    what it should be, is replaced by a new one.
+    what it should be, is replaced by a new one; of those `around`, which are counted among the living, the switch uses
+    none.
     """
     before = {each.name: each for each in old.started} if old else {}
     after = {each.name: each for each in new.started}
@@ -115,7 +119,8 @@ def difference(
         if name not in after:
             stop.append(instance_name(name, instances.get(name, 1)))
             changes.append(Change("remove", "process", name))
-    config = configuration(new, sockets, which)
+    around = [name for name in after if name in around and name not in start]
+    config = configuration(new, sockets, which, around)
     found = config_changes(running, config)
     own = {port_name(port, which) for name in after for port in after[name].ports}
     # What happens to a function says that its ports come and go; what a port that stays may carry is a change itself.
@@ -137,6 +142,7 @@ def difference(
         config=config,
         stage={"ports": stage} if stage else {},
         config_changes=bool(found),
+        around=tuple(around),
         fixed=tuple(_fixed(old, new, granted or Granted())) if old else (),
     )
 
@@ -238,9 +244,11 @@ def config_changes(old: Config, new: Config) -> list[Change]:
     return found
 
 
-def unlike(plan: Plan, sockets: Path, instances: Mapping[str, int], running: Config) -> list[Change]:
+def unlike(
+    plan: Plan, sockets: Path, instances: Mapping[str, int], running: Config, around: Collection[str] = ()
+) -> list[Change]:
     """What a switch carries otherwise than a plan that is up says: what it lacks is to be added."""
-    return config_changes(running, configuration(plan, sockets, instances))
+    return config_changes(running, configuration(plan, sockets, instances, around))
 
 
 def _moved_chains(was: Config, now: Config) -> dict[str, list[str]]:
@@ -325,4 +333,13 @@ def _whole(what: str, value: Config) -> str:
     return ", ".join(f"{key} {_short(each)}" for key, each in value.items())
 
 
-_SHOWN = ("queues", "rate.max", "rate.packets", "rate.to.max", "rate.to.packets", "rate.to.latency", "rate.share")
+_SHOWN = (
+    "queues",
+    "absent",
+    "rate.max",
+    "rate.packets",
+    "rate.to.max",
+    "rate.to.packets",
+    "rate.to.latency",
+    "rate.share",
+)

@@ -107,6 +107,11 @@ class TailraceFabric:
 
     def start(self) -> None:
         """Starts the switch; returns when it answers. Raises Failure."""
+        self.launch()
+        self.await_answer()
+
+    def launch(self) -> None:
+        """Starts the switch, and does not wait for it. Raises Failure."""
         state = self._launcher.state
         program = own_program("tailrace-switch")
         cores = self._cores()
@@ -133,8 +138,11 @@ class TailraceFabric:
         # Who connects to a memif that it makes is another user; nobody else can enter the folder of sockets.
         limits = Limits(cpus=options.place.cpus, nice=options.place.nice, umask=UMASK_GUEST if self._network else None)
         self._process = self._launcher.start(SWITCH, argv, limits)
+
+    def await_answer(self) -> None:
+        """Returns when the switch that was launched answers. Raises Failure."""
         try:
-            self._connect(self._process)
+            self._connect(self._running())
         except ControlLost as error:
             raise self._launcher.failure(SWITCH, f"the switch {error}") from None
 

@@ -287,6 +287,8 @@ class Change:
     """The processes that it ends when the switch has changed over."""
     staged: list[str]
     """The ports that it adds before that."""
+    around: list[str] = field(default_factory=list)
+    """As `Record.around`, then."""
 
 
 @dataclass
@@ -308,6 +310,10 @@ class Record:
     previous: Planned | None = None
     """What `tailrace rollback` goes back to."""
     changing: Change | None = None
+    around: list[str] = field(default_factory=list)
+    """Functions that have ended, of which the switch uses none."""
+    restarts: dict[str, int] = field(default_factory=dict)
+    """How often what has ended by itself was started again, by name."""
     granted: Granted = Granted()
     """To the switch that runs."""
     things: list[Thing] = field(default_factory=list)
@@ -400,6 +406,8 @@ class State:
             "version": self.record.version,
             "previous": asdict(self.record.previous) if self.record.previous else None,
             "changing": asdict(self.record.changing) if self.record.changing else None,
+            "around": self.record.around,
+            "restarts": self.record.restarts,
             "granted": asdict(self.record.granted),
             "plan": self.record.plan,
             "things": [{"kind": thing.kind, **asdict(thing)} for thing in self.record.things],

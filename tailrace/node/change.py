@@ -8,8 +8,9 @@ record, so that a change that a crash has cut short is finished or undone by the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.control import ControlLost
@@ -32,18 +33,20 @@ def change_over(
     *,
     prepare: Callable[[], None] = lambda: None,
     commit: Callable[[], None] = lambda: None,
+    begun: Mapping[str, Process] = MappingProxyType({}),
 ) -> int:
     """Makes a difference of a node's plan real; returns the new version of the configuration.
 
     `base` is the version that the difference was found from. `prepare` makes the machine ready; what it puts on record
-    is undone if the change is not made. `commit` is called when the switch has changed over.
+    is undone if the change is not made. `commit` is called when the switch has changed over. `begun` are functions that
+    run already, whose end is the caller's if the change is not made.
 
     Raises Conflict if somebody else changed the configuration meanwhile, Refused if the switch does not take it, and
     Failure if a function does not start; nothing has changed then, unless the change stays on record (`changing`).
     """
     state, fabric = node.state, node.fabric
     before = list(state.record.things)
-    begun: list[Process] = []
+    started: list[Process] = []
     staged: list[str] = []
     try:
         fabric.check(wanted.config, base)
@@ -53,9 +56,10 @@ def change_over(
         if staged:
             base = fabric.apply(wanted.stage, base)
         for name in wanted.start:
-            begun += [node.start_function(node.plan, name, wanted.instances.get(name, 1))]
-        node.wait_for(staged, processes=begun)
-        node.wait_for_functions(wanted.start, begun)
+            instance = wanted.instances.get(name, 1)
+            started += [begun[name] if name in begun else node.start_function(node.plan, name, instance)]
+        node.wait_for(staged, processes=started)
+        node.wait_for_functions(wanted.start, started)
         if wanted.config_changes:
             with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
@@ -64,6 +68,7 @@ def change_over(
         raise
     with undisturbed():
         state.record.instances = wanted.instances
+        state.record.around = list(wanted.around)
         state.record.version = base
         commit()
         state.save()
@@ -155,6 +160,7 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
         state.record.plan, state.record.spec = changing.to.plan, changing.to.spec
         state.record.previous = changing.previous
         state.record.instances, state.record.version = changing.instances, version
+        state.record.around = changing.around
         end_processes(state, changing.stop)
         became = "kept, as the switch had made it"
     else:

@@ -4,13 +4,14 @@ changed while frames move, and undone."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
+from tailrace.fabric.config import function_name
 from tailrace.fabric.confine import kept_user
 from tailrace.fabric.difference import Difference, difference
 from tailrace.fabric.tailrace import SWITCH
@@ -299,8 +300,8 @@ def _check_up(record: Record) -> None:
         raise Mistake(f"what is up is incomplete; run `tailrace up {record.spec}` first")
 
 
-def _proposal(node: Node, plan: Plan) -> Proposal:
-    version, wanted = node.difference_to(plan)
+def _proposal(node: Node, plan: Plan, leave: Collection[str] = ()) -> Proposal:
+    version, wanted = node.difference_to(plan, leave)
     return Proposal(version, plan, wanted)
 
 
@@ -356,9 +357,10 @@ def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
         return _apply(node, replace(plan, functions=functions), node.state.record.spec, None)
 
 
-def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
+def _apply(node: Node, plan: Plan, spec: str, base: int | None, leave: Collection[str] = ()) -> Applied:
+    """`leave`: processes that have ended and are to stay so."""
     state = node.state
-    proposal = _proposal(node, plan)
+    proposal = _proposal(node, plan, leave)
     wanted = proposal.wanted
     version = proposal.version or 0
     if base is not None:
@@ -381,6 +383,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
         start=list(wanted.start),
         stop=list(wanted.stop),
         staged=list(wanted.stage.get("ports", {})),
+        around=list(wanted.around),
     )
     state.save()
     recorded = state.record.version
@@ -412,6 +415,64 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None) -> Applied:
             raise Interrupted(f"{_what_ended(error)}; nothing was changed{said}") from None
         raise
     return Applied(proposal, version, tuple(new.notes), previous.spec if previous else None, repaired)
+
+
+# --- what ends by itself -------------------------------------------------------------------------------------------
+
+
+def lead_around(held: Held, ended: Collection[str]) -> list[str]:
+    """Has the switch use none of those of these functions (or replicas) that have ended and are not to be waited for:
+    their other replicas take their flows or, where the spec says `on_failure: bypass`, their chains lead past them.
+    Returns these chains. Raises Failure."""
+    state = held.state()
+    plan = Plan.read(state.record.plan)
+    gone = {*state.record.around, *ended}
+    groups: dict[str, list[PlannedFunction]] = {}
+    for each in plan.functions:
+        groups.setdefault(each.function, []).append(each)
+    past = {name for name, group in groups.items() if all(each.name in gone for each in group)}
+    left = {name for name in past if groups[name][0].on_failure != "bypass"}
+    around = [each.name for each in plan.functions if each.name in gone and each.function not in left]
+    if around == state.record.around:
+        return []
+    node = Node.of(state, plan, logs=state.logs, tied=False)
+    node.attach()
+    try:
+        _, running = node.fabric.configuration()
+        functions: dict[str, Any] = {}
+        for each in plan.functions:
+            if each.name in around and each.function in running["functions"]:
+                bypassed = each.function in past
+                functions[each.function] = None if bypassed else functions.get(each.function, {"replicas": {}})
+                if not bypassed:
+                    functions[each.function]["replicas"][each.name] = None
+        chains = {
+            name: {"through": [each for each in chain.get("through", []) if functions.get(each, each) is not None]}
+            for name, chain in running["chains"].items()
+            if any(functions.get(each, each) is None for each in chain.get("through", []))
+        }
+        state.record.around = around
+        state.save()
+        state.record.version = node.fabric.apply({"functions": functions, "chains": chains})
+        state.save()
+        return list(chains)
+    finally:
+        node.fabric.close()
+
+
+def restart(held: Held, names: Collection[str]) -> list[str]:
+    """Starts those of these functions (or replicas) again that have ended, and no others; returns which it did. Raises
+    Failure, Mistake."""
+    with _changing(held) as node:
+        ended = {function_name(process): process for process in _ended(node.state)}
+        wanted = [name for name in ended if name in names]
+        if not wanted:
+            return []
+        for name in wanted:
+            node.state.record.restarts[name] = node.state.record.restarts.get(name, 0) + 1
+        leave = [process for name, process in ended.items() if name not in names]
+        _apply(node, node.plan, node.state.record.spec, None, leave)
+        return wanted
 
 
 # --- down ----------------------------------------------------------------------------------------------------------

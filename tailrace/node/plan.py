@@ -104,6 +104,7 @@ def make_plan(
         ),
         trace_every=spec.trace.every if spec.trace else None,
         pins=dict(spec.fabric.pins),
+        restart=spec.fabric.restart,
         memory_mib=None if spec.fabric.memory is None else spec.fabric.memory >> 20,
         cores=tuple(cores),
     )
@@ -247,6 +248,7 @@ class _Maker:
             to_pps=port.rate.to.packets,
             to_latency=port.rate.to.latency,
             share=port.rate.share,
+            waits=function is not None and function.on_failure == "block",
         )
 
     def _group(self, port: str, name: str | None) -> str | None:
@@ -280,6 +282,8 @@ class _Maker:
                         (sides[0], sides[1]),
                         state,
                         function.settings(index),
+                        function.restart,
+                        function.on_failure,
                     )
                 )
         return found
@@ -317,11 +321,12 @@ class _Maker:
 
 
 def _whole(uri: str, folder: Path) -> str:
-    """A device's URI with whole paths: the switch has a working directory of its own."""
+    """A device's URI with whole paths of its capture files: the switch has a working directory of its own."""
     scheme, _, rest = uri.partition(":")
-    parts = rest.split(",")
-    paths = {"memif": parts[:1], "pcap": parts}.get(scheme, [])
-    return f"{scheme}:{','.join([*(str(folder / path) if path else path for path in paths), *parts[len(paths) :]])}"
+    paths = rest.split(",")
+    if scheme != "pcap" or len(paths) > 2:
+        return uri
+    return f"{scheme}:{','.join(str(folder / path) if path else path for path in paths)}"
 
 
 def _socket_mode(port: Port) -> str | None:

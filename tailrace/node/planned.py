@@ -51,6 +51,8 @@ class PlannedPort:
     to_latency: float | None = None
     """Seconds that a frame may wait for that in the switch; None: the switch's own default."""
     share: int = 1
+    waits: bool = False
+    """Frames wait for it while nobody is attached."""
 
     @property
     def guest(self) -> bool:
@@ -70,6 +72,8 @@ class PlannedFunction:
     state: Literal["active", "draining"] = "active"
     settings: tuple[str, ...] = ()
     """What its program is given, as NAME=VALUE."""
+    restart: Literal["always", "on-failure", "never"] = "on-failure"
+    on_failure: Literal["drop", "block", "bypass"] = "drop"
 
     @property
     def started(self) -> bool:
@@ -157,6 +161,8 @@ class Plan:
     pins: dict[str, int] = field(default_factory=dict)
     memory_mib: int | None = None
     """The switch's memory for packet buffers of devices; None: what they need, and some to spare."""
+    restart: Literal["on-failure", "never"] = "on-failure"
+    """Whether the switch is started again when it has ended by itself."""
     cores: tuple[int, ...] = ()
     """The cores that the spec names for the switch's workers; none: they were chosen here."""
 

@@ -7,7 +7,7 @@ How one plan becomes another while frames move is `tailrace.node.change`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,17 +119,21 @@ class Node:
         state = self.state
         for folder in (state.sockets, state.logs):
             folder.mkdir(exist_ok=True)
-        self.fabric.start()
+        # Functions listen for the switch, so they start beside it.
+        self.fabric.launch()
+        begun = {each.name: self.start_function(self.plan, each.name, 1) for each in self.plan.started}
+        self.fabric.await_answer()
         version, running = self.fabric.configuration()
         wanted = difference(None, self.plan, running=running, instances={}, alive=(), sockets=state.sockets)
-        state.record.version = change_over(self, wanted, version)
+        state.record.version = change_over(self, wanted, version, begun=begun)
         state.record.complete = True
         state.save()
 
-    def difference_to(self, plan: Plan) -> tuple[int, Difference]:
-        """The version that runs, and what is to be done until it is this plan."""
+    def difference_to(self, plan: Plan, leave: Collection[str] = ()) -> tuple[int, Difference]:
+        """The version that runs, and what is to be done until it is this plan. Of what has ended, the processes that
+        are to be left so are named."""
         version, running = self.fabric.configuration()
-        alive = {process.name for process in self.state.processes() if process.id.alive()}
+        alive = {process.name for process in self.state.processes() if process.id.alive()} | set(leave)
         found = difference(
             self.plan,
             plan,
@@ -138,13 +142,14 @@ class Node:
             alive=alive,
             sockets=self.state.sockets,
             granted=self.state.record.granted,
+            around=self.state.record.around,
         )
         return version, found
 
     def unlike(self) -> list[Change]:
         """What the switch carries otherwise than the plan says."""
         _, running = self.fabric.configuration()
-        return unlike(self.plan, self.state.sockets, self.state.record.instances, running)
+        return unlike(self.plan, self.state.sockets, self.state.record.instances, running, self.state.record.around)
 
     def give_back_ports(self) -> bool:
         """Gives the switch the ports of the plan that it lacks, for functions and guests to go on; returns whether it

@@ -19,7 +19,8 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,21 +29,24 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.errors import Mistake, TailraceError
+from tailrace.fabric.config import function_name
 from tailrace.fabric.tailrace import SWITCH
 from tailrace.host.process import ProcessId
 from tailrace.host.slices import enter
-from tailrace.host.state import Damaged, Held, Process, Record, holding
+from tailrace.host.state import Damaged, Held, Process, Record, State, holding
 from tailrace.node import operations
 from tailrace.node.api import Apply, Drain, Propose, Rollback, Subscribe, Up
 from tailrace.node.client import API, ENDING
 from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.operations import PlanMaker
 from tailrace.node.plan import Plan, make_plan
+from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
 from tailrace.node.status import status
 from tailrace.node.supervisor import Supervisor
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
+from tailrace.vnf.sandbox import ended_well
 
 _log = logging.getLogger("tailrace.service")
 _PR_SET_NAME = 15
@@ -76,6 +80,15 @@ class Service:
         self._stopping = False
         self._known: dict[str, ProcessId] = {}
         """What ran when it was last looked at, by name."""
+        self._noticed: dict[str, ProcessId] = {}
+        """What was found to have ended by itself, by name."""
+        self._restarts = Restarts()
+        self._died: dict[str, float] = {}
+        """When what is to be started again was found to have ended, by name."""
+        self._adopted = False
+        """Something was taken up, and was not looked at yet."""
+        self._around: list[str] = []
+        """The chains that lead past functions."""
         self._cpus = frozenset(os.sched_getaffinity(0))
         self._methods: dict[str, Callable[[Call], Answer]] = {
             "node.plan": self._plan,
@@ -101,6 +114,9 @@ class Service:
                 work = self._queue.get()
                 if work is not None:
                     self._do(work)
+                    if self._adopted:  # what has ended before, and who has started this service has left so
+                        self._adopted = False
+                        self._look_soon()
                     self._stopping |= self.while_up and self._queue.empty() and not self.something_up()
         except KeyboardInterrupt:
             pass
@@ -122,6 +138,8 @@ class Service:
         self._now = None
         self._see(before)
         if work.call is None:
+            if isinstance(result, Exception):
+                _log.error("internal error", exc_info=result)
             return
         ends = {"service_ends": self.while_up and not self.something_up()}
         if isinstance(result, BaseException):
@@ -183,8 +201,11 @@ class Service:
         record = self._record()
         if record is not None and record.things:
             self._known = _running(record)
-            self.server.publish("service.adopted", details=sorted(self._known))
+            self.server.publish("service.adopted", runs=sorted(self._known))
             self._watch(record)
+            self._adopted = True
+            if not self.while_up:
+                self._look_soon()
 
     def _see(self, before: Record | None) -> None:
         """Publishes what an operation has changed, and watches what runs now."""
@@ -193,14 +214,25 @@ class Service:
             return
         was, runs = self._known, _running(now)
         self._known = runs
+        for role in map(function_name, runs):
+            self._died.pop(role, None)
+            if self._restarts.pause(role, 0.0) is not None:  # somebody else has started it
+                self._restarts.started(role, time.monotonic())
+        if not now.things:
+            self._restarts, self._noticed, self._died = Restarts(), {}, {}
+        on_record = {thing.name for thing in now.things if isinstance(thing, Process)}
         for name, process in was.items():
-            if runs.get(name) != process:
+            if runs.get(name) != process and name not in on_record:  # else it has ended by itself (_look)
                 self.server.publish(_kind(name, "ended"), name, pid=process.pid)
         for name, process in runs.items():
             if was.get(name) != process:
                 self.server.publish(_kind(name, "up"), name, pid=process.pid)
         if now.complete and (before is None or before.version != now.version):
             self.server.publish("version.applied", version=now.version, spec=now.spec)
+        if not now.around:
+            for chain in self._around:
+                self.server.publish("chain.restored", chain)
+            self._around = []
         if now.complete and not (before and before.complete):
             self.server.publish("node.up", spec=now.spec)
         if before is not None and before.things and not now.things:
@@ -209,7 +241,7 @@ class Service:
 
     def _watch(self, record: Record) -> None:
         processes = _running(record)
-        control = self.held.state().control
+        control = State(self.held.folder, record).control
         self.server.soon(lambda: self.supervisor.watch(processes.values(), processes.get(SWITCH), control))
         pollers = _pollers(record)
         self.server.run_on((self._cpus - pollers) or self._cpus)
@@ -219,15 +251,72 @@ class Service:
         self._queue.put(_Work(None, self._look, lambda _: None))
 
     def _look(self) -> Answer:
+        """Finds what has ended by itself; has it started again, and its chain looked after until then."""
+        now = time.monotonic()
         record = self._record()
         if record is None:
             return {}
         on_record = {process.name: process.id for process in record.things if isinstance(process, Process)}
-        for name, process in list(self._known.items()):
-            if on_record.get(name) == process and not process.alive():
-                del self._known[name]
-                self.server.publish(_kind(name, "died"), name, pid=process.pid)
+        ended = [name for name, id in on_record.items() if not id.alive() and self._noticed.get(name) != id]
+        policies = _policies(record)
+        for name in ended:
+            self._known.pop(name, None)
+            self._noticed[name] = on_record[name]
+            role = function_name(name)
+            policy = policies.get(role, "never")
+            well = policy == "on-failure" and name != SWITCH and ended_well(self.held.folder / "logs", name)
+            again = policy != "never" and not well and record.complete
+            pause = self._restarts.ended(role, now) if again else None
+            self._died.setdefault(role, now)
+            self.server.publish(_kind(name, "died"), name, pid=on_record[name].pid, again_in=pause)
+        functions = [function_name(name) for name in ended if name != SWITCH]
+        if functions and record.complete and SWITCH in self._known:
+            self._lead_around(functions, now)
+        return self._start_again()
+
+    def _lead_around(self, functions: Sequence[str], died: float) -> None:
+        try:
+            chains = operations.lead_around(self.held, functions)
+        except TailraceError as error:
+            _log.error("%s: %s", ", ".join(functions), error)
+            return
+        for chain in chains:
+            taken = round((time.monotonic() - died) * 1e3, 1)
+            self.server.publish("chain.bypassed", chain, functions=list(functions), milliseconds=taken)
+        self._around += chains
+
+    def _start_again(self) -> Answer:
+        """Starts what is due: the switch first, as functions attach to it."""
+        due = self._restarts.due(time.monotonic())
+        for names in ([SWITCH] if SWITCH in due else [], [name for name in due if name != SWITCH]):
+            if not names:
+                continue
+            try:
+                started = self._start(names)
+            except TailraceError as error:
+                for name in names:
+                    pause = self._restarts.ended(name, time.monotonic())
+                    self.server.publish(_kind(name, "failed"), name, why=str(error), again_in=pause)
+                continue
+            for name in names:
+                self._restarts.started(name, time.monotonic())
+            for name in started:
+                taken = round((time.monotonic() - self._died.pop(name, time.monotonic())) * 1e3, 1)
+                self.server.publish(_kind(name, "restarted"), name, milliseconds=taken)
+        self._wait_for_the_next()
         return {}
+
+    def _start(self, names: Sequence[str]) -> list[str]:
+        if list(names) != [SWITCH]:
+            return operations.restart(self.held, names)
+        operations.resume(self.held)
+        return [SWITCH]
+
+    def _wait_for_the_next(self) -> None:
+        pause = self._restarts.next_in(time.monotonic())
+        if pause is not None:
+            again = _Work(None, self._start_again, lambda _: None)
+            self.server.soon(lambda: self.server.loop.call_later(pause, self._queue.put, again))
 
     def _port_is(self, name: str, state: str, why: str | None) -> None:
         """In the server's thread: what the switch says of a port."""
@@ -255,6 +344,8 @@ class Service:
             return {"service_ends": True}
         if name == "node.status":
             found = await self.server.loop.run_in_executor(None, status, self.held.folder)
+            for process in found["processes"]:
+                process["again_in"] = self._restarts.pause(function_name(process["name"]), time.monotonic())
             return {**found, "service": {"pid": os.getpid(), "version": __version__}}
         future: asyncio.Future[Answer] = self.server.loop.create_future()
 
@@ -317,6 +408,15 @@ class Service:
 def _kind(name: str, what: str) -> str:
     """The kind of an event about a process."""
     return f"{SWITCH if name == SWITCH else 'function'}.{what}"
+
+
+def _policies(record: Record) -> dict[str, str]:
+    """Whether the switch and each function are started again."""
+    try:
+        plan = Plan.read(record.plan)
+    except Mistake:
+        return {}
+    return {SWITCH: plan.restart, **{each.name: each.restart for each in plan.functions}}
 
 
 def _running(record: Record) -> dict[str, ProcessId]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def status(folder: Path) -> dict[str, Any]:
         return nothing
     check_ours(folder)
     state = State(folder, record)
-    processes = [_process(process) for process in state.processes()]
+    processes = [_process(process, record.restarts) for process in state.processes()]
     switch = _switch(state)
     changes = _unlike(state, switch)
     broken = [] if record.complete else ["not all of it was started"]
@@ -91,16 +92,17 @@ def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:
         plan = Plan.read(record.plan)
     except Mistake:  # of another version, which says more of it
         return []
-    return unlike(plan, state.sockets, record.instances, switch["config"])
+    return unlike(plan, state.sockets, record.instances, switch["config"], record.around)
 
 
-def _process(process: Process) -> dict[str, Any]:
+def _process(process: Process, restarts: Mapping[str, int]) -> dict[str, Any]:
     alive = process.id.alive()
     inner = program_in(process) if alive and process.program == "bwrap" else None
     return {
         "name": process.name,
         "function": function_name(process.name) if process.program == "bwrap" else None,
         "pid": inner or process.pid,
+        "restarts": restarts.get(function_name(process.name), 0),
         "sandbox_pid": process.pid if process.program == "bwrap" else None,
         "alive": alive,
     }

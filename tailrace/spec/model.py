@@ -110,6 +110,9 @@ class Fabric(Model):
         description="memory set aside for packet buffers of device ports, 20MiB for each queue at most; what they need "
         "and some to spare for those that come later, unless given",
     )
+    restart: Literal["on-failure", "never"] = Field(
+        "on-failure", description="whether the switch is started again, as it was, when it has ended by itself"
+    )
     pins: dict[str, int] = Field(
         default_factory=dict,
         description="queues (PORT/NUMBER) that stay with one worker (its number); the switch places the others",
@@ -222,6 +225,16 @@ class Function(Model):
         "also with one that drains",
     )
     impair: Impair | None = Field(None, description="of kind impair: what it does to frames")
+    restart: Literal["always", "on-failure", "never"] = Field(
+        "on-failure",
+        description="whether its process is started again when it has ended by itself: always, if it failed (by a "
+        "signal, or a status that is not 0), or never; soon at first, then after ever longer pauses",
+    )
+    on_failure: Literal["drop", "block", "bypass"] = Field(
+        "drop",
+        description="what becomes of its chain's frames until then: they are dropped and counted; they wait with their "
+        "sender; or the chain leads past it. Where it has other replicas, these take its flows",
+    )
 
     @property
     def pinned(self) -> bool:

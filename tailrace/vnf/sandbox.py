@@ -10,11 +10,14 @@ bubblewrap builds it. What a function may reach of the machine is listed here an
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault
@@ -79,6 +82,13 @@ def libraries(program: Path) -> list[Path]:
     return [Path(path) for path in _LIBRARY.findall(done.stdout)]
 
 
+@cache
+def _found(program: Path, changed: int) -> list[Path]:
+    """The libraries of a program that was last changed at that time: a service starts the same one again and again."""
+    del changed
+    return libraries(program)
+
+
 def visible_libraries(program: Path, ports: Sequence[str] = ("vhost:",)) -> list[Path]:
     """What a function's program needs of the machine's libraries: what it is linked to, and the drivers of its ports.
 
@@ -91,9 +101,9 @@ def visible_libraries(program: Path, ports: Sequence[str] = ("vhost:",)) -> list
         for name in names
         for found in sorted(folder.glob(f"{name}.so.*.*"))
     ]
-    needed: dict[Path, None] = dict.fromkeys(libraries(program))
+    needed: dict[Path, None] = dict.fromkeys(_found(program, program.stat().st_mtime_ns))
     for driver in drivers:
-        needed.update(dict.fromkeys([driver, *libraries(driver)]))
+        needed.update(dict.fromkeys([driver, *_found(driver, driver.stat().st_mtime_ns)]))
     return list(needed)
 
 
@@ -115,11 +125,13 @@ def inside(uri: str, number: int) -> tuple[str, list[str]]:
     return uri, []
 
 
-def command(function: Sandboxed) -> list[str]:
-    """The whole command line: the sandbox and the function in it."""
+def command(function: Sandboxed, ends: int | None = None) -> list[str]:
+    """The whole command line: the sandbox and the function in it. How that ends is written to the descriptor `ends`."""
     program = own_program("tailrace-vnf")
     linux = any(uri.startswith(_LINUX) for uri in function.ports)
     argv = [system_program("bwrap")]
+    if ends is not None:
+        argv += ["--json-status-fd", str(ends)]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts"]
     argv += ["--unshare-cgroup-try", "--hostname", function.name]
     argv += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--clearenv"]
@@ -175,8 +187,28 @@ def start_function(launcher: Launcher, function: Sandboxed) -> tuple[Process, st
         data_bytes=limit.data_bytes,
         umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in function.ports) else None,
     )
-    process = launcher.start(function.name, command(function), limits, bounded=True, before=limit.before)
+    ends = os.open(_ends(launcher.logs, function.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        words = command(function, ends)
+        process = launcher.start(function.name, words, limits, keep=[ends], bounded=True, before=limit.before)
+    finally:
+        os.close(ends)
     return process, limit.mechanism
+
+
+def _ends(logs: Path, name: str) -> Path:
+    """Where the sandbox of a function says how that ended."""
+    return logs / f"{name}.end"
+
+
+def ended_well(logs: Path, name: str) -> bool:
+    """Whether a function that has ended did so by itself and with status 0; not if its sandbox was killed, or anything
+    else is said of it."""
+    try:
+        said = [json.loads(line) for line in _ends(logs, name).read_text().splitlines()]
+    except (OSError, ValueError):
+        return False
+    return any(isinstance(each, dict) and each.get("exit-code") == 0 for each in said)
 
 
 def wait_until_forwarding(launcher: Launcher, process: Process, place: Place, deadline: float) -> None:

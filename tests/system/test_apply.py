@@ -160,7 +160,8 @@ def test_what_a_change_does_not_name_loses_nothing(command: Command, binaries: P
 
 
 def test_a_function_that_has_ended_is_replaced(command: Command) -> None:
-    spec = command.spec(MORE)
+    more, less = (text.replace(": skeleton", ": {kind: skeleton, restart: never}") for text in (MORE, BASE))
+    spec = command.spec(more)
     command("up", spec)
     second = command.process("second")
     assert second is not None
@@ -174,7 +175,7 @@ def test_a_function_that_has_ended_is_replaced(command: Command) -> None:
     assert {each["function"] for each in status["processes"]} == {None, "first", "second"}
     assert planned(command, spec, 0)["changes"] == []
 
-    base = command.spec(BASE, "base.yaml")
+    base = command.spec(less, "base.yaml")
     command("apply", base)
     first = command.process("first")
     assert first is not None

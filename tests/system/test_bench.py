@@ -104,7 +104,7 @@ def test_an_interrupted_run_leaves_nothing(tailrace: Path, tmp_path: Path, numbe
         text=True,
         env=environment(tmp_path),
     )
-    log = tmp_path / "state/logs/testpmd.log"
+    log = tmp_path / "state/run/logs/testpmd.log"
     deadline = time.monotonic() + 30
     while not (log.exists() and "tx_first" in log.read_text(errors="replace")):
         assert running.poll() is None, running.communicate()
@@ -128,7 +128,7 @@ def test_a_guest_that_dies_fails_the_run_and_leaves_nothing(tailrace: Path, tmp_
         env=environment(tmp_path),
     )
     state = tmp_path / "state/run/state.json"
-    log = tmp_path / "state/logs/testpmd.log"
+    log = tmp_path / "state/run/logs/testpmd.log"
     deadline = time.monotonic() + 30
     while not (log.exists() and "tx_first" in log.read_text(errors="replace")):
         assert running.poll() is None, running.communicate()

@@ -21,7 +21,7 @@ pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
 CHANGES = 3
 SPEC = """\
-fabric: {{idle: sleep{user}}}
+fabric: {{idle: sleep, restart: never{user}}}
 ports: {{a: , b: , p: }}
 functions: {{fw: {{kind: skeleton, replicas: 2}}}}
 chains:

@@ -20,6 +20,8 @@ from tailrace.page import Page
 
 pytestmark = needs_a_node
 
+#: So that it is `up` that resumes the switch, and not the service before it.
+LEFT = "fabric: {restart: never}\n"
 HOPS = 2
 KILLS = 2
 
@@ -57,7 +59,7 @@ def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, kind: 
     """Two guests that listen, and a function between them."""
     folder = command.folder_for_sockets()
     spec = command.spec(
-        "functions: {first: skeleton}\n"
+        LEFT + "functions: {first: skeleton}\n"
         f"ports: {{left: {{path: {folder}/left.sock, mode: client}}, "
         f"right: {{path: {folder}/right.sock, mode: client}}}}\n"
         "chains: {voice: [left, first, right]}\n"
@@ -106,7 +108,9 @@ def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, kind: 
 
 def test_what_ended_with_the_switch_is_started_anew(command: Command) -> None:
     spec = command.spec(
-        "functions: {first: skeleton, second: skeleton}\nchains: {v: [tester.a, first, second, tester.b]}\n"
+        LEFT
+        + "functions: {first: {kind: skeleton, restart: never}, second: skeleton}\n"
+        + "chains: {v: [tester.a, first, second, tester.b]}\n"
     )
     command("up", spec)
     second = process(command, "second")
@@ -125,7 +129,7 @@ def test_a_switch_that_cannot_be_what_it_was(command: Command) -> None:
     """Says so, leaves the functions alone, and is brought back once it can."""
     folder = command.folder_for_sockets()
     spec = command.spec(
-        f"functions: {{first: skeleton}}\nports: {{vm: {{path: {folder}/vm.sock}}}}\n"
+        f"{LEFT}functions: {{first: skeleton}}\nports: {{vm: {{path: {folder}/vm.sock}}}}\n"
         "chains: {v: [vm, first, tester.b]}\n"
     )
     command("up", spec)
@@ -144,7 +148,7 @@ def test_a_switch_that_cannot_be_what_it_was(command: Command) -> None:
 
 
 def test_down_after_the_switch_was_killed(command: Command) -> None:
-    command("up", command.spec("functions: {first: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n"))
+    command("up", command.spec(LEFT + "functions: {first: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n"))
     kill_switch(command)
     assert f"`tailrace up {command.folder}/spec.yaml` brings it back" in command("status", status=1).stdout
     command("down")
@@ -154,7 +158,7 @@ def test_down_after_the_switch_was_killed(command: Command) -> None:
 @pytest.mark.unsanitized
 def test_a_way_forward_whatever_was_changed_before_the_crash(command: Command) -> None:
     """A drained replica, an edited spec, another spec: no command that is named leads to one that is refused."""
-    text = "functions: {fw: {kind: skeleton, replicas: 2}}\nchains: {v: [tester.a, fw, tester.b]}\n"
+    text = LEFT + "functions: {fw: {kind: skeleton, replicas: 2}}\nchains: {v: [tester.a, fw, tester.b]}\n"
     spec = command.spec(text)
     command("up", spec)
     first = process(command, "fw")
@@ -193,7 +197,7 @@ def test_a_way_forward_whatever_was_changed_before_the_crash(command: Command) -
 
 
 def test_a_change_that_the_switch_did_not_live_to_see_is_undone(command: Command) -> None:
-    text = "functions: {first: skeleton%s}\nchains: {v: [tester.a, first%s, tester.b]}\n"
+    text = LEFT + "functions: {first: skeleton%s}\nchains: {v: [tester.a, first%s, tester.b]}\n"
     base = command.spec(text % ("", ""), "base.yaml")
     more = command.spec(text % (", second: skeleton", ", second"), "more.yaml")
     command("up", base)
@@ -217,7 +221,7 @@ def test_a_change_that_the_switch_did_not_live_to_see_is_undone(command: Command
 
 @pytest.mark.unsanitized
 def test_what_the_switch_had_kept_is_made_anew_where_it_is_lost(command: Command) -> None:
-    spec = command.spec(PLAIN)
+    spec = command.spec(LEFT + PLAIN)
     command("up", spec)
     first, before = process(command, "first"), configuration(command)
     kill_switch(command)
@@ -234,7 +238,7 @@ def test_what_the_switch_had_kept_is_made_anew_where_it_is_lost(command: Command
 @pytest.mark.unsanitized
 def test_what_the_switch_lacks_is_reported_and_brought_back(command: Command) -> None:
     """What somebody has changed otherwise is told, and left as it is."""
-    spec = command.spec(PLAIN)
+    spec = command.spec(LEFT + PLAIN)
     command("up", spec)
     control = Control(command.state / "sockets/switch.control")
     control.call("config.apply", patch={"ports": {"tester.a": {"rate": {"max": 10**9}}}})
@@ -250,7 +254,7 @@ def test_what_the_switch_lacks_is_reported_and_brought_back(command: Command) ->
 
 @pytest.mark.unsanitized
 def test_a_switch_that_stands_still_is_reported_at_once(command: Command) -> None:
-    spec = command.spec(PLAIN)
+    spec = command.spec(LEFT + PLAIN)
     command("up", spec)
     switch = process(command, "switch")
     os.kill(switch.pid, signal.SIGSTOP)

@@ -1,0 +1,358 @@
+"""`tailraced`: what it watches it starts again, and its own death, at any moment, ends nothing and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clean_machine import PLAIN, things
+from front_end import RECEIVES, FrontEnd
+from running_node import Command, kill_all, needs_a_node, wait_until
+from test_apply import BASE, MORE, Traffic, planned
+from test_up_resumes import kill_switch, process
+
+from tailrace.host.state import peek
+from tailrace.node.client import Client, ask
+
+pytestmark = [*needs_a_node, pytest.mark.unsanitized]
+
+#: A chain of a function whose end is not waited for, between two ports of the test's own.
+LEFT = """\
+ports: {{c: , d: }}
+functions: {{first: {{kind: skeleton, restart: never, on_failure: {policy}}}}}
+chains: {{v: [c, first, d]}}
+"""
+
+
+@contextmanager
+def listening(command: Command) -> Iterator[Callable[[str], dict[str, Any]]]:
+    """Gives who waits for the next event of a kind."""
+    client = Client(command.state, look=True)
+    client.subscribe()
+
+    def event(kind: str) -> dict[str, Any]:
+        while True:
+            found = client.next_event(30)
+            assert found is not None, f"no {kind} came"
+            if found["kind"] == kind:
+                return found
+
+    try:
+        yield event
+    finally:
+        client.close()
+
+
+def kill(command: Command, name: str) -> int:
+    """Kills a function in its sandbox; returns its process."""
+    found = process(command, name)
+    inner = found.inner()
+    os.kill(inner[-1].pid, signal.SIGKILL)
+    wait_until(lambda: not found.id.alive())
+    return found.pid
+
+
+def kill_service(command: Command) -> None:
+    pid = command.service()
+    handle = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: select.select([handle], [], [], 0)[0])
+    os.close(handle)
+
+
+def test_status_names_the_service_and_its_death_ends_nothing(command: Command) -> None:
+    spec = command.spec(PLAIN)
+    command("up", spec)
+    service = command.status()["service"]
+    assert service["pid"] == command.service() and service["version"] in command("--version").stdout
+    before = [(each["name"], each["pid"]) for each in command.status()["processes"]]
+    kill_service(command)
+    found = command.status()
+    assert found["service"] is None and found["state"] == "up"
+    assert [(each["name"], each["pid"]) for each in found["processes"]] == before
+    assert "no service watches it; `tailrace up" in command("status").stdout
+    assert "already up" in command("up", spec).stdout
+    found = command.status()
+    assert found["service"]["pid"] == command.service() != service["pid"]
+    assert [(each["name"], each["pid"]) for each in found["processes"]] == before
+
+
+def test_a_function_that_was_killed_forwards_again(command: Command, binaries: Path, tmp_path: Path) -> None:
+    command("up", command.spec(MORE))
+    with Traffic(binaries, command, tmp_path) as traffic, listening(command) as event:
+        pid = kill(command, "second")
+        died = event("function.died")
+        assert died["about"] == "second" and died["details"]["again_in"] == 0
+        again = event("function.restarted")
+        assert again["about"] == "second"
+        assert process(command, "second@2").pid != pid
+        traffic.more()
+        before = traffic.tester.call("trial.status")["streams"]
+        wait_until(
+            lambda: all(
+                now["received"] > then["received"] + 100
+                for now, then in zip(traffic.tester.call("trial.status")["streams"], before, strict=True)
+            )
+        )
+    assert [each["lost"] for each in traffic.account("ab", "ba")] == [0, 0]  # a chain that it is not in
+    found = command.status()
+    assert found["state"] == "up" and found["unlike"] == []
+    assert {each["name"]: each["restarts"] for each in found["processes"]} == {"switch": 0, "first": 0, "second@2": 1}
+
+
+def test_a_switch_that_was_killed_is_there_again_and_functions_were_never_stopped(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    before, first = command.status(), process(command, "first")
+    with listening(command) as event:
+        kill_switch(command)
+        event("switch.died")
+        event("switch.restarted")
+    found = command.status()
+    assert found["state"] == "up" and found["version"] == before["version"]
+    assert process(command, "first") == first and first.id.alive()
+
+
+def test_what_ends_again_and_again_is_started_after_pauses(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    with listening(command) as event:
+        pauses = []
+        for name in ("first", "first@2", "first@3"):
+            kill(command, name)
+            pauses.append(event("function.died")["details"]["again_in"])
+            found = next(each for each in command.status()["processes"] if each["name"] == name or each["alive"])
+            assert found is not None
+            event("function.restarted")
+    assert pauses == sorted(pauses) and pauses[0] == 0 and pauses[2] > pauses[1] > 0
+
+
+def test_what_ends_well_is_not_started_again_unless_always(command: Command) -> None:
+    functions = "first: skeleton, second: {kind: skeleton, restart: always}"
+    command("up", command.spec(f"functions: {{{functions}}}\nchains: {{v: [tester.a, first, second, tester.b]}}\n"))
+    with listening(command) as event:
+        for name, again in (("first", None), ("second", 0)):
+            os.kill(process(command, name).inner()[-1].pid, signal.SIGTERM)
+            died = event("function.died")
+            assert (died["about"], died["details"]["again_in"]) == (name, again)
+        assert event("function.restarted")["about"] == "second"
+    assert "first has ended" in command("status", status=1).stdout
+    assert {each["name"] for each in command.status()["processes"] if each["alive"]} == {"switch", "second@2"}
+
+
+def guests(command: Command) -> tuple[FrontEnd, FrontEnd]:
+    """One at each end of the chain."""
+    ends = (FrontEnd(), FrontEnd())
+    for guest, name in zip(ends, "cd", strict=True):
+        guest.start(command.state / f"sockets/{name}.sock")
+    wait_until(lambda: port_state(command, "c") == port_state(command, "d") == "up")
+    ends[1].offer_buffers(ends[1].room(RECEIVES))
+    return ends
+
+
+def through(left: FrontEnd, right: FrontEnd, text: bytes, *, arrives: bool = True) -> None:
+    """Sends a frame, and waits until it has arrived."""
+    left.send(text)
+    if arrives:
+        wait_until(lambda: text in list(right.received()))
+
+
+def test_a_chain_leads_past_a_function_that_has_ended(command: Command) -> None:
+    spec = command.spec(LEFT.format(policy="bypass"))
+    command("up", spec)
+    left, right = guests(command)
+    through(left, right, b"a" * 60)
+    with listening(command) as event:
+        kill(command, "first")
+        bypassed = event("chain.bypassed")
+        assert bypassed["about"] == "v" and bypassed["details"]["functions"] == ["first"]
+        through(left, right, b"b" * 60)
+        found = command.status()
+        assert found["state"] == "broken" and found["unlike"] == []
+        assert "up again (first had ended)" in command("up", spec).stdout
+        event("chain.restored")
+    assert command.status()["state"] == "up"
+    through(left, right, b"c" * 60)
+    for guest in (left, right):
+        guest.end()
+
+
+def test_frames_wait_for_a_function_that_has_ended(command: Command) -> None:
+    spec = command.spec(LEFT.format(policy="block"))
+    command("up", spec)
+    left, right = guests(command)
+    through(left, right, b"a" * 60)
+    kill(command, "first")
+    wait_until(lambda: port_state(command, "first.0") != "up")
+    for number in range(20):
+        through(left, right, bytes([number]) * 60, arrives=False)
+    assert "up again" in command("up", spec).stdout
+    arrived: list[bytes] = []
+
+    def all_there() -> bool:
+        arrived.extend(right.received())
+        return len(arrived) >= 20
+
+    wait_until(all_there)
+    assert arrived == [bytes([number]) * 60 for number in range(20)]
+    assert not any(port["drops"] for port in command.status()["ports"])
+    for guest in (left, right):
+        guest.end()
+
+
+def port_state(command: Command, name: str) -> str:
+    return next(str(port["state"]) for port in command.status()["ports"] if port["name"] == name)
+
+
+def test_other_replicas_take_the_flows_of_one_that_has_ended(command: Command) -> None:
+    text = "functions: {fw: {kind: skeleton, replicas: 2, restart: never}}\nchains: {v: [tester.a, fw, tester.b]}\n"
+    spec = command.spec(text)
+    command("up", spec)
+    kill(command, "fw-2")
+    wait_until(lambda: peek(command.state).around == ["fw-2"])
+    found = command.status()
+    assert found["unlike"] == [] and "fw-2 has ended" in found["broken"]
+    assert planned(command, spec, 3)["start"] == ["fw-2"]
+    command("apply", spec)
+    assert command.status()["state"] == "up" and peek(command.state).around == []
+
+
+# --- its own death -------------------------------------------------------------------------------------------------
+
+#: The service, which is killed when the record is written for the n-th time: before that, or after it.
+DYING = """\
+import os, signal, sys
+from tailrace.host.state import State
+from tailrace.node import service
+left, after, save = int(sys.argv[1]), sys.argv[2] == "after", State.save
+def dying(self):
+    global left
+    left -= 1
+    if left == 0 and not after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(self)
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+State.save = dying
+sys.exit(service.main([sys.argv[3], "--while-up"]))
+"""
+
+
+@contextmanager
+def dying_service(command: Command, step: int, when: str) -> Iterator[subprocess.Popen[bytes]]:
+    """In the place of the one that runs."""
+    ask(command.state, "service.stop", start=False)
+    started = subprocess.Popen(
+        [sys.executable, "-c", DYING, str(step), when, command.state], env=command.environment, cwd=command.folder
+    )
+    try:
+        wait_until(lambda: answers(command, started.pid))
+        yield started
+    except BaseException:
+        started.kill()
+        raise
+    finally:
+        started.wait(timeout=30)
+
+
+def answers(command: Command, pid: int) -> bool:
+    try:
+        return command.service() == pid
+    except Exception:
+        return False
+
+
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.whole)])
+def test_a_service_that_is_killed_at_any_step_of_a_change_loses_nothing(command: Command, when: str) -> None:
+    """The change has an instance of its own at each step: what is left of one that was cut short is not in the way."""
+    base, more = command.spec(BASE, "base.yaml"), command.spec(MORE, "more.yaml")
+    command("up", base)
+    step = 0
+    while True:
+        step += 1
+        with dying_service(command, step, when) as service:
+            done = command("apply", more, status=None)
+            if done.returncode == 0:
+                os.kill(service.pid, signal.SIGTERM)  # it had more steps to go
+                break
+        assert done.returncode == 1 and "the service has ended in the middle of node.apply" in done.stderr, done.stderr
+        assert process(command, "first").id.alive()
+        command("apply", more)
+        assert command.status()["state"] == "up"
+        assert planned(command, more, 0)["changes"] == []
+        command("apply", base)
+        assert planned(command, base, 0)["changes"] == []
+        assert {each["name"] for each in things(command)} == {"switch", "first"}
+    assert step > 4
+    assert planned(command, more, 0)["changes"] == []
+    command("down")
+
+
+def test_a_second_service_of_a_folder_is_refused(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    program = [sys.executable, "-c", "from tailrace.node import service; service._PATIENCE = 0; exit(service.main())"]
+    second = subprocess.run([*program, command.state], capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 2
+    assert f"in use: process {command.service()} (`tailraced {command.state}" in second.stderr
+    assert command.status()["state"] == "up"
+
+
+def test_a_damaged_record_is_named_and_taken_down(command: Command) -> None:
+    command("up", "--no-huge", command.spec(PLAIN))  # it would not be known that pages were added
+    (command.state / "state.json").write_text("{")
+    for words in (("status",), ("apply", command.spec(PLAIN)), ("rollback",)):
+        assert "damaged, so what is up is not known; `tailrace down`" in command(*words, status=1).stderr
+    command("down")
+    assert not command.leftovers()
+
+
+def test_who_may_not_is_told_so(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", command.program]
+    for words, name in ((["status"], "look.socket"), (["rollback"], "operate.socket"), (["down"], "operate.socket")):
+        done = subprocess.run(
+            [*nobody, *words], capture_output=True, text=True, timeout=60, check=False, env=command.environment
+        )
+        assert done.returncode == 2, done
+        assert f"{name}: you may not use it; run as its owner (sudo), or join its group (root)" in done.stderr
+    assert command.status()["state"] == "up"
+
+
+def test_a_client_that_hangs_up_does_not_cut_a_change_short(command: Command) -> None:
+    running = command.begin("up", command.spec(PLAIN))
+    wait_until(lambda: any(thing["name"] == "switch" for thing in things(command)))
+    running.kill()
+    running.communicate(timeout=10)
+    wait_until(lambda: command.status()["state"] == "up")
+
+
+def test_all_of_it_killed_at_once_is_up_again_by_one_command(command: Command) -> None:
+    spec = command.spec(PLAIN)
+    command("up", spec)
+    kill_all(command)
+    assert "resumed" in command("up", spec).stdout
+    assert command.status()["state"] == "up"
+
+
+def test_what_is_being_done_is_said_to_who_asks(command: Command) -> None:
+    done = command("-v", "up", command.spec(PLAIN))
+    assert "started tailrace-switch, pid " in done.stderr and "config.apply" not in done.stderr
+    assert "switch.control: config.apply" in command("-vv", "apply", command.spec(MORE)).stderr
+
+
+def test_events_are_written_as_they_are_described(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    client = Client(command.state, look=True)
+    client.subscribe(since=1)
+    seen = []
+    while event := client.next_event(1.0):
+        seen.append((event["kind"], event["about"]))
+    client.close()
+    assert ("switch.up", "switch") in seen and ("function.up", "first") in seen and ("port.up", "first.0") in seen
+    assert ("node.up", "") in seen
