@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
-from tailrace.exit_codes import ExitCode
+
+class ExitCode(enum.IntEnum):
+    """What a command's end means."""
+
+    DONE = 0
+    FAILED = 1
+    MISTAKE = 2
+    DIFFERENT = 3
+    DECLINED = 4
+    INTERRUPTED = 130
+    NO_READER = 141
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.DONE: "done, or nothing to do; a check found everything right",
+    ExitCode.FAILED: "failed, or a check found something wrong",
+    ExitCode.MISTAKE: "refused: correct the command, the spec or the set-up first",
+    ExitCode.DIFFERENT: "`plan`: the spec differs from what is up",
+    ExitCode.DECLINED: "you did not answer yes; nothing was changed",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C, SIGTERM or SIGHUP, after cleaning up",
+    ExitCode.NO_READER: "the reader of the output has closed it, as `head -1` does after a line",
+}
 
 
 class TailraceError(Exception):

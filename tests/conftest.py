@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tailrace.host.hugepages import POOL, pool
+from tailrace.resources.hugepages import POOL, pool
 
 # The machine may be busy with something else: how long an example takes is no fault.
 settings.register_profile("patient", deadline=None)

@@ -16,10 +16,10 @@ from tailrace.bench.change import BESIDE_FRAME, BETWEEN_SECONDS, SETTLE_SECONDS,
 from tailrace.bench.model import ChangeResult, Ratio, Spread
 from tailrace.bench.setting import CORE_TO_CORE, Cores, check_able, check_alive, prepared
 from tailrace.errors import Mistake
-from tailrace.host import hugepages
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
 from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.resources import hugepages
 
 PORT_PAIRS = 10
 """The chains are spread over so many pairs of ports, told apart by VLAN and address."""

@@ -7,9 +7,9 @@ import json
 
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure
-from tailrace.host.place import POLLER_NICE
-from tailrace.host.process import Limits
-from tailrace.host.programs import own_program
+from tailrace.process.process import Limits
+from tailrace.process.programs import own_program
+from tailrace.resources.place import POLLER_NICE
 
 END_SECONDS = 30.0
 

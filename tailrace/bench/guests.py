@@ -9,9 +9,9 @@ from typing import Any
 
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Fault
-from tailrace.host.process import undisturbed
 from tailrace.measure.tester import Tester
 from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.process.process import undisturbed
 from tailrace.results.histogram import from_tester
 
 WAIT_SECONDS = 2.0

@@ -17,8 +17,8 @@ from tailrace.bench.setting import Setting
 from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.bench.window import saturate, side_seconds
 from tailrace.fabric import ovs_dpdk
-from tailrace.host import hugepages
 from tailrace.measure.progress import Reporter
+from tailrace.resources import hugepages
 
 START_SECONDS = 4.0
 """What starting and ending one side takes besides the measured time, for the progress bar."""

@@ -20,12 +20,12 @@ from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.bench.window import windows_of
 from tailrace.fabric import ovs_dpdk
-from tailrace.host import hugepages
-from tailrace.host.state import Process
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM, Tester
 from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.node.record import Process
+from tailrace.resources import hugepages
 
 LOADS = {"single": 5_000.0, "paced": 100_000.0}
 """Frames a second: one at a time, and a steady load."""

@@ -17,14 +17,14 @@ from typing import Any
 from tailrace.bench.model import Figures, Sample
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.host.distance import CORE_TO_CORE, core_to_core
-from tailrace.host.launch import Launcher
-from tailrace.host.place import FUNCTION_PRIORITY, Place, Placement, allowed_cpus, interrupt_place
-from tailrace.host.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
-from tailrace.host.programs import own_program
-from tailrace.host.state import Process, State, hold_run
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import check_nothing_up, keep_aside
+from tailrace.node.record import Process, State, hold_run
 from tailrace.node.running import reserve_pages
+from tailrace.process.launch import Launcher
+from tailrace.process.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
+from tailrace.process.programs import own_program
+from tailrace.resources.place import FUNCTION_PRIORITY, Place, Placement, allowed_cpus, interrupt_place
 
 __all__ = ["CORE_TO_CORE", "Cores", "Setting", "check_able", "check_alive", "prepared"]
 

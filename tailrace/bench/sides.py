@@ -11,9 +11,9 @@ from tailrace.bench.setting import Setting
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.base import Fabric, Port
 from tailrace.fabric.ovs_dpdk import OvsDpdk
-from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
-from tailrace.host.place import POLLER_NICE
-from tailrace.host.process import undisturbed
+from tailrace.process.process import undisturbed
+from tailrace.resources.place import POLLER_NICE
+from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 BACKPRESSURE_US = 20_000
 

@@ -25,11 +25,11 @@ from tailrace.bench.sides import against_known, check_installed, running
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric import ovs_dpdk
 from tailrace.fabric.base import Fabric
-from tailrace.host import hugepages
-from tailrace.host.process import UMASK_GUEST, Limits, undisturbed
-from tailrace.host.programs import own_program, system_program
-from tailrace.host.state import Namespace, Process
 from tailrace.measure.progress import Reporter
+from tailrace.node.record import Namespace, Process
+from tailrace.process.process import UMASK_GUEST, Limits, undisturbed
+from tailrace.process.programs import own_program, system_program
+from tailrace.resources import hugepages
 
 TAP_GUEST = "tailrace-tap-guest"
 GUEST_MIB = 96

@@ -23,11 +23,11 @@ from tailrace.bench.sides import running
 from tailrace.bench.testpmd import Traffic
 from tailrace.bench.window import check_whole, counters_of, most_seconds, saturate, side_seconds, watch_windows
 from tailrace.errors import Fault, Mistake
-from tailrace.host import hugepages
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
 from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.resources import hugepages
 
 TESTER = "tester"
 TESTER_FLOWS = "tester-flows"

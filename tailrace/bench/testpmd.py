@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Fault, Mistake
-from tailrace.host.launch import Launcher
-from tailrace.host.place import POLLER_NICE
-from tailrace.host.process import UMASK_GUEST, Limits, how_it_ended, reap
-from tailrace.host.programs import system_program
-from tailrace.host.state import Process
+from tailrace.node.record import Process
+from tailrace.process.launch import Launcher
+from tailrace.process.process import UMASK_GUEST, Limits, how_it_ended, reap
+from tailrace.process.programs import system_program
+from tailrace.resources.place import POLLER_NICE
 
 FCS = 4
 """Bytes of the frame check sequence: part of a frame's size, absent from memory."""

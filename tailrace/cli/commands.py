@@ -15,9 +15,8 @@ from pydantic import ValidationError
 from tailrace.cli.output import note, print_json, print_line, show_finished
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import KINDS
-from tailrace.host.facts import tool_versions
-from tailrace.host.place import allowed_cpus, place_tester
 from tailrace.measure import demo as the_demo
+from tailrace.measure.facts import tool_versions
 from tailrace.measure.fit import Carries, beyond, carries, check_fit
 from tailrace.measure.method import Method, Place, Step, run_steps
 from tailrace.measure.profile import capture, parse_frames, profile
@@ -26,6 +25,7 @@ from tailrace.measure.session import Finished, Request, Session, run_between, ru
 from tailrace.measure.tester import absolute_uri
 from tailrace.node.folder import default_folder
 from tailrace.node.plan import Plan, make_plan
+from tailrace.resources.place import allowed_cpus, place_tester
 from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec

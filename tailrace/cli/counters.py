@@ -20,12 +20,12 @@ from rich.text import Text
 
 from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
-from tailrace.host.state import check_ours, peek
-from tailrace.metrics import authority, serve
 from tailrace.node.folder import default_folder, folder_in_use
-from tailrace.snapshot import Sampler, Snapshot
+from tailrace.node.record import check_ours, peek
+from tailrace.observe.metrics import authority, serve
+from tailrace.observe.snapshot import Sampler, Snapshot
+from tailrace.observe.top import SORTS, Rows, draw, only, rows
 from tailrace.spec.units import parse_duration
-from tailrace.top import SORTS, Rows, draw, only, rows
 
 _LONGEST = 24 * 3600.0
 """Seconds between two pictures at most."""

@@ -14,8 +14,7 @@ import typer
 
 from tailrace.cli import complete
 from tailrace.cli.output import ask, can_ask, print_json, print_line, run_command, wide_console
-from tailrace.errors import Failure, Mistake
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import ExitCode, Failure, Mistake
 from tailrace.host import show, tuner
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailrace import exit_codes
-from tailrace.cli import complete
+from tailrace.cli import complete, exit_codes
 from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import COLOURS, choose_voice, error_line, open_streams, run_command
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import ExitCode
 
 app = typer.Typer(
     name="tailrace",

@@ -16,11 +16,11 @@ from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOpt
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import KINDS
-from tailrace.host.launch import Launcher
 from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
 from tailrace.node.folder import default_folder
+from tailrace.process.launch import Launcher
 from tailrace.results.run import RunFolder, find_folder, load_run, write_atomically
 from tailrace.spec.load import load_located
 from tailrace.spec.tests import Matrix

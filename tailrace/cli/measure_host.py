@@ -18,10 +18,8 @@ from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
 from tailrace.cli.output import print_line, run_command, show_finished
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.host import tuner
-from tailrace.host.cpus import parse_list, show_list
 from tailrace.host.journal import Journal, hold_journal, read_journal, state_folder
 from tailrace.host.machine import Machine, read_machine
-from tailrace.host.process import undisturbed
 from tailrace.host.profile import Profile, load_profile
 from tailrace.host.roles import ROLES, Roles, deal_roles
 from tailrace.host.tree import Tree
@@ -34,6 +32,8 @@ from tailrace.measure.host.tracers import TRACERS, available_tracers
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.measure.session import Request, run_on_host
 from tailrace.node.folder import default_folder
+from tailrace.process.process import undisturbed
+from tailrace.resources.cpus import parse_list, show_list
 from tailrace.results import RunFolder, load_run
 from tailrace.results.run import SPEC, find_folder
 from tailrace.spec.units import parse_duration, show_span

@@ -13,17 +13,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tailrace.capture import capture as run_capture
 from tailrace.cli.output import error_line, outlives_terminal, print_json, print_line
-from tailrace.control import Control, ControlError, ControlLost
-from tailrace.errors import Mistake
-from tailrace.exit_codes import ExitCode
-from tailrace.following import follow, lines
-from tailrace.host.state import State, peek
+from tailrace.errors import ExitCode, Mistake
 from tailrace.node.folder import default_folder, folder_in_use
-from tailrace.pcap import Bounds, Writer, check_target
+from tailrace.node.record import State, peek
+from tailrace.observe.capture import capture as run_capture
+from tailrace.observe.following import follow, lines
+from tailrace.observe.pcap import Bounds, Writer, check_target
 from tailrace.spec.match import NAMES, Match
 from tailrace.spec.units import parse_duration, parse_size
+from tailrace.switch.control import Control, ControlError, ControlLost
 
 FIELDS = tuple(Match.model_fields)
 _SNAPLEN = 262144

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.cli.output import Screen, ask, can_ask, error_line, print_json, print_line, telling
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import ExitCode
 from tailrace.node import client
 from tailrace.node.client import NoService
 from tailrace.node.folder import default_folder, forget_service
@@ -336,8 +336,8 @@ def _lower() -> dict[str, Any]:
         return answer
     from dataclasses import asdict
 
-    from tailrace.host.state import holding
     from tailrace.node.operations import take_down
+    from tailrace.node.record import holding
 
     if not default_folder().exists():
         return {"undone": [], "problems": [], "notes": []}

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from tailrace.errors import Declined, Interrupted, TailraceError
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import Declined, ExitCode, Interrupted, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.measure.session import Finished

@@ -19,8 +19,7 @@ from rich.text import Text
 from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import error_line, print_json, print_line, run_command
-from tailrace.errors import Mistake, TailraceError
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import ExitCode, Mistake, TailraceError
 from tailrace.report.difference import print_difference
 from tailrace.report.figures import plain
 from tailrace.report.html import MOST_RUNS, write_comparison, write_report

@@ -13,11 +13,11 @@ from rich.live import Live
 
 from tailrace.cli.output import print_line
 from tailrace.errors import Mistake
+from tailrace.observe.watch import newest, watched
+from tailrace.observe.watch_view import Watched
 from tailrace.results import ResultError
 from tailrace.results.run import find_folder
 from tailrace.spec.units import parse_duration
-from tailrace.watch import newest, watched
-from tailrace.watched import Watched
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from tailrace.errors import Mistake
 from tailrace.fabric.base import KERNEL, Fabric, Interface
-from tailrace.fabric.confine import capabilities
 from tailrace.fabric.direct import Direct
 from tailrace.fabric.linux_bridge import LinuxBridge
 from tailrace.fabric.network import Network
 from tailrace.fabric.ovs_dpdk import MEMORY_MIB, OvsDpdk
-from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Placement
-from tailrace.host.programs import own_program
+from tailrace.process.launch import Launcher
+from tailrace.process.programs import own_program
+from tailrace.resources.place import Placement
+from tailrace.switch.confine import capabilities
+from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 BACKPRESSURE_US = 20_000
 ETHERNET_MTU = 1500

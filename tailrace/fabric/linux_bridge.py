@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from tailrace.errors import Mistake
 from tailrace.fabric.base import Counters, Port, pairs
 from tailrace.fabric.network import Network
-from tailrace.host.programs import system_program
-from tailrace.host.state import Process
+from tailrace.node.record import Process
+from tailrace.process.programs import system_program
 
 
 class LinuxBridge:

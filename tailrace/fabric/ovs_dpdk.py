@@ -25,10 +25,10 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.base import KERNEL, Counters, Port, pairs
 from tailrace.fabric.linux_bridge import kernel_port
 from tailrace.fabric.network import Network
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Place, allowed_cpus
-from tailrace.host.process import Limits
-from tailrace.host.state import FilePath, Folder, Process
+from tailrace.node.record import FilePath, Folder, Process
+from tailrace.process.launch import Launcher
+from tailrace.process.process import Limits
+from tailrace.resources.place import Place, allowed_cpus
 
 MEMORY_MIB = 1024
 """What it takes unless told otherwise. With half of it, its first try at a pool of buffers (262,144 of them) eats all

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import UnionType
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.lock import Held, locked
 from tailrace.host.setting import SCHEMES, Form, Setting
 from tailrace.host.tree import Tree
+from tailrace.process.lock import Held, locked
 
 ENVIRONMENT = "TAILRACE_HOST_STATE"
 DEFAULT = Path("/var/lib/tailrace/host")

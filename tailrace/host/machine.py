@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tailrace.host.command_line import CommandLine, parse_line
-from tailrace.host.cpus import cpus_of
 from tailrace.host.tree import Tree
+from tailrace.resources.cpus import cpus_of
 
 CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"

@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from tailrace import core_schema
 from tailrace.errors import Mistake
 from tailrace.host.knobs import KNOBS
 from tailrace.host.roles import ROLES
+from tailrace.spec import core_schema
 
 FOLDER = Path(__file__).parent / "profiles"
 _KEYS = ("about", "inherits", "roles", "knobs")

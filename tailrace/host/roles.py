@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import Mistake
-from tailrace.host.cpus import show_list
 from tailrace.host.machine import Machine
+from tailrace.resources.cpus import show_list
 
 MANY = 4
 """So many cores of a node are enough for a tester of its own."""

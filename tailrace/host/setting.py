@@ -21,8 +21,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailrace.host.cpus import parse_list, parse_mask
 from tailrace.host.resctrl import Share
+from tailrace.resources.cpus import parse_list, parse_mask
 
 
 class Form(enum.Enum):

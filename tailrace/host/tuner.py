@@ -15,11 +15,11 @@ from tailrace.host.boot import BootLoader
 from tailrace.host.journal import BOOT_FILE, Applied, Entry, Journal, boot_id
 from tailrace.host.knobs import KNOBS
 from tailrace.host.machine import DISTURBERS, Machine
-from tailrace.host.process import undisturbed
 from tailrace.host.setting import Form, Setting, plain
 from tailrace.host.tuning import Step, TuningPlan
 from tailrace.host.values import OWN, Values
 from tailrace.host.writers import forget_writers
+from tailrace.process.process import undisturbed
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from tailrace.host.boot import BootLoader
 from tailrace.host.command_line import PARAMETERS
-from tailrace.host.cpus import parse_list, show_list
-from tailrace.host.hugepages import POOL
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
@@ -20,6 +18,8 @@ from tailrace.host.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 from tailrace.host.setting import Setting
 from tailrace.host.slices import OWN, displaced
 from tailrace.host.values import Values
+from tailrace.resources.cpus import parse_list, show_list
+from tailrace.resources.hugepages import POOL
 
 MOST_QUEUES_PER_CPU = 100
 """Half of the interrupts that an x86 CPU can take: other devices have some, and cards more than one a queue."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from tailrace.host.boot import BootLoader
-from tailrace.host.cpus import parse_list, show_list
 from tailrace.host.groups import Controllers, Domains, Partitions
 from tailrace.host.nics import Nics
 from tailrace.host.resctrl import CacheShares
 from tailrace.host.setting import Setting
 from tailrace.host.slices import Tasks
 from tailrace.host.tree import Tree
+from tailrace.resources.cpus import parse_list, show_list
 
 OWN = ("controller", "partition", "domains", "cache")
 """Schemes of places that Tailrace makes itself and no device brings along."""

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host.hugepages import PAGE_MIB
-from tailrace.host.process import undisturbed
-from tailrace.host.state import FilePath
 from tailrace.measure.joined import Joined, joined_ports
 from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
 from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.node.record import FilePath
 from tailrace.node.running import reserve_pages
+from tailrace.process.process import undisturbed
+from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.results.model import Alone
 from tailrace.results.soak import alone_of
 

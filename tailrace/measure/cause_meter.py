@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from tailrace.errors import Failure
-from tailrace.gaps import Gap, Wait
-from tailrace.hop_trace import Record
 from tailrace.measure.cause_words import knobs, words
 from tailrace.measure.causes import Account, Cause, Evidence, Holders, Hop, Poller, account, late_wakes
 from tailrace.measure.hops import Sighting, cut, function_name
 from tailrace.measure.recorder import Recorder, Watched
-from tailrace.recording import Event, Series
+from tailrace.observe.gaps import Gap, Wait
+from tailrace.observe.hop_trace import Record
+from tailrace.observe.recording import Event, Series
 from tailrace.results import model
 from tailrace.results.model import timestamp
 

@@ -32,9 +32,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
-from tailrace.gaps import Gap, Rest, Wait
 from tailrace.measure.hops import Part, Way
-from tailrace.recording import Event
+from tailrace.observe.gaps import Gap, Rest, Wait
+from tailrace.observe.recording import Event
 
 #: A round that moved frames may take so long for each of them, in seconds, before it is a gap.
 WORK_PER_FRAME = 0.5e-6

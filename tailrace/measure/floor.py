@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Place
-from tailrace.host.process import undisturbed
-from tailrace.host.state import FilePath
 from tailrace.measure.joined import joined_ports
 from tailrace.measure.profile import Profile
 from tailrace.measure.tester import TESTER, Stopped, Tester
+from tailrace.node.record import FilePath
+from tailrace.process.launch import Launcher
+from tailrace.process.process import undisturbed
+from tailrace.resources.place import Place
 from tailrace.results import RunFolder
 
 #: Frames a second each way: enough for a median of every profile, and no queue.

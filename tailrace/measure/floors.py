@@ -12,12 +12,12 @@ from dataclasses import replace
 from tailrace.errors import Failure
 from tailrace.fabric.base import KERNEL, Interface
 from tailrace.fabric.kinds import KINDS
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Placement
 from tailrace.measure.floor import RATE, floor_seconds, measure_joined
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.stand import Scene, standing
+from tailrace.process.launch import Launcher
+from tailrace.resources.place import Placement
 from tailrace.results import RunFolder
 from tailrace.results.record import TrafficKind
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tailrace.control import Control
-from tailrace.fabric.config import function_name
-from tailrace.hop_trace import HopTrace
 from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.hops import Sighting, Slowest, join, sample_every
+from tailrace.observe.hop_trace import HopTrace
 from tailrace.results.hops import Joined
+from tailrace.switch.config import function_name
+from tailrace.switch.control import Control
 
 #: Records of all frames that each worker keeps: a fraction of a second at millions of frames a second, in 24 MiB.
 RECENT = 1 << 20

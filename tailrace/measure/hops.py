@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from tailrace.fabric.config import planned_port
-from tailrace.hop_trace import HopTrace, Record, frame_key
+from tailrace.observe.hop_trace import HopTrace, Record, frame_key
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.results.hops import Joined
 from tailrace.results.model import HopPart, Hops, SlowFrame
+from tailrace.switch.config import planned_port
 
 #: Sampled frames in a trial, about: enough for a 99.9th percentile, and few enough to be joined in a second.
 SAMPLES = 20_000

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tailrace.errors import Failure
-from tailrace.host.process import undisturbed
 from tailrace.measure.profile import Profile
 from tailrace.measure.search import SearchOptions, no_loss_rate
 from tailrace.measure.tester import Stopped
 from tailrace.measure.trials import Measurer, Trials, confirms, judge, whole
+from tailrace.process.process import undisturbed
 from tailrace.results import ResultError, Trial
 from tailrace.results.findings import SearchTrial
 from tailrace.results.no_loss import NoLossRate

@@ -19,8 +19,6 @@ from typing import Literal
 from tailrace.errors import Failure, Interrupted, Mistake
 from tailrace.fabric.base import Interface
 from tailrace.fabric.kinds import KINDS, Kind
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Placement
 from tailrace.measure.fit import beyond
 from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
@@ -31,6 +29,8 @@ from tailrace.measure.session import Session, keep_aside
 from tailrace.measure.side import Load, measured
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placed, standing
 from tailrace.measure.tester import Stopped
+from tailrace.process.launch import Launcher
+from tailrace.resources.place import Placement
 from tailrace.results.comparison import CellRound, MatrixCell
 from tailrace.results.model import Run
 from tailrace.results.record import name_in_round

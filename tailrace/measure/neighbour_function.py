@@ -13,16 +13,16 @@ from typing import Any
 
 from tailrace.errors import Fault
 from tailrace.fabric.base import Port
-from tailrace.host.place import FUNCTION_PRIORITY, Place
-from tailrace.host.process import real_time_refusal, undisturbed
+from tailrace.functions.sandbox import Sandboxed, start_function, wait_until_forwarding
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
 from tailrace.measure.trials import judge
 from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
 from tailrace.node.running import reserve_pages
+from tailrace.process.process import real_time_refusal, undisturbed
+from tailrace.resources.place import FUNCTION_PRIORITY, Place
 from tailrace.results.comparison import NEIGHBOUR_FIGURE
-from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 
 NAME = "neighbour"
 LONGEST_SECONDS = 4 * 3600.0

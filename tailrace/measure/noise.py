@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tailrace.errors import Mistake
-from tailrace.host.neighbour import Neighbour, why_not
-from tailrace.host.place import allowed_cpus
 from tailrace.measure.latency import Case
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
+from tailrace.measure.neighbour import Neighbour, why_not
 from tailrace.measure.neighbour_function import Ran, neighbour_function
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.side import LATENCY_FIGURES, Load, at_rate, figures, measured
+from tailrace.resources.place import allowed_cpus
 from tailrace.results.comparison import FIRST_LOOK, ComparedPair, ComparisonFinding, ratios_of
 from tailrace.results.no_loss import NoLossRate
 from tailrace.spec.tests import Noise

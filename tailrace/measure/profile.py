@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.programs import own_program
+from tailrace.process.programs import own_program
 from tailrace.results.record import CAPTURE_SUM, TrafficKind
 from tailrace.spec.traffic import IMIX_FRAMES, IMIX_WEIGHTS, LARGEST_FRAME, SMALLEST_FRAME
 

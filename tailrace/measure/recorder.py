@@ -8,17 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tailrace.errors import Failure
-from tailrace.gaps import Gaps, Loop
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Placement, allowed_cpus
-from tailrace.host.process import Limits
-from tailrace.host.programs import own_program
-from tailrace.host.state import FilePath, Process
+from tailrace.functions.sandbox import program_in
 from tailrace.measure.causes import Poller
 from tailrace.measure.tester import Tester
+from tailrace.node.record import FilePath, Process
 from tailrace.node.running import Node
-from tailrace.recording import Recording
-from tailrace.vnf.sandbox import program_in
+from tailrace.observe.gaps import Gaps, Loop
+from tailrace.observe.recording import Recording
+from tailrace.process.launch import Launcher
+from tailrace.process.process import Limits
+from tailrace.process.programs import own_program
+from tailrace.resources.place import Placement, allowed_cpus
 
 RECORDER = "recorder"
 RECORDER_PROGRAM = "tailrace-recorder"

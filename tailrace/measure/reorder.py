@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 from tailrace.errors import Mistake, Refused
-from tailrace.fabric.config import port_name
 from tailrace.measure.latency import TRIAL_WAIT, Case, kept, run_trial
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.profile import Profile
@@ -28,6 +27,7 @@ from tailrace.results import Trial
 from tailrace.results.findings import Order, ReorderFinding
 from tailrace.spec.tests import Reorder
 from tailrace.spec.units import Rate
+from tailrace.switch.config import port_name
 
 _DELAY = "delay-us="
 

@@ -18,16 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Fault, Interrupted, Mistake, TailraceError
-from tailrace.host import hugepages
-from tailrace.host.clock import check_clock
-from tailrace.host.cpus import show_list
-from tailrace.host.facts import host_facts, tool_versions
-from tailrace.host.launch import Launcher, why_ended
-from tailrace.host.place import Place
-from tailrace.host.process import identify, undisturbed
-from tailrace.host.programs import own_program
-from tailrace.host.state import Process, Record, State, hold_run, peek
 from tailrace.measure.cause_meter import GAP_LIMIT, CauseMeter
+from tailrace.measure.clock import check_clock
+from tailrace.measure.facts import host_facts, tool_versions
 from tailrace.measure.floor import floor_seconds, measure_floor
 from tailrace.measure.hop_meter import LOOK, HopMeter
 from tailrace.measure.overtaking import overtaking_note
@@ -36,8 +29,15 @@ from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.recorder import Recorder, place_recorder, pollers_of, worker_of
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
 from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan
+from tailrace.node.record import Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_pages
+from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.process import identify, undisturbed
+from tailrace.process.programs import own_program
 from tailrace.report.html import write_report
+from tailrace.resources import hugepages
+from tailrace.resources.cpus import show_list
+from tailrace.resources.place import Place
 from tailrace.results import ResultError, Run, RunFolder
 from tailrace.results.lock import alone_in
 from tailrace.spec.model import TESTER_ENDS

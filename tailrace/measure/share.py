@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.hugepages import PAGE_MIB
 from tailrace.measure.hop_meter import HopMeter
 from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
@@ -27,6 +26,7 @@ from tailrace.node.change import change_over
 from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan
 from tailrace.node.planned import GUEST
 from tailrace.node.running import Node, reserve_pages
+from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.results import Trial
 from tailrace.results.comparison import FIRST_LOOK
 from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, Side, contributions_of

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.process import undisturbed
 from tailrace.measure.alone import soak_alone
 from tailrace.measure.chain import SEARCH, Timing
 from tailrace.measure.latency import TRIAL_WAIT, Case, find_no_loss_rate, kept
@@ -26,6 +25,7 @@ from tailrace.measure.session import Session, Tracing
 from tailrace.measure.soaking import SHORTEST, Soaking
 from tailrace.measure.space import free_bytes, mib
 from tailrace.measure.tester import Stopped
+from tailrace.process.process import undisturbed
 from tailrace.results import ResultError, RunFolder, load_run
 from tailrace.results.interval_log import SUFFIX, IntervalLog, LogReader
 from tailrace.results.intervals import Header

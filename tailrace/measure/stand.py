@@ -16,17 +16,17 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.base import POLLED, Fabric, Interface, Port
 from tailrace.fabric.kinds import BACKPRESSURE_US, Kind, Making
 from tailrace.fabric.network import Network
-from tailrace.host import hugepages
-from tailrace.host.launch import Launcher, why_ended
-from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place, place_without_switch
-from tailrace.host.process import real_time_refusal, undisturbed
-from tailrace.host.state import Process, State
+from tailrace.functions.sandbox import Sandboxed, start_function, wait_until_forwarding
 from tailrace.measure.fit import Carries
 from tailrace.measure.profile import profile
 from tailrace.measure.tester import Stopped, Tester
 from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.node.record import Process, State
+from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.process import real_time_refusal, undisturbed
+from tailrace.resources import hugepages
+from tailrace.resources.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place, place_without_switch
 from tailrace.spec.model import TESTER_ENDS
-from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
 
 _READY_SECONDS = 15.0
 _PROBE_PPS = 2000.0

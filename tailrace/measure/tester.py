@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace.control import INVALID_PARAMS, Control, ControlError, ControlLost, connect_when_ready
 from tailrace.errors import Failure, Fault, Mistake
-from tailrace.host.interface import check_interface
-from tailrace.host.launch import Launcher
-from tailrace.host.pci import check_pci
-from tailrace.host.place import Place
-from tailrace.host.process import UMASK_GUEST, Limits, undisturbed
-from tailrace.host.programs import own_program
-from tailrace.host.state import FilePath, Process
+from tailrace.node.record import FilePath, Process
+from tailrace.process.launch import Launcher
+from tailrace.process.process import UMASK_GUEST, Limits, undisturbed
+from tailrace.process.programs import own_program
+from tailrace.resources.interface import check_interface
+from tailrace.resources.pci import check_pci
+from tailrace.resources.place import Place
 from tailrace.spec.model import INTERFACE_NAME, is_interface_name
+from tailrace.switch.control import INVALID_PARAMS, Control, ControlError, ControlLost, connect_when_ready
 
 TESTER = "tester"
 TESTER_PROGRAM = "tailrace-tester"

@@ -13,17 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tailrace.control import ControlLost
 from tailrace.errors import Failure, Refused, TailraceError
-from tailrace.fabric.config import Config, instance_name
-from tailrace.fabric.difference import Difference
-from tailrace.host.free_path import why_taken
-from tailrace.host.process import undisturbed
-from tailrace.host.state import Cgroup, FilePath, Folder, Process, Scope, State
+from tailrace.node.difference import Difference
+from tailrace.node.record import Cgroup, FilePath, Folder, Process, Scope, State
+from tailrace.process.process import undisturbed
+from tailrace.switch.config import Config, instance_name
+from tailrace.switch.control import ControlLost
+from tailrace.switch.free_path import why_taken
 
 if TYPE_CHECKING:
-    from tailrace.fabric.tailrace import TailraceFabric
     from tailrace.node.running import Node
+    from tailrace.switch.fabric import TailraceFabric
 
 
 def change_over(

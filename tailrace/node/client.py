@@ -20,10 +20,9 @@ from types import FrameType
 from typing import Any
 
 from tailrace import __version__
-from tailrace.control import Control, ControlError, ControlLost
-from tailrace.errors import Failure, Mistake, TailraceError
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import ExitCode, Failure, Mistake, TailraceError
 from tailrace.node.folder import LOOK, OPERATE
+from tailrace.switch.control import Control, ControlError, ControlLost
 
 API = 1
 """The version of the methods (`tailrace.node.api`): a client and a service of different ones do not talk."""

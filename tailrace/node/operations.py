@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
-from tailrace.fabric.config import function_name
-from tailrace.fabric.confine import kept_user
-from tailrace.fabric.difference import Difference, difference
-from tailrace.fabric.tailrace import SWITCH
-from tailrace.host.hugepages import PAGE_MIB, POOL
-from tailrace.host.process import undisturbed
-from tailrace.host.state import Change, Held, Planned, Process, Record, State, hold_run, peek
-from tailrace.host.strays import check_no_strays, strays
 from tailrace.node.change import change_over, recover
+from tailrace.node.difference import Difference, difference
 from tailrace.node.folder import run_folder
 from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan, make_plan
 from tailrace.node.planned import PlannedFunction, PlannedPort
+from tailrace.node.record import Change, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, reserve_pages
+from tailrace.node.strays import check_no_strays, strays
+from tailrace.process.process import undisturbed
+from tailrace.resources.hugepages import PAGE_MIB, POOL
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
+from tailrace.switch.config import function_name
+from tailrace.switch.confine import kept_user
+from tailrace.switch.fabric import SWITCH
 
 #: Makes the plan of a spec, given the one that is up.
 PlanMaker = Callable[[Plan | None], Plan]

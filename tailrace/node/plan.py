@@ -1,7 +1,7 @@
 """From what the user asked for to what will be done on this machine: a plan is data (`tailrace.node.planned`).
 
 It can be printed before it is applied (`tailrace up --dry-run`), applied twice without harm (two plans are the same if
-their identity is), and undone (`tailrace.host.state`). Making one changes nothing.
+their identity is), and undone (`tailrace.node.record`). Making one changes nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, keep_places, place
-from tailrace.host.process import real_time_refusal
 from tailrace.node.planned import (
     FUNCTION_BUFFERS_MIB,
     GUEST,
@@ -28,6 +26,8 @@ from tailrace.node.planned import (
     PlannedPort,
     identity_of,
 )
+from tailrace.process.process import real_time_refusal
+from tailrace.resources.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, keep_places, place
 from tailrace.spec.model import TESTER_ENDS, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError

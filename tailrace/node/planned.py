@@ -13,11 +13,11 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Mistake
-from tailrace.fabric.confine import capabilities
-from tailrace.host.hugepages import PAGE_MIB
-from tailrace.host.place import Placement
+from tailrace.resources.hugepages import PAGE_MIB
+from tailrace.resources.place import Placement
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
+from tailrace.switch.confine import capabilities
 
 #: DPDK's memory of a function and of the tester: packet buffers and rings.
 FUNCTION_BUFFERS_MIB = 64
@@ -36,7 +36,7 @@ class PlannedPort:
     device: str | None = None
     queues: int = 1
     path: str | None = None
-    """A guest's socket; None: in Tailrace's own folder (`tailrace.fabric.config.socket_of`)."""
+    """A guest's socket; None: in Tailrace's own folder (`tailrace.switch.config.socket_of`)."""
     mode: Literal["server", "client"] = "server"
     socket_mode: str | None = None
     socket_group: str | None = None

@@ -1,6 +1,6 @@
 """A plan made real: starts what it says in order, reports what stands, and takes it down again.
 
-Everything is put on record before it is made (`tailrace.host.state`), so that `tailrace down` finds it after any end.
+Everything is put on record before it is made (`tailrace.node.record`), so that `tailrace down` finds it after any end.
 How one plan becomes another while frames move is `tailrace.node.change`.
 """
 
@@ -13,23 +13,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused
-from tailrace.fabric.config import configuration, instance_name, socket_of
-from tailrace.fabric.confine import check_user, close_folder, make_folder
-from tailrace.fabric.difference import Change, Difference, difference, unlike
-from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
-from tailrace.host import hugepages
-from tailrace.host.claims import END_IT, taken
-from tailrace.host.interface import changes_for, check_interface, set_offloads
-from tailrace.host.launch import Launcher, why_ended
-from tailrace.host.pci import check_pci
-from tailrace.host.place import allowed_cpus, poller_node
-from tailrace.host.programs import own_program, system_program
-from tailrace.host.state import HugePages, Offloads, Process, State
+from tailrace.functions.sandbox import Sandboxed, start_function, wait_until_forwarding
 from tailrace.node.change import change_over
+from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan
 from tailrace.node.planned import PlannedPort
+from tailrace.node.record import HugePages, Offloads, Process, State
+from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.programs import own_program, system_program
+from tailrace.resources import hugepages
+from tailrace.resources.claims import END_IT, taken
+from tailrace.resources.interface import changes_for, check_interface, set_offloads
+from tailrace.resources.pci import check_pci
+from tailrace.resources.place import allowed_cpus, poller_node
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
-from tailrace.vnf.sandbox import Sandboxed, start_function, wait_until_forwarding
+from tailrace.switch.config import configuration, instance_name, socket_of
+from tailrace.switch.confine import check_user, close_folder, make_folder
+from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
 

@@ -29,24 +29,24 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.errors import Mistake, TailraceError
-from tailrace.fabric.config import function_name
-from tailrace.fabric.tailrace import SWITCH
-from tailrace.host.process import ProcessId
+from tailrace.functions.sandbox import ended_well
 from tailrace.host.slices import enter
-from tailrace.host.state import Damaged, Held, Process, Record, State, holding
 from tailrace.node import operations
 from tailrace.node.api import Apply, Drain, Propose, Rollback, Subscribe, Up
 from tailrace.node.client import API, ENDING
 from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.operations import PlanMaker
 from tailrace.node.plan import Plan, make_plan
+from tailrace.node.record import Damaged, Held, Process, Record, State, holding
 from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
 from tailrace.node.status import status
 from tailrace.node.supervisor import Supervisor
+from tailrace.process.process import ProcessId
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
-from tailrace.vnf.sandbox import ended_well
+from tailrace.switch.config import function_name
+from tailrace.switch.fabric import SWITCH
 
 _log = logging.getLogger("tailrace.service")
 _PR_SET_NAME = 15

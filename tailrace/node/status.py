@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tailrace.control import UNKNOWN, Control, ControlError
 from tailrace.errors import Failure, Mistake
 from tailrace.fabric.base import PortState
-from tailrace.fabric.config import function_name
-from tailrace.fabric.difference import Change, unlike
-from tailrace.fabric.tailrace import SWITCH, port_states
-from tailrace.host.state import Process, State, check_ours, peek
-from tailrace.host.strays import check_no_strays
+from tailrace.functions.sandbox import program_in
+from tailrace.node.difference import Change, unlike
 from tailrace.node.folder import folder_in_use
 from tailrace.node.planned import Plan, identity_of
-from tailrace.page import Page
-from tailrace.vnf.sandbox import program_in
+from tailrace.node.record import Process, State, check_ours, peek
+from tailrace.node.strays import check_no_strays
+from tailrace.observe.page import Page
+from tailrace.switch.config import function_name
+from tailrace.switch.control import UNKNOWN, Control, ControlError
+from tailrace.switch.fabric import SWITCH, port_states
 
 _METHOD_MISSING = -32601
 

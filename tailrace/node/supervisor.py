@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tailrace.host.process import ProcessId
+from tailrace.process.process import ProcessId
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.lock import Held, is_locked, locked
+from tailrace.process.lock import Held, is_locked, locked
 
 _LOCK = ".lock"
 

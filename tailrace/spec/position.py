@@ -1,8 +1,7 @@
 """A YAML file as plain data, with the place in the file of every key and every value.
 
-Scalars are read by YAML 1.2's core schema (`tailrace/core_schema.py`); docs/spec.md says what that means. A key written
-twice is an error, because a YAML library would silently keep the last one. What is wrong is collected, and reported at
-once.
+Scalars are read by YAML 1.2's core schema (`core_schema.py`); docs/spec.md says what that means. A key written twice is
+an error, because a YAML library would silently keep the last one. What is wrong is collected, and reported at once.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from tailrace.core_schema import CoreError, CoreLoader, foreign_tag, mistakable, scalar
 from tailrace.errors import Mistake, Refused
+from tailrace.spec.core_schema import CoreError, CoreLoader, foreign_tag, mistakable, scalar
 from tailrace.spec.source import Position, SpecError, printable, read_source
 
 MOST_NODES = 100_000

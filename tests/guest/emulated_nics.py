@@ -16,9 +16,9 @@ from machine import Hardware, Machine, Value, mac
 from private_network import Network
 from running_switch import RunningSwitch
 
-from tailrace.control import Control
-from tailrace.host.hugepages import POOL
-from tailrace.page import Page, Slot
+from tailrace.observe.page import Page, Slot
+from tailrace.resources.hugepages import POOL
+from tailrace.switch.control import Control
 
 FOLDER = Path("/run/switch")
 """Inside: the switch's own."""

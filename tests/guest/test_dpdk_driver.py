@@ -15,7 +15,7 @@ from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, Trial, both_ways
 from wiring import assert_no_fault
 
-from tailrace.host.hugepages import POOL
+from tailrace.resources.hugepages import POOL
 
 pytestmark = pytest.mark.requires_program("tailrace-switch", "tailrace-tester", "qemu-system-x86_64", "dpdk-testpmd")
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.control import Control, ControlLost
-from tailrace.host.hugepages import pool
 from tailrace.node.client import Client
 from tailrace.node.folder import run_folder
+from tailrace.resources.hugepages import pool
+from tailrace.switch.control import Control, ControlLost
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tailrace.control import Control, connect_when_ready
-from tailrace.fabric.tailrace import chain_through
-from tailrace.page import Page
+from tailrace.observe.page import Page
+from tailrace.switch.control import Control, connect_when_ready
+from tailrace.switch.fabric import chain_through
 
 
 def wait_until(holds: Callable[[], bool], what: str, seconds: float = 10) -> None:

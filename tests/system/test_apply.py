@@ -17,9 +17,9 @@ import pytest
 from running_node import Command, needs_a_node, wait_until
 from running_tester import Trial, beside_a_node, stream
 
-from tailrace.control import Control
-from tailrace.host.process import descendants
-from tailrace.host.state import Process, State, peek
+from tailrace.node.record import Process, State, peek
+from tailrace.process.process import descendants
+from tailrace.switch.control import Control
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 

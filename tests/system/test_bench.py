@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.host.hugepages import POOL
+from tailrace.resources.hugepages import POOL
 
 pytestmark = [
     pytest.mark.requires_root,

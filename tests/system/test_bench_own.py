@@ -13,7 +13,7 @@ from statistics import median
 import pytest
 
 from tailrace.bench.switch import CHANGES
-from tailrace.host.hugepages import POOL
+from tailrace.resources.hugepages import POOL
 
 pytestmark = [
     pytest.mark.requires_root,

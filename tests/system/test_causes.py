@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from running_node import ONE, Command, needs_a_node, wait_until
 
-from tailrace.recording import Recording
+from tailrace.observe.recording import Recording
 
 pytestmark = [
     *needs_a_node,

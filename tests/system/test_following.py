@@ -13,7 +13,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 from steered import Guests, replicas, udp
 
-from tailrace.following import Note, Trail
+from tailrace.observe.following import Note, Trail
 
 
 @pytest.fixture

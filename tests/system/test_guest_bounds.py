@@ -44,9 +44,9 @@ from front_end import (
 from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
 
-from tailrace.control import ControlError
 from tailrace.errors import Failure, Mistake
-from tailrace.host import hugepages
+from tailrace.resources import hugepages
+from tailrace.switch.control import ControlError
 
 LONGEST_LOG = 1 << 26
 

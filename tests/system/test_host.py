@@ -13,12 +13,12 @@ import pytest
 from running_node import ONE, Command, wait_until
 
 from tailrace.host.knobs import KNOBS
-from tailrace.host.process import descendants, identify
 from tailrace.host.setting import Setting
 from tailrace.host.tuner import Checked, State
 from tailrace.host.tuning import Step
 from tailrace.host.watching import changes
 from tailrace.host.writers import Writers, read_writers
+from tailrace.process.process import descendants, identify
 
 pytestmark = pytest.mark.requires_root
 

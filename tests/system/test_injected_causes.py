@@ -23,15 +23,15 @@ from pathlib import Path
 import pytest
 from running_node import ONE, needs_a_node
 
-from tailrace.gaps import Gaps
-from tailrace.host.process import descendants
+from tailrace.functions.sandbox import program_in
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.profile import profile
 from tailrace.measure.session import Request, Session, Tracing, run_on_node
 from tailrace.node.plan import make_plan
+from tailrace.observe.gaps import Gaps
+from tailrace.process.process import descendants
 from tailrace.results.model import Cause, CausedFrame
 from tailrace.spec.load import parse_spec
-from tailrace.vnf.sandbox import program_in
 
 pytestmark = [
     *needs_a_node,

@@ -11,7 +11,7 @@ import pytest
 from clean_machine import PLAIN, is_alive, things
 from running_node import Command, elapsed, needs_a_node, wait_until
 
-from tailrace.host.process import descendants
+from tailrace.process.process import descendants
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("stress-ng")]
 

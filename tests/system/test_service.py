@@ -19,8 +19,8 @@ from running_node import Command, kill_all, needs_a_node, wait_until
 from test_apply import BASE, MORE, Traffic, planned
 from test_up_resumes import kill_switch, process
 
-from tailrace.host.state import peek
 from tailrace.node.client import Client, ask
+from tailrace.node.record import peek
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
@@ -228,7 +228,7 @@ def test_other_replicas_take_the_flows_of_one_that_has_ended(command: Command) -
 #: The service, which is killed when the record is written for the n-th time: before that, or after it.
 DYING = """\
 import os, signal, sys
-from tailrace.host.state import State
+from tailrace.node.record import State
 from tailrace.node import service
 left, after, save = int(sys.argv[1]), sys.argv[2] == "after", State.save
 def dying(self):

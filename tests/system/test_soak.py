@@ -16,8 +16,8 @@ import pytest
 from running_node import REPOSITORY, Command, kill_all, needs_a_node, wait_until
 from small_disk import small_disk
 
+from tailrace.observe.watch import View, newest
 from tailrace.results import ResultError
-from tailrace.watch import View, newest
 
 pytestmark = needs_a_node
 

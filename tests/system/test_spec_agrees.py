@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running_node import Command
 
-from tailrace.fabric.config import configuration
-from tailrace.host.place import Cpu
 from tailrace.node.plan import make_plan
+from tailrace.resources.place import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.spec.source import SpecError
+from tailrace.switch.config import configuration
 
 #: What only the switch knows of a spec, and where that stands in it.
 REFUSED = {

@@ -13,8 +13,8 @@ from running_node import ONE, Command
 from running_tester import stream
 from watched_switch import Watched, watched_switch
 
-from tailrace.control import ControlError
-from tailrace.hop_trace import HopTrace, frame_key
+from tailrace.observe.hop_trace import HopTrace, frame_key
+from tailrace.switch.control import ControlError
 
 THREE = """\
 functions: {first: skeleton, pool: {kind: skeleton, replicas: 2}, last: skeleton}

@@ -15,11 +15,11 @@ from clean_machine import things
 from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
 from running_switch import RunningSwitch
 
-from tailrace.control import Control
-from tailrace.host.hugepages import pool
-from tailrace.host.process import ProcessId
-from tailrace.host.state import Process, hold, peek
+from tailrace.node.record import Process, hold, peek
 from tailrace.node.running import reserve_pages
+from tailrace.process.process import ProcessId
+from tailrace.resources.hugepages import pool
+from tailrace.switch.control import Control
 
 pytestmark = needs_a_node
 

@@ -14,9 +14,9 @@ from front_end import FrontEnd, PackedFrontEnd
 from lasting_guests import BURST, Pair, Traffic
 from running_node import Command, needs_a_node, wait_until
 
-from tailrace.control import Control
-from tailrace.host.state import Process, peek
-from tailrace.page import Page
+from tailrace.node.record import Process, peek
+from tailrace.observe.page import Page
+from tailrace.switch.control import Control
 
 pytestmark = needs_a_node
 

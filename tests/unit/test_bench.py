@@ -36,9 +36,9 @@ from tailrace.bench.window import check_whole, measure_window
 from tailrace.cli.bench import _parse_cores
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.ovs_dpdk import PmdStats, parse_datapath_drops, parse_dropped, parse_pmd_stats
-from tailrace.host.state import Process
 from tailrace.measure.progress import Silent
 from tailrace.measure.tester import Stopped
+from tailrace.node.record import Process
 
 PMD_STATS = """\
 pmd thread numa_id 0 core_id 1:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.gaps import Gap, Rest, Wait
 from tailrace.host.knobs import KNOBS
 from tailrace.measure.cause_words import all_knobs, knobs, words
 from tailrace.measure.causes import Account, Cause, Evidence, Holders, Hop, Poller, account, late_wakes, real_gaps
 from tailrace.measure.hops import Part
-from tailrace.recording import Event
+from tailrace.observe.gaps import Gap, Rest, Wait
+from tailrace.observe.recording import Event
 
 HZ = 2_500_000_000
 US = HZ // 1_000_000

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.control import ControlLost
 from tailrace.errors import Failure, Refused
-from tailrace.fabric.difference import Difference
-from tailrace.fabric.tailrace import Conflict, TailraceFabric
-from tailrace.host.state import Change, FilePath, HugePages, Planned, Process, Record, State, peek
 from tailrace.node.change import change_over, recover
+from tailrace.node.difference import Difference
+from tailrace.node.record import Change, FilePath, HugePages, Planned, Process, Record, State, peek
 from tailrace.node.running import Node
+from tailrace.switch.control import ControlLost
+from tailrace.switch.fabric import Conflict, TailraceFabric
 
 
 class Fabric:

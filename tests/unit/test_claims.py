@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.host.claims import holder, taken
+from tailrace.resources.claims import holder, taken
 
 CORE = 1_000_000 + os.getpid()
 """No machine has it."""

@@ -15,7 +15,7 @@ from machines import machine
 from typer.testing import CliRunner
 
 from tailrace.cli.host import app
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import ExitCode
 from tailrace.host import journal, tuner
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile

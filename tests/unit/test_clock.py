@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Mistake
-from tailrace.host.clock import check_clock, clock_refusal
 from tailrace.host.tree import Tree
+from tailrace.measure.clock import check_clock, clock_refusal
 
 GOOD = "fpu tsc constant_tsc nonstop_tsc"
 

@@ -21,9 +21,6 @@ from tester_results import both_ways, result, stream
 
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.kinds import KINDS
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Cpu
-from tailrace.host.state import Record, State
 from tailrace.measure import compare as the_compare
 from tailrace.measure.compare import ComparePlan, Comparison
 from tailrace.measure.profile import profile
@@ -31,6 +28,8 @@ from tailrace.measure.progress import Silent
 from tailrace.measure.search import NoRate
 from tailrace.measure.side import Load, figures, loads_of
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
+from tailrace.node.record import Record, State
+from tailrace.process.launch import Launcher
 from tailrace.report.bars import heat_maps, throughput
 from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import naming, trial_names
@@ -39,6 +38,7 @@ from tailrace.report.html import render
 from tailrace.report.marked import by_profile, mark
 from tailrace.report.rounds import interval_words
 from tailrace.report.table import print_run
+from tailrace.resources.place import Cpu
 from tailrace.results.comparison import (
     CellFigures,
     CellRound,

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 
-from tailrace.control import Control, ControlError, ControlLost, connect_when_ready
 from tailrace.errors import Failure
-from tailrace.page import Page
+from tailrace.observe.page import Page
+from tailrace.switch.control import Control, ControlError, ControlLost, connect_when_ready
 
 
 @contextmanager

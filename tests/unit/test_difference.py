@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
-from tailrace.fabric.config import Config, configuration, function_name, instance_name
-from tailrace.fabric.difference import Change, Difference, config_changes, difference
-from tailrace.host.place import Cpu, keep_places, place
-from tailrace.host.state import Granted
+from tailrace.node.difference import Change, Difference, config_changes, difference
 from tailrace.node.plan import Plan, make_plan
+from tailrace.node.record import Granted
+from tailrace.resources.place import Cpu, keep_places, place
 from tailrace.spec.load import _check, load_located, parse_spec
 from tailrace.spec.position import parse_document
 from tailrace.spec.source import SpecError
+from tailrace.switch.config import Config, configuration, function_name, instance_name
 
 SOCKETS = Path("/run/t/sockets")
 ONE = "functions: {first: skeleton, second: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"

@@ -14,17 +14,15 @@ import pytest
 import typer
 from machines import machine, make
 
-from tailrace import exit_codes
+from tailrace.cli import exit_codes, operate
 from tailrace.cli import main as the_main
-from tailrace.cli import operate
 from tailrace.cli.output import run_command
-from tailrace.errors import Declined, Failure, Fault, Interrupted, Mistake, Refused
-from tailrace.exit_codes import ExitCode
+from tailrace.errors import Declined, ExitCode, Failure, Fault, Interrupted, Mistake, Refused
 from tailrace.host.journal import ENVIRONMENT
 
 
 def test_the_page_is_as_the_code_says() -> None:
-    assert exit_codes.PATH.read_text() == exit_codes.page(), "run `python -m tailrace.exit_codes`"
+    assert exit_codes.PATH.read_text() == exit_codes.page(), "run `python -m tailrace.cli.exit_codes`"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

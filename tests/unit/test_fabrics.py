@@ -13,12 +13,12 @@ from tailrace.fabric.direct import Direct
 from tailrace.fabric.fit import check_fits, words_beyond
 from tailrace.fabric.kinds import KINDS, check_installed, parse_fabrics, parse_interface
 from tailrace.fabric.network import Network
-from tailrace.host import programs
-from tailrace.host.place import Cpu
-from tailrace.host.state import Record, State
+from tailrace.functions.sandbox import Sandboxed, inside
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
+from tailrace.node.record import Record, State
+from tailrace.process import programs
+from tailrace.resources.place import Cpu
 from tailrace.spec.load import parse_spec
-from tailrace.vnf.sandbox import Sandboxed, inside
 
 PLAIN = """\
 functions: {first: skeleton, second: skeleton}
@@ -216,8 +216,8 @@ def test_a_function_sees_its_own_sockets_and_no_more(uri: str, expected: str, se
 
 
 def test_only_a_function_on_an_interface_of_linux_has_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tailrace.host.place import Place
-    from tailrace.vnf import sandbox
+    from tailrace.functions import sandbox
+    from tailrace.resources.place import Place
 
     monkeypatch.setattr(sandbox, "own_program", lambda name: Path("/bin") / name)
     monkeypatch.setattr(sandbox, "system_program", lambda name: f"/bin/{name}")

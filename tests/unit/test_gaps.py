@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.errors import Failure
-from tailrace.gaps import Gap, Gaps, Rest, Wait
+from tailrace.observe.gaps import Gap, Gaps, Rest, Wait
 
 HZ = 2_500_000_000
 LENGTH = 256

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.hop_trace import HopTrace, Record, frame_key
 from tailrace.measure.hops import Sighting, Slowest, cut, function_name, join, sample_every
+from tailrace.observe.hop_trace import HopTrace, Record, frame_key
 
 HZ = 2_500_000_000
 WAY = [("tester.a", "first.0"), ("first.1", "second.0"), ("second.1", "tester.b")]

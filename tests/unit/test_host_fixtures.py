@@ -21,7 +21,6 @@ from tailrace.host import show, tuner
 from tailrace.host.boot import BootLoader
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
-from tailrace.host.cpus import parse_list, show_list
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.picture import draw
@@ -29,6 +28,7 @@ from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
 from tailrace.host.tuning import make_tuning_plan
+from tailrace.resources.cpus import parse_list, show_list
 
 NAMES = ("intel", "amd", "arm", "this", *COPIES)
 

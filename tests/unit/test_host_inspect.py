@@ -16,7 +16,6 @@ from rich.console import Console, RenderableType
 from tailrace.errors import Mistake
 from tailrace.host import show
 from tailrace.host.capabilities import CAPABILITIES, find_capabilities
-from tailrace.host.cpus import parse_list, parse_mask, show_groups, show_list, show_mask
 from tailrace.host.knobs import FAMILIES, KNOBS
 from tailrace.host.machine import HugePool, read_machine
 from tailrace.host.pages import PATH, page
@@ -26,6 +25,7 @@ from tailrace.host.roles import deal_roles
 from tailrace.host.tree import Tree
 from tailrace.host.tuner import Checked, State
 from tailrace.host.tuning import make_tuning_plan
+from tailrace.resources.cpus import parse_list, parse_mask, show_groups, show_list, show_mask
 
 CPU_SETS = st.sets(st.integers(0, 300))
 

@@ -11,12 +11,12 @@ from tuned_host import Host
 
 from tailrace.errors import Mistake
 from tailrace.host import show
-from tailrace.host.cpus import show_list
 from tailrace.host.journal import Applied
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.tree import Tree
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
+from tailrace.resources.cpus import show_list
 
 
 def planned(folder: Path, profile: str = "throughput", kept: Applied | None = None) -> TuningPlan:

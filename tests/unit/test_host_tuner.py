@@ -14,13 +14,13 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host import boot, tuner
 from tailrace.host.boot import BootLoader
 from tailrace.host.boot_files import GRUB_FILE
-from tailrace.host.cpus import show_list
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
 from tailrace.host.tuning import make_tuning_plan
+from tailrace.resources.cpus import show_list
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from soaks import START, header, histogram, intervals, part, way, write
 
+from tailrace.observe.watch import View
 from tailrace.results import ResultError, RunFolder, load_run
 from tailrace.results.histogram import DIGITS, HIGHEST_NS, index_of, read_log
 from tailrace.results.interval_log import IntervalLog, LogReader
 from tailrace.results.intervals import End, Interval, Part
 from tailrace.results.soak import MOST_INTERVALS, Totals, find_log, read_totals, trial_result
-from tailrace.watch import View
 
 
 @pytest.fixture(autouse=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host import hugepages
 from tailrace.host.journal import hold_journal
-from tailrace.host.lock import Held, is_locked, locked
-from tailrace.host.state import HugePages, hold
+from tailrace.node.record import HugePages, hold
+from tailrace.process.lock import Held, is_locked, locked
+from tailrace.resources import hugepages
 from tailrace.results.lock import alone_in
 
 OTHER = 65534
@@ -44,7 +44,7 @@ sys.stdin.read()
 HOLDER = """
 import sys
 from pathlib import Path
-from tailrace.host.lock import locked
+from tailrace.process.lock import locked
 with locked(Path(sys.argv[-1])):
     print(flush=True)
     sys.stdin.read()

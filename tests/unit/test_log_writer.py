@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.host import launch, log_writer
-from tailrace.host.launch import _TIME, Launcher, why_ended
-from tailrace.host.log_writer import CHUNK, BoundedLog, previous, with_times
-from tailrace.host.process import Limits
-from tailrace.host.state import hold
+from tailrace.node.record import hold
+from tailrace.process import launch, log_writer
+from tailrace.process.launch import _TIME, Launcher, why_ended
+from tailrace.process.log_writer import CHUNK, BoundedLog, previous, with_times
+from tailrace.process.process import Limits
 
 LIMIT = 10_000
 

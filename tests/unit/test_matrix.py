@@ -18,16 +18,16 @@ from tester_results import result, stream
 
 from tailrace.cli.matrix import PLAN, MatrixOptions, _resume
 from tailrace.errors import Failure, Mistake
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Cpu
-from tailrace.host.state import Record, State, hold_run
 from tailrace.measure import matrix as the_matrix
 from tailrace.measure import stand as the_stand
 from tailrace.measure.floors import floors_seconds
 from tailrace.measure.matrix import MatrixRun, cells, done, left, pattern, seconds, stands
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
+from tailrace.node.record import Record, State, hold_run
+from tailrace.process.launch import Launcher
 from tailrace.report.comparisons import heats
+from tailrace.resources.place import Cpu
 from tailrace.results.comparison import CellRange, CellRound, MatrixCell
 from tailrace.results.model import Trial
 from tailrace.results.record import name_in_round

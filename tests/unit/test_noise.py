@@ -12,14 +12,14 @@ import pytest
 from tester_results import result, stream
 
 from tailrace.errors import Mistake
-from tailrace.host import neighbour as the_neighbour
-from tailrace.host.place import Cpu, place
+from tailrace.measure import neighbour as the_neighbour
 from tailrace.measure import noise as the_noise
 from tailrace.measure.method import Place
 from tailrace.measure.neighbour_function import Ran, passed_on
 from tailrace.measure.noise import NoiseMethod, refusal, spare
 from tailrace.node.planned import PlannedChain
 from tailrace.report.comparisons import comparisons
+from tailrace.resources.place import Cpu, place
 from tailrace.results.comparison import ComparisonFinding, places
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import RunFolder

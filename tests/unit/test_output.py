@@ -13,7 +13,7 @@ from typing import TextIO
 import pytest
 
 from tailrace.cli.output import Screen, orderly, print_line, run_command, telling
-from tailrace.host.process import undisturbed
+from tailrace.process.process import undisturbed
 
 FULL = Path("/dev/full")
 NO_SPACE = "tailrace: standard output: No space left on device"

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.capture import Captured, Ring, capture, merged
 from tailrace.cli import observe
 from tailrace.cli.observe import _refused, parse_match
-from tailrace.control import UNKNOWN, Control, ControlError
 from tailrace.errors import Failure, Mistake
-from tailrace.following import Note, Trail, lines
-from tailrace.pcap import RECORD, Bounds, Full, Writer, records
+from tailrace.observe.capture import Captured, Ring, capture, merged
+from tailrace.observe.following import Note, Trail, lines
+from tailrace.observe.pcap import RECORD, Bounds, Full, Writer, records
+from tailrace.switch.control import UNKNOWN, Control, ControlError
 
 
 def record(time: int, length: int = 60) -> bytes:
@@ -57,7 +57,7 @@ def test_files_follow_each_other_and_the_last_are_kept(tmp_path: Path) -> None:
 def test_a_file_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the next frames that come: a file without any would say nothing."""
     now = 1000.0
-    monkeypatch.setattr("tailrace.pcap.time.monotonic", lambda: now)
+    monkeypatch.setattr("tailrace.observe.pcap.time.monotonic", lambda: now)
     writer = Writer(tmp_path / "x.pcap", Bounds(size=10**6, seconds=60, files=3), 96)
     for at, first in ((1059.9, 1), (1060.0, 2), (1100.0, 3), (1119.9, 4), (1500.0, 5)):
         now = at

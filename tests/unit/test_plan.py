@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
-from tailrace.fabric.config import configuration
-from tailrace.host.place import Cpu, parse_cpu_list, place
 from tailrace.node.operations import contents_of
 from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
+from tailrace.resources.place import Cpu, parse_cpu_list, place
 from tailrace.spec.load import load_located, load_spec, parse_spec
 from tailrace.spec.source import SpecError
+from tailrace.switch.config import configuration
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 TWO = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.recording import Event, Recording
+from tailrace.observe.recording import Event, Recording
 
 LENGTH, OVERWRITTEN = 8192, 4096
 LINES, SERIES, RECORDS = 4096, 8192, 16384

@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 
 from tailrace.cli import main
 from tailrace.errors import Mistake
-from tailrace.fabric.config import port_name
-from tailrace.host.place import Cpu
 from tailrace.measure.method import Place
 from tailrace.measure.overtaking import overtaking_note
 from tailrace.measure.profile import profile
@@ -28,6 +26,7 @@ from tailrace.report.findings import sections
 from tailrace.report.html import render
 from tailrace.report.rounds import figure
 from tailrace.report.table import print_run
+from tailrace.resources.place import Cpu
 from tailrace.results import RunFolder
 from tailrace.results.comparison import places
 from tailrace.results.findings import Order, ReorderFinding
@@ -35,6 +34,7 @@ from tailrace.results.stored import StoredRun
 from tailrace.spec.load import parse_spec
 from tailrace.spec.source import SpecError
 from tailrace.spec.tests import Reorder
+from tailrace.switch.config import port_name
 
 CHAIN = "chains: {office: [tester.a, wan, tester.b]}\n"
 

@@ -14,13 +14,13 @@ from rich.console import Console
 from run_folders import add, joined
 from tester_results import both_ways
 
-from tailrace.gaps import Wait
-from tailrace.hop_trace import Record
 from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.causes import Account, Holders, Hop, Poller, Share
 from tailrace.measure.causes import Cause as Held
 from tailrace.measure.hops import Part
-from tailrace.recording import Series
+from tailrace.observe.gaps import Wait
+from tailrace.observe.hop_trace import Record
+from tailrace.observe.recording import Series
 from tailrace.report.causes import incidents, table_of
 from tailrace.report.html import write_report
 from tailrace.report.table import print_run

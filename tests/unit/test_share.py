@@ -19,7 +19,6 @@ from rich.console import Console
 from tester_results import both_ways
 
 from tailrace.errors import Mistake
-from tailrace.host.place import Cpu
 from tailrace.measure import share as the_share
 from tailrace.measure.method import Place
 from tailrace.measure.share import ShareMethod, budgets_of, figures_of, with_skeleton
@@ -29,6 +28,7 @@ from tailrace.report.figures import trial_names
 from tailrace.report.html import render
 from tailrace.report.share import shares
 from tailrace.report.table import print_run
+from tailrace.resources.place import Cpu
 from tailrace.results.comparison import places
 from tailrace.results.diff import diff
 from tailrace.results.model import Run, Trial, parse_run

@@ -12,14 +12,15 @@ import pytest
 from machines import make
 from tuned_host import Host, contents, meanings
 
-from tailrace.host import slices, strays
+from tailrace.functions import limit
+from tailrace.functions.limit import limit_memory
+from tailrace.host import slices
 from tailrace.host.groups import CGROUP
 from tailrace.host.slices import OWN, REST, UNITS, Tasks, displaced
-from tailrace.host.state import Cgroup, Scope, hold
 from tailrace.host.tree import Tree
 from tailrace.host.tuner import State as Found
-from tailrace.vnf import limit
-from tailrace.vnf.limit import limit_memory
+from tailrace.node import strays
+from tailrace.node.record import Cgroup, Scope, hold
 
 SYSTEMD = {"/run/systemd/system/README": "", "/run/systemd/private": ""}
 UNIFIED = {f"{CGROUP}/cgroup.controllers": "cpuset cpu memory", f"{CGROUP}/cgroup.subtree_control": "memory"}

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from soaks import WAYS, header
 
-from tailrace.control import ControlLost
 from tailrace.errors import Failure, Fault
 from tailrace.measure import soaking
 from tailrace.measure.soaking import Soaking
@@ -19,6 +18,7 @@ from tailrace.measure.tester import Stopped
 from tailrace.results.interval_log import IntervalLog, LogReader
 from tailrace.results.intervals import End, Interval, Part
 from tailrace.results.soak import Totals, read_totals
+from tailrace.switch.control import ControlLost
 
 INTERVAL = 0.01
 

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host import hugepages
-from tailrace.host.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
-from tailrace.host.programs import system_program
-from tailrace.host.state import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, holding, peek
-from tailrace.host.strays import strays
 from tailrace.node.operations import Lowered, take_down
+from tailrace.node.record import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, holding, peek
 from tailrace.node.running import reserve_pages
 from tailrace.node.status import status
-from tailrace.snapshot import Sampler
+from tailrace.node.strays import strays
+from tailrace.observe.snapshot import Sampler
+from tailrace.process.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
+from tailrace.process.programs import system_program
+from tailrace.resources import hugepages
 
 
 def lower(folder: Path) -> Lowered:
@@ -104,7 +104,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 def test_who_is_at_work_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     lock = (
-        "import sys, time\nfrom pathlib import Path\nfrom tailrace.host.state import hold\n"
+        "import sys, time\nfrom pathlib import Path\nfrom tailrace.node.record import hold\n"
         "with hold(Path(sys.argv[-1])):\n    print(flush=True)\n    sys.stdin.read()\n"
     )
     program = tmp_path / "tailrace"
@@ -289,7 +289,7 @@ def test_a_program_that_cannot_start_is_reported(tmp_path: Path) -> None:
 CRASH = """
 import os, sys
 from pathlib import Path
-from tailrace.host.process import Limits, start
+from tailrace.process.process import Limits, start
 def record(process):
     print(process.pid, flush=True)
     if sys.argv[1] == "before":

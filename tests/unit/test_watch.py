@@ -12,13 +12,13 @@ from rich.console import Console
 from soaks import header, intervals, part
 
 from tailrace.measure.host.tools import from_values
+from tailrace.observe.watch import Beginning, View, blocks, newest, watched
+from tailrace.observe.watch_view import Watched
 from tailrace.results import ResultError, RunFolder
 from tailrace.results.host import HostInterval, HostSoak, HostTrial
 from tailrace.results.interval_log import SUFFIX, IntervalLog
 from tailrace.results.intervals import End
 from tailrace.results.lock import alone_in
-from tailrace.watch import Beginning, View, blocks, newest, watched
-from tailrace.watched import Watched
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tailrace.host.capabilities.base import Capability, Finding, find_flag, in_this_tree
-from tailrace.host.cpus import parse_list
 from tailrace.host.machine import CPUS, HUGE_PAGES, Machine
+from tailrace.resources.cpus import parse_list
 
 
 def _invariant_tsc(machine: Machine) -> Finding:

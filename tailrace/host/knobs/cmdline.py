@@ -7,7 +7,6 @@ from typing import Any
 
 from tailrace.host.boot import argument_setting
 from tailrace.host.command_line import GIB
-from tailrace.host.cpus import show_groups, show_list
 from tailrace.host.knobs.base import (
     Context,
     Family,
@@ -19,6 +18,7 @@ from tailrace.host.knobs.base import (
     one_of,
 )
 from tailrace.host.setting import Setting
+from tailrace.resources.cpus import show_groups, show_list
 
 PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
 OPENSHIFT = "OpenShift node tuning operator"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tailrace.host.cpus import show_list
 from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number
 from tailrace.host.setting import Form, Setting
+from tailrace.resources.cpus import show_list
 
 SYSCTL = "Linux, Documentation/admin-guide/sysctl"
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host.process import descendants
-from tailrace.host.programs import system_program
 from tailrace.measure.host.program import last_line, running
+from tailrace.process.process import descendants
+from tailrace.process.programs import system_program
 
 LOADS = ("none", "cpu", "memory")
 _START_SECONDS = 10.0

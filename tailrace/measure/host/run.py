@@ -15,12 +15,12 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from tailrace.host.place import allowed_cpus
 from tailrace.measure.host.loads import load
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.tools import Setting, Slice
 from tailrace.measure.progress import Reporter
 from tailrace.measure.wall_clock import WallClock, boot_seconds
+from tailrace.resources.place import allowed_cpus
 from tailrace.results import Run, RunFolder
 from tailrace.results.histogram import Histogram, merge
 from tailrace.results.host import HostInterval, HostSoak, HostTrial

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tailrace import __version__
-from tailrace.host import hugepages
-from tailrace.host.place import parse_cpu_list
+from tailrace.resources import hugepages
+from tailrace.resources.place import parse_cpu_list
 
 
 def _read(path: str | Path) -> str | None:

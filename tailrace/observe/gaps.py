@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tailrace.errors import Failure
-from tailrace.ring import Ring
+from tailrace.observe.ring import Ring
 
 _FILE = "/memfd:tailrace-gaps"
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW

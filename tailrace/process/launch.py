@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host import log_writer
-from tailrace.host.process import Limits, ProcessId, how_it_ended, reap, start
-from tailrace.host.state import Process, State
+from tailrace.node.record import Process, State
+from tailrace.process import log_writer
+from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, start
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 """With which our own programs begin a line of a file (dataplane/common/log.h)."""

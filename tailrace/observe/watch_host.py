@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.observe.watch_view import State, events, heading
 from tailrace.report.figures import count, microseconds, plain
 from tailrace.results import ResultError, Run, load_run
 from tailrace.results.host import HostSoak, HostTrial
@@ -20,7 +21,6 @@ from tailrace.results.lock import is_held
 from tailrace.results.model import timestamp
 from tailrace.results.run import RESULTS
 from tailrace.spec.units import show_span
-from tailrace.watched import State, events, heading
 
 METHODS = ("host", "compare-host")
 

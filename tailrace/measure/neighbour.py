@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.launch import Launcher
-from tailrace.host.process import Limits, descendants
-from tailrace.host.programs import system_program
-from tailrace.host.state import Folder, Process
+from tailrace.node.record import Folder, Process
+from tailrace.process.launch import Launcher
+from tailrace.process.process import Limits, descendants
+from tailrace.process.programs import system_program
 
 PROGRAM = "stress-ng"
 MOST_SECONDS = 4 * 3600

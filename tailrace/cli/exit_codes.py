@@ -1,41 +1,17 @@
 """The exit codes of the command: docs/exit-codes.md and `tailrace --help` are made from this table.
 
-`python -m tailrace.exit_codes` writes the page.
+`python -m tailrace.cli.exit_codes` writes the page.
 """
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 
-PATH = Path(__file__).parents[1] / "docs/exit-codes.md"
+from tailrace.errors import ExitCode
+
+PATH = Path(__file__).parents[2] / "docs/exit-codes.md"
 
 
-class ExitCode(enum.IntEnum):
-    """What a command's end means."""
-
-    DONE = 0
-    FAILED = 1
-    MISTAKE = 2
-    DIFFERENT = 3
-    DECLINED = 4
-    INTERRUPTED = 130
-    NO_READER = 141
-
-    @property
-    def meaning(self) -> str:
-        return _MEANINGS[self]
-
-
-_MEANINGS = {
-    ExitCode.DONE: "done, or nothing to do; a check found everything right",
-    ExitCode.FAILED: "failed, or a check found something wrong",
-    ExitCode.MISTAKE: "refused: correct the command, the spec or the set-up first",
-    ExitCode.DIFFERENT: "`plan`: the spec differs from what is up",
-    ExitCode.DECLINED: "you did not answer yes; nothing was changed",
-    ExitCode.INTERRUPTED: "ended by Ctrl-C, SIGTERM or SIGHUP, after cleaning up",
-    ExitCode.NO_READER: "the reader of the output has closed it, as `head -1` does after a line",
-}
 #: What a code means for some commands in particular.
 _PARTICULAR = {
     "`plan`": "0: the spec is what is up. 3: it differs, or nothing is up.",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.cpus import parse_list
-from tailrace.host.lock import Held, locked
+from tailrace.process.lock import Held, locked
+from tailrace.resources.cpus import parse_list
 
 PAGE_MIB = 2
 POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")

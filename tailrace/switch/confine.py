@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tailrace.errors import Refused
-from tailrace.host.state import Folder, State
 from tailrace.node.folder import ENVIRONMENT
+from tailrace.node.record import Folder, State
 
 #: Capabilities that a device takes, by the scheme of its URI (capabilities(7), in small letters and without CAP_).
 _NEEDS = {

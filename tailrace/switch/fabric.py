@@ -8,7 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.control import (
+from tailrace.errors import Failure, Fault, Mistake, Refused
+from tailrace.fabric.base import KERNEL, Counters, Port, PortState
+from tailrace.fabric.linux_bridge import kernel_port
+from tailrace.fabric.network import Network
+from tailrace.node.record import FilePath, Granted, Process
+from tailrace.observe.page import Page
+from tailrace.process.launch import Launcher
+from tailrace.process.process import UMASK_GUEST, Limits
+from tailrace.process.programs import own_program
+from tailrace.resources.claims import END_IT, taken
+from tailrace.resources.place import Place
+from tailrace.switch.config import SECTIONS, Config
+from tailrace.switch.confine import confine, make_folder
+from tailrace.switch.control import (
     CONFLICT,
     IN_USE,
     INVALID_PARAMS,
@@ -18,19 +31,6 @@ from tailrace.control import (
     ControlLost,
     connect_when_ready,
 )
-from tailrace.errors import Failure, Fault, Mistake, Refused
-from tailrace.fabric.base import KERNEL, Counters, Port, PortState
-from tailrace.fabric.config import SECTIONS, Config
-from tailrace.fabric.confine import confine, make_folder
-from tailrace.fabric.linux_bridge import kernel_port
-from tailrace.fabric.network import Network
-from tailrace.host.claims import END_IT, taken
-from tailrace.host.launch import Launcher
-from tailrace.host.place import Place
-from tailrace.host.process import UMASK_GUEST, Limits
-from tailrace.host.programs import own_program
-from tailrace.host.state import FilePath, Granted, Process
-from tailrace.page import Page
 
 SWITCH = "switch"
 _READY_SECONDS = 10.0

@@ -24,11 +24,12 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host import hugepages, lock
-from tailrace.host.process import ProcessId, descendants, end, identify
-from tailrace.host.programs import system_program
 from tailrace.host.slices import run_systemctl
 from tailrace.node.folder import ENVIRONMENT, run_folder
+from tailrace.process import lock
+from tailrace.process.process import ProcessId, descendants, end, identify
+from tailrace.process.programs import system_program
+from tailrace.resources import hugepages
 
 FORMAT = 1
 
@@ -54,7 +55,7 @@ class Process(Thing):
     start: int
     program: str = ""
     writer_pid: int = 0
-    """Of whoever writes its log (`tailrace.host.log_writer`) and ends after it; 0: it does that itself."""
+    """Of whoever writes its log (`tailrace.process.log_writer`) and ends after it; 0: it does that itself."""
     writer_start: int = 0
 
     @property
@@ -239,7 +240,7 @@ class Offloads(Thing):
     before: dict[str, bool]
 
     def undo(self) -> str | None:
-        from tailrace.host.interface import set_offloads
+        from tailrace.resources.interface import set_offloads
 
         try:
             set_offloads(self.interface, self.namespace, self.before)
@@ -304,7 +305,7 @@ class Record:
     complete: bool = False
     """Everything of the plan has started."""
     instances: dict[str, int] = field(default_factory=dict)
-    """Which instance of a function runs, where it is not the first (`tailrace.fabric.config`)."""
+    """Which instance of a function runs, where it is not the first (`tailrace.switch.config`)."""
     version: int = 0
     """The version of the switch's configuration that this plan was made into."""
     previous: Planned | None = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.programs import system_program
+from tailrace.process.programs import system_program
 
 #: On the end that the switch opens: nothing merged. By ethtool's short names.
 _OWN = ("gro", "lro")

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from tailrace.errors import Mistake
-from tailrace.snapshot import Sampler, Snapshot
+from tailrace.observe.snapshot import Sampler, Snapshot
 
 #: How often a worker found a burst of so many packets or more, below the next size.
 BURST = re.compile(r"^burst_([0-9]+)$")

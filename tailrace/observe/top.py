@@ -1,6 +1,6 @@
 """`tailrace top`: what ports, chains and workers do right now, as tables for a terminal of 80 columns or as data.
 
-Rows are made of two snapshots (`tailrace.snapshot`), purely; how they are drawn is the second half.
+Rows are made of two snapshots (`tailrace.observe.snapshot`), purely; how they are drawn is the second half.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.metrics import BURST
-from tailrace.snapshot import Snapshot, rates
+from tailrace.observe.metrics import BURST
+from tailrace.observe.snapshot import Snapshot, rates
 
 SORTS = ("name", "packets", "drops")
 

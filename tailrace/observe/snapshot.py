@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tailrace.control import Control
 from tailrace.errors import Failure
-from tailrace.fabric.tailrace import SWITCH
-from tailrace.host.process import ProcessId
-from tailrace.host.state import Process, State, check_ours, peek
 from tailrace.node.folder import folder_in_use
-from tailrace.page import Page, Slot
+from tailrace.node.record import Process, State, check_ours, peek
+from tailrace.observe.page import Page, Slot
+from tailrace.process.process import ProcessId
+from tailrace.switch.control import Control
+from tailrace.switch.fabric import SWITCH
 
 Key = tuple[str, str, int]
 """Kind, name and generation of a slot."""

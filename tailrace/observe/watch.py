@@ -1,8 +1,8 @@
 """`tailrace watch`: a measurement that is under way, seen from its run folder. It only reads; the tester never waits.
 
 A soak is followed by its interval log, which is on disk interval by interval; before there is one, by its results.json.
-A run of the host is `tailrace.watch_host`'s. What is drawn is made of a `View`, purely; how often, and on what, is
-`tailrace.cli.watch`.
+A run of the host is `tailrace.observe.watch_host`'s. What is drawn is made of a `View`, purely; how often, and on
+what, is `tailrace.cli.watch`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.observe.watch_host import METHODS as HOST
+from tailrace.observe.watch_host import HostView
+from tailrace.observe.watch_view import State, Watched, events, heading
 from tailrace.report.figures import MISSING, chain_name, count, mega, microseconds, plain, profile_name
 from tailrace.results import ResultError, Run, load_run
 from tailrace.results.interval_log import SUFFIX, LogReader
@@ -30,9 +33,6 @@ from tailrace.results.record import FAULTS
 from tailrace.results.run import RESULTS
 from tailrace.results.soak import Totals, find_log, slowest_ns
 from tailrace.spec.units import show_span
-from tailrace.watch_host import METHODS as HOST
-from tailrace.watch_host import HostView
-from tailrace.watched import State, Watched, events, heading
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SOAK = "soak"

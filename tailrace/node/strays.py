@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host import log_writer
-from tailrace.host.process import descendants, identify
-from tailrace.host.state import Cgroup, Process, Scope, Thing
 from tailrace.node.folder import run_folder
+from tailrace.node.record import Cgroup, Process, Scope, Thing
+from tailrace.process import log_writer
+from tailrace.process.process import descendants, identify
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.holder import described, lock_holder
+from tailrace.process.holder import described, lock_holder
 
 _AGAIN_SECONDS = 0.05
 _TRIES = 10

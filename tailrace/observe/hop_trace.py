@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tailrace.errors import Failure
-from tailrace.ring import Ring
+from tailrace.observe.ring import Ring
 
 _HEADER = struct.Struct("<8sII")
 _SCHEMA_OFFSET = 64

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace.control import Control
 from tailrace.errors import Failure, Mistake
-from tailrace.pcap import RECORD, Full, Writer, records
+from tailrace.observe.pcap import RECORD, Full, Writer, records
+from tailrace.switch.control import Control
 
 _HEADER = struct.Struct("<8sIIQ")
 _COUNTER = struct.Struct("<Q")

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from tailrace.host.process import identify
+from tailrace.process.process import identify
 
 #: What runs as a module of Python's, and its name.
 _MODULES = {"tailrace.node.service": "tailraced"}

@@ -21,12 +21,12 @@ from functools import cache
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault
-from tailrace.host.launch import Launcher, why_ended
-from tailrace.host.place import Place
-from tailrace.host.process import UMASK_GUEST, Limits, set_real_time
-from tailrace.host.programs import own_program, system_program
-from tailrace.host.state import Process
-from tailrace.vnf.limit import limit_memory
+from tailrace.functions.limit import limit_memory
+from tailrace.node.record import Process
+from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.process import UMASK_GUEST, Limits, set_real_time
+from tailrace.process.programs import own_program, system_program
+from tailrace.resources.place import Place
 
 #: Read by DPDK at its start: which CPUs there are, and which huge pages: those that are reserved for it, of 2 MiB. By
 #: itself it would take the largest that are free, somebody else's of 1 GiB, and share all of one with the switch.

@@ -1,0 +1,1 @@
+"""What runs, looked at: its counters, frames and measurements. It only reads."""

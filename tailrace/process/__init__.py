@@ -1,0 +1,1 @@
+"""Starting, naming and ending processes, and what they leave: logs and locks."""

@@ -1,0 +1,1 @@
+"""What the machine has, and who holds it: CPUs, huge pages, interfaces, PCI devices."""
