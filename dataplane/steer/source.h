@@ -144,13 +144,10 @@ static inline bool source_patience_ended(struct source *source, const struct rou
 {
 	struct port_queue *queue = source_entry(source);
 
-	if (unlikely(source_awaits(source)))
-		return false;
-
 	egress_counters(&source->egress)->blocked_polls++;
 	if (queue->blocked_since == 0)
 		queue->blocked_since = round->now;
-	return round->now - queue->blocked_since > round->patience;
+	return round->now - queue->blocked_since > round->patience && !source_awaits(source);
 }
 
 /* Note that frames have waited for the receiver until now. */

@@ -12,7 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.bench.model import ChangeResult, Comparison, Distance, Figures, Pair
+from tailrace.bench.model import ChangeResult, Comparison, Distance, Figures, Pair, Spread
+from tailrace.bench.service import ServiceResult
 
 
 @dataclass(frozen=True)
@@ -104,15 +105,36 @@ def _distance_cells(pair: Pair) -> tuple[str, str]:
     return f"{pair.core_to_core_ns:.0f}", _distance(pair)
 
 
-def change_table(result: ChangeResult, title: str) -> Group:
-    """One row a thing that is timed, then memory and the chain beside."""
+def service_table(result: ServiceResult, title: str) -> Group:
+    """One row a thing that is timed, then what the service takes."""
+    events = result.events
+    lost = events["sent"] * events["listeners"] - events["received"]
+    return Group(
+        _timed(result.times_ms, title),
+        Text(f"While nothing happens: {result.idle_percent:.2f} % of a core, {result.memory_mib:.1f} MiB."),
+        Text(
+            f"{events['rate']:g} events a second to {events['listeners']:g} listeners: {lost:g} lost, "
+            f"{events['percent']:.1f} % of a core."
+        ),
+        Text(_machine_note(result.machine), style="dim"),
+    )
+
+
+def _timed(times: Mapping[str, Spread], title: str) -> Table:
+    """One row a thing that is timed."""
     table = _table(title)
     table.add_column("", no_wrap=True)
     for heading in ("times", "min ms", "median ms", "max ms"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name, spread in result.times_ms.items():
+    for name, spread in times.items():
         row = [str(spread.count), f"{spread.least:.2f}", f"{spread.median:.2f}", f"{spread.most:.2f}"]
         table.add_row(name, *row)
+    return table
+
+
+def change_table(result: ChangeResult, title: str) -> Group:
+    """One row a thing that is timed, then memory and the chain beside."""
+    table = _timed(result.times_ms, title)
     beside = result.beside
     said = []
     if result.memory_mib:

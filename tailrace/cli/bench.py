@@ -21,12 +21,13 @@ from tailrace.bench import idle as bench_idle
 from tailrace.bench import latency as bench_latency
 from tailrace.bench import recorder as bench_recorder
 from tailrace.bench import scale as bench_scale
+from tailrace.bench import service as bench_service
 from tailrace.bench import switch as bench_switch
 from tailrace.bench import tcp as bench_tcp
 from tailrace.bench import tester as bench_tester
 from tailrace.bench.model import OVS_DPDK, Comparison
 from tailrace.bench.sides import ALONE
-from tailrace.bench.table import Column, change_table, comparison_table
+from tailrace.bench.table import Column, change_table, comparison_table, service_table
 from tailrace.cli.bench_host import host
 from tailrace.cli.output import print_json, run_command
 from tailrace.errors import Mistake
@@ -361,6 +362,34 @@ def switch(
         lambda: bench_switch.SwitchPlan(starts, changes, _parse_cores(cores)),
         bench_switch.run,
         partial(change_table, title="What tailrace-switch costs to start and to change"),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def service(
+    times: Annotated[int, typer.Option(metavar="N", help="How often a node is started, broken and ended.")] = 10,
+    listeners: Annotated[int, typer.Option(metavar="N", help="Listeners to events: 1 to 120.")] = 20,
+    rate: Annotated[int, typer.Option(metavar="N", help="Events a second.")] = 1000,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Of events, and of nothing.")] = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """The service: how long commands take, how soon what was killed is there again, and what it costs.
+
+    \b
+    sudo tailrace bench service
+    sudo tailrace bench service --times 50 --json
+
+    A node of two chains is started by `tailrace up`, with a service of its own. Then one function, the other function,
+    whose chain leads past it, and the switch are killed in turn. Each time lasts until the service says that frames
+    can go on. Then the node is taken down.
+
+    Events come from a process that does nothing else.
+    """
+    _finish(
+        lambda: bench_service.ServicePlan(times, listeners, rate, seconds),
+        bench_service.run,
+        partial(service_table, title="The service"),
         as_json=as_json,
     )
 

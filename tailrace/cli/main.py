@@ -211,6 +211,25 @@ def top(
 
 
 @app.command()
+def events(
+    as_json: JsonOption = False,
+    since: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, help="Also those that were: from this one on.")
+    ] = None,
+) -> None:
+    """Show what happens on the node, as it happens: functions, ports and the switch that come, go and come back.
+
+    \b
+    sudo tailrace events
+    sudo tailrace events --since 1 --json | jq 'select(.kind == "function.died")'
+
+    It ends with Ctrl-C, and when the service ends. docs/service.md lists the kinds of events. --json prints one
+    document a line.
+    """
+    raise typer.Exit(run_command(lambda: operate.events(since, as_json=as_json)))
+
+
+@app.command()
 def watch(
     run: Annotated[
         Path | None,

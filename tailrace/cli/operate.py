@@ -5,6 +5,7 @@ What these commands need is loaded when they need it: most only ask, and are to 
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailrace.cli.output import Screen, ask, can_ask, error_line, print_json, print_line, telling
-from tailrace.errors import ExitCode
+from tailrace.errors import ExitCode, Mistake
 from tailrace.node import client
 from tailrace.node.client import NoService
 from tailrace.node.folder import default_folder, forget_service
 from tailrace.spec.source import printable, read_source
+from tailrace.switch.control import ControlLost
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -327,6 +329,34 @@ def _show_bridge(bridge: dict[str, Any]) -> None:
 
 def _vlan_words(entry: dict[str, Any]) -> str:
     return f" VLAN {entry['vlan']}" if entry.get("vlan") else ""
+
+
+def events(since: int | None, *, as_json: bool) -> int:
+    try:
+        listening = client.Client(default_folder(), look=True)
+    except NoService:
+        raise Mistake("no service runs, so nothing can be heard of; start one with `tailrace up SPEC`") from None
+    try:
+        listening.subscribe(since)
+        while True:
+            event = listening.next_event()
+            if event is not None:
+                print_line(json.dumps(event) if as_json else _event_line(event))
+                sys.stdout.flush()
+    except (KeyboardInterrupt, ControlLost):
+        return ExitCode.DONE
+    finally:
+        listening.close()
+
+
+def _event_line(event: Mapping[str, Any]) -> str:
+    """2026-11-27T10:36:31.428Z function.died first (pid 8626, again_in 0)"""
+    if event["kind"] == "events.lost":
+        return f"events {event['from']} to {event['to']} are not kept any more"
+    said = [f"{name.replace('_', ' ')} {value}" for name, value in event["details"].items() if value is not None]
+    details = ", ".join(said)
+    about = f" {event['about']}" if event["about"] else ""
+    return f"{event['time']} {event['kind']}{about}{f' ({details})' if details else ''}"
 
 
 def _lower() -> dict[str, Any]:

@@ -18,7 +18,8 @@ KEPT = 16384
 KINDS = {
     "node.up": "what a spec asks for is up",
     "node.down": "everything was taken down",
-    "node.resumed": "what had ended is up again by a command",
+    "node.resumed": "what was up before the machine was started anew is up again",
+    "node.failed": "that could not be brought back; it is tried again, after a pause",
     "version.applied": "the switch has a new configuration",
     "function.up": "a function runs and forwards",
     "function.died": "a function's process has ended by itself",

@@ -17,11 +17,12 @@ import logging.handlers
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -35,6 +36,7 @@ from tailrace.node import operations
 from tailrace.node.api import Apply, Drain, Propose, Rollback, Subscribe, Up
 from tailrace.node.client import API, ENDING
 from tailrace.node.folder import LOG, default_folder, forget_service
+from tailrace.node.kept import Kept
 from tailrace.node.operations import PlanMaker
 from tailrace.node.plan import Plan, make_plan
 from tailrace.node.record import Damaged, Held, Process, Record, State, holding
@@ -89,6 +91,8 @@ class Service:
         """Something was taken up, and was not looked at yet."""
         self._around: list[str] = []
         """The chains that lead past functions."""
+        self._kept = Kept.of_environment()
+        self._boots = Restarts()
         self._cpus = frozenset(os.sched_getaffinity(0))
         self._methods: dict[str, Callable[[Call], Answer]] = {
             "node.plan": self._plan,
@@ -102,7 +106,7 @@ class Service:
 
     # --- the main thread ---------------------------------------------------------------------------------------------
 
-    def run(self, ready: Callable[[], None]) -> None:
+    def run(self, ready: Callable[[], object]) -> None:
         """Serves until it is told to end or, where it was started for what is up, nothing is."""
         signal.signal(signal.SIGINT, self._interrupted)
         threading.Thread(target=self._await_end, name="signals", daemon=True).start()
@@ -110,6 +114,8 @@ class Service:
         try:
             self._adopt()
             ready()
+            if not self.while_up and not self.something_up():
+                self._queue.put(_Work(None, self._bring_back, lambda _: None))
             while not self._stopping:
                 work = self._queue.get()
                 if work is not None:
@@ -237,7 +243,32 @@ class Service:
             self.server.publish("node.up", spec=now.spec)
         if before is not None and before.things and not now.things:
             self.server.publish("node.down", spec=before.spec)
+        if now.complete and not now.changing:
+            self._keep(lambda: self._kept.write(now.plan, now.spec))
         self._watch(now)
+
+    def _keep(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except OSError as error:
+            _log.error("what is up cannot be kept for the next boot: %s: %s", error.filename, error.strerror)
+
+    def _bring_back(self) -> Answer:
+        """Brings back what was up before the machine was started anew; again and again, where that fails."""
+        if self.something_up():  # somebody else was first
+            return {}
+        now = time.monotonic()
+        try:
+            kept = self._kept.read()
+            if kept is not None:
+                operations.bring_up(self.held, *kept)
+                self.server.publish("node.resumed", spec=kept[1])
+        except TailraceError as error:
+            pause = max(self._boots.ended("node", now), 1.0)
+            self.server.publish("node.failed", why=str(error), again_in=pause)
+            again = _Work(None, self._bring_back, lambda _: None)
+            self.server.soon(lambda: self.server.loop.call_later(pause, self._queue.put, again))
+        return {}
 
     def _watch(self, record: Record) -> None:
         processes = _running(record)
@@ -402,6 +433,7 @@ class Service:
         return operations.drain(self.held, call.params.replica, active=call.params.active).as_data()
 
     def _down(self, _call: Call) -> Answer:
+        self._keep(self._kept.forget)
         return asdict(operations.take_down(self.held))
 
 
@@ -497,6 +529,15 @@ def _log_to(folder: Path | None) -> None:
     logger.setLevel(logging.INFO)
 
 
+def _notify_systemd() -> None:
+    """Tells systemd that the service answers (sd_notify(3)), where it was started by that."""
+    address = os.environ.pop("NOTIFY_SOCKET", None)
+    if address is None:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, suppress(OSError):
+        notify.sendto(b"READY=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the service; returns its exit status."""
     options = _arguments(sys.argv[1:] if argv is None else argv)
@@ -513,12 +554,16 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
+    def ready() -> None:
+        tell({"pid": os.getpid()})
+        _notify_systemd()
+
     try:
         with holding(folder, patience=_PATIENCE) as held:
             _log_to(folder if options.while_up else None)
             service = Service(held, while_up=options.while_up, groups=(options.operate_group, options.look_group))
             try:
-                service.run(lambda: tell({"pid": os.getpid()}))
+                service.run(ready)
             finally:
                 if options.while_up and not service.something_up():
                     forget_service(folder)

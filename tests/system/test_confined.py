@@ -76,8 +76,8 @@ def cross(guests: dict[str, FrontEnd], count: int = 1) -> None:
 def test_every_command_is_here(command: Command) -> None:
     """Or, of those that measure, in a file of its own, whose node is like this one (clean_machine.py)."""
     listed = set(re.findall(r"^\W*([a-z]+)  +[A-Z]", command("--help").stdout, re.MULTILINE))
-    tested = {"up", "plan", "apply", "rollback", "drain", "status", "top", "metrics", "down", "capture", "trace"}
-    assert listed - APART == tested | {"measure", "watch"}
+    tested = {"up", "plan", "apply", "rollback", "drain", "status", "top", "metrics", "events", "down"}
+    assert listed - APART == tested | {"capture", "trace", "measure", "watch"}
 
 
 @pytest.mark.parametrize("what", [("--port", "a"), ("--chain", "plain")], ids=["port", "chain"])
@@ -104,6 +104,23 @@ def test_a_frame_is_followed(command: Command, guests: dict[str, FrontEnd]) -> N
     (frame,) = json.loads(out)
     assert frame["length"] == len(FRAME)
     assert re.match(r"leaves by port [ab]: chain plain", frame["steps"][-1]["text"])
+
+
+def test_events_are_shown(command: Command, guests: dict[str, FrontEnd]) -> None:
+    showing = command.begin("events", "--since", "1")
+    assert showing.stdout is not None
+    lines: list[str] = []
+    while not lines or not re.search(r"Z port\.up a$", lines[-1]):
+        lines.append(showing.stdout.readline().rstrip())
+        assert lines[-1]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z switch\.up switch \(pid \d+\)", lines[0])
+    guests["a"].close()
+    while not re.search(r"Z port\.waiting a$", lines[-1]):
+        lines.append(showing.stdout.readline().rstrip())
+        assert lines[-1]
+    showing.send_signal(signal.SIGINT)
+    _, error = showing.communicate(timeout=10)
+    assert (showing.returncode, error) == (0, "")
 
 
 def test_status_top_and_metrics(command: Command, guests: dict[str, FrontEnd]) -> None:

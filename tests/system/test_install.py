@@ -31,13 +31,20 @@ def test_the_command_is_roots_and_leaves_the_checkout_alone(tmp_path: Path) -> N
         assert stat.S_ISLNK(status.st_mode) or not status.st_mode & 0o022, path
         assert not (path.is_symlink() and path.resolve().is_relative_to(REPOSITORY)), path
     assert str(REPOSITORY) not in command.read_text()
+    unit = prefix / "lib/systemd/system/tailraced.service"
+    assert f"ExecStart={prefix}/bin/tailraced\n" in unit.read_text()
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "tailraced.service" not in checked.stderr, checked.stderr
     # Where the checkout is not to be seen, it runs as well.
-    hidden = f"mount -t tmpfs none '{REPOSITORY}' && cd / && '{command}' version && '{command}' host knobs"
+    runs = f"'{command}' version && '{command}' host knobs && '{command}d' --help"
+    hidden = f"mount -t tmpfs none '{REPOSITORY}' && cd / && {runs}"
     seen = subprocess.run(
         ["unshare", "--mount", "sh", "-ec", hidden], capture_output=True, text=True, check=False, timeout=60, cwd="/"
     )
     assert seen.returncode == 0, seen.stderr
-    assert "isolcpus" in seen.stdout
+    assert "isolcpus" in seen.stdout and "The service that runs a node" in seen.stdout
     for program in ("switch", "vnf", "tester", "recorder"):
         assert os.access(prefix / f"libexec/tailrace/tailrace-{program}", os.X_OK)
     assert install("--remove", prefix).returncode == 0

@@ -294,6 +294,42 @@ def test_a_service_that_is_killed_at_any_step_of_a_change_loses_nothing(command:
     command("down")
 
 
+def test_what_was_up_is_up_again_after_a_boot(command: Command, tmp_path: Path) -> None:
+    """Until it is taken down."""
+    environment = {**command.environment, "STATE_DIRECTORY": str(tmp_path)}
+    program = [sys.executable, "-m", "tailrace.node.service", command.state]
+
+    @contextmanager
+    def boot() -> Iterator[None]:
+        with subprocess.Popen(program, env=environment, stderr=subprocess.DEVNULL) as started:
+            wait_until(lambda: answers(command, started.pid))
+            try:
+                yield
+            finally:
+                started.terminate()
+
+    spec = command.spec(MORE)
+    with boot():
+        command("up", spec)
+        before = command.status()
+    kill_all(command)
+    undo_what_a_boot_undoes(command)
+    with boot():
+        wait_until(lambda: command.status()["state"] == "up")
+        found = command.status()
+        assert (found["spec"], found["plan"]) == (before["spec"], before["plan"])
+        assert planned(command, spec, 0)["changes"] == []
+        command("down")
+        assert command.status()["state"] == "down" and command.status()["service"] is not None
+    with boot():
+        assert command.status()["state"] == "down"
+
+
+def undo_what_a_boot_undoes(command: Command) -> None:
+    """Pages and the folder, which is in memory."""
+    command("down")
+
+
 def test_a_second_service_of_a_folder_is_refused(command: Command) -> None:
     command("up", command.spec(PLAIN))
     program = [sys.executable, "-c", "from tailrace.node import service; service._PATIENCE = 0; exit(service.main())"]
