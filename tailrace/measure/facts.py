@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.resources import hugepages
-from tailrace.resources.place import parse_cpu_list
+from tailrace.resources.cpus import parse_list
 
 
 def _read(path: str | Path) -> str | None:
@@ -38,7 +38,7 @@ def _cpu() -> dict[str, Any]:
     }
     flags = set(fields.get("flags", "").split())
     base = Path("/sys/devices/system/cpu")
-    online = parse_cpu_list(_read(base / "online") or "0")
+    online = parse_list(_read(base / "online") or "0")
     cores = {
         (_read(base / f"cpu{number}/topology/physical_package_id"), _read(base / f"cpu{number}/topology/core_id"))
         for number in online

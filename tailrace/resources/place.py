@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tailrace.errors import Mistake
 from tailrace.host.machine import SLOW
+from tailrace.resources.cpus import cpus_of, parse_list
 
 #: Low in the range of real-time priorities: above ordinary threads, below the kernel's own interrupt threads (50).
 FUNCTION_PRIORITY = 10
@@ -117,11 +118,11 @@ def isolated_cpus() -> set[int]:
     return set(_read_list(f"{_CPUS}/isolated"))
 
 
-def _read_list(path: str) -> list[int]:
+def _read_list(path: str) -> tuple[int, ...]:
     try:
-        return parse_cpu_list(Path(path).read_text().strip() or "-")
-    except (OSError, ValueError):
-        return []
+        return cpus_of(Path(path).read_text())
+    except OSError:
+        return ()
 
 
 def _may_use(cpu: int) -> bool:
@@ -148,19 +149,10 @@ def _describe(number: int, isolated: Set[int], slow: Set[int]) -> Cpu:
     node = next((int(path.name[4:]) for path in base.glob("node[0-9]*")), 0)
     try:
         siblings = (base / "topology/thread_siblings_list").read_text()
-        core = min(parse_cpu_list(siblings))
+        core = min(parse_list(siblings))
     except (OSError, ValueError):
         core = number
     return Cpu(number, node, core, number in isolated, number in slow)
-
-
-def parse_cpu_list(text: str) -> list[int]:
-    """0-3,8 → [0, 1, 2, 3, 8]. Raises ValueError."""
-    cpus: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        cpus.extend(range(int(first), int(last or first) + 1))
-    return cpus
 
 
 def place(

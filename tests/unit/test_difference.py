@@ -474,3 +474,50 @@ def test_a_plan_that_names_other_cores_is_not_the_one_that_is_up() -> None:
     # Naming the cores that it has already changes nothing either.
     named = plan_of("fabric: {cores: [1]}\n" + ONE, chosen.plan)
     assert named.identity == chosen.plan.identity
+
+
+BYPASSED = "functions: {fw: {kind: skeleton, replicas: 2}, first: {kind: skeleton, on_failure: bypass}}\n"
+BYPASSED += "chains: {voice: [tester.a, fw, first, tester.b]}\n"
+
+
+def test_what_has_ended_and_is_led_around_is_not_asked_for() -> None:
+    up = Up(BYPASSED)
+    config = configuration(up.plan, SOCKETS, {}, ["fw-2", "first"])
+    assert config["chains"]["voice"]["through"] == ["fw"]
+    assert set(config["functions"]) == {"fw"} and set(config["functions"]["fw"]["replicas"]) == {"fw"}
+    assert set(config["ports"]) == set(up.config["ports"]), "their ports stay, for whoever comes back"
+    neither = configuration(up.plan, SOCKETS, {}, ["fw", "fw-2", "first"])
+    assert neither["chains"]["voice"]["through"] == [] and neither["functions"] == {}
+
+
+def test_what_comes_back_is_led_through_and_what_stays_away_is_not() -> None:
+    up = Up(BYPASSED)
+    up.config = configuration(up.plan, SOCKETS, {}, ["fw-2", "first"])
+    up.alive -= {"fw-2"}  # first has ended too, and is to be left so: it is counted among the living
+    wanted = difference(
+        up.plan,
+        up.plan,
+        running=up.config,
+        instances={},
+        alive=up.alive,
+        sockets=SOCKETS,
+        around=["fw-2", "first"],
+    )
+    assert (wanted.start, wanted.around) == (("fw-2",), ("first",))
+    assert wanted.config["chains"]["voice"]["through"] == ["fw"]
+    assert set(wanted.config["functions"]["fw"]["replicas"]) == {"fw", "fw-2"}
+    up.alive -= {"first"}
+    wanted = difference(
+        up.plan, up.plan, running=up.config, instances={}, alive=up.alive, sockets=SOCKETS, around=["fw-2", "first"]
+    )
+    assert wanted.around == () and wanted.config["chains"]["voice"]["through"] == ["fw", "first"]
+
+
+def test_a_function_that_is_waited_for_is_awaited_at_both_its_ports() -> None:
+    up = Up("functions: {first: {kind: skeleton, on_failure: block}}\nchains: {voice: [tester.a, first, tester.b]}\n")
+    assert {name: port.get("absent") for name, port in up.config["ports"].items()} == {
+        "tester.a": None,
+        "first.0": "wait",
+        "first.1": "wait",
+        "tester.b": None,
+    }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace.errors import Mistake
 from tailrace.node.operations import contents_of
 from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
-from tailrace.resources.place import Cpu, parse_cpu_list, place
+from tailrace.resources.place import Cpu, place
 from tailrace.spec.load import load_located, load_spec, parse_spec
 from tailrace.spec.source import SpecError
 from tailrace.switch.config import configuration
@@ -183,12 +183,6 @@ def test_a_plan_without_a_tester_has_no_place_for_one() -> None:
     assert plan.placement.tester is None
     assert [port.device for port in plan.ports] == ["if:x", None, None, "vdev:net_null0,copy=1"]
     assert all(len(port.name) < 48 and "," not in port.name for port in plan.ports)
-
-
-def test_cpu_lists() -> None:
-    assert parse_cpu_list("0-3,8\n") == [0, 1, 2, 3, 8]
-    with pytest.raises(ValueError, match="invalid"):
-        parse_cpu_list("a")
 
 
 @pytest.mark.parametrize(
