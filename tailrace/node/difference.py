@@ -1,7 +1,7 @@
 """What lies between what is up and what a plan asks for, as data: which functions start and end, and what of the
 switch's configuration is new, other or gone.
 
-Pure functions: `tailrace plan` prints the result, `tailrace apply` does what it says (`tailrace.apply`).
+Pure functions: `tailrace plan` prints the result, `tailrace apply` does what it says (`tailrace.node.change`).
 """
 
 from __future__ import annotations

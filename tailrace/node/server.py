@@ -1,9 +1,9 @@
 """The sockets of `tailraced`: JSON-RPC 2.0, one JSON text a line, and the events that listeners are sent.
 
 All of it runs in one thread, an event loop that sleeps until something comes. What operates the node runs in the main
-thread, one at a time (`tailrace.node.service`); what only looks runs beside it. Clients are hostile: their number, the
-length of a line, the calls that one has open and what it leaves unread are bounded, and who reads nothing costs nobody
-else anything.
+thread, one at a time (`tailrace.node.service`), and plans are made there; what else only looks runs beside it. Clients
+are hostile: their number, the length of a line, the calls that one has open and what it leaves unread are bounded, and
+who reads nothing costs nobody else anything.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class Call:
     number: Any
     """Its id."""
     server: Server
+    given_up: str | None = None
+    """Why its client has cancelled it."""
 
     def tell(self, method: str, **params: Any) -> None:
         """Sends its caller a notification; from any thread."""

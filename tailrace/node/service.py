@@ -137,6 +137,8 @@ class Service:
         self._now = work
         result: Answer | BaseException
         try:
+            if work.call is not None and work.call.given_up is not None:
+                raise KeyboardInterrupt(work.call.given_up)
             with _logs_to(work.call):
                 result = work.do()
         except BaseException as error:
@@ -394,7 +396,8 @@ class Service:
         return await future
 
     def _cancel(self, call: Call, why: str) -> None:
-        """In the server's thread. A call that waits for another begins all the same, and is cut short then."""
+        """In the server's thread. A call that still waits for another is not begun."""
+        call.given_up = why
         work = self._now
         if work is not None and work.call is call:
             self._interrupt(work, why)
