@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,8 +148,11 @@ class Server:
         self._clients: set[Client] = set()
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._happened: deque[tuple[str, str, dict[str, Any], float]] = deque()
+        """Events that no listener was sent yet."""
         self._flushing = False
-        self._watching = False
+        """The thread is going to look at those."""
+        self._again: asyncio.Handle = asyncio.Handle(lambda: None, (), self.loop)
         self.ending = False
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
 
@@ -172,9 +176,11 @@ class Server:
 
     def publish(self, kind: str, about: str = "", **details: Any) -> None:
         """An event for all listeners."""
-        now = time.time()
         _log.info("event: %s %s %s", kind, about, details or "")
-        self.soon(lambda: self._add(kind, about, details, now))
+        self._happened.append((kind, about, details, time.time()))
+        if not self._flushing:
+            self._flushing = True
+            self.soon(self._flush)
 
     def run_on(self, cpus: frozenset[int]) -> None:
         """Keeps the server's thread to these CPUs."""
@@ -322,19 +328,20 @@ class Server:
 
     def subscribe(self, client: Client, since: int | None) -> int:
         """Has a client sent events from a number on; returns the number of the next one."""
+        self._note()
         client.cursor = min(since, self.history.next) if since is not None else self.history.next
         self.soon(self._flush)  # after the answer
         return self.history.next
 
-    def _add(self, kind: str, about: str, details: Mapping[str, Any], seconds: float) -> None:
-        self.history.add(kind, about, details, seconds)
-        if not self._flushing:
-            self._flush()
+    def _note(self) -> None:
+        while self._happened:
+            self.history.add(*self._happened.popleft())
 
     def _flush(self, *, last: bool = False) -> None:
         """Sends each listener what it has not been sent; again soon where there may be more."""
         now = self.loop.time()
         sent = behind = False
+        self._note()
         made: dict[tuple[int, int], bytes] = {}
         for client in list(self._clients):
             if client.cursor is None:
@@ -356,9 +363,17 @@ class Server:
                     _log.warning("a listener has read nothing for %g s and is left", UNREAD_SECONDS)
                     client.writer.transport.abort()
                     self._clients.discard(client)
-        self._flushing = (sent or behind) and not last
-        if self._flushing:
-            self.loop.call_later(TOGETHER_SECONDS, self._flush)
+        if last:
+            return
+        if sent or behind:
+            self._flushing = True
+            self._again.cancel()  # one at a time
+            self._again = self.loop.call_later(TOGETHER_SECONDS, self._flush)
+            return
+        self._flushing = False
+        if self._happened:  # since they were noted, by who took this thread to be going to look
+            self._flushing = True
+            self.soon(self._flush)
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
