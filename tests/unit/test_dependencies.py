@@ -19,6 +19,6 @@ def test_every_dependency_has_a_lower_bound_that_is_a_version() -> None:
     pins = {re.sub("[-_.]+", "-", name).lower(): version for name, version in pins.items()}
     assert needed
     for each in needed:
-        found = re.fullmatch(r"([A-Za-z0-9-]+)>=([0-9]+\.[0-9]+\.[0-9]+)", each)
+        found = re.fullmatch(r"([A-Za-z0-9-]+)>=([0-9]+\.[0-9]+\.[0-9]+)(,<[0-9.]+)?", each)
         assert found is not None, f"{each}: scripts/setup reads NAME>=X.Y.Z"
         assert number(found[2]) <= number(pins[found[1].lower()]), each
