@@ -356,7 +356,7 @@ def _event_line(event: Mapping[str, Any]) -> str:
     said = [f"{name.replace('_', ' ')} {value}" for name, value in event["details"].items() if value is not None]
     details = ", ".join(said)
     about = f" {event['about']}" if event["about"] else ""
-    return f"{event['time']} {event['kind']}{about}{f' ({details})' if details else ''}"
+    return printable(f"{event['time']} {event['kind']}{about}{f' ({details})' if details else ''}")
 
 
 def _lower() -> dict[str, Any]:

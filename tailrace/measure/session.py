@@ -253,6 +253,16 @@ def _finish(folder: RunFolder, error: TailraceError | None) -> Finished:
     return finished
 
 
+def _changed(up: State) -> bool:
+    """Whether what is up is another plan than it was, or other processes."""
+    try:
+        now = peek(up.folder)
+    except Failure:
+        return True
+    was = up.record
+    return (now.plan, now.instances, now.around) != (was.plan, was.instances, was.around)
+
+
 def _watch(node: Node) -> Callable[[], None]:
     last = [time.monotonic()]
 
@@ -260,6 +270,8 @@ def _watch(node: Node) -> Callable[[], None]:
         node.check_alive()
         if time.monotonic() - last[0] > _PORT_CHECK:
             last[0] = time.monotonic()
+            if node.launcher.state is not node.state and _changed(node.state):
+                raise Fault("what is up was changed while it was measured")
             node.check_ports()
 
     return check
@@ -302,7 +314,7 @@ def _on_what_is_up(
             node.launcher = Launcher(own, folder.logs, tied=True)
             error = _attempt(lambda: _with_tester(node, request, folder, work, report), node)
             with undisturbed():
-                for chain in (each for each in plan.chains if each.tested):
+                for chain in (each for each in plan.chains if each.tested and not _changed(up)):
                     quietly(lambda chain=chain: node.lead(chain.name, chain.through))  # type: ignore[misc]
                 with suppress(OSError):  # where the disk is full, the run still ends in order
                     for log in up.logs.glob("*.log"):

@@ -26,11 +26,12 @@ from tailrace.switch.control import Control, ControlError, ControlLost
 
 API = 1
 """The version of the methods (`tailrace.node.api`): a client and a service of different ones do not talk."""
+FAILED = -32000
 ENDING = -32010
 """The code of a service that is about to end: what was asked was not begun."""
 _HELLO_SECONDS = 10.0
 _START_SECONDS = 30.0
-_END_SECONDS = 30.0
+_END_SECONDS = 10.0
 _TRIES = 5
 
 
@@ -69,6 +70,9 @@ class Client:
             raise _why_not(self.path, error) from None
         self._events: deque[dict[str, Any]] = deque()
         """Those that came while something else was waited for."""
+        if self._control.peer not in (0, os.geteuid()) and os.geteuid() != 0:
+            self.close()
+            raise Mistake(f"{self.path}: belongs to another user ({self._control.peer}), who is not to be trusted")
         answer = self._hello()
         self._control.patience(None)
         self.pid = int(answer["pid"])
@@ -83,8 +87,10 @@ class Client:
             if "closed" in str(error) or "lost" in str(error):
                 raise NoService(str(error)) from None
             raise Failure(f"{error}; this is not the socket of a service of Tailrace's") from None
-        except (ControlError, KeyError, TypeError):
+        except (ControlError, KeyError, TypeError) as error:
             self.close()
+            if isinstance(error, ControlError) and error.code == FAILED:
+                raise Failure(str(error)) from None
             raise Failure(f"{self.path}: this is not the socket of a service of Tailrace's") from None
         if api != API:
             self.close()
@@ -130,14 +136,14 @@ class Client:
         return self._events.popleft()
 
     def wait_for_end(self) -> None:
-        """Returns when the service has ended, as one does that was started for what is down now. Raises Failure."""
+        """Returns when the service has ended, as one does that was started for what is down now; or after a while: it
+        may have found something to do."""
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
             return
         try:
-            if not select.select([handle], [], [], _END_SECONDS)[0]:
-                raise Failure(f"the service (process {self.pid}) does not end; see its log")
+            select.select([handle], [], [], _END_SECONDS)
         finally:
             os.close(handle)
 
@@ -215,13 +221,20 @@ def ask(
     """One method of the service of a folder. `start`: a service is started where none runs. One that was started so
     ends when nothing is up, and is waited for. Raises NoService, Said, Mistake, Failure."""
     for _ in range(_TRIES):
+        client: Client | None = None
         try:
             client = Client(folder, look=look)
         except NoService:
             if not start:
                 raise
-            start_service(folder)
-            client = Client(folder, look=look)
+            try:
+                start_service(folder)
+            except Said:
+                with suppress(NoService):  # another command has started one at the same time
+                    client = Client(folder, look=look)
+                if client is None:
+                    raise
+            client = client or Client(folder, look=look)
         client.told, client.logged = told, logged
         try:
             result = client.call(method, **params)
@@ -242,8 +255,8 @@ def ask(
 def start_service(folder: Path) -> None:
     """Starts `tailraced` for what is going to be up; returns when it answers. Raises Said or Failure."""
     ready, tell = os.pipe()
-    isolated = ["-I"] if sys.flags.isolated else []
-    argv = [sys.executable, *isolated, "-m", "tailrace.node.service", str(folder)]
+    # Never from the folder that it happens to be started in, which may be anybody's.
+    argv = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "tailrace.node.service", str(folder)]
     argv += ["--while-up", "--ready-fd", str(tell)]
     try:
         program = subprocess.Popen(
@@ -253,6 +266,7 @@ def start_service(folder: Path) -> None:
             stderr=subprocess.PIPE,
             pass_fds=(tell,),
             start_new_session=True,
+            cwd="/",
         )
     finally:
         os.close(tell)

@@ -37,7 +37,6 @@ KINDS = {
     "port.up": "somebody is attached to a port",
     "port.down": "a port's device, or its link, is gone",
     "port.removed": "a port's device was taken away; it is sought again",
-    "port.gone": "a port was closed by a change that failed",
     "port.quarantined": "a port's guest broke a rule and is no longer served",
     "service.adopted": "the service took up what ran before it",
 }

@@ -28,6 +28,11 @@ class Kept:
         folder = os.environ.get(ENVIRONMENT)
         return cls(Path(folder.split(":")[0]) / "node.json" if folder else None)
 
+    @property
+    def path(self) -> str:
+        """Empty if nothing is kept."""
+        return str(self._path or "")
+
     def write(self, plan: dict[str, Any], spec: str) -> None:
         """Keeps this, unless it is what was kept last. Raises OSError."""
         document = {"plan": plan, "spec": spec}

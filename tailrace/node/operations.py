@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from tailrace.process.process import undisturbed
 from tailrace.resources.hugepages import PAGE_MIB, POOL
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
-from tailrace.switch.config import function_name
+from tailrace.switch.config import instance_name
 from tailrace.switch.confine import kept_user
 from tailrace.switch.fabric import SWITCH
 
@@ -420,59 +420,91 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None, leave: Collectio
 # --- what ends by itself -------------------------------------------------------------------------------------------
 
 
-def lead_around(held: Held, ended: Collection[str]) -> list[str]:
-    """Has the switch use none of those of these functions (or replicas) that have ended and are not to be waited for:
-    their other replicas take their flows or, where the spec says `on_failure: bypass`, their chains lead past them.
-    Returns these chains. Raises Failure."""
+def lead_around(held: Held) -> tuple[list[str], list[str]]:
+    """Has the switch use none of the functions (or replicas) that have ended and are not to be waited for: their other
+    replicas take their flows or, where the spec says `on_failure: bypass`, their chains lead past them. Returns the
+    chains that do so from now on, and these functions. Raises Failure."""
     state = held.state()
     plan = Plan.read(state.record.plan)
-    gone = {*state.record.around, *ended}
+    alive = {process.name for process in state.processes() if process.id.alive()}
+    gone = {each.name for each in plan.started if _process_of(state, each.name) not in alive}
     groups: dict[str, list[PlannedFunction]] = {}
     for each in plan.functions:
         groups.setdefault(each.function, []).append(each)
     past = {name for name, group in groups.items() if all(each.name in gone for each in group)}
-    left = {name for name in past if groups[name][0].on_failure != "bypass"}
-    around = [each.name for each in plan.functions if each.name in gone and each.function not in left]
-    if around == state.record.around:
-        return []
+    # Where all have ended and are not led past, those that were left out before stay so.
+    stays = {name for name in past if groups[name][0].on_failure != "bypass"}
+    around = [
+        each.name
+        for each in plan.functions
+        if each.name in gone and (each.function not in stays or each.name in state.record.around)
+    ]
+    if not gone:
+        return [], []
     node = Node.of(state, plan, logs=state.logs, tied=False)
     node.attach()
     try:
+        recover(state, node.fabric)
         _, running = node.fabric.configuration()
         functions: dict[str, Any] = {}
         for each in plan.functions:
-            if each.name in around and each.function in running["functions"]:
-                bypassed = each.function in past
-                functions[each.function] = None if bypassed else functions.get(each.function, {"replicas": {}})
-                if not bypassed:
-                    functions[each.function]["replicas"][each.name] = None
+            if each.name not in around or each.function not in running["functions"]:
+                continue
+            if each.function in past - stays:
+                functions[each.function] = None
+            elif each.name in running["functions"][each.function]["replicas"]:
+                functions.setdefault(each.function, {"replicas": {}})["replicas"][each.name] = None
+        left_out = {name for name, patch in functions.items() if patch is None}
         chains = {
-            name: {"through": [each for each in chain.get("through", []) if functions.get(each, each) is not None]}
+            name: {"through": [each for each in chain.get("through", []) if each not in left_out]}
             for name, chain in running["chains"].items()
-            if any(functions.get(each, each) is None for each in chain.get("through", []))
+            if left_out.intersection(chain.get("through", []))
         }
-        state.record.around = around
-        state.save()
-        state.record.version = node.fabric.apply({"functions": functions, "chains": chains})
-        state.save()
-        return list(chains)
+        if functions:
+            state.record.version = node.fabric.apply({"functions": functions, "chains": chains})
+        if functions or around != state.record.around:
+            state.record.around = around
+            state.save()
+        return list(chains), sorted(left_out)
     finally:
         node.fabric.close()
+
+
+def _process_of(state: State, name: str) -> str:
+    """The process that a function is now."""
+    return instance_name(name, state.record.instances.get(name, 1))
 
 
 def restart(held: Held, names: Collection[str]) -> list[str]:
     """Starts those of these functions (or replicas) again that have ended, and no others; returns which it did. Raises
     Failure, Mistake."""
     with _changing(held) as node:
-        ended = {function_name(process): process for process in _ended(node.state)}
-        wanted = [name for name in ended if name in names]
+        state = node.state
+        ended = set(_ended(state))
+        wanted = [name for name in names if _process_of(state, name) in ended]
         if not wanted:
             return []
         for name in wanted:
-            node.state.record.restarts[name] = node.state.record.restarts.get(name, 0) + 1
-        leave = [process for name, process in ended.items() if name not in names]
-        _apply(node, node.plan, node.state.record.spec, None, leave)
+            state.record.restarts[name] = state.record.restarts.get(name, 0) + 1
+        _apply(node, node.plan, state.record.spec, None, ended - {_process_of(state, name) for name in wanted})
+        for name in wanted:
+            _forget_logs(state, name)
         return wanted
+
+
+def _forget_logs(state: State, name: str) -> None:
+    """Removes the logs of all instances of a function but the last two: it may end again and again."""
+    for instance in range(1, state.record.instances.get(name, 1) - 1):
+        for ending in ("log", "log.1", "end"):
+            with suppress(OSError):
+                (state.logs / f"{instance_name(name, instance)}.{ending}").unlink()
+
+
+def restart_switch(held: Held) -> None:
+    """Starts a switch that has ended again, as it was: also where what it had kept is lost. Raises Failure, Mistake."""
+    with _changing(held) as node:
+        if any(each.change == "add" for each in node.unlike()):
+            _apply(node, node.plan, node.state.record.spec, None, _ended(node.state))
 
 
 # --- down ----------------------------------------------------------------------------------------------------------
@@ -515,6 +547,10 @@ def _lower(state: State) -> Lowered:
         state.record.things = strays(state.folder)
     undone = [_describe(thing) for thing in state.record.things]
     with undisturbed():
+        if state.record.kept:
+            with suppress(OSError):
+                Path(state.record.kept).unlink(missing_ok=True)
+        state.record.complete = False  # whatever is left of it
         return Lowered(undone, state.undo_all(), (_PAGES_STAY,) if lost and undone else ())
 
 

@@ -315,6 +315,8 @@ class Record:
     """Functions that have ended, of which the switch uses none."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often what has ended by itself was started again, by name."""
+    kept: str = ""
+    """The file that brings it back after a boot; it goes when this is taken down."""
     granted: Granted = Granted()
     """To the switch that runs."""
     things: list[Thing] = field(default_factory=list)
@@ -409,6 +411,7 @@ class State:
             "changing": asdict(self.record.changing) if self.record.changing else None,
             "around": self.record.around,
             "restarts": self.record.restarts,
+            "kept": self.record.kept,
             "granted": asdict(self.record.granted),
             "plan": self.record.plan,
             "things": [{"kind": thing.kind, **asdict(thing)} for thing in self.record.things],

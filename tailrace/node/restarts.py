@@ -40,6 +40,10 @@ class Restarts:
         tries = self._of.setdefault(name, _Tries())
         tries.started, tries.due = now, None
 
+    def put_off(self, name: str, until: float) -> None:
+        """It cannot be started now, for a reason that is not its own."""
+        self._of[name].due = until
+
     def due(self, now: float) -> list[str]:
         """What is to be started now."""
         return [name for name, tries in self._of.items() if tries.due is not None and tries.due <= now]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tailrace.errors import Failure, Fault, Mistake, Refused
+from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
 from tailrace.functions.sandbox import Sandboxed, start_function, wait_until_forwarding
 from tailrace.node.change import change_over
 from tailrace.node.difference import Change, Difference, difference, unlike
@@ -286,5 +286,5 @@ def reserve_pages(state: State, pages: int) -> None:
 
 def quietly(call: Callable[[], object]) -> None:
     """Runs something whose failure changes nothing any more."""
-    with suppress(Failure, OSError):
+    with suppress(TailraceError, OSError):
         call()

@@ -101,6 +101,7 @@ class Client:
     writer: asyncio.StreamWriter
     operates: bool
     calls: dict[Any, Call] = field(default_factory=dict)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
     cursor: int | None = None
     """The number of the next event that it is sent; None: it has not asked for any."""
     stuck_since: float | None = None
@@ -240,6 +241,10 @@ class Server:
             while line := await self._line(reader, client):
                 self._hear(client, line)
                 await self._room(client)
+            if client.tasks:  # who has said all that it has to say may still listen
+                await asyncio.wait(client.tasks, timeout=UNREAD_SECONDS)
+                async with asyncio.timeout(UNREAD_SECONDS):
+                    await client.writer.drain()
         except (ConnectionError, asyncio.CancelledError, TimeoutError):
             pass
         finally:
@@ -278,8 +283,9 @@ class Server:
             return
         client.calls[number] = call
         task = self.loop.create_task(self._do(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for tasks in (self._tasks, client.tasks):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
     def _call(self, client: Client, request: dict[str, Any], number: Any) -> Call:
         """The call that a request asks for. Raises Refusal."""

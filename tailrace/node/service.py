@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import ctypes
 import grp
+import itertools
 import json
 import logging
 import logging.handlers
@@ -23,13 +24,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from tailrace import __version__
-from tailrace.errors import Mistake, TailraceError
+from tailrace.errors import Failure, Mistake, TailraceError
 from tailrace.functions.sandbox import ended_well
 from tailrace.host.slices import enter
 from tailrace.node import operations
@@ -47,25 +48,39 @@ from tailrace.node.supervisor import Supervisor
 from tailrace.process.process import ProcessId
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
-from tailrace.switch.config import function_name
+from tailrace.switch.config import function_name, instance_name
 from tailrace.switch.fabric import SWITCH
 
 _log = logging.getLogger("tailrace.service")
 _PR_SET_NAME = 15
-_PATIENCE = 10.0
+_PATIENCE = 2.0
 """Seconds for a service that is about to end to let go of the folder."""
+_UNUSED_SECONDS = 30.0
+"""After which a service that was started, and asked for nothing, ends."""
+_AGAIN_SECONDS = 1.0
 _LOG_BYTES = 4 << 20
 
 Answer = Mapping[str, Any]
 
 
-@dataclass
+_OWN, _OPERATES, _PLANS = range(3)
+"""What comes first: what the service does by itself, then what changes the node, then what only asks."""
+_numbers = itertools.count()
+
+
+def _nothing() -> Answer:
+    return {}
+
+
+@dataclass(order=True)
 class _Work:
     """Something for the main thread: a client's call, or what the service does by itself."""
 
-    call: Call | None
-    do: Callable[[], Answer]
-    done: Callable[[Answer | BaseException], None]
+    urgency: int
+    number: int = field(init=False, default_factory=lambda: next(_numbers))
+    do: Callable[[], Answer] = field(compare=False, default=_nothing)
+    call: Call | None = field(compare=False, default=None)
+    done: Callable[[Answer | BaseException], None] = field(compare=False, default=lambda _: None)
 
 
 class Service:
@@ -76,7 +91,9 @@ class Service:
         self.while_up = while_up
         self.server = Server(held.folder, self._answer, self._cancel, groups)
         self.supervisor = Supervisor(self.server.loop, self._look_soon, self._port_is)
-        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._queue: queue.PriorityQueue[_Work] = queue.PriorityQueue()
+        self._timer: asyncio.Handle | None = None
+        """For the next start of what has ended; the server's thread's."""
         self._now: _Work | None = None
         self._cancelled: tuple[_Work, str] | None = None
         self._stopping = False
@@ -89,8 +106,8 @@ class Service:
         """When what is to be started again was found to have ended, by name."""
         self._adopted = False
         """Something was taken up, and was not looked at yet."""
-        self._around: list[str] = []
-        """The chains that lead past functions."""
+        self._around: dict[str, set[str]] = {}
+        """The chains that lead past functions (replicas), and these."""
         self._kept = Kept.of_environment()
         self._boots = Restarts()
         self._cpus = frozenset(os.sched_getaffinity(0))
@@ -115,41 +132,38 @@ class Service:
             self._adopt()
             ready()
             if not self.while_up and not self.something_up():
-                self._queue.put(_Work(None, self._bring_back, lambda _: None))
+                self._queue.put(_Work(_OWN, self._bring_back))
+            if self.while_up:  # whoever has started it may have ended before asking for anything
+                self.server.soon(lambda: self.server.loop.call_later(_UNUSED_SECONDS, self._queue.put, _Work(_PLANS)))
             while not self._stopping:
                 work = self._queue.get()
-                if work is not None:
-                    self._do(work)
-                    if self._adopted:  # what has ended before, and who has started this service has left so
-                        self._adopted = False
-                        self._look_soon()
-                    self._stopping |= self.while_up and self._queue.empty() and not self.something_up()
+                self._do(work)
+                if self._adopted and work.call is not None:  # whoever has started it has left so what had ended
+                    self._adopted = False
+                    self._look_soon()
+                self._stopping |= self._ends()
         except KeyboardInterrupt:
             pass
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self.server.soon(self._refuse_waiting)
             self.server.soon(self.supervisor.close)
+            self.server.soon(self._refuse_waiting)  # also what was on its way
             self.server.stop()
+
+    def _ends(self) -> bool:
+        """Whether it has nothing to be there for any more."""
+        return self.while_up and self._queue.empty() and not self.something_up()
 
     def _do(self, work: _Work) -> None:
         before = self._record()
-        self._now = work
-        result: Answer | BaseException
-        try:
-            if work.call is not None and work.call.given_up is not None:
-                raise KeyboardInterrupt(work.call.given_up)
-            with _logs_to(work.call):
-                result = work.do()
-        except BaseException as error:
-            result = error
-        self._now = None
+        result = self._result_of(work)
         self._see(before)
         if work.call is None:
             if isinstance(result, Exception):
                 _log.error("internal error", exc_info=result)
             return
-        ends = {"service_ends": self.while_up and not self.something_up()}
+        ends = {"service_ends": self._ends()}
         if isinstance(result, BaseException):
             said = operations.interrupted(result) if isinstance(result, KeyboardInterrupt) else result
             refusal = refusal_of(said)
@@ -158,6 +172,23 @@ class Service:
         elif work.call.method.operates:
             result = {**result, **ends}
         work.done(result)
+
+    def _result_of(self, work: _Work) -> Answer | BaseException:
+        """Does it; a cancel may come at any moment of that, and at none after it."""
+        result: Answer | BaseException
+        try:
+            self._now = work
+            try:
+                if work.call is not None and work.call.given_up is not None:
+                    raise KeyboardInterrupt(work.call.given_up)
+                with _logs_to(work.call):
+                    result = work.do()
+            finally:
+                self._now = None
+        except BaseException as error:
+            result = error
+        self._cancelled = None
+        return result
 
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
         """A cancel reaches the main thread as SIGINT, and so does Ctrl-C of who runs the service in a terminal."""
@@ -179,7 +210,7 @@ class Service:
         self._stopping = True
         if (work := self._now) is not None:
             self._interrupt(work, why)
-        self._queue.put(None)
+        self._queue.put(_Work(_OWN))
 
     def _interrupt(self, work: _Work, why: str) -> None:
         self._cancelled = (work, why)
@@ -188,9 +219,9 @@ class Service:
         signal.pthread_kill(ident, signal.SIGINT)
 
     def _refuse_waiting(self) -> None:
+        self.server.ending = True
         while not self._queue.empty():
-            if (work := self._queue.get()) is not None:
-                work.done(Refusal(ENDING, "the service is about to end"))
+            self._queue.get().done(Refusal(ENDING, "the service is about to end"))
 
     # --- what runs ---------------------------------------------------------------------------------------------------
 
@@ -202,7 +233,7 @@ class Service:
 
     def something_up(self) -> bool:
         record = self._record()
-        return record is not None and bool(record.things)
+        return record is not None and (record.complete or any(isinstance(each, Process) for each in record.things))
 
     def _adopt(self) -> None:
         """Takes up what an earlier service has left running."""
@@ -237,23 +268,29 @@ class Service:
                 self.server.publish(_kind(name, "up"), name, pid=process.pid)
         if now.complete and (before is None or before.version != now.version):
             self.server.publish("version.applied", version=now.version, spec=now.spec)
-        if not now.around:
-            for chain in self._around:
-                self.server.publish("chain.restored", chain)
-            self._around = []
+        for chain in [each for each, functions in self._around.items() if not functions.intersection(now.around)]:
+            del self._around[chain]
+            self.server.publish("chain.restored", chain)
         if now.complete and not (before and before.complete):
             self.server.publish("node.up", spec=now.spec)
         if before is not None and before.things and not now.things:
             self.server.publish("node.down", spec=before.spec)
         if now.complete and not now.changing:
-            self._keep(lambda: self._kept.write(now.plan, now.spec))
+            self._keep(now)
         self._watch(now)
+        if any(not id.alive() and self._noticed.get(name) != id for name, id in _on_record(now).items()):
+            self._look_soon()  # it has ended before it was watched
 
-    def _keep(self, call: Callable[[], None]) -> None:
+    def _keep(self, record: Record) -> None:
+        """Keeps it for the next boot, and that on record."""
         try:
-            call()
-        except OSError as error:
-            _log.error("what is up cannot be kept for the next boot: %s: %s", error.filename, error.strerror)
+            self._kept.write(record.plan, record.spec)
+            if record.kept != self._kept.path:
+                state = State(self.held.folder, record)
+                record.kept = self._kept.path
+                state.save()
+        except (OSError, Failure) as error:
+            _log.error("what is up cannot be kept for the next boot: %s", error)
 
     def _bring_back(self) -> Answer:
         """Brings back what was up before the machine was started anew; again and again, where that fails."""
@@ -268,7 +305,7 @@ class Service:
         except TailraceError as error:
             pause = max(self._boots.ended("node", now), 1.0)
             self.server.publish("node.failed", why=str(error), again_in=pause)
-            again = _Work(None, self._bring_back, lambda _: None)
+            again = _Work(_OWN, self._bring_back)
             self.server.soon(lambda: self.server.loop.call_later(pause, self._queue.put, again))
         return {}
 
@@ -281,7 +318,7 @@ class Service:
 
     def _look_soon(self) -> None:
         """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs."""
-        self._queue.put(_Work(None, self._look, lambda _: None))
+        self._queue.put(_Work(_OWN, self._look))
 
     def _look(self) -> Answer:
         """Finds what has ended by itself; has it started again, and its chain looked after until then."""
@@ -289,7 +326,7 @@ class Service:
         record = self._record()
         if record is None:
             return {}
-        on_record = {process.name: process.id for process in record.things if isinstance(process, Process)}
+        on_record = _on_record(record)
         ended = [name for name, id in on_record.items() if not id.alive() and self._noticed.get(name) != id]
         policies = _policies(record)
         for name in ended:
@@ -297,59 +334,84 @@ class Service:
             self._noticed[name] = on_record[name]
             role = function_name(name)
             policy = policies.get(role, "never")
+            if name not in (SWITCH, instance_name(role, record.instances.get(role, 1))):
+                policy = "never"  # another has its place already
             well = policy == "on-failure" and name != SWITCH and ended_well(self.held.folder / "logs", name)
             again = policy != "never" and not well and record.complete
             pause = self._restarts.ended(role, now) if again else None
             self._died.setdefault(role, now)
             self.server.publish(_kind(name, "died"), name, pid=on_record[name].pid, again_in=pause)
-        functions = [function_name(name) for name in ended if name != SWITCH]
-        if functions and record.complete and SWITCH in self._known:
-            self._lead_around(functions, now)
         return self._start_again()
 
-    def _lead_around(self, functions: Sequence[str], died: float) -> None:
-        try:
-            chains = operations.lead_around(self.held, functions)
-        except TailraceError as error:
-            _log.error("%s: %s", ", ".join(functions), error)
+    def _lead_around(self) -> None:
+        """Looks after the chains of what has ended, for as long as it has; tried again where that fails."""
+        record = self._record()
+        if record is None or not record.complete or SWITCH not in _running(record):
             return
+        try:
+            chains, functions = operations.lead_around(self.held)
+        except TailraceError as error:
+            _log.error("chains of what has ended: %s", error)
+            self.server.soon(lambda: self.server.loop.call_later(_AGAIN_SECONDS, self._look_soon))
+            return
+        replicas = {each["name"] for each in record.plan["functions"] if each["function"] in functions}
+        began = min((self._died[name] for name in replicas if name in self._died), default=time.monotonic())
         for chain in chains:
-            taken = round((time.monotonic() - died) * 1e3, 1)
-            self.server.publish("chain.bypassed", chain, functions=list(functions), milliseconds=taken)
-        self._around += chains
+            taken = round((time.monotonic() - began) * 1e3, 1)
+            self.server.publish("chain.bypassed", chain, functions=functions, milliseconds=taken)
+            self._around[chain] = self._around.get(chain, set()) | replicas
 
     def _start_again(self) -> Answer:
-        """Starts what is due: the switch first, as functions attach to it."""
-        due = self._restarts.due(time.monotonic())
-        for names in ([SWITCH] if SWITCH in due else [], [name for name in due if name != SWITCH]):
-            if not names:
-                continue
-            try:
-                started = self._start(names)
-            except TailraceError as error:
-                for name in names:
-                    pause = self._restarts.ended(name, time.monotonic())
-                    self.server.publish(_kind(name, "failed"), name, why=str(error), again_in=pause)
-                continue
+        """Starts what is due, the switch first, as functions attach to it; whatever has ended is led around."""
+        now = time.monotonic()
+        due = self._restarts.due(now)
+        if SWITCH in due:
+            self._try([SWITCH])
+        self._lead_around()
+        names = [name for name in due if name != SWITCH]
+        record = self._record()
+        if names and (record is None or SWITCH not in _running(record)):
             for name in names:
-                self._restarts.started(name, time.monotonic())
-            for name in started:
-                taken = round((time.monotonic() - self._died.pop(name, time.monotonic())) * 1e3, 1)
-                self.server.publish(_kind(name, "restarted"), name, milliseconds=taken)
+                self._restarts.put_off(name, now + _AGAIN_SECONDS)
+        elif names and not self._try(names) and len(names) > 1:
+            for name in names:  # one that cannot be started keeps no other from it
+                self._try([name])
+        if names:
+            self._lead_around()
         self._wait_for_the_next()
         return {}
 
-    def _start(self, names: Sequence[str]) -> list[str]:
-        if list(names) != [SWITCH]:
-            return operations.restart(self.held, names)
-        operations.resume(self.held)
-        return [SWITCH]
+    def _try(self, names: Sequence[str]) -> bool:
+        """Starts all of these again, or none."""
+        try:
+            if list(names) == [SWITCH]:
+                operations.restart_switch(self.held)
+                started = [SWITCH]
+            else:
+                started = operations.restart(self.held, names)
+        except TailraceError as error:
+            for name in names:
+                pause = self._restarts.ended(name, time.monotonic())
+                if len(names) == 1:
+                    self.server.publish(_kind(name, "failed"), name, why=str(error), again_in=pause)
+            return False
+        for name in names:
+            self._restarts.started(name, time.monotonic())
+        for name in started:
+            taken = round((time.monotonic() - self._died.pop(name, time.monotonic())) * 1e3, 1)
+            self.server.publish(_kind(name, "restarted"), name, milliseconds=taken)
+        return True
 
     def _wait_for_the_next(self) -> None:
         pause = self._restarts.next_in(time.monotonic())
-        if pause is not None:
-            again = _Work(None, self._start_again, lambda _: None)
-            self.server.soon(lambda: self.server.loop.call_later(pause, self._queue.put, again))
+
+        def wait() -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            again = _Work(_OWN, self._start_again)
+            self._timer = self.server.loop.call_later(pause, self._queue.put, again) if pause is not None else None
+
+        self.server.soon(wait)
 
     def _port_is(self, name: str, state: str, why: str | None) -> None:
         """In the server's thread: what the switch says of a port."""
@@ -390,13 +452,17 @@ class Service:
             else:
                 future.set_result(result)
 
-        self._queue.put(
-            _Work(call, lambda: self._methods[name](call), lambda result: self.server.soon(lambda: done(result)))
+        urgency = _OPERATES if call.method.operates else _PLANS
+        work = _Work(
+            urgency, lambda: self._methods[name](call), call, lambda result: self.server.soon(lambda: done(result))
         )
+        self._queue.put(work)
         return await future
 
     def _cancel(self, call: Call, why: str) -> None:
         """In the server's thread. A call that still waits for another is not begun."""
+        if call.given_up is not None:
+            return
         call.given_up = why
         work = self._now
         if work is not None and work.call is call:
@@ -436,7 +502,10 @@ class Service:
         return operations.drain(self.held, call.params.replica, active=call.params.active).as_data()
 
     def _down(self, _call: Call) -> Answer:
-        self._keep(self._kept.forget)
+        try:
+            self._kept.forget()
+        except OSError as error:
+            _log.error("%s: %s", error.filename, error.strerror)
         return asdict(operations.take_down(self.held))
 
 
@@ -454,9 +523,13 @@ def _policies(record: Record) -> dict[str, str]:
     return {SWITCH: plan.restart, **{each.name: each.restart for each in plan.functions}}
 
 
+def _on_record(record: Record) -> dict[str, ProcessId]:
+    """The processes by name."""
+    return {thing.name: thing.id for thing in record.things if isinstance(thing, Process)}
+
+
 def _running(record: Record) -> dict[str, ProcessId]:
-    found = [thing for thing in record.things if isinstance(thing, Process)]
-    return {process.name: process.id for process in found if process.id.alive()}
+    return {name: id for name, id in _on_record(record).items() if id.alive()}
 
 
 def _pollers(record: Record) -> frozenset[int]:

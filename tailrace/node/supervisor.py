@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tailrace.node.events import KINDS
 from tailrace.process.process import ProcessId
 
 _log = logging.getLogger(__name__)
+_MOST_LINE = 4 << 20
+_AGAIN_SECONDS = 1.0
 
 
 class Supervisor:
@@ -33,6 +36,7 @@ class Supervisor:
         self._handles: dict[ProcessId, int] = {}
         self._switch: socket.socket | None = None
         self._switch_of: ProcessId | None = None
+        self._control = Path()
         self._heard = b""
         self._ports: dict[str, str] = {}
         """The state of each port of the switch, as it was last heard of."""
@@ -46,16 +50,19 @@ class Supervisor:
             try:
                 handle = os.pidfd_open(process.pid)
             except OSError:
-                continue  # it has ended before: whoever has started it knows
+                self._ended()
+                continue
             self._handles[process] = handle
             self._loop.add_reader(handle, self._has_ended, process)
             if not process.alive():  # and its number is somebody else's by now
                 self._has_ended(process)
         if switch != self._switch_of:
+            self._switch_of = None
             self._hang_up()
+            self._ports.clear()
+            self._switch_of, self._control = switch, control
             if switch is not None:
                 self._listen(control)
-                self._switch_of = switch
 
     def close(self) -> None:
         self.watch((), None, Path())
@@ -83,6 +90,7 @@ class Supervisor:
         except OSError as error:
             found.close()
             _log.warning("the switch's events cannot be had: %s", error)
+            self._hang_up()
             return
         self._switch, self._heard = found, b""
         self._loop.add_reader(found, self._hear)
@@ -95,30 +103,41 @@ class Supervisor:
             return
         except OSError:
             more = b""
-        if not more:
+        if not more:  # it has ended, or has left a listener that did not read in time
             self._hang_up()
             return
         *lines, self._heard = (self._heard + more).split(b"\n")
-        for line in lines:
-            try:
-                message: dict[str, Any] = json.loads(line)
-            except ValueError:
-                continue
-            if "result" in message:
-                for port in message["result"]["ports"]:
+        try:
+            if len(self._heard) > _MOST_LINE:
+                raise ValueError("a line without an end")
+            for line in lines:
+                message = json.loads(line)
+                ports = message["result"]["ports"] if "result" in message else [message["params"]]
+                for port in ports:
                     self._say(port)
-            elif message.get("method") == "port":
-                self._say(message["params"])
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            _log.warning("the switch's events are not understood (%s)", error)
+            self._hang_up()
 
     def _say(self, port: dict[str, Any]) -> None:
-        name, state = port["name"], port["state"]
+        """The switch is confined, and this is not, so what it says is checked. Raises ValueError, LookupError,
+        TypeError."""
+        name, state, reason = port["name"], port["state"], port.get("reason")
+        if f"port.{state}" not in KINDS or not isinstance(name, str) or not isinstance(reason, str | None):
+            raise ValueError("no port's state")
         if self._ports.get(name) != state:
             self._ports[name] = state
-            self._port_is(name, state, port.get("reason"))
+            self._port_is(name, state, reason)
 
     def _hang_up(self) -> None:
+        """Listens no more; again in a moment, if that switch still runs."""
         if self._switch is not None:
             self._loop.remove_reader(self._switch)
             self._switch.close()
-        self._switch = self._switch_of = None
-        self._ports.clear()
+        self._switch = None
+        if self._switch_of is not None:
+            self._loop.call_later(_AGAIN_SECONDS, self._listen_again, self._switch_of)
+
+    def _listen_again(self, switch: ProcessId) -> None:
+        if self._switch is None and self._switch_of == switch and switch in self._handles:
+            self._listen(self._control)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from clean_machine import PLAIN, things
 from front_end import RECEIVES, FrontEnd
 from running_node import Command, kill_all, needs_a_node, wait_until
 from test_apply import BASE, MORE, Traffic, planned
-from test_up_resumes import kill_switch, process
+from test_up_resumes import configuration, kill_switch, process
 
 from tailrace.node.client import Client, ask
 from tailrace.node.record import peek
@@ -223,6 +225,58 @@ def test_other_replicas_take_the_flows_of_one_that_has_ended(command: Command) -
     assert command.status()["state"] == "up" and peek(command.state).around == []
 
 
+def test_the_last_replica_leaves_the_others_out(command: Command) -> None:
+    """It comes back alone, and the one that stays away gets no flows."""
+    text = "functions: {{fw: {{kind: skeleton, replicas: 2, restart: {restart}}}}}\n"
+    text += "chains: {{v: [tester.a, fw, tester.b]}}\n"
+    command("up", command.spec(text.format(restart="never")))
+    for name, around in (("fw-2", ["fw-2"]), ("fw", ["fw-2"])):
+        with listening(command) as event:
+            kill(command, name)
+            event("function.died")
+        wait_until(lambda around=around: peek(command.state).around == around)
+    running = configuration(command)["config"]["functions"]["fw"]["replicas"]
+    assert set(running) == {"fw"}
+    command("apply", command.spec(text.format(restart="on-failure"), "again.yaml"))
+    assert command.status()["state"] == "up" and peek(command.state).around == []
+
+
+def test_a_client_that_has_said_all_is_answered(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(command.state / "look.socket"))
+        client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"node.status"}\n')
+        client.shutdown(socket.SHUT_WR)
+        with client.makefile("rb") as stream:
+            assert json.loads(stream.readline())["result"]["state"] == "up"
+            assert stream.read() == b""
+
+
+def test_two_commands_at_once_share_a_service(command: Command) -> None:
+    spec = command.spec(PLAIN)
+    both = [command.begin("up", spec) for _ in range(2)]
+    for each in both:
+        out, error = each.communicate(timeout=60)
+        assert each.returncode == 0, (out, error)
+    assert command.status()["state"] == "up"
+
+
+def test_what_is_changed_while_it_is_measured_is_no_result(command: Command) -> None:
+    base = command.spec(PLAIN)
+    command("up", base)
+    measuring = command.begin("measure", "latency", base, "--frames", "64", "--rate", "1kpps", "--duration", "60s")
+    wait_until(lambda: port_state(command, "tester.a") == "up")
+    longer = PLAIN.replace("first: skeleton", "first: skeleton, second: skeleton").replace(
+        "first, t", "first, second, t"
+    )
+    command("apply", command.spec(longer, "longer.yaml"))
+    _, error = measuring.communicate(timeout=60)
+    assert measuring.returncode == 1 and "what is up was changed while it was measured" in error, error
+    through = configuration(command)["config"]["chains"]["voice"]["through"]
+    assert through == ["first", "second"], "the measurement does not undo the change"
+
+
 # --- its own death -------------------------------------------------------------------------------------------------
 
 #: The service, which is killed when the record is written for the n-th time: before that, or after it.
@@ -313,7 +367,10 @@ def test_what_was_up_is_up_again_after_a_boot(command: Command, tmp_path: Path) 
         command("up", spec)
         before = command.status()
     kill_all(command)
-    undo_what_a_boot_undoes(command)
+    kept = (tmp_path / "node.json").read_text()
+    command("down")  # as a boot does with what is in memory
+    assert not (tmp_path / "node.json").exists(), "it is not brought back, whoever has taken it down"
+    (tmp_path / "node.json").write_text(kept)
     with boot():
         wait_until(lambda: command.status()["state"] == "up")
         found = command.status()
@@ -323,11 +380,6 @@ def test_what_was_up_is_up_again_after_a_boot(command: Command, tmp_path: Path) 
         assert command.status()["state"] == "down" and command.status()["service"] is not None
     with boot():
         assert command.status()["state"] == "down"
-
-
-def undo_what_a_boot_undoes(command: Command) -> None:
-    """Pages and the folder, which is in memory."""
-    command("down")
 
 
 def test_a_second_service_of_a_folder_is_refused(command: Command) -> None:
