@@ -152,8 +152,10 @@ class Service:
             self.server.stop()
 
     def _ends(self) -> bool:
-        """Whether it has nothing to be there for any more."""
-        return self.while_up and self._queue.empty() and not self.something_up()
+        """Whether it has nothing to be there for any more: nothing is up, and no client waits."""
+        with self._queue.mutex:
+            asked = any(work.call is not None for work in self._queue.queue)
+        return self.while_up and not asked and not self.something_up()
 
     def _do(self, work: _Work) -> None:
         before = self._record()
