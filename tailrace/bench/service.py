@@ -232,8 +232,11 @@ def _events(setting: Setting, plan: ServicePlan) -> dict[str, float]:
             busy, lasted = map(float, sender.stdout.readline().split())
         finally:
             with suppress(OSError):
-                sender.stdin.close()
-            sender.terminate()
+                sender.stdin.close()  # it removes its sockets, and ends
+            try:
+                sender.wait(_EVENT_SECONDS)
+            except subprocess.TimeoutExpired:
+                sender.kill()
     return {
         "rate": plan.rate,
         "listeners": plan.listeners,
