@@ -9,6 +9,7 @@
 #include <rte_cycles.h>
 #include <rte_ethdev.h>
 
+#include "common/log.h"
 #include "common/signature.h"
 #include "loop.h"
 
@@ -136,6 +137,43 @@ static inline void record(const struct loop *loop, struct trial *trial, struct s
 	records_count(&trial->records, same->stream, &stream->sequence, same->first, same->nb_frames);
 }
 
+/*
+ * Learning frames have signatures too, with another key: one that comes late, when the trial has begun, is not foreign,
+ * and whoever looks for the trial's frames does not take it for one.
+ */
+static uint32_t learning_key(const struct trial *trial)
+{
+	return ~trial->key;
+}
+
+/* Count a frame that is none of the trial's, unless it is a learning frame that was under way for long. */
+static void count_foreign(struct trial *trial, uint16_t port, const struct rte_mbuf *mbuf, const void *place)
+{
+	struct stranger *stranger = &trial->stranger;
+	struct signature signature;
+
+	if (place != NULL && signature_read(place, learning_key(trial), &signature))
+		return;
+	trial->foreign[port]++;
+	if (stranger->nb_bytes > 0)
+		return;
+	stranger->port = port;
+	stranger->length = mbuf->pkt_len;
+	stranger->nb_bytes = RTE_MIN(mbuf->data_len, TRIAL_STRANGER);
+	memcpy(stranger->bytes, rte_pktmbuf_mtod(mbuf, const void *), stranger->nb_bytes);
+}
+
+static void log_stranger(const struct loop *loop, const struct stranger *stranger)
+{
+	char text[2 * TRIAL_STRANGER + 1];
+
+	for (uint16_t i = 0; i < stranger->nb_bytes; i++)
+		snprintf(text + 2 * i, 3, "%02x", stranger->bytes[i]);
+	if (stranger->nb_bytes > 0)
+		log_info("port %s received frames that are not the trial's; the first had %u bytes: %s",
+			 loop->ports[stranger->port].name, stranger->length, text);
+}
+
 static inline void analyse(const struct loop *loop, struct trial *trial, uint16_t port, struct arrivals *arrivals)
 {
 	const uint64_t now = arrivals->time;
@@ -154,7 +192,7 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 		nb_segments += mbuf->nb_segs;
 		if (unlikely(place == NULL || (!signature_read(place, trial->key, &signature) &&
 					       !look_before_the_end(mbuf, trial->key, &signature)))) {
-			trial->foreign[port]++;
+			count_foreign(trial, port, mbuf, place);
 			continue;
 		}
 		if (likely(same.nb_frames > 0 && signature.stream == same.stream && signature.time == same.time &&
@@ -164,7 +202,7 @@ static inline void analyse(const struct loop *loop, struct trial *trial, uint16_
 			continue;
 		}
 		if (unlikely(signature.stream >= trial->nb_streams || trial->streams[signature.stream].to != port)) {
-			trial->foreign[port]++;
+			count_foreign(trial, port, mbuf, NULL);
 			continue;
 		}
 		if (stream != NULL)
@@ -295,14 +333,18 @@ static void drain_leftovers(struct loop *loop)
 }
 
 /* Send a frame to one port's addresses from the other's.  Returns whether it was sent. */
-static bool send_learning_frame(const struct loop_port *from, bool reverse)
+static bool send_learning_frame(const struct trial *trial, const struct loop_port *from, bool reverse)
 {
+	const uint16_t length = FRAME_SMALLEST - RTE_ETHER_CRC_LEN;
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(from->pool);
+	uint8_t *frame;
 
 	if (mbuf == NULL)
 		return false;
-	frame_make(rte_pktmbuf_mtod(mbuf, uint8_t *), FRAME_SMALLEST - RTE_ETHER_CRC_LEN, reverse);
-	frame_set_length(mbuf, FRAME_SMALLEST - RTE_ETHER_CRC_LEN);
+	frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
+	frame_make(frame, length, reverse);
+	signature_write(frame + length - SIGNATURE_SIZE, learning_key(trial), 0, 0, rte_rdtsc());
+	frame_set_length(mbuf, length);
 	if (rte_eth_tx_burst(from->device.port, 0, &mbuf, 1) == 1)
 		return true;
 	rte_pktmbuf_free(mbuf);
@@ -326,7 +368,7 @@ static void teach(struct loop *loop, const struct trial *trial)
 			taught = trial->streams[k].from == stream->from && trial->streams[k].to == stream->to &&
 				 trial->streams[k].frames.capture == NULL;
 		if (!taught)
-			nb_sent += send_learning_frame(&loop->ports[stream->to], stream->from < stream->to);
+			nb_sent += send_learning_frame(trial, &loop->ports[stream->to], stream->from < stream->to);
 	}
 	begin = rte_rdtsc();
 	while (nb_back < nb_sent && rte_rdtsc() - begin < clock_cycles(&loop->rate, LOOP_LEARN))
@@ -410,6 +452,7 @@ static void run_trial(struct loop *loop, struct trial *trial)
 
 	state = send_and_receive(loop, trial);
 	trial_end_records(trial);
+	log_stranger(loop, &trial->stranger);
 
 	for (uint16_t i = 0; i < trial->nb_streams; i++) {
 		struct stream *stream = &trial->streams[i];

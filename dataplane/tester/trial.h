@@ -23,6 +23,7 @@
 
 enum {
 	TRIAL_STREAMS = 64,
+	TRIAL_STRANGER = 64,	/* bytes */
 	TRIAL_INTERVALS = 4096, /* kept for each stream; a longer trial has longer intervals */
 	TRIAL_NAME = 64,
 	TRIAL_REASON = 256,
@@ -63,6 +64,14 @@ struct stream {
 	_Atomic uint64_t sent_so_far, received_so_far;
 };
 
+/* The first frame that was none of ours: who sent it can be seen from how it begins. */
+struct stranger {
+	uint16_t port;
+	uint16_t nb_bytes; /* kept; 0 while none has come */
+	uint32_t length;   /* bytes without FCS */
+	uint8_t bytes[TRIAL_STRANGER];
+};
+
 enum trial_state { TRIAL_RUNNING, TRIAL_WAITING, TRIAL_DONE, TRIAL_FAILED };
 
 struct trial {
@@ -86,7 +95,8 @@ struct trial {
 	uint64_t interval_end;		 /* TSC */
 	uint32_t nb_intervals;		 /* the last one is under way */
 	uint64_t foreign[TRIAL_STREAMS]; /* frames that are none of ours, at the port of this number */
-	char reason[TRIAL_REASON];	 /* why it failed */
+	struct stranger stranger;
+	char reason[TRIAL_REASON]; /* why it failed */
 	struct worst worst;
 	struct samples samples;
 	struct records records;

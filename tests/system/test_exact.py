@@ -133,6 +133,18 @@ def test_every_count_is_the_plans(bench: Bench, plan: Impairment, params: dict[s
             function.wait()
 
 
+def test_a_learning_frame_that_comes_when_the_trial_has_begun_is_not_foreign(bench: Bench) -> None:
+    """They are waited for, but not for as long as this network keeps them."""
+    plan = Impairment(1, delay_us=700_000)
+    function = bench.start(plan)
+    try:
+        result = bench.tester.trial(both_ways(10_000), 1.0, wait=2.0, learn=True)
+        assert [(each["lost"], each["foreign"]) for each in result["streams"]] == [(0, 0), (0, 0)]
+    finally:
+        function.kill()
+        function.wait()
+
+
 @pytest.mark.whole
 def test_ten_million_frames(bench: Bench) -> None:
     """With heavy duplication and loss together, over the wrap, and with frames later than the default window."""
