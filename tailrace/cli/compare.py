@@ -173,7 +173,9 @@ def scene_of(path: Path, spec: Spec, *, huge: bool, interface: str | None = None
         raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one to compare")
     name, chain = found
     functions = [
-        SceneFunction(each, spec.functions[each].kind, spec.functions[each].memory, spec.functions[each].settings(0))
+        SceneFunction(
+            each, spec.functions[each].kind or "", spec.functions[each].memory, spec.functions[each].settings(0)
+        )
         for each in chain.through
     ]
     if chain.ends[0] == "tester.b":

@@ -30,8 +30,8 @@ def _words(spec: Spec) -> Iterator[str]:
         for word in sorted(port.model_fields_set - {"mode"}):
             yield f"ports.{name}.{word}"
     for name, function in spec.functions.items():
-        if function.kind == "guest":
-            yield f"functions.{name}.kind: guest"
+        if not function.started:
+            yield f"functions.{name}.runtime: {function.runtime}"
         if len(function.replicas) > 1:
             yield f"functions.{name}.replicas"
     for name, chain in spec.chains.items():

@@ -13,12 +13,13 @@ from typing import Any
 
 from tailrace.errors import Fault
 from tailrace.fabric.base import Port
-from tailrace.functions.sandbox import Sandboxed, start_function, wait_until_forwarding
+from tailrace.functions.process import BUFFERS_MIB, InProcess
+from tailrace.functions.runtime import Instance
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
 from tailrace.measure.trials import judge
-from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
 from tailrace.node.running import reserve_pages
 from tailrace.process.process import real_time_refusal, undisturbed
 from tailrace.resources.place import FUNCTION_PRIORITY, Place
@@ -26,8 +27,9 @@ from tailrace.results.comparison import NEIGHBOUR_FIGURE
 
 NAME = "neighbour"
 LONGEST_SECONDS = 4 * 3600.0
-PAGES = (FUNCTION_BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2 + 8
+PAGES = (BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2 + 8
 _PORTS = (f"{NAME}-a", f"{NAME}.0", f"{NAME}.1", f"{NAME}-b")
+_RUNTIME = InProcess()
 _READY_SECONDS = 15.0
 _WAIT = 0.1
 
@@ -61,23 +63,22 @@ def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) 
         at = cpus[-1]
         refused = real_time_refusal(FUNCTION_PRIORITY)
         priority = None if refused else FUNCTION_PRIORITY
-        function = Sandboxed(
+        function = Instance(
             NAME,
             "skeleton",
             (uris[_PORTS[1]], uris[_PORTS[2]]),
             Place(cpus[0], (cpus[0],), "interrupt", priority, nice=0),
             256 << 20,
-            FUNCTION_BUFFERS_MIB,
             huge,
         )
-        process, _ = start_function(launcher, function)
+        process = _RUNTIME.start(launcher, function).process
         ends = [("a", uris[_PORTS[0]]), ("b", uris[_PORTS[3]])]
         place = Place(at, (at,), nice=0)
         generator = Tester.start(
             launcher, ends, place, memory_mib=TESTER_BUFFERS_MIB, huge=huge, name=f"{NAME}-generator"
         )
         deadline = time.monotonic() + _READY_SECONDS
-        wait_until_forwarding(launcher, process, function.place, deadline)
+        _RUNTIME.wait(launcher, process, function.place, deadline)
         _wait_up(session, _PORTS, deadline)
         generator.begin(profile.streams(0.0), LONGEST_SECONDS, wait=_WAIT, interval=60.0)
         ran = Ran()

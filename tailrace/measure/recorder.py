@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tailrace.errors import Failure
-from tailrace.functions.sandbox import program_in
+from tailrace.functions.runtimes import program_of
 from tailrace.measure.causes import Poller
 from tailrace.measure.tester import Tester
 from tailrace.node.record import FilePath, Process
@@ -58,7 +58,7 @@ def pollers_of(
     for process in functions:
         name = process.name.partition("@")[0]
         place = placement.functions.get(name)
-        pid = program_in(process)
+        pid = program_of(process)
         if place is not None and pid is not None:
             found += watch_process(pid, [place.core], name)
     if placement.tester is not None:

@@ -23,10 +23,8 @@ from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.session import Session
 from tailrace.measure.side import Load, at_rate, measured
 from tailrace.node.change import change_over
-from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan
-from tailrace.node.planned import GUEST
+from tailrace.node.plan import Plan
 from tailrace.node.running import Node, reserve_pages
-from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.results import Trial
 from tailrace.results.comparison import FIRST_LOOK
 from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, Side, contributions_of
@@ -72,7 +70,7 @@ class ShareMethod(Method[Share]):
 def with_skeleton(plan: Plan, function: str) -> Plan:
     """The plan with the skeleton in the place of the function, in all its replicas. Raises Mistake for a guest."""
     replicas = [each for each in plan.functions if each.function == function]
-    if any(each.kind == GUEST for each in replicas):
+    if not all(each.started for each in replicas):
         raise Mistake(f"{function} is a guest, which Tailrace does not start; it cannot put the skeleton in its place")
     functions = tuple(
         replace(each, kind=SKELETON, settings=()) if each.function == function else each for each in plan.functions
@@ -89,7 +87,7 @@ def stand(node: Node, plan: Plan) -> None:
 
     def prepare() -> None:
         if plan.huge:
-            reserve_pages(node.state, len(wanted.start) * FUNCTION_BUFFERS_MIB // PAGE_MIB)
+            reserve_pages(node.state, plan.pages_of(wanted.start))
 
     change_over(new, wanted, version, prepare=prepare)
     node.plan = plan

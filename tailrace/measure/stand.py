@@ -16,11 +16,12 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.base import POLLED, Fabric, Interface, Port
 from tailrace.fabric.kinds import BACKPRESSURE_US, Kind, Making
 from tailrace.fabric.network import Network
-from tailrace.functions.sandbox import Sandboxed, start_function, wait_until_forwarding
+from tailrace.functions.process import BUFFERS_MIB, InProcess
+from tailrace.functions.runtime import Instance
 from tailrace.measure.fit import Carries
 from tailrace.measure.profile import profile
 from tailrace.measure.tester import Stopped, Tester
-from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB
+from tailrace.node.plan import TESTER_BUFFERS_MIB
 from tailrace.node.record import Process, State
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.process import real_time_refusal, undisturbed
@@ -28,6 +29,7 @@ from tailrace.resources import hugepages
 from tailrace.resources.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place, place_without_switch
 from tailrace.spec.model import TESTER_ENDS
 
+_RUNTIME = InProcess()
 _READY_SECONDS = 15.0
 _PROBE_PPS = 2000.0
 _PROBE_SECONDS = 0.02
@@ -80,7 +82,7 @@ class Scene:
         """2 MiB pages that everything takes."""
         if not self.huge:
             return kind.memory_mib // hugepages.PAGE_MIB
-        mib = TESTER_BUFFERS_MIB + len(self.functions) * FUNCTION_BUFFERS_MIB + kind.memory_mib
+        mib = TESTER_BUFFERS_MIB + len(self.functions) * BUFFERS_MIB + kind.memory_mib
         return mib // hugepages.PAGE_MIB + 8
 
 
@@ -181,17 +183,11 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
     for function in reversed(scene.functions):
         ports = tuple(uris[f"{function.name}.{side}"] for side in (0, 1))
         _wait_for_sockets(launcher, ports, started)
-        sandboxed = Sandboxed(
-            function.name,
-            function.kind,
-            ports,
-            where.functions[function.name],
-            function.memory_bytes,
-            FUNCTION_BUFFERS_MIB,
-            scene.huge,
-            function.settings,
+        place = where.functions[function.name]
+        instance = Instance(
+            function.name, function.kind, ports, place, function.memory_bytes, scene.huge, function.settings
         )
-        started.append(start_function(launcher, sandboxed)[0])
+        started.append(_RUNTIME.start(launcher, instance).process)
     ends = [(name.removeprefix("tester."), uris[name]) for name in TESTER_ENDS]
     if scene.functions:
         _wait_for_sockets(launcher, [uri for _, uri in ends], started)
@@ -200,7 +196,7 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
     tester = Tester.start(launcher, ends, where.tester, memory_mib=TESTER_BUFFERS_MIB, huge=scene.huge)
     deadline = time.monotonic() + _READY_SECONDS
     for process in started:
-        wait_until_forwarding(launcher, process, where.functions[process.name], deadline)
+        _RUNTIME.wait(launcher, process, where.functions[process.name], deadline)
     return Stand(launcher, fabric, tester, tuple(started))
 
 

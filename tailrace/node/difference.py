@@ -102,15 +102,15 @@ def difference(
         was = before.get(name)
         which[name] = have
         if was is None:
-            which[name] = _free(name, alive, running)
+            which[name] = _free(function, alive, running)
             start.append(name)
             changes.append(Change("add", "process", name, (_process_words(function, new),)))
-        elif process not in alive or _ports_gone(name, have, running):
+        elif process not in alive or any(_ports_gone(function, have, running)):
             which[name] = have + 1
             start.append(name)
             stop.append(process)
             changes.append(Change("change", "process", name, ("it has ended: a new one takes its place",)))
-        elif was.process != function.process or old is None or _moved(name, old, new):
+        elif was.fixed != function.fixed or old is None or _moved(name, old, new):
             which[name] = have + 1
             start.append(name)
             stop.append(process)
@@ -147,18 +147,18 @@ def difference(
     )
 
 
-def _free(name: str, alive: Collection[str], running: Config) -> int:
+def _free(function: PlannedFunction, alive: Collection[str], running: Config) -> int:
     """The first instance of which nothing is left."""
     number = 1
-    while instance_name(name, number) in alive or not _ports_gone(name, number, running, either=True):
+    while instance_name(function.name, number) in alive or not all(_ports_gone(function, number, running)):
         number += 1
     return number
 
 
-def _ports_gone(name: str, instance: int, running: Config, *, either: bool = False) -> bool:
+def _ports_gone(function: PlannedFunction, instance: int, running: Config) -> list[bool]:
+    """Of each port of an instance, whether the switch has it no more."""
     ports = running.get("ports", {})
-    gone = [f"{instance_name(name, instance)}.{side}" not in ports for side in (0, 1)]
-    return all(gone) if either else any(gone)
+    return [port_name(port, {function.name: instance}) not in ports for port in function.ports]
 
 
 def _moved(name: str, old: Plan, new: Plan) -> bool:
@@ -179,10 +179,12 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
     said = []
     if was.kind != now.kind:
         said.append(f"kind: {was.kind} → {now.kind}")
+    if was.runtime != now.runtime:
+        said.append(f"runtime: {was.runtime} → {now.runtime}")
     if was.memory_bytes != now.memory_bytes:
         said.append(f"memory: {was.memory_bytes >> 20}MiB → {now.memory_bytes >> 20}MiB")
     if was.queues != now.queues:
-        said.append(f"queues: {was.queues[0]}, {was.queues[1]} → {now.queues[0]}, {now.queues[1]}")
+        said.append(f"queues: {', '.join(map(str, was.queues))} → {', '.join(map(str, now.queues))}")
     if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:
         said.append(f"it moves to core {new.placement.functions[now.name].core}")
     return (*said, "a new one takes its place")

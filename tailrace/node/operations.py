@@ -14,13 +14,13 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.node.change import change_over, recover
 from tailrace.node.difference import Difference, difference
 from tailrace.node.folder import run_folder
-from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan, make_plan
+from tailrace.node.plan import Plan, make_plan
 from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import Change, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, reserve_pages
 from tailrace.node.strays import check_no_strays, strays
 from tailrace.process.process import undisturbed
-from tailrace.resources.hugepages import PAGE_MIB, POOL
+from tailrace.resources.hugepages import POOL
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.switch.config import instance_name
@@ -168,8 +168,8 @@ def _resume(node: Node) -> list[str]:
         lost = replace(node, plan=Plan.read(state.record.plan)).give_back_ports()
         alive = [process for process in state.processes() if process.id.alive()]
         known = {port.name for port in node.fabric.ports()}
-        theirs = [f"{process.name}.{side}" for process in alive for side in (0, 1)]
-        node.wait_for([port for port in theirs if port in known], processes=alive)
+        owners = {process.name for process in alive}
+        node.wait_for([port for port in known if port.rpartition(".")[0] in owners], processes=alive)
     except Failure as error:
         raise Failure(
             f"{error} (the switch could not be brought back as it was, and what else is up goes on: mend that and try "
@@ -392,7 +392,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None, leave: Collectio
     def prepare() -> None:
         fresh = _check_new_ports(node, plan)
         if plan.huge and wanted.start:
-            reserve_pages(state, len(wanted.start) * FUNCTION_BUFFERS_MIB // PAGE_MIB)
+            reserve_pages(state, plan.pages_of(wanted.start))
         new.prepare_interfaces(fresh)
 
     def commit() -> None:

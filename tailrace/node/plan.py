@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.errors import Mistake
+from tailrace.functions.runtime import Starter
+from tailrace.functions.runtimes import RUNTIMES
 from tailrace.node.planned import (
-    FUNCTION_BUFFERS_MIB,
-    GUEST,
     TESTER_BUFFERS_MIB,
     Plan,
     PlannedBridge,
@@ -34,7 +34,6 @@ from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
 
 __all__ = [
-    "FUNCTION_BUFFERS_MIB",
     "TESTER_BUFFERS_MIB",
     "Plan",
     "PlannedChain",
@@ -131,11 +130,16 @@ class _Maker:
         """The functions in a chain or a bridge, in the order in which packets meet them first."""
         used: dict[str, None] = {}
         for chain in self.spec.chains.values():
-            used.update(dict.fromkeys(chain.through))
-        for bridge in self.spec.bridges.values():
-            owners = (port.rpartition(".")[0] for port in bridge.ports)
+            owners = (self._owner(str(hop)) or str(hop) for hop in chain.path)
             used.update(dict.fromkeys(owner for owner in owners if owner in self.spec.functions))
+        for bridge in self.spec.bridges.values():
+            used.update(dict.fromkeys(owner for port in bridge.ports if (owner := self._owner(port))))
         return list(used)
+
+    def _owner(self, port: str) -> str | None:
+        """The function that has a port."""
+        owner = port.rpartition(".")[0]
+        return owner if owner in self.spec.functions else None
 
     def check_memory(self, used: Sequence[str], memory: int | None) -> None:
         """A limit above what there is limits nothing: the machine would run out first."""
@@ -181,13 +185,15 @@ class _Maker:
         def add_function(name: str) -> None:
             for number in self.spec.functions[name].replicas:
                 replica = replica_name(name, number)
-                for side in (0, 1):
-                    add(self._port(f"{replica}.{side}", replica, f"{name}.{side}"))
+                function = self.spec.functions[name]
+                for port, settings in zip(function.port_names(replica), function.port_names(name), strict=True):
+                    add(self._port(port, replica, settings))
 
         for chain_name, chain in self.spec.chains.items():
             for index, hop in enumerate(chain.path):
-                if hop.device is None and hop.name is not None and hop.name in used:
-                    add_function(hop.name)
+                function = self._owner(str(hop)) or str(hop)
+                if hop.device is None and function in used:
+                    add_function(function)
                 elif hop.device is not None and self.spec.device_port(hop.device.uri) is None:
                     name = self.device_names[hop.device.uri]
                     uri = _whole(hop.device.uri, self.folder)
@@ -197,8 +203,8 @@ class _Maker:
                     add(self._named(self._end(str(hop))))
         for bridge in self.spec.bridges.values():
             for name in bridge.ports:
-                owner = name.rpartition(".")[0]
-                if owner in used:
+                owner = self._owner(name)
+                if owner is not None:
                     add_function(owner)
                 else:
                     add(self._named(name))
@@ -227,17 +233,17 @@ class _Maker:
         port = self.spec.ports.get(settings, Port())
         uri = _whole(port.device.uri, self.folder) if port.device else None
         function = self.spec.functions.get(settings.rpartition(".")[0])
-        started = function is not None and function.kind != GUEST
-        # What it may have of its own, and its huge pages.
-        own = function.memory + (FUNCTION_BUFFERS_MIB << 20) if started and function is not None else None
+        runtime = RUNTIMES[function.runtime] if function is not None else None
+        own = None
+        if function is not None and isinstance(runtime, Starter):
+            own = function.memory + (runtime.buffers_mib << 20)
         return PlannedPort(
             name,
             uri or owner,
             uri,
             port.queues,
             path=port.path,
-            # A function that is started here listens: it outlives the switch, which finds it again.
-            mode="client" if started else port.mode,
+            mode="client" if runtime is not None and runtime.listens else port.mode,
             socket_mode=_socket_mode(port),
             socket_group=self._group(settings, port.socket.group),
             offloads=port.offloads,
@@ -269,17 +275,18 @@ class _Maker:
         found = []
         for name in used:
             function = self.spec.functions[name]
-            sides = [self.spec.ports.get(f"{name}.{side}", Port()).queues for side in (0, 1)]
+            queues = [self.spec.ports.get(port, Port()).queues for port in function.port_names(name)]
             for index, (number, state) in enumerate(function.replicas.items()):
                 replica = replica_name(name, number)
                 found.append(
                     PlannedFunction(
                         replica,
                         function.kind,
+                        function.runtime,
                         name,
-                        (f"{replica}.0", f"{replica}.1"),
+                        tuple(function.port_names(replica)),
                         function.memory,
-                        (sides[0], sides[1]),
+                        tuple(queues),
                         state,
                         function.settings(index),
                         function.restart,
@@ -346,7 +353,8 @@ def _device_names(spec: Spec) -> dict[str, str]:
     """The ports of devices that stand in chains, by URI: each its own, also where two URIs make one name."""
     taken = set(spec.ports)
     for name, function in spec.functions.items():
-        taken.update(f"{replica_name(name, number)}.{side}" for number in function.replicas for side in (0, 1))
+        for number in function.replicas:
+            taken.update(function.port_names(replica_name(name, number)))
     found: dict[str, str] = {}
     for chain in spec.chains.values():
         for hop in chain.path:

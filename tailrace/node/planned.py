@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Mistake
+from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.place import Placement
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.switch.confine import capabilities
 
-#: DPDK's memory of a function and of the tester: packet buffers and rings.
-FUNCTION_BUFFERS_MIB = 64
+#: DPDK's memory of the tester: packet buffers and rings.
 TESTER_BUFFERS_MIB = 256
-#: The kind of function that somebody else starts.
-GUEST = "guest"
 
 
 @dataclass(frozen=True)
@@ -61,14 +60,19 @@ class PlannedPort:
 
 @dataclass(frozen=True)
 class PlannedFunction:
-    """One process of a function: its only one, or one of its replicas."""
+    """One of a function: its only one, or one of its replicas."""
 
     name: str
-    kind: str
+    kind: str | None
+    """What it does; None where Tailrace does not know."""
+    runtime: str
+    """Where it lives (`tailrace.functions.runtimes`)."""
     function: str
-    ports: tuple[str, str]
+    ports: tuple[str, ...]
+    """In order; chains lead from the first to the second."""
     memory_bytes: int
-    queues: tuple[int, int] = (1, 1)
+    queues: tuple[int, ...] = ()
+    """Of each port."""
     state: Literal["active", "draining"] = "active"
     settings: tuple[str, ...] = ()
     """What its program is given, as NAME=VALUE."""
@@ -78,12 +82,12 @@ class PlannedFunction:
     @property
     def started(self) -> bool:
         """Whether Tailrace starts it."""
-        return self.kind != GUEST
+        return self.runtime in STARTERS
 
     @property
-    def process(self) -> tuple[Any, ...]:
-        """What a running process cannot change."""
-        return (self.kind, self.memory_bytes, self.queues, self.settings)
+    def fixed(self) -> tuple[Any, ...]:
+        """What cannot change while it runs."""
+        return (self.kind, self.runtime, self.memory_bytes, self.queues, self.settings)
 
 
 @dataclass(frozen=True)
@@ -181,8 +185,15 @@ class Plan:
         """Huge pages that must be free when it is applied, the tester's included."""
         if not self.huge:
             return 0
-        guests = len(self.started) * FUNCTION_BUFFERS_MIB + (TESTER_BUFFERS_MIB if self.tester else 0)
-        return guests // PAGE_MIB
+        tester = TESTER_BUFFERS_MIB // PAGE_MIB if self.tester else 0
+        return self.pages_of(each.name for each in self.started) + tester
+
+    def pages_of(self, functions: Iterable[str]) -> int:
+        """Huge pages that these functions need, which Tailrace starts."""
+        if not self.huge:
+            return 0
+        runtimes = {each.name: each.runtime for each in self.functions}
+        return sum(STARTERS[runtimes[name]].buffers_mib for name in functions) // PAGE_MIB
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -244,7 +255,8 @@ class Plan:
             at = where.functions[function.name]
             priority = f" at real-time priority {at.priority}" if at.priority else ""
             said.append(
-                f"start {function.name} ({function.kind}) in a sandbox on core {at.core}, {at.mode} mode{priority}"
+                f"start {function.name} ({function.kind}) in a {function.runtime} on core {at.core}, {at.mode} mode"
+                f"{priority}"
             )
         said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]
         said += [

@@ -54,6 +54,8 @@ class Process(Thing):
     pid: int
     start: int
     program: str = ""
+    runtime: str = ""
+    """Of a function: where it lives (`tailrace.functions.runtimes`)."""
     writer_pid: int = 0
     """Of whoever writes its log (`tailrace.process.log_writer`) and ends after it; 0: it does that itself."""
     writer_start: int = 0

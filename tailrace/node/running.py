@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
-from tailrace.functions.sandbox import Sandboxed, start_function, wait_until_forwarding
+from tailrace.functions.runtime import Instance
+from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over
 from tailrace.node.difference import Change, Difference, difference, unlike
-from tailrace.node.plan import FUNCTION_BUFFERS_MIB, Plan
+from tailrace.node.plan import Plan
 from tailrace.node.planned import PlannedPort
 from tailrace.node.record import HugePages, Offloads, Process, State
 from tailrace.process.launch import Launcher, why_ended
-from tailrace.process.programs import own_program, system_program
+from tailrace.process.programs import own_program
 from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
 from tailrace.resources.interface import changes_for, check_interface, set_offloads
@@ -63,9 +64,8 @@ class Node:
     def check(self) -> None:
         """Finds what is missing on this machine before anything is started. Raises Mistake with the cure."""
         own_program("tailrace-switch")
-        if self.plan.started:
-            own_program("tailrace-vnf")
-            system_program("bwrap")
+        for runtime in {each.runtime for each in self.plan.started}:
+            STARTERS[runtime].check()
         if self.plan.tester:
             own_program("tailrace-tester")
         self.check_cores()
@@ -181,23 +181,18 @@ class Node:
         sockets = [socket_of(ports[port], self.state.sockets, {name: instance}) for port in planned.ports]
         for socket in sockets:
             make_folder(self.state, socket.parent.name)
-        process, mechanism = start_function(
-            self.launcher,
-            Sandboxed(
-                name=instance_name(name, instance),
-                kind=planned.kind,
-                ports=tuple(f"vhost-server:{socket}" for socket in sockets),
-                place=plan.placement.functions[name],
-                memory_bytes=planned.memory_bytes,
-                buffers_mib=FUNCTION_BUFFERS_MIB,
-                huge=plan.huge,
-                settings=planned.settings,
-            ),
+        wanted = Instance(
+            name=instance_name(name, instance),
+            kind=planned.kind or "",
+            ports=tuple(f"vhost-server:{socket}" for socket in sockets),
+            place=plan.placement.functions[name],
+            memory_bytes=planned.memory_bytes,
+            huge=plan.huge,
+            settings=planned.settings,
         )
-        note = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"
-        if mechanism == "RLIMIT_DATA" and note not in self.notes:
-            self.notes.append(note)
-        return process
+        started = STARTERS[planned.runtime].start(self.launcher, wanted)
+        self.notes += [note for note in started.notes if note not in self.notes]
+        return started.process
 
     def wait_for(
         self, ports: Sequence[str], seconds: float = _ATTACH_SECONDS, processes: Sequence[Process] | None = None
@@ -221,9 +216,10 @@ class Node:
         """Waits until the functions, each begun as the process in its place, forward. Raises Fault or Failure."""
         deadline = time.monotonic() + _ATTACH_SECONDS
         for name, process in zip(names, processes, strict=True):
-            wait_until_forwarding(self.launcher, process, self.plan.placement.functions[name], deadline)
-            for side in (0, 1):
-                close_folder(self.state.sockets / f"{process.name}.{side}")
+            planned = next(each for each in self.plan.functions if each.name == name)
+            STARTERS[planned.runtime].wait(self.launcher, process, self.plan.placement.functions[name], deadline)
+            for number in range(len(planned.ports)):
+                close_folder(self.state.sockets / f"{process.name}.{number}")
 
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""

@@ -31,7 +31,7 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.errors import Failure, Mistake, TailraceError
-from tailrace.functions.sandbox import ended_well
+from tailrace.functions.runtimes import ended_well
 from tailrace.host.slices import enter
 from tailrace.node import operations
 from tailrace.node.api import Apply, Drain, Propose, Rollback, Subscribe, Up
@@ -338,8 +338,9 @@ class Service:
             policy = policies.get(role, "never")
             if name not in (SWITCH, instance_name(role, record.instances.get(role, 1))):
                 policy = "never"  # another has its place already
-            well = policy == "on-failure" and name != SWITCH and ended_well(self.held.folder / "logs", name)
-            again = policy != "never" and not well and record.complete
+            process = next(each for each in record.things if isinstance(each, Process) and each.name == name)
+            done = policy == "on-failure" and ended_well(process, self.held.folder / "logs")
+            again = policy != "never" and not done and record.complete
             pause = self._restarts.ended(role, now) if again else None
             self._died.setdefault(role, now)
             self.server.publish(_kind(name, "died"), name, pid=on_record[name].pid, again_in=pause)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake
 from tailrace.fabric.base import PortState
-from tailrace.functions.sandbox import program_in
+from tailrace.functions.runtimes import program_of
 from tailrace.node.difference import Change, unlike
 from tailrace.node.folder import folder_in_use
 from tailrace.node.planned import Plan, identity_of
@@ -97,13 +97,13 @@ def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:
 
 def _process(process: Process, restarts: Mapping[str, int]) -> dict[str, Any]:
     alive = process.id.alive()
-    inner = program_in(process) if alive and process.program == "bwrap" else None
+    inner = program_of(process) if alive else None
     return {
         "name": process.name,
-        "function": function_name(process.name) if process.program == "bwrap" else None,
+        "function": function_name(process.name) if process.runtime else None,
         "pid": inner or process.pid,
         "restarts": restarts.get(function_name(process.name), 0),
-        "sandbox_pid": process.pid if process.program == "bwrap" else None,
+        "sandbox_pid": process.pid if process.runtime else None,
         "alive": alive,
     }
 
@@ -132,7 +132,14 @@ def _functions(plan: dict[str, Any], switch: dict[str, Any] | None) -> list[dict
         name = each.get("function", each["name"])
         of_function = said.get(name, {})
         function = found.setdefault(
-            name, {"name": name, "kind": each["kind"], "crowded": of_function.get("crowded"), "replicas": []}
+            name,
+            {
+                "name": name,
+                "kind": each["kind"],
+                "runtime": each["runtime"],
+                "crowded": of_function.get("crowded"),
+                "replicas": [],
+            },
         )
         replicas = of_function.get("replicas", {})
         of_switch = replicas.get(each["name"], {}) if isinstance(replicas, dict) else _named(replicas, each["name"])

@@ -46,9 +46,10 @@ class Launcher:
         *,
         bounded: bool = False,
         before: Sequence[str] = (),
+        runtime: str = "",
     ) -> Process:
         """Starts a program under a name of ours and records it. `bounded`: its log is, whatever it prints. `before`:
-        words before it, of another program that becomes this one."""
+        words before it, of another program that becomes this one. `runtime`: of a function, where it lives."""
         held: list[Process] = []
         log = self.log(name)
         found = next((path.stat() for path in (log, log_writer.previous(log)) if path.exists()), None)
@@ -58,7 +59,7 @@ class Launcher:
 
         def record(process: ProcessId) -> None:
             program = Path(argv[0]).name
-            held.append(Process(name, process.pid, process.start, program, writer.pid, writer.start))
+            held.append(Process(name, process.pid, process.start, program, runtime, writer.pid, writer.start))
             self.state.add(held[0])
 
         try:

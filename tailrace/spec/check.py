@@ -45,8 +45,10 @@ class _Check:
         self.left_out = left_out
         self.problems: list[SpecError] = []
         self.own_ports = [name for name in spec.ports if "." not in name]
-        self.function_ports = {f"{name}.{side}": name for name in spec.functions for side in (0, 1)}
+        self.function_ports = {port: name for name, each in spec.functions.items() for port in each.port_names(name)}
         self.ends = [*TESTER_ENDS, *self.own_ports]
+        self.further = [port for name, each in spec.functions.items() for port in each.port_names(name)[2:]]
+        """Ports of functions that no chain leads through."""
         self.in_chain: dict[str, str] = {}
         """Which chain an end or function was first seen in."""
         self.in_bridge: dict[str, str] = {}
@@ -126,7 +128,9 @@ class _Check:
                         f"{port.path} is the socket of {paths[same]!r}; expected each path once",
                     )
                 paths.setdefault(same, name)
-            if function_of(self, name) in ("skeleton", "impair") and (port.path is not None or port.mode == "client"):
+            owner = self.function_ports.get(name)
+            started = owner is not None and self.spec.functions[owner].started
+            if started and (port.path is not None or port.mode == "client"):
                 self.at_key(
                     ("ports", name), f"{name!r} is a function's that Tailrace starts; expected queues, offloads or rate"
                 )
@@ -182,16 +186,17 @@ class _Check:
         hop = chain.path[index]
         place = self._path_location(name, index)
         at_end = index in (0, len(chain.path) - 1)
-        is_end = hop.device is not None or hop.name in self.ends
+        is_end = hop.device is not None or hop.name in self.ends or hop.name in self.further
         known = ", ".join(self.spec.functions) or "none is defined"
         if not is_end and hop.name not in self.spec.functions and not self.unknown(hop.name or ""):
             return False
         if at_end and not is_end:
-            own = f", a port ({', '.join(self.own_ports)})" if self.own_ports else ""
+            ports = [*self.own_ports, *self.further]
+            own = f", a port ({', '.join(ports)})" if ports else ""
             self.at(
                 place,
                 f"{str(hop)!r} cannot be a chain's end; expected tester.a, tester.b{own} "
-                f"or a device such as {{if: veth0}}{_near(str(hop), self.own_ports)}",
+                f"or a device such as {{if: veth0}}{_near(str(hop), ports)}",
             )
             return False
         if not at_end and is_end:
@@ -203,6 +208,13 @@ class _Check:
                 f"the chain {name!r} goes through {hop.name!r}, which is missing; "
                 f"expected a function ({known}){_near(hop.name or '', self.spec.functions)}",
             )
+            return False
+        owner = self.function_ports.get(hop.name or "")
+        if owner is not None and len(self.spec.functions[owner].replicas) > 1:
+            self.at(place, f"{owner!r} has several replicas, through which a chain leads; expected one")
+            return False
+        if not is_end and self.spec.functions[hop.name or ""].ports < 2:
+            self.at(place, f"{hop.name!r} has one port, and the chain {name!r} leads through it; expected 2 or more")
             return False
         return True
 
@@ -217,6 +229,7 @@ class _Check:
                 if location not in self.document.values:
                     location = ("bridges", name, "ports", listed.index(port))
                 function = self.function_ports.get(port)
+                carrier = port if port in self.further else function or port
                 if port not in self.ends and function is None:
                     known = ", ".join([*self.ends, *self.function_ports])
                     near = _near(port, [*self.ends, *self.function_ports])
@@ -228,11 +241,11 @@ class _Check:
                         location,
                         f"{port!r} is in the bridge {self.in_bridge[port]!r}; expected each port in one bridge",
                     )
-                elif (function or port) in self.in_chain:
+                elif carrier in self.in_chain:
                     self.at_key(
                         location,
-                        f"{function or port!r} is in the chain {self.in_chain[function or port]!r} and cannot be "
-                        "in a bridge too; expected a chain or a bridge",
+                        f"{carrier!r} is in the chain {self.in_chain[carrier]!r} and cannot be in a bridge too; "
+                        "expected a chain or a bridge",
                     )
                 elif function is not None and len(self.spec.functions[function].replicas) > 1:
                     self.at_key(
@@ -302,8 +315,9 @@ class _Check:
     def used_ports(self) -> list[str]:
         """The ports that the switch will have: functions and the tester's ends only where something leads to them."""
         spec = self.spec
-        places = [hop.name for chain in spec.chains.values() for hop in chain.path if hop.name is not None]
-        places += [self.function_ports.get(port, port) for bridge in spec.bridges.values() for port in bridge.ports]
+        named = [hop.name for chain in spec.chains.values() for hop in chain.path if hop.name is not None]
+        named += [port for bridge in spec.bridges.values() for port in bridge.ports]
+        places = [self.function_ports.get(port, port) for port in named]
         places += [mirror.to for mirror in spec.mirrors.values()]
         ends = [end for end in TESTER_ENDS if end in places]
         # The first replica has the function's own name, and there may be others only.
@@ -353,9 +367,3 @@ def rates_beyond(spec: Spec, settings: Traffic) -> Iterator[str]:
                 f"{units.show_packet_rate(round(pps))} of {size:g} B frames is more than {end} may carry; expected at "
                 f"most {most} (ports.{end}.{at}.{key})"
             )
-
-
-def function_of(check: _Check, port: str) -> str | None:
-    """The kind of the function that a port belongs to."""
-    name = check.function_ports.get(port)
-    return check.spec.functions[name].kind if name is not None else None

@@ -123,7 +123,7 @@ Name = Annotated[
 PortName = Annotated[
     str,
     Field(
-        pattern=rf"^({NAME}(\.[01])?|tester\.[ab])$",
-        description="a name under `ports`, tester.a, tester.b, or FUNCTION.0 or FUNCTION.1",
+        pattern=rf"^({NAME}(\.([0-9]|1[0-5]))?|tester\.[ab])$",
+        description="a name under `ports`, tester.a, tester.b, or FUNCTION.0 to FUNCTION.15",
     ),
 ]

@@ -264,7 +264,7 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         position = document.key(written)
         words = "small letters, digits and hyphens, a letter first, 24 at most"
         if _names_ports(location):
-            words += "; or tester.a, tester.b, FUNCTION.0 or FUNCTION.1"
+            words += "; or tester.a, tester.b, FUNCTION.0 to FUNCTION.15"
         message = f"{details['input']!r} cannot be a {'port' if _names_ports(location) else 'name'}; expected {words}"
     elif kind == "string_type" and document.texts.get(written):
         text = document.texts[written]

@@ -69,6 +69,11 @@ __all__ = [
 ]
 
 MOST_REPLICAS = 64
+MOST_PORTS = 16
+KINDS = ("skeleton", "impair")
+GUEST = "guest"
+STARTED = ("process",)
+"""The runtimes in which Tailrace starts functions (`tailrace.functions.runtimes`)."""
 MOST_WORKERS = 64
 #: As the switch has it unless its configuration says otherwise (PIN_FLOW_SECONDS in dataplane/steer/pin.h).
 FLOW_AGEING = 300
@@ -200,12 +205,24 @@ Replicas = Annotated[
 
 
 class Function(Model):
-    """A virtual network function. It lives in a sandboxed process of its own, each replica of it too."""
+    """A virtual network function, each replica of which lives by itself."""
 
-    kind: Literal["skeleton", "impair", "guest"] = Field(
-        description="skeleton: forwards between its two ports and does nothing else; impair: loses, repeats, delays "
-        "and reorders frames by a plan; guest: two vhost-user ports, for a machine or program that is started by "
-        "somebody else"
+    kind: Literal["skeleton", "impair"] | None = Field(
+        None,
+        description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
+        "delays and reorders frames by a plan. A guest has none",
+    )
+    runtime: Literal["process", "guest"] = Field(
+        "process",
+        description="where it lives. process: in a sandboxed process of its own; guest: with somebody else, who starts "
+        "a machine, a container or a program, for which its vhost-user ports wait",
+    )
+    ports: int = Field(
+        2,
+        ge=1,
+        le=MOST_PORTS,
+        description="how many ports a guest has: NAME.0, NAME.1 and so on. Chains lead from the first to the second; "
+        "any other may be an end of a chain, or in a bridge",
     )
     memory: Size = Field(
         256 << 20, validate_default=False, description="the most memory that the sandbox may use besides huge pages"
@@ -240,6 +257,33 @@ class Function(Model):
     def pinned(self) -> bool:
         """Its flows are known to the switch, which looks at the frames for that."""
         return len(self.replicas) > 1 or "pin" in self.model_fields_set
+
+    def port_names(self, name: str) -> list[str]:
+        """The names of its ports (or of a replica's), where it is called so."""
+        return [f"{name}.{number}" for number in range(self.ports)]
+
+    @property
+    def started(self) -> bool:
+        """Whether Tailrace starts it."""
+        return self.runtime in STARTED
+
+    @model_validator(mode="before")
+    @classmethod
+    def _guest_as_a_kind(cls, value: Any) -> Any:
+        """Before there were runtimes, `guest` was a kind."""
+        if isinstance(value, dict) and value.get("kind") == GUEST:
+            return {"runtime": GUEST, **{key: each for key, each in value.items() if key != "kind"}}
+        return value
+
+    @model_validator(mode="after")
+    def _kind_fits(self) -> Function:
+        if self.started and self.kind is None:
+            raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(KINDS)}")
+        if not self.started and self.kind is not None:
+            raise ValueError(f"{self.kind} is a kind that Tailrace starts, and a guest is not; expected no kind")
+        if self.started and self.ports != 2:
+            raise ValueError(f"{self.ports} ports; expected 2, which a {self.kind} has (a guest may have others)")
+        return self
 
     @model_validator(mode="after")
     def _impair_fits(self) -> Function:

@@ -58,18 +58,20 @@ def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int], aroun
     """
     which = {function.name: instances.get(function.name, 1) for function in plan.functions}
     groups: Config = {}
+    in_chains = {name for chain in plan.chains for name in chain.through}
     for function in plan.functions:
+        if function.function not in in_chains:  # to the switch it is its ports
+            continue
         group = groups.setdefault(function.function, _group(function.function, plan))
         if function.name not in around:
             group["replicas"][function.name] = _replica(function, which)
     past = {name for name, group in groups.items() if not group["replicas"]}
     met = Counter(place for chain in plan.chains for place in _places(chain))
-    in_chains = {name for chain in plan.chains for name in chain.through}
     config: Config = {
         "ports": {port_name(port.name, which): _port(port, sockets, which) for port in plan.ports},
-        "functions": {name: group for name, group in groups.items() if name in in_chains - past},
+        "functions": {name: group for name, group in groups.items() if name not in past},
         "chains": {
-            chain.name: _chain(chain, past, shared=any(met[place] > 1 for place in _places(chain)))
+            chain.name: _chain(chain, which, past, shared=any(met[place] > 1 for place in _places(chain)))
             for chain in plan.chains
         },
     }
@@ -100,7 +102,7 @@ def _group(function: str, plan: Plan) -> Config:
 
 
 def _replica(function: PlannedFunction, which: Mapping[str, int]) -> Config:
-    left, right = (port_name(port, which) for port in function.ports)
+    left, right = (port_name(port, which) for port in function.ports[:2])
     return {"left": left, "right": right, "state": function.state}
 
 
@@ -142,9 +144,9 @@ def _places(chain: PlannedChain) -> set[str]:
     return {chain.start, *chain.through, chain.end}
 
 
-def _chain(chain: PlannedChain, past: Collection[str], *, shared: bool) -> Config:
+def _chain(chain: PlannedChain, which: Mapping[str, int], past: Collection[str], *, shared: bool) -> Config:
     through = [name for name in chain.through if name not in past]
-    said: Config = {"from": chain.start, "through": through, "to": chain.end}
+    said: Config = {"from": port_name(chain.start, which), "through": through, "to": port_name(chain.end, which)}
     if chain.match:
         said["match"] = [dict(match) for match in chain.match]
     elif shared:

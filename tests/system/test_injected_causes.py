@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from running_node import ONE, needs_a_node
 
-from tailrace.functions.sandbox import program_in
+from tailrace.functions.runtimes import program_of
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.profile import profile
 from tailrace.measure.session import Request, Session, Tracing, run_on_node
@@ -122,7 +122,7 @@ def injector(binaries: Path, kind: Kind, session: Session) -> Iterator[subproces
     placement = session.node.plan.placement
     place = placement.functions.get(kind.thread, placement.switch)
     function = next(process for process in session.node.state.processes() if process.name == "first")
-    inside = program_in(function)
+    inside = program_of(function)
     assert inside is not None
     argv = [binaries / "test/tailrace-injector", kind.name, "--cpu", place.core, "--process", inside]
     argv += ["--at", address_of(binaries / "vnf/tailrace-vnf", "forward_run")]
@@ -267,7 +267,7 @@ def test_the_switch_notes_how_long_frames_waited_for_room(tmp_path: Path, monkey
         assert session.node is not None
         (switch,) = (process for process in session.node.state.processes() if process.name == "switch")
         function = next(process for process in session.node.state.processes() if process.name == "first")
-        inside = program_in(function)
+        inside = program_of(function)
         assert inside is not None
         watch = session.check
 

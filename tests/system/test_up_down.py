@@ -312,7 +312,7 @@ def test_a_missing_interface_is_reported(command: Command) -> None:
 @pytest.mark.unsanitized
 def test_a_dry_run_prints_the_plan_and_does_nothing(command: Command) -> None:
     said = command("up", REPOSITORY / "examples/chain.yaml", "--dry-run").stdout
-    assert "start first (skeleton) in a sandbox" in said
+    assert "start first (skeleton) in a process" in said
     assert not command.state.exists()
 
 

@@ -152,6 +152,26 @@ trace: 512
     assert any("for ethertype ipv6, destination port 443" in line for line in plan.lines())
 
 
+def test_a_guest_has_as_many_ports_as_it_says() -> None:
+    plan = plan_of(
+        "functions: {vm: {runtime: guest, ports: 4}, ids: {runtime: guest, ports: 1}}\n"
+        "chains: {through: [tester.a, vm, tester.b], management: [vm.2, {if: lo}]}\n"
+        "bridges: {lan: [vm.3, ids.0]}\n"
+    )
+    assert plan.started == []
+    config = configuration(plan, SOCKETS, {})
+    assert set(config["ports"]) == {"tester.a", "tester.b", "vm.0", "vm.1", "vm.2", "vm.3", "ids.0", "if-lo"}
+    assert config["functions"] == {"vm": {"replicas": {"vm": {"left": "vm.0", "right": "vm.1", "state": "active"}}}}
+    assert config["chains"]["management"] == {"from": "vm.2", "through": [], "to": "if-lo"}
+    assert set(config["bridges"]["lan"]["ports"]) == {"vm.3", "ids.0"}
+
+
+def test_a_guest_may_be_written_as_a_kind() -> None:
+    spec = "functions: {{box: {}}}\nchains: {{v: [tester.a, box, tester.b]}}\n"
+    plans = [plan_of(spec.format(words)) for words in ("guest", "{kind: guest}", "{runtime: guest}")]
+    assert {plan.identity for plan in plans} == {plans[0].identity}
+
+
 def test_names_of_instances() -> None:
     assert instance_name("fw", 1) == "fw"
     assert instance_name("fw-2", 3) == "fw-2@3"

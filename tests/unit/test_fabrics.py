@@ -13,7 +13,8 @@ from tailrace.fabric.direct import Direct
 from tailrace.fabric.fit import check_fits, words_beyond
 from tailrace.fabric.kinds import KINDS, check_installed, parse_fabrics, parse_interface
 from tailrace.fabric.network import Network
-from tailrace.functions.sandbox import Sandboxed, inside
+from tailrace.functions.process import inside
+from tailrace.functions.runtime import Instance
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
 from tailrace.node.record import Record, State
 from tailrace.process import programs
@@ -216,15 +217,15 @@ def test_a_function_sees_its_own_sockets_and_no_more(uri: str, expected: str, se
 
 
 def test_only_a_function_on_an_interface_of_linux_has_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tailrace.functions import sandbox
+    from tailrace.functions import process as sandbox
     from tailrace.resources.place import Place
 
     monkeypatch.setattr(sandbox, "own_program", lambda name: Path("/bin") / name)
     monkeypatch.setattr(sandbox, "system_program", lambda name: f"/bin/{name}")
     monkeypatch.setattr(sandbox, "visible_libraries", lambda *_: [])
     place = Place(0, (0,))
-    plain = sandbox.command(Sandboxed("f", "skeleton", ("vhost:/s/a", "vhost:/s/b"), place, 1, 64, True))
-    linux = sandbox.command(Sandboxed("f", "skeleton", ("tap:tap0", "tap:tap1"), place, 1, 64, True))
+    plain = sandbox.command(Instance("f", "skeleton", ("vhost:/s/a", "vhost:/s/b"), place, 1, True))
+    linux = sandbox.command(Instance("f", "skeleton", ("tap:tap0", "tap:tap1"), place, 1, True))
     assert "--unshare-net" in plain
     assert "--disable-userns" in plain
     assert "--cap-add" not in plain

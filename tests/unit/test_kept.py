@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions.sandbox import ended_well
+from tailrace.functions.process import InProcess
 from tailrace.node.kept import ENVIRONMENT, Kept
 from tailrace.node.plan import make_plan
 from tailrace.resources.place import Cpu
@@ -71,6 +71,6 @@ def test_without_a_folder_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_p
     ],
 )
 def test_how_a_function_ended_is_read_of_its_sandbox(tmp_path: Path, text: str, well: bool) -> None:
-    assert not ended_well(tmp_path, "fw")
+    assert not InProcess().ended_well(tmp_path, "fw")
     (tmp_path / "fw.end").write_text(text)
-    assert ended_well(tmp_path, "fw") is well
+    assert InProcess().ended_well(tmp_path, "fw") is well

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
+from tailrace.functions.process import BUFFERS_MIB
+from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.node.operations import contents_of
-from tailrace.node.plan import FUNCTION_BUFFERS_MIB, TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
+from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
 from tailrace.resources.place import Cpu, place
 from tailrace.spec.load import load_located, load_spec, parse_spec
+from tailrace.spec.model import STARTED, Function
 from tailrace.spec.source import SpecError
 from tailrace.switch.config import configuration
 
@@ -27,6 +31,11 @@ chains: {v: [tester.a, first, second, tester.b]}
 
 def cpus(count: int) -> list[Cpu]:
     return [Cpu(number, 0, number) for number in range(count)]
+
+
+def test_each_runtime_that_starts_functions_is_said_to() -> None:
+    assert set(STARTERS) == set(STARTED)
+    assert set(RUNTIMES) == set(get_args(Function.model_fields["runtime"].annotation))
 
 
 def test_two_cores_and_three_pollers_are_oversubscribed() -> None:
@@ -128,7 +137,7 @@ def test_a_plan_says_all_and_is_the_same_for_the_same() -> None:
     ]  # fmt: skip
     assert plan.chains[0].ports == ("tester.a", "first.0", "first.1", "second.0", "second.1", "tester.b")
     assert plan.chains[0].tested
-    assert plan.pages == (2 * FUNCTION_BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2
+    assert plan.pages == (2 * BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2
     assert "spare is in no chain and is not started" in plan.notes
     assert plan.identity == make_plan(spec, cpus=cpus(2), real_time=None).identity
     assert plan.identity == identity_of(json.loads(json.dumps(plan.as_data())))

@@ -39,7 +39,7 @@ WRONG = {
     "unknown key of a function": (
         "functions:\n  first: {knd: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n",
         "s.yaml:2:11: unknown key 'knd' in functions.first",
-        "expected one of kind, memory",
+        "expected one of kind, runtime",
     ),
     "unknown key of a test": (
         CHAIN + "tests:\n  - latency:\n      frames: 64\n      durration: 60s\n",
@@ -288,7 +288,36 @@ WRONG = {
         "s.yaml:1:16: 'bones' is unknown in functions.a",
         "expected 'skeleton'",
     ),
-    "missing kind": ("functions: {a: {}}\n" + CHAIN, "s.yaml:1:13: functions.a lacks 'kind'", "expected the key"),
+    "missing kind": (
+        "functions: {a: {}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: lacks 'kind', which says what it does",
+        "expected skeleton or impair",
+    ),
+    "kind of a guest": (
+        "functions: {a: {kind: skeleton, runtime: guest}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: skeleton is a kind that Tailrace starts",
+        "expected no kind",
+    ),
+    "three ports of a skeleton": (
+        "functions: {a: {kind: skeleton, ports: 3}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: 3 ports",
+        "expected 2",
+    ),
+    "chain through one port": (
+        "functions: {a: {runtime: guest, ports: 1}}\nchains: {v: [tester.a, a, tester.b]}\n",
+        "s.yaml:2:24: chains.v[1]: 'a' has one port",
+        "expected 2 or more",
+    ),
+    "end at a port that a chain leads through": (
+        "functions: {a: {runtime: guest, ports: 3}}\nchains: {v: [a.1, tester.b]}\n",
+        "s.yaml:2:14: chains.v[0]: 'a.1' cannot be a chain's end",
+        "a port (a.2)",
+    ),
+    "end at a port of replicas": (
+        "functions: {a: {runtime: guest, ports: 3, replicas: 2}}\nchains: {v: [a.2, tester.b]}\n",
+        "s.yaml:2:14: chains.v[0]: 'a' has several replicas",
+        "expected one",
+    ),
     "function used twice": (
         "functions: {a: skeleton}\nchains:\n  v: [tester.a, a, tester.b]\n  w: [{if: x}, a, {if: y}]\n",
         "s.yaml:4:16: chains.w[1]: 'a' is used twice (first in the chain 'v')",

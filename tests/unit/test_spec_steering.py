@@ -317,7 +317,7 @@ WRONG = {
         "s.yaml:3:3: ports.a.0: 'a.0' is a function's that Tailrace starts",
         "expected queues",
     ),
-    "a bad port name": ("ports: {a.2: }\n" + CHAIN, "s.yaml:1:9: ports.a.2: 'a.2' cannot be a port", "FUNCTION.0"),
+    "a bad port name": ("ports: {a.16: }\n" + CHAIN, "s.yaml:1:9: ports.a.16: 'a.16' cannot be a port", "FUNCTION.0"),
     "a VLAN that is none": (
         "ports: {p: , q: }\nbridges: {l: {ports: {p: {access: 4095}, q: }}}\n",
         "s.yaml:2:35: bridges.l.ports.p.access: 4095 is no VLAN",

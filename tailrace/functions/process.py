@@ -1,6 +1,6 @@
-"""A function in a sandbox: its own user, mount, PID, network, IPC and host-name namespace; no capabilities; a memory
-limit; a file system in which nothing stands but its program, that program's libraries and its own sockets, and in which
-/proc cannot be written.
+"""A function in a process of its own, and that in a sandbox: its own user, mount, PID, network, IPC and host-name
+namespace; no capabilities; a memory limit; a file system in which nothing stands but its program, that program's
+libraries and its own sockets, and in which /proc cannot be written.
 
 A function on an interface of Linux's (TAP, veth) is in that interface's network namespace instead of one of its own,
 with the capabilities that opening it takes there, and so in no user namespace of its own.
@@ -16,12 +16,12 @@ import re
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault
 from tailrace.functions.limit import limit_memory
+from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.node.record import Process
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.process import UMASK_GUEST, Limits, set_real_time
@@ -46,29 +46,12 @@ _LINUX = ("tap:", "if:")
 _TUN = "/dev/net/tun"
 #: Where the program stands in the sandbox.
 _INSIDE = "/tailrace-vnf"
+#: DPDK's memory of a function: packet buffers and rings.
+BUFFERS_MIB = 64
+_UNGROUPED = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"
 #: What a function says when it forwards (dataplane/vnf/main.c).
 _READY = "forwarding"
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
-
-
-@dataclass(frozen=True)
-class Sandboxed:
-    """A function to start."""
-
-    name: str
-    kind: str
-    ports: tuple[str, ...]
-    """Its ports in order, as URIs (dataplane/common/device.h): vhost:SOCKET, which is there already;
-    vhost-server:SOCKET, memif:SOCKET,ROLE and vdev:net_vhostN,iface=SOCKET, whose folders are its own to make sockets
-    in; tap:NAME, if:NAME."""
-    place: Place
-    memory_bytes: int
-    """The limit of the sandbox."""
-    buffers_mib: int
-    """What DPDK gets for packet buffers and rings, in huge pages where `huge`."""
-    huge: bool
-    settings: tuple[str, ...] = ()
-    """Of the function, as NAME=VALUE."""
 
 
 def libraries(program: Path) -> list[Path]:
@@ -125,7 +108,7 @@ def inside(uri: str, number: int) -> tuple[str, list[str]]:
     return uri, []
 
 
-def command(function: Sandboxed, ends: int | None = None) -> list[str]:
+def command(function: Instance, ends: int | None = None) -> list[str]:
     """The whole command line: the sandbox and the function in it. How that ends is written to the descriptor `ends`."""
     program = own_program("tailrace-vnf")
     linux = any(uri.startswith(_LINUX) for uri in function.ports)
@@ -160,40 +143,16 @@ def command(function: Sandboxed, ends: int | None = None) -> list[str]:
     return argv + function_command(_INSIDE, function, [uri for uri, _ in seen])
 
 
-def function_command(program: str, function: Sandboxed, uris: Sequence[str]) -> list[str]:
+def function_command(program: str, function: Instance, uris: Sequence[str]) -> list[str]:
     """The function's own command line."""
     argv = [program, function.kind]
     for uri in uris:
         argv += ["--port", uri]
     argv += ["--mode", function.place.mode, "--core", str(function.place.core)]
-    argv += ["--memory", str(function.buffers_mib)]
+    argv += ["--memory", str(BUFFERS_MIB)]
     for setting in function.settings:
         argv += ["--set", setting]
     return argv + (["--huge"] if function.huge else [])
-
-
-def start_function(launcher: Launcher, function: Sandboxed) -> tuple[Process, str]:
-    """Starts a function in its sandbox; returns its process and what limits its memory.
-
-    It has no real-time priority yet: see `set_real_time`.
-    """
-    # Ordinary memory holds the packet buffers too where there are no huge pages.
-    size = function.memory_bytes + (0 if function.huge else function.buffers_mib << 20)
-    limit = limit_memory(launcher.state, function.name, size)
-    limits = Limits(
-        cpus=function.place.cpus,
-        nice=function.place.nice,
-        cgroup=limit.cgroup,
-        data_bytes=limit.data_bytes,
-        umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in function.ports) else None,
-    )
-    ends = os.open(_ends(launcher.logs, function.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-    try:
-        words = command(function, ends)
-        process = launcher.start(function.name, words, limits, keep=[ends], bounded=True, before=limit.before)
-    finally:
-        os.close(ends)
-    return process, limit.mechanism
 
 
 def _ends(logs: Path, name: str) -> Path:
@@ -201,39 +160,64 @@ def _ends(logs: Path, name: str) -> Path:
     return logs / f"{name}.end"
 
 
-def ended_well(logs: Path, name: str) -> bool:
-    """Whether a function that has ended did so by itself and with status 0; not if its sandbox was killed, or anything
-    else is said of it."""
-    try:
-        said = [json.loads(line) for line in _ends(logs, name).read_text().splitlines()]
-    except (OSError, ValueError):
-        return False
-    return any(isinstance(each, dict) and each.get("exit-code") == 0 for each in said)
+class InProcess(Starter):
+    """The runtime of functions that Tailrace brings along (tailrace-vnf)."""
 
+    name = "process"
+    listens = True
+    buffers_mib = BUFFERS_MIB
 
-def wait_until_forwarding(launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
-    """Waits until a function says that it forwards, and gives it its real-time priority.
+    def check(self) -> None:
+        own_program("tailrace-vnf")
+        system_program("bwrap")
 
-    That it is attached does not say so: in interrupt mode its ports go down once more while it starts. `deadline` is of
-    time.monotonic(). Raises Fault if it has ended, and Failure after the deadline.
-    """
-    while not launcher.said(process.name, _READY):
-        if not process.id.alive():
-            raise Fault(why_ended(launcher, process))
-        if time.monotonic() > deadline:
-            raise launcher.failure(process.name, f"{process.name} was not ready in time: nobody came to its ports")
-        time.sleep(0.01)
-    if place.priority is not None:
-        set_real_time(process.pid, place.priority)
-
-
-def program_in(process: Process) -> int | None:
-    """The pid of the function itself, inside the sandbox; None while it is not there."""
-    inner = process.inner()
-    for name in reversed(inner):
+    def start(self, launcher: Launcher, instance: Instance) -> Started:
+        """It has no real-time priority before it forwards: see `wait`."""
+        # Ordinary memory holds the packet buffers too where there are no huge pages.
+        size = instance.memory_bytes + (0 if instance.huge else BUFFERS_MIB << 20)
+        limit = limit_memory(launcher.state, instance.name, size)
+        limits = Limits(
+            cpus=instance.place.cpus,
+            nice=instance.place.nice,
+            cgroup=limit.cgroup,
+            data_bytes=limit.data_bytes,
+            umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in instance.ports) else None,
+        )
+        ends = os.open(_ends(launcher.logs, instance.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            if Path(f"/proc/{name.pid}/exe").readlink().name == "tailrace-vnf":
-                return name.pid
-        except OSError:
-            continue
-    return None
+            words = command(instance, ends)
+            process = launcher.start(
+                instance.name, words, limits, keep=[ends], bounded=True, before=limit.before, runtime=self.name
+            )
+        finally:
+            os.close(ends)
+        return Started(process, [_UNGROUPED] if limit.data_bytes is not None else ())
+
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
+        """Waits until it says that it forwards, and gives it its real-time priority. That it is attached does not say
+        so: in interrupt mode its ports go down once more while it starts."""
+        while not launcher.said(process.name, _READY):
+            if not process.id.alive():
+                raise Fault(why_ended(launcher, process))
+            if time.monotonic() > deadline:
+                raise launcher.failure(process.name, f"{process.name} was not ready in time: nobody came to its ports")
+            time.sleep(0.01)
+        if place.priority is not None:
+            set_real_time(process.pid, place.priority)
+
+    def program(self, process: Process) -> int | None:
+        for name in reversed(process.inner()):
+            try:
+                if Path(f"/proc/{name.pid}/exe").readlink().name == "tailrace-vnf":
+                    return name.pid
+            except OSError:
+                continue
+        return None
+
+    def ended_well(self, logs: Path, name: str) -> bool:
+        """Not if its sandbox was killed, or anything else is said of it."""
+        try:
+            said = [json.loads(line) for line in _ends(logs, name).read_text().splitlines()]
+        except (OSError, ValueError):
+            return False
+        return any(isinstance(each, dict) and each.get("exit-code") == 0 for each in said)

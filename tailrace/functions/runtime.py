@@ -1,0 +1,82 @@
+"""Where a function lives: one interface, whatever is behind it.
+
+`tailrace.node` knows this interface and nothing of the places behind it. Each is a file, and a row of
+`tailrace.functions.runtimes`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tailrace.node.record import Process
+from tailrace.process.launch import Launcher
+from tailrace.resources.place import Place
+
+
+class Runtime:
+    """A place where functions live."""
+
+    name: ClassVar[str]
+    """The word for it in a spec."""
+    listens: ClassVar[bool] = False
+    """Its functions listen on their sockets, and the switch connects: so they outlive the switch."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance of a function, to be started."""
+
+    name: str
+    kind: str
+    ports: tuple[str, ...]
+    """Its ports in order, as URIs (dataplane/common/device.h): vhost:SOCKET, which is there already;
+    vhost-server:SOCKET, memif:SOCKET,ROLE and vdev:net_vhostN,iface=SOCKET, whose folders are its own to make sockets
+    in; tap:NAME, if:NAME."""
+    place: Place
+    memory_bytes: int
+    """The most that it may use."""
+    huge: bool
+    """The packet buffers of its ports are in huge pages."""
+    settings: tuple[str, ...] = ()
+    """Of the function, as NAME=VALUE."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """An instance that was started."""
+
+    process: Process
+    notes: Sequence[str] = ()
+    """What is to be said of how it lives."""
+
+
+class Starter(Runtime, ABC):
+    """A place where Tailrace starts functions, gives them CPUs and memory, and looks after them."""
+
+    buffers_mib: ClassVar[int]
+    """What the packet buffers and rings of a function take."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Whether this machine has what it needs. Raises Mistake with the cure."""
+
+    @abstractmethod
+    def start(self, launcher: Launcher, instance: Instance) -> Started:
+        """Starts an instance, all that outlives the call on record first. It does not forward yet. Raises Failure."""
+
+    @abstractmethod
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
+        """Waits until it forwards; `deadline` is of time.monotonic(). Raises Fault if it has ended, and Failure after
+        the deadline."""
+
+    @abstractmethod
+    def program(self, process: Process) -> int | None:
+        """The pid of the function itself, which may be inside its process; None while it is not there."""
+
+    @abstractmethod
+    def ended_well(self, logs: Path, name: str) -> bool:
+        """Whether an instance that has ended did so by itself and with status 0."""

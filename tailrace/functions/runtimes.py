@@ -1,0 +1,24 @@
+"""The places where functions live: a new one is a row here, and a word in `tailrace.spec.model.RUNTIMES`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tailrace.functions.guest import Guest
+from tailrace.functions.process import InProcess
+from tailrace.functions.runtime import Runtime, Starter
+from tailrace.node.record import Process
+
+RUNTIMES: dict[str, Runtime] = {each.name: each for each in (InProcess(), Guest())}
+#: Those in which Tailrace starts functions.
+STARTERS: dict[str, Starter] = {name: each for name, each in RUNTIMES.items() if isinstance(each, Starter)}
+
+
+def program_of(process: Process) -> int | None:
+    """The pid of the function that a process is, or holds; None where it is none, or not there."""
+    return STARTERS[process.runtime].program(process) if process.runtime in STARTERS else None
+
+
+def ended_well(process: Process, logs: Path) -> bool:
+    """Whether a process that has ended is a function's, and ended by itself and with status 0."""
+    return process.runtime in STARTERS and STARTERS[process.runtime].ended_well(logs, process.name)
