@@ -216,6 +216,7 @@ def events(
     since: Annotated[
         int | None, typer.Option(metavar="NUMBER", min=1, help="Also those that were: from this one on.")
     ] = None,
+    alarms: Annotated[bool, typer.Option("--alarms", help="Only what somebody has to look after.")] = False,
 ) -> None:
     """Show what happens on the node, as it happens: functions, ports and the switch that come, go and come back.
 
@@ -226,7 +227,7 @@ def events(
     It ends with Ctrl-C, and when the service ends. docs/service.md lists the kinds of events. --json prints one
     document a line.
     """
-    raise typer.Exit(run_command(lambda: operate.events(since, as_json=as_json)))
+    raise typer.Exit(run_command(lambda: operate.events(since, alarms=alarms, as_json=as_json)))
 
 
 @app.command()

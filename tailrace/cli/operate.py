@@ -331,7 +331,7 @@ def _vlan_words(entry: dict[str, Any]) -> str:
     return f" VLAN {entry['vlan']}" if entry.get("vlan") else ""
 
 
-def events(since: int | None, *, as_json: bool) -> int:
+def events(since: int | None, *, alarms: bool, as_json: bool) -> int:
     try:
         listening = client.Client(default_folder(), look=True)
     except NoService:
@@ -340,7 +340,7 @@ def events(since: int | None, *, as_json: bool) -> int:
         listening.subscribe(since)
         while True:
             event = listening.next_event()
-            if event is not None:
+            if event is not None and (not alarms or event.get("level", "alarm") == "alarm"):
                 print_line(json.dumps(event) if as_json else _event_line(event))
                 sys.stdout.flush()
     except (KeyboardInterrupt, ControlLost):

@@ -67,6 +67,10 @@ class Subscribe(Params):
     since: int | None = Field(None, ge=1, description="the number of the first event wanted; null: from now on")
 
 
+class Stop(Params):
+    when_idle: bool = Field(False, description="once nothing is being done, and nobody waits for it")
+
+
 class Cancel(Params):
     call: int = Field(description="the id of a call on this connection")
     why: str = Field("cancelled", max_length=256, description="what the answer says")
@@ -161,7 +165,7 @@ METHODS = {
     each.name: each
     for each in (
         Method("service.version", False, Nothing, Version, "Which service this is. A client asks this first."),
-        Method("service.stop", True, Nothing, Stopped, "Ends the service; what is up goes on."),
+        Method("service.stop", True, Stop, Stopped, "Ends the service; what is up goes on."),
         Method("node.status", False, Nothing, Status, "What is up: processes, ports, chains, functions, bridges."),
         Method("node.plan", False, Propose, Proposal, "What `node.apply` would change. Changes nothing."),
         Method("node.up", True, Up, Raised, "Starts what a spec asks for; brings back what has ended of it."),
@@ -206,7 +210,7 @@ def schema() -> dict[str, Any]:
         "openrpc": "1.3.2",
         "info": {"title": "tailraced", "version": str(API), "license": {"name": "Apache-2.0"}},
         "methods": [described(method) for method in METHODS.values()],
-        "x-events": KINDS,
+        "x-events": {kind: each._asdict() for kind, each in KINDS.items()},
     }
 
 
@@ -244,14 +248,14 @@ its caller may be sent notifications: `progress` (`text`), and `log` (`level`, `
 _EVENTS = f"""
 ## Events
 
-After `events.subscribe`, each event is a notification `event`: `number`, `time` (UTC), `kind`, `about` (whose event it
-is), `details`.
+After `events.subscribe`, each event is a notification `event`: `number`, `time` (UTC), `kind`, `level`, `about` (whose
+event it is), `details`. An `alarm` is for an operator to look after.
 
 The last {KEPT} events are kept. Who was away, or reads slowly, goes on with `since`. What is no longer kept is reported
 by a notification `events.lost` with `from` and `to`. Numbers begin at 1 each time the service starts.
 
-| kind | when |
-| --- | --- |
+| kind | level | when |
+| --- | --- | --- |
 """
 
 
@@ -263,7 +267,7 @@ def page() -> str:
         takes = ", ".join(f"`{name}`" for name in method.params.model_fields)
         gives = ", ".join(f"`{name}`" for name in method.result.model_fields)
         rows += f"| `{method.name}`: {method.text} | {who} | {takes} | {gives} |\n"
-    events = "".join(f"| `{kind}` | {when} |\n" for kind, when in KINDS.items())
+    events = "".join(f"| `{kind}` | {each.level} | {each.when} |\n" for kind, each in KINDS.items())
     return f"{_HEAD}{rows}{_EVENTS}{events}"
 
 

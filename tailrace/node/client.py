@@ -135,7 +135,7 @@ class Client:
                 return None
         return self._events.popleft()
 
-    def wait_for_end(self) -> None:
+    def wait_for_end(self, seconds: float = _END_SECONDS) -> None:
         """Returns when the service has ended, as one does that was started for what is down now; or after a while: it
         may have found something to do."""
         try:
@@ -143,7 +143,7 @@ class Client:
         except OSError:
             return
         try:
-            select.select([handle], [], [], _END_SECONDS)
+            select.select([handle], [], [], seconds)
         finally:
             os.close(handle)
 

@@ -11,34 +11,50 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 KEPT = 16384
-#: What an event may be about, with its kinds and when each happens: the words of the API.
+
+
+class Kind(NamedTuple):
+    """A kind of event."""
+
+    level: Literal["info", "warning", "alarm"]
+    """alarm: an operator has to do something; warning: something was lost, or is about to be."""
+    when: str
+
+
+#: The kinds by what they are about, and when each happens: the words of the API.
 KINDS = {
-    "node.up": "what a spec asks for is up",
-    "node.down": "everything was taken down",
-    "node.resumed": "what was up before the machine was started anew is up again",
-    "node.failed": "that could not be brought back; it is tried again, after a pause",
-    "version.applied": "the switch has a new configuration",
-    "function.up": "a function runs and forwards",
-    "function.died": "a function's process has ended by itself",
-    "function.ended": "a function's process was ended by a change",
-    "function.restarted": "a function that had ended by itself forwards again",
-    "function.failed": "a function that has ended could not be started again; it is tried again, after a pause",
-    "switch.up": "the switch runs",
-    "switch.ended": "the switch was ended by a command",
-    "switch.died": "the switch has ended by itself",
-    "switch.restarted": "a switch that had ended by itself runs again, as it was",
-    "switch.failed": "a switch that has ended could not be started again; it is tried again, after a pause",
-    "chain.bypassed": "a chain leads past functions that have ended",
-    "chain.restored": "a chain leads through all its functions again",
-    "port.waiting": "nobody is attached to a port",
-    "port.up": "somebody is attached to a port",
-    "port.down": "a port's device, or its link, is gone",
-    "port.removed": "a port's device was taken away; it is sought again",
-    "port.quarantined": "a port's guest broke a rule and is no longer served",
-    "service.adopted": "the service took up what ran before it",
+    "node.up": Kind("info", "what a spec asks for is up"),
+    "node.down": Kind("info", "everything was taken down"),
+    "node.resumed": Kind("info", "what was up before the machine was started anew is up again"),
+    "node.failed": Kind("alarm", "that could not be brought back; it is tried again, after a pause"),
+    "version.applied": Kind("info", "the switch has a new configuration"),
+    "node.drifted": Kind("alarm", "somebody else has changed the switch, which is not as planned any more"),
+    "node.as_planned": Kind("info", "the switch is as planned again"),
+    "function.up": Kind("info", "a function runs and forwards"),
+    "function.died": Kind("warning", "a function's process has ended by itself"),
+    "function.ended": Kind("info", "a function's process was ended by a change"),
+    "function.restarted": Kind("info", "a function that had ended by itself forwards again"),
+    "function.failed": Kind(
+        "alarm", "a function that has ended could not be started again; it is tried again, after a pause"
+    ),
+    "switch.up": Kind("info", "the switch runs"),
+    "switch.ended": Kind("info", "the switch was ended by a command"),
+    "switch.died": Kind("alarm", "the switch has ended by itself"),
+    "switch.restarted": Kind("info", "a switch that had ended by itself runs again, as it was"),
+    "switch.failed": Kind(
+        "alarm", "a switch that has ended could not be started again; it is tried again, after a pause"
+    ),
+    "chain.bypassed": Kind("warning", "a chain leads past functions that have ended"),
+    "chain.restored": Kind("info", "a chain leads through all its functions again"),
+    "port.waiting": Kind("info", "nobody is attached to a port"),
+    "port.up": Kind("info", "somebody is attached to a port"),
+    "port.down": Kind("warning", "a port's device, or its link, is gone"),
+    "port.removed": Kind("warning", "a port's device was taken away; it is sought again"),
+    "port.quarantined": Kind("alarm", "a port's guest broke a rule and is no longer served"),
+    "service.adopted": Kind("info", "the service took up what ran before it"),
 }
 
 
@@ -63,7 +79,8 @@ class History:
 
     def add(self, kind: str, about: str, details: Mapping[str, Any], seconds: float) -> None:
         """An event of one of KINDS, about a function, a port or nothing in particular."""
-        event = {"number": self.next, "time": stamp(seconds), "kind": kind, "about": about, "details": details}
+        event = {"number": self.next, "time": stamp(seconds), "kind": kind}
+        event |= {"level": KINDS[kind].level, "about": about, "details": details}
         message = {"jsonrpc": "2.0", "method": "event", "params": event}
         self.lines.append(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         if len(self.lines) > KEPT:

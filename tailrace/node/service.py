@@ -30,12 +30,12 @@ from types import FrameType
 from typing import Any
 
 from tailrace import __version__
-from tailrace.errors import Failure, Mistake, TailraceError
+from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtimes import ended_well
 from tailrace.host.slices import enter
 from tailrace.node import operations
-from tailrace.node.api import Apply, Drain, Propose, Rollback, Subscribe, Up
-from tailrace.node.client import API, ENDING
+from tailrace.node.api import Apply, Drain, Propose, Rollback, Stop, Subscribe, Up
+from tailrace.node.client import API, ENDING, Client
 from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.kept import Kept
 from tailrace.node.operations import PlanMaker
@@ -55,6 +55,8 @@ _log = logging.getLogger("tailrace.service")
 _PR_SET_NAME = 15
 _PATIENCE = 2.0
 """Seconds for a service that is about to end to let go of the folder."""
+_RELIEF = 60.0
+"""Seconds that the service before this one may take to end what is being done."""
 _UNUSED_SECONDS = 30.0
 """After which a service that was started, and asked for nothing, ends."""
 _AGAIN_SECONDS = 1.0
@@ -63,7 +65,7 @@ _LOG_BYTES = 4 << 20
 Answer = Mapping[str, Any]
 
 
-_OWN, _OPERATES, _PLANS = range(3)
+_OWN, _OPERATES, _PLANS, _LAST = range(4)
 """What comes first: what the service does by itself, then what changes the node, then what only asks."""
 _numbers = itertools.count()
 
@@ -95,6 +97,8 @@ class Service:
         self._timer: asyncio.Handle | None = None
         """For the next start of what has ended; the server's thread's."""
         self._now: _Work | None = None
+        self._restarting: _Work | None = None
+        """What is at work, while it waits for functions that were started again."""
         self._cancelled: tuple[_Work, str] | None = None
         self._stopping = False
         self._known: dict[str, ProcessId] = {}
@@ -214,6 +218,10 @@ class Service:
             self._interrupt(work, why)
         self._queue.put(_Work(_OWN))
 
+    def _stop(self) -> Answer:
+        self._stopping = True
+        return {}
+
     def _interrupt(self, work: _Work, why: str) -> None:
         self._cancelled = (work, why)
         ident = threading.main_thread().ident
@@ -319,8 +327,11 @@ class Service:
         self.server.run_on((self._cpus - pollers) or self._cpus)
 
     def _look_soon(self) -> None:
-        """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs."""
+        """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs. What
+        has ended before, and does not come back, keeps nobody from looking after its chain."""
         self._queue.put(_Work(_OWN, self._look))
+        if (work := self._restarting) is not None:
+            self._interrupt(work, "something else has ended")
 
     def _look(self) -> Answer:
         """Finds what has ended by itself; has it started again, and its chain looked after until then."""
@@ -376,22 +387,35 @@ class Service:
         if names and (record is None or SWITCH not in _running(record)):
             for name in names:
                 self._restarts.put_off(name, now + _AGAIN_SECONDS)
-        elif names and not self._try(names) and len(names) > 1:
-            for name in names:  # one that cannot be started keeps no other from it
-                self._try([name])
-        if names:
+        elif names:
+            self._start_functions(names)
             self._lead_around()
         self._wait_for_the_next()
         return {}
 
+    def _start_functions(self, names: Sequence[str]) -> None:
+        """Starts these again; they come after whatever ends meanwhile."""
+        self._restarting = self._now
+        try:
+            if not self._try(names) and len(names) > 1:
+                for name in names:  # one that cannot be started keeps no other from it
+                    self._try([name])
+        except (Interrupted, KeyboardInterrupt):
+            for name in names:
+                self._restarts.put_off(name, time.monotonic() + _AGAIN_SECONDS)
+        finally:
+            self._restarting = None
+
     def _try(self, names: Sequence[str]) -> bool:
-        """Starts all of these again, or none."""
+        """Starts all of these again, or none. Raises Interrupted."""
         try:
             if list(names) == [SWITCH]:
                 operations.restart_switch(self.held)
                 started = [SWITCH]
             else:
                 started = operations.restart(self.held, names)
+        except Interrupted:
+            raise
         except TailraceError as error:
             for name in names:
                 pause = self._restarts.ended(name, time.monotonic())
@@ -438,7 +462,11 @@ class Service:
             assert isinstance(params, Subscribe)
             return {"next": self.server.subscribe(call.client, params.since)}
         if name == "service.stop":
-            self._end("the service was told to end")
+            assert isinstance(params, Stop)
+            if params.when_idle:
+                self._queue.put(_Work(_LAST, self._stop))
+            else:
+                self._end("the service was told to end")
             return {"service_ends": True}
         if name == "node.status":
             found = await self.server.loop.run_in_executor(None, status, self.held.folder)
@@ -617,6 +645,19 @@ def _notify_systemd() -> None:
         notify.sendto(b"READY=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
+def _relieve(folder: Path) -> None:
+    """Has a service that a command has started for what is up make room for this one, which is to stay, once nothing is
+    being done. Whatever else is in the way is said by who wants to hold the folder."""
+    with suppress(TailraceError):
+        client = Client(folder)
+        try:
+            if client.call("service.version")["while_up"]:
+                client.call("service.stop", when_idle=True)
+                client.wait_for_end(_RELIEF)
+        finally:
+            client.close()
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the service; returns its exit status."""
     options = _arguments(sys.argv[1:] if argv is None else argv)
@@ -638,6 +679,8 @@ def main(argv: list[str] | None = None) -> int:
         _notify_systemd()
 
     try:
+        if not options.while_up:
+            _relieve(folder)
         with holding(folder, patience=_PATIENCE) as held:
             _log_to(folder if options.while_up else None)
             service = Service(held, while_up=options.while_up, groups=(options.operate_group, options.look_group))

@@ -46,11 +46,15 @@ class _Lines:
         self._source = source
         self._come = bytearray()
 
-    def readline(self) -> bytes:
-        """The next line; what is left at the end, which has no newline. Raises OSError, TimeoutError."""
+    def readline(self, deadline: float | None = None) -> bytes:
+        """The next line; what is left at the end, which has no newline. `deadline` is of time.monotonic(). Raises
+        OSError, TimeoutError."""
         searched = 0
         while (end := self._come.find(b"\n", searched)) < 0:
             searched = len(self._come)
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not select.select([self._source], [], [], left)[0]:
+                raise TimeoutError
             more = self._source.recv(1 << 16)
             if not more:
                 end = len(self._come) - 1
@@ -98,14 +102,16 @@ class Control:
     def call(self, method: str, **params: Any) -> Any:
         """The method's result. Raises ControlError if it is refused, ControlLost if the daemon has gone."""
         self._next += 1
+        timeout = self._socket.gettimeout()
+        deadline = None if timeout is None else time.monotonic() + timeout
         request = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
         _log.debug("%s: %s", self.path.name, method)
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
             self.waiting = self._next
-            answer = self._answer()
+            answer = self._answer(deadline)
             while answer.get("id") in range(1, self._next):
-                answer = self._answer()  # that was to a call that Ctrl-C has cut short
+                answer = self._answer(deadline)  # that was to a call that Ctrl-C has cut short
         except TimeoutError:
             raise ControlLost(f"{self.path}: no answer to {method}") from None
         except OSError as error:
@@ -136,15 +142,15 @@ class Control:
         """How many seconds an answer may take from now on; None: as long as it likes."""
         self._socket.settimeout(timeout)
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, deadline: float | None) -> dict[str, Any]:
         """The next one that comes, whatever it answers."""
-        while (answer := self._read()) is None:
+        while (answer := self._read(deadline)) is None:
             pass
         return answer
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self, deadline: float | None = None) -> dict[str, Any] | None:
         """The next message, if it is an answer; the others are passed on."""
-        line = self._stream.readline()
+        line = self._stream.readline(deadline)
         if not line.endswith(b"\n"):
             raise ControlLost(f"{self.path}: connection closed")
         try:

@@ -53,6 +53,16 @@ def listening(command: Command) -> Iterator[Callable[[str], dict[str, Any]]]:
         client.close()
 
 
+def events(command: Command) -> list[dict[str, Any]]:
+    """All that there were."""
+    client = Client(command.state, look=True)
+    try:
+        client.subscribe(since=1)
+        return list(iter(lambda: client.next_event(1.0), None))
+    finally:
+        client.close()
+
+
 def kill(command: Command, name: str) -> int:
     """Kills a function in its sandbox; returns its process."""
     found = process(command, name)
@@ -183,6 +193,22 @@ def test_a_chain_leads_past_a_function_that_has_ended(command: Command) -> None:
     through(left, right, b"c" * 60)
     for guest in (left, right):
         guest.end()
+
+
+def test_one_that_does_not_come_back_keeps_nobody_from_leading_past_another(command: Command) -> None:
+    functions = "first: skeleton, second: {kind: skeleton, restart: never, on_failure: bypass}"
+    text = f"ports: {{a: , b: , c: , d: }}\nfunctions: {{{functions}}}\n"
+    command("up", command.spec(text + "chains: {v: [a, first, b], w: [c, second, d]}\n"))
+    folder = command.state / "sockets/first@2.0"
+    with listening(command) as event:
+        kill(command, "first")
+        wait_until(lambda: folder.exists() and folder.stat().st_mode & 0o777 == 0o770)
+        folder.chmod(0o070)  # the switch, which owns it, cannot reach the socket in it
+        kill(command, "second")
+        assert event("chain.bypassed")["about"] == "w"
+        assert event("function.restarted")["about"] == "first"
+    assert "function.failed" not in [each["kind"] for each in events(command)], "it was given up, not waited for"
+    assert command.status()["broken"] == ["second has ended"]
 
 
 def test_frames_wait_for_a_function_that_has_ended(command: Command) -> None:
@@ -382,10 +408,24 @@ def test_what_was_up_is_up_again_after_a_boot(command: Command, tmp_path: Path) 
         assert command.status()["state"] == "down"
 
 
+def test_a_service_that_is_to_stay_relieves_one_that_a_command_has_started(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    before = [(each["name"], each["pid"]) for each in command.status()["processes"]]
+    program = [sys.executable, "-m", "tailrace.node.service", command.state]
+    with subprocess.Popen(program, env=command.environment, stderr=subprocess.DEVNULL) as started:
+        wait_until(lambda: answers(command, started.pid))
+        found = command.status()
+        assert [(each["name"], each["pid"]) for each in found["processes"]] == before and found["state"] == "up"
+        command("down")
+        assert command.service() == started.pid
+        started.terminate()
+
+
 def test_a_second_service_of_a_folder_is_refused(command: Command) -> None:
     command("up", command.spec(PLAIN))
     program = [sys.executable, "-c", "from tailrace.node import service; service._PATIENCE = 0; exit(service.main())"]
-    second = subprocess.run([*program, command.state], capture_output=True, text=True, timeout=60, check=False)
+    argv = [*program, command.state, "--while-up"]
+    second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 2
     assert f"in use: process {command.service()} (`tailraced {command.state}" in second.stderr
     assert command.status()["state"] == "up"
@@ -436,11 +476,6 @@ def test_what_is_being_done_is_said_to_who_asks(command: Command) -> None:
 
 def test_events_are_written_as_they_are_described(command: Command) -> None:
     command("up", command.spec(PLAIN))
-    client = Client(command.state, look=True)
-    client.subscribe(since=1)
-    seen = []
-    while event := client.next_event(1.0):
-        seen.append((event["kind"], event["about"]))
-    client.close()
+    seen = [(each["kind"], each["about"]) for each in events(command)]
     assert ("switch.up", "switch") in seen and ("function.up", "first") in seen and ("port.up", "first.0") in seen
     assert ("node.up", "") in seen

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -47,7 +47,7 @@ class Interrupted:
         self.stream, self.pressed = stream, False
         self.close = stream.close
 
-    def readline(self) -> bytes:
+    def readline(self, *_: object) -> bytes:
         if not self.pressed:
             self.pressed = True
             raise KeyboardInterrupt
@@ -86,6 +86,32 @@ def test_an_answer_that_ctrl_c_left_unread_is_not_taken_for_the_next(tmp_path: P
             control.call("version")
         assert control.call("config.get") == "own"
         control.close()
+
+
+def test_an_answer_has_one_limit_however_it_trickles(tmp_path: Path) -> None:
+    """And however much else is said meanwhile."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "c"))
+    listener.listen()
+    ended = threading.Event()
+
+    def trickle() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            while not ended.wait(0.05):
+                connection.sendall(b'{"jsonrpc":"2.0","method":"port","params":{}}\n{"')
+
+    thread = threading.Thread(target=trickle, daemon=True)
+    thread.start()
+    control = Control(tmp_path / "c", timeout=0.5)
+    try:
+        with pytest.raises(ControlLost):
+            control.call("version")
+    finally:
+        ended.set()
+        control.close()
+        thread.join(5)
+        listener.close()
 
 
 def test_a_daemon_that_ends_before_it_is_ready(tmp_path: Path) -> None:
