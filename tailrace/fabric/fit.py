@@ -31,7 +31,7 @@ def _words(spec: Spec) -> Iterator[str]:
             yield f"ports.{name}.{word}"
     for name, function in spec.functions.items():
         if not function.started:
-            yield f"functions.{name}.runtime: {function.runtime}"
+            yield f"functions.{name}.runs: {function.runs}"
         if len(function.replicas) > 1:
             yield f"functions.{name}.replicas"
     for name, chain in spec.chains.items():

@@ -179,8 +179,8 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
     said = []
     if was.kind != now.kind:
         said.append(f"kind: {was.kind} → {now.kind}")
-    if was.runtime != now.runtime:
-        said.append(f"runtime: {was.runtime} → {now.runtime}")
+    if was.runs != now.runs:
+        said.append(f"runs: {was.runs} → {now.runs}")
     if was.memory_bytes != now.memory_bytes:
         said.append(f"memory: {was.memory_bytes >> 20}MiB → {now.memory_bytes >> 20}MiB")
     if was.queues != now.queues:

@@ -233,7 +233,7 @@ class _Maker:
         port = self.spec.ports.get(settings, Port())
         uri = _whole(port.device.uri, self.folder) if port.device else None
         function = self.spec.functions.get(settings.rpartition(".")[0])
-        runtime = RUNTIMES[function.runtime] if function is not None else None
+        runtime = RUNTIMES[function.runs] if function is not None else None
         own = None
         if function is not None and isinstance(runtime, Starter):
             own = function.memory + (runtime.buffers_mib << 20)
@@ -282,7 +282,7 @@ class _Maker:
                     PlannedFunction(
                         replica,
                         function.kind,
-                        function.runtime,
+                        function.runs,
                         name,
                         tuple(function.port_names(replica)),
                         function.memory,

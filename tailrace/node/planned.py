@@ -65,7 +65,7 @@ class PlannedFunction:
     name: str
     kind: str | None
     """What it does; None where Tailrace does not know."""
-    runtime: str
+    runs: str
     """Where it lives (`tailrace.functions.runtimes`)."""
     function: str
     ports: tuple[str, ...]
@@ -82,12 +82,12 @@ class PlannedFunction:
     @property
     def started(self) -> bool:
         """Whether Tailrace starts it."""
-        return self.runtime in STARTERS
+        return self.runs in STARTERS
 
     @property
     def fixed(self) -> tuple[Any, ...]:
         """What cannot change while it runs."""
-        return (self.kind, self.runtime, self.memory_bytes, self.queues, self.settings)
+        return (self.kind, self.runs, self.memory_bytes, self.queues, self.settings)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Plan:
         """Huge pages that these functions need, which Tailrace starts."""
         if not self.huge:
             return 0
-        runtimes = {each.name: each.runtime for each in self.functions}
+        runtimes = {each.name: each.runs for each in self.functions}
         return sum(STARTERS[runtimes[name]].buffers_mib for name in functions) // PAGE_MIB
 
     @property
@@ -255,7 +255,7 @@ class Plan:
             at = where.functions[function.name]
             priority = f" at real-time priority {at.priority}" if at.priority else ""
             said.append(
-                f"start {function.name} ({function.kind}) in a {function.runtime} on core {at.core}, {at.mode} mode"
+                f"start {function.name} ({function.kind}) in a {function.runs} on core {at.core}, {at.mode} mode"
                 f"{priority}"
             )
         said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]

@@ -64,7 +64,7 @@ class Node:
     def check(self) -> None:
         """Finds what is missing on this machine before anything is started. Raises Mistake with the cure."""
         own_program("tailrace-switch")
-        for runtime in {each.runtime for each in self.plan.started}:
+        for runtime in {each.runs for each in self.plan.started}:
             STARTERS[runtime].check()
         if self.plan.tester:
             own_program("tailrace-tester")
@@ -190,7 +190,7 @@ class Node:
             huge=plan.huge,
             settings=planned.settings,
         )
-        started = STARTERS[planned.runtime].start(self.launcher, wanted)
+        started = STARTERS[planned.runs].start(self.launcher, wanted)
         self.notes += [note for note in started.notes if note not in self.notes]
         return started.process
 
@@ -217,7 +217,7 @@ class Node:
         deadline = time.monotonic() + _ATTACH_SECONDS
         for name, process in zip(names, processes, strict=True):
             planned = next(each for each in self.plan.functions if each.name == name)
-            STARTERS[planned.runtime].wait(self.launcher, process, self.plan.placement.functions[name], deadline)
+            STARTERS[planned.runs].wait(self.launcher, process, self.plan.placement.functions[name], deadline)
             for number in range(len(planned.ports)):
                 close_folder(self.state.sockets / f"{process.name}.{number}")
 

@@ -136,7 +136,7 @@ def _functions(plan: dict[str, Any], switch: dict[str, Any] | None) -> list[dict
             {
                 "name": name,
                 "kind": each["kind"],
-                "runtime": each["runtime"],
+                "runs": each["runs"],
                 "crowded": of_function.get("crowded"),
                 "replicas": [],
             },

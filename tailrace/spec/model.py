@@ -212,7 +212,7 @@ class Function(Model):
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
         "delays and reorders frames by a plan. A guest has none",
     )
-    runtime: Literal["process", "guest"] = Field(
+    runs: Literal["process", "guest"] = Field(
         "process",
         description="where it lives. process: in a sandboxed process of its own; guest: with somebody else, who starts "
         "a machine, a container or a program, for which its vhost-user ports wait",
@@ -265,14 +265,14 @@ class Function(Model):
     @property
     def started(self) -> bool:
         """Whether Tailrace starts it."""
-        return self.runtime in STARTED
+        return self.runs in STARTED
 
     @model_validator(mode="before")
     @classmethod
     def _guest_as_a_kind(cls, value: Any) -> Any:
         """Before there were runtimes, `guest` was a kind."""
         if isinstance(value, dict) and value.get("kind") == GUEST:
-            return {"runtime": GUEST, **{key: each for key, each in value.items() if key != "kind"}}
+            return {"runs": GUEST, **{key: each for key, each in value.items() if key != "kind"}}
         return value
 
     @model_validator(mode="after")

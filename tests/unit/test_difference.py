@@ -154,7 +154,7 @@ trace: 512
 
 def test_a_guest_has_as_many_ports_as_it_says() -> None:
     plan = plan_of(
-        "functions: {vm: {runtime: guest, ports: 4}, ids: {runtime: guest, ports: 1}}\n"
+        "functions: {vm: {runs: guest, ports: 4}, ids: {runs: guest, ports: 1}}\n"
         "chains: {through: [tester.a, vm, tester.b], management: [vm.2, {if: lo}]}\n"
         "bridges: {lan: [vm.3, ids.0]}\n"
     )
@@ -168,7 +168,7 @@ def test_a_guest_has_as_many_ports_as_it_says() -> None:
 
 def test_a_guest_may_be_written_as_a_kind() -> None:
     spec = "functions: {{box: {}}}\nchains: {{v: [tester.a, box, tester.b]}}\n"
-    plans = [plan_of(spec.format(words)) for words in ("guest", "{kind: guest}", "{runtime: guest}")]
+    plans = [plan_of(spec.format(words)) for words in ("guest", "{kind: guest}", "{runs: guest}")]
     assert {plan.identity for plan in plans} == {plans[0].identity}
 
 

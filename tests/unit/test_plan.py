@@ -35,7 +35,7 @@ def cpus(count: int) -> list[Cpu]:
 
 def test_each_runtime_that_starts_functions_is_said_to() -> None:
     assert set(STARTERS) == set(STARTED)
-    assert set(RUNTIMES) == set(get_args(Function.model_fields["runtime"].annotation))
+    assert set(RUNTIMES) == set(get_args(Function.model_fields["runs"].annotation))
 
 
 def test_two_cores_and_three_pollers_are_oversubscribed() -> None:

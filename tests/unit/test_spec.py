@@ -39,7 +39,7 @@ WRONG = {
     "unknown key of a function": (
         "functions:\n  first: {knd: skeleton}\nchains: {v: [tester.a, first, tester.b]}\n",
         "s.yaml:2:11: unknown key 'knd' in functions.first",
-        "expected one of kind, runtime",
+        "expected one of kind, runs",
     ),
     "unknown key of a test": (
         CHAIN + "tests:\n  - latency:\n      frames: 64\n      durration: 60s\n",
@@ -294,7 +294,7 @@ WRONG = {
         "expected skeleton or impair",
     ),
     "kind of a guest": (
-        "functions: {a: {kind: skeleton, runtime: guest}}\n" + CHAIN,
+        "functions: {a: {kind: skeleton, runs: guest}}\n" + CHAIN,
         "s.yaml:1:16: functions.a: skeleton is a kind that Tailrace starts",
         "expected no kind",
     ),
@@ -304,17 +304,17 @@ WRONG = {
         "expected 2",
     ),
     "chain through one port": (
-        "functions: {a: {runtime: guest, ports: 1}}\nchains: {v: [tester.a, a, tester.b]}\n",
+        "functions: {a: {runs: guest, ports: 1}}\nchains: {v: [tester.a, a, tester.b]}\n",
         "s.yaml:2:24: chains.v[1]: 'a' has one port",
         "expected 2 or more",
     ),
     "end at a port that a chain leads through": (
-        "functions: {a: {runtime: guest, ports: 3}}\nchains: {v: [a.1, tester.b]}\n",
+        "functions: {a: {runs: guest, ports: 3}}\nchains: {v: [a.1, tester.b]}\n",
         "s.yaml:2:14: chains.v[0]: 'a.1' cannot be a chain's end",
         "a port (a.2)",
     ),
     "end at a port of replicas": (
-        "functions: {a: {runtime: guest, ports: 3, replicas: 2}}\nchains: {v: [a.2, tester.b]}\n",
+        "functions: {a: {runs: guest, ports: 3, replicas: 2}}\nchains: {v: [a.2, tester.b]}\n",
         "s.yaml:2:14: chains.v[0]: 'a' has several replicas",
         "expected one",
     ),
