@@ -51,10 +51,10 @@ int __wrap_guest_open(struct guest *guest, const struct guest_options *options, 
 void __wrap_guest_close(struct guest *guest);
 struct guest_facts __wrap_guest_facts(const struct guest *guest);
 uint64_t __wrap_guest_memory_most(const struct guest *guest);
-int __wrap_device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
-			     unsigned why_size);
-void __wrap_device_queue_close(struct device_queue *queue);
-void __wrap_device_queue_describe(const struct device_queue *queue, json_t *into);
+int __wrap_device_port_open(struct device_port *port, const struct device_port_options *options, char *why,
+			    unsigned why_size);
+void __wrap_device_port_close(struct device_port *port);
+void __wrap_device_port_describe(const struct device_port *port, json_t *into);
 void *__real_shared_file_make(const char *path, size_t size, mode_t mode);
 void *__wrap_shared_file_make(const char *path, size_t size, mode_t mode);
 
@@ -90,19 +90,19 @@ uint64_t __wrap_guest_memory_most(const struct guest *guest)
 	return 0;
 }
 
-int __wrap_device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
-			     unsigned why_size)
+int __wrap_device_port_open(struct device_port *port, const struct device_port_options *options, char *why,
+			    unsigned why_size)
 {
-	memset(queue, 0, sizeof(*queue));
-	queue->queues = options->queues;
+	memset(port, 0, sizeof(*port));
+	port->queues = options->queues;
 	return open_port(options->uri, why, why_size);
 }
 
-void __wrap_device_queue_close(struct device_queue *queue)
+void __wrap_device_port_close(struct device_port *port)
 {
 }
 
-void __wrap_device_queue_describe(const struct device_queue *queue, json_t *into)
+void __wrap_device_port_describe(const struct device_port *port, json_t *into)
 {
 	json_object_set_new(into, "kind", json_string("device"));
 }

@@ -82,35 +82,35 @@ static void find_sockets(uint64_t *found)
  * DPDK's driver for AF_XDP has no receive interrupts, and each of its queues has a socket that could be waited for: the
  * ones that were not there before.
  */
-static void note_sockets(struct device_queue *queue, const uint64_t *before)
+static void note_sockets(struct device_port *port, const uint64_t *before)
 {
 	uint64_t now[LONGEST_FD / 64];
 	unsigned count = 0;
 
 	find_sockets(now);
-	for (int fd = 0; fd < LONGEST_FD && count < queue->queues; fd++)
+	for (int fd = 0; fd < LONGEST_FD && count < port->queues; fd++)
 		if ((now[fd / 64] & ~before[fd / 64]) >> fd % 64 & 1)
-			queue->waits_on[count++] = fd;
+			port->waits_on[count++] = fd;
 	/* One for each queue, or it is not what we take it for. */
-	for (unsigned i = 0; count != queue->queues && i < count; i++)
-		queue->waits_on[i] = -1;
+	for (unsigned i = 0; count != port->queues && i < count; i++)
+		port->waits_on[i] = -1;
 }
 
-int device_wait_fd(const struct device_queue *queue, unsigned which)
+int device_wait_fd(const struct device_port *port, unsigned which)
 {
-	return device_receives(queue) ? queue->waits_on[which] : -1;
+	return device_receives(port) ? port->waits_on[which] : -1;
 }
 
-bool device_interrupts(struct device_queue *queue, unsigned which)
+bool device_interrupts(struct device_port *port, unsigned which)
 {
-	struct pollfd first = {.fd = queue->waits_on[which], .events = POLLIN};
+	struct pollfd first = {.fd = port->waits_on[which], .events = POLLIN};
 
-	if (queue->device.kind != DEVICE_PCI || atomic_load_explicit(&queue->interrupted[which], memory_order_relaxed))
+	if (port->device.kind != DEVICE_PCI || atomic_load_explicit(&port->interrupted[which], memory_order_relaxed))
 		return true;
 	/* Nobody reads it: it stays readable. */
 	if (poll(&first, 1, 0) <= 0)
 		return false;
-	atomic_store_explicit(&queue->interrupted[which], true, memory_order_relaxed);
+	atomic_store_explicit(&port->interrupted[which], true, memory_order_relaxed);
 	return true;
 }
 
@@ -133,17 +133,17 @@ static struct buffers buffers_of(const char *uri, unsigned queues)
 	};
 }
 
-static struct rte_mempool *make_pool(const struct device_queue *queue)
+static struct rte_mempool *make_pool(const struct device_port *port)
 {
 	static unsigned pools;
-	const struct buffers buffers = buffers_of(queue->uri, queue->queues);
+	const struct buffers buffers = buffers_of(port->uri, port->queues);
 	char name[RTE_MEMPOOL_NAMESIZE];
 
 	snprintf(name, sizeof(name), "device_%u", pools++);
 	return rte_pktmbuf_pool_create(name, buffers.count, BUFFER_CACHE, 0, buffers.room, (int)rte_socket_id());
 }
 
-size_t device_queue_memory(const char *uri, unsigned queues)
+size_t device_port_memory(const char *uri, unsigned queues)
 {
 	const struct buffers buffers = buffers_of(uri, queues);
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -187,47 +187,47 @@ static bool sleeps_on_interrupts(const char *uri)
 }
 
 /* The descriptors of a queue's interrupts; one that cannot be armed is not waited for. */
-static void note_interrupts(struct device_queue *queue)
+static void note_interrupts(struct device_port *port)
 {
-	queue->arms = queue->device.kind != DEVICE_TAP;
-	for (unsigned i = 0; i < queue->queues; i++) {
-		if (queue->arms && rte_eth_dev_rx_intr_enable(queue->port_id, i) != 0)
+	port->arms = port->device.kind != DEVICE_TAP;
+	for (unsigned i = 0; i < port->queues; i++) {
+		if (port->arms && rte_eth_dev_rx_intr_enable(port->port_id, i) != 0)
 			continue;
-		device_disarm(queue, i);
-		queue->waits_on[i] = rte_eth_dev_rx_intr_ctl_q_get_fd(queue->port_id, i);
+		device_disarm(port, i);
+		port->waits_on[i] = rte_eth_dev_rx_intr_ctl_q_get_fd(port->port_id, i);
 	}
 }
 
-void device_arm(const struct device_queue *queue, unsigned which)
+void device_arm(const struct device_port *port, unsigned which)
 {
-	if (queue->arms && device_receives(queue) && queue->waits_on[which] >= 0)
-		rte_eth_dev_rx_intr_enable(queue->port_id, which);
+	if (port->arms && device_receives(port) && port->waits_on[which] >= 0)
+		rte_eth_dev_rx_intr_enable(port->port_id, which);
 }
 
-void device_disarm(const struct device_queue *queue, unsigned which)
+void device_disarm(const struct device_port *port, unsigned which)
 {
-	if (queue->arms && device_receives(queue))
-		rte_eth_dev_rx_intr_disable(queue->port_id, which);
+	if (port->arms && device_receives(port))
+		rte_eth_dev_rx_intr_disable(port->port_id, which);
 }
 
 /* Another pool, for a driver that has kept buffers of the old one for good, as DPDK's of AF_XDP does when it is closed.
  */
-static bool renew_pool(struct device_queue *queue)
+static bool renew_pool(struct device_port *port)
 {
-	struct rte_mempool *pool = make_pool(queue);
+	struct rte_mempool *pool = make_pool(port);
 
 	if (pool == NULL)
 		return false;
-	retire(queue->pool);
-	queue->pool = pool;
+	retire(port->pool);
+	port->pool = pool;
 	return true;
 }
 
-int device_queue_start(struct device_queue *queue, bool quietly, struct device_error *error)
+int device_port_start(struct device_port *port, bool quietly, struct device_error *error)
 {
 	struct device_options options = {
-		.queues = queue->queues,
-		.interrupts = sleeps_on_interrupts(queue->uri),
+		.queues = port->queues,
+		.interrupts = sleeps_on_interrupts(port->uri),
 		.jumbo = true,
 		.offloads = true,
 		.quiet = quietly,
@@ -235,35 +235,35 @@ int device_queue_start(struct device_queue *queue, bool quietly, struct device_e
 	uint64_t sockets[LONGEST_FD / 64];
 	int rc;
 
-	if (quietly && strncmp(queue->uri, "xdp:", 4) == 0 && !rte_mempool_full(queue->pool) && !renew_pool(queue)) {
+	if (quietly && strncmp(port->uri, "xdp:", 4) == 0 && !rte_mempool_full(port->pool) && !renew_pool(port)) {
 		snprintf(error->text, sizeof(error->text), "no memory for its packet buffers; start the switch again");
 		return -ENOMEM;
 	}
-	options.pool = queue->pool;
+	options.pool = port->pool;
 	find_sockets(sockets);
-	rc = device_open(&queue->device, queue->uri, &options, error);
+	rc = device_open(&port->device, port->uri, &options, error);
 	/* Not every driver that could have interrupts can have them on this machine. */
-	if (rc != 0 && options.interrupts && strncmp(queue->uri, "pci:", 4) == 0) {
+	if (rc != 0 && options.interrupts && strncmp(port->uri, "pci:", 4) == 0) {
 		options.interrupts = false;
-		rc = device_open(&queue->device, queue->uri, &options, error);
+		rc = device_open(&port->device, port->uri, &options, error);
 	}
 	if (rc != 0)
 		return rc;
-	queue->port_id = queue->device.port;
+	port->port_id = port->device.port;
 	for (unsigned i = 0; i < DEVICE_QUEUES; i++) {
-		queue->waits_on[i] = -1;
-		atomic_store(&queue->interrupted[i], false);
+		port->waits_on[i] = -1;
+		atomic_store(&port->interrupted[i], false);
 	}
-	for (unsigned i = 0; i < queue->device.nb_packets; i++)
-		queue->waits_on[i] = queue->device.packets[i].wait_fd;
-	if (queue->device.kind == DEVICE_XDP)
-		note_sockets(queue, sockets);
-	queue->arms = false;
+	for (unsigned i = 0; i < port->device.nb_packets; i++)
+		port->waits_on[i] = port->device.packets[i].wait_fd;
+	if (port->device.kind == DEVICE_XDP)
+		note_sockets(port, sockets);
+	port->arms = false;
 	if (options.interrupts)
-		note_interrupts(queue);
-	queue->losses = (struct device_losses){0};
-	queue->losses = device_losses_read(queue);
-	atomic_store(&queue->taken_away, false);
+		note_interrupts(port);
+	port->losses = (struct device_losses){0};
+	port->losses = device_losses_read(port);
+	atomic_store(&port->taken_away, false);
 	return 0;
 }
 
@@ -284,73 +284,72 @@ static void note_peer(enum device_kind kind)
 		vring_on_wake();
 }
 
-void device_queue_stop(struct device_queue *queue)
+void device_port_stop(struct device_port *port)
 {
-	device_close(&queue->device);
-	queue->port_id = RTE_MAX_ETHPORTS;
+	device_close(&port->device);
+	port->port_id = RTE_MAX_ETHPORTS;
 }
 
-int device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
-		      unsigned why_size)
+int device_port_open(struct device_port *port, const struct device_port_options *options, char *why, unsigned why_size)
 {
 	struct device_error error;
 	int rc;
 
-	memset(queue, 0, sizeof(*queue));
-	memset(queue->waits_on, -1, sizeof(queue->waits_on));
-	queue->queues = options->queues;
-	queue->counters = options->counters;
-	if (strlen(options->uri) >= sizeof(queue->uri)) {
-		snprintf(why, why_size, "the name is longer than %zu bytes", sizeof(queue->uri) - 1);
+	memset(port, 0, sizeof(*port));
+	memset(port->waits_on, -1, sizeof(port->waits_on));
+	port->queues = options->queues;
+	port->counters = options->counters;
+	if (strlen(options->uri) >= sizeof(port->uri)) {
+		snprintf(why, why_size, "the name is longer than %zu bytes", sizeof(port->uri) - 1);
 		return -EINVAL;
 	}
 	if (strncmp(options->uri, "vhost-server:", strlen("vhost-server:")) == 0) {
 		snprintf(why, why_size, "it would wait for a back end; use vhost: with a back end that listens");
 		return -EINVAL;
 	}
-	strcpy(queue->uri, options->uri);
+	strcpy(port->uri, options->uri);
 	device_guard_unmapping();
 	device_lock();
 	free_retired();
-	queue->pool = make_pool(queue);
-	if (queue->pool == NULL) {
-		snprintf(why, why_size, DEVICE_NO_MEMORY, (device_queue_memory(queue->uri, queue->queues) >> 20) + 1,
+	port->pool = make_pool(port);
+	if (port->pool == NULL) {
+		snprintf(why, why_size, DEVICE_NO_MEMORY, (device_port_memory(port->uri, port->queues) >> 20) + 1,
 			 memory_left() >> 20);
 		rc = -ENOMEM;
 		goto unlock;
 	}
-	rc = device_queue_start(queue, options->awaited, &error);
-	note_peer(queue->device.kind);
+	rc = device_port_start(port, options->awaited, &error);
+	note_peer(port->device.kind);
 	if (rc != 0 && options->awaited) {
-		queue->port_id = queue->device.port = RTE_MAX_ETHPORTS;
-		queue->problem = error;
+		port->port_id = port->device.port = RTE_MAX_ETHPORTS;
+		port->problem = error;
 		rc = 0;
 	}
 	if (rc == 0) {
-		atomic_store(&queue->state, device_link_up(&queue->device) ? DEVICE_UP
-					    : queue->device.started	   ? DEVICE_DOWN
-									   : DEVICE_REMOVED);
-		atomic_store(&queue->since, time(NULL));
-		rc = device_watch(queue);
+		atomic_store(&port->state, device_link_up(&port->device) ? DEVICE_UP
+					   : port->device.started	 ? DEVICE_DOWN
+									 : DEVICE_REMOVED);
+		atomic_store(&port->since, time(NULL));
+		rc = device_watch(port);
 		if (rc != 0) {
 			snprintf(error.text, sizeof(error.text), "a thread to watch over it: %s", strerror(-rc));
-			device_queue_stop(queue);
+			device_port_stop(port);
 		}
 	}
 	if (rc != 0) {
 		snprintf(why, why_size, "%s", error.text);
-		rte_mempool_free(queue->pool);
+		rte_mempool_free(port->pool);
 	}
 unlock:
 	device_unlock();
 	return rc;
 }
 
-void device_queue_close(struct device_queue *queue)
+void device_port_close(struct device_port *port)
 {
 	device_lock();
-	device_unwatch(queue);
-	device_queue_stop(queue);
-	retire(queue->pool);
+	device_unwatch(port);
+	device_port_stop(port);
+	retire(port->pool);
 	device_unlock();
 }

@@ -37,7 +37,7 @@ struct device_losses {
 	uint64_t missed, errors, no_buffer, refused;
 };
 
-struct device_queue {
+struct device_port {
 	/* What workers read. */
 	uint16_t port_id;	  /* DPDK's number of the device */
 	bool arms;		  /* it interrupts only when it has been asked to: device_arm() */
@@ -58,14 +58,14 @@ struct device_queue {
 	struct queue_counters *counters;      /* of the port's first queue */
 	uint64_t kernel_sent, kernel_dropped; /* of the Linux interface, when it was opened */
 	struct device_error problem;	      /* why it could not be opened again */
-	struct device_queue *next;
+	struct device_port *next;
 
 	/* Fixed. */
 	uint16_t queues;
 	char uri[256];
 };
 
-struct device_queue_options {
+struct device_port_options {
 	const char *uri;
 	unsigned queues;		 /* 1 to DEVICE_QUEUES */
 	struct queue_counters *counters; /* of the first queue: frames that the device loses */
@@ -76,8 +76,7 @@ struct device_queue_options {
  * Open the device that the URI names.  Returns 0, or a negative errno after writing what failed, and what to do, into
  * `why`.
  */
-int device_queue_open(struct device_queue *queue, const struct device_queue_options *options, char *why,
-		      unsigned why_size);
+int device_port_open(struct device_port *port, const struct device_port_options *options, char *why, unsigned why_size);
 
 /* Of MiB that are wanted, and that are left. */
 #define DEVICE_NO_MEMORY                                                                                             \
@@ -88,11 +87,11 @@ int device_queue_open(struct device_queue *queue, const struct device_queue_opti
  * Bytes of packet buffers that so many queues of this device take, at least, and how many DPDK's memory has left: that
  * is set aside once, when the program starts.
  */
-size_t device_queue_memory(const char *uri, unsigned queues);
+size_t device_port_memory(const char *uri, unsigned queues);
 size_t device_memory_left(void);
 
 /* Stop and close the device; no worker's program may name it any more. */
-void device_queue_close(struct device_queue *queue);
+void device_port_close(struct device_port *port);
 
 /* Whether there ever was a device whose driver wakes a peer by a descriptor, which the peer can make block. */
 bool device_had_peers(void);
@@ -105,19 +104,19 @@ void device_on_change(void (*changed)(void));
  * reason, offloads that it has; for a PCI device its address (mac); for a Linux interface also what the kernel has
  * counted since it was opened, by whomever it was sent.
  */
-void device_queue_describe(const struct device_queue *queue, json_t *into);
+void device_port_describe(const struct device_port *port, json_t *into);
 
 /*
  * For a worker that wants to sleep: a descriptor that becomes readable when the receive queue has frames, or -1 when
  * the queue can only be polled.  It holds until the device's state changes.
  */
-int device_wait_fd(const struct device_queue *queue, unsigned which);
+int device_wait_fd(const struct device_port *port, unsigned which);
 
 /*
  * Whether that descriptor alone will do.  A PCI device's driver may take a wish for interrupts, and none come: until
  * the queue's first, it has to be looked at as well.
  */
-bool device_interrupts(struct device_queue *queue, unsigned which);
+bool device_interrupts(struct device_port *port, unsigned which);
 
 /* ------- for workers ------- */
 
@@ -125,17 +124,17 @@ bool device_interrupts(struct device_queue *queue, unsigned which);
  * Ask for an interrupt when the queue has frames, where the driver has to be asked, or take that wish back.  A frame
  * that came before device_arm() gives none, and has to be looked for afterwards.
  */
-void device_arm(const struct device_queue *queue, unsigned which);
-void device_disarm(const struct device_queue *queue, unsigned which);
+void device_arm(const struct device_port *port, unsigned which);
+void device_disarm(const struct device_port *port, unsigned which);
 
-static inline bool device_sends(const struct device_queue *queue)
+static inline bool device_sends(const struct device_port *port)
 {
-	return atomic_load_explicit(&queue->state, memory_order_acquire) == DEVICE_UP;
+	return atomic_load_explicit(&port->state, memory_order_acquire) == DEVICE_UP;
 }
 
-static inline bool device_receives(const struct device_queue *queue)
+static inline bool device_receives(const struct device_port *port)
 {
-	return atomic_load_explicit(&queue->state, memory_order_acquire) != DEVICE_REMOVED;
+	return atomic_load_explicit(&port->state, memory_order_acquire) != DEVICE_REMOVED;
 }
 
 #endif

@@ -37,9 +37,9 @@ static uint64_t ring_was_full(int fd)
 }
 
 /* What the kernel lost before the driver had it.  Its `rx_dropped` is also what nobody wanted, and is left out. */
-static void add_kernel(const struct device_queue *queue, struct device_losses *losses)
+static void add_kernel(const struct device_port *port, struct device_losses *losses)
 {
-	const struct device *device = &queue->device;
+	const struct device *device = &port->device;
 
 	switch (device->kind) {
 	case DEVICE_INTERFACE:
@@ -48,7 +48,7 @@ static void add_kernel(const struct device_queue *queue, struct device_losses *l
 		break;
 	case DEVICE_XDP:
 		for (unsigned i = 0; i < device->queues; i++)
-			losses->missed += ring_was_full(queue->waits_on[i]);
+			losses->missed += ring_was_full(port->waits_on[i]);
 		break;
 	case DEVICE_TAP: /* the other way round: what Linux sends is what we receive */
 		losses->missed += device_kernel_statistic(device->interface, "tx_dropped");
@@ -66,19 +66,19 @@ static bool reports_refused(const struct device *device)
 	return device->kind == DEVICE_INTERFACE || device->kind == DEVICE_PCAP || device->kind == DEVICE_PCI;
 }
 
-struct device_losses device_losses_read(const struct device_queue *queue)
+struct device_losses device_losses_read(const struct device_port *port)
 {
-	const struct device *device = &queue->device;
+	const struct device *device = &port->device;
 	struct device_losses losses;
 	struct rte_eth_stats stats;
 
 	if (rte_eth_stats_get(device->port, &stats) != 0)
-		return queue->losses;
+		return port->losses;
 	losses = (struct device_losses){.missed = stats.imissed,
 					.errors = stats.ierrors,
 					.no_buffer = stats.rx_nombuf,
 					.refused = reports_refused(device) ? stats.oerrors : 0};
-	add_kernel(queue, &losses);
+	add_kernel(port, &losses);
 	return losses;
 }
 

@@ -9,7 +9,7 @@
 #include "port/device.h"
 
 /* The totals as they are now: as they were last if they cannot be read. */
-struct device_losses device_losses_read(const struct device_queue *queue);
+struct device_losses device_losses_read(const struct device_port *port);
 
 /*
  * Count at the port what has been lost since `before`, which becomes `now`.  A total that is less than it was has begun

@@ -24,7 +24,7 @@ enum {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct device_queue *devices; /* that are open */
+static struct device_port *devices; /* that are open */
 static pthread_t thread;
 static int wake = -1;				 /* an eventfd: a driver has something to report */
 static atomic_bool asked_back[RTE_MAX_ETHPORTS]; /* by on_request() */
@@ -64,18 +64,18 @@ static int on_link(uint16_t port_id, enum rte_eth_event_type type, void *argumen
 
 static int on_removal(uint16_t port_id, enum rte_eth_event_type type, void *argument, void *answer)
 {
-	struct device_queue *queue = argument;
+	struct device_port *port = argument;
 
-	atomic_store(&queue->taken_away, true);
+	atomic_store(&port->taken_away, true);
 	eventfd_write(wake, 1);
 	return 0;
 }
 
 static int on_reset(uint16_t port_id, enum rte_eth_event_type type, void *argument, void *answer)
 {
-	struct device_queue *queue = argument;
+	struct device_port *port = argument;
 
-	atomic_store(&queue->was_reset, true);
+	atomic_store(&port->was_reset, true);
 	eventfd_write(wake, 1);
 	return 0;
 }
@@ -93,116 +93,116 @@ static void on_request(const char *name, enum rte_dev_event_type type, void *arg
 		atomic_store(&asked_back[port_id], true);
 }
 
-static void hear(struct device_queue *queue)
+static void hear(struct device_port *port)
 {
-	atomic_store(&asked_back[queue->port_id], false);
-	atomic_store(&queue->was_reset, false);
-	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, queue);
-	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, queue);
-	rte_eth_dev_callback_register(queue->port_id, RTE_ETH_EVENT_INTR_RESET, on_reset, queue);
+	atomic_store(&asked_back[port->port_id], false);
+	atomic_store(&port->was_reset, false);
+	rte_eth_dev_callback_register(port->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, port);
+	rte_eth_dev_callback_register(port->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, port);
+	rte_eth_dev_callback_register(port->port_id, RTE_ETH_EVENT_INTR_RESET, on_reset, port);
 }
 
-static void hear_no_more(struct device_queue *queue)
+static void hear_no_more(struct device_port *port)
 {
-	if (!rte_eth_dev_is_valid_port(queue->port_id))
+	if (!rte_eth_dev_is_valid_port(port->port_id))
 		return;
-	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, queue);
-	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, queue);
-	rte_eth_dev_callback_unregister(queue->port_id, RTE_ETH_EVENT_INTR_RESET, on_reset, queue);
+	rte_eth_dev_callback_unregister(port->port_id, RTE_ETH_EVENT_INTR_LSC, on_link, port);
+	rte_eth_dev_callback_unregister(port->port_id, RTE_ETH_EVENT_INTR_RMV, on_removal, port);
+	rte_eth_dev_callback_unregister(port->port_id, RTE_ETH_EVENT_INTR_RESET, on_reset, port);
 }
 
 /* ------- one device ------- */
 
-static void enter_state(struct device_queue *queue, enum device_state state)
+static void enter_state(struct device_port *port, enum device_state state)
 {
 	static const char *const texts[] = {
 		[DEVICE_UP] = "is up", [DEVICE_DOWN] = "has lost its link", [DEVICE_REMOVED] = "is gone"};
 
-	atomic_store(&queue->since, time(NULL));
-	atomic_store(&queue->state, state);
-	log_within(&queue->log, LOG_LEVEL_INFO, "device %s %s", queue->uri, texts[state]);
+	atomic_store(&port->since, time(NULL));
+	atomic_store(&port->state, state);
+	log_within(&port->log, LOG_LEVEL_INFO, "device %s %s", port->uri, texts[state]);
 	if (notify_change != NULL)
 		notify_change();
 }
 
-static void change_state(struct device_queue *queue, enum device_state state)
+static void change_state(struct device_port *port, enum device_state state)
 {
-	if (atomic_load(&queue->state) != (int)state)
-		enter_state(queue, state);
+	if (atomic_load(&port->state) != (int)state)
+		enter_state(port, state);
 }
 
 /* Frames that the device has lost since they were last counted. */
-static void count_losses(struct device_queue *queue)
+static void count_losses(struct device_port *port)
 {
-	const struct device_losses now = device_losses_read(queue);
+	const struct device_losses now = device_losses_read(port);
 
-	device_losses_count(queue->counters, &queue->losses, &now);
-	queue->counted_at = seconds();
+	device_losses_count(port->counters, &port->losses, &now);
+	port->counted_at = seconds();
 }
 
 /* Take the device away from the workers. */
-static void withdraw(struct device_queue *queue)
+static void withdraw(struct device_port *port)
 {
-	count_losses(queue);
-	atomic_store(&queue->state, DEVICE_REMOVED);
+	count_losses(port);
+	atomic_store(&port->state, DEVICE_REMOVED);
 	grace_wait();
 }
 
-static void close_removed(struct device_queue *queue)
+static void close_removed(struct device_port *port)
 {
-	count_losses(queue);
-	change_state(queue, DEVICE_REMOVED);
+	count_losses(port);
+	change_state(port, DEVICE_REMOVED);
 	grace_wait();
-	hear_no_more(queue);
-	device_queue_stop(queue);
-	queue->ticks = 0;
+	hear_no_more(port);
+	device_port_stop(port);
+	port->ticks = 0;
 }
 
 /* Something that was there before and whose peer has gone comes back only if we go for it. */
-static bool peer_must_be_sought(const struct device_queue *queue)
+static bool peer_must_be_sought(const struct device_port *port)
 {
-	return queue->device.kind == DEVICE_VHOST ||
-	       (queue->device.kind == DEVICE_MEMIF && strstr(queue->uri, "role=server") == NULL);
+	return port->device.kind == DEVICE_VHOST ||
+	       (port->device.kind == DEVICE_MEMIF && strstr(port->uri, "role=server") == NULL);
 }
 
 /* Is there any hope that the device can be opened?  Cheap, and without a word. */
-static bool may_be_back(const struct device_queue *queue)
+static bool may_be_back(const struct device_port *port)
 {
-	const char *target = strchr(queue->uri, ':') + 1;
+	const char *target = strchr(port->uri, ':') + 1;
 	struct stat file;
 
-	if (strncmp(queue->uri, "if:", 3) == 0 || strncmp(queue->uri, "xdp:", 4) == 0)
+	if (strncmp(port->uri, "if:", 3) == 0 || strncmp(port->uri, "xdp:", 4) == 0)
 		return if_nametoindex(target) != 0;
-	if (strncmp(queue->uri, "vhost:", 6) == 0)
+	if (strncmp(port->uri, "vhost:", 6) == 0)
 		return stat(target, &file) == 0;
-	return queue->device.kind != DEVICE_PCI || device_exists(&queue->device);
+	return port->device.kind != DEVICE_PCI || device_exists(&port->device);
 }
 
-static void try_again(struct device_queue *queue)
+static void try_again(struct device_port *port)
 {
-	if (++queue->ticks < TICKS_TO_RETRY || !may_be_back(queue))
+	if (++port->ticks < TICKS_TO_RETRY || !may_be_back(port))
 		return;
-	queue->ticks = 0;
-	if (device_queue_start(queue, true, &queue->problem) != 0)
+	port->ticks = 0;
+	if (device_port_start(port, true, &port->problem) != 0)
 		return;
-	queue->problem.text[0] = '\0';
-	hear(queue);
-	change_state(queue, device_link_up(&queue->device) ? DEVICE_UP : DEVICE_DOWN);
+	port->problem.text[0] = '\0';
+	hear(port);
+	change_state(port, device_link_up(&port->device) ? DEVICE_UP : DEVICE_DOWN);
 }
 
 /* A client of memif connects when it is started. */
-static void seek_peer(struct device_queue *queue)
+static void seek_peer(struct device_port *port)
 {
-	if (++queue->ticks < TICKS_TO_RETRY)
+	if (++port->ticks < TICKS_TO_RETRY)
 		return;
-	queue->ticks = 0;
-	if (queue->device.kind == DEVICE_MEMIF) {
-		withdraw(queue);
-		if (device_restart(&queue->device))
-			atomic_store(&queue->state, DEVICE_DOWN);
-	} else if (may_be_back(queue)) {
-		close_removed(queue);
-		queue->ticks = TICKS_TO_RETRY;
+	port->ticks = 0;
+	if (port->device.kind == DEVICE_MEMIF) {
+		withdraw(port);
+		if (device_restart(&port->device))
+			atomic_store(&port->state, DEVICE_DOWN);
+	} else if (may_be_back(port)) {
+		close_removed(port);
+		port->ticks = TICKS_TO_RETRY;
 	}
 }
 
@@ -211,56 +211,56 @@ static void seek_peer(struct device_queue *queue)
  * other has forgotten its address and what it may receive.  Not every driver hears of that, but a physical function
  * that goes takes the link along, so one that has its link back is opened anew too.
  */
-static bool open_anew(struct device_queue *queue, bool up)
+static bool open_anew(struct device_port *port, bool up)
 {
-	if (!atomic_exchange(&queue->was_reset, false) &&
-	    !(up && queue->device.virtual_function && atomic_load(&queue->state) == DEVICE_DOWN))
+	if (!atomic_exchange(&port->was_reset, false) &&
+	    !(up && port->device.virtual_function && atomic_load(&port->state) == DEVICE_DOWN))
 		return false;
-	log_within(&queue->log, LOG_LEVEL_INFO, "device %s is opened anew: its physical function may have reset it",
-		   queue->uri);
-	withdraw(queue);
-	hear_no_more(queue);
-	device_queue_stop(queue);
-	queue->ticks = TICKS_TO_RETRY;
-	try_again(queue);
-	if (atomic_load(&queue->state) == DEVICE_REMOVED)
-		enter_state(queue, DEVICE_REMOVED);
+	log_within(&port->log, LOG_LEVEL_INFO, "device %s is opened anew: its physical function may have reset it",
+		   port->uri);
+	withdraw(port);
+	hear_no_more(port);
+	device_port_stop(port);
+	port->ticks = TICKS_TO_RETRY;
+	try_again(port);
+	if (atomic_load(&port->state) == DEVICE_REMOVED)
+		enter_state(port, DEVICE_REMOVED);
 	return true;
 }
 
-static void look(struct device_queue *queue)
+static void look(struct device_port *port)
 {
 	bool up;
 
-	if (!rte_eth_dev_is_valid_port(queue->port_id)) {
-		try_again(queue);
+	if (!rte_eth_dev_is_valid_port(port->port_id)) {
+		try_again(port);
 		return;
 	}
 	/* Some of it the kernel reports in files: not with every look. */
-	if (seconds() != queue->counted_at)
-		count_losses(queue);
-	if (atomic_load(&queue->taken_away) || atomic_load(&asked_back[queue->port_id]) ||
-	    !device_exists(&queue->device)) {
-		close_removed(queue);
+	if (seconds() != port->counted_at)
+		count_losses(port);
+	if (atomic_load(&port->taken_away) || atomic_load(&asked_back[port->port_id]) ||
+	    !device_exists(&port->device)) {
+		close_removed(port);
 		return;
 	}
-	if (packet_watch(queue->device.packets, queue->device.nb_packets))
+	if (packet_watch(port->device.packets, port->device.nb_packets))
 		log_warning(
 			"device %s: somebody sends long datagrams by it that Linux cannot hand over, and loses; from "
 			"now on each frame is received by a system call, which is slower",
-			queue->uri);
-	device_follow_mtu(&queue->device);
-	up = device_link_up(&queue->device);
-	if (open_anew(queue, up))
+			port->uri);
+	device_follow_mtu(&port->device);
+	up = device_link_up(&port->device);
+	if (open_anew(port, up))
 		return;
 	if (up) {
-		change_state(queue, DEVICE_UP);
+		change_state(port, DEVICE_UP);
 		return;
 	}
-	if (queue->device.started)
-		change_state(queue, DEVICE_DOWN);
-	if (peer_must_be_sought(queue))
-		seek_peer(queue);
+	if (port->device.started)
+		change_state(port, DEVICE_DOWN);
+	if (peer_must_be_sought(port))
+		seek_peer(port);
 }
 
 /* ------- all of them ------- */
@@ -274,8 +274,8 @@ static void *watch(void *argument)
 		if (poll(&events, 1, TICK_MS) > 0)
 			eventfd_read(wake, &count);
 		device_lock();
-		for (struct device_queue *queue = devices; queue != NULL; queue = queue->next)
-			look(queue);
+		for (struct device_port *port = devices; port != NULL; port = port->next)
+			look(port);
 		device_unlock();
 	}
 	return NULL;
@@ -298,37 +298,37 @@ static int start_watching(void)
 	return rc;
 }
 
-static void read_kernel(const struct device_queue *queue, uint64_t *sent, uint64_t *dropped)
+static void read_kernel(const struct device_port *port, uint64_t *sent, uint64_t *dropped)
 {
-	*sent = device_kernel_statistic(queue->device.interface, "tx_packets");
-	*dropped = device_kernel_statistic(queue->device.interface, "tx_dropped");
+	*sent = device_kernel_statistic(port->device.interface, "tx_packets");
+	*dropped = device_kernel_statistic(port->device.interface, "tx_dropped");
 }
 
-int device_watch(struct device_queue *queue)
+int device_watch(struct device_port *port)
 {
 	int rc = devices == NULL ? start_watching() : 0;
 
 	if (rc != 0)
 		return rc;
-	if (queue->device.interface != 0)
-		read_kernel(queue, &queue->kernel_sent, &queue->kernel_dropped);
-	if (rte_eth_dev_is_valid_port(queue->port_id))
-		hear(queue);
-	queue->next = devices;
-	devices = queue;
+	if (port->device.interface != 0)
+		read_kernel(port, &port->kernel_sent, &port->kernel_dropped);
+	if (rte_eth_dev_is_valid_port(port->port_id))
+		hear(port);
+	port->next = devices;
+	devices = port;
 	return 0;
 }
 
-void device_unwatch(struct device_queue *queue)
+void device_unwatch(struct device_port *port)
 {
-	struct device_queue **place = &devices;
+	struct device_port **place = &devices;
 
-	while (*place != queue)
+	while (*place != port)
 		place = &(*place)->next;
-	*place = queue->next;
-	hear_no_more(queue);
-	if (rte_eth_dev_is_valid_port(queue->port_id))
-		count_losses(queue);
+	*place = port->next;
+	hear_no_more(port);
+	if (rte_eth_dev_is_valid_port(port->port_id))
+		count_losses(port);
 	if (devices != NULL)
 		return;
 	/* It may be waiting for the lock. */
@@ -358,7 +358,7 @@ static json_t *offloads_of(const struct device *device)
 	return list;
 }
 
-void device_queue_describe(const struct device_queue *queue, json_t *into)
+void device_port_describe(const struct device_port *port, json_t *into)
 {
 	static const char *const states[] = {[DEVICE_UP] = "up", [DEVICE_DOWN] = "down", [DEVICE_REMOVED] = "removed"};
 	uint64_t sent, dropped;
@@ -368,29 +368,29 @@ void device_queue_describe(const struct device_queue *queue, json_t *into)
 	const char *reason = NULL;
 
 	device_lock();
-	state = atomic_load(&queue->state);
-	if (rte_eth_dev_is_valid_port(queue->port_id) && !queue->device.started)
+	state = atomic_load(&port->state);
+	if (rte_eth_dev_is_valid_port(port->port_id) && !port->device.started)
 		state = DEVICE_DOWN;
 	if (state == DEVICE_DOWN) {
-		device_why_down(&queue->device, why, sizeof(why));
+		device_why_down(&port->device, why, sizeof(why));
 		reason = why;
 	}
 	if (state == DEVICE_REMOVED)
-		reason = queue->problem.text[0] != '\0' ? queue->problem.text : "it is not there any more";
+		reason = port->problem.text[0] != '\0' ? port->problem.text : "it is not there any more";
 	json_object_set_new(into, "kind", json_string("device"));
-	json_object_set_new(into, "device", json_string(queue->uri));
+	json_object_set_new(into, "device", json_string(port->uri));
 	json_object_set_new(into, "state", json_string(states[state]));
-	json_object_set_new(into, "since", json_integer(atomic_load(&queue->since)));
+	json_object_set_new(into, "since", json_integer(atomic_load(&port->since)));
 	json_object_set_new(into, "reason", reason != NULL ? json_string(reason) : json_null());
-	json_object_set_new(into, "offloads", offloads_of(&queue->device));
-	if (queue->device.kind == DEVICE_PCI && rte_eth_dev_is_valid_port(queue->port_id) &&
-	    rte_eth_macaddr_get(queue->port_id, &mac) == 0)
+	json_object_set_new(into, "offloads", offloads_of(&port->device));
+	if (port->device.kind == DEVICE_PCI && rte_eth_dev_is_valid_port(port->port_id) &&
+	    rte_eth_macaddr_get(port->port_id, &mac) == 0)
 		json_object_set_new(into, "mac", json_sprintf(DEVICE_MAC_FORMAT, RTE_ETHER_ADDR_BYTES(&mac)));
-	if (state != DEVICE_REMOVED && queue->device.interface != 0 && queue->device.kind != DEVICE_PCI) {
-		read_kernel(queue, &sent, &dropped);
+	if (state != DEVICE_REMOVED && port->device.interface != 0 && port->device.kind != DEVICE_PCI) {
+		read_kernel(port, &sent, &dropped);
 		json_object_set_new(into, "kernel",
-				    json_pack("{s:I, s:I}", "sent", (json_int_t)(sent - queue->kernel_sent), "dropped",
-					      (json_int_t)(dropped - queue->kernel_dropped)));
+				    json_pack("{s:I, s:I}", "sent", (json_int_t)(sent - port->kernel_sent), "dropped",
+					      (json_int_t)(dropped - port->kernel_dropped)));
 	}
 	device_unlock();
 }

@@ -12,15 +12,15 @@ void device_lock(void);
 void device_unlock(void);
 
 /* Watch over an open device, and no more; with the lock held.  Returns 0 or -errno. */
-int device_watch(struct device_queue *queue);
-void device_unwatch(struct device_queue *queue);
+int device_watch(struct device_port *port);
+void device_unwatch(struct device_port *port);
 
 /*
- * Open the device of a queue whose options are set, quietly if it is tried again and again; with the lock held.
+ * Open the device of a port whose options are set, quietly if it is tried again and again; with the lock held.
  * Returns 0 or -errno with the error filled in.
  */
-int device_queue_start(struct device_queue *queue, bool quietly, struct device_error *error);
-void device_queue_stop(struct device_queue *queue);
+int device_port_start(struct device_port *port, bool quietly, struct device_error *error);
+void device_port_stop(struct device_port *port);
 
 /* From now on DPDK's own thread unmaps nothing that a worker may be using. */
 void device_guard_unmapping(void);

@@ -43,7 +43,7 @@ struct port {
 	uint16_t number;    /* no other open port has it; the lowest that was free */
 	union {
 		struct guest guest;
-		struct device_queue device;
+		struct device_port device;
 	};
 	struct port_queue queues[PORT_QUEUES];
 	char name[PORT_NAME];

@@ -395,7 +395,7 @@ int apply_fits(const struct model *model, const struct names *there, size_t left
 
 		if (port->kind != PORT_DEVICE || (there != NULL && names_find(there, port->name) != NULL))
 			continue;
-		taken += device_queue_memory(port->device, port->queues);
+		taken += device_port_memory(port->device, port->queues);
 		if (taken > left) {
 			control_fail(error, CONTROL_FAILED, "ports.%s: " DEVICE_NO_MEMORY, port->name,
 				     (taken >> 20) + 1, left >> 20);

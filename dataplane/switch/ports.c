@@ -44,14 +44,14 @@ static int open_guest(struct port *port, const struct port_model *model, struct 
 static int open_device(struct port *port, const struct port_model *model, bool awaited, struct control_error *error)
 {
 	char why[sizeof(((struct device_error *)0)->text)];
-	int rc = device_queue_open(&port->device,
-				   &(struct device_queue_options){
-					   .uri = model->device,
-					   .queues = model->queues,
-					   .counters = port->queues[0].counters,
-					   .awaited = awaited,
-				   },
-				   why, sizeof(why));
+	int rc = device_port_open(&port->device,
+				  &(struct device_port_options){
+					  .uri = model->device,
+					  .queues = model->queues,
+					  .counters = port->queues[0].counters,
+					  .awaited = awaited,
+				  },
+				  why, sizeof(why));
 
 	if (rc != 0)
 		control_fail(error, rc == -EBUSY ? CONTROL_IN_USE : CONTROL_FAILED, "ports.%s: %s", model->name, why);
@@ -156,7 +156,7 @@ void switch_port_close(struct page *page, struct switch_port *port)
 	if (port->port.kind == PORT_GUEST)
 		guest_close(&port->port.guest);
 	else
-		device_queue_close(&port->port.device);
+		device_port_close(&port->port.device);
 	give_number(port->port.number);
 	close_slots(page, &port->port);
 	free(port);
@@ -289,7 +289,7 @@ json_t *switch_port_describe(const struct switch_port *port)
 				    : unreached ? json_string(why)
 						: json_null());
 	} else {
-		device_queue_describe(&port->port.device, text);
+		device_port_describe(&port->port.device, text);
 	}
 	return text;
 }
