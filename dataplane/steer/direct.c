@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "steer/direct.h"
 #include "port/device_io.h"
-#include "steer/give.h"
+#include "steer/egress.h"
 #include "steer/watch.h"
 #include "vring/hop.h"
 

@@ -9,7 +9,7 @@
  */
 
 #include "port/device_io.h"
-#include "steer/give.h"
+#include "steer/egress.h"
 #include "steer/passage.h"
 
 static struct queue_counters *sender_counters(const struct source *source)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <rte_cycles.h>
 
-#include "steer/give.h"
+#include "steer/egress.h"
 #include "steer/tap.h"
 
 static void copy_to_capture(struct capture *capture, const struct burst *burst, const uint8_t *which, unsigned n,

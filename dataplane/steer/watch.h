@@ -19,8 +19,8 @@
 #ifndef TAILRACE_STEER_WATCH_H
 #define TAILRACE_STEER_WATCH_H
 
+#include "steer/egress.h"
 #include "steer/follow.h"
-#include "steer/give.h"
 #include "steer/hop_trace.h"
 #include "steer/rate.h"
 #include "steer/shaper.h"

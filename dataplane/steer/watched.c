@@ -3,7 +3,7 @@
  * The direct hop of a source that somebody watches: what direct.c does without looking, frame by frame.
  */
 #include "port/device_io.h"
-#include "steer/give.h"
+#include "steer/egress.h"
 #include "steer/watch.h"
 
 static uint64_t bytes_of(const struct burst *burst, unsigned count)

@@ -98,7 +98,7 @@ static inline unsigned vring_from_mbufs(struct virtqueue *to, struct rte_mbuf **
 			continue;
 		}
 		packet_of_mbuf(&packet, mbufs[done]);
-		step = packet_give(to, &room, &packet, &moved, &bytes);
+		step = packet_enqueue(to, &room, &packet, &moved, &bytes);
 		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
 			continue;
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)

@@ -172,8 +172,8 @@ static void note_written(const struct virtqueue *to, const struct vring_frame *f
 	}
 }
 
-enum vring_step vring_give_frame(struct virtqueue *to, struct vring_room *room, const struct vring_piece *pieces,
-				 uint32_t length, const struct virtio_net_hdr *offload)
+enum vring_step vring_enqueue_frame(struct virtqueue *to, struct vring_room *room, const struct vring_piece *pieces,
+				    uint32_t length, const struct virtio_net_hdr *offload)
 {
 	const uint32_t need = to->header + length;
 	struct target targets[VRING_PIECES];

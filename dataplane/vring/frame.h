@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One frame at a time, of any shape, taken from a ring or given to one.  For the modules of vring/ itself.
+ * One frame at a time, of any shape, taken from a ring or enqueued to one.  For the modules of vring/ itself.
  */
 #ifndef TAILRACE_VRING_FRAME_H
 #define TAILRACE_VRING_FRAME_H
@@ -49,8 +49,8 @@ struct vring_room {
  * Write the `length` bytes of `pieces` to the receive buffers from room->used on, with this network header, completing
  * as many as it takes and moving room->used past them.  Unless MOVED is returned, nothing has changed.
  */
-enum vring_step vring_give_frame(struct virtqueue *to, struct vring_room *room, const struct vring_piece *pieces,
-				 uint32_t length, const struct virtio_net_hdr *offload);
+enum vring_step vring_enqueue_frame(struct virtqueue *to, struct vring_room *room, const struct vring_piece *pieces,
+				    uint32_t length, const struct virtio_net_hdr *offload);
 
 /* Look for more buffers, for a frame of `length` bytes that found too few.  Returns whether there are more. */
 bool vring_more_room(struct virtqueue *to, struct vring_room *room);
@@ -68,9 +68,9 @@ void packet_of_mbuf(struct packet *packet, struct rte_mbuf *mbuf);
 
 /*
  * Write the packet to the receive buffers, doing in software what is left to do and the receiver does not take on.
- * `*frames` and `*bytes` count what it got: a long segment may become several frames.  As vring_give_frame().
+ * `*frames` and `*bytes` count what it got: a long segment may become several frames.  As vring_enqueue_frame().
  */
-enum vring_step packet_give(struct virtqueue *to, struct vring_room *room, struct packet *packet, unsigned *frames,
-			    uint64_t *bytes);
+enum vring_step packet_enqueue(struct virtqueue *to, struct vring_room *room, struct packet *packet, unsigned *frames,
+			       uint64_t *bytes);
 
 #endif

@@ -23,7 +23,7 @@ struct kind {
 
 /*
  * The network header of a plain frame with something left to do, if the receiver takes it as it is: a checksum.
- * Returns false for any other, which takes packet_give().
+ * Returns false for any other, which takes packet_enqueue().
  */
 static bool pass_header(const struct virtqueue *to, const struct virtio_net_hdr *offload, uint32_t length, uint8_t *at)
 {
@@ -136,7 +136,7 @@ static enum vring_step give_offloaded(struct virtqueue *from, struct virtqueue *
 	if (!packet_of_frame(&packet, from, frame))
 		return VRING_STEP_DROPPED;
 	length = packet.length;
-	step = packet_give(to, room, &packet, &moved->frames, &moved->bytes);
+	step = packet_enqueue(to, room, &packet, &moved->frames, &moved->bytes);
 	if (step == VRING_STEP_MOVED)
 		moved->repeated += moved->bytes - before - length;
 	return step;
@@ -161,7 +161,7 @@ static enum vring_step move_one(struct virtqueue *from, uint16_t *from_ahead, st
 			step = give_offloaded(from, to, room, &frame, moved);
 		} else {
 			vring_frame_skip(&frame, from->header);
-			step = vring_give_frame(to, room, frame.pieces, frame.length, &nothing);
+			step = vring_enqueue_frame(to, room, frame.pieces, frame.length, &nothing);
 			if (step == VRING_STEP_MOVED) {
 				moved->frames++;
 				moved->bytes += frame.length;

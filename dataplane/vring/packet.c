@@ -286,7 +286,7 @@ unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *w
 		if (done == n || room.used >= room.end)
 			break;
 		vring_spend(to, burst->packets[which[done]].length);
-		step = packet_give(to, &room, &burst->packets[which[done]], &moved, &bytes);
+		step = packet_enqueue(to, &room, &burst->packets[which[done]], &moved, &bytes);
 		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
 			continue;
 		if (step == VRING_STEP_BLOCKED || step == VRING_STEP_FAULT)

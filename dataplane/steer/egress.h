@@ -3,8 +3,8 @@
  * Giving frames of a burst to the port that an egress leads to, counted there and at the egress's hop.  For the worker
  * that has taken the egress's queue (egress_take()).
  */
-#ifndef TAILRACE_STEER_GIVE_H
-#define TAILRACE_STEER_GIVE_H
+#ifndef TAILRACE_STEER_EGRESS_H
+#define TAILRACE_STEER_EGRESS_H
 
 #include "steer/source.h"
 #include "vring/packet.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A packet with something left to do meets a receiver: passed through, or done here.
+ * Enqueue a packet to its receiver: what the sender left to be done is passed on, or done here.
  */
 #include "vring/segments.h"
 
 /* Cut a long segment into frames, all of them or none. */
-static enum vring_step give_segments(struct virtqueue *to, struct vring_room *room, const struct packet *packet,
-				     unsigned *frames, uint64_t *bytes)
+static enum vring_step enqueue_segments(struct virtqueue *to, struct vring_room *room, const struct packet *packet,
+					unsigned *frames, uint64_t *bytes)
 {
 	static const struct virtio_net_hdr nothing;
 	const struct vring_room before = *room;
@@ -22,7 +22,7 @@ static enum vring_step give_segments(struct virtqueue *to, struct vring_room *ro
 	if ((uint32_t)(room->end - room->used) < cut.count)
 		return VRING_STEP_BLOCKED;
 	while (segments_next(&cut) > 0) {
-		enum vring_step step = vring_give_frame(to, room, cut.pieces, cut.length, &nothing);
+		enum vring_step step = vring_enqueue_frame(to, room, cut.pieces, cut.length, &nothing);
 
 		if (step != VRING_STEP_MOVED) {
 			*room = (struct vring_room){.used = before.used, .end = room->end};
@@ -36,8 +36,8 @@ static enum vring_step give_segments(struct virtqueue *to, struct vring_room *ro
 	return VRING_STEP_MOVED;
 }
 
-enum vring_step packet_give(struct virtqueue *to, struct vring_room *room, struct packet *packet, unsigned *frames,
-			    uint64_t *bytes)
+enum vring_step packet_enqueue(struct virtqueue *to, struct vring_room *room, struct packet *packet, unsigned *frames,
+			       uint64_t *bytes)
 {
 	static const struct virtio_net_hdr nothing;
 	const struct virtio_net_hdr *offload = &packet->offload;
@@ -50,7 +50,7 @@ enum vring_step packet_give(struct virtqueue *to, struct vring_room *room, struc
 			offload = &nothing;
 	} else if (!offload_taken(offload, to->offloads)) {
 		if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE) {
-			step = give_segments(to, room, packet, frames, bytes);
+			step = enqueue_segments(to, room, packet, frames, bytes);
 			packet->delivered |= step == VRING_STEP_MOVED;
 			return step;
 		}
@@ -58,7 +58,7 @@ enum vring_step packet_give(struct virtqueue *to, struct vring_room *room, struc
 		offload_checksum(offload, packet->pieces, packet->nb_pieces);
 		packet->offload = nothing;
 	}
-	step = vring_give_frame(to, room, packet->pieces, packet->length, offload);
+	step = vring_enqueue_frame(to, room, packet->pieces, packet->length, offload);
 	if (step == VRING_STEP_MOVED) {
 		packet->delivered = true;
 		++*frames;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "steer/give.h"
+#include "steer/egress.h"
 #include "port/device_io.h"
 
 bool egress_up(const struct egress *egress)
