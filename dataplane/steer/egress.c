@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "steer/egress.h"
 #include "port/device_io.h"
+#include "steer/source.h"
 
 bool egress_up(const struct egress *egress)
 {

@@ -1,13 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Giving frames of a burst to the port that an egress leads to, counted there and at the egress's hop.  For the worker
- * that has taken the egress's queue (egress_take()).
+ * An egress: a queue that frames leave by.  Giving it frames of a burst, counted at its port and hop, is for the worker
+ * that has taken the queue (egress_take()).
  */
 #ifndef TAILRACE_STEER_EGRESS_H
 #define TAILRACE_STEER_EGRESS_H
 
-#include "steer/source.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <rte_spinlock.h>
+
+#include "port/port.h"
+#include "steer/counters.h"
 #include "vring/packet.h"
+
+struct egress_watch; /* watch.h */
+struct round;	     /* source.h */
+
+/* A queue that frames leave by, seen from one place that frames come from. */
+struct egress {
+	struct port *port; /* NULL: nowhere; the frames are dropped */
+	uint16_t queue;
+	bool locked;		    /* another worker may give frames to the queue too */
+	bool shared;		    /* another worker may count at the hop too */
+	struct hop_counters *hop;   /* one direction of a chain's hop; NULL: outside any chain */
+	struct egress_watch *watch; /* NULL: nothing but moving frames; else the source has a watch too */
+};
+
+/*
+ * Take the queue that frames leave by.  Returns false when another worker has it: the frames stay where they are and
+ * the caller goes on to its other sources, so that no worker ever waits for one that is kept off its core.
+ */
+static inline bool egress_take(const struct egress *egress)
+{
+	return likely(!egress->locked) || rte_spinlock_trylock(&egress->port->queues[egress->queue].lock);
+}
+
+static inline void egress_release(const struct egress *egress)
+{
+	if (unlikely(egress->locked))
+		rte_spinlock_unlock(&egress->port->queues[egress->queue].lock);
+}
+
+/* The counters of the queue that frames leave by; for whoever has taken it. */
+static inline struct queue_counters *egress_counters(const struct egress *egress)
+{
+	return egress->port->queues[egress->queue].counters;
+}
+
+/* Count at the egress's hop, if it is in a chain: EGRESS_COUNT(egress, packets, n). */
+#define EGRESS_COUNT(egress, field, count)                                                              \
+	do {                                                                                            \
+		if ((egress)->hop == NULL)                                                              \
+			break;                                                                          \
+		if (unlikely((egress)->shared))                                                         \
+			__atomic_fetch_add(&(egress)->hop->field, (uint64_t)(count), __ATOMIC_RELAXED); \
+		else                                                                                    \
+			(egress)->hop->field += (count);                                                \
+	} while (0)
 
 /*
  * Write the packets which[0..n) to the port, in order.  Returns how many were dealt with; for the others it has no room

@@ -13,22 +13,11 @@
 #include <rte_spinlock.h>
 
 #include "port/port.h"
-#include "steer/counters.h"
+#include "steer/egress.h"
 
-struct gap_log;	     /* common/gaps.h */
-struct steering;     /* steer.h */
-struct watch;	     /* watch.h */
-struct egress_watch; /* the same */
-
-/* A queue that frames leave by, seen from one place that frames come from. */
-struct egress {
-	struct port *port; /* NULL: nowhere; the frames are dropped */
-	uint16_t queue;
-	bool locked;		    /* another worker may give frames to the queue too */
-	bool shared;		    /* another worker may count at the hop too */
-	struct hop_counters *hop;   /* one direction of a chain's hop; NULL: outside any chain */
-	struct egress_watch *watch; /* NULL: nothing but moving frames; else the source has a watch too */
-};
+struct gap_log;	 /* common/gaps.h */
+struct steering; /* steer.h */
+struct watch;	 /* watch.h */
 
 enum source_kind {
 	SOURCE_DIRECT,	/* one egress for every frame; no header is read */
@@ -60,38 +49,6 @@ struct program {
 	unsigned nb_sources;
 	struct source sources[];
 };
-
-/*
- * Take the queue that frames leave by.  Returns false when another worker has it: the frames stay where they are and
- * the caller goes on to its other sources, so that no worker ever waits for one that is kept off its core.
- */
-static inline bool egress_take(const struct egress *egress)
-{
-	return likely(!egress->locked) || rte_spinlock_trylock(&egress->port->queues[egress->queue].lock);
-}
-
-static inline void egress_release(const struct egress *egress)
-{
-	if (unlikely(egress->locked))
-		rte_spinlock_unlock(&egress->port->queues[egress->queue].lock);
-}
-
-/* The counters of the queue that frames leave by; for whoever has taken it. */
-static inline struct queue_counters *egress_counters(const struct egress *egress)
-{
-	return egress->port->queues[egress->queue].counters;
-}
-
-/* Count at the egress's hop, if it is in a chain: EGRESS_COUNT(egress, packets, n). */
-#define EGRESS_COUNT(egress, field, count)                                                              \
-	do {                                                                                            \
-		if ((egress)->hop == NULL)                                                              \
-			break;                                                                          \
-		if (unlikely((egress)->shared))                                                         \
-			__atomic_fetch_add(&(egress)->hop->field, (uint64_t)(count), __ATOMIC_RELAXED); \
-		else                                                                                    \
-			(egress)->hop->field += (count);                                                \
-	} while (0)
 
 /* The queue of the port that frames come from. */
 static inline struct port_queue *source_entry(const struct source *source)
