@@ -217,7 +217,7 @@ static void time_passes(void)
 static void check_rings(void)
 {
 	const struct guest_backend *backend = guest.backend;
-	const struct guest_table *table = atomic_load(&backend->table);
+	const struct guest_table *table = atomic_load(&backend->memory.table);
 
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
 		const struct guest_ring *ring = &backend->rings[i];
@@ -252,7 +252,7 @@ static void check_forgotten(long mappings, unsigned descriptors)
 	const struct guest_facts facts = guest_facts(&guest);
 
 	check(count_open() == descriptors, "a descriptor is left open, or one too many is closed");
-	check(mapped == mappings && atomic_load(&backend->table) == NULL, "memory is left mapped");
+	check(mapped == mappings && atomic_load(&backend->memory.table) == NULL, "memory is left mapped");
 	check(facts.since == 0 && facts.features == 0 && facts.memory == 0, "what it said still holds");
 	for (unsigned i = 0; i < GUEST_VRINGS; i++)
 		check(atomic_load(&guest.live[i]) == NULL && guest.fault[i] == VRING_FAULT_NONE &&

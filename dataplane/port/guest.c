@@ -212,7 +212,7 @@ void guest_forget(struct guest_backend *backend)
 		guest_ring_stop(backend, i);
 		backend->rings[i] = (struct guest_ring){.kick_fd = -1, .call_fd = -1};
 	}
-	guest_memory_drop(backend);
+	guest_memory_drop(&backend->memory);
 	backend->features = 0;
 	backend->protocol_features = 0;
 	backend->status = 0;
@@ -253,7 +253,7 @@ int guest_open(struct guest *guest, const struct guest_options *options, char *w
 	backend->guest = guest;
 	snprintf(backend->name, sizeof(backend->name), "%s", options->name);
 	memcpy(backend->counters, options->counters, sizeof(backend->counters));
-	backend->memory_most = options->memory != 0 ? options->memory : guest_memory_unless_said();
+	backend->memory.most = options->memory != 0 ? options->memory : guest_memory_unless_said();
 	backend->offered = guest_message_features(options->queues, options->offloads);
 	backend->listener = backend->connection = -1;
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {

@@ -38,13 +38,12 @@ struct guest_backend {
 	char name[64];
 	struct queue_counters *counters[GUEST_PAIRS];
 
-	uint64_t memory_most;	/* bytes that it may share */
+	struct guest_mappings memory;
 	struct account account; /* also of workers, and where a fault is caught */
 	uint64_t offered, features;
 	uint64_t protocol_features;
 	uint8_t status;
 	struct guest_ring rings[GUEST_VRINGS];
-	struct guest_table *_Atomic table; /* NULL: no memory.  Also read where a fault is caught */
 
 	bool announces; /* a frame in the guest's name is still to be sent */
 	struct rte_ether_addr announced;

@@ -39,7 +39,7 @@ static void close_fds(struct guest_backend *backend)
 
 void guest_note_facts(struct guest_backend *backend)
 {
-	const struct guest_table *table = atomic_load(&backend->table);
+	const struct guest_table *table = atomic_load(&backend->memory.table);
 	struct guest_facts facts = {
 		.since = backend->since,
 		.features = backend->features,
@@ -67,7 +67,7 @@ struct guest_facts guest_facts(const struct guest *guest)
 
 uint64_t guest_memory_most(const struct guest *guest)
 {
-	return guest->backend->memory_most;
+	return guest->backend->memory.most;
 }
 
 void guest_disconnect(struct guest_backend *backend)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <inttypes.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,84 +9,11 @@
 #include <sys/vfs.h>
 
 #include <linux/magic.h>
-#include <rte_cycles.h>
+#include <rte_common.h>
 
 #include "common/grace.h"
-#include "port/guest_backend.h"
+#include "port/guest_memory.h"
 #include "port/guest_pages.h"
-
-/*
- * What follows runs in the thread that touched the memory: a worker, in a round, so that no grace period ends
- * meanwhile; or the one that changes tables.
- */
-static void stop_rings(struct guest_backend *backend, enum vring_fault fault)
-{
-	for (unsigned ring = 0; ring < GUEST_VRINGS; ring++) {
-		struct virtqueue *live = atomic_load(&backend->guest->live[ring]);
-
-		if (!backend->rings[ring].started)
-			continue;
-		__atomic_store_n(&backend->guest->fault[ring], fault, __ATOMIC_RELAXED);
-		if (live != NULL)
-			__atomic_store_n(&live->fault, fault, __ATOMIC_RELAXED);
-	}
-}
-
-/* Zeros take the place of what is gone, for the access to go on. */
-static bool patch(struct guest_backend *backend, struct guest_map *map, enum vring_fault fault)
-{
-	if (mmap(map->base, map->length, PROT_READ | PROT_WRITE,
-		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
-		return false;
-	map->gone = fault;
-	stop_rings(backend, fault);
-	return true;
-}
-
-/* The file has a page there again.  Returns false when the guest has had too much of its workers' time by that. */
-static bool charge(struct guest_backend *backend, const struct guest_map *map)
-{
-	const uint64_t now = rte_rdtsc(), since = guest_worker_since;
-
-	vring_pages_made += map->page > GUEST_PAGES_SMALL ? VRING_LARGE_PAGE : 1;
-	__atomic_fetch_add(&backend->counters[0]->pages_made, 1, __ATOMIC_RELAXED);
-	if (since != 0)
-		guest_worker_since = now;
-	return guest_pages_charge(&backend->account, map->page, since, now, rte_get_tsc_hz());
-}
-
-static bool mend(struct guest_backend *backend, struct guest_map *map, const siginfo_t *info)
-{
-	const uintptr_t address = (uintptr_t)info->si_addr;
-
-	if (address - (uintptr_t)map->base >= map->length)
-		return false;
-	if (!map->watched || map->gone || info->si_code != BUS_ADRERR || !guest_pages_make(address, map->page))
-		return patch(backend, map, VRING_FAULT_memory_cut);
-	return charge(backend, map) || patch(backend, map, VRING_FAULT_memory_taken);
-}
-
-static void on_memory_fault(int signal_number, siginfo_t *info, void *context)
-{
-	const int saved = errno;
-
-	for (struct guest_backend *backend = atomic_load(&guest_backends); backend != NULL;
-	     backend = atomic_load(&backend->next)) {
-		struct guest_table *table = atomic_load(&backend->table);
-		bool mended = false;
-
-		if (table == NULL)
-			continue;
-		for (unsigned i = 0; i < table->count && !mended; i++)
-			mended = mend(backend, &table->maps[i], info);
-		if (mended || mend(backend, &table->log, info)) {
-			errno = saved;
-			return;
-		}
-	}
-	/* Not a guest's doing: the same access faults again, and ends the program. */
-	signal(signal_number, SIG_DFL);
-}
 
 uint64_t guest_memory_unless_said(void)
 {
@@ -104,14 +30,6 @@ enum vring_fault guest_memory_gone(const struct guest_table *table)
 		if (table->maps[i].gone)
 			return table->maps[i].gone;
 	return VRING_FAULT_NONE;
-}
-
-int guest_survive_cuts(void)
-{
-	struct sigaction action = {.sa_sigaction = on_memory_fault, .sa_flags = SA_SIGINFO};
-
-	guest_pages_open();
-	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
 }
 
 uint64_t guest_memory_page(int fd, struct stat *stat)
@@ -196,19 +114,8 @@ static bool overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 	return a - b < b_size || b - a < a_size;
 }
 
-static int refuse_more(struct guest_backend *backend)
-{
-	guest_complain(backend,
-		       "refused memory: it shares more than the %" PRIu64
-		       " MiB that the port allows, which its `memory` "
-		       "says (unless it does, half of the machine's)",
-		       backend->memory_most >> 20);
-	return -E2BIG;
-}
-
 /* Does the region lie whole in both address spaces, and apart from those that are there?  0 or a negative errno. */
-static int check_region(struct guest_backend *backend, const struct guest_table *table,
-			const struct guest_region_message *region)
+static int check_region(const struct guest_table *table, uint64_t most, const struct guest_region_message *region)
 {
 	uint64_t end, sum = region->size;
 
@@ -223,7 +130,7 @@ static int check_region(struct guest_backend *backend, const struct guest_table 
 			return -EINVAL;
 		sum += map->size;
 	}
-	return region->size <= backend->memory_most && sum <= backend->memory_most ? 0 : refuse_more(backend);
+	return region->size <= most && sum <= most ? 0 : -E2BIG;
 }
 
 /* How much of its pages are none of the first `count` mappings'. */
@@ -254,24 +161,23 @@ static uint64_t pages_of_its_own(const struct guest_table *table, unsigned count
  * Regions may be small and their pages large, and of a page the switch makes all: do those of the table's mappings and
  * of the one after them come to no more than the port allows?  Regions of one file may share pages, as QEMU's do.
  */
-static int check_pages(struct guest_backend *backend, const struct guest_table *table)
+static int check_pages(const struct guest_table *table, uint64_t most)
 {
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i <= table->count; i++)
 		sum += pages_of_its_own(table, i, &table->maps[i]);
-	return sum <= backend->memory_most ? 0 : refuse_more(backend);
+	return sum <= most ? 0 : -E2BIG;
 }
 
 /* Put the region after the table's mappings, for the caller to count it.  Returns 0 or a negative errno. */
-static int map_region(struct guest_backend *backend, struct guest_table *table,
-		      const struct guest_region_message *region, int fd)
+static int map_region(struct guest_table *table, uint64_t most, const struct guest_region_message *region, int fd)
 {
 	struct guest_map *map = &table->maps[table->count];
 	int rc = place_in_file(map, region->size, region->offset, fd);
 
 	if (rc == 0)
-		rc = check_pages(backend, table);
+		rc = check_pages(table, most);
 	return rc == 0 ? map_file(map, fd) : rc;
 }
 
@@ -307,7 +213,7 @@ static int larger_first(const void *a, const void *b)
 }
 
 /* Put the table in the place of the old one, and unmap what only the old one has. */
-static void swap(struct guest_backend *backend, struct guest_table *table)
+static void swap(struct guest_mappings *memory, struct guest_table *table)
 {
 	struct guest_table *old;
 
@@ -321,8 +227,7 @@ static void swap(struct guest_backend *backend, struct guest_table *table)
 			};
 		qsort(table->memory.regions, table->count, sizeof(table->memory.regions[0]), larger_first);
 	}
-	guest_withdraw(backend, GUEST_ALL_RINGS);
-	old = atomic_exchange(&backend->table, table);
+	old = atomic_exchange(&memory->table, table);
 	/* A worker may be looking through the tables for the address of another guest's fault. */
 	grace_wait();
 	if (old == NULL)
@@ -350,10 +255,10 @@ static struct guest_table *copy(const struct guest_table *table)
 	return copied;
 }
 
-int guest_memory_set(struct guest_backend *backend, const struct guest_region_message *regions, const int *fds,
+int guest_memory_set(struct guest_mappings *memory, const struct guest_region_message *regions, const int *fds,
 		     unsigned count)
 {
-	const struct guest_table *old = atomic_load(&backend->table);
+	const struct guest_table *old = atomic_load(&memory->table);
 	struct guest_table *table = calloc(1, sizeof(*table));
 	int rc = 0;
 
@@ -365,7 +270,7 @@ int guest_memory_set(struct guest_backend *backend, const struct guest_region_me
 		struct guest_map *map = &table->maps[table->count];
 		const struct guest_map *same = mapped(old, &regions[i], fds[i]);
 
-		rc = check_region(backend, table, &regions[i]);
+		rc = check_region(table, memory->most, &regions[i]);
 		if (rc != 0)
 			break;
 		/* No part twice: it would be unmapped twice. */
@@ -374,21 +279,21 @@ int guest_memory_set(struct guest_backend *backend, const struct guest_region_me
 				same = NULL;
 		if (same != NULL) {
 			*map = *same;
-			rc = check_pages(backend, table);
+			rc = check_pages(table, memory->most);
 		} else {
-			rc = map_region(backend, table, &regions[i], fds[i]);
+			rc = map_region(table, memory->most, &regions[i], fds[i]);
 		}
 		map->guest = regions[i].guest;
 		map->user = regions[i].user;
 		table->count += rc == 0;
 	}
-	swap(backend, table);
+	swap(memory, table);
 	/* Of a table that is refused nothing stays, nor of the one before, which the front end no longer means. */
 	if (rc != 0) {
 		table = copy(NULL);
 		if (table != NULL)
-			table->log = atomic_load(&backend->table)->log;
-		swap(backend, table);
+			table->log = atomic_load(&memory->table)->log;
+		swap(memory, table);
 	}
 	return rc;
 }
@@ -397,9 +302,9 @@ int guest_memory_set(struct guest_backend *backend, const struct guest_region_me
  * QEMU before 8.1 adds and removes each region once for every queue pair, so what is there already, or is gone already,
  * is as it was asked for.
  */
-int guest_memory_add(struct guest_backend *backend, const struct guest_region_message *region, int fd)
+int guest_memory_add(struct guest_mappings *memory, const struct guest_region_message *region, int fd)
 {
-	const struct guest_table *old = atomic_load(&backend->table);
+	const struct guest_table *old = atomic_load(&memory->table);
 	const struct guest_map *same = old != NULL ? mapped(old, region, fd) : NULL;
 	struct guest_table *table;
 	int rc;
@@ -409,9 +314,9 @@ int guest_memory_add(struct guest_backend *backend, const struct guest_region_me
 	table = copy(old);
 	if (table == NULL)
 		return -ENOMEM;
-	rc = table->count < GUEST_REGIONS ? check_region(backend, table, region) : -ENOSPC;
+	rc = table->count < GUEST_REGIONS ? check_region(table, memory->most, region) : -ENOSPC;
 	if (rc == 0)
-		rc = map_region(backend, table, region, fd);
+		rc = map_region(table, memory->most, region, fd);
 	if (rc != 0) {
 		free(table);
 		return rc;
@@ -419,13 +324,13 @@ int guest_memory_add(struct guest_backend *backend, const struct guest_region_me
 	table->maps[table->count].guest = region->guest;
 	table->maps[table->count].user = region->user;
 	table->count++;
-	swap(backend, table);
+	swap(memory, table);
 	return 0;
 }
 
-int guest_memory_remove(struct guest_backend *backend, const struct guest_region_message *region)
+int guest_memory_remove(struct guest_mappings *memory, const struct guest_region_message *region)
 {
-	const struct guest_table *old = atomic_load(&backend->table);
+	const struct guest_table *old = atomic_load(&memory->table);
 	struct guest_table *table;
 	unsigned i;
 
@@ -439,13 +344,13 @@ int guest_memory_remove(struct guest_backend *backend, const struct guest_region
 	if (table == NULL)
 		return -ENOMEM;
 	table->maps[i] = table->maps[--table->count];
-	swap(backend, table);
+	swap(memory, table);
 	return 0;
 }
 
-int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offset, int fd)
+int guest_memory_log(struct guest_mappings *memory, uint64_t size, uint64_t offset, int fd)
 {
-	struct guest_table *table = copy(atomic_load(&backend->table));
+	struct guest_table *table = copy(atomic_load(&memory->table));
 	int rc;
 
 	if (table == NULL)
@@ -461,14 +366,14 @@ int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offs
 		free(table);
 		return rc;
 	}
-	swap(backend, table);
+	swap(memory, table);
 	return 0;
 }
 
-void guest_memory_drop(struct guest_backend *backend)
+void guest_memory_drop(struct guest_mappings *memory)
 {
-	if (atomic_load(&backend->table) != NULL)
-		swap(backend, NULL);
+	if (atomic_load(&memory->table) != NULL)
+		swap(memory, NULL);
 }
 
 void *guest_memory_user(const struct guest_table *table, uint64_t user, size_t size)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A guest's memory, mapped from the files that its front end sends.  A table of mappings is immutable: a change makes
- * a new one and swaps it in while no ring is served.  Used by the thread that speaks the protocol.
+ * a new one and swaps it in.  For the thread that speaks the protocol, which has taken the guest's rings from the
+ * workers before: they point into what may be unmapped.
  */
 #ifndef TAILRACE_PORT_GUEST_MEMORY_H
 #define TAILRACE_PORT_GUEST_MEMORY_H
@@ -14,8 +15,6 @@
 
 #include "vring/memory.h"
 #include "vring/vring.h"
-
-struct guest_backend;
 
 /*
  * Of one guest, so that the address space is enough for all, even where their files are sparse.  A page that a file
@@ -53,21 +52,27 @@ struct guest_table {
 	struct guest_memory memory;
 };
 
+/* One guest's. */
+struct guest_mappings {
+	struct guest_table *_Atomic table; /* NULL: no memory.  Also read where a fault is caught */
+	uint64_t most;			   /* bytes that it may share */
+};
+
 /*
  * Replace the whole table; an empty one is left when a region cannot be mapped.  The files stay the caller's.
  * Returns 0 or a negative errno: -EINVAL for regions that are empty, wrap, overlap or reach past the end of their file,
- * -E2BIG for more in all than the port allows, which is logged.
+ * -E2BIG for more in all than the guest may share.
  */
-int guest_memory_set(struct guest_backend *backend, const struct guest_region_message *regions, const int *fds,
+int guest_memory_set(struct guest_mappings *memory, const struct guest_region_message *regions, const int *fds,
 		     unsigned count);
-int guest_memory_add(struct guest_backend *backend, const struct guest_region_message *region, int fd);
-int guest_memory_remove(struct guest_backend *backend, const struct guest_region_message *region);
+int guest_memory_add(struct guest_mappings *memory, const struct guest_region_message *region, int fd);
+int guest_memory_remove(struct guest_mappings *memory, const struct guest_region_message *region);
 
 /* What a guest may share whose port does not say: half of the machine's memory. */
 uint64_t guest_memory_unless_said(void);
 
 /* Map the dirty log. */
-int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offset, int fd);
+int guest_memory_log(struct guest_mappings *memory, uint64_t size, uint64_t offset, int fd);
 
 /*
  * Returns how large the pages of a file of memory are, 0 if it is none: one on a disk, of a file system of the guest's
@@ -78,7 +83,7 @@ int guest_memory_log(struct guest_backend *backend, uint64_t size, uint64_t offs
 uint64_t guest_memory_page(int fd, struct stat *stat);
 
 /* Unmap everything. */
-void guest_memory_drop(struct guest_backend *backend);
+void guest_memory_drop(struct guest_mappings *memory);
 
 /*
  * Why memory of the table is not the front end's any more, if so: what lies in its place is memory of ours, so no ring

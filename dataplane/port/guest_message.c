@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -148,6 +148,18 @@ static enum guest_answer set_status(struct guest_backend *backend, struct guest_
 
 /* ------- memory ------- */
 
+/* The answer to a message that shares memory, from what became of it: 0 or a negative errno. */
+static enum guest_answer shared(struct guest_backend *backend, int rc)
+{
+	if (rc == -E2BIG)
+		guest_complain(backend,
+			       "refused memory: it shares more than the %" PRIu64
+			       " MiB that the port allows, which its `memory` "
+			       "says (unless it does, half of the machine's)",
+			       backend->memory.most >> 20);
+	return rc == 0 ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
+}
+
 static enum guest_answer set_mem_table(struct guest_backend *backend, struct guest_message *message)
 {
 	struct guest_region_message regions[GUEST_MESSAGE_REGIONS];
@@ -157,7 +169,7 @@ static enum guest_answer set_mem_table(struct guest_backend *backend, struct gue
 	    message->size != 2 * sizeof(uint32_t) + count * sizeof(regions[0]))
 		return GUEST_ANSWER_REFUSED;
 	memcpy(regions, message->table.regions, sizeof(regions));
-	return guest_memory_set(backend, regions, message->fds, count) == 0 ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
+	return shared(backend, guest_memory_set(&backend->memory, regions, message->fds, count));
 }
 
 static enum guest_answer get_max_mem_slots(struct guest_backend *backend, struct guest_message *message)
@@ -169,19 +181,19 @@ static enum guest_answer add_mem_region(struct guest_backend *backend, struct gu
 {
 	struct guest_region_message region = message->slot.region;
 
-	return guest_memory_add(backend, &region, message->fds[0]) == 0 ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
+	return shared(backend, guest_memory_add(&backend->memory, &region, message->fds[0]));
 }
 
 static enum guest_answer remove_mem_region(struct guest_backend *backend, struct guest_message *message)
 {
 	struct guest_region_message region = message->slot.region;
 
-	return guest_memory_remove(backend, &region) == 0 ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
+	return guest_memory_remove(&backend->memory, &region) == 0 ? GUEST_ANSWER_DONE : GUEST_ANSWER_REFUSED;
 }
 
 static enum guest_answer set_log_base(struct guest_backend *backend, struct guest_message *message)
 {
-	if (guest_memory_log(backend, message->log.size, message->log.offset, message->fds[0]) != 0)
+	if (guest_memory_log(&backend->memory, message->log.size, message->log.offset, message->fds[0]) != 0)
 		return GUEST_ANSWER_REFUSED;
 	return reply(message, 0);
 }

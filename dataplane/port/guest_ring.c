@@ -53,7 +53,7 @@ static enum vring_fault place_packed(struct virtqueue *vring, const struct guest
  */
 static struct dirty_log log_of(const struct guest_backend *backend, const struct guest_ring *ring)
 {
-	const struct guest_table *table = atomic_load(&backend->table);
+	const struct guest_table *table = atomic_load(&backend->memory.table);
 
 	if (!(backend->features & 1ULL << VHOST_F_LOG_ALL) || table->log.length == 0)
 		return (struct dirty_log){0};
@@ -69,7 +69,7 @@ static struct dirty_log log_of(const struct guest_backend *backend, const struct
 struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned which)
 {
 	const struct guest_ring *ring = &backend->rings[which];
-	const struct guest_table *table = atomic_load(&backend->table);
+	const struct guest_table *table = atomic_load(&backend->memory.table);
 	const uint64_t features = backend->features;
 	struct queue_counters *counters = backend->counters[which / GUEST_VRINGS_EACH];
 	int *report = &backend->guest->fault[which];
@@ -132,7 +132,7 @@ struct virtqueue *guest_ring_snapshot(struct guest_backend *backend, unsigned wh
 void guest_ring_forget_position(struct guest_backend *backend, unsigned which)
 {
 	const struct guest_ring *ring = &backend->rings[which];
-	const struct guest_table *table = atomic_load(&backend->table);
+	const struct guest_table *table = atomic_load(&backend->memory.table);
 	struct virtqueue vring = {.packed = true};
 
 	if (table == NULL || !ring->addressed || !(backend->features & 1ULL << VIRTIO_F_RING_PACKED))

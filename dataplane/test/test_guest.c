@@ -99,7 +99,7 @@ static int start_port(void **state)
 	all->table.maps[0] = (struct guest_map){
 		.user = USER, .size = GUEST_RINGS_SIZE, .host = all->from.memory.regions[2].host};
 	all->table.memory = all->from.memory;
-	atomic_store(&all->backend.table, &all->table);
+	atomic_store(&all->backend.memory.table, &all->table);
 	for (unsigned i = 0; i < GUEST_VRINGS_EACH; i++)
 		all->backend.rings[i] = (struct guest_ring){
 			.desc = user_of(all, all->from.ring.desc),

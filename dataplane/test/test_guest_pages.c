@@ -28,19 +28,19 @@ static struct guest_backend *share(int *fd)
 	const struct guest_region_message region = {.guest = 0x100000, .size = PAGES * PAGE, .user = 0x7000000};
 
 	memset(&counters, 0, sizeof(counters));
-	backend = (struct guest_backend){.guest = &guest, .counters = {&counters}, .memory_most = GUEST_MEMORY_MOST};
+	backend = (struct guest_backend){.guest = &guest, .counters = {&counters}, .memory.most = GUEST_MEMORY_MOST};
 	/* In each test: cmocka has a handler of its own for each. */
 	assert_int_equal(guest_survive_cuts(), 0);
 	*fd = memfd_create("guest", MFD_CLOEXEC);
 	assert_int_equal(ftruncate(*fd, PAGES * PAGE), 0);
-	assert_int_equal(guest_memory_set(&backend, &region, fd, 1), 0);
+	assert_int_equal(guest_memory_set(&backend.memory, &region, fd, 1), 0);
 	atomic_store(&guest_backends, &backend);
 	return &backend;
 }
 
 static void leave(struct guest_backend *backend, int fd)
 {
-	guest_memory_drop(backend);
+	guest_memory_drop(&backend->memory);
 	atomic_store(&guest_backends, NULL);
 	close(fd);
 }
@@ -49,11 +49,11 @@ static void makes_a_page_where_there_is_none(void **state)
 {
 	int fd;
 	struct guest_backend *backend = share(&fd);
-	uint8_t *memory = guest_memory_user(backend->table, 0x7000000, PAGES * PAGE);
+	uint8_t *memory = guest_memory_user(backend->memory.table, 0x7000000, PAGES * PAGE);
 	const uint32_t before = vring_pages_made;
 	uint8_t byte;
 
-	if (!backend->table->maps[0].watched)
+	if (!backend->memory.table->maps[0].watched)
 		skip(); /* this kernel does not let us */
 	for (unsigned i = 0; i < PAGES; i++) {
 		assert_int_equal(memory[i * PAGE + 7], 0);
@@ -71,7 +71,7 @@ static void makes_a_page_where_there_is_none(void **state)
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 5 * PAGE, PAGE), 0);
 	assert_int_equal(memory[5 * PAGE], 0);
 	assert_int_equal(vring_pages_made - before, PAGES + 1);
-	assert_int_equal(guest_memory_gone(backend->table), VRING_FAULT_NONE);
+	assert_int_equal(guest_memory_gone(backend->memory.table), VRING_FAULT_NONE);
 	leave(backend, fd);
 }
 
@@ -79,12 +79,12 @@ static void puts_zeros_where_the_file_has_become_shorter(void **state)
 {
 	int fd;
 	struct guest_backend *backend = share(&fd);
-	uint8_t *memory = guest_memory_user(backend->table, 0x7000000, PAGES * PAGE);
+	uint8_t *memory = guest_memory_user(backend->memory.table, 0x7000000, PAGES * PAGE);
 
 	memory[0] = 1;
 	assert_int_equal(ftruncate(fd, PAGE), 0);
 	assert_int_equal(memory[2 * PAGE], 0);
-	assert_int_equal(guest_memory_gone(backend->table), VRING_FAULT_memory_cut);
+	assert_int_equal(guest_memory_gone(backend->memory.table), VRING_FAULT_memory_cut);
 	leave(backend, fd);
 }
 

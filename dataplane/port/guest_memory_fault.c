@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An access to guest memory that is not there: SIGBUS finds the guest whose it is.  Its page is made, or zeros take the
+ * place of what is gone and its rings stop.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <rte_cycles.h>
+
+#include "port/guest_backend.h"
+#include "port/guest_pages.h"
+
+/*
+ * What follows runs in the thread that touched the memory: a worker, in a round, so that no grace period ends
+ * meanwhile; or the one that changes tables.
+ */
+static void stop_rings(struct guest_backend *backend, enum vring_fault fault)
+{
+	for (unsigned ring = 0; ring < GUEST_VRINGS; ring++) {
+		struct virtqueue *live = atomic_load(&backend->guest->live[ring]);
+
+		if (!backend->rings[ring].started)
+			continue;
+		__atomic_store_n(&backend->guest->fault[ring], fault, __ATOMIC_RELAXED);
+		if (live != NULL)
+			__atomic_store_n(&live->fault, fault, __ATOMIC_RELAXED);
+	}
+}
+
+/* Zeros take the place of what is gone, for the access to go on. */
+static bool patch(struct guest_backend *backend, struct guest_map *map, enum vring_fault fault)
+{
+	if (mmap(map->base, map->length, PROT_READ | PROT_WRITE,
+		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+		return false;
+	map->gone = fault;
+	stop_rings(backend, fault);
+	return true;
+}
+
+/* The file has a page there again.  Returns false when the guest has had too much of its workers' time by that. */
+static bool charge(struct guest_backend *backend, const struct guest_map *map)
+{
+	const uint64_t now = rte_rdtsc(), since = guest_worker_since;
+
+	vring_pages_made += map->page > GUEST_PAGES_SMALL ? VRING_LARGE_PAGE : 1;
+	__atomic_fetch_add(&backend->counters[0]->pages_made, 1, __ATOMIC_RELAXED);
+	if (since != 0)
+		guest_worker_since = now;
+	return guest_pages_charge(&backend->account, map->page, since, now, rte_get_tsc_hz());
+}
+
+static bool mend(struct guest_backend *backend, struct guest_map *map, const siginfo_t *info)
+{
+	const uintptr_t address = (uintptr_t)info->si_addr;
+
+	if (address - (uintptr_t)map->base >= map->length)
+		return false;
+	if (!map->watched || map->gone || info->si_code != BUS_ADRERR || !guest_pages_make(address, map->page))
+		return patch(backend, map, VRING_FAULT_memory_cut);
+	return charge(backend, map) || patch(backend, map, VRING_FAULT_memory_taken);
+}
+
+static void on_memory_fault(int signal_number, siginfo_t *info, void *context)
+{
+	const int saved = errno;
+
+	for (struct guest_backend *backend = atomic_load(&guest_backends); backend != NULL;
+	     backend = atomic_load(&backend->next)) {
+		struct guest_table *table = atomic_load(&backend->memory.table);
+		bool mended = false;
+
+		if (table == NULL)
+			continue;
+		for (unsigned i = 0; i < table->count && !mended; i++)
+			mended = mend(backend, &table->maps[i], info);
+		if (mended || mend(backend, &table->log, info)) {
+			errno = saved;
+			return;
+		}
+	}
+	/* Not a guest's doing: the same access faults again, and ends the program. */
+	signal(signal_number, SIG_DFL);
+}
+
+int guest_survive_cuts(void)
+{
+	struct sigaction action = {.sa_sigaction = on_memory_fault, .sa_flags = SA_SIGINFO};
+
+	guest_pages_open();
+	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
+}
