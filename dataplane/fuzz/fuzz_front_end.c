@@ -24,6 +24,10 @@
 #include "common/grace.h"
 #include "fuzz/fuzz.h"
 #include "port/guest_connection.h"
+#include "port/guest_discard.h"
+#include "port/guest_pages.h"
+#include "port/guest_publish.h"
+#include "port/guest_ring.h"
 #include "port/guest_socket.h"
 #include "vring/hop.h"
 

@@ -3,6 +3,19 @@
  * A guest port: a vhost-user back end for one virtual machine or container, with 1 to 16 queue pairs.  One thread
  * of the control side (guest_socket.h) speaks the protocol for all ports; the rings themselves are in vring/.
  *
+ * This interface is below all files that serve it, and each of these includes and calls only what is below itself:
+ *
+ *	guest.c			opens, closes and describes a port
+ *	guest_socket		the sockets of all ports, and the thread that reads them
+ *	guest_connection	one front end: its messages as they arrive, answers, its end
+ *	guest_protocol		what each message does
+ *	guest_publish		gives rings to the workers and takes them back; guest_discard: what is sent by others
+ *	guest_ring		makes a ring from what the front end has said; guest_memory_fault: memory that is gone
+ *	guest_backend		what is known of one port
+ *	guest_memory		maps what the front end shares; guest_pages: makes pages that are missing
+ *
+ * and at the bottom guest_message, guest_announce, guest_closer and guest_listen.
+ *
  * Workers reach a ring through a pointer that is there while the ring may be served and NULL otherwise.  Before
  * anything that may move or unmap what the ring points at, the pointer is withdrawn and a grace period is waited
  * for; then a new snapshot is published.  Each pointer is whole by itself, so workers never see half a change.

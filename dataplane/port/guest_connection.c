@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,7 +10,8 @@
 #include <linux/vhost.h>
 
 #include "port/guest_connection.h"
-#include "port/guest_socket.h"
+#include "port/guest_protocol.h"
+#include "port/guest_publish.h"
 
 enum {
 	MESSAGE_MS = 1000, /* that a message may take from its first byte to its last */
@@ -37,7 +39,8 @@ static void close_fds(struct guest_backend *backend)
 	message->nb_fds = 0;
 }
 
-void guest_note_facts(struct guest_backend *backend)
+/* Note what the front end has said, for guest_facts(). */
+static void note_facts(struct guest_backend *backend)
 {
 	const struct guest_table *table = atomic_load(&backend->memory.table);
 	struct guest_facts facts = {
@@ -55,19 +58,11 @@ void guest_note_facts(struct guest_backend *backend)
 	pthread_mutex_unlock(&backend->facts_lock);
 }
 
-struct guest_facts guest_facts(const struct guest *guest)
+void guest_close_socket(struct guest_backend *backend, int fd)
 {
-	struct guest_facts facts;
-
-	pthread_mutex_lock(&guest->backend->facts_lock);
-	facts = guest->backend->facts;
-	pthread_mutex_unlock(&guest->backend->facts_lock);
-	return facts;
-}
-
-uint64_t guest_memory_most(const struct guest *guest)
-{
-	return guest->backend->memory.most;
+	epoll_ctl(backend->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	shutdown(fd, SHUT_RDWR);
+	guest_closer_give(backend->closer, fd);
 }
 
 void guest_disconnect(struct guest_backend *backend)
@@ -79,10 +74,10 @@ void guest_disconnect(struct guest_backend *backend)
 		guest_log(backend, LOG_LEVEL_INFO, "its guest has gone");
 	backend->since = 0;
 	close_fds(backend);
-	guest_socket_end(backend, backend->connection);
+	guest_close_socket(backend, backend->connection);
 	backend->connection = -1;
 	guest_forget(backend);
-	guest_note_facts(backend);
+	note_facts(backend);
 }
 
 void guest_cut_off(struct guest_backend *backend, const char *why)
@@ -203,7 +198,7 @@ void guest_read_message(struct guest_backend *backend)
 	backend->spoke = true;
 	snprintf(why, sizeof(why), "message %u is refused, or not answered", message->request);
 	done = guest_message_handle(backend, message);
-	guest_note_facts(backend);
+	note_facts(backend);
 	/* Those that were not kept, and before the answer: whoever has heard it may count on that. */
 	close_fds(backend);
 	if (!answer(backend, done))

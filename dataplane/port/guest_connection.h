@@ -14,6 +14,9 @@ void guest_read_message(struct guest_backend *backend);
 /* The front end has broken a rule. */
 void guest_cut_off(struct guest_backend *backend, const char *why);
 
+/* No longer look at this socket of the port's, end it, and have it closed, with what lies in it unread. */
+void guest_close_socket(struct guest_backend *backend, int fd);
+
 /* End the connection, if there is one: nothing of what was said holds any more. */
 void guest_disconnect(struct guest_backend *backend);
 

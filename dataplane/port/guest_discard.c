@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "port/guest_backend.h"
+#include "port/guest_discard.h"
+#include "port/guest_ring.h"
 
 enum {
 	/*

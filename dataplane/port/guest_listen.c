@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "port/guest_socket.h"
+#include "port/guest_listen.h"
 
 /* A socket file that nobody listens on is left over from a crash: remove it.  Anything else is somebody's. */
 static int clear_stale(const struct sockaddr_un *address)
@@ -45,7 +45,7 @@ static int find_group(const char *name, gid_t *group)
 	return *name >= '0' && *name <= '9' && *end == '\0' ? 0 : -EINVAL;
 }
 
-int guest_socket_listen(const struct guest_options *options, char *why, unsigned why_size)
+int guest_listen(const struct guest_options *options, char *why, unsigned why_size)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const char *path = options->path;

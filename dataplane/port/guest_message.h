@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The vhost-user protocol's messages (vhost-user specification, "Front-end message types") and what each does.
+ * The format of the vhost-user protocol's messages (vhost-user specification, "Header" and "Payload").
  */
 #ifndef TAILRACE_PORT_GUEST_MESSAGE_H
 #define TAILRACE_PORT_GUEST_MESSAGE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -54,22 +53,5 @@ struct guest_message {
 };
 
 enum { GUEST_MESSAGE_PAYLOAD = offsetof(struct guest_message, nb_fds) - GUEST_MESSAGE_HEADER };
-
-struct guest_backend;
-
-enum guest_answer {
-	GUEST_ANSWER_DONE,
-	GUEST_ANSWER_REPLY, /* `message` holds the reply's payload and its size */
-	GUEST_ANSWER_REFUSED,
-};
-
-/*
- * Act on a whole message.  Descriptors that it keeps are taken out of the message; the others are the caller's to
- * close.
- */
-enum guest_answer guest_message_handle(struct guest_backend *backend, struct guest_message *message);
-
-/* What a port with these options offers. */
-uint64_t guest_message_features(unsigned pairs, bool offloads);
 
 #endif

@@ -6,7 +6,7 @@
 #include <linux/virtio_net.h>
 #include <rte_common.h>
 
-#include "port/guest_backend.h"
+#include "port/guest_ring.h"
 #include "vring/offload.h"
 
 static bool aligned(const void *address, uintptr_t to)

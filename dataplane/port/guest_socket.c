@@ -21,6 +21,8 @@
 #include "common/grace.h"
 #include "common/log.h"
 #include "port/guest_connection.h"
+#include "port/guest_discard.h"
+#include "port/guest_publish.h"
 #include "port/guest_socket.h"
 
 enum {
@@ -29,8 +31,6 @@ enum {
 	NOTIFY_MS = 10, /* that waking a guest may take */
 };
 
-struct guest_backend *_Atomic guest_backends;
-atomic_ulong guest_notifying;
 static _Atomic pthread_t protocol_thread; /* 0: none yet */
 
 /* What the control thread asks of ours; it waits for the answer, so one at a time is enough. */
@@ -48,19 +48,6 @@ static int epoll_fd = -1, wake_fd, spare_fd;
  * request, or a worker that has sent what a guest had announced. */
 enum { LISTENER = 1 };
 
-int guest_socket_wake_fd(void)
-{
-	return wake_fd;
-}
-
-uint64_t guest_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000ULL + now.tv_nsec / 1000000;
-}
-
 static int watch(int fd, struct guest_backend *backend, uintptr_t kind)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uintptr_t)backend | kind};
@@ -68,19 +55,12 @@ static int watch(int fd, struct guest_backend *backend, uintptr_t kind)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-void guest_socket_end(struct guest_backend *backend, int fd)
-{
-	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-	shutdown(fd, SHUT_RDWR);
-	guest_closer_give(backend->closer, fd);
-}
-
 static int connected(struct guest_backend *backend, int fd)
 {
 	int rc = watch(fd, backend, 0);
 
 	if (rc != 0) {
-		guest_socket_end(backend, fd);
+		guest_close_socket(backend, fd);
 		return rc;
 	}
 	backend->connection = fd;
@@ -165,7 +145,7 @@ static void accept_front_end(struct guest_backend *backend)
 	if (backend->connection >= 0 && backend->spoke) {
 		guest_complain(backend, "turned away a second front end");
 		guest_count_refused(backend);
-		guest_socket_end(backend, fd);
+		guest_close_socket(backend, fd);
 		return;
 	}
 	if (backend->connection >= 0)
@@ -330,10 +310,12 @@ static int ask(int (*call)(struct guest_backend *backend), struct guest_backend 
 
 static int adopt(struct guest_backend *backend)
 {
-	int rc = backend->listener >= 0 ? watch(backend->listener, backend, LISTENER) : 0;
+	const int rc = backend->listener >= 0 ? watch(backend->listener, backend, LISTENER) : 0;
 
 	if (rc != 0)
 		return rc;
+	backend->epoll_fd = epoll_fd;
+	backend->wake_fd = wake_fd;
 	atomic_store(&backend->next, atomic_load(&guest_backends));
 	atomic_store(&guest_backends, backend);
 	/* At once: a front end that outlived an earlier switch waits for us. */
@@ -348,7 +330,7 @@ static int abandon(struct guest_backend *backend)
 
 	guest_disconnect(backend);
 	if (backend->listener >= 0)
-		guest_socket_end(backend, backend->listener);
+		guest_close_socket(backend, backend->listener);
 	guest_closer_close(backend->closer);
 	while (atomic_load(at) != backend)
 		at = &atomic_load(at)->next;

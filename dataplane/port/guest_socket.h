@@ -9,18 +9,8 @@
 
 #include "port/guest_backend.h"
 
-/*
- * Make the listening socket's file.  Returns the socket, or a negative errno after writing why.
- */
-int guest_socket_listen(const struct guest_options *options, char *why, unsigned why_size);
-
 /* Have the thread, which is started with the first port, serve the port.  Returns 0 or a negative errno. */
 int guest_socket_adopt(struct guest_backend *backend);
-
-/*
- * Of the thread: no longer look at this socket of the port's, end it, and have it closed, with what lies in it unread.
- */
-void guest_socket_end(struct guest_backend *backend, int fd);
 
 /* Have the thread let go of the port: disconnected, its rings withdrawn, its memory unmapped. */
 void guest_socket_abandon(struct guest_backend *backend);

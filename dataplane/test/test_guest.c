@@ -13,7 +13,8 @@
 #include <rte_common.h>
 
 #include "common/grace.h"
-#include "port/guest_backend.h"
+#include "port/guest_discard.h"
+#include "port/guest_publish.h"
 #include "test/simulated_guest.h"
 #include "vring/hop.h"
 

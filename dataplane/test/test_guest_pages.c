@@ -14,6 +14,7 @@
 
 #include "common/grace.h"
 #include "port/guest_backend.h"
+#include "port/guest_pages.h"
 
 enum { PAGE = 4096, PAGES = 300 };
 #define HZ UINT64_C(2600000000)

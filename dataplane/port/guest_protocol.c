@@ -9,7 +9,8 @@
 #include <linux/virtio_config.h>
 #include <linux/virtio_net.h>
 
-#include "port/guest_backend.h"
+#include "port/guest_protocol.h"
+#include "port/guest_publish.h"
 
 /* The vhost-user specification, "Protocol features". */
 enum {
@@ -25,7 +26,7 @@ enum {
 
 /*
  * INFLIGHT_SHMFD is not offered: it is for back ends that complete out of order.  Ours completes in order, so that a
- * ring says by itself where it stands (guest.c), and QEMU does not offer it to network devices anyway.
+ * ring says by itself where it stands (guest_ring.c), and QEMU does not offer it to network devices anyway.
  */
 static const uint64_t protocol_features = 1ULL << PROTOCOL_MQ | 1ULL << PROTOCOL_LOG_SHMFD | 1ULL << PROTOCOL_RARP |
 					  1ULL << PROTOCOL_REPLY_ACK | 1ULL << PROTOCOL_NET_MTU |
@@ -36,6 +37,7 @@ enum {
 	RING_INDEX_MASK = 0xff, /* of SET_VRING_KICK, CALL and ERR */
 	RING_NO_FD = 1 << 8,
 	RING_LOGGED = 1 << 0, /* of SET_VRING_ADDR */
+	RING_MOST = 32768,    /* descriptors */
 	MTU_LEAST = 68,
 	MTU_MOST = 65535,
 };
@@ -208,8 +210,8 @@ static enum guest_answer ignore(struct guest_backend *backend, struct guest_mess
 
 static enum guest_answer set_vring_num(struct guest_backend *backend, struct guest_message *message)
 {
-	/* Whether it must be a power of two depends on features that may follow: snapshot() checks it. */
-	if (message->ring.number == 0 || message->ring.number > GUEST_RING_MOST)
+	/* Whether it must be a power of two depends on features that may follow: guest_ring_snapshot() checks it. */
+	if (message->ring.number == 0 || message->ring.number > RING_MOST)
 		return GUEST_ANSWER_REFUSED;
 	backend->rings[message->ring.index].size = message->ring.number;
 	return GUEST_ANSWER_DONE;
@@ -307,7 +309,7 @@ enum withdraws {
 	ONE_RING,	/* that which `ring` names */
 	ONE_RING_BY_FD, /* that which `number` names */
 	FIRST_SENDER,	/* that by which the guest sends on its first queue */
-	ALL_RINGS,
+	ALL_RINGS,	/* whenever memory changes, too: guest_memory.h */
 };
 
 static const struct message_kind {
