@@ -134,7 +134,7 @@ static void pinning(unsigned flows)
 	}
 	snprintf(text, sizeof(text), "pin, %u flows", flows);
 	report(text, best);
-	free(group);
+	pin_group_free(group);
 	pin_memory_free(memory);
 }
 
@@ -175,7 +175,7 @@ static void bridging(unsigned stations)
 	snprintf(text, sizeof(text), "bridge, %u stations", stations);
 	report(text, best);
 	free(frames);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 

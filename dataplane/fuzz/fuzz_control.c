@@ -25,6 +25,7 @@
 #include "fuzz/fuzz.h"
 #include "switch/apply.h"
 #include "switch/balance.h"
+#include "switch/generation.h"
 #include "switch/observe.h"
 #include "switch/pages.h"
 #include "switch/switch.h"
@@ -129,8 +130,9 @@ static void remove_folder(void)
 static void apply_start(void)
 {
 	struct control_error error;
+	struct model *model = model_make(start_document, state.workers.count, &error);
 
-	if (apply(&state, start_document, &error) != 0) {
+	if (model == NULL || apply(&state, model, &error) != 0) {
 		fprintf(stderr, "%s\n", error.message);
 		abort();
 	}
@@ -152,10 +154,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	log_open("fuzz", LOG_LEVEL_ERROR);
 	state.control = control_open(socket_path, switch_methods, switch_nb_methods, &state);
 	state.page = page_create(page_path, page_kinds, PAGE_KINDS, PAGE_SLOTS);
-	state.running.observation = &state.observation;
-	check(state.control != NULL && state.page != NULL &&
-		      observation_open(&state.observation, state.page, page_path, workers.count) == 0 &&
-		      workers_open(&state.workers, &workers, state.page) == 0 && balance_open(&state) == 0,
+	state.page_path = page_path;
+	state.parts.end = generation_end_part;
+	state.parts.context = &state;
+	observe_open(&state.observation);
+	check(state.control != NULL && state.page != NULL && workers_open(&state.workers, &workers, state.page) == 0 &&
+		      balance_open(&state) == 0,
 	      "the switch does not open");
 	start_document = json_loads(start, 0, NULL);
 	check(start_document != NULL, "the start is no JSON");

@@ -69,7 +69,6 @@ struct bridge *bridge_new(struct bridge_memory *memory, const struct bridge_conf
 		return NULL;
 	}
 	bridge->memory = memory;
-	bridge->nb_ports = config->nb_ports;
 	bridge->ageing = stations_ticks(hz, config->ageing);
 	/* A tenth of a second's worth at once, and at least a burst's. */
 	bridge->flood_cost = config->flood != 0 ? RTE_MAX(hz / config->flood, 1u) : 0;
@@ -77,28 +76,33 @@ struct bridge *bridge_new(struct bridge_memory *memory, const struct bridge_conf
 	for (unsigned i = 0; i < BRIDGE_PORTS; i++)
 		bridge->index[i] = config->nb_ports;
 	for (unsigned i = 0; i < config->nb_ports; i++) {
-		int number = stations_port(memory, config->ports[i].name);
+		int number = stations_join(memory, config->ports[i].name);
 
 		if (number < 0) {
-			free(bridge);
+			bridge_free(bridge);
 			errno = ENOSPC;
 			return NULL;
 		}
-		bridge->ports[i].number = number;
+		bridge->ports[bridge->nb_ports++].number = number;
 		bridge->index[number] = i;
 		set_port(&bridge->ports[i], &config->ports[i]);
 	}
 	return bridge;
 }
 
-void bridge_memory_keep(struct bridge_memory *memory, const struct bridge *bridge)
+void bridge_free(struct bridge *bridge)
 {
-	bool kept[BRIDGE_PORTS] = {false};
+	bool left[BRIDGE_PORTS] = {false};
 
-	stations_share(memory, bridge->nb_ports);
 	for (unsigned i = 0; i < bridge->nb_ports; i++)
-		kept[bridge->ports[i].number] = true;
-	stations_forget_ports(memory, kept);
+		left[bridge->ports[i].number] = true;
+	stations_leave(bridge->memory, left);
+	free(bridge);
+}
+
+void bridge_share(const struct bridge *bridge)
+{
+	stations_share(bridge->memory, bridge->nb_ports);
 }
 
 void bridge_forget(const struct bridge *bridge, const bool gone[BRIDGE_PORTS])

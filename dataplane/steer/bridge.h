@@ -60,16 +60,16 @@ struct bridge_memory *bridge_memory_new(unsigned macs);
 void bridge_memory_free(struct bridge_memory *memory);
 
 /*
- * Workers use `bridge`, and no other any more: divide the table among its ports, and forget other ports and what was
- * learned from them.
- */
-void bridge_memory_keep(struct bridge_memory *memory, const struct bridge *bridge);
-
-/*
- * Returns a bridge to be freed with free(), or NULL with errno: ENOMEM, or ENOSPC when it and the one before it have
- * more than BRIDGE_PORTS ports together.
+ * Returns a bridge, or NULL with errno: ENOMEM, or ENOSPC when it and the one before it have more than BRIDGE_PORTS
+ * ports together.
  */
 struct bridge *bridge_new(struct bridge_memory *memory, const struct bridge_config *config);
+
+/* No worker uses it any more.  Ports of it that no other bridge of its memory has are forgotten, and their stations. */
+void bridge_free(struct bridge *bridge);
+
+/* Workers use it now: divide the table among its ports. */
+void bridge_share(const struct bridge *bridge);
 
 /* ------- for workers.  Ports are known by their place in the configuration. ------- */
 

@@ -78,23 +78,19 @@ static bool in_group(const struct pin_group *group, unsigned number)
 	return (group->active | group->draining) & UINT64_C(1) << number;
 }
 
-void pin_memory_take_back(struct pin_memory *memory, const struct pin_group *group)
+void pin_group_free(struct pin_group *group)
 {
-	for (unsigned i = 0; i < PIN_REPLICAS; i++)
-		if (!in_group(group, i))
-			memory->names[i][0] = '\0';
-}
+	struct pin_memory *memory = group->memory;
 
-void pin_memory_forget_others(struct pin_memory *memory, const struct pin_group *group)
-{
 	for (unsigned i = 0; i < PIN_REPLICAS; i++) {
-		if (memory->names[i][0] == '\0' || in_group(group, i))
+		if (!in_group(group, i) || --memory->groups[i] > 0)
 			continue;
 		/* Its number may be given to another, which has no flows yet. */
 		flows_forget(memory->flows, i);
 		flows_forget(memory->fragments, i);
 		memory->names[i][0] = '\0';
 	}
+	free(group);
 }
 
 /* ------- which replica has which slot ------- */
@@ -131,10 +127,11 @@ struct pin_group *pin_group_new(struct pin_memory *memory, bool by_addresses, co
 		int number = pin_memory_number(memory, replicas[i].name);
 
 		if (number < 0) {
-			free(group);
+			pin_group_free(group);
 			errno = ENOSPC;
 			return NULL;
 		}
+		memory->groups[number]++;
 		if (replicas[i].draining) {
 			group->draining |= UINT64_C(1) << number;
 			continue;

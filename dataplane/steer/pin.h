@@ -41,6 +41,7 @@ enum {
 struct pin_memory {
 	struct flows *flows, *fragments;
 	char names[PIN_REPLICAS][PIN_NAME]; /* "": the number is free */
+	unsigned groups[PIN_REPLICAS];	    /* that have the replica: one, or two during a change */
 	unsigned swept;			    /* parts so far */
 };
 
@@ -66,9 +67,6 @@ void pin_memory_set_ageing(struct pin_memory *memory, unsigned flow_seconds);
 /* To be called about once a second: forget what has aged, in a part of the memory after the other (flows_sweep()). */
 void pin_memory_sweep(struct pin_memory *memory, uint64_t now);
 
-/* Names that have been given numbers for a group that then was not used are free again; `group` is the one that is. */
-void pin_memory_take_back(struct pin_memory *memory, const struct pin_group *group);
-
 /* How many flows each replica of the group has that are still known, by number.  Takes some milliseconds. */
 void pin_count(const struct pin_group *group, uint64_t counts[PIN_REPLICAS]);
 
@@ -78,15 +76,15 @@ uint64_t pin_crowded(const struct pin_group *group);
 /* The number of the replica `name`, which is given one if it has none.  Returns -ENOSPC when there are too many. */
 int pin_memory_number(struct pin_memory *memory, const char *name);
 
-/* Forget all replicas but those of `group`, the only one that workers still use. */
-void pin_memory_forget_others(struct pin_memory *memory, const struct pin_group *group);
-
 /*
- * Returns a group to be freed with free(), or NULL with errno: ENOMEM, ENOSPC.  At most PIN_REPLICAS replicas in the
- * group and in the one before it together.
+ * Returns a group, or NULL with errno: ENOMEM, ENOSPC.  At most PIN_REPLICAS replicas in the group and in the one
+ * before it together.
  */
 struct pin_group *pin_group_new(struct pin_memory *memory, bool by_addresses, const struct pin_replica *replicas,
 				unsigned nb_replicas);
+
+/* No worker uses it any more.  Replicas of it that no other group of its memory has are forgotten, and their flows. */
+void pin_group_free(struct pin_group *group);
 
 /*
  * Say for up to PIN_BURST frames, those with the numbers which[0..count), which replica gets each, by number:

@@ -32,11 +32,11 @@ struct shaper_limits {
 };
 
 struct shaper {
-	uint8_t *memory;		   /* a ring; its pages are made when they are first used */
-	uint32_t head, tail;		   /* the oldest frame, and behind the newest */
-	uint32_t packets, bytes;	   /* that wait */
-	uint64_t full_since;		   /* TSC, for who drains it: the receiver has had no room since; 0: it has */
-	struct shaper_limits limits, next; /* `next` take their place with the program that is being made */
+	uint8_t *memory;	 /* a ring; its pages are made when they are first used */
+	uint32_t head, tail;	 /* the oldest frame, and behind the newest */
+	uint32_t packets, bytes; /* that wait */
+	uint64_t full_since;	 /* TSC, for who drains it: the receiver has had no room since; 0: it has */
+	struct shaper_limits limits;
 };
 
 /* A queue without room, until its limits are set.  Returns false without memory. */

@@ -26,6 +26,7 @@ enum { SWEEP_BUCKETS = 32, FORGET_BUCKETS = 256 };
 
 struct memory_port {
 	char name[BRIDGE_NAME]; /* "": the number is free */
+	unsigned bridges;	/* that have it: one, or two during a change */
 	uint32_t learned;
 	uint64_t due;
 };
@@ -304,18 +305,22 @@ uint64_t *stations_due(struct bridge_memory *memory, unsigned port)
 
 /* ------- the control side ------- */
 
-int stations_port(struct bridge_memory *memory, const char *name)
+int stations_join(struct bridge_memory *memory, const char *name)
 {
 	int number = -1;
 
 	for (unsigned i = 0; i < BRIDGE_PORTS; i++) {
-		if (strcmp(memory->ports[i].name, name) == 0)
+		if (strcmp(memory->ports[i].name, name) == 0) {
+			memory->ports[i].bridges++;
 			return i;
+		}
 		if (memory->ports[i].name[0] == '\0' && number < 0)
 			number = i;
 	}
-	if (number >= 0)
+	if (number >= 0) {
 		snprintf(memory->ports[number].name, BRIDGE_NAME, "%s", name);
+		memory->ports[number].bridges = 1;
+	}
 	return number;
 }
 
@@ -357,12 +362,12 @@ void stations_forget_learned(struct bridge_memory *memory, const bool gone[BRIDG
 	}
 }
 
-void stations_forget_ports(struct bridge_memory *memory, const bool kept[BRIDGE_PORTS])
+void stations_leave(struct bridge_memory *memory, const bool left[BRIDGE_PORTS])
 {
 	bool gone[BRIDGE_PORTS];
 
 	for (unsigned i = 0; i < BRIDGE_PORTS; i++)
-		gone[i] = !kept[i];
+		gone[i] = left[i] && --memory->ports[i].bridges == 0;
 	stations_forget_learned(memory, gone);
 	rte_spinlock_lock(&memory->lock);
 	for (unsigned i = 0; i < BRIDGE_PORTS; i++)

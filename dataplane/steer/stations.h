@@ -62,8 +62,8 @@ uint64_t *stations_due(struct bridge_memory *memory, unsigned port);
 
 /* ------- the control side ------- */
 
-/* The number of the port `name`, which is given one if it has none; -1 when there are too many. */
-int stations_port(struct bridge_memory *memory, const char *name);
+/* A bridge has the port `name`.  Returns its number, which it is given if it has none; -1 when there are too many. */
+int stations_join(struct bridge_memory *memory, const char *name);
 
 /* Divide the table among so many ports. */
 void stations_share(struct bridge_memory *memory, unsigned ports);
@@ -71,8 +71,8 @@ void stations_share(struct bridge_memory *memory, unsigned ports);
 /* Forget what was learned from these ports, a few slots at a time, so that learning goes on between. */
 void stations_forget_learned(struct bridge_memory *memory, const bool gone[BRIDGE_PORTS]);
 
-/* Forget ports, and all that was learned from them, but those kept. */
-void stations_forget_ports(struct bridge_memory *memory, const bool kept[BRIDGE_PORTS]);
+/* A bridge has these ports no more.  Those that no other one has are forgotten, with all that was learned from them. */
+void stations_leave(struct bridge_memory *memory, const bool left[BRIDGE_PORTS]);
 
 void stations_list(const struct bridge_memory *memory, uint32_t tick, uint32_t ageing,
 		   void (*each)(void *context, struct bridge_mac *mac, unsigned port), void *context);

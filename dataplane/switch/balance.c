@@ -13,6 +13,7 @@
 #include "switch/balance.h"
 #include "switch/bridges.h"
 #include "switch/events.h"
+#include "switch/generation.h"
 #include "switch/observe.h"
 #include "switch/placement.h"
 #include "switch/store.h"
@@ -20,11 +21,10 @@
 
 struct balance {
 	int timer;
-	int changed;	    /* eventfd: rings of a guest came, went or were stopped, or ports did */
-	int put_off;	    /* timerfd: the time for the recount that came too soon */
-	int expected;	    /* timerfd: guests that have not come back by now are not expected any more */
-	uint64_t looked_at; /* TSC */
-	struct placement_worker workers[GRACE_WORKERS];
+	int changed;		      /* eventfd: rings of a guest came, went or were stopped, or ports did */
+	int put_off;		      /* timerfd: the time for the recount that came too soon */
+	int expected;		      /* timerfd: guests that have not come back by now are not expected any more */
+	uint64_t looked_at;	      /* TSC */
 	uint64_t busy[GRACE_WORKERS]; /* as counted at the last look */
 	double recount_from;	      /* seconds on the monotonic clock: not before */
 	_Atomic uint64_t woken_at;    /* TSC: for a guest that came or went */
@@ -58,18 +58,9 @@ struct view {
 	unsigned *numbers; /* of the queue in its port */
 };
 
-static bool is_pinned(const struct model *model, const char *port, unsigned queue, unsigned *worker)
+static bool view_open(struct view *view, const struct generation *generation)
 {
-	for (unsigned i = 0; i < model->nb_pins; i++)
-		if (model->pins[i].queue == queue && strcmp(model->pins[i].port->name, port) == 0) {
-			*worker = model->pins[i].worker;
-			return true;
-		}
-	return false;
-}
-
-static bool view_open(struct view *view, const struct running *running, const struct model *model)
-{
+	const struct model *model = generation->model;
 	const double now = seconds();
 	unsigned room = 1;
 
@@ -83,7 +74,7 @@ static bool view_open(struct view *view, const struct running *running, const st
 	if (view->queues == NULL || view->placed == NULL || view->ports == NULL || view->numbers == NULL)
 		return false;
 	for (unsigned i = 0; i < model->nb_ports; i++) {
-		struct switch_port *port = names_find(&running->ports, model->ports[i].name);
+		struct switch_port *port = generation->ports[i].port;
 
 		for (unsigned queue = 0; port != NULL && queue < port->port.nb_queues; queue++) {
 			struct placed *placed = &port->placed[queue];
@@ -93,8 +84,7 @@ static bool view_open(struct view *view, const struct running *running, const st
 			entry->is_placed = placed->is_placed;
 			entry->load = placed->load;
 			entry->rested = placed->moved_at > 0 ? now - placed->moved_at : PLACEMENT_REST;
-			entry->pinned = is_pinned(model, port->port.name, queue, &entry->worker);
-			entry->is_placed |= entry->pinned;
+			entry->pinned = model_pin(model, i, queue) != NULL;
 			view->placed[view->count] = placed;
 			view->ports[view->count] = port;
 			view->numbers[view->count++] = queue;
@@ -111,18 +101,6 @@ static void view_close(struct view *view)
 	free(view->numbers);
 }
 
-void balance_place(struct switch_state *state, const struct model *model)
-{
-	struct view view;
-
-	if (view_open(&view, &state->running, model)) {
-		placement_place(view.queues, view.count, state->balance->workers, state->workers.count);
-		for (unsigned i = 0; i < view.count; i++)
-			view.placed[i]->next_worker = view.queues[i].worker;
-	}
-	view_close(&view);
-}
-
 /* ------- measuring ------- */
 
 /* What each queue cost its worker since the last look. */
@@ -136,7 +114,7 @@ static void measure(struct switch_state *state, struct view *view)
 	for (unsigned i = 0; i < state->workers.count; i++) {
 		const uint64_t busy = __atomic_load_n(&state->workers.list[i].counters->busy_cycles, __ATOMIC_RELAXED);
 
-		balance->workers[i].busy = (double)(busy - balance->busy[i]) / (double)elapsed;
+		state->loads[i].busy = (double)(busy - balance->busy[i]) / (double)elapsed;
 		balance->busy[i] = busy;
 	}
 	for (unsigned i = 0; weight != NULL && i < view->count; i++) {
@@ -153,9 +131,8 @@ static void measure(struct switch_state *state, struct view *view)
 	for (unsigned i = 0; weight != NULL && i < view->count; i++) {
 		const unsigned worker = view->placed[i]->worker;
 
-		view->placed[i]->load = weights[worker] > 0
-						? balance->workers[worker].busy * weight[i] / weights[worker]
-						: 0;
+		view->placed[i]->load = weights[worker] > 0 ? state->loads[worker].busy * weight[i] / weights[worker]
+							    : 0;
 		view->queues[i].load = view->placed[i]->load;
 	}
 	free(weight);
@@ -163,13 +140,12 @@ static void measure(struct switch_state *state, struct view *view)
 
 static void move(struct switch_state *state, struct view *view, const struct placement_move *move)
 {
-	const struct balance *balance = state->balance;
 	struct placed *placed = view->placed[move->queue];
 	struct control_error error;
 
 	placed->worker = move->to;
 	placed->moved_at = seconds();
-	if (apply_again(state, &error) != 0) {
+	if (reconcile(state, &error) != 0) {
 		placed->worker = move->from;
 		log_warning("queue %s/%u stays on worker %u: %s", view->ports[move->queue]->port.name,
 			    view->numbers[move->queue], move->from, error.message);
@@ -178,17 +154,16 @@ static void move(struct switch_state *state, struct view *view, const struct pla
 	log_info("queue %s/%u moved from worker %u to worker %u: in the last second they were %.0f %% and %.0f %% "
 		 "busy, the queue took %.0f %%",
 		 view->ports[move->queue]->port.name, view->numbers[move->queue], move->from, move->to,
-		 100 * balance->workers[move->from].busy, 100 * balance->workers[move->to].busy, 100 * placed->load);
+		 100 * state->loads[move->from].busy, 100 * state->loads[move->to].busy, 100 * placed->load);
 }
 
 static void sweep_flows(const struct switch_state *state)
 {
 	for (unsigned i = 0; i < state->model->nb_functions; i++) {
-		const struct running_function *function = names_find(&state->running.functions,
-								     state->model->functions[i].name);
+		const struct pin_group *group = state->generation->groups[i];
 
-		if (function != NULL)
-			pin_memory_sweep(function->memory, rte_rdtsc());
+		if (group != NULL)
+			pin_memory_sweep(group->memory, rte_rdtsc());
 	}
 }
 
@@ -201,9 +176,9 @@ static void look(void *context)
 
 	if (read(state->balance->timer, &times, sizeof(times)) != sizeof(times))
 		return;
-	if (state->model != NULL && view_open(&view, &state->running, state->model)) {
+	if (state->model != NULL && view_open(&view, state->generation)) {
 		measure(state, &view);
-		if (placement_move(view.queues, view.count, state->balance->workers, state->workers.count, &wanted))
+		if (placement_move(view.queues, view.count, state->loads, state->workers.count, &wanted))
 			move(state, &view, &wanted);
 		view_close(&view);
 	}
@@ -214,11 +189,6 @@ static void look(void *context)
 	}
 	observe_tick(state);
 	store_sync(&state->config);
-}
-
-double balance_busy(const struct switch_state *state, unsigned worker)
-{
-	return state->balance->workers[worker].busy;
 }
 
 /* ------- guests that use more or fewer queues, or come back ------- */
@@ -270,13 +240,15 @@ static void recount(struct switch_state *state)
 		workers_wake(&state->workers);
 	bridges_forget(state);
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
-		struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
+		const struct generation_port *port = &state->generation->ports[i];
 
-		if (port != NULL && port->expected)
-			stable &= switch_port_stable(port);
-		differs |= port != NULL && port->pairs != switch_port_pairs(port);
+		if (port->port == NULL)
+			continue;
+		if (port->port->expected)
+			stable &= switch_port_stable(port->port);
+		differs |= port->pairs != switch_port_pairs(port->port);
 	}
-	if (differs && apply_again(state, &error) != 0)
+	if (differs && reconcile(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
 	events_look(state);
 	state->balance->recount_from = began + RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
@@ -321,7 +293,7 @@ static void stop_expecting(void *context)
 	if (read(state->balance->expected, &times, sizeof(times)) != sizeof(times) || state->model == NULL)
 		return;
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
-		struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
+		struct switch_port *port = state->generation->ports[i].port;
 
 		if (port == NULL || !port->expected)
 			continue;

@@ -6,8 +6,6 @@
 #ifndef TAILRACE_SWITCH_BALANCE_H
 #define TAILRACE_SWITCH_BALANCE_H
 
-#include "switch/model.h"
-
 struct switch_state;
 
 enum { BALANCE_EXPECT_MS = 500 };
@@ -17,19 +15,10 @@ enum { BALANCE_EXPECT_MS = 500 };
 int balance_open(struct switch_state *state);
 void balance_close(struct switch_state *state);
 
-/*
- * Choose a worker for every queue of the model's running ports, for the programs that are made next: the pinned ones
- * theirs, new ones one that has time.
- */
-void balance_place(struct switch_state *state, const struct model *model);
-
 /* Guests are expected back: let those who send to them wait no longer than BALANCE_EXPECT_MS from now on. */
 void balance_expect(struct switch_state *state);
 
 /* Look soon at what became of ports, as when a guest comes or goes: a change may have brought some. */
 void balance_recount(struct switch_state *state);
-
-/* The part of its time that a worker was busy when last looked: 0 to 1. */
-double balance_busy(const struct switch_state *state, unsigned worker);
 
 #endif

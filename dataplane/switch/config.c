@@ -11,6 +11,7 @@
 #include "switch/balance.h"
 #include "switch/config.h"
 #include "switch/diff.h"
+#include "switch/model.h"
 #include "switch/patch.h"
 #include "switch/store.h"
 #include "switch/switch.h"
@@ -75,20 +76,30 @@ json_t *config_get(void *context, json_t *params, struct control_error *error)
 	return json_pack("{s:I, s:O}", "version", (json_int_t)config->version, "config", config->document);
 }
 
+/* Read a document and compare it with the one that holds.  Returns the changes and the model, or NULL. */
+static json_t *read_change(const struct switch_state *state, json_t *document, struct model **model,
+			   struct control_error *error)
+{
+	*model = model_make(document, state->workers.count, error);
+	return *model != NULL ? config_diff(state->config.document, document) : NULL;
+}
+
 json_t *config_plan(void *context, json_t *params, struct control_error *error)
 {
 	struct switch_state *state = context;
-	json_t *patch, *document = wanted(&state->config, params, &patch, error), *result = NULL;
+	json_t *patch, *document = wanted(&state->config, params, &patch, error), *changes;
 	struct model *model;
 
 	if (document == NULL)
 		return NULL;
-	model = model_make(document, state->workers.count, error);
-	if (model != NULL && apply_try(state, model, error) == 0)
-		result = answer(&state->config, config_diff(state->config.document, document));
+	changes = read_change(state, document, &model, error);
+	if (changes != NULL && apply_try(state, model, error) != 0) {
+		json_decref(changes);
+		changes = NULL;
+	}
 	model_free(model);
 	json_decref(document);
-	return result;
+	return changes != NULL ? answer(&state->config, changes) : NULL;
 }
 
 /*
@@ -98,7 +109,6 @@ json_t *config_plan(void *context, json_t *params, struct control_error *error)
 static json_t *change(struct switch_state *state, json_t *document, json_t *patch, struct control_error *error)
 {
 	struct config *config = &state->config;
-	json_t *changes = config_diff(config->document, document);
 	struct config next = {
 		.version = config->version + 1,
 		.document = document,
@@ -106,18 +116,21 @@ static json_t *change(struct switch_state *state, json_t *document, json_t *patc
 		.path = config->path,
 		.store = config->store,
 	};
+	struct model *model;
+	json_t *changes = read_change(state, document, &model, error);
 
-	if (json_array_size(changes) == 0)
+	if (changes == NULL)
+		goto fail;
+	if (json_array_size(changes) == 0) {
+		model_free(model);
 		return answer(config, changes);
-	sign(&next, control_caller(state->control));
-	if (store_prepare(&next, patch, error) != 0) {
-		json_decref(changes);
-		return NULL;
 	}
-	if (apply(state, document, error) != 0) {
+	sign(&next, control_caller(state->control));
+	if (store_prepare(&next, patch, error) != 0)
+		goto fail;
+	if (apply(state, model, error) != 0) {
 		store_abandon(&next);
-		json_decref(changes);
-		return NULL;
+		goto fail;
 	}
 	store_commit(&next);
 	json_incref(document);
@@ -126,6 +139,10 @@ static json_t *change(struct switch_state *state, json_t *document, json_t *patc
 	if (control_is_heard(state->control))
 		balance_recount(state);
 	return answer(config, changes);
+fail:
+	model_free(model);
+	json_decref(changes);
+	return NULL;
 }
 
 json_t *config_apply(void *context, json_t *params, struct control_error *error)
@@ -176,13 +193,35 @@ int config_check(FILE *file, unsigned nb_workers, size_t memory_mib)
 	return rc;
 }
 
+/* Make the document that is there hold.  Returns 0, or -1 after filling in the error. */
+static int begin(struct switch_state *state, struct control_error *error)
+{
+	struct model *model = model_make(state->config.document, state->workers.count, error);
+
+	if (model != NULL && apply(state, model, error) == 0)
+		return 0;
+	model_free(model);
+	return -1;
+}
+
+int config_open(struct switch_state *state)
+{
+	struct control_error error;
+
+	state->config.document = json_object();
+	if (begin(state, &error) == 0)
+		return 0;
+	log_error("%s", error.message);
+	return -1;
+}
+
 /* Guests that listen for a switch may be back in a moment: those who send to them wait for that. */
 static int resume(struct switch_state *state, struct control_error *error)
 {
 	int rc;
 
 	state->resumes = true;
-	rc = apply(state, state->config.document, error);
+	rc = begin(state, error);
 	state->resumes = false;
 	if (rc == 0)
 		balance_expect(state);

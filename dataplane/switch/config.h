@@ -46,6 +46,9 @@ struct config {
  */
 int config_check(FILE *file, unsigned nb_workers, size_t memory_mib);
 
+/* Begin with nothing, which is a configuration too.  Returns 0, or -1 after logging. */
+int config_open(struct switch_state *state);
+
 /*
  * Make what the file keeps hold, if there is one, and keep every change in it from now on.  Returns 0, or -1 after
  * logging what is wrong with the file or cannot be made so.

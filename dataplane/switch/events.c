@@ -3,12 +3,13 @@
 #include <string.h>
 
 #include "switch/events.h"
+#include "switch/generation.h"
 #include "switch/switch.h"
 
 /* Note how a port is now.  Returns that if it is another state than before, and NULL otherwise. */
-static json_t *look_at(struct switch_port *port)
+static json_t *look_at(struct switch_port *port, const struct port_model *model)
 {
-	json_t *said = switch_port_describe(port), *reason = json_object_get(said, "reason"), *changed = NULL;
+	json_t *said = switch_port_describe(port, model), *reason = json_object_get(said, "reason"), *changed = NULL;
 	const char *state = json_string_value(json_object_get(said, "state"));
 
 	if (state != NULL && strcmp(port->told, state) != 0) {
@@ -19,11 +20,6 @@ static json_t *look_at(struct switch_port *port)
 	return changed;
 }
 
-static struct switch_port *port_of(const struct switch_state *state, unsigned index)
-{
-	return names_find(&state->running.ports, state->model->ports[index].name);
-}
-
 json_t *events_subscribe(void *context, json_t *params, struct control_error *error)
 {
 	struct switch_state *state = context;
@@ -32,12 +28,12 @@ json_t *events_subscribe(void *context, json_t *params, struct control_error *er
 	/* Who has subscribed before is not to miss what this would take for known. */
 	events_look(state);
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
-		struct switch_port *port = port_of(state, i);
+		struct switch_port *port = state->generation->ports[i].port;
 
 		if (port == NULL)
 			continue;
 		port->told[0] = '\0';
-		json_array_append_new(ports, look_at(port));
+		json_array_append_new(ports, look_at(port, &state->model->ports[i]));
 	}
 	control_listen(state->control);
 	return json_pack("{s:o}", "ports", ports);
@@ -46,8 +42,8 @@ json_t *events_subscribe(void *context, json_t *params, struct control_error *er
 void events_look(struct switch_state *state)
 {
 	for (unsigned i = 0; control_is_heard(state->control) && i < state->model->nb_ports; i++) {
-		struct switch_port *port = port_of(state, i);
-		json_t *changed = port != NULL ? look_at(port) : NULL;
+		struct switch_port *port = state->generation->ports[i].port;
+		json_t *changed = port != NULL ? look_at(port, &state->model->ports[i]) : NULL;
 
 		if (changed != NULL)
 			control_notify(state->control, "port", changed);

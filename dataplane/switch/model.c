@@ -172,14 +172,10 @@ void model_free(struct model *model)
 	free(model);
 }
 
-static bool same_text(const char *a, const char *b)
+const struct pin_model *model_pin(const struct model *model, unsigned port, unsigned queue)
 {
-	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
-bool port_model_same(const struct port_model *a, const struct port_model *b)
-{
-	return a->kind == b->kind && a->queues == b->queues && a->client == b->client && a->offloads == b->offloads &&
-	       a->memory == b->memory && a->socket_mode == b->socket_mode && same_text(a->path, b->path) &&
-	       same_text(a->group, b->group) && same_text(a->device, b->device);
+	for (unsigned i = 0; i < model->nb_pins; i++)
+		if (model->pins[i].queue == queue && model->pins[i].port->index == port)
+			return &model->pins[i];
+	return NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A configuration, checked: the JSON document in types, its names resolved.  A model never changes; what runs is
- * made from it (wiring.h).  Docs/architecture.md describes the document.
+ * made from it (generation.h).  Docs/architecture.md describes the document.
  */
 #ifndef TAILRACE_SWITCH_MODEL_H
 #define TAILRACE_SWITCH_MODEL_H
@@ -101,7 +101,6 @@ struct bridge_port_model {
 
 struct bridge_model {
 	const char *name;
-	json_t *json; /* what it was read from */
 	unsigned index;
 	unsigned nb_ports;
 	struct bridge_port_model *ports;
@@ -146,7 +145,7 @@ struct model *model_make(json_t *document, unsigned nb_workers, struct control_e
 
 void model_free(struct model *model);
 
-/* Is the port the same thing?  Its rate and share may differ, which need no new port. */
-bool port_model_same(const struct port_model *a, const struct port_model *b);
+/* What the queue of the port of this number is pinned by, or NULL. */
+const struct pin_model *model_pin(const struct model *model, unsigned port, unsigned queue);
 
 #endif

@@ -88,7 +88,6 @@ bool model_read_bridges(struct reader *reader)
 		struct bridge_model *bridge = &model->bridges[model->nb_bridges];
 
 		bridge->name = name;
-		bridge->json = object;
 		bridge->index = model->nb_bridges++;
 		if (!read_bridge(reader, &(struct place){.up = &at, .key = name}, object, bridge))
 			return false;

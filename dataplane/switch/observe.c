@@ -7,11 +7,28 @@
 
 #include "common/log.h"
 #include "switch/apply.h"
+#include "switch/generation.h"
 #include "switch/matches.h"
 #include "switch/observe.h"
 #include "switch/switch.h"
 
 enum { MATCHES = 64, RING_LEAST = 1 << 16, RING_MOST = 1 << 30, READ_MOST = 4096 };
+
+void observe_open(struct observation *observation)
+{
+	TAILQ_INIT(&observation->captures);
+}
+
+void observe_close(struct observation *observation)
+{
+	struct capture_session *session;
+
+	while ((session = TAILQ_FIRST(&observation->captures)) != NULL) {
+		TAILQ_REMOVE(&observation->captures, session, entry);
+		capture_close(session);
+	}
+	follow_close(observation->follow);
+}
 
 /*
  * Build what distinguishes frames that match from others: an alternative for each entry of `list`.  NULL or an empty
@@ -75,7 +92,7 @@ static int end_capture(struct switch_state *state, struct capture_session *sessi
 	struct observation *observation = &state->observation;
 
 	TAILQ_REMOVE(&observation->captures, session, entry);
-	if (apply_again(state, error) != 0) {
+	if (reconcile(state, error) != 0) {
 		TAILQ_INSERT_TAIL(&observation->captures, session, entry);
 		return -1;
 	}
@@ -95,7 +112,7 @@ static json_t *begin_capture(struct switch_state *state, const struct capture_op
 				    options->workers, options->ring, options->folder_path, strerror(errno));
 	TAILQ_INSERT_TAIL(&observation->captures, session, entry);
 	observation->nb_captures++;
-	if (apply_again(state, error) == 0)
+	if (reconcile(state, error) == 0)
 		return capture_describe(session);
 	TAILQ_REMOVE(&observation->captures, session, entry);
 	observation->nb_captures--;
@@ -107,7 +124,7 @@ json_t *observe_capture_start(void *context, json_t *params, struct control_erro
 {
 	struct switch_state *state = context;
 	const char *port = NULL, *chain = NULL, *direction = "both";
-	struct capture_options options = {.workers = state->workers.count, .folder_path = state->observation.page_path};
+	struct capture_options options = {.workers = state->workers.count, .folder_path = state->page_path};
 	json_int_t snaplen = CAPTURE_SNAPLEN, buffer = 16 << 20;
 	json_t *match = NULL;
 
@@ -182,7 +199,7 @@ static int end_following(struct switch_state *state, struct control_error *error
 	struct follow *follow = state->observation.follow;
 
 	state->observation.follow = NULL;
-	if (apply_again(state, error) != 0) {
+	if (reconcile(state, error) != 0) {
 		state->observation.follow = follow;
 		return -1;
 	}
@@ -209,11 +226,11 @@ json_t *observe_trace_start(void *context, json_t *params, struct control_error 
 	if (classifier == NULL)
 		classifier = match_all();
 	if (classifier != NULL)
-		observation->follow = follow_open(classifier, (unsigned)count, observation->nb_workers);
+		observation->follow = follow_open(classifier, (unsigned)count, state->workers.count);
 	if (observation->follow == NULL)
 		return control_fail(error, CONTROL_FAILED, "out of memory");
 	observation->follow_asked_at = rte_rdtsc();
-	if (apply_again(state, error) != 0) {
+	if (reconcile(state, error) != 0) {
 		follow_close(observation->follow);
 		observation->follow = NULL;
 		return NULL;
@@ -248,7 +265,7 @@ json_t *observe_trace_stop(void *context, json_t *params, struct control_error *
 json_t *observe_trace_key(void *context, json_t *params, struct control_error *error)
 {
 	struct switch_state *state = context;
-	struct trace *trace = state->observation.trace;
+	struct trace *trace = state->generation->trace;
 	json_int_t key;
 
 	if (control_unpack(params, error, "{s:I}", "key", &key) != 0)

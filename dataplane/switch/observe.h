@@ -7,7 +7,13 @@
 
 #include "common/control.h"
 
+struct observation;
 struct switch_state;
+
+void observe_open(struct observation *observation);
+
+/* End all; no worker runs any more. */
+void observe_close(struct observation *observation);
 
 json_t *observe_capture_start(void *context, json_t *params, struct control_error *error);
 json_t *observe_capture_status(void *context, json_t *params, struct control_error *error);

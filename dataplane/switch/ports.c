@@ -106,7 +106,6 @@ static void give_number(unsigned number)
 
 void switch_port_follow(struct switch_port *port, const struct port_model *model)
 {
-	port->model = model;
 	if (port->port.kind == PORT_GUEST)
 		atomic_store_explicit(&port->port.guest.awaited, model->awaited, memory_order_relaxed);
 }
@@ -126,7 +125,6 @@ struct switch_port *switch_port_open(struct page *page, const struct port_model 
 	strcpy(port->port.name, model->name);
 	port->port.kind = model->kind;
 	port->port.nb_queues = model->queues;
-	port->pairs = 1;
 	port->port.number = take_number();
 	rte_spinlock_init(&port->gate.lock);
 	port->gate.mean = 1514;
@@ -261,12 +259,12 @@ static json_t *describe_front_end(const struct guest *guest)
 			 facts.logs);
 }
 
-json_t *switch_port_describe(const struct switch_port *port)
+json_t *switch_port_describe(const struct switch_port *port, const struct port_model *model)
 {
 	static const char *const states[] = {
 		[GUEST_WAITING] = "waiting", [GUEST_UP] = "up", [GUEST_QUARANTINED] = "quarantined"};
 	json_t *text = json_pack("{s:s, s:s*, s:o}", "name", port->port.name,
-				 port->model->role == ROLE_END ? "chain" : "owner", port->model->owner, "queues",
+				 model->role == ROLE_END ? "chain" : "owner", model->owner, "queues",
 				 describe_queues(port));
 	enum vring_fault fault;
 	char why[320];

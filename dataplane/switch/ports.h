@@ -11,37 +11,20 @@
 
 /* Where a receive queue is polled, and what that costs. */
 struct placed {
-	unsigned worker, next_worker; /* of the programs that run, and of those being made */
+	unsigned worker;
 	bool is_placed;
 	double load;		 /* of a worker, over the last interval: 0 to 1 */
 	double moved_at;	 /* seconds on the monotonic clock; 0: never */
 	uint64_t packets, bytes; /* as counted at the last look */
 };
 
-/* The rules of a port whose frames have to be looked at, and what was made of them for each of its queues. */
-struct port_rules {
-	unsigned nb_rules;
-	struct rule *rules;
-	struct classifier *classifier;
-	unsigned nb_wires;	 /* the numbers that fragments are remembered by */
-	struct flows *fragments; /* or NULL */
-	struct port_steering {
-		struct steering *steering;
-		void *key; /* all that it was made from */
-		size_t key_size;
-	} queues[PORT_QUEUES];
-};
-
 struct switch_port {
-	struct port port;		/* first, aligned: what workers see */
-	const struct port_model *model; /* of the running configuration */
+	struct port port; /* first, aligned: what workers see */
 	struct placed placed[PORT_QUEUES];
-	unsigned pairs, next_pairs; /* that the programs count on, and those being made */
-	char told[16];		    /* its state, as who listens was last notified of it (events.h) */
-	bool expected;		    /* a guest that an earlier switch served, and that may come back at once */
-	unsigned seen, stable;	    /* of that guest: pairs at the last look; the same at the one before, or 0 */
-	struct gate gate;	    /* what it may send in */
-	struct port_rules rules, next_rules; /* of the programs that run, and of those being made */
+	char told[16];	       /* its state, as who listens was last notified of it (events.h) */
+	bool expected;	       /* a guest that an earlier switch served, and that may come back at once */
+	unsigned seen, stable; /* of that guest: pairs at the last look; the same at the one before, or 0 */
+	struct gate gate;      /* what it may send in */
 };
 
 /* Open a port.  Returns NULL after filling in the error, with nothing left behind. */
@@ -67,7 +50,7 @@ unsigned switch_port_pairs(const struct switch_port *port);
 bool switch_port_takes(const struct switch_port *port);
 
 /* What `port.list` says of it. */
-json_t *switch_port_describe(const struct switch_port *port);
+json_t *switch_port_describe(const struct switch_port *port, const struct port_model *model);
 
 /* The same of a port that a failed change has left closed. */
 json_t *switch_port_missing(const struct port_model *model);

@@ -7,9 +7,9 @@
 #include <rte_version.h>
 
 #include "common/log.h"
-#include "switch/apply.h"
 #include "switch/balance.h"
 #include "switch/events.h"
+#include "switch/generation.h"
 #include "switch/observe.h"
 #include "switch/pages.h"
 #include "switch/switch.h"
@@ -21,22 +21,23 @@ static json_t *port_list(void *context, json_t *params, struct control_error *er
 
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
 		const struct port_model *model = &state->model->ports[i];
-		const struct switch_port *port = names_find(&state->running.ports, model->name);
+		const struct switch_port *port = state->generation->ports[i].port;
 
-		json_array_append_new(list, port != NULL ? switch_port_describe(port) : switch_port_missing(model));
+		json_array_append_new(list,
+				      port != NULL ? switch_port_describe(port, model) : switch_port_missing(model));
 	}
 	return list;
 }
 
 /* What has gone along a chain one way: delivered at its last hop, dropped at any. */
-static json_t *describe_way(const struct running_chain *chain, bool back)
+static json_t *describe_way(struct hop *const *hops, unsigned count, bool back)
 {
 	uint64_t packets = 0, bytes = 0, drops = 0;
 
-	for (unsigned i = 0; i < chain->nb_hops; i++) {
-		const struct hop_counters *hop = back ? &chain->hops[i]->back : &chain->hops[i]->forward;
+	for (unsigned i = 0; i < count; i++) {
+		const struct hop_counters *hop = back ? &hops[i]->back : &hops[i]->forward;
 
-		if (i == (back ? 0 : chain->nb_hops - 1)) {
+		if (i == (back ? 0 : count - 1)) {
 			packets = hop->packets;
 			bytes = hop->bytes;
 		}
@@ -56,7 +57,7 @@ static json_t *chain_list(void *context, json_t *params, struct control_error *e
 
 	for (unsigned i = 0; i < state->model->nb_chains; i++) {
 		const struct chain_model *model = &state->model->chains[i];
-		const struct running_chain *chain = names_find(&state->running.chains, model->name);
+		struct hop *const *hops = state->generation->hops[i];
 		json_t *through = json_array();
 
 		for (unsigned j = 0; j < model->nb_through; j++)
@@ -64,8 +65,9 @@ static json_t *chain_list(void *context, json_t *params, struct control_error *e
 		json_array_append_new(list,
 				      json_pack("{s:s, s:s, s:o, s:s, s:i, s:i, s:o, s:o}", "name", model->name, "from",
 						model->from->name, "through", through, "to", model->to->name,
-						"priority", model->priority, "hops", chain->nb_hops, "forward",
-						describe_way(chain, false), "back", describe_way(chain, true)));
+						"priority", model->priority, "hops", model->nb_through + 1, "forward",
+						describe_way(hops, model->nb_through + 1, false), "back",
+						describe_way(hops, model->nb_through + 1, true)));
 	}
 	return list;
 }
@@ -86,8 +88,7 @@ static json_t *function_list(void *context, json_t *params, struct control_error
 	list = json_array();
 	for (unsigned i = 0; i < state->model->nb_functions; i++) {
 		const struct function_model *model = &state->model->functions[i];
-		const struct running_function *function = names_find(&state->running.functions, model->name);
-		const struct pin_group *group = function != NULL ? function->group : NULL;
+		const struct pin_group *group = state->generation->groups[i];
 		uint64_t counts[PIN_REPLICAS] = {0};
 		json_t *replicas = json_object(), *entry;
 
@@ -119,7 +120,7 @@ static json_t *worker_queues(const struct switch_state *state, unsigned worker)
 	json_t *queues = json_array();
 
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
-		const struct switch_port *port = names_find(&state->running.ports, state->model->ports[i].name);
+		const struct switch_port *port = state->generation->ports[i].port;
 
 		for (unsigned queue = 0; port != NULL && queue < port->port.nb_queues; queue++)
 			if (port->placed[queue].worker == worker)
@@ -141,7 +142,7 @@ static json_t *worker_list(void *context, json_t *params, struct control_error *
 						json_sprintf("worker-%u", i), "core", worker->cpu, "tid",
 						atomic_load(&worker->thread), "tsc_hz", (json_int_t)rte_get_tsc_hz(),
 						"idle", worker_idle_name(worker->idle), "asleep",
-						(int)atomic_load(&worker->asleep), "busy", balance_busy(state, i),
+						(int)atomic_load(&worker->asleep), "busy", state->loads[i].busy,
 						"program", (json_int_t)atomic_load(&worker->program)->number, "queues",
 						worker_queues(state, i)));
 	}
@@ -187,16 +188,16 @@ static json_t *bridge_list_method(void *context, json_t *params, struct control_
 
 	for (unsigned i = 0; i < state->model->nb_bridges; i++) {
 		const struct bridge_model *model = &state->model->bridges[i];
-		const struct running_bridge *bridge = names_find(&state->running.bridges, model->name);
-		const struct bridge_figures figures = bridge_figures(bridge->bridge);
+		const struct bridge *bridge = state->generation->bridges[i].bridge;
+		const struct bridge_figures figures = bridge_figures(bridge);
 		json_t *macs = json_array(), *ports = json_array();
 
 		for (unsigned j = 0; j < model->nb_ports; j++)
 			json_array_append_new(ports, json_string(model->ports[j].port->name));
-		bridge_list(bridge->bridge, add_mac, macs);
+		bridge_list(bridge, add_mac, macs);
 		json_array_append_new(list,
 				      json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:I}", "name", model->name, "ports",
-						ports, "macs", macs, "flaps", describe_flaps(bridge->bridge), "room",
+						ports, "macs", macs, "flaps", describe_flaps(bridge), "room",
 						(json_int_t)figures.room, "unlearned", (json_int_t)figures.unlearned,
 						"moves", (json_int_t)figures.moves));
 	}
@@ -233,27 +234,16 @@ const struct control_method switch_methods[] = {
 };
 const size_t switch_nb_methods = RTE_DIM(switch_methods);
 
-/* Nothing, which is a configuration too. */
-static int start_empty(struct switch_state *state)
-{
-	struct control_error error;
-	json_t *nothing = json_object();
-	int rc = apply(state, nothing, &error);
-
-	if (rc != 0)
-		log_error("%s", error.message);
-	json_decref(nothing);
-	return rc;
-}
-
 int switch_open(struct switch_state *state, const struct switch_options *options)
 {
 	int rc;
 
 	state->page = page_create(options->page, page_kinds, PAGE_KINDS, PAGE_SLOTS);
-	state->running.observation = &state->observation;
-	if (state->page == NULL ||
-	    observation_open(&state->observation, state->page, options->page, options->workers.count) != 0)
+	state->page_path = options->page;
+	state->parts.end = generation_end_part;
+	state->parts.context = state;
+	observe_open(&state->observation);
+	if (state->page == NULL)
 		return -1;
 	rc = workers_open(&state->workers, &options->workers, state->page);
 	if (rc == 0)
@@ -264,16 +254,15 @@ int switch_open(struct switch_state *state, const struct switch_options *options
 		log_error("workers: %s", strerror(-rc));
 		return -1;
 	}
-	state->config.document = json_object();
-	return start_empty(state);
+	return config_open(state);
 }
 
 void switch_close(struct switch_state *state)
 {
 	workers_stop(&state->workers);
-	if (state->model != NULL)
-		apply_nothing(state);
-	observation_close(&state->observation);
+	generation_drop(state->generation);
+	model_free(state->model);
+	observe_close(&state->observation);
 	balance_close(state);
 	workers_close(&state->workers);
 	config_close(state);

@@ -8,19 +8,26 @@
 #include "common/control.h"
 #include "common/page.h"
 #include "switch/config.h"
-#include "switch/wiring.h"
+#include "switch/model.h"
+#include "switch/observation.h"
+#include "switch/parts.h"
+#include "switch/placement.h"
 #include "switch/workers.h"
 
 struct switch_state {
 	struct control *control;
 	struct page *page;
+	const char *page_path; /* other files lie beside it */
 	struct config config;
-	struct model *model; /* of the configuration that holds */
-	struct running running;
+	struct model *model;	       /* of the configuration that holds */
+	struct generation *generation; /* what runs of it */
+	struct parts parts;	       /* of generations */
 	struct observation observation;
+	unsigned traces; /* so far, for their names */
 	struct workers workers;
-	struct balance *balance; /* balance.h */
-	bool resumes;		 /* what is being applied ran before this switch was started */
+	struct placement_worker loads[GRACE_WORKERS]; /* of the workers, when last measured */
+	struct balance *balance;		      /* balance.h */
+	bool resumes;				      /* what is being applied ran before this switch was started */
 };
 
 struct switch_options {

@@ -45,12 +45,10 @@ const char *worker_idle_name(enum worker_idle idle)
 static int open_worker(struct worker *worker, unsigned number, const struct workers_options *options, struct page *page)
 {
 	const uint64_t hz = rte_get_tsc_hz();
-	struct program *program = calloc(1, sizeof(*program));
+	static struct program nothing;
 	char name[PAGE_NAME];
 
-	if (program == NULL)
-		return -ENOMEM;
-	atomic_store(&worker->program, program);
+	atomic_store(&worker->program, &nothing);
 	worker->number = number;
 	worker->lcore = eal_worker_lcore(number);
 	worker->cpu = eal_lcore_cpu(worker->lcore);
@@ -103,10 +101,8 @@ int workers_open(struct workers *workers, const struct workers_options *options,
 
 void workers_close(struct workers *workers)
 {
-	for (unsigned i = 0; i < workers->count; i++) {
-		free(atomic_load(&workers->list[i].program));
+	for (unsigned i = 0; i < workers->count; i++)
 		sleeper_close(&workers->list[i]);
-	}
 	workers->count = 0;
 }
 
@@ -225,16 +221,14 @@ static struct program *what_stays(const struct program *before, const struct pro
 	return stays;
 }
 
-static void put(struct workers *workers, struct program **programs)
+static void put(struct workers *workers, struct program *const *programs)
 {
 	for (unsigned i = 0; i < workers->count; i++) {
 		programs[i]->number = ++workers->programs;
-		programs[i] = atomic_exchange(&workers->list[i].program, programs[i]);
+		atomic_store(&workers->list[i].program, programs[i]);
 		sleeper_wake(&workers->list[i]);
 	}
 	grace_wait();
-	for (unsigned i = 0; i < workers->count; i++)
-		free(programs[i]);
 }
 
 /*
@@ -244,7 +238,7 @@ static void put(struct workers *workers, struct program **programs)
  */
 int workers_install(struct workers *workers, struct program *const *programs)
 {
-	struct program *next[GRACE_WORKERS], *stays[GRACE_WORKERS] = {0};
+	struct program *stays[GRACE_WORKERS] = {0};
 	bool stop = false;
 
 	for (unsigned i = 0; i < workers->count && workers->count > 1; i++) {
@@ -260,10 +254,8 @@ int workers_install(struct workers *workers, struct program *const *programs)
 	}
 	if (stop)
 		put(workers, stays);
-	else
-		for (unsigned i = 0; i < workers->count; i++)
-			free(stays[i]);
-	memcpy(next, programs, workers->count * sizeof(next[0]));
-	put(workers, next);
+	put(workers, programs);
+	for (unsigned i = 0; i < workers->count; i++)
+		free(stays[i]);
 	return 0;
 }

@@ -39,12 +39,12 @@ int workers_start(struct workers *workers);
 /* End them. */
 void workers_stop(struct workers *workers);
 
-/* Free what they had, their programs included; they have been stopped. */
+/* Free what they had, but not their programs; they have been stopped. */
 void workers_close(struct workers *workers);
 
 /*
- * Give each worker its program of `programs`, and free those before; when this returns no worker uses them.  What goes
- * on as it was is not interrupted.  Returns 0, or -ENOMEM with nothing changed.
+ * Give each worker its program of `programs`; when this returns no worker uses those before.  What goes on as it was is
+ * not interrupted.  Returns 0, or -ENOMEM with nothing changed.
  */
 int workers_install(struct workers *workers, struct program *const *programs);
 

@@ -48,7 +48,7 @@ static void configure(struct setting *setting, const struct bridge_port_config *
 static void configure_and_keep(struct setting *setting)
 {
 	configure(setting, ports, PORTS);
-	bridge_memory_keep(setting->memory, setting->bridge);
+	bridge_share(setting->bridge);
 }
 
 static int start(void **state)
@@ -65,7 +65,7 @@ static int end(void **state)
 {
 	struct setting *setting = *state;
 
-	free(setting->bridge);
+	bridge_free(setting->bridge);
 	bridge_memory_free(setting->memory);
 	free(setting);
 	return 0;
@@ -181,14 +181,15 @@ static void knows_who_carries_and_tags_a_vlan(void **state)
 static void floods_what_its_receiver_can_no_longer_carry(void **state)
 {
 	struct setting *setting = *state;
+	struct bridge *before = setting->bridge;
 	struct bridge_port_config changed[PORTS];
 
 	memcpy(changed, ports, sizeof(ports));
 	send_from(setting, TRUNK, 1, ALL, 20, now);
 	expect(send_from(setting, PLAIN, 2, 1, 20, now), BRIDGE_FORWARD, TRUNK);
 	changed[TRUNK].nb_trunk = 1;
-	free(setting->bridge);
 	configure(setting, changed, PORTS);
+	bridge_free(before);
 	expect(send_from(setting, PLAIN, 2, 1, 20, now), BRIDGE_FLOOD, 0);
 }
 
@@ -255,7 +256,7 @@ static void floods_nothing_at_a_limit_of_0(void **state)
 	const struct bridge_config config = {.nb_ports = PORTS, .ports = ports, .ageing = 300, .flood = 0};
 	struct setting *setting = *state;
 
-	free(setting->bridge);
+	bridge_free(setting->bridge);
 	setting->bridge = bridge_new(setting->memory, &config);
 	expect(send_from(setting, PLAIN, 1, ALL, -1, now), BRIDGE_DROP_FLOOD_LIMITED, 0);
 }
@@ -310,18 +311,19 @@ static void leaves_every_port_its_share(void **state)
 static void remembers_across_a_change_and_forgets_with_the_port(void **state)
 {
 	struct setting *setting = *state;
+	struct bridge *before = setting->bridge;
 
 	send_from(setting, PLAIN, 1, ALL, -1, now);
 	send_from(setting, PLAIN_TOO, 2, ALL, -1, now);
-	free(setting->bridge);
 	configure(setting, ports + 1, PORTS - 1);
 	/* Before the old ones are forgotten, too, nothing is sent to a port that is not there. */
 	expect(send_from(setting, PLAIN_TOO - 1, 2, 1, -1, now), BRIDGE_FLOOD, 0);
-	bridge_memory_keep(setting->memory, setting->bridge);
+	bridge_free(before);
 	assert_int_equal(stations_figures(setting->memory, stations_tick(now), 1).learned, 1);
 	expect(send_from(setting, ACCESS_10 - 1, 5, 2, -1, now), BRIDGE_FLOOD, 0);
-	free(setting->bridge);
+	before = setting->bridge;
 	configure_and_keep(setting);
+	bridge_free(before);
 	expect(send_from(setting, PLAIN, 1, 2, -1, now), BRIDGE_FORWARD, PLAIN_TOO);
 }
 

@@ -641,7 +641,7 @@ static void a_bridge_hands_over_what_it_does_not_flood(void **state)
 	assert_int_equal(source_poll(&source, &setting->round), 1);
 	assert_true(leaves_by(mbuf));
 	steering_free(source.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 

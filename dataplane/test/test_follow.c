@@ -231,7 +231,7 @@ static void each_port_of_a_flood_is_told_apart(void **state)
 	/* It has gone on to a port. */
 	assert_int_equal(setting->stations[0].counters.received_bytes, 200);
 	steering_free(source.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 	look_away(onlookers);
 }

@@ -124,7 +124,7 @@ static void pins_a_flow_and_its_answer_to_one_replica(void **state)
 		flows_forget(group->memory->flows, replica);
 		assert_int_equal(pin_one(group, &headers, now), replica);
 	}
-	free(group);
+	pin_group_free(group);
 }
 
 /* Where IPv6's extension headers are longer than what is looked at, the addresses are the flow, either way round. */
@@ -155,7 +155,7 @@ static void pins_by_addresses_what_nobody_has_read(void **state)
 		chosen |= 1u << replica;
 	}
 	assert_int_equal(chosen, 0x1f);
-	free(group);
+	pin_group_free(group);
 }
 
 static void pins_by_addresses_alone_where_asked(void **state)
@@ -174,7 +174,7 @@ static void pins_by_addresses_alone_where_asked(void **state)
 		assert_int_equal(pin_one(group, &headers, now), replica);
 		turn(&headers);
 	}
-	free(group);
+	pin_group_free(group);
 }
 
 static void spreads_flows_evenly(void **state)
@@ -194,7 +194,7 @@ static void spreads_flows_evenly(void **state)
 		}
 		for (unsigned i = 0; i < n; i++)
 			assert_in_range(counts[i], FLOWS / n * 85 / 100, FLOWS / n * 115 / 100);
-		free(group);
+		pin_group_free(group);
 	}
 }
 
@@ -224,8 +224,8 @@ static void moves_the_share_of_the_one_that_comes_or_goes(void **state)
 			assert_int_equal(pin_letter(small, &headers, now), before);
 		}
 		assert_in_range(moved, FLOWS / (n + 1) * 8 / 10, FLOWS / (n + 1) * 12 / 10);
-		free(small);
-		free(large);
+		pin_group_free(small);
+		pin_group_free(large);
 	}
 }
 
@@ -240,8 +240,8 @@ static void does_not_mind_the_order_of_configuration(void **state)
 		flow(&headers, i);
 		assert_int_equal(pin_letter(one, &headers, now), pin_letter(two, &headers, now));
 	}
-	free(one);
-	free(two);
+	pin_group_free(one);
+	pin_group_free(two);
 	pin_memory_free(other);
 }
 
@@ -288,8 +288,8 @@ static void drains_without_moving_what_is_established(void **state)
 		flow(&headers, i);
 		assert_int_not_equal(pin_letter(draining, &headers, later + 2 * tick), 'b');
 	}
-	free(before);
-	free(draining);
+	pin_group_free(before);
+	pin_group_free(draining);
 }
 
 static void moves_only_the_drained_flows_on_removal(void **state)
@@ -305,7 +305,7 @@ static void moves_only_the_drained_flows_on_removal(void **state)
 		assert_int_not_equal(was[i], 'b');
 	}
 	without = group_of(*state, "ac");
-	pin_memory_forget_others(*state, without);
+	pin_group_free(draining);
 	for (unsigned i = 0; i < FLOWS; i++) {
 		struct headers headers;
 
@@ -314,8 +314,7 @@ static void moves_only_the_drained_flows_on_removal(void **state)
 	}
 	/* The number is free for another, which inherits nothing. */
 	assert_int_equal(pin_memory_number(*state, "d"), 1);
-	free(draining);
-	free(without);
+	pin_group_free(without);
 }
 
 static void gives_new_flows_to_nobody_when_all_drain(void **state)
@@ -329,8 +328,8 @@ static void gives_new_flows_to_nobody_when_all_drain(void **state)
 	assert_int_equal(pin_letter(draining, &headers, now), was);
 	flow(&headers, 2);
 	assert_int_equal(pin_letter(draining, &headers, now), '-');
-	free(before);
-	free(draining);
+	pin_group_free(before);
+	pin_group_free(draining);
 }
 
 static void numbers_no_more_than_there_is_room_for(void **state)
@@ -357,12 +356,11 @@ static void gives_back_the_numbers_of_a_group_that_is_not_used(void **state)
 		others[i] = (struct pin_replica){names[i], false};
 	}
 	assert_null(pin_group_new(*state, false, others, PIN_REPLICAS - 1));
-	pin_memory_take_back(*state, used);
 	fits = pin_group_new(*state, false, others + 1, PIN_REPLICAS - 2);
 	assert_non_null(fits);
 	assert_string_equal(used->memory->names[0], "a");
-	free(fits);
-	free(used);
+	pin_group_free(fits);
+	pin_group_free(used);
 }
 
 /* Who counts, sweeps or steers has read the clock, and then another worker sees the flow, a tick later. */
@@ -392,8 +390,8 @@ static void knows_a_flow_that_was_seen_since_the_clock_was_read(void **state)
 		there -= pin_letter(draining, &headers, now) == 'b';
 	}
 	assert_int_equal(there, 0);
-	free(before);
-	free(draining);
+	pin_group_free(before);
+	pin_group_free(draining);
 }
 
 /* The ticks that an entry has come round after some hours. */
@@ -416,7 +414,7 @@ static void does_not_take_what_is_long_gone_for_fresh(void **state)
 	assert_int_equal(counts[0], 0);
 	flows_count(memory->flows, flows_tick(aged), counts);
 	assert_int_equal(counts[0], 60);
-	free(group);
+	pin_group_free(group);
 }
 
 /* ------- fragments ------- */
@@ -453,7 +451,7 @@ static void keeps_datagrams_of_both_ways_apart(void **state)
 		assert_int_equal(pin_one(group, &later, now), second);
 	}
 	assert_true(different > 100);
-	free(group);
+	pin_group_free(group);
 }
 
 static void sends_fragments_where_the_first_goes(void **state)
@@ -480,7 +478,7 @@ static void sends_fragments_where_the_first_goes(void **state)
 		seen[replica] = true;
 	}
 	assert_int_equal(different, 5);
-	free(group);
+	pin_group_free(group);
 }
 
 static void keeps_fragments_together_that_come_before_the_first(void **state)
@@ -498,7 +496,7 @@ static void keeps_fragments_together_that_come_before_the_first(void **state)
 		fragment(&headers, i, i, 3);
 		assert_int_equal(pin_one(group, &headers, now), replica);
 	}
-	free(group);
+	pin_group_free(group);
 }
 
 static void follows_the_flow_of_an_icmp_error(void **state)
@@ -522,7 +520,7 @@ static void follows_the_flow_of_an_icmp_error(void **state)
 		parse_embedded(frame.bytes, frame.length, &error);
 		assert_int_equal(pin_one(group, &error, now), replica);
 	}
-	free(group);
+	pin_group_free(group);
 }
 
 /* ------- the bound ------- */
@@ -571,10 +569,10 @@ static void counts_flows_that_found_no_slot(void **state)
 	}
 	assert_in_range(pin_crowded(group), entries / 20, entries / 5);
 	/* It is the table's, which outlives a change of the group. */
-	free(group);
+	pin_group_free(group);
 	group = group_of(*state, "abc");
 	assert_in_range(pin_crowded(group), entries / 20, entries / 5);
-	free(group);
+	pin_group_free(group);
 }
 
 /* A worker that took the faults would stand still for a large page's zeroing: tens of ms for the flows of a start. */

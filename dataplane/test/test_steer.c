@@ -144,8 +144,8 @@ static void gives_flows_to_replicas_and_drops_what_none_takes(void **state)
 	assert_int_equal(source_poll(&source, &setting->round), 1);
 	assert_int_equal(setting->stations[0].counters.drop_no_replica, 1);
 	steering_free(source.steering);
-	free(group);
-	free(none);
+	pin_group_free(group);
+	pin_group_free(none);
 	pin_memory_free(memory);
 }
 
@@ -214,7 +214,7 @@ static void floods_past_a_receiver_that_is_full_and_one_that_is_gone(void **stat
 	assert_int_equal(setting->stations[3].counters.drop_receiver_down, 10);
 	assert_int_equal(setting->stations[0].counters.received_packets, 10);
 	steering_free(source.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 
@@ -268,7 +268,7 @@ static void gives_each_port_its_form_of_a_tag(void **state)
 	expect_nothing(&setting->stations[0]);
 	steering_free(access.steering);
 	steering_free(tagged.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 
@@ -315,7 +315,7 @@ static void hands_on_a_priority_where_there_are_no_vlans(void **state)
 	assert_memory_equal(wanted.bytes + 12, frame.bytes + 16, wanted.length - 12);
 	steering_free(plain.steering);
 	steering_free(native.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 
@@ -363,7 +363,7 @@ static void names_every_reason_of_a_bridge(void **state)
 	assert_int_equal(counters->drop_flood_limited, 80 - BRIDGE_BURST);
 	steering_free(source.steering);
 	steering_free(alone.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 
@@ -405,7 +405,7 @@ static void counts_what_a_bridge_has_for_a_port_that_is_not_there(void **state)
 	expect_nothing(&setting->stations[1]);
 	expect_nothing(&setting->stations[3]);
 	steering_free(source.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 
@@ -436,7 +436,7 @@ static void a_burst_that_has_to_stay_is_flooded_once(void **state)
 	assert_int_equal(setting->stations[1].counters.sent_packets, RING);
 	assert_int_equal(setting->stations[0].counters.drop_flood_limited, 0);
 	steering_free(source.steering);
-	free(bridge);
+	bridge_free(bridge);
 	bridge_memory_free(memory);
 }
 
