@@ -25,6 +25,7 @@ static bool no_memory;	    /* when programs are given to workers */
 int __wrap_guest_open(struct guest *guest, const struct guest_options *options, char *why, unsigned why_size);
 void __wrap_guest_close(struct guest *guest);
 int __wrap_workers_install(struct workers *workers, struct program *const *programs);
+uint64_t __wrap_rte_get_tsc_hz(void);
 
 int __wrap_guest_open(struct guest *guest, const struct guest_options *options, char *why, unsigned why_size)
 {
@@ -45,6 +46,12 @@ void __wrap_guest_close(struct guest *guest)
 int __wrap_workers_install(struct workers *workers, struct program *const *programs)
 {
 	return no_memory ? -ENOMEM : 0;
+}
+
+/* Without DPDK's start there is none, and without it no rate. */
+uint64_t __wrap_rte_get_tsc_hz(void)
+{
+	return UINT64_C(1000000000);
 }
 
 /* Returns what apply() does, with the error in `said`. */
@@ -204,6 +211,52 @@ static void what_was_closed_for_a_change_that_fails_comes_back(void **state)
 	assert_non_null(generation_port(the_switch.generation, "b"));
 }
 
+/* `more` is of the receiver's rate. */
+static int change_rate(const char *more)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text),
+		 "{\"ports\": {\"a\": {\"kind\": \"guest\", \"path\": \"/a\"}, \"b\": {\"kind\": \"guest\", "
+		 "\"path\": \"/b\", \"rate\": {\"to\": {\"max\": 40000000%s}}}}, "
+		 "\"chains\": {\"c\": {\"from\": \"a\", \"to\": \"b\", \"match\": [{\"protocol\": 17}]}}}",
+		 more);
+	return change(text);
+}
+
+/* The only one, and what it is to be set to. */
+static const struct shaper_setting *setting(void)
+{
+	const struct shaper_setting *shapers = the_switch.generation->shapers;
+
+	assert_non_null(shapers);
+	assert_null(shapers->next);
+	return shapers;
+}
+
+static void what_waits_for_a_receiver_stays_when_its_limits_change(void **state)
+{
+	const struct steering *steering;
+	struct shaper_limits limits;
+	struct shaper *shaper;
+
+	assert_int_equal(change_rate(""), 0);
+	steering = source_of("a")->steering;
+	shaper = setting()->shaper;
+	limits = shaper->limits;
+	no_memory = true;
+	assert_int_equal(change_rate(", \"latency\": 50000"), -1);
+	assert_int_equal(shaper->limits.bytes, limits.bytes);
+	no_memory = false;
+	assert_int_equal(change_rate(", \"latency\": 50000"), 0);
+	assert_ptr_equal(setting()->shaper, shaper);
+	assert_ptr_equal(source_of("a")->steering, steering);
+	assert_int_equal(shaper->limits.bytes, 5 * limits.bytes);
+	assert_int_equal(reconcile(&the_switch, &said), 0);
+	assert_ptr_equal(setting()->shaper, shaper);
+	assert_int_equal(shaper->limits.bytes, 5 * limits.bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -213,6 +266,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_change_that_fails_leaves_what_was, start, end),
 		cmocka_unit_test_setup_teardown(two_ports_change_places, start, end),
 		cmocka_unit_test_setup_teardown(what_was_closed_for_a_change_that_fails_comes_back, start, end),
+		cmocka_unit_test_setup_teardown(what_waits_for_a_receiver_stays_when_its_limits_change, start, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
