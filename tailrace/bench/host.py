@@ -19,9 +19,9 @@ from rich.text import Text
 from tailrace.bench.model import Spread
 from tailrace.errors import Failure, Mistake
 from tailrace.host.journal import ENVIRONMENT, read_journal, state_folder
-from tailrace.host.tree import Tree
 from tailrace.measure.progress import Reporter
 from tailrace.process.process import undisturbed
+from tailrace.resources.tree import Tree
 
 HERE = Path("/")
 _TIMEOUT = 120.0

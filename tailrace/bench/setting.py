@@ -24,7 +24,8 @@ from tailrace.node.running import reserve_pages
 from tailrace.process.launch import Launcher
 from tailrace.process.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
 from tailrace.process.programs import own_program
-from tailrace.resources.place import FUNCTION_PRIORITY, Place, Placement, allowed_cpus, interrupt_place
+from tailrace.resources.place import FUNCTION_PRIORITY, Place, Placement, interrupt_place
+from tailrace.resources.topology import allowed_cpus
 
 __all__ = ["CORE_TO_CORE", "Cores", "Setting", "check_able", "check_alive", "prepared"]
 

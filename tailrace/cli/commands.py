@@ -25,7 +25,8 @@ from tailrace.measure.session import Finished, Request, Session, run_between, ru
 from tailrace.measure.tester import absolute_uri
 from tailrace.node.folder import default_folder
 from tailrace.node.plan import Plan, make_plan
-from tailrace.resources.place import allowed_cpus, place_tester
+from tailrace.resources.place import place_tester
+from tailrace.resources.topology import allowed_cpus
 from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec

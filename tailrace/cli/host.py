@@ -23,10 +23,10 @@ from tailrace.host.knobs import FAMILIES
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.picture import write_picture
 from tailrace.host.profile import load_profile
-from tailrace.host.tree import Tree
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
 from tailrace.host.watching import changes
 from tailrace.host.writers import Writers, read_writers
+from tailrace.resources.tree import Tree
 from tailrace.spec.units import parse_duration
 
 app = typer.Typer(

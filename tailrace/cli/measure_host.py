@@ -22,7 +22,6 @@ from tailrace.host.journal import Journal, hold_journal, read_journal, state_fol
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import Profile, load_profile
 from tailrace.host.roles import ROLES, Roles, deal_roles
-from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan, read_plan
@@ -34,6 +33,7 @@ from tailrace.measure.session import Request, run_on_host
 from tailrace.node.folder import default_folder
 from tailrace.process.process import undisturbed
 from tailrace.resources.cpus import parse_list, show_list
+from tailrace.resources.tree import Tree
 from tailrace.results import RunFolder, load_run
 from tailrace.results.run import SPEC, find_folder
 from tailrace.spec.units import parse_duration, show_span

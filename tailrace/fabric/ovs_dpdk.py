@@ -28,7 +28,8 @@ from tailrace.fabric.network import Network
 from tailrace.node.record import FilePath, Folder, Process
 from tailrace.process.launch import Launcher
 from tailrace.process.process import Limits
-from tailrace.resources.place import Place, allowed_cpus
+from tailrace.resources.place import Place
+from tailrace.resources.topology import allowed_cpus
 
 MEMORY_MIB = 1024
 """What it takes unless told otherwise. With half of it, its first try at a pool of buffers (262,144 of them) eats all

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.host.slices import scope, scope_name, systemd_has
-from tailrace.host.tree import Tree
 from tailrace.node.record import Cgroup, Scope, State
+from tailrace.resources.tree import Tree
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from functools import cached_property
 from tailrace.errors import Failure, Mistake
 from tailrace.host.boot_files import BootFiles, Grub, KernelInstall, Stage, given_arguments
 from tailrace.host.command_line import PARAMETERS, Argument, CommandLine, Reader, parse_line, read, show_line
-from tailrace.host.machine import Kernel, last_cpu, read_kernel
+from tailrace.host.machine import Kernel, read_kernel
 from tailrace.host.setting import Form, Setting
-from tailrace.host.tree import Tree
+from tailrace.resources.topology import last_cpu
+from tailrace.resources.tree import Tree
 
 _MOST = 2047
 """Letters of its command line that the kernel reads on x86 and Arm (COMMAND_LINE_SIZE), without a word of the rest."""

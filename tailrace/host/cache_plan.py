@@ -13,8 +13,8 @@ from tailrace.host.cache_split import Level, Masks, split
 from tailrace.host.groups import CACHE
 from tailrace.host.machine import Machine
 from tailrace.host.resctrl import RESCTRL, Schemata, Share, group_cpus, parse_schemata
-from tailrace.host.tree import Tree
 from tailrace.resources.cpus import show_list
+from tailrace.resources.tree import Tree
 
 _NOT_GROUPS = ("info", "mon_groups", "mon_data")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tailrace.host.tree import Tree
+from tailrace.resources.tree import Tree
 
 CGROUP = "/sys/fs/cgroup"
 """Of version 2, where a machine has one hierarchy."""

@@ -6,8 +6,8 @@ import errno
 import re
 import subprocess
 
-from tailrace.host.tree import Tree
 from tailrace.process.programs import system_program
+from tailrace.resources.tree import Tree
 
 #: What can be set: the option that shows, the one that sets, the word that sets, and how the value is shown.
 _WHAT = {

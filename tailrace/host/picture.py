@@ -6,10 +6,11 @@ from collections import Counter
 from html import escape
 from pathlib import Path
 
-from tailrace.host.machine import Machine, Node
+from tailrace.host.machine import Machine
 from tailrace.host.roles import ROLES, WORDS, Roles
 from tailrace.host.show import nic_words, size_words
 from tailrace.resources.cpus import show_list
+from tailrace.resources.topology import Node
 
 COLOURS = {"system": "#66717e", "switch": "#b35f12", "vnf": "#2a6fad", "tester": "#2e7b4b"}
 """Each dark enough for white letters (WCAG 2.1, 1.4.3: a contrast of 4.5)."""

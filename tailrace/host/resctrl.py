@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from tailrace.host.cache_split import Masks
 from tailrace.host.groups import make
-from tailrace.host.tree import Tree
 from tailrace.resources.cpus import parse_list, show_list
+from tailrace.resources.tree import Tree
 
 RESCTRL = "/sys/fs/resctrl"
 _LINE = re.compile(r"^\s*(L[23](?:CODE|DATA)?):(.*)$", re.MULTILINE)

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import Mistake
-from tailrace.host.machine import Machine
 from tailrace.resources.cpus import show_list
+from tailrace.resources.topology import Topology
 
 MANY = 4
 """So many cores of a node are enough for a tester of its own."""
@@ -59,7 +59,7 @@ class Roles:
 
 
 def deal_roles(
-    machine: Machine,
+    machine: Topology,
     wanted: Mapping[str, int | str],
     nic: str | None = None,
     *,
@@ -101,7 +101,7 @@ def deal_roles(
 
 
 def _system_share(
-    machine: Machine, node: int, cores: Sequence[tuple[int, ...]], wanted: Mapping[str, int | str], kept: int | None
+    machine: Topology, node: int, cores: Sequence[tuple[int, ...]], wanted: Mapping[str, int | str], kept: int | None
 ) -> tuple[int, str]:
     """How many cores of a node the system needs, at least one, and why so many."""
     others = sum(1 if wanted.get(role) == "rest" else _number(wanted.get(role, 0), len(cores)) for role in ROLES[1:])
@@ -125,7 +125,7 @@ def _number(count: int | str, cores: int) -> int:
     return 0 if count == "rest" else int(count)
 
 
-def _node(machine: Machine, nic: str | None, kept: int | None, least: int) -> tuple[int, str]:
+def _node(machine: Topology, nic: str | None, kept: int | None, least: int) -> tuple[int, str]:
     """The node, and why that one. Nodes without a CPU have memory alone (CXL, HBM): no core is dealt there."""
     named = ""
     if nic is not None:
@@ -143,12 +143,12 @@ def _node(machine: Machine, nic: str | None, kept: int | None, least: int) -> tu
     return node, because + named
 
 
-def nodes_with_cpus(machine: Machine) -> list[int]:
+def nodes_with_cpus(machine: Topology) -> list[int]:
     """The nodes that have an online CPU."""
     return [each.number for each in machine.nodes if each.cpus]
 
 
-def _best_node(machine: Machine, least: int) -> tuple[int, str]:
+def _best_node(machine: Topology, least: int) -> tuple[int, str]:
     """Of the nodes with so many cores; those without memory of their own come last."""
     able = [each for each in machine.nodes if each.cpus]
     enough = [each for each in able if len(_cores(machine, each.number)) >= least] or able
@@ -172,7 +172,7 @@ def _best_node(machine: Machine, least: int) -> tuple[int, str]:
     return min(best), "the first node of those with the most cores"
 
 
-def _cores(machine: Machine, node: int) -> list[tuple[int, ...]]:
+def _cores(machine: Topology, node: int) -> list[tuple[int, ...]]:
     """The node's cores, each as its online logical CPUs, in the order of their first one."""
     cores: dict[int, list[int]] = {}
     for cpu in machine.cpus:

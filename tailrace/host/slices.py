@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from tailrace.host.groups import CGROUP, make, remove
-from tailrace.host.tree import Tree
 from tailrace.process.programs import find_system_program
 from tailrace.resources.cpus import parse_list
+from tailrace.resources.tree import Tree
 
 UNITS = ("init.scope", "system.slice", "user.slice")
 """Those of systemd's that are limited. Not machine.slice: a virtual machine's CPUs are whose who has pinned it."""

@@ -13,8 +13,8 @@ from tailrace.host.nics import Nics
 from tailrace.host.resctrl import CacheShares
 from tailrace.host.setting import Setting
 from tailrace.host.slices import Tasks
-from tailrace.host.tree import Tree
 from tailrace.resources.cpus import parse_list, show_list
+from tailrace.resources.tree import Tree
 
 OWN = ("controller", "partition", "domains", "cache")
 """Schemes of places that Tailrace makes itself and no device brings along."""

@@ -19,7 +19,7 @@ from tailrace.measure.neighbour_function import Ran, neighbour_function
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.side import LATENCY_FIGURES, Load, at_rate, figures, measured
-from tailrace.resources.place import allowed_cpus
+from tailrace.resources.topology import allowed_cpus
 from tailrace.results.comparison import FIRST_LOOK, ComparedPair, ComparisonFinding, ratios_of
 from tailrace.results.no_loss import NoLossRate
 from tailrace.spec.tests import Noise

@@ -18,7 +18,8 @@ from tailrace.observe.recording import Recording
 from tailrace.process.launch import Launcher
 from tailrace.process.process import Limits
 from tailrace.process.programs import own_program
-from tailrace.resources.place import Placement, allowed_cpus
+from tailrace.resources.place import Placement
+from tailrace.resources.topology import allowed_cpus
 
 RECORDER = "recorder"
 RECORDER_PROGRAM = "tailrace-recorder"

@@ -26,7 +26,8 @@ from tailrace.node.record import Process, State
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.process import real_time_refusal, undisturbed
 from tailrace.resources import hugepages
-from tailrace.resources.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, place, place_without_switch
+from tailrace.resources.place import FUNCTION_PRIORITY, Placement, place, place_without_switch
+from tailrace.resources.topology import Cpu, allowed_cpus
 from tailrace.spec.model import TESTER_ENDS
 
 _RUNTIME = InProcess()

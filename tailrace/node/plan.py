@@ -27,7 +27,8 @@ from tailrace.node.planned import (
     identity_of,
 )
 from tailrace.process.process import real_time_refusal
-from tailrace.resources.place import FUNCTION_PRIORITY, Cpu, Placement, allowed_cpus, keep_places, place
+from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place
+from tailrace.resources.topology import Cpu, allowed_cpus
 from tailrace.spec.model import TESTER_ENDS, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError

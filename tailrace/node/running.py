@@ -26,7 +26,8 @@ from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
 from tailrace.resources.interface import changes_for, check_interface, set_offloads
 from tailrace.resources.pci import check_pci
-from tailrace.resources.place import allowed_cpus, poller_node
+from tailrace.resources.place import poller_node
+from tailrace.resources.topology import allowed_cpus
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
 from tailrace.switch.config import configuration, instance_name, socket_of
 from tailrace.switch.confine import check_user, close_folder, make_folder

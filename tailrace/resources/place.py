@@ -8,38 +8,17 @@ the first line of the output: absolute latencies on such a machine are those of 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence, Set
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.host.machine import SLOW
-from tailrace.resources.cpus import cpus_of, parse_list
+from tailrace.resources.topology import Cpu
 
 #: Low in the range of real-time priorities: above ordinary threads, below the kernel's own interrupt threads (50).
 FUNCTION_PRIORITY = 10
 #: Ahead of all other ordinary work, without the throttle that the kernel puts on real-time threads that never sleep.
 #: Only where a core is left for that other work: a poller that never sleeps would starve it, this command included.
 POLLER_NICE = -20
-
-
-_CPUS = "/sys/devices/system/cpu"
-
-
-@dataclass(frozen=True)
-class Cpu:
-    """One logical CPU and where it sits."""
-
-    number: int
-    node: int = 0
-    core: int = 0
-    """The first CPU of the physical core, so that siblings are told from cores."""
-    isolated: bool = False
-    """Kept free by the kernel (isolcpus) for whoever asks for it by number."""
-    slow: bool = False
-    """Of a slower kind than others of this machine (machine.SLOW)."""
 
 
 @dataclass(frozen=True)
@@ -96,63 +75,6 @@ class Placement:
             f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. "
             f"{alone} {has}, {who} core {shared}{with_it}; functions are interrupt-driven {how}."
         )
-
-
-def allowed_cpus() -> list[Cpu]:
-    """The CPUs this process may use, with their place in the machine.
-
-    The kernel leaves isolated CPUs out of every process's affinity, and lets whoever asks for them have them; a process
-    that was given less than the others (taskset, a container) is not given more here.
-    """
-    own = os.sched_getaffinity(0)
-    isolated = isolated_cpus()
-    if own >= set(_read_list(f"{_CPUS}/online")) - isolated:
-        own |= {cpu for cpu in isolated if _may_use(cpu)}
-    speeds = {number: _speed(number) for number in own}
-    slow = {number for number, speed in speeds.items() if 0 < speed < SLOW * max(speeds.values())}
-    return [_describe(number, isolated, slow) for number in sorted(own)]
-
-
-def isolated_cpus() -> set[int]:
-    """Those that the kernel keeps free (isolcpus, or an isolated cpuset partition)."""
-    return set(_read_list(f"{_CPUS}/isolated"))
-
-
-def _read_list(path: str) -> tuple[int, ...]:
-    try:
-        return cpus_of(Path(path).read_text())
-    except OSError:
-        return ()
-
-
-def _may_use(cpu: int) -> bool:
-    """Whether this process's cpuset lets it run there."""
-    own = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {cpu})
-    except OSError:
-        return False
-    os.sched_setaffinity(0, own)
-    return True
-
-
-def _speed(number: int) -> int:
-    """What it can do at most, comparable within the machine; 0 where the kernel does not tell."""
-    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        with suppress(OSError, ValueError):
-            return int(Path(f"{_CPUS}/cpu{number}/{name}").read_text())
-    return 0
-
-
-def _describe(number: int, isolated: Set[int], slow: Set[int]) -> Cpu:
-    base = Path(f"{_CPUS}/cpu{number}")
-    node = next((int(path.name[4:]) for path in base.glob("node[0-9]*")), 0)
-    try:
-        siblings = (base / "topology/thread_siblings_list").read_text()
-        core = min(parse_list(siblings))
-    except (OSError, ValueError):
-        core = number
-    return Cpu(number, node, core, number in isolated, number in slow)
 
 
 def place(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from running_node import Command
 
 from tailrace.node.plan import make_plan
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.spec.source import SpecError
 from tailrace.switch.config import configuration

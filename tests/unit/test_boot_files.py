@@ -17,8 +17,8 @@ from tailrace.host.boot_files import GRUB_FILE, GRUB_MENU, INSTALL_FILE
 from tailrace.host.command_line import parse_line
 from tailrace.host.journal import read_journal
 from tailrace.host.shell_settings import ShellSettings
-from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
+from tailrace.resources.tree import Tree
 
 ENTRIES = {
     "/etc/kernel/install.d/README": "",

@@ -18,8 +18,8 @@ from tailrace.errors import Mistake
 from tailrace.host.cache_split import Level, split
 from tailrace.host.journal import hold_journal
 from tailrace.host.resctrl import Share
-from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
+from tailrace.resources.tree import Tree
 
 OWN = "tailrace"
 PLACE = f"cache:{RESCTRL}/{OWN}"

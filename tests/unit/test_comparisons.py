@@ -38,7 +38,7 @@ from tailrace.report.html import render
 from tailrace.report.marked import by_profile, mark
 from tailrace.report.rounds import interval_words
 from tailrace.report.table import print_run
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.results.comparison import (
     CellFigures,
     CellRound,

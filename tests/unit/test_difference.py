@@ -13,7 +13,8 @@ from tailrace.errors import Mistake
 from tailrace.node.difference import Change, Difference, config_changes, difference
 from tailrace.node.plan import Plan, make_plan
 from tailrace.node.record import Granted
-from tailrace.resources.place import Cpu, keep_places, place
+from tailrace.resources.place import keep_places, place
+from tailrace.resources.topology import Cpu
 from tailrace.spec.load import _check, load_located, parse_spec
 from tailrace.spec.position import parse_document
 from tailrace.spec.source import SpecError

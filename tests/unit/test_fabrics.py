@@ -18,7 +18,7 @@ from tailrace.functions.runtime import Instance
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
 from tailrace.node.record import Record, State
 from tailrace.process import programs
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 
 PLAIN = """\

@@ -23,8 +23,8 @@ from tailrace.host.groups import CPUSETS
 from tailrace.host.journal import Journal, hold_journal
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
-from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
+from tailrace.resources.tree import Tree
 
 CPU = "/sys/devices/system/cpu"
 PROFILE = """\

@@ -25,10 +25,10 @@ from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.picture import draw
 from tailrace.host.profile import load_profile, profile_names
-from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.resources.cpus import parse_list, show_list
+from tailrace.resources.tree import Tree
 
 NAMES = ("intel", "amd", "arm", "this", *COPIES)
 

@@ -17,15 +17,16 @@ from tailrace.errors import Mistake
 from tailrace.host import show
 from tailrace.host.capabilities import CAPABILITIES, find_capabilities
 from tailrace.host.knobs import FAMILIES, KNOBS
-from tailrace.host.machine import HugePool, read_machine
+from tailrace.host.machine import read_machine
 from tailrace.host.pages import PATH, page
 from tailrace.host.picture import draw
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.roles import deal_roles
-from tailrace.host.tree import Tree
 from tailrace.host.tuner import Checked, State
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.resources.cpus import parse_list, parse_mask, show_groups, show_list, show_mask
+from tailrace.resources.topology import HugePool
+from tailrace.resources.tree import Tree
 
 CPU_SETS = st.sets(st.integers(0, 300))
 

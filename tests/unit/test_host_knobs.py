@@ -16,10 +16,11 @@ from tailrace.errors import Mistake
 from tailrace.host import show
 from tailrace.host.journal import Applied
 from tailrace.host.knobs import KNOBS
-from tailrace.host.machine import Machine, Nic, read_machine
+from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import load_profile
-from tailrace.host.tree import Tree
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
+from tailrace.resources.topology import Nic
+from tailrace.resources.tree import Tree
 
 CPU = "/sys/devices/system/cpu"
 

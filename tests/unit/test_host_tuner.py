@@ -17,10 +17,10 @@ from tailrace.host.boot_files import GRUB_FILE
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
-from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.resources.cpus import show_list
+from tailrace.resources.tree import Tree
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tailrace.node.plan import make_plan
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.spec.impair import Impair
 from tailrace.spec.load import parse_spec
 from tailrace.spec.source import SpecError

@@ -11,7 +11,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions.process import InProcess
 from tailrace.node.kept import ENVIRONMENT, Kept
 from tailrace.node.plan import make_plan
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 
 SPEC = "functions: {first: {kind: skeleton, on_failure: bypass}}\nchains: {v: [tester.a, first, tester.b]}\n"

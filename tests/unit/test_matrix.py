@@ -27,7 +27,7 @@ from tailrace.measure.progress import Silent
 from tailrace.node.record import Record, State, hold_run
 from tailrace.process.launch import Launcher
 from tailrace.report.comparisons import heats
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.results.comparison import CellRange, CellRound, MatrixCell
 from tailrace.results.model import Trial
 from tailrace.results.record import name_in_round

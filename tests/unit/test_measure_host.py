@@ -20,7 +20,6 @@ from tailrace.host import tuner
 from tailrace.host.journal import hold_journal
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
-from tailrace.host.tree import Tree
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host import run as host_run
 from tailrace.measure.host import tracers
@@ -34,7 +33,8 @@ from tailrace.node.plan import make_plan
 from tailrace.node.record import FilePath, hold, hold_run, peek
 from tailrace.report import host as report
 from tailrace.report.html import write_report
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
+from tailrace.resources.tree import Tree
 from tailrace.results import RunFolder, load_run
 from tailrace.results.histogram import Histogram
 from tailrace.results.lock import alone_in

@@ -19,7 +19,8 @@ from tailrace.measure.neighbour_function import Ran, passed_on
 from tailrace.measure.noise import NoiseMethod, refusal, spare
 from tailrace.node.planned import PlannedChain
 from tailrace.report.comparisons import comparisons
-from tailrace.resources.place import Cpu, place
+from tailrace.resources.place import place
+from tailrace.resources.topology import Cpu
 from tailrace.results.comparison import ComparisonFinding, places
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import RunFolder

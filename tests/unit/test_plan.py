@@ -16,7 +16,8 @@ from tailrace.functions.process import BUFFERS_MIB
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.node.operations import contents_of
 from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
-from tailrace.resources.place import Cpu, place
+from tailrace.resources.place import place
+from tailrace.resources.topology import Cpu
 from tailrace.spec.load import load_located, load_spec, parse_spec
 from tailrace.spec.model import STARTED, Function
 from tailrace.spec.source import SpecError

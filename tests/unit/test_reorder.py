@@ -26,7 +26,7 @@ from tailrace.report.findings import sections
 from tailrace.report.html import render
 from tailrace.report.rounds import figure
 from tailrace.report.table import print_run
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.results import RunFolder
 from tailrace.results.comparison import places
 from tailrace.results.findings import Order, ReorderFinding

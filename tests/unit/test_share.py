@@ -28,7 +28,7 @@ from tailrace.report.figures import trial_names
 from tailrace.report.html import render
 from tailrace.report.share import shares
 from tailrace.report.table import print_run
-from tailrace.resources.place import Cpu
+from tailrace.resources.topology import Cpu
 from tailrace.results.comparison import places
 from tailrace.results.diff import diff
 from tailrace.results.model import Run, Trial, parse_run

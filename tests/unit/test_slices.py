@@ -17,10 +17,10 @@ from tailrace.functions.limit import limit_memory
 from tailrace.host import slices
 from tailrace.host.groups import CGROUP
 from tailrace.host.slices import OWN, REST, UNITS, Tasks, displaced
-from tailrace.host.tree import Tree
 from tailrace.host.tuner import State as Found
 from tailrace.node import strays
 from tailrace.node.record import Cgroup, Scope, hold
+from tailrace.resources.tree import Tree
 
 SYSTEMD = {"/run/systemd/system/README": "", "/run/systemd/private": ""}
 UNIFIED = {f"{CGROUP}/cgroup.controllers": "cpuset cpu memory", f"{CGROUP}/cgroup.subtree_control": "memory"}

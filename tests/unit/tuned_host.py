@@ -13,9 +13,9 @@ from tailrace.host import tuner
 from tailrace.host.journal import hold_journal, read_journal
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import load_profile
-from tailrace.host.tree import Tree
 from tailrace.host.tuner import State
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
+from tailrace.resources.tree import Tree
 
 Write = Callable[[Tree, str, str], None]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tailrace.host.capabilities.base import Capability, Finding, find_flag, in_this_tree
-from tailrace.host.machine import CPUS, HUGE_PAGES, Machine
+from tailrace.host.machine import Machine
 from tailrace.resources.cpus import parse_list
+from tailrace.resources.topology import CPUS, HUGE_PAGES
 
 
 def _invariant_tsc(machine: Machine) -> Finding:

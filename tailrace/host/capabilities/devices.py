@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from tailrace.host.capabilities.base import Capability, Finding, find_flag, in_this_tree
-from tailrace.host.machine import PCI, Machine
+from tailrace.host.machine import Machine
+from tailrace.resources.topology import PCI
 
 _UNITS, _TABLES = "/sys/class/iommu", "/sys/firmware/acpi/tables"
 

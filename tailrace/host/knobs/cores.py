@@ -7,11 +7,11 @@ from typing import Any
 from tailrace.host.cache_plan import plan_share
 from tailrace.host.groups import CACHE, CGROUP, CPUSETS, DOMAIN, PARTITION
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
-from tailrace.host.machine import CPUS
 from tailrace.host.resctrl import monitoring_groups
 from tailrace.host.setting import Form, Setting
 from tailrace.host.slices import has_cpusets, limited, systemd_has
 from tailrace.resources.cpus import cpus_of, show_list
+from tailrace.resources.topology import CPUS
 
 
 def _partition(context: Context, value: Value) -> list[Setting]:

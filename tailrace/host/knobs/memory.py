@@ -15,8 +15,8 @@ from tailrace.host.knobs.base import (
     is_number_by_node,
     one_of,
 )
-from tailrace.host.machine import NODES
 from tailrace.host.setting import Form, Setting
+from tailrace.resources.topology import NODES
 
 TRANSPARENT = "/sys/kernel/mm/transparent_hugepage"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number
-from tailrace.host.machine import CPUS
 from tailrace.host.roles import Roles
 from tailrace.host.setting import Form, Setting
+from tailrace.resources.topology import CPUS
 
 _MOST_MHZ = 10_000
 UNCORE = f"{CPUS}/intel_uncore_frequency"

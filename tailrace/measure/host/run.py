@@ -20,7 +20,7 @@ from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.tools import Setting, Slice
 from tailrace.measure.progress import Reporter
 from tailrace.measure.wall_clock import WallClock, boot_seconds
-from tailrace.resources.place import allowed_cpus
+from tailrace.resources.topology import allowed_cpus
 from tailrace.results import Run, RunFolder
 from tailrace.results.histogram import Histogram, merge
 from tailrace.results.host import HostInterval, HostSoak, HostTrial
