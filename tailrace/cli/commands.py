@@ -25,8 +25,8 @@ from tailrace.measure.session import Finished, Request, Session, run_between, ru
 from tailrace.measure.tester import absolute_uri
 from tailrace.node.folder import default_folder
 from tailrace.node.plan import Plan, make_plan
+from tailrace.node.usable import usable_cpus
 from tailrace.resources.place import place_tester
-from tailrace.resources.topology import allowed_cpus
 from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
@@ -139,7 +139,7 @@ def _measure_between(method: Method[Any], between: tuple[str, str], options: Mea
     if options.resume is None:
         check_fit(test, [carries(uri) for uri in uris])
     steps = method.steps([test], Place(ports=(uris[0], uris[1])))
-    where = place_tester(allowed_cpus())
+    where = place_tester(usable_cpus().cpus)
     text = f"# measured between {between[0]} and {between[1]}, which Tailrace does not manage\n"
     request = _request(method, "between", options, text, f"{between[0]} {between[1]}", None, [test])
     ports = list(zip(("a", "b"), uris, strict=True))

@@ -21,7 +21,6 @@ from tailrace.host import tuner
 from tailrace.host.journal import Journal, hold_journal, read_journal, state_folder
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import Profile, load_profile
-from tailrace.host.roles import ROLES, Roles, deal_roles
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan, read_plan
@@ -33,6 +32,7 @@ from tailrace.measure.session import Request, run_on_host
 from tailrace.node.folder import default_folder
 from tailrace.process.process import undisturbed
 from tailrace.resources.cpus import parse_list, show_list
+from tailrace.resources.roles import ROLES, Roles, deal_roles
 from tailrace.resources.tree import Tree
 from tailrace.results import RunFolder, load_run
 from tailrace.results.run import SPEC, find_folder

@@ -193,6 +193,8 @@ def show_difference(wanted: Answer, console: Console) -> None:
 
     for change in wanted["changes"]:
         console.print(change_line(change), soft_wrap=True)
+        if change.get("why"):
+            console.print(Text(f"    core: {change['why']}", style="dim"), soft_wrap=True)
     for fixed in wanted["needs_restart"]:
         console.print(Text(f"! {fixed}: needs a restart of the switch (`tailrace down`, `tailrace up`)", style="red"))
     if wanted["nothing"]:

@@ -24,8 +24,8 @@ from tailrace.host.capabilities import find_capabilities
 from tailrace.host.knobs import FAMILIES, Context, Knob
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names
-from tailrace.host.roles import deal_roles
 from tailrace.host.values import Values
+from tailrace.resources.roles import deal_roles
 from tailrace.resources.tree import Tree
 
 _COMMAND = re.compile(r"/proc/\d+/cmdline")

@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 
 from tailrace.host.machine import Machine
-from tailrace.host.roles import ROLES, WORDS, Roles
 from tailrace.host.show import nic_words, size_words
 from tailrace.resources.cpus import show_list
+from tailrace.resources.roles import ROLES, WORDS, Roles
 from tailrace.resources.topology import Node
 
 COLOURS = {"system": "#66717e", "switch": "#b35f12", "vnf": "#2a6fad", "tester": "#2e7b4b"}

@@ -20,7 +20,7 @@ import yaml
 
 from tailrace.errors import Mistake
 from tailrace.host.knobs import KNOBS
-from tailrace.host.roles import ROLES
+from tailrace.resources.roles import ROLES
 from tailrace.spec import core_schema
 
 FOLDER = Path(__file__).parent / "profiles"

@@ -16,11 +16,11 @@ from tailrace.host.capabilities import Found
 from tailrace.host.capabilities.base import in_this_tree
 from tailrace.host.command_line import show_line
 from tailrace.host.machine import DISTURBERS, Machine
-from tailrace.host.roles import Roles, show_roles
 from tailrace.host.setting import Form, Setting, meaning, plain
 from tailrace.host.tuner import Checked, Outcome, State
 from tailrace.host.tuning import Step, TuningPlan
 from tailrace.resources.cpus import show_list
+from tailrace.resources.roles import Roles, show_roles
 from tailrace.resources.topology import CPUS, Nic, Node
 
 _PLACES = 3

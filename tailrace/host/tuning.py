@@ -14,12 +14,12 @@ from tailrace.host.knobs import FAMILIES, Context, Family, Knob
 from tailrace.host.knobs.cores import second_threads
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
-from tailrace.host.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 from tailrace.host.setting import Setting
 from tailrace.host.slices import OWN, displaced
 from tailrace.host.values import Values
 from tailrace.resources.cpus import parse_list, show_list
 from tailrace.resources.hugepages import POOL
+from tailrace.resources.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 
 MOST_QUEUES_PER_CPU = 100
 """Half of the interrupts that an x86 CPU can take: other devices have some, and cards more than one a queue."""

@@ -23,11 +23,12 @@ from tailrace.measure.profile import profile
 from tailrace.measure.tester import Stopped, Tester
 from tailrace.node.plan import TESTER_BUFFERS_MIB
 from tailrace.node.record import Process, State
+from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.process import real_time_refusal, undisturbed
 from tailrace.resources import hugepages
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, place, place_without_switch
-from tailrace.resources.topology import Cpu, allowed_cpus
+from tailrace.resources.topology import Cpu
 from tailrace.spec.model import TESTER_ENDS
 
 _RUNTIME = InProcess()
@@ -127,7 +128,7 @@ class Placed:
 
 def placed(scene: Scene, kinds: Sequence[Kind]) -> list[Placed]:
     """The placement on this machine for each fabric. Raises Mistake if one cannot be."""
-    cpus, real_time = allowed_cpus(), real_time_refusal(FUNCTION_PRIORITY) is None
+    cpus, real_time = usable_cpus().cpus, real_time_refusal(FUNCTION_PRIORITY) is None
     return [Placed(kind, placement(scene, kind, cpus, real_time=real_time)) for kind in kinds]
 
 

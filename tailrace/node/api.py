@@ -98,7 +98,9 @@ class Change(Result):
 
 class Proposal(Result):
     version: int | None = Field(description="of what is up; null: nothing is")
-    changes: list[dict[str, Any]] = Field(description="each with what, name, change and detail")
+    changes: list[dict[str, Any]] = Field(
+        description="each with what, name, change and detail; of a process that starts, why it has its core"
+    )
     counts: dict[str, int] = Field(description="of changes, by add, change and remove")
     start: list[str] = Field(description="functions that are started")
     stop: list[str] = Field(description="processes that are ended")

@@ -36,9 +36,12 @@ class Change:
     name: str
     detail: tuple[str, ...] = ()
     """What is other: `through: fw → fw router`."""
+    why: str = ""
+    """Of a process that starts: why it is where it is."""
 
     def as_data(self) -> dict[str, Any]:
-        return {"change": self.change, "what": self.what, "name": self.name, "detail": list(self.detail)}
+        data = {"change": self.change, "what": self.what, "name": self.name, "detail": list(self.detail)}
+        return data | ({"why": self.why} if self.why else {})
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,12 @@ def difference(
         have = instances.get(name, 1)
         process = instance_name(name, have)
         was = before.get(name)
+        why = new.placement.functions[name].why
         which[name] = have
         if was is None:
             which[name] = _free(function, alive, running)
             start.append(name)
-            changes.append(Change("add", "process", name, (_process_words(function, new),)))
+            changes.append(Change("add", "process", name, (_process_words(function, new),), why))
         elif process not in alive or any(_ports_gone(function, have, running)):
             which[name] = have + 1
             start.append(name)
@@ -114,7 +118,7 @@ def difference(
             which[name] = have + 1
             start.append(name)
             stop.append(process)
-            changes.append(Change("change", "process", name, _process_change(was, function, old, new)))
+            changes.append(Change("change", "process", name, _process_change(was, function, old, new), why))
     for name in before:
         if name not in after:
             stop.append(instance_name(name, instances.get(name, 1)))

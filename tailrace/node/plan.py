@@ -26,9 +26,10 @@ from tailrace.node.planned import (
     PlannedPort,
     identity_of,
 )
+from tailrace.node.usable import Usable, usable_cpus
 from tailrace.process.process import real_time_refusal
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place
-from tailrace.resources.topology import Cpu, allowed_cpus
+from tailrace.resources.topology import Cpu
 from tailrace.spec.model import TESTER_ENDS, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
@@ -65,7 +66,8 @@ def make_plan(
     maker = _Maker(spec, document, folder or Path.cwd())
     used = maker.used_functions()
     maker.check_memory(used, memory)
-    cpus = cpus if cpus is not None else allowed_cpus()
+    usable = Usable(cpus) if cpus is not None else usable_cpus()
+    cpus = usable.cpus
     maker.check_cores(cpus)
     ports = maker.ports(used)
     raise_any(maker.problems)
@@ -80,6 +82,7 @@ def make_plan(
     else:
         placement = place(cpus, started, tester=tester, real_time=refusal is None, workers=workers, cores=cores)
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
+    notes += [*usable.notes, *placement.notes]
     if placement.oversubscribed and started and refusal is not None:
         notes.append(
             f"real-time priorities are refused ({refusal}), so functions wait for the scheduler: "

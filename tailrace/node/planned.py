@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Mistake
 from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_MIB
-from tailrace.resources.place import Placement
+from tailrace.resources.place import Place, Placement
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.switch.confine import capabilities
@@ -247,6 +247,7 @@ class Plan:
         if len(where.workers) > 1:
             cores = f"cores {', '.join(map(str, where.workers))}"
         said.append(f"start the switch on {cores} (it waits {self.backpressure_us} µs for a full receiver)")
+        said += _why_words(where.switch)
         said += [f"add the port {port.name}{_port_words(port)}" for port in self.ports]
         for function in self.functions:
             if not function.started:
@@ -258,6 +259,7 @@ class Plan:
                 f"start {function.name} ({function.kind}) in a {function.runs} on core {at.core}, {at.mode} mode"
                 f"{priority}"
             )
+            said += _why_words(at)
         said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]
         said += [
             f"bridge {bridge.name}: {', '.join(member_words(member) for member in bridge.members)}"
@@ -272,6 +274,7 @@ class Plan:
             said.append(f"trace one test frame of {self.trace_every} through every hop")
         if self.tester and where.tester:
             said.append(f"leave the ends tester.a and tester.b for the tester, on core {where.tester.core}")
+            said += _why_words(where.tester)
         return said + [f"note: {note}" for note in self.notes]
 
 
@@ -279,9 +282,22 @@ _READER = TypeAdapter(Plan)
 
 
 def identity_of(data: dict[str, Any]) -> str:
-    """The identity of a plan that was stored as data; who has chosen the cores makes no difference."""
-    doing = {key: value for key, value in data.items() if key != "cores"}
+    """The identity of a plan that was stored as data; who has chosen the cores, and why, makes no difference."""
+    doing = {key: value for key, value in data.items() if key not in ("cores", "notes", "placement")}
+    if where := data.get("placement"):
+        own = {key: value for key, value in where.items() if key != "notes"}
+        own |= {key: _without_why(where[key]) for key in ("switch", "tester")}
+        doing["placement"] = own | {"functions": {name: _without_why(at) for name, at in where["functions"].items()}}
     return hashlib.sha256(json.dumps(doing, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_why(place: dict[str, Any] | None) -> dict[str, Any] | None:
+    return place and {key: value for key, value in place.items() if key != "why"}
+
+
+def _why_words(place: Place) -> list[str]:
+    """The line that says why a process is where it is; none where a plan was kept that does not tell."""
+    return [f"  core {place.core}: {place.why}"] if place.why else []
 
 
 def _port_words(port: PlannedPort) -> str:

@@ -1,4 +1,7 @@
-"""Which CPU each polling thread gets.
+"""Which CPU each polling thread gets, and why that one.
+
+Where roles are applied (`Cpu.role`), each poller has a CPU of its role, or else one that is kept free for another or
+isolated, or else any; control threads are on the system's CPUs.
 
 A polling thread wants a CPU to itself. Where there are not enough, the switch keeps one alone, because whatever
 delays it delays everything, and the tester shares another with the functions, which then sleep until they are notified
@@ -8,10 +11,11 @@ the first line of the output: absolute latencies on such a machine are those of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tailrace.errors import Mistake
+from tailrace.resources.roles import SYSTEM
 from tailrace.resources.topology import Cpu
 
 #: Low in the range of real-time priorities: above ordinary threads, below the kernel's own interrupt threads (50).
@@ -32,6 +36,8 @@ class Place:
     """A SCHED_FIFO priority, or None for the ordinary scheduler."""
     nice: int = POLLER_NICE
     """Niceness under the ordinary scheduler."""
+    why: str = field(default="", compare=False)
+    """Why it is this CPU, in words."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Placement:
     cores: int
     workers: tuple[int, ...] = ()
     """The cores of the switch's workers."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """Where it is not as the roles would have it."""
 
     @property
     def headline(self) -> str:
@@ -85,61 +93,64 @@ def place(
     real_time: bool,
     workers: int = 1,
     cores: Sequence[int] = (),
+    first: str = "switch",
 ) -> Placement:
     """The placement of the switch, the tester (where there is one) and the functions on `cpus`.
 
     The switch has so many `workers`, or one on each of `cores`, which must be among `cpus`. `real_time` says whether
-    this process may use real-time priorities.
+    this process may use real-time priorities. `first` is the role of who has the switch's place.
     """
     if not cpus:
         raise Mistake("no CPU is allowed; give this process at least one, for instance with taskset")
     order = _best_first(cpus)
     workers = len(cores) or workers
+    named = [_Choice(cpu, "named by fabric.cores") for core in cores for cpu in cpus if cpu.number == core]
+    pollers = [] if cores else [_Poller(first, "the switch" if first == "switch" else "the tester")] * workers
+    pollers += [_TESTER] if tester else []
+    pollers += [_Poller("vnf", name) for name in functions]
     count = workers + int(tester) + len(functions)
-    numbers = [cpu.number for cpu in order]
-    others = [number for number in numbers if number not in cores]
-    if count - len(cores) <= len(others):
-        # The first CPU also serves Linux's own work, so it goes to nobody as long as there are enough.
-        wanted = count - len(cores)
-        spare, chosen = others[: len(others) - wanted], others[len(others) - wanted :]
-        if spare:  # of the chosen ones the first are the switch's
-            slow = {cpu.number for cpu in order if cpu.slow}
-            chosen.sort(key=lambda number: number in slow)
-        control = tuple(sorted(spare)) if spare else (numbers[0],)
+    chosen = _choose(order, pollers, cores, leading=0 if cores else workers)
+    if chosen is not None:
+        chosen = named + chosen
+        own, rest = chosen[:workers], chosen[workers:]
+        control, spare = _control(cpus, order, {choice.cpu.number for choice in chosen})
         nice = POLLER_NICE if spare else 0
-        if cores:
-            own, rest = list(cores), chosen
-        elif spare:
-            own, rest = chosen[:workers], chosen[workers:]
-        else:  # the last in the list are the switch's: Linux's own work goes to the first
-            own, rest = chosen[len(chosen) - workers :], chosen[: len(chosen) - workers]
-        switch = Place(own[0], tuple(sorted({*own, *control})), nice=nice)
-        places = [Place(core, tuple(sorted({core, *control})), nice=nice) for core in rest]
-        own_tester = places.pop(0) if tester else None
-        placed = dict(zip(functions, places, strict=False))
-        return Placement(switch, own_tester, placed, False, count, len(numbers), tuple(own))
-    own = list(cores) or numbers[max(len(numbers) - workers, 0) :]
-    shared = next((number for number in numbers if number not in own), numbers[0])
+        places = [choice.place(control, nice) for choice in rest]
+        return Placement(
+            own[0].place({*control, *(choice.cpu.number for choice in own)}, nice),
+            places.pop(0) if tester else None,
+            dict(zip(functions, places, strict=False)),
+            False,
+            count,
+            len(order),
+            tuple(choice.cpu.number for choice in own),
+            tuple(choice.note for choice in chosen if choice.note),
+        )
+    own = named or _choose(order, pollers[:workers], ()) or [_Choice(cpu) for cpu in order]
+    numbers = tuple(choice.cpu.number for choice in own)
+    shared = _shared(order, numbers)
+    why = _why(shared, f"shared: {count} pollers on {len(order)} cores")
     return Placement(
-        Place(own[0], tuple(sorted({*own, shared})), nice=0),
-        Place(shared, (shared,), nice=0) if tester else None,
-        dict.fromkeys(functions, interrupt_place(shared, real_time=real_time)),
+        own[0].place({*numbers, *_system(cpus, order, numbers, [shared.number])}, 0),
+        Place(shared.number, (shared.number,), nice=0, why=why) if tester else None,
+        dict.fromkeys(functions, interrupt_place(shared.number, real_time=real_time, why=why)),
         True,
         count,
-        len(numbers),
-        tuple(own),
+        len(order),
+        numbers,
+        tuple(choice.note for choice in own if choice.note),
     )
 
 
 def place_without_switch(cpus: Sequence[Cpu], functions: Sequence[str], *, real_time: bool) -> Placement:
     """The placement of the tester and the functions where no switch polls: the tester has what a switch would have."""
-    found = place(cpus, functions, tester=False, real_time=real_time)
+    found = place(cpus, functions, tester=False, real_time=real_time, first="tester")
     return replace(found, tester=found.switch, workers=())
 
 
-def interrupt_place(core: int, *, real_time: bool) -> Place:
+def interrupt_place(core: int, *, real_time: bool, why: str = "") -> Place:
     """A place that is shared: sleeps until there is something to do, and then goes first."""
-    return Place(core, (core,), "interrupt", FUNCTION_PRIORITY if real_time else None, nice=0)
+    return Place(core, (core,), "interrupt", FUNCTION_PRIORITY if real_time else None, nice=0, why=why)
 
 
 def keep_places(
@@ -149,42 +160,162 @@ def keep_places(
 
     New pollers get the CPUs that nobody has; where these do not suffice, new functions share one.
     """
-    numbers = [cpu.number for cpu in _best_first(cpus)]
+    order = _best_first(cpus)
     kept = {name: old.functions[name] for name in functions if name in old.functions}
     new = [name for name in functions if name not in kept]
     taken = {*old.workers, *(each.core for each in kept.values()), *([old.tester.core] if old.tester else [])}
-    free = [number for number in numbers if number not in taken]
     own_tester = old.tester if tester else None
-    wanted = len(new) + int(tester and own_tester is None)
-    shares = old.oversubscribed or wanted > len(free)
-    shared = old.tester.core if old.tester else next((core for core in numbers if core not in old.workers), numbers[0])
-    if wanted and old.oversubscribed:
-        shared = next((each.core for each in kept.values()), shared)
-    chosen = [] if shares else free[len(free) - wanted :]
-    control = {number for number in free if number not in chosen} or {numbers[0]}
-    if tester and own_tester is None:
-        own_tester = Place(chosen.pop(0), (), nice=0) if chosen else Place(shared, (shared,), nice=0)
-        own_tester = replace(own_tester, cpus=tuple(sorted({own_tester.core, *control})))
-    places = {
-        name: Place(chosen.pop(0), (), nice=0) if chosen else interrupt_place(shared, real_time=real_time)
-        for name in new
-    }
-    placed = {
-        name: replace(each, cpus=tuple(sorted({each.core, *control}))) if not each.cpus else each
-        for name, each in places.items()
-    }
+    new_tester = tester and own_tester is None
+    pollers = ([_TESTER] if new_tester else []) + [_Poller("vnf", name) for name in new]
+    chosen = None if old.oversubscribed else _choose(order, pollers, taken)
     count = max(len(old.workers), 1) + int(tester) + len(functions)
-    ordered = {name: {**kept, **placed}[name] for name in functions}
-    return Placement(old.switch, own_tester, ordered, shares, count, len(numbers), old.workers)
+    if chosen is not None:
+        control, _ = _control(cpus, order, {*taken, *(choice.cpu.number for choice in chosen)})
+        places = [choice.place(control, 0) for choice in chosen]
+    else:
+        shared = _shared(order, old.workers)
+        core = old.tester.core if old.tester else shared.number
+        if pollers and old.oversubscribed:
+            core = next((each.core for each in kept.values()), core)
+        at = next((cpu for cpu in cpus if cpu.number == core), shared)
+        why = _why(at, f"shared: {count} pollers on {len(order)} cores")
+        control, _ = _control(cpus, order, taken)
+        places = [Place(core, tuple(sorted({core, *control})), nice=0, why=why)] if new_tester else []
+        places += [interrupt_place(core, real_time=real_time, why=why)] * len(new)
+    if new_tester:
+        own_tester = places.pop(0)
+    placed = {**kept, **dict(zip(new, places, strict=True))}
+    return Placement(
+        old.switch,
+        own_tester,
+        {name: placed[name] for name in functions},
+        chosen is None,
+        count,
+        len(order),
+        old.workers,
+        tuple(choice.note for choice in chosen or () if choice.note),
+    )
 
 
 def place_tester(cpus: Sequence[Cpu]) -> Place:
     """The tester's place where it is the only poller: the last CPU, its control thread on the first."""
-    order = _best_first(cpus)
-    if not order:
+    if not cpus:
         raise Mistake("no CPU is allowed; give this process at least one, for instance with taskset")
-    core = order[-1].number
-    return Place(core, tuple(sorted({core, order[0].number})), nice=POLLER_NICE if len(order) > 1 else 0)
+    order = _best_first(cpus)
+    (choice,) = _choose(order, [_TESTER], ()) or [_Choice(order[-1])]
+    own = choice.cpu.number
+    return choice.place(_system(cpus, order, [own], [order[0].number]), POLLER_NICE if len(order) > 1 else 0)
+
+
+# --- which CPU -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Poller:
+    """Who wants a CPU."""
+
+    role: str
+    name: str
+
+
+_TESTER = _Poller("tester", "the tester")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A CPU that one poller has."""
+
+    cpu: Cpu
+    how: str = ""
+    note: str = ""
+
+    def place(self, control: Collection[int], nice: int) -> Place:
+        whole = "" if set(self.cpu.siblings) - {self.cpu.number} & set(control) else "a whole core"
+        return Place(
+            self.cpu.number, tuple(sorted({self.cpu.number, *control})), nice=nice, why=_why(self.cpu, self.how, whole)
+        )
+
+
+def _why(cpu: Cpu, how: str = "", whole: str = "") -> str:
+    """Role vnf of profile latency, node 0, isolated, a whole core."""
+    said = [how, str(cpu.role or ""), f"node {cpu.node}", "isolated" if cpu.isolated else "", whole]
+    return ", ".join(filter(None, said))
+
+
+def _choose(
+    order: Sequence[Cpu], pollers: Sequence[_Poller], taken: Collection[int], *, leading: int = 0
+) -> list[_Choice] | None:
+    """A CPU for each of the pollers, of those that nobody has taken; None if these do not suffice. So many `leading`
+    pollers keep off Linux's own work, also where the others cannot."""
+    free = [cpu for cpu in order if cpu.number not in taken]
+    count = len(pollers)
+    if count > len(free):
+        return None
+    if _roles_applied(order):
+        return _by_roles(free, pollers)
+    # The first CPU also serves Linux's own work, so it goes to nobody as long as there are enough.
+    chosen = free[len(free) - count :]
+    if len(free) > count:
+        chosen.sort(key=lambda cpu: cpu.slow)
+    else:
+        chosen = chosen[count - leading :] + chosen[: count - leading]
+    return [_Choice(cpu) for cpu in chosen]
+
+
+def _by_roles(free: Sequence[Cpu], pollers: Sequence[_Poller]) -> list[_Choice]:
+    """Each poller's own role first, so that nobody has what another needs; then what is kept free, and then the rest,
+    of which the first CPU comes last."""
+    left = sorted(free, key=lambda cpu: (cpu.slow, cpu.number))
+    found: dict[int, _Choice] = {}
+    for number, poller in enumerate(pollers):
+        own = next((cpu for cpu in left if _role(cpu) == poller.role), None)
+        if own is not None:
+            left.remove(own)
+            found[number] = _Choice(own)
+    for number, poller in enumerate(pollers):
+        if number in found:
+            continue
+        other = next((cpu for cpu in left if _kept_free(cpu)), None) or max(left, key=lambda cpu: free.index(cpu))
+        left.remove(other)
+        lack = f"no CPU of role {poller.role} is left"
+        note = f"{poller.name}: {lack}, so it polls on CPU {other.number} ({_why(other)})"
+        found[number] = _Choice(other, lack, note)
+    return [found[number] for number in range(len(pollers))]
+
+
+def _role(cpu: Cpu) -> str | None:
+    return cpu.role.name if cpu.role else None
+
+
+def _kept_free(cpu: Cpu) -> bool:
+    """Whether Linux's own work is kept off it."""
+    return cpu.isolated or _role(cpu) not in (None, SYSTEM)
+
+
+def _roles_applied(cpus: Iterable[Cpu]) -> bool:
+    return any(cpu.role for cpu in cpus)
+
+
+def _shared(order: Sequence[Cpu], own: Collection[int]) -> Cpu:
+    """The CPU of those who share one: if possible not one of the switch's `own`."""
+    others = [cpu for cpu in order if cpu.number not in own] or order[:1]
+    if not _roles_applied(order):
+        return others[0]
+    return min(others, key=lambda cpu: (_role(cpu) != "vnf", not _kept_free(cpu)))
+
+
+def _control(cpus: Sequence[Cpu], order: Sequence[Cpu], taken: Collection[int]) -> tuple[list[int], bool]:
+    """The CPUs of control threads, and whether they are apart from those that are taken."""
+    spare = sorted(cpu.number for cpu in order if cpu.number not in taken)
+    system = _system(cpus, order, taken, spare)
+    return (system, True) if system else ([order[0].number], False)
+
+
+def _system(cpus: Sequence[Cpu], order: Sequence[Cpu], taken: Collection[int], otherwise: Sequence[int]) -> list[int]:
+    """The system's CPUs, if possible of the pollers' node; other ones where no roles are applied."""
+    system = [cpu for cpu in cpus if _role(cpu) == SYSTEM and cpu.number not in taken]
+    near = [cpu for cpu in system if cpu.node == order[0].node]
+    return sorted(cpu.number for cpu in near or system) or list(otherwise)
 
 
 def poller_node(cpus: Sequence[Cpu]) -> int | None:
@@ -196,8 +327,8 @@ def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:
     """All on the best node, first threads of cores before their siblings, in the order of their numbers, but for the
     first one slow ones before fast ones; isolated ones last, where pollers are taken from.
 
-    Only CPUs of the node with the most of them count, isolated ones first: memory and rings are shared, and another
-    node is far.
+    Only CPUs of the node with the most of them count, those with a role and isolated ones first: memory and rings are
+    shared, and another node is far.
     """
     nodes: dict[int, list[Cpu]] = {}
     for cpu in cpus:
@@ -205,6 +336,7 @@ def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:
     best = max(
         nodes.values(),
         key=lambda members: (
+            len({cpu.core for cpu in members if _role(cpu) not in (None, SYSTEM)}),
             len({cpu.core for cpu in members if cpu.isolated}),
             len({cpu.core for cpu in members}),
             -members[0].node,

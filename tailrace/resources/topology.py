@@ -27,6 +27,17 @@ piece of one kind, such as Intel's favoured cores."""
 
 
 @dataclass(frozen=True)
+class Role:
+    """What a CPU is for, by the profile that `tailrace host apply` has applied."""
+
+    name: str
+    profile: str
+
+    def __str__(self) -> str:
+        return f"role {self.name} of profile {self.profile}"
+
+
+@dataclass(frozen=True)
 class Cpu:
     """One logical CPU and where it sits."""
 
@@ -44,6 +55,8 @@ class Cpu:
     """The logical CPUs of its core, itself included."""
     speed: int | None = None
     """What it can do at most, comparable within the machine: its capacity, or its highest frequency in kHz."""
+    role: Role | None = None
+    """None: no roles are applied."""
 
 
 @dataclass(frozen=True)

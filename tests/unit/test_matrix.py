@@ -25,6 +25,7 @@ from tailrace.measure.matrix import MatrixRun, cells, done, left, pattern, secon
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
 from tailrace.node.record import Record, State, hold_run
+from tailrace.node.usable import Usable
 from tailrace.process.launch import Launcher
 from tailrace.report.comparisons import heats
 from tailrace.resources.topology import Cpu
@@ -95,7 +96,7 @@ def test_without_a_switch_a_link_to_the_outside_is_of_the_outsides_kind() -> Non
 
 
 def test_what_cannot_be_had_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(the_stand, "allowed_cpus", lambda: [Cpu(number, core=number) for number in range(2)])
+    monkeypatch.setattr(the_stand, "usable_cpus", lambda: Usable([Cpu(number, core=number) for number in range(2)]))
 
     def missing() -> None:
         raise Mistake("it is not installed; install it with `sudo apt-get install it`")
@@ -177,7 +178,7 @@ def run_matrix(
         kept: Trial = session.folder.add_trial(made, offered_pps=case.rate.pps, **traffic)
         return kept
 
-    monkeypatch.setattr(the_stand, "allowed_cpus", lambda: [Cpu(number, core=number) for number in range(4)])
+    monkeypatch.setattr(the_stand, "usable_cpus", lambda: Usable([Cpu(number, core=number) for number in range(4)]))
     monkeypatch.setattr(the_matrix, "standing", standing)
     monkeypatch.setattr(the_matrix, "measured", measured)
     monkeypatch.setattr(the_matrix, "keep_aside", lambda *_: None)
@@ -257,7 +258,7 @@ def test_a_cell_has_a_no_loss_rate_only_if_its_trial_bore_it_out(
     def standing(*_: Any) -> Iterator[Any]:
         yield SimpleNamespace(tester=tester, check=lambda: None, version=dict)
 
-    monkeypatch.setattr(the_stand, "allowed_cpus", lambda: [Cpu(number, core=number) for number in range(4)])
+    monkeypatch.setattr(the_stand, "usable_cpus", lambda: Usable([Cpu(number, core=number) for number in range(4)]))
     monkeypatch.setattr(the_matrix, "standing", standing)
     monkeypatch.setattr(the_matrix, "keep_aside", lambda *_: None)
     JoinedTester(monkeypatch)

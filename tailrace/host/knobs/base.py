@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from tailrace.errors import Mistake
 from tailrace.host.machine import Machine
-from tailrace.host.roles import Roles
 from tailrace.host.setting import Form, Setting
+from tailrace.resources.roles import Roles
 
 When = Literal["boot", "run"]
 Value = bool | int | str

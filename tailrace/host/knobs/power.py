@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number
-from tailrace.host.roles import Roles
 from tailrace.host.setting import Form, Setting
+from tailrace.resources.roles import Roles
 from tailrace.resources.topology import CPUS
 
 _MOST_MHZ = 10_000

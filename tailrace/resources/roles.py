@@ -23,7 +23,8 @@ MANY = 4
 CORES_PER_SYSTEM_CORE = 16
 QUEUES_PER_CPU = 32
 """Each receive queue has an interrupt, of which an x86 CPU can take some 200 in all."""
-ROLES = ("system", "switch", "vnf", "tester")
+SYSTEM = "system"
+ROLES = (SYSTEM, "switch", "vnf", "tester")
 WORDS = {
     "system": "Linux itself, interrupts, control",
     "switch": "the switch's polling workers",
