@@ -134,7 +134,7 @@ class Belongings:
 
     @classmethod
     def now(cls) -> Belongings:
-        folders = (Path("/run/tailrace"), Path("/run/netns"))
+        folders = (Path("/run/tailrace"), Path("/run/tailrace-claims"), Path("/run/netns"))
         dpdk = [path for path in Path("/run/dpdk").glob("tailrace-*") if not path.name.startswith(TEST_PREFIX)]
         return cls(
             processes=frozenset(_processes(others=False)),

@@ -21,7 +21,7 @@ from tailrace.measure.fit import Carries, beyond, carries, check_fit
 from tailrace.measure.method import Method, Place, Step, run_steps
 from tailrace.measure.profile import capture, parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
-from tailrace.measure.session import Finished, Request, Session, run_between, run_on_node
+from tailrace.measure.session import Finished, Request, Session, plan_beside, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
 from tailrace.node.folder import default_folder
 from tailrace.node.plan import Plan, make_plan
@@ -59,7 +59,8 @@ def version(*, as_json: bool) -> int:
 
 
 def demo(*, runs: Path, huge: bool, as_json: bool) -> int:
-    plan = make_plan(the_demo.demo_spec(), huge=huge)
+    spec = the_demo.demo_spec()
+    plan = plan_beside(default_folder(), lambda own: make_plan(spec, huge=huge, own=own))
     floor = tuple(profile(frames) for frames in the_demo.PROFILES)
     request = Request("demo", runs, default_folder(), tuple(command_line()), the_demo.SPEC, "the demo", floor=floor)
     _headline(plan, as_json)
@@ -95,7 +96,7 @@ def _measure_spec(method: Method[Any], path: Path, options: MeasureOptions) -> i
         check_fit(test, ports)
         if (why := next(rates_beyond(spec, test), None)) is not None:
             raise Mistake(f"--rate: {why}")
-    plan = make_plan(spec, huge=options.huge, document=document)
+    plan = plan_beside(default_folder(), lambda own: make_plan(spec, huge=options.huge, document=document, own=own))
     with document.locating():
         method.check(plan)
     steps = method.steps(tests, Place(next(each for each in plan.chains if each.tested)))

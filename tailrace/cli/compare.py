@@ -19,6 +19,7 @@ from tailrace.measure.compare import ComparePlan, Comparison
 from tailrace.measure.session import Request, run_own
 from tailrace.measure.side import loads_of
 from tailrace.measure.stand import Scene, SceneFunction, placed
+from tailrace.node.claiming import claim_placements
 from tailrace.node.folder import default_folder
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
@@ -156,6 +157,7 @@ def _compare(path: Path, options: CompareOptions) -> int:
         lambda bar: run_own(
             request,
             plan.pages,
+            lambda state: claim_placements(state, [fabric.placement for fabric in plan.fabrics]),
             lambda launcher, folder, report: Comparison(plan, launcher, folder, report).run(),
             oversubscribed=oversubscribed,
             notes=(*(headlines if oversubscribed else ()), *caveats),

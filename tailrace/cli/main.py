@@ -26,11 +26,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 if TYPE_CHECKING:
-    from tailrace.cli import bench, commands, counters, host, measure, measure_host, observe, operate, results
+    from tailrace.cli import bench, commands, counters, host, measure, measure_host, node, observe, operate, results
     from tailrace.cli import watch as the_watch
 else:
     bench, commands, counters = map(load_when_used, ("bench", "commands", "counters"))
-    host, measure, measure_host = map(load_when_used, ("host", "measure", "measure_host"))
+    host, measure, measure_host, node = map(load_when_used, ("host", "measure", "measure_host", "node"))
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
     the_watch = load_when_used("watch")
 
@@ -42,6 +42,7 @@ GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "compare": lambda: measure_host.compare_app,
     "bench": lambda: bench.app,
     "host": lambda: host.app,
+    "node": lambda: node.app,
 }
 
 SpecArgument = Annotated[

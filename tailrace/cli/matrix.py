@@ -19,6 +19,7 @@ from tailrace.fabric.kinds import KINDS
 from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
+from tailrace.node.claiming import claim_placements
 from tailrace.node.folder import default_folder
 from tailrace.process.launch import Launcher
 from tailrace.results.run import RunFolder, find_folder, load_run, write_atomically
@@ -163,6 +164,7 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collecti
         lambda bar: run_own(
             request,
             pages(wanted, huge=options.huge),
+            lambda state: claim_placements(state, placements(wanted)),
             work,
             oversubscribed=any(place.oversubscribed for place in placements(wanted)),
             report=bar,

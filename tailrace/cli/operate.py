@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.cli.output import Screen, ask, can_ask, error_line, print_json, print_line, telling
+from tailrace.cli.output import Screen, ask, can_ask, error_line, plain_table, print_json, print_line, telling
 from tailrace.errors import ExitCode, Mistake
 from tailrace.node import client
 from tailrace.node.client import NoService
@@ -23,7 +23,6 @@ from tailrace.switch.control import ControlLost
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
 Answer = Mapping[str, Any]
@@ -78,7 +77,7 @@ def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
 def _dry_run(spec: Mapping[str, str], *, huge: bool, as_json: bool) -> int:
     from tailrace.node import operations
 
-    make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge)
+    make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge, default_folder())
     plan = make(None)
     with document.locating():
         operations.look_ahead(default_folder(), plan)
@@ -98,7 +97,7 @@ def _propose(spec: Mapping[str, str], huge: bool | None) -> dict[str, Any]:
         return _ask("node.plan", start=False, spec=spec, huge=huge)
     from tailrace.node import operations
 
-    make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge)
+    make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge, default_folder())
     with document.locating():
         return operations.propose(default_folder(), make).as_data()
 
@@ -247,25 +246,16 @@ def status(*, as_json: bool) -> int:
     return code
 
 
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _show_status(found: dict[str, Any], console: Console) -> None:
     for change in found["unlike"]:
         if change["change"] != "add":
             how = f"`tailrace plan {found['spec']}` shows how"
             print_line(f"note: {change['what']} {change['name']} is not as planned; {how}")
-    processes = _table("process", "pid", "state")
+    processes = plain_table("process", "pid", "state")
     for process in found["processes"]:
         processes.add_row(process["name"], str(process["pid"]), "running" if process["alive"] else "ended")
     console.print(processes)
-    ports = _table("port", "state", "received", "sent", "drops")
+    ports = plain_table("port", "state", "received", "sent", "drops")
     for port in found["ports"]:
         drops = ", ".join(f"{name.removeprefix('drop_')} {count}" for name, count in port["drops"].items())
         state = port["state"] + (f" ({port['reason']})" if port["reason"] else "")

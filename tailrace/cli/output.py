@@ -20,6 +20,8 @@ from rich.text import Text
 from tailrace.errors import Declined, ExitCode, Interrupted, TailraceError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tailrace.measure.session import Finished
 
 DEBUG = "TAILRACE_DEBUG"
@@ -115,6 +117,16 @@ def wide_console() -> Console:
     """For tables and trees: as wide as the terminal, and as their longest line where there is none, so that a file or
     another program gets all of it."""
     return Screen() if sys.stdout.isatty() else Screen(width=10_000)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
 
 
 def print_line(text: str) -> None:

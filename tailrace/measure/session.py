@@ -28,6 +28,8 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.recorder import Recorder, place_recorder, pollers_of, worker_of
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
+from tailrace.node.claiming import claim_cpus, claim_place
+from tailrace.node.folder import run_folder
 from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan
 from tailrace.node.record import Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_pages
@@ -308,6 +310,8 @@ def _on_what_is_up(
     """Measures what is `up`; the tester, and what else the measurement starts, is its `own`."""
     plan = Plan.read(up.record.plan)
     with _own(request, own, {}):
+        if plan.placement.tester is not None:
+            claim_place(own, plan.placement.tester)
         node = Node.of(up, plan, logs=up.logs, tied=True)
         node.attach()
         with _into(request, oversubscribed=plan.placement.oversubscribed, notes=node.notes) as folder:
@@ -387,23 +391,27 @@ def run_between(
         work(Session(tester, folder, check, None, report))
 
     own_program(TESTER_PROGRAM)
-    return run_own(request, TESTER_BUFFERS_MIB // hugepages.PAGE_MIB if huge else 0, with_tester, report=report)
+    pages = TESTER_BUFFERS_MIB // hugepages.PAGE_MIB if huge else 0
+    return run_own(request, pages, lambda state: claim_place(state, place), with_tester, report=report)
 
 
 def run_own(
     request: Request,
     pages: int,
+    claim: Callable[[State], None],
     work: Callable[[Launcher, RunFolder, Reporter], None],
     *,
     oversubscribed: bool = False,
     notes: Sequence[str] = (),
     report: Reporter | None = None,
 ) -> Finished:
-    """Runs a measurement that starts what it needs by itself, with so many 2 MiB pages free; all is gone after it."""
+    """Runs a measurement that starts what it needs by itself, on the CPUs that it claims and with so many 2 MiB pages
+    free; all is gone after it."""
     check_clock()
     with _held(request) as state:
         check_nothing_up(request.state)
         with _own(request, state, {}):
+            claim(state)
             if pages:
                 reserve_pages(state, pages)
             with _into(request, oversubscribed=oversubscribed, notes=notes) as folder:
@@ -415,8 +423,10 @@ def run_on_host(request: Request, work: Callable[[RunFolder], None], cpus: Colle
     """Runs a measurement of the host alone, on these CPUs: nothing of Tailrace's is started, and none may be there."""
     with _held(request) as state:
         _check_left_out(_up(request), cpus)
-        with _own(request, state, {}), _into(request) as folder:
-            return _finish(folder, _attempt(lambda: work(folder), None))
+        with _own(request, state, {}):
+            claim_cpus(state, cpus)
+            with _into(request) as folder:
+                return _finish(folder, _attempt(lambda: work(folder), None))
 
 
 def _check_left_out(record: Record | None, cpus: Collection[int]) -> None:
@@ -484,6 +494,14 @@ def check_nothing_up(folder: Path) -> None:
     record = peek(folder)
     if record.things:
         raise Mistake(f"{record.spec or 'something'} is up, and this needs its cores; run `tailrace down` first")
+
+
+def plan_beside(folder: Path, make: Callable[[Collection[Path]], Plan]) -> Plan:
+    """The plan of what is up in a folder if that is what is made, else one that leaves its CPUs to it."""
+    plan, record = make([folder, run_folder(folder)]), peek(folder)
+    if record.things and not (record.complete and _same_plan(record.plan, plan)):
+        plan = make([run_folder(folder)])
+    return plan
 
 
 def _is_same(record: Record, plan: Plan) -> bool:

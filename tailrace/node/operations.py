@@ -12,12 +12,13 @@ from typing import Any
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.node.change import change_over, recover
+from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
 from tailrace.node.folder import run_folder
 from tailrace.node.plan import Plan, make_plan
 from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import Change, Held, Planned, Process, Record, State, hold_run, peek
-from tailrace.node.running import Node, reserve_pages
+from tailrace.node.running import Node, quietly, reserve_pages
 from tailrace.node.strays import check_no_strays, strays
 from tailrace.process.process import undisturbed
 from tailrace.resources.hugepages import POOL
@@ -151,7 +152,9 @@ def _taken_up(state: State) -> tuple[Node, list[str]]:
     except BaseException:
         node.fabric.close()
         raise
-    return replace(node, plan=Plan.read(state.record.plan), notes=[]), said
+    plan = Plan.read(state.record.plan)
+    quietly(lambda: claim_plans(state, plan))
+    return replace(node, plan=plan, notes=[]), said
 
 
 def _ended(state: State) -> list[str]:
@@ -249,15 +252,16 @@ class Applied:
         }
 
 
-def planner(text: str, name: str, folder: Path, huge: bool | None) -> tuple[PlanMaker, Document]:
-    """How a spec's text, called `name` in messages, becomes a plan beside the one that is up, and its document; its
-    relative paths begin in `folder`. Memory is as it is there unless `huge` says otherwise. Raises Mistake."""
+def planner(text: str, name: str, folder: Path, huge: bool | None, state: Path) -> tuple[PlanMaker, Document]:
+    """How a spec's text, called `name` in messages, becomes a plan beside the one that is up in the folder `state`, and
+    its document; its relative paths begin in `folder`. Memory is as it is there unless `huge` says otherwise. Raises
+    Mistake."""
     spec, document = parse_located(text, name)
 
     def make(old: Plan | None) -> Plan:
         pages = huge if huge is not None else (old.huge if old else True)
         keep = old.placement if old else None
-        return make_plan(spec, huge=pages, document=document, keep=keep, folder=folder)
+        return make_plan(spec, huge=pages, document=document, keep=keep, folder=folder, own=[state])
 
     return make, document
 
@@ -394,6 +398,7 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None, leave: Collectio
         if plan.huge and wanted.start:
             reserve_pages(state, plan.pages_of(wanted.start))
         new.prepare_interfaces(fresh)
+        claim_plans(state, node.plan, plan)
 
     def commit() -> None:
         state.record.plan, state.record.spec = plan.as_data(), spec
@@ -414,6 +419,9 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None, leave: Collectio
             said = "" if now == recorded else f", and that is version {now} now"
             raise Interrupted(f"{_what_ended(error)}; nothing was changed{said}") from None
         raise
+    finally:
+        if state.record.changing is None:
+            quietly(lambda: claim_plans(state, Plan.read(state.record.plan)))
     return Applied(proposal, version, tuple(new.notes), previous.spec if previous else None, repaired)
 
 

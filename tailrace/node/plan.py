@@ -9,7 +9,7 @@ from __future__ import annotations
 import grp
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tailrace.errors import Mistake
@@ -56,26 +56,28 @@ def make_plan(
     document: Document | None = None,
     keep: Placement | None = None,
     folder: Path | None = None,
+    own: Collection[Path] = (),
 ) -> Plan:
     """The plan for a spec on this machine (or on `cpus`, with `memory` bytes). Raises Mistake if it cannot be had here.
 
     `real_time` True asks the kernel whether real-time priorities may be used; otherwise it is the refusal, or None.
     `document` knows where in the file a mistake is. `keep` is the placement of what is up: who stays is not moved.
-    `folder` is where relative paths begin; this process's own unless given.
+    `folder` is where relative paths begin; this process's own unless given. `own` are the state folders whose CPUs are
+    not somebody else's.
     """
     maker = _Maker(spec, document, folder or Path.cwd())
     used = maker.used_functions()
     maker.check_memory(used, memory)
-    usable = Usable(cpus) if cpus is not None else usable_cpus()
+    cores = spec.fabric.cores or []
+    usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
+    maker.check_cores(usable.allowed or usable.cpus)
     cpus = usable.cpus
-    maker.check_cores(cpus)
     ports = maker.ports(used)
     raise_any(maker.problems)
     functions = maker.functions(used)
     started = [each.name for each in functions if each.started]
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
-    cores = spec.fabric.cores or []
     workers = spec.fabric.number
     if keep is not None and len(keep.workers) == workers and (not cores or tuple(cores) == keep.workers):
         placement = keep_places(keep, cpus, started, tester=tester, real_time=refusal is None)

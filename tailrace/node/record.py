@@ -30,6 +30,7 @@ from tailrace.process import lock
 from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
+from tailrace.resources.ledger import boot_id, remove_claim
 
 FORMAT = 1
 
@@ -122,6 +123,20 @@ class FilePath(Thing):
 
 
 @dataclass(frozen=True)
+class Claimed(FilePath):
+    """The file that says what of the machine is held (`tailrace.resources.ledger`)."""
+
+    kind = "claim"
+
+    def undo(self) -> str | None:
+        try:
+            remove_claim(Path(self.path))
+        except OSError as error:
+            return f"{self.path}: {error.strerror}"
+        return None
+
+
+@dataclass(frozen=True)
 class Folder(Thing):
     """A folder with sockets in it."""
 
@@ -150,7 +165,7 @@ class Folder(Thing):
 
 @dataclass(frozen=True)
 class HugePages(Thing):
-    """2 MiB pages added to the machine's pool."""
+    """Huge pages of one size added to the pool of a node, or of the machine."""
 
     kind = "hugepages"
     before: int
@@ -159,9 +174,11 @@ class HugePages(Thing):
     """Whether they have been added; the record is older than the act."""
     node: int | None = None
     """The node whose CPUs they are for."""
+    kib: int = hugepages.PAGE_KIB
+    """The size of each."""
 
     def undo(self) -> str | None:
-        base = hugepages.pool_of(self.node)
+        base = hugepages.pool_of(self.node, kib=self.kib)
         try:
             with hugepages.alone():
                 # After a crash before the act there is nothing above `before`, if nobody else adds pages.
@@ -252,7 +269,7 @@ class Offloads(Thing):
 
 
 _KINDS: dict[str, type[Thing]] = {
-    kind.kind: kind for kind in (Process, FilePath, Folder, HugePages, Cgroup, Scope, Namespace, Offloads)
+    kind.kind: kind for kind in (Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, Namespace, Offloads)
 }
 
 
@@ -322,10 +339,6 @@ class Record:
     granted: Granted = Granted()
     """To the switch that runs."""
     things: list[Thing] = field(default_factory=list)
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 class State:
@@ -468,16 +481,16 @@ def _load(folder: Path) -> Record:
         things = [_reader(_KINDS[entry["kind"]]).validate_python(entry) for entry in document["things"]]
         record: Record = _reader(Record).validate_python({**document, "things": []})
     except FileNotFoundError:
-        return Record(boot=_boot())
+        return Record(boot=boot_id())
     except (ValueError, LookupError, TypeError, AttributeError):
         raise Damaged(
             f"{path}: damaged, so what is up is not known; `tailrace down` ends what can be found of it"
         ) from None
-    if record.boot != _boot():
+    if record.boot != boot_id():
         # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
         things = [thing for thing in things if isinstance(thing, FilePath | Folder)]
         record.complete = False
-    record.boot, record.things = _boot(), things
+    record.boot, record.things = boot_id(), things
     return record
 
 
@@ -512,7 +525,7 @@ class Held:
         except Damaged:
             if not damaged:
                 raise
-            record = Record(boot=_boot())
+            record = Record(boot=boot_id())
         return State(self.folder, record)
 
 

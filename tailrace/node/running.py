@@ -16,15 +16,18 @@ from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
 from tailrace.functions.runtime import Instance
 from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over
+from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.node.plan import Plan
 from tailrace.node.planned import PlannedPort
 from tailrace.node.record import HugePages, Offloads, Process, State
+from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.programs import own_program
 from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
 from tailrace.resources.interface import changes_for, check_interface, set_offloads
+from tailrace.resources.ledger import exclusive_of_others, own_claim
 from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node
 from tailrace.resources.topology import allowed_cpus
@@ -82,11 +85,16 @@ class Node:
 
     def check_cores(self) -> None:
         """Whether the cores of the switch's workers are nobody else's. Raises Refused."""
-        workers = self.plan.placement.workers
-        if (said := taken(workers)) is not None:
-            free = [cpu.number for cpu in allowed_cpus() if taken([cpu.number]) is None][-len(workers) :]
-            others = f"name {'another' if len(free) == 1 else 'others'} with `fabric: {{cores: {free}}}`, or "
-            raise Refused(f"fabric.cores: {said}; {others if len(free) == len(workers) else ''}{END_IT}")
+        workers, others = self.plan.placement.workers, exclusive_of_others([self.state.folder])
+        said = taken(workers)
+        for core in self.plan.cores if said is None else ():
+            if core in others:
+                said = f"core {core} is held by {others[core].words}, and each would wait while the other runs"
+        if said is not None:
+            able = (cpu.number for cpu in allowed_cpus() if cpu.number not in others)
+            free = [number for number in able if taken([number]) is None][-len(workers) :]
+            choose = f"name {'another' if len(free) == 1 else 'others'} with `fabric: {{cores: {free}}}`, or "
+            raise Refused(f"fabric.cores: {said}; {choose if len(free) == len(workers) else ''}{END_IT}")
 
     def check_ports_of(self, ports: Sequence[PlannedPort]) -> None:
         """Whether sockets and devices can be had. Raises Refused."""
@@ -111,6 +119,7 @@ class Node:
     def prepare(self) -> None:
         """Makes the machine ready, before any process is started. Raises Mistake or Failure with the cure."""
         self.check()
+        claim_plans(self.state, self.plan)
         if self.plan.pages:
             reserve_pages(self.state, self.plan.pages)
         self.prepare_interfaces(self.plan.ports)
@@ -270,7 +279,7 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
 
 def reserve_pages(state: State, pages: int) -> None:
     """Sees to it that so many 2 MiB pages are free for the pollers; what is added is on record first."""
-    node = poller_node(allowed_cpus())
+    node = _pollers_node(state)
     base = hugepages.pool_of(node)
     with hugepages.alone():
         lacking = hugepages.missing(pages, base)
@@ -279,6 +288,15 @@ def reserve_pages(state: State, pages: int) -> None:
             state.add(thing)
             hugepages.add(lacking, base)
             state.alter(thing, replace(thing, there=True))
+            claim_pages(state)
+
+
+def _pollers_node(state: State) -> int | None:
+    """The node that the pollers of a state are on, or would be."""
+    claim = own_claim(state.folder)
+    polled = claim.exclusive[:1] if claim else ()
+    claimed = next((cpu.node for cpu in allowed_cpus() if cpu.number in polled), None)
+    return claimed if claimed is not None else poller_node(usable_cpus().cpus)
 
 
 def quietly(call: Callable[[], object]) -> None:

@@ -506,13 +506,16 @@ class Service:
             return operations.propose(self.held.folder, make).as_data()
 
     def _planner(self, params: Propose) -> tuple[PlanMaker, Document]:
-        return operations.planner(params.spec.text, params.spec.name, Path(params.spec.folder), params.huge)
+        return operations.planner(
+            params.spec.text, params.spec.name, Path(params.spec.folder), params.huge, self.held.folder
+        )
 
     def _up(self, call: Call) -> Answer:
         assert isinstance(call.params, Up)
         given = call.params.spec
         spec, document = parse_located(given.text, given.name)
-        plan = make_plan(spec, huge=call.params.huge, document=document, folder=Path(given.folder))
+        folder, own = Path(given.folder), [self.held.folder]
+        plan = make_plan(spec, huge=call.params.huge, document=document, folder=folder, own=own)
         call.tell("progress", text=plan.placement.headline)
         with document.locating():
             raised = operations.bring_up(self.held, plan, given.path)

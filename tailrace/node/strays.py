@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.node.folder import run_folder
-from tailrace.node.record import Cgroup, Process, Scope, Thing
+from tailrace.node.record import Cgroup, Claimed, Process, Scope, Thing
 from tailrace.process import log_writer
 from tailrace.process.process import descendants, identify
+from tailrace.resources.ledger import claim_file
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}
@@ -33,7 +34,8 @@ def strays(folder: Path) -> list[Thing]:
             found.pop(below, None)
     processes = sorted(found.values(), key=lambda process: (process.start, process.pid))
     cgroups = {cgroup: None for process in processes if (cgroup := _cgroup(process.pid)) is not None}
-    return [*cgroups, *processes]
+    claim = claim_file(folder)
+    return [*([Claimed(str(claim))] if claim.exists() else []), *cgroups, *processes]
 
 
 def check_no_strays(folder: Path) -> None:

@@ -1,12 +1,16 @@
-"""The CPUs that something may be placed on: those that this process may use, each with the role that it has."""
+"""The CPUs that something may be placed on: those that this process may use and nobody else polls on, with their
+roles."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.host.in_force import roles_in_force
+from tailrace.resources.cpus import show_list
+from tailrace.resources.ledger import Claim, exclusive_of_others
 from tailrace.resources.topology import Cpu, Role, allowed_cpus
 from tailrace.resources.tree import Tree
 
@@ -18,11 +22,15 @@ class Usable:
     cpus: Sequence[Cpu]
     notes: tuple[str, ...] = ()
     """What is to be said of it."""
+    allowed: Sequence[Cpu] = ()
+    """All that may be used, also those that are left to others."""
 
 
-def usable_cpus() -> Usable:
-    """Those of this machine. It never fails: what cannot be read is noted."""
-    return with_roles(allowed_cpus(), Tree())
+def usable_cpus(own: Collection[Path] = (), *, named: Collection[int] = (), least: int = 1) -> Usable:
+    """Those of this machine: without what is held for other state folders than these, unless it is named or fewer than
+    the least number of cores would be left. It never fails: what cannot be read is noted."""
+    found = with_roles(allowed_cpus(), Tree())
+    return left_to_others(found, exclusive_of_others(own), named, least)
 
 
 def with_roles(cpus: Sequence[Cpu], tree: Tree) -> Usable:
@@ -35,3 +43,21 @@ def with_roles(cpus: Sequence[Cpu], tree: Tree) -> Usable:
         return Usable(cpus)
     roles, profile = found
     return Usable([replace(cpu, role=Role(roles.role(cpu.number), profile)) for cpu in cpus])
+
+
+def left_to_others(found: Usable, held: dict[int, Claim], named: Collection[int], least: int) -> Usable:
+    """What is found without the CPUs that others hold, as far as that leaves enough."""
+    theirs = {cpu.number: held[cpu.number] for cpu in found.cpus if cpu.number in held and cpu.number not in named}
+    if not theirs:
+        return replace(found, allowed=found.cpus)
+    cores = {cpu.core for cpu in found.cpus if cpu.number in theirs}
+    left = [cpu for cpu in found.cpus if cpu.core not in cores or cpu.number in named]
+    enough = len({cpu.core for cpu in left}) >= least
+    who = "; ".join(
+        f"{show_list(cpu for cpu, claim in theirs.items() if claim is holder)}: {holder.words}"
+        for holder in dict.fromkeys(theirs.values())
+    )
+    said = (
+        "CPUs left to others" if enough else "too few CPUs are free, so some are shared with others that poll on them"
+    )
+    return Usable(left if enough else found.cpus, (*found.notes, f"{said} ({who})"), found.cpus)

@@ -1,7 +1,7 @@
-"""2 MiB pages, reserved while they are needed and given back.
+"""Huge pages, reserved while they are needed and given back: by node and by size.
 
 Only the number that was added is taken away again, so that what somebody else reserves meanwhile is left alone. Always
-in the files of this size: vm.nr_hugepages is about the default size, which may be 1 GiB (`default_hugepagesz=1G`).
+in the files of a size: vm.nr_hugepages is about the default size, which may be 1 GiB (`default_hugepagesz=1G`).
 
 Source: Linux, Documentation/admin-guide/mm/hugetlbpage.rst.
 """
@@ -9,6 +9,7 @@ Source: Linux, Documentation/admin-guide/mm/hugetlbpage.rst.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from tailrace.errors import Failure, Mistake
 from tailrace.process.lock import Held, locked
 from tailrace.resources.cpus import parse_list
 
-PAGE_MIB = 2
+PAGE_KIB = 2048
+PAGE_MIB = PAGE_KIB >> 10
 POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
-"""The machine's."""
+"""The machine's, of pages of 2 MiB."""
 _NODES = Path("/sys/devices/system/node")
 _LOCK = Path("/run/tailrace-hugepages.lock")
 PATIENCE = 10.0
@@ -29,21 +31,23 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class Pool:
-    """The 2 MiB pages of the machine, or of a node: all, and those that nobody has taken or been promised."""
+    """The pages of one size of the machine, or of a node: all, and those that nobody has taken or been promised."""
 
     total: int
     free: int
 
 
-def pool_of(node: int | None, nodes: Path = _NODES) -> Path:
-    """The pool that programs on a node's CPUs need pages in: the node's own where several nodes have memory. There the
-    kernel spreads the pages of the machine's pool over all of them, and DPDK takes memory of its own node."""
+def pool_of(node: int | None, nodes: Path = _NODES, *, kib: int = PAGE_KIB) -> Path:
+    """The pool of pages of a size (2 MiB, 1 GiB) that programs on a node's CPUs need: the node's own where several
+    nodes have memory. There the kernel spreads the pages of the machine's pool over all of them, and DPDK takes memory
+    of its own node."""
+    machine = POOL.with_name(f"hugepages-{kib}kB")
     try:
         able = parse_list((nodes / "has_memory").read_text())
     except (OSError, ValueError):
-        return POOL
-    own = nodes / f"node{node}/hugepages" / POOL.name
-    return own if node in able and len(able) > 1 and own.exists() else POOL
+        return machine
+    own = nodes / f"node{node}/hugepages" / machine.name
+    return own if node in able and len(able) > 1 and own.exists() else machine
 
 
 def pool(base: Path = POOL) -> Pool:
@@ -53,10 +57,21 @@ def pool(base: Path = POOL) -> Pool:
         total = int((base / "nr_hugepages").read_text())
         free = int((base / "free_hugepages").read_text())
         # A node does not tell: pages are promised by the machine, and may be taken anywhere.
-        reserved = int((promised if promised.exists() else POOL / promised.name).read_text())
+        machine = POOL.with_name(base.name) / promised.name
+        reserved = int((promised if promised.exists() else machine).read_text())
     except OSError:
         return Pool(0, 0)
     return Pool(total, max(free - reserved, 0))
+
+
+def size_words(kib: int) -> str:
+    """2 MiB, 1 GiB."""
+    return f"{kib >> 20} GiB" if kib >= 1 << 20 else f"{kib >> 10} MiB"
+
+
+def _size(base: Path) -> str:
+    named = re.fullmatch(r"hugepages-(\d+)kB", base.name)
+    return size_words(int(named[1]) if named else PAGE_KIB)
 
 
 def command(count: int, base: Path = POOL) -> str:
@@ -97,10 +112,10 @@ def add(pages: int, base: Path = POOL) -> None:
     try:
         (base / "nr_hugepages").write_text(str(before.total + pages))
     except FileNotFoundError:
-        raise Mistake("no huge pages: this kernel has none of 2 MiB; use --no-huge (slower)") from None
+        raise Mistake(f"no huge pages: this kernel has none of {_size(base)}; use --no-huge (slower)") from None
     except PermissionError:
         raise Mistake(
-            f"no huge pages: {pages} of 2 MiB are missing and only root can reserve them; "
+            f"no huge pages: {pages} of {_size(base)} are missing and only root can reserve them; "
             f"run `{advice}`, or start this command with sudo, or use --no-huge (slower)"
         ) from None
     except OSError as error:
@@ -109,7 +124,7 @@ def add(pages: int, base: Path = POOL) -> None:
     if after.total < before.total + pages:
         remove(after.total - before.total, base)
         raise Failure(
-            f"no huge pages: {pages} of 2 MiB were asked for in {base}, and memory had room for "
+            f"no huge pages: {pages} of {_size(base)} were asked for in {base}, and memory had room for "
             f"{after.total - before.total}; free some with `sudo sysctl vm.compact_memory=1` or by ending other "
             "programs, or use --no-huge (slower)"
         )

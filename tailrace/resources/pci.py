@@ -13,10 +13,15 @@ _DEVICES = Path("/sys/bus/pci/devices")
 
 def check_pci(address: str) -> None:
     """Raises Mistake if this is no PCI address, or no device has it."""
+    full = full_address(address)
+    if not (_DEVICES / full).exists():
+        raise Mistake(f"there is no PCI device {full}; `lspci -D` or `dpdk-devbind.py --status` lists those there are")
+
+
+def full_address(address: str) -> str:
+    """The address with its domain, as Linux writes it. Raises Mistake if it is none."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise Mistake(f"{address!r} is no PCI address; expected one such as 0000:01:00.0")
     domain, bus, device, function = match.groups()
-    full = f"{(domain or '').zfill(4)}:{bus}:{device}.{function}".lower()
-    if not (_DEVICES / full).exists():
-        raise Mistake(f"there is no PCI device {full}; `lspci -D` or `dpdk-devbind.py --status` lists those there are")
+    return f"{(domain or '').zfill(4)}:{bus}:{device}.{function}".lower()

@@ -398,9 +398,9 @@ def test_pages_are_reserved_on_the_pollers_node(tmp_path: Path, memory: str, nod
 
 
 def test_a_nodes_pool_does_not_tell_what_is_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine, node = tmp_path / "machine", tmp_path / "node1"
+    machine, node = (tmp_path / of / "hugepages-2048kB" for of in ("machine", "node1"))
     for base, counts in ((machine, {"resv": 3}), (node, {"nr": 10, "free": 8})):
-        base.mkdir()
+        base.mkdir(parents=True)
         for name, count in counts.items():
             (base / f"{name}_hugepages").write_text(f"{count}\n")
     monkeypatch.setattr(hugepages, "POOL", machine)
@@ -413,7 +413,7 @@ def test_pages_of_a_node_are_given_back_to_it(tmp_path: Path, monkeypatch: pytes
         (tmp_path / f"node{node}").mkdir()
         for name, pages in (("nr", count), ("free", 2), ("resv", 0)):
             (tmp_path / f"node{node}/{name}_hugepages").write_text(f"{pages}\n")
-    monkeypatch.setattr(hugepages, "pool_of", lambda node: tmp_path / f"node{node}")
+    monkeypatch.setattr(hugepages, "pool_of", lambda node, **_: tmp_path / f"node{node}")
 
     def totals() -> list[int]:
         return [hugepages.pool(tmp_path / f"node{node}").total for node in range(2)]

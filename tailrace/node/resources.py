@@ -1,0 +1,82 @@
+"""Who holds what of this machine, for `tailrace node resources`; only looks, and shows what this user may read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.node.usable import with_roles
+from tailrace.resources.claims import holder
+from tailrace.resources.ledger import Claim, claims, unreadable
+from tailrace.resources.topology import Cpu, Node, Topology, read_topology
+from tailrace.resources.tree import Tree
+
+
+def resources(tree: Tree | None = None) -> dict[str, Any]:
+    """CPUs, memory, network cards and ports, each with its owners, and the owners themselves."""
+    tree = tree or Tree()
+    machine, held = read_topology(tree), claims()
+    usable = with_roles(machine.cpus, tree)
+    notes = list(usable.notes)
+    if (hidden := unreadable()) is not None:
+        notes.append(f"{hidden} is open to root alone: what root holds is not shown; run this with sudo")
+    return {
+        "cpus": [_cpu(cpu, held, live=tree.live) for cpu in usable.cpus],
+        "nodes": [_node(node, machine, held) for node in machine.nodes],
+        "nics": _nics(machine, held),
+        "ports": [{"port": port, "owner": claim.words} for claim in held for port in claim.ports],
+        "owners": [
+            {"folder": claim.folder, "spec": claim.spec, "measurement": claim.owner.pid if claim.owner else None}
+            for claim in held
+        ],
+        "notes": notes,
+    }
+
+
+def _cpu(cpu: Cpu, held: Sequence[Claim], *, live: bool) -> dict[str, Any]:
+    exclusive = [claim.words for claim in held if cpu.number in claim.exclusive]
+    shared = [claim.words for claim in held if cpu.number in claim.shared]
+    if not exclusive and live and (process := holder(cpu.number)) is not None:
+        exclusive = [f"a switch's worker, process {process}"]  # another user's, or one that no node has started
+    return {
+        "cpu": cpu.number,
+        "node": cpu.node,
+        "core": cpu.core,
+        "online": cpu.online,
+        "role": cpu.role.name if cpu.role else None,
+        "isolated": cpu.isolated,
+        "use": "exclusive" if exclusive else "shared" if shared else None,
+        "owners": [*exclusive, *shared],
+    }
+
+
+def _node(node: Node, machine: Topology, held: Sequence[Claim]) -> dict[str, Any]:
+    ours = [pages for claim in held for pages in claim.pages if machine.home(pages.node) == node.number]
+    return {
+        "node": node.number,
+        "memory_mib": node.memory_mib,
+        "pages": [
+            {
+                "kib": pool.kib,
+                "total": pool.total,
+                "free": pool.free,
+                "ours": sum(pages.count for pages in ours if pages.kib == pool.kib),
+            }
+            for pool in node.huge
+        ],
+    }
+
+
+def _nics(machine: Topology, held: Sequence[Claim]) -> list[dict[str, Any]]:
+    """The physical ones, and the other interfaces that somebody holds."""
+    found: dict[str, dict[str, Any]] = {}
+    for nic in machine.nics:
+        found[nic.name] = {"nic": nic.name, "address": nic.address, "node": nic.node, "driver": nic.driver}
+    known = {address: nic.name for nic in machine.nics for address in (nic.name, nic.address)}
+    owners: dict[str, list[str]] = {}
+    for claim in held:
+        for name in claim.nics:
+            owners.setdefault(known.get(name, name), []).append(claim.words)
+    for name in owners:
+        found.setdefault(name, {"nic": name, "address": None, "node": None, "driver": None})
+    return [{**nic, "owners": owners.get(name, [])} for name, nic in found.items()]

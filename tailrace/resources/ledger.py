@@ -1,0 +1,171 @@
+"""Who of Tailrace's holds what of this machine: one file for each state folder, in a folder that only its owner opens.
+
+Root's claims are in one place, whatever their state folders; another user's are that user's own. A claim holds as long
+as what is up there is on record, in this boot, and, of a measurement, as long as its command runs. Others are ignored,
+and removed by the next one that is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tailrace.errors import Failure, Mistake
+from tailrace.process.lock import Held, locked
+from tailrace.process.process import ProcessId
+
+_ROOTS = Path("/run/tailrace-claims")
+PATIENCE = 10.0
+"""Seconds that another command is waited for; it only writes a small file."""
+_TRIES = 10
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Huge pages that were added to a pool."""
+
+    kib: int
+    count: int
+    node: int | None = None
+    """None: to the machine's pool."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is held by what is up in one state folder."""
+
+    folder: str
+    spec: str
+    boot: str
+    owner: ProcessId | None = None
+    """The command that a measurement belongs to, which it ends with."""
+    exclusive: tuple[int, ...] = ()
+    """CPUs that are polled on."""
+    shared: tuple[int, ...] = ()
+    """CPUs of control threads and of what sleeps until it is notified."""
+    pages: tuple[Pages, ...] = ()
+    nics: tuple[str, ...] = ()
+    """PCI addresses and interfaces."""
+    ports: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        return f"{self.folder} ({self.spec})" if self.spec else self.folder
+
+    def holds(self) -> bool:
+        """Whether what has claimed it is still there."""
+        alive = self.owner is None or self.owner.alive()
+        return self.boot == boot_id() and alive and (Path(self.folder) / "state.json").exists()
+
+
+_READER = TypeAdapter(Claim)
+
+
+def ledger_folder() -> Path:
+    """Root's, or that of another user."""
+    if os.geteuid() == 0:
+        return _ROOTS
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / _ROOTS.name if runtime else Path(f"/tmp/{_ROOTS.name}-{os.geteuid()}")
+
+
+def claim_file(state: Path) -> Path:
+    """Where the claim of a state folder is."""
+    return ledger_folder() / f"{hashlib.sha256(os.fsencode(state.absolute())).hexdigest()[:16]}.json"
+
+
+def claims() -> list[Claim]:
+    """Those that hold, and that this user may read, by folder."""
+    found = (_read(path) for folder in dict.fromkeys((ledger_folder(), _ROOTS)) for path in _files(folder))
+    return sorted((claim for claim in found if claim and claim.holds()), key=lambda claim: claim.folder)
+
+
+def exclusive_of_others(own: Collection[Path]) -> dict[int, Claim]:
+    """The CPUs that are polled on for other state folders than these, each with one that holds it."""
+    names = {str(folder.absolute()) for folder in own}
+    return {cpu: claim for claim in reversed(claims()) if claim.folder not in names for cpu in claim.exclusive}
+
+
+def write_claim(claim: Claim) -> None:
+    """Writes a claim in the place of an older one, and removes those that do not hold. Raises Failure or Mistake."""
+    file = claim_file(Path(claim.folder))
+    with _alone(file.parent):
+        for path in _files(file.parent):
+            other = _read(path)
+            if path != file and (other is None or not other.holds()):
+                path.unlink(missing_ok=True)
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(asdict(claim)) + "\n")
+        new.replace(file)
+
+
+def remove_claim(file: Path) -> None:
+    """Removes a claim, and the folder with the last one. Raises OSError."""
+    file.unlink(missing_ok=True)
+    with suppress(OSError):
+        file.parent.rmdir()
+
+
+def own_claim(state: Path) -> Claim | None:
+    """The claim of a state folder."""
+    return _read(claim_file(state))
+
+
+def boot_id() -> str:
+    """What tells one boot from another."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def unreadable() -> Path | None:
+    """The folder of root's claims where this user may not read them."""
+    return _ROOTS if _ROOTS.exists() and not os.access(_ROOTS, os.R_OK | os.X_OK) else None
+
+
+def _files(folder: Path) -> list[Path]:
+    """Nothing where it may not be read."""
+    try:
+        return sorted(folder.glob("*.json"))
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> Claim | None:
+    """None if it cannot be read: it has just gone, or another version has written it."""
+    try:
+        document: Any = json.loads(path.read_text())
+        return _READER.validate_python(document)
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """The folder, which is made where it is missing, for this process alone."""
+    with ExitStack() as held:
+        try:
+            _lock(folder, held)
+            yield
+        except Held as error:
+            raise Failure(f"{error} has been writing to {folder} for {PATIENCE:g} s; end it") from None
+        except OSError as error:
+            raise Failure(f"{folder}: {error.strerror}, so what is held cannot be written there") from None
+
+
+def _lock(folder: Path, held: ExitStack) -> None:
+    for attempt in range(_TRIES):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileNotFoundError) if attempt < _TRIES - 1 else nullcontext():  # the last claim has just gone
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                raise Mistake(f"{folder}: is not a folder that only we can open; remove it")
+            held.enter_context(locked(folder / "lock", patience=PATIENCE))
+            return

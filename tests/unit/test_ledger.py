@@ -1,0 +1,179 @@
+"""Who holds what: claims that hold, claims that do not any more, and what placement leaves to others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import Failure, Mistake, Refused
+from tailrace.node.claiming import claim_cpus, claim_plans
+from tailrace.node.operations import _lower
+from tailrace.node.plan import make_plan
+from tailrace.node.record import Claimed, Held, HugePages, hold, peek
+from tailrace.node.running import Node
+from tailrace.node.usable import Usable, left_to_others
+from tailrace.process.lock import locked
+from tailrace.process.process import ProcessId, identify
+from tailrace.resources import ledger
+from tailrace.resources.ledger import Claim, Pages, boot_id, claim_file, claims, exclusive_of_others, write_claim
+from tailrace.resources.place import place
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
+
+CHAIN = "functions: {a: skeleton}\nchains: {v: [tester.a, a, {if: eth9}]}\n"
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(ledger, "_ROOTS", tmp_path / "claims")
+    monkeypatch.setattr(ledger, "ledger_folder", lambda: tmp_path / "claims")
+    yield tmp_path / "claims"
+
+
+def cpus(count: int) -> list[Cpu]:
+    return [Cpu(number, core=number) for number in range(count)]
+
+
+def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
+    tmp_path: Path, own_ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(parse_spec(CHAIN, "s"), cpus=cpus(6), real_time=None)
+    folder = tmp_path / "up"
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        "tailrace.node.claiming.write_claim",
+        lambda claim: (seen.append(bool(peek(folder).things)), write_claim(claim)),
+    )
+    with hold(folder) as state:
+        state.record.spec = "chain.yaml"
+        state.add(HugePages(before=10**9, added=5, node=1, kib=1048576))
+        claim_plans(state, plan)
+        assert seen == [True]
+        (claim,) = claims()
+        assert claim.words == f"{folder} (chain.yaml)"
+        assert claim.exclusive == (3, 4, 5)
+        assert claim.shared == (0, 1, 2)
+        assert claim.nics == ("eth9",)
+        assert "a.0" in claim.ports
+        assert claim.pages == (Pages(1048576, 5, 1),)
+        assert own_ledger.stat().st_mode & 0o777 == 0o700
+        claim_plans(state, plan)
+        assert [thing.kind for thing in state.record.things] == ["hugepages", "claim"]
+        state.undo(state.record.things[1])
+        assert claims() == []
+    assert not own_ledger.exists()
+
+
+def test_claims_that_do_not_hold_are_ignored_and_swept(tmp_path: Path, own_ledger: Path) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    living = identify(child.pid)
+    assert living is not None
+    names = ("live", "no-record", "other-boot", "ended", "at-work")
+    for name in names:
+        (tmp_path / name).mkdir()
+        if name != "no-record":
+            (tmp_path / name / "state.json").write_text("{}")
+    own_ledger.mkdir(mode=0o700)
+    for number, name in enumerate(names):
+        owner = {"ended": ProcessId(os.getpid(), 1), "at-work": living}.get(name)
+        boot = "another" if name == "other-boot" else boot_id()
+        claim = Claim(str(tmp_path / name), name, boot, owner, (number,))
+        claim_file(tmp_path / name).write_text(json.dumps(asdict(claim)))
+    (own_ledger / "0.json").write_text("no claim\n")
+    assert [claim.spec for claim in claims()] == ["at-work", "live"]
+    assert sorted(exclusive_of_others([tmp_path / "live"])) == [4]
+    child.kill()
+    child.wait()
+    assert [claim.spec for claim in claims()] == ["live"]
+    write_claim(Claim(str(tmp_path / "live"), "live", boot_id()))
+    assert list(own_ledger.iterdir()) == [claim_file(tmp_path / "live")]
+
+
+def test_a_folder_that_others_may_open_is_refused(tmp_path: Path, own_ledger: Path) -> None:
+    own_ledger.mkdir()
+    own_ledger.chmod(0o755)
+    with pytest.raises(Mistake, match="is not a folder that only we can open"):
+        write_claim(Claim(str(tmp_path), "", boot_id()))
+    own_ledger.rmdir()
+    own_ledger.symlink_to(tmp_path)
+    with pytest.raises(Mistake, match="is not a folder that only we can open"):
+        write_claim(Claim(str(tmp_path), "", boot_id()))
+
+
+def test_who_writes_is_waited_for_with_a_limit(
+    tmp_path: Path, own_ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "PATIENCE", 0.1)
+    own_ledger.mkdir(mode=0o700)
+    with (
+        locked(own_ledger / "lock"),
+        pytest.raises(Failure, match=f"process {os.getpid()} .* has been writing to {own_ledger} for 0.1 s"),
+    ):
+        write_claim(Claim(str(tmp_path), "", boot_id()))
+
+
+def test_a_claim_whose_record_is_lost_is_undone_by_down(tmp_path: Path, own_ledger: Path) -> None:
+    folder = tmp_path / "up"
+    with hold(folder) as state:
+        claim_cpus(state, [1])
+    (folder / "state.json").unlink()
+    assert claims() == []
+    with hold(folder, damaged=True) as state:
+        assert _lower(state).undone == [f"claim {claim_file(folder)}"]
+    assert not own_ledger.exists()
+
+
+def test_after_a_boot_the_claim_is_removed_where_it_has_stayed(tmp_path: Path) -> None:
+    folder = tmp_path / "up"
+    with hold(folder) as state:
+        claim_cpus(state, [1])
+    record = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**record, "boot": "another"}))
+    assert peek(folder).things == [Claimed(str(claim_file(folder)))]
+
+
+def other(tmp_path: Path, *polled: int) -> dict[int, Claim]:
+    claim = Claim(str(tmp_path / "other"), "other.yaml", boot_id(), exclusive=polled)
+    return dict.fromkeys(polled, claim)
+
+
+def test_what_others_poll_on_is_left_to_them(tmp_path: Path) -> None:
+    found = left_to_others(Usable(cpus(6)), other(tmp_path, 4, 5), named=(), least=1)
+    placed = place(found.cpus, ["a"], tester=True, real_time=True)
+    assert placed.tester is not None
+    assert {placed.switch.core, placed.tester.core, placed.functions["a"].core} == {1, 2, 3}
+    assert found.notes == (f"CPUs left to others (4-5: {tmp_path}/other (other.yaml))",)
+    assert [cpu.number for cpu in found.allowed] == list(range(6))
+
+
+def test_a_sibling_of_what_others_poll_on_is_left_to_them(tmp_path: Path) -> None:
+    machine = [Cpu(number, core=number % 2) for number in range(4)]
+    found = left_to_others(Usable(machine), other(tmp_path, 1), named=(), least=1)
+    assert [cpu.number for cpu in found.cpus] == [0, 2]
+
+
+def test_where_too_few_are_left_they_are_shared_with_a_note(tmp_path: Path) -> None:
+    found = left_to_others(Usable(cpus(2)), other(tmp_path, 0, 1), named=(), least=1)
+    assert [cpu.number for cpu in found.cpus] == [0, 1]
+    (note,) = found.notes
+    assert note.startswith("too few CPUs are free, so some are shared")
+    assert "other.yaml" in note
+
+
+def test_a_core_that_is_named_and_held_is_refused_with_its_holder(tmp_path: Path) -> None:
+    spec = parse_spec(f"fabric: {{cores: [5]}}\n{CHAIN}", "s")
+    plan = make_plan(spec, cpus=cpus(6), real_time=None)
+    with hold(tmp_path / "other") as state:
+        state.record.spec = "other.yaml"
+        claim_cpus(state, [5])
+        node = Node.of(Held(tmp_path / "mine").state(), plan, logs=tmp_path, tied=False)
+        with pytest.raises(Refused, match=r"fabric\.cores: core 5 is held by .*/other \(other\.yaml\), and each would"):
+            node.check_cores()
+        own = Node.of(state, plan, logs=tmp_path, tied=False)
+        own.check_cores()

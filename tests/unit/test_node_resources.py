@@ -1,0 +1,75 @@
+"""`tailrace node resources`: who holds what, on a machine of files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from machines import add_nic, machine
+from typer.testing import CliRunner
+
+from tailrace.cli import node as command
+from tailrace.host.journal import Journal, state_folder
+from tailrace.host.machine import read_machine
+from tailrace.host.profile import load_profile
+from tailrace.host.tuning import make_tuning_plan
+from tailrace.node.resources import resources
+from tailrace.resources import ledger
+from tailrace.resources.ledger import Claim, Pages, boot_id, write_claim
+from tailrace.resources.tree import Tree
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tuned machine of two nodes, of which a node and a measurement hold something."""
+    monkeypatch.setattr(ledger, "_ROOTS", tmp_path / "claims")
+    monkeypatch.setattr(ledger, "ledger_folder", lambda: tmp_path / "claims")
+    tree = machine(tmp_path, nodes=2, cores=4, threads=1)
+    add_nic(tmp_path, "ens1", "0000:31:00.0", 1)
+    asked = make_tuning_plan(read_machine(tree), load_profile("latency"), "ens1").asked
+    Journal(state_folder(tree) / "journal").note(applied=asked)
+    for name, claim in {
+        "up": Claim(
+            "", "a.yaml", boot_id(), None, (5, 6), (4,), (Pages(2048, 7, 1),), ("0000:31:00.0", "tap0"), ("p",)
+        ),
+        "run": Claim("", "b.yaml", boot_id(), None, (7,), (4,), (Pages(2048, 3, 1), Pages(1048576, 1))),
+    }.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "state.json").write_text("{}")
+        write_claim(Claim(**{**vars(claim), "folder": str(folder)}))
+    return tmp_path
+
+
+def test_each_cpu_says_its_role_and_who_has_it(held: Path) -> None:
+    found = resources(Tree(held))
+    cpus = {cpu["cpu"]: cpu for cpu in found["cpus"]}
+    up, run = f"{held}/up (a.yaml)", f"{held}/run (b.yaml)"
+    assert (cpus[0]["role"], cpus[0]["use"], cpus[0]["owners"]) == ("system", None, [])
+    assert (cpus[4]["role"], cpus[4]["use"], cpus[4]["owners"]) == ("system", "shared", [run, up])
+    assert (cpus[5]["role"], cpus[5]["use"], cpus[5]["owners"]) == ("switch", "exclusive", [up])
+    assert (cpus[7]["node"], cpus[7]["owners"]) == (1, [run])
+    assert [[pool["ours"] for pool in node["pages"]] for node in found["nodes"]] == [[0, 1], [10, 0]]
+    nics = {nic["nic"]: nic for nic in found["nics"]}
+    assert (nics["ens1"]["node"], nics["ens1"]["driver"], nics["ens1"]["owners"]) == (1, "ice", [up])
+    assert nics["tap0"]["owners"] == [up]
+    assert found["ports"] == [{"port": "p", "owner": up}]
+    assert [owner["spec"] for owner in found["owners"]] == ["b.yaml", "a.yaml"]
+    assert found["notes"] == []
+
+
+def test_the_table_has_all_of_it(held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "found_resources", lambda: resources(Tree(held)))
+    said = CliRunner().invoke(command.app, ["resources"]).output
+    assert f"6    1     6     vnf     no        exclusive  {held}/up (a.yaml)" in said
+    assert "1     65536 MiB  2 MiB     0      0     10" in said
+    assert f"tap0  –             –     –       {held}/up (a.yaml)" in said
+
+
+def test_what_only_root_may_read_is_said(held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "ledger_folder", lambda: held / "own")
+    monkeypatch.setattr(ledger.os, "access", lambda *_: False)
+    monkeypatch.setattr(ledger, "_files", lambda _: [])
+    found = resources(Tree(held))
+    assert found["owners"] == []
+    assert found["notes"] == [f"{held}/claims is open to root alone: what root holds is not shown; run this with sudo"]
