@@ -259,7 +259,7 @@ class Offloads(Thing):
     before: dict[str, bool]
 
     def undo(self) -> str | None:
-        from tailrace.resources.interface import set_offloads
+        from tailrace.resources.ethtool import set_offloads
 
         try:
             set_offloads(self.interface, self.namespace, self.before)

@@ -26,7 +26,8 @@ from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.programs import own_program
 from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
-from tailrace.resources.interface import changes_for, check_interface, set_offloads
+from tailrace.resources.ethtool import set_offloads
+from tailrace.resources.interface import changes_for, check_interface
 from tailrace.resources.ledger import exclusive_of_others, own_claim
 from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 
 _FOLDERS = {
     "tailrace-switch": "switch",
@@ -61,3 +62,15 @@ def system_program(name: str) -> str:
         package = _PACKAGES.get(name, name)
         raise Mistake(f"{name} is missing; install it with `sudo apt-get install {package}`")
     return found
+
+
+def run_system(name: str, *words: str, namespace: str | None = None) -> str:
+    """What a program of the system prints, run in a network namespace if one is named. Raises Failure with its last
+    words, subprocess.TimeoutExpired after 10 s."""
+    prefix = [system_program("ip"), "netns", "exec", namespace] if namespace else []
+    command = [*prefix, system_program(name), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise Failure(f"{' '.join(command)}: {lines[-1] if lines else 'failed'}")
+    return done.stdout

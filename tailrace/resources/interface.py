@@ -10,19 +10,17 @@ back.
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.process.programs import system_program
+from tailrace.process.programs import run_system
+from tailrace.resources.ethtool import enabled_offloads
 
 #: On the end that the switch opens: nothing merged. By ethtool's short names.
 _OWN = ("gro", "lro")
 #: On the far end of a veth: segments that cannot be handed over are cut there. By ethtool's names, which are long.
 _FAR = ("tx-sctp-segmentation", "tx-udp-segmentation")
-#: What `ethtool -k` calls the short ones.
-_LONG = {"gro": "generic-receive-offload", "lro": "large-receive-offload"}
 
 
 @dataclass(frozen=True)
@@ -38,19 +36,9 @@ class Change:
         return dict.fromkeys(self.before, False)
 
 
-def _run(arguments: list[str], namespace: str | None = None) -> str:
-    prefix = [system_program("ip"), "netns", "exec", namespace] if namespace else []
-    done = subprocess.run(prefix + arguments, capture_output=True, text=True, timeout=10, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        raise Failure(f"{' '.join(prefix + arguments)}: {lines[-1] if lines else 'failed'}")
-    return done.stdout
-
-
 def _link(name: str) -> dict[str, Any]:
-    ip = system_program("ip")
     try:
-        found: list[dict[str, Any]] = json.loads(_run([ip, "-json", "-details", "link", "show", "dev", name]))
+        found: list[dict[str, Any]] = json.loads(run_system("ip", "-json", "-details", "link", "show", "dev", name))
     except Failure:
         raise Mistake(f"there is no interface {name}; `ip link` lists those of this machine") from None
     return found[0]
@@ -69,46 +57,22 @@ def changes_for(name: str) -> list[Change]:
     The far end of a veth in a network namespace without a name stays as it is: nobody can enter that.
     """
     link = _link(name)
-    changes = [Change(name, None, _enabled(name, None, _OWN))]
+    changes = [Change(name, None, enabled_offloads(name, _OWN))]
     if link.get("linkinfo", {}).get("info_kind") == "veth" and (peer := _veth_peer(link)) is not None:
         far, namespace = peer
-        changes.append(Change(far, namespace, _enabled(far, namespace, _FAR)))
+        changes.append(Change(far, namespace, enabled_offloads(far, _FAR, namespace)))
     return [change for change in changes if change.before]
 
 
 def _veth_peer(link: dict[str, Any]) -> tuple[str, str | None] | None:
     """Name and namespace of the other end; None if its namespace has no name."""
-    ip = system_program("ip")
     number = link.get("link_netnsid")
     if number is None:
         return (str(link["link"]), None) if "link" in link else None
-    for entry in json.loads(_run([ip, "-json", "netns", "list-id"]) or "[]"):
+    for entry in json.loads(run_system("ip", "-json", "netns", "list-id") or "[]"):
         if entry.get("nsid") == number and entry.get("name"):
             namespace = str(entry["name"])
-            for other in json.loads(_run([ip, "-json", "link", "show"], namespace)):
+            for other in json.loads(run_system("ip", "-json", "link", "show", namespace=namespace)):
                 if other["ifindex"] == link["link_index"]:
                     return str(other["ifname"]), namespace
     return None
-
-
-def _enabled(name: str, namespace: str | None, wanted: tuple[str, ...]) -> dict[str, bool]:
-    """Those of the wanted offloads that are on and can be switched."""
-    ethtool = system_program("ethtool")
-    result: dict[str, bool] = {}
-    states: dict[str, str] = {}
-    for line in _run([ethtool, "-k", name], namespace).splitlines():
-        key, _, value = line.strip().partition(":")
-        states[key] = value.strip()
-    for feature in wanted:
-        state = states.get(_LONG.get(feature, feature), "off")
-        if state.split()[0] == "on" and "[fixed]" not in state:
-            result[feature] = True
-    return result
-
-
-def set_offloads(name: str, namespace: str | None, features: dict[str, bool]) -> None:
-    """Switches offloads as `ethtool -K` does."""
-    ethtool = system_program("ethtool")
-    # tx first when switching on: segmentation needs checksums.
-    for short in sorted(features, key=lambda each: (each != "tx", each)):
-        _run([ethtool, "-K", name, short, "on" if features[short] else "off"], namespace)
