@@ -19,6 +19,7 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.host.distance import CORE_TO_CORE, core_to_core
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import check_nothing_up, keep_aside
+from tailrace.node.claiming import claim_cpus
 from tailrace.node.record import Process, State, hold_run
 from tailrace.node.running import reserve_pages
 from tailrace.process.launch import Launcher
@@ -153,7 +154,7 @@ class Setting:
 def prepared(folder: Path, cores: Cores, pages: int, report: Reporter) -> Iterator[Setting]:
     """A setting with so many huge pages free. Everything that is started or reserved in the block is gone after it."""
     allowed = os.sched_getaffinity(0)
-    with _session(folder, pages) as state:
+    with _session(folder, cores, pages) as state:
         keep_aside(Place(cores.switch, tuple(allowed)))
         yield Setting(Launcher(state, state.logs, tied=True), cores, report, len(allowed))
 
@@ -174,8 +175,8 @@ def check_alive(processes: Sequence[Process]) -> None:
 
 
 @contextmanager
-def _session(folder: Path, pages: int) -> Iterator[State]:
-    """The state held for this run, with huge pages reserved; all undone at the end."""
+def _session(folder: Path, cores: Cores, pages: int) -> Iterator[State]:
+    """The state held for this run, with its CPUs claimed and huge pages reserved; all undone at the end."""
     with hold_run(folder) as state:
         check_nothing_up(folder)
         if state.record.things:
@@ -184,6 +185,7 @@ def _session(folder: Path, pages: int) -> Iterator[State]:
         state.logs.mkdir(exist_ok=True)
         state.sockets.mkdir(mode=0o700, exist_ok=True)
         try:
+            claim_cpus(state, [cores.switch, cores.load, *cores.others], [cores.control])
             reserve_pages(state, pages)
             yield state
         finally:

@@ -123,10 +123,11 @@ class FilePath(Thing):
 
 
 @dataclass(frozen=True)
-class Claimed(FilePath):
+class Claimed(Thing):
     """The file that says what of the machine is held (`tailrace.resources.ledger`)."""
 
     kind = "claim"
+    path: str
 
     def undo(self) -> str | None:
         try:
@@ -488,7 +489,7 @@ def _load(folder: Path) -> Record:
         ) from None
     if record.boot != boot_id():
         # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
-        things = [thing for thing in things if isinstance(thing, FilePath | Folder)]
+        things = [thing for thing in things if isinstance(thing, FilePath | Folder | Claimed)]
         record.complete = False
     record.boot, record.things = boot_id(), things
     return record

@@ -31,7 +31,8 @@ from tailrace.resources.interface import changes_for, check_interface
 from tailrace.resources.ledger import exclusive_of_others, own_claim
 from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node
-from tailrace.resources.topology import allowed_cpus
+from tailrace.resources.topology import allowed_cpus, read_cpus
+from tailrace.resources.tree import Tree
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
 from tailrace.switch.config import configuration, instance_name, socket_of
 from tailrace.switch.confine import check_user, close_folder, make_folder
@@ -296,7 +297,7 @@ def _pollers_node(state: State) -> int | None:
     """The node that the pollers of a state are on, or would be."""
     claim = own_claim(state.folder)
     polled = claim.exclusive[:1] if claim else ()
-    claimed = next((cpu.node for cpu in allowed_cpus() if cpu.number in polled), None)
+    claimed = next((cpu.node for cpu in read_cpus(Tree()) if cpu.number in polled), None)
     return claimed if claimed is not None else poller_node(usable_cpus().cpus)
 
 

@@ -10,7 +10,7 @@ from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting,
 from tailrace.host.resctrl import monitoring_groups
 from tailrace.host.setting import Form, Setting
 from tailrace.host.slices import has_cpusets, limited, systemd_has
-from tailrace.resources.cpus import cpus_of, show_list
+from tailrace.resources.cpus import show_list
 from tailrace.resources.topology import CPUS
 
 
@@ -27,7 +27,7 @@ def _partition(context: Context, value: Value) -> list[Setting]:
 def _user_tasks(context: Context, value: Value) -> list[Setting]:
     """Nothing where the kernel keeps the isolated CPUs free from the start."""
     tree, isolated = context.machine.tree, set(context.roles.isolated)
-    kept = set(cpus_of(tree.text(f"{CPUS}/isolated")))
+    kept = {cpu.number for cpu in context.machine.cpus if cpu.isolated}
     if not value or not isolated - kept or not has_cpusets(tree):
         return []
     cpus = show_list({cpu.number for cpu in context.machine.cpus} - isolated)

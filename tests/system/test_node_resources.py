@@ -1,0 +1,59 @@
+"""What is up, and what is measured, has claimed what it uses; `tailrace node resources` shows it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from running_node import ONE, Command, needs_a_node, wait_until
+
+pytestmark = [*needs_a_node, pytest.mark.unsanitized]
+
+
+def held(command: Command) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(command("node", "resources", "--json").stdout)
+    return found
+
+
+def specs(command: Command) -> dict[str, str]:
+    """The owners with folders of the test's own, and what they are of."""
+    mine = {str(command.state), str(command.run)}
+    return {each["folder"]: each["spec"] for each in held(command)["owners"] if each["folder"] in mine}
+
+
+def test_what_is_up_is_claimed_until_it_is_down(command: Command) -> None:
+    spec = command.spec(ONE)
+    assert specs(command) == {}
+    command("up", spec)
+    placement = command.status()["placement"]
+    found = held(command)
+    owner = f"{command.state} ({spec})"
+    polled = [cpu["cpu"] for cpu in found["cpus"] if owner in cpu["owners"] and cpu["use"] == "exclusive"]
+    assert set(polled) >= {*placement["workers"], placement["tester"]["core"]}
+    assert [each["port"] for each in found["ports"]] == ["tester.a", "first.0", "first.1", "tester.b"]
+    assert specs(command) == {str(command.state): str(spec)}
+    assert f"exclusive  {owner}" in command("node", "resources").stdout
+
+    more = command.spec(
+        ONE.replace("first: skeleton", "first: skeleton, second: skeleton").replace("first,", "first, second,")
+    )
+    command("apply", more, "--yes")
+    assert "second.0" in [each["port"] for each in held(command)["ports"]]
+    command("rollback")
+    assert "second.0" not in [each["port"] for each in held(command)["ports"]]
+    command("down")
+    assert specs(command) == {}
+
+
+def test_a_measurement_has_claimed_its_cpus_as_long_as_it_runs(command: Command) -> None:
+    running = command.begin("measure", "latency", command.spec(ONE))
+    wait_until(command.trial_is_running)
+    found = held(command)
+    (owner,) = (each for each in found["owners"] if each["folder"] == str(command.run))
+    assert owner["measurement"] == running.pid
+    assert any(str(command.run) in each for cpu in found["cpus"] for each in cpu["owners"])
+    running.kill()
+    running.communicate(timeout=10)
+    assert specs(command) == {}, "also before anything has been cleaned up"
+    command("down")
