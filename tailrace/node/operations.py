@@ -395,10 +395,10 @@ def _apply(node: Node, plan: Plan, spec: str, base: int | None, leave: Collectio
 
     def prepare() -> None:
         fresh = _check_new_ports(node, plan)
+        claim_plans(state, node.plan, plan)
         if plan.huge and wanted.start:
             reserve_pages(state, plan.pages_of(wanted.start))
         new.prepare_interfaces(fresh)
-        claim_plans(state, node.plan, plan)
 
     def commit() -> None:
         state.record.plan, state.record.spec = plan.as_data(), spec

@@ -101,7 +101,9 @@ def test_a_second_command_is_refused_while_a_run_is_at_work(command: Command, ru
         refused = command(*arguments, status=2)
         assert "in use" in refused.stderr
         assert f"kill -INT {running.pid}" in refused.stderr
-    assert "is taken by a worker of another switch" in command("up", command.folder / "spec.yaml", status=2).stderr
+    (core,) = command.status()["placement"]["workers"]
+    same = command.spec(f"fabric: {{cores: [{core}]}}\n{ONE}", "same-core.yaml")
+    assert "is taken by a worker of another switch" in command("up", same, status=2).stderr
     assert "A run is at work" in command("status").stdout
     assert running.poll() is None
 
