@@ -1,6 +1,7 @@
 """The memory limit of a sandbox: a cgroup where one can be had, else the limit of the process.
 
-Where systemd is the first process it is asked for a scope with the limit, since the tree of cgroups is its own.
+Where systemd is the first process it sets the limit, of the unit that the sandbox is or, where it is started otherwise,
+of a scope: the tree of cgroups is its own.
 A cgroup counts everything that the sandbox touches, whoever in it does; RLIMIT_DATA only what each process maps
 privately. Huge pages are counted by neither: they are bounded by the machine's pool.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from tailrace.errors import Failure
 from tailrace.host.slices import scope, scope_name, systemd_has
 from tailrace.node.record import Cgroup, Scope, State
+from tailrace.process.launch import Launcher
 from tailrace.resources.tree import Tree
 
 
@@ -24,7 +26,9 @@ class MemoryLimit:
     """What holds a sandbox to its memory."""
 
     mechanism: str
-    """`systemd scope`, `cgroup v2`, `cgroup v1` or `RLIMIT_DATA`."""
+    """`systemd unit`, `systemd scope`, `cgroup v2`, `cgroup v1` or `RLIMIT_DATA`."""
+    memory_bytes: int | None = None
+    """For the unit."""
     cgroup: Path | None = None
     """The cgroup to enter."""
     before: Sequence[str] = ()
@@ -59,8 +63,11 @@ def _memory_cgroup() -> tuple[str, Path] | None:
     return None
 
 
-def limit_memory(state: State, name: str, size: int) -> MemoryLimit:
-    """Makes a limit of `size` bytes for a sandbox, on record first."""
+def limit_memory(launcher: Launcher, name: str, size: int) -> MemoryLimit:
+    """Makes a limit of `size` bytes for a sandbox that the launcher is about to start, on record first."""
+    state = launcher.state
+    if launcher.by_systemd:
+        return MemoryLimit("systemd unit", memory_bytes=size)
     if systemd_has(Tree()):
         return _scope(state, name, size) or MemoryLimit("RLIMIT_DATA", data_bytes=size)
     found = _memory_cgroup()

@@ -175,10 +175,11 @@ class InProcess(Starter):
         """It has no real-time priority before it forwards: see `wait`."""
         # Ordinary memory holds the packet buffers too where there are no huge pages.
         size = instance.memory_bytes + (0 if instance.huge else BUFFERS_MIB << 20)
-        limit = limit_memory(launcher.state, instance.name, size)
+        limit = limit_memory(launcher, instance.name, size)
         limits = Limits(
             cpus=instance.place.cpus,
             nice=instance.place.nice,
+            memory_bytes=limit.memory_bytes,
             cgroup=limit.cgroup,
             data_bytes=limit.data_bytes,
             umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in instance.ports) else None,

@@ -138,8 +138,8 @@ def displaced(tree: Tree, groups: Iterable[str], cpus: set[int]) -> list[str]:
     return found
 
 
-def run_systemctl(*words: str) -> None:
-    """Raises OSError with systemctl's words."""
+def run_systemctl(*words: str) -> str:
+    """What systemctl says. Raises OSError with its words if it fails."""
     program = find_system_program("systemctl")
     if program is None:
         raise OSError(errno.ENOENT, "systemctl is missing")
@@ -150,6 +150,16 @@ def run_systemctl(*words: str) -> None:
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         raise OSError(errno.EIO, said[-1] if said else f"systemctl {words[0]} failed")
+    return done.stdout
+
+
+def systemd_run() -> str | None:
+    """The program that makes units of systemd's (systemd-run(1)); None where the tree of cgroups is not systemd's, or
+    systemd cannot be asked."""
+    tree = Tree()
+    if not systemd_has(tree) or os.geteuid() != 0 or not tree.exists("/run/systemd/private"):
+        return None
+    return find_system_program("systemd-run")
 
 
 def scope_name(of: str) -> str:
@@ -158,10 +168,10 @@ def scope_name(of: str) -> str:
 
 
 def scope(unit: str, properties: Iterable[str] = ()) -> list[str] | None:
-    """The words before a command that make systemd run it, as this process, in a scope of our slice; None where the
-    tree of cgroups is not systemd's, or systemd cannot be asked."""
-    tree, program = Tree(), find_system_program("systemd-run")
-    if not systemd_has(tree) or program is None or os.geteuid() != 0 or not tree.exists("/run/systemd/private"):
+    """The words before a command that make systemd run it, as this process, in a scope of our slice; None where it
+    cannot be asked."""
+    program = systemd_run()
+    if program is None:
         return None
     words = [program, "--scope", "--quiet", "--collect", f"--slice={OWN}", f"--unit={unit}"]
     return [*words, *(word for each in properties for word in ("--property", each)), "--"]

@@ -24,9 +24,8 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.slices import run_systemctl
 from tailrace.node.folder import ENVIRONMENT, run_folder
-from tailrace.process import lock
+from tailrace.process import lock, units
 from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
@@ -60,6 +59,8 @@ class Process(Thing):
     writer_pid: int = 0
     """Of whoever writes its log (`tailrace.process.log_writer`) and ends after it; 0: it does that itself."""
     writer_start: int = 0
+    unit: str = ""
+    """The unit of systemd's that it is (`tailrace.process.units`): on record before it has a process."""
 
     @property
     def id(self) -> ProcessId:
@@ -68,6 +69,13 @@ class Process(Thing):
     @property
     def writer(self) -> ProcessId:
         return ProcessId(self.writer_pid, self.writer_start)
+
+    def wait_for_words(self, seconds: float) -> None:
+        """Waits, once it has ended, until what it said last is in its log, at most so long."""
+        if self.unit:
+            units.wait_until_empty(self.unit, seconds)
+        else:
+            self.writer.wait(seconds)
 
     def inner(self) -> list[ProcessId]:
         """The processes below it, outermost first."""
@@ -86,6 +94,8 @@ class Process(Thing):
                 return f"process {name.pid} (inside {self.name}) does not end"
         if not self.writer.wait(2.0) and not end(self.writer, grace=0.0):
             return f"process {self.writer_pid}, which writes the log of {self.name}, does not end"
+        if self.unit and (problem := units.stop(self.unit)) is not None:
+            return f"unit {self.unit} ({self.name}): {problem}"
         return None
 
 
@@ -227,12 +237,8 @@ class Scope(Thing):
     """The name of what runs in it."""
 
     def undo(self) -> str | None:
-        try:
-            run_systemctl("stop", self.unit)
-        except OSError as error:
-            said = error.strerror or ""
-            return None if "not loaded" in said or "not found" in said else f"scope {self.unit}: {said}"
-        return None
+        problem = units.stop(self.unit)
+        return f"scope {self.unit}: {problem}" if problem is not None else None
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ def _cgroup(pid: int) -> Cgroup | Scope | None:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         name = Path(path).name
+        if name.endswith(".service"):  # which goes with its last process
+            continue
         if _OURS.match(name) and controllers in ("", "memory"):
             if name.endswith(".scope"):
                 return Scope(name, "")

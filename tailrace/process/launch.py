@@ -1,4 +1,8 @@
-"""Starts programs for one state: on record first, output in a log, ending with the command or living on."""
+"""Starts programs for one state: on record first, output in a log, ending with the command or living on.
+
+Two ways lead there, of which `Launcher` chooses: what lives on is a unit of systemd's where that is the first process
+(units.py); everything else is started held (process.py).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.node.record import Process, State
-from tailrace.process import log_writer
+from tailrace.process import log_writer, units
 from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, start
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
@@ -36,6 +40,12 @@ class Launcher:
     _begun: dict[str, tuple[int, int]] = field(default_factory=dict, compare=False)
     """By a process's name: its log's inode and size when it was last started."""
 
+    @property
+    def by_systemd(self) -> bool:
+        """Whether what it starts are units of systemd's. What is tied to this process is not: it dies with it, which
+        systemd, whose child it would be, has no means for."""
+        return not self.tied and units.available()
+
     def start(
         self,
         name: str,
@@ -50,11 +60,14 @@ class Launcher:
     ) -> Process:
         """Starts a program under a name of ours and records it. `bounded`: its log is, whatever it prints. `before`:
         words before it, of another program that becomes this one. `runtime`: of a function, where it lives."""
-        held: list[Process] = []
         log = self.log(name)
         found = next((path.stat() for path in (log, log_writer.previous(log)) if path.exists()), None)
         self._begun[name] = (found.st_ino, found.st_size) if found else (0, 0)
         limits = replace(limits, tied=self.tied, network=limits.network or self.network)
+        if self.by_systemd and stdin is None:
+            unit = Process(name, 0, 0, Path(argv[0]).name, runtime, unit=units.unit_name(name))
+            return self._start_unit(unit, argv, limits, keep)
+        held: list[Process] = []
         writer, output = _start_writer(log) if bounded else (ProcessId(0, 0), None)
 
         def record(process: ProcessId) -> None:
@@ -69,6 +82,17 @@ class Launcher:
             if output is not None:
                 os.close(output)
         return held[0]
+
+    def _start_unit(self, unit: Process, argv: Sequence[str], limits: Limits, keep: Iterable[int]) -> Process:
+        self.state.add(unit)
+        log = self.log(unit.name)
+        process = units.start(unit.unit, unit.name, argv, log=log, limit=LOG_BYTES, limits=limits, keep=keep)
+        if process is None:
+            unit.wait_for_words(_WRITER_ENDS)
+            raise self.failure(unit.name, f"{unit.program}: has ended at its start")
+        started = replace(unit, pid=process.pid, start=process.start)
+        self.state.alter(unit, started)
+        return started
 
     def log(self, name: str) -> Path:
         """Where the output of a process goes."""
@@ -126,7 +150,7 @@ def _start_writer(log: Path) -> tuple[ProcessId, int]:
 def why_ended(launcher: Launcher, process: Process) -> str:
     """One line about a process of ours that is gone."""
     how = how_it_ended(reap(process.pid))
-    process.writer.wait(_WRITER_ENDS)
+    process.wait_for_words(_WRITER_ENDS)
     words = launcher.last_words(process.name)
     who = f"the {process.name}" if process.name in ("switch", "tester") else f"the function {process.name}"
     return f"{who} {how}" + (f" ({words})" if words and "killed" not in how else "")

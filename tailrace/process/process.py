@@ -99,6 +99,8 @@ class Limits:
     """Added to the niceness; a negative one needs a privilege and is left out without it."""
     data_bytes: int | None = None
     """RLIMIT_DATA."""
+    memory_bytes: int | None = None
+    """What all its processes may have together, where it is a unit of systemd's (units.py)."""
     cgroup: Path | None = None
     """The cgroup's folder to enter."""
     tied: bool = True

@@ -20,6 +20,7 @@ from tailrace.host.slices import OWN, REST, UNITS, Tasks, displaced
 from tailrace.host.tuner import State as Found
 from tailrace.node import strays
 from tailrace.node.record import Cgroup, Scope, hold
+from tailrace.process.launch import Launcher
 from tailrace.resources.tree import Tree
 
 SYSTEMD = {"/run/systemd/system/README": "", "/run/systemd/private": ""}
@@ -149,7 +150,7 @@ def test_what_systemd_does_not_do_is_an_error(systemd: Path, monkeypatch: pytest
         Tasks(Tree(systemd)).write("system.slice", "0")
 
 
-def test_a_sandbox_has_its_memory_limit_of_systemd(
+def test_a_sandbox_that_ends_with_its_command_has_its_memory_limit_of_a_scope(
     systemd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = systemd / "bin/systemd-run"
@@ -160,7 +161,8 @@ def test_a_sandbox_has_its_memory_limit_of_systemd(
     before = contents(systemd / "sys")
     with hold(tmp_path / "node") as held:
         monkeypatch.setattr(os, "geteuid", lambda: 0)
-        found = limit_memory(held, "fw@2", 1 << 20)
+        launcher = Launcher(held, tmp_path, tied=True)
+        found = limit_memory(launcher, "fw@2", 1 << 20)
         (thing,) = held.record.things
         assert isinstance(thing, Scope) and thing.of == "fw@2"
         unit = thing.unit
@@ -170,7 +172,7 @@ def test_a_sandbox_has_its_memory_limit_of_systemd(
             str(program), "--scope", "--quiet", "--collect", f"--slice={OWN}", f"--unit={unit}",
             "--property", "MemoryMax=1048576", "--property", "MemorySwapMax=0", "--",
         ]  # fmt: skip
-        assert limit_memory(held, "fw@2", 1 << 20).before != found.before, "the first may not have gone yet"
+        assert limit_memory(launcher, "fw@2", 1 << 20).before != found.before, "the first may not have gone yet"
         assert held.undo(thing) is None
     assert (systemd / "told").read_text() == f"stop {unit}\n"
     assert contents(systemd / "sys") == before
@@ -182,7 +184,7 @@ def test_where_systemd_cannot_be_asked_no_group_is_made_beside_its_own(
     monkeypatch.setattr(slices, "find_system_program", lambda _: None)
     monkeypatch.setattr(limit, "Tree", lambda: Tree(systemd))
     with hold(tmp_path / "node") as held:
-        assert limit_memory(held, "fw", 1 << 20).mechanism == "RLIMIT_DATA"
+        assert limit_memory(Launcher(held, tmp_path, tied=False), "fw", 1 << 20).mechanism == "RLIMIT_DATA"
         assert held.record.things == []
 
 
@@ -199,6 +201,7 @@ def test_what_runs_without_a_record_is_found_with_its_scope(tmp_path: Path, monk
         "1": "0::/tailrace.slice/tailrace-77-5-fw.scope",
         "2": "0::/tailrace-77-fw",
         "3": f"0::/{REST}",
+        "5": "0::/tailrace.slice/tailrace-5-fw-01234567.service",
         "4": "0::/tailrace.slice/run-u4.scope",
     }
     make(tmp_path, {f"/{pid}/cgroup": text for pid, text in files.items()})
@@ -206,7 +209,7 @@ def test_what_runs_without_a_record_is_found_with_its_scope(tmp_path: Path, monk
     found = [strays._cgroup(int(pid)) for pid in files]
     assert found[0] == Scope("tailrace-77-5-fw.scope", "")
     assert isinstance(found[1], Cgroup) and found[1].path.endswith("tailrace-77-fw")
-    assert found[2:] == [None, None]
+    assert found[2:] == [None, None, None]
 
 
 class Executed(Exception):
