@@ -11,6 +11,7 @@
 #include "switch/balance.h"
 #include "switch/config.h"
 #include "switch/diff.h"
+#include "switch/events.h"
 #include "switch/model.h"
 #include "switch/patch.h"
 #include "switch/store.h"
@@ -136,6 +137,7 @@ static json_t *change(struct switch_state *state, json_t *document, json_t *patc
 	json_incref(document);
 	json_decref(config->previous);
 	*config = next;
+	events_config(state);
 	if (control_is_heard(state->control))
 		balance_recount(state);
 	return answer(config, changes);

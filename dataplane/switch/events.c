@@ -49,3 +49,13 @@ void events_look(struct switch_state *state)
 			control_notify(state->control, "port", changed);
 	}
 }
+
+void events_config(struct switch_state *state)
+{
+	const struct config *config = &state->config;
+
+	if (control_is_heard(state->control))
+		control_notify(state->control, "config",
+			       json_pack("{s:I, s:i}", "version", (json_int_t)config->version, "pid",
+					 (int)config->author.pid));
+}

@@ -478,6 +478,17 @@ def lead_around(held: Held) -> tuple[list[str], list[str]]:
         node.fabric.close()
 
 
+def drift(held: Held) -> list[str]:
+    """What the switch carries otherwise than planned, in words: somebody else has changed it. Raises Failure, Mistake."""
+    state = held.state()
+    node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
+    node.attach()
+    try:
+        return [f"{each.what} {each.name}" for each in node.unlike()]
+    finally:
+        node.fabric.close()
+
+
 def _process_of(state: State, name: str) -> str:
     """The process that a function is now."""
     return instance_name(name, state.record.instances.get(name, 1))

@@ -92,7 +92,7 @@ class Service:
         self.held = held
         self.while_up = while_up
         self.server = Server(held.folder, self._answer, self._cancel, groups)
-        self.supervisor = Supervisor(self.server.loop, self._look_soon, self._port_is)
+        self.supervisor = Supervisor(self.server.loop, self._look_soon, self._port_is, self._configured_by)
         self._queue: queue.PriorityQueue[_Work] = queue.PriorityQueue()
         self._timer: asyncio.Handle | None = None
         """For the next start of what has ended; the server's thread's."""
@@ -112,6 +112,8 @@ class Service:
         """Something was taken up, and was not looked at yet."""
         self._around: dict[str, set[str]] = {}
         """The chains that lead past functions (replicas), and these."""
+        self._drift: list[str] = []
+        """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
         self._boots = Restarts()
         self._cpus = frozenset(os.sched_getaffinity(0))
@@ -443,6 +445,28 @@ class Service:
     def _port_is(self, name: str, state: str, why: str | None) -> None:
         """In the server's thread: what the switch says of a port."""
         self.server.publish(f"port.{state}", name, **({"why": why} if why else {}))
+
+    def _configured_by(self, pid: int) -> None:
+        """In the server's thread: somebody has changed the switch."""
+        if pid != os.getpid() or self._drift:
+            self._queue.put(_Work(_OWN, self._compare))
+
+    def _compare(self) -> Answer:
+        """Looks whether the switch is as planned."""
+        record = self._record()
+        if record is None or not record.complete or record.changing or SWITCH not in _running(record):
+            return {}
+        try:
+            drift = operations.drift(self.held)
+        except TailraceError as error:
+            _log.error("whether the switch is as planned cannot be seen: %s", error)
+            return {}
+        if drift and drift != self._drift:
+            self.server.publish("node.drifted", unlike=drift)
+        elif self._drift and not drift:
+            self.server.publish("node.as_planned")
+        self._drift = drift
+        return {}
 
     # --- calls -------------------------------------------------------------------------------------------------------
 

@@ -28,11 +28,14 @@ class Supervisor:
         loop: asyncio.AbstractEventLoop,
         ended: Callable[[], None],
         port_is: Callable[[str, str, str | None], None],
+        configured_by: Callable[[int], None],
     ) -> None:
-        """`ended` is called when a process has ended; `port_is` with a port's name, new state, and why, if it says."""
+        """`ended` is called when a process has ended; `port_is` with a port's name, new state, and why, if it says;
+        `configured_by` with the process that has changed the switch's configuration."""
         self._loop = loop
         self._ended = ended
         self._port_is = port_is
+        self._configured_by = configured_by
         self._handles: dict[ProcessId, int] = {}
         self._switch: socket.socket | None = None
         self._switch_of: ProcessId | None = None
@@ -112,6 +115,9 @@ class Supervisor:
                 raise ValueError("a line without an end")
             for line in lines:
                 message = json.loads(line)
+                if message.get("method") == "config":
+                    self._configured_by(int(message["params"]["pid"]))
+                    continue
                 ports = message["result"]["ports"] if "result" in message else [message["params"]]
                 for port in ports:
                     self._say(port)

@@ -23,6 +23,7 @@ from test_up_resumes import configuration, kill_switch, process
 
 from tailrace.node.client import Client, ask
 from tailrace.node.record import peek
+from tailrace.switch.control import Control
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
@@ -472,6 +473,18 @@ def test_what_is_being_done_is_said_to_who_asks(command: Command) -> None:
     done = command("-v", "up", command.spec(PLAIN))
     assert "started tailrace-switch, pid " in done.stderr and "config.apply" not in done.stderr
     assert "switch.control: config.apply" in command("-vv", "apply", command.spec(MORE)).stderr
+
+
+def test_a_switch_that_somebody_else_has_changed_is_reported(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    control = Control(command.state / "sockets/switch.control")
+    with listening(command) as event:
+        control.call("config.apply", patch={"chains": {"voice": {"priority": 7}}})
+        assert event("node.drifted")["details"] == {"unlike": ["chain voice"]}
+        assert command.status()["unlike"][0]["name"] == "voice"
+        control.call("config.rollback")
+        event("node.as_planned")
+    control.close()
 
 
 def test_events_are_written_as_they_are_described(command: Command) -> None:
