@@ -479,7 +479,7 @@ def lead_around(held: Held) -> tuple[list[str], list[str]]:
 
 
 def drift(held: Held) -> list[str]:
-    """What the switch carries otherwise than planned, in words: somebody else has changed it. Raises Failure, Mistake."""
+    """What the switch carries otherwise than planned: somebody else has changed it. Raises Failure, Mistake."""
     state = held.state()
     node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
     node.attach()
