@@ -22,7 +22,7 @@ enum {
 	CONTROL_CALLERS = 32,
 	CONTROL_LINE = 4 << 20,	     /* bytes of one request: room for a configuration of thousands of chains */
 	CONTROL_SEND_TIMEOUT = 2000, /* ms that a caller may leave its answer unread */
-	CONTROL_WATCHED = 8,	     /* descriptors of others */
+	CONTROL_INPUTS = 8,	     /* descriptors of others */
 };
 
 struct caller {
@@ -40,12 +40,12 @@ struct control {
 	void *context;
 	struct caller callers[CONTROL_CALLERS];
 	struct caller *serving; /* whose request it is */
-	unsigned nb_watched;
-	struct watched {
+	unsigned nb_inputs;
+	struct input {
 		int fd;
 		void (*call)(void *context);
 		void *context;
-	} watched[CONTROL_WATCHED];
+	} inputs[CONTROL_INPUTS];
 };
 
 /* Put question marks for the parts of characters that the cutting of a text has left: JSON cannot have them. */
@@ -347,11 +347,11 @@ static void caller_accept(struct control *control)
 	close(fd);
 }
 
-int control_watch(struct control *control, int fd, void (*call)(void *context), void *context)
+int control_on_input(struct control *control, int fd, void (*call)(void *context), void *context)
 {
-	if (control->nb_watched == CONTROL_WATCHED)
+	if (control->nb_inputs == CONTROL_INPUTS)
 		return -ENOSPC;
-	control->watched[control->nb_watched++] = (struct watched){fd, call, context};
+	control->inputs[control->nb_inputs++] = (struct input){fd, call, context};
 	return 0;
 }
 
@@ -403,7 +403,7 @@ void control_notify(struct control *control, const char *method, json_t *params)
 
 int control_serve(struct control *control, int stop_fd)
 {
-	struct pollfd fds[CONTROL_CALLERS + 2 + CONTROL_WATCHED], *watched = &fds[CONTROL_CALLERS + 2];
+	struct pollfd fds[CONTROL_CALLERS + 2 + CONTROL_INPUTS], *inputs = &fds[CONTROL_CALLERS + 2];
 
 	/* SO_PEERCRED tells callers the user of the last listen(), and this process may be another user by now. */
 	if (listen(control->listener, CONTROL_CALLERS) != 0)
@@ -413,18 +413,18 @@ int control_serve(struct control *control, int stop_fd)
 		fds[1] = (struct pollfd){.fd = control->listener, .events = POLLIN};
 		for (int i = 0; i < CONTROL_CALLERS; i++)
 			fds[i + 2] = (struct pollfd){.fd = control->callers[i].fd, .events = POLLIN};
-		for (unsigned i = 0; i < control->nb_watched; i++)
-			watched[i] = (struct pollfd){.fd = control->watched[i].fd, .events = POLLIN};
-		if (poll(fds, CONTROL_CALLERS + 2 + control->nb_watched, -1) < 0) {
+		for (unsigned i = 0; i < control->nb_inputs; i++)
+			inputs[i] = (struct pollfd){.fd = control->inputs[i].fd, .events = POLLIN};
+		if (poll(fds, CONTROL_CALLERS + 2 + control->nb_inputs, -1) < 0) {
 			if (errno == EINTR)
 				continue;
 			return -errno;
 		}
 		if (fds[0].revents)
 			return 0;
-		for (unsigned i = 0; i < control->nb_watched; i++)
-			if (watched[i].revents)
-				control->watched[i].call(control->watched[i].context);
+		for (unsigned i = 0; i < control->nb_inputs; i++)
+			if (inputs[i].revents)
+				control->inputs[i].call(control->inputs[i].context);
 		for (int i = 0; i < CONTROL_CALLERS; i++)
 			if (fds[i + 2].revents && control->callers[i].fd >= 0)
 				caller_read(control, &control->callers[i]);

@@ -65,7 +65,7 @@ struct control *control_open(const char *path, const struct control_method *meth
  * Have `call` called, in the serving thread and between two methods, whenever `fd` is readable; it reads what is there.
  * Before control_serve().  Returns 0 or -ENOSPC.
  */
-int control_watch(struct control *control, int fd, void (*call)(void *context), void *context);
+int control_on_input(struct control *control, int fd, void (*call)(void *context), void *context);
 
 /* For a method: who calls it. */
 struct control_caller {

@@ -213,7 +213,7 @@ void packet_close(struct packet_queue *queues, unsigned count)
 	}
 }
 
-/* ------- watching ------- */
+/* ------- looking after queues ------- */
 
 static inline struct tpacket2_hdr *next_slot(const struct packet_socket *packet)
 {
@@ -262,7 +262,7 @@ static bool be_careful(struct packet_queue *queues, unsigned count)
 	return true;
 }
 
-bool packet_watch(struct packet_queue *queues, unsigned count)
+bool packet_check(struct packet_queue *queues, unsigned count)
 {
 	bool stuck = false;
 

@@ -12,7 +12,7 @@
  *
  * A header can describe what is to be cut of TCP and, since Linux 6.2, of UDP (UDP_SEGMENT).  A segment of another kind
  * (SCTP, or what older guests have as UFO) is lost, and has the kernel lose whatever comes after it: it takes the slot,
- * and never gives it back (Linux 6.18 and before).  packet_watch() notices.  From then on each frame waits at a second
+ * and never gives it back (Linux 6.18 and before).  packet_check() notices.  From then on each frame waits at a second
  * socket, whose slots have room for none, and which loses such segments alone.
  */
 #ifndef TAILRACE_COMMON_DEVICE_PACKET_H
@@ -42,9 +42,9 @@ struct packet_queue {
 	uint64_t lost;		  /* frames too long for a slot that could not be read; of the polling thread */
 	int wait_fd;		  /* readable when one of the sockets has something */
 
-	/* Of the watching thread. */
+	/* Of the thread that looks after devices. */
 	uint64_t dropped; /* frames that the kernel had no room for, or no words */
-	bool was_empty;	  /* the usual ring, when last watched */
+	bool was_empty;	  /* the usual ring, when last looked at */
 };
 
 struct packet_options {
@@ -69,9 +69,9 @@ void packet_close(struct packet_queue *queues, unsigned count);
 uint16_t packet_receive(struct packet_queue *queue, struct rte_mbuf **mbufs, uint16_t limit);
 
 /* Look after an interface's queues, now and then.  Returns whether they have just been found stuck. */
-bool packet_watch(struct packet_queue *queues, unsigned count);
+bool packet_check(struct packet_queue *queues, unsigned count);
 
-/* How many frames were lost since the queue was opened; for the thread that watches. */
+/* How many frames were lost since the queue was opened; for the thread that looks after devices. */
 uint64_t packet_lost(struct packet_queue *queue);
 
 /* Where packet buffers have what packet_unfinished() returns, and the flag that says so.  Known after packet_open(). */

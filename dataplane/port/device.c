@@ -20,7 +20,7 @@
 
 #include "port/device.h"
 #include "port/device_losses.h"
-#include "port/device_watch.h"
+#include "port/device_monitor.h"
 #include "vring/vring.h"
 
 enum {
@@ -330,7 +330,7 @@ int device_port_open(struct device_port *port, const struct device_port_options 
 					   : port->device.started	 ? DEVICE_DOWN
 									 : DEVICE_REMOVED);
 		atomic_store(&port->since, time(NULL));
-		rc = device_watch(port);
+		rc = device_monitor_add(port);
 		if (rc != 0) {
 			snprintf(error.text, sizeof(error.text), "a thread to watch over it: %s", strerror(-rc));
 			device_port_stop(port);
@@ -348,7 +348,7 @@ unlock:
 void device_port_close(struct device_port *port)
 {
 	device_lock();
-	device_unwatch(port);
+	device_monitor_remove(port);
 	device_port_stop(port);
 	retire(port->pool);
 	device_unlock();

@@ -46,7 +46,7 @@ struct device_port {
 	struct device device;
 	atomic_bool interrupted[DEVICE_QUEUES]; /* see device_interrupts() */
 
-	/* The watching thread's. */
+	/* The monitor's. */
 	atomic_bool taken_away;		      /* the driver has said so */
 	atomic_bool was_reset;		      /* the same: by its physical function */
 	_Atomic time_t since;		      /* of the state */
@@ -96,7 +96,7 @@ void device_port_close(struct device_port *port);
 /* Whether there ever was a device whose driver wakes a peer by a descriptor, which the peer can make block. */
 bool device_had_peers(void);
 
-/* Have `changed` called, in the watching thread, after any device's state has changed.  Once, before any port. */
+/* Have `changed` called, in the monitor's thread, after any device's state has changed.  Once, before any port. */
 void device_on_change(void (*changed)(void));
 
 /*

@@ -12,7 +12,7 @@
 #include <rte_alarm.h>
 
 #include "common/grace.h"
-#include "port/device_watch.h"
+#include "port/device_monitor.h"
 
 static _Thread_local bool is_interrupt_thread;
 

@@ -87,10 +87,10 @@ struct guest_options {
 int guest_open(struct guest *guest, const struct guest_options *options, char *why, unsigned why_size);
 
 /*
- * From a thread that watches, every few milliseconds: interrupt the thread that speaks the protocol, by SIGUSR1, where
+ * From the watchdog, every few milliseconds: interrupt the thread that speaks the protocol, by SIGUSR1, where
  * a guest's descriptor blocks it.
  */
-void guest_watch(void);
+void guest_watchdog(void);
 
 /* Disconnect and forget the port; no worker's program may name it any more. */
 void guest_close(struct guest *guest);

@@ -20,7 +20,7 @@ int guest_eventfd(int fd)
 	if (readlink(path, target, sizeof(target)) != (ssize_t)strlen(expected) ||
 	    memcmp(target, expected, strlen(expected)) != 0)
 		return -1;
-	/* The guest can undo it: then a write may block, which guest_watch() and its caller end. */
+	/* The guest can undo it: then a write may block, which guest_watchdog() and its caller end. */
 	flags = fcntl(fd, F_GETFL);
 	return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0 ? fd : -1;
 }

@@ -105,7 +105,7 @@ static int map_file(struct guest_map *map, int fd)
 		munmap(map->base, map->length);
 		return -ENOMEM;
 	}
-	map->watched = guest_pages_watch(map->base, map->length, map->page);
+	map->registered = guest_pages_register(map->base, map->length, map->page);
 	return 0;
 }
 

@@ -40,7 +40,7 @@ struct guest_map {
 	ino_t file;
 	uint64_t offset;
 	size_t page;
-	bool watched; /* pages that are missing are made by us (guest_pages.h) */
+	bool registered; /* pages that are missing are made by us (guest_pages.h) */
 	enum vring_fault
 		gone; /* zeros lie here now: the file has lost pages since, or the guest has taken too many back */
 };

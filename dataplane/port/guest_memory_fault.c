@@ -58,7 +58,7 @@ static bool mend(struct guest_backend *backend, struct guest_map *map, const sig
 
 	if (address - (uintptr_t)map->base >= map->length)
 		return false;
-	if (!map->watched || map->gone || info->si_code != BUS_ADRERR || !guest_pages_make(address, map->page))
+	if (!map->registered || map->gone || info->si_code != BUS_ADRERR || !guest_pages_make(address, map->page))
 		return patch(backend, map, VRING_FAULT_memory_cut);
 	return charge(backend, map) || patch(backend, map, VRING_FAULT_memory_taken);
 }

@@ -25,8 +25,8 @@ enum {
 
 _Thread_local uint64_t guest_worker_since;
 
-static int watcher = -1;
-static bool watches_large;
+static int userfault = -1;
+static bool takes_large;
 static const void *zeros; /* a large page of them */
 
 static int ask(uint64_t features)
@@ -34,13 +34,13 @@ static int ask(uint64_t features)
 	struct uffdio_api api = {.api = UFFD_API, .features = features};
 
 	/* Of our own accesses alone, which needs no privilege: no system call of ours touches a guest's memory. */
-	watcher = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-	if (watcher < 0)
+	userfault = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	if (userfault < 0)
 		return -errno;
-	if (ioctl(watcher, UFFDIO_API, &api) == 0)
+	if (ioctl(userfault, UFFDIO_API, &api) == 0)
 		return 0;
-	close(watcher);
-	watcher = -1;
+	close(userfault);
+	userfault = -1;
 	return -errno;
 }
 
@@ -49,24 +49,24 @@ void guest_pages_open(void)
 	const uint64_t needed = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM;
 	int rc;
 
-	if (watcher >= 0)
+	if (userfault >= 0)
 		return;
 	zeros = mmap(NULL, GUEST_PAGES_LARGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	watches_large = zeros != MAP_FAILED && ask(needed | UFFD_FEATURE_MISSING_HUGETLBFS) == 0;
-	rc = watches_large ? 0 : ask(needed);
+	takes_large = zeros != MAP_FAILED && ask(needed | UFFD_FEATURE_MISSING_HUGETLBFS) == 0;
+	rc = takes_large ? 0 : ask(needed);
 	if (rc != 0)
 		log_warning("userfaultfd: %s; how long a worker may wait for memory that a guest gives back is up to "
 			    "the kernel",
 			    strerror(-rc));
 }
 
-bool guest_pages_watch(void *base, size_t length, size_t page)
+bool guest_pages_register(void *base, size_t length, size_t page)
 {
 	struct uffdio_register range = {.range = {.start = (uintptr_t)base, .len = length},
 					.mode = UFFDIO_REGISTER_MODE_MISSING};
 
-	return watcher >= 0 && (page == GUEST_PAGES_SMALL || watches_large) &&
-	       ioctl(watcher, UFFDIO_REGISTER, &range) == 0;
+	return userfault >= 0 && (page == GUEST_PAGES_SMALL || takes_large) &&
+	       ioctl(userfault, UFFDIO_REGISTER, &range) == 0;
 }
 
 bool guest_pages_make(uintptr_t address, size_t page)
@@ -78,7 +78,7 @@ bool guest_pages_make(uintptr_t address, size_t page)
 
 	if (page > GUEST_PAGES_LARGE)
 		return false;
-	rc = page == GUEST_PAGES_SMALL ? ioctl(watcher, UFFDIO_ZEROPAGE, &zero) : ioctl(watcher, UFFDIO_COPY, &copy);
+	rc = page == GUEST_PAGES_SMALL ? ioctl(userfault, UFFDIO_ZEROPAGE, &zero) : ioctl(userfault, UFFDIO_COPY, &copy);
 	/* There by now; or the address space is just being changed.  The access finds out. */
 	return rc == 0 || errno == EEXIST || errno == EAGAIN;
 }

@@ -24,17 +24,17 @@ enum {
 	GUEST_PAGES_LARGE = 2 << 20, /* those that are larger would take too long to be made by a handler */
 };
 
-/* Once, before the program gives up its privileges.  Without it pages are not watched, which is logged. */
+/* Once, before the program gives up its privileges.  Without it pages that are missing are not made, which is logged. */
 void guest_pages_open(void);
 
 /*
  * Whether pages of this mapping, each of so many bytes, are made by us from now on.  Of those that are larger than
  * GUEST_PAGES_LARGE all must be there: one that is missing later cannot be made.
  */
-bool guest_pages_watch(void *base, size_t length, size_t page);
+bool guest_pages_register(void *base, size_t length, size_t page);
 
 /*
- * From a signal handler: make the page at this address, which is watched.  Returns false when it cannot be made: the
+ * From a signal handler: make the page at this address, which is in registered memory.  Returns false when it cannot be made: the
  * file has become shorter, the machine has no memory, or the page would take too long.
  */
 bool guest_pages_make(uintptr_t address, size_t page);

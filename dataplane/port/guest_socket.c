@@ -48,7 +48,7 @@ static int epoll_fd = -1, wake_fd, spare_fd;
  * request, or a worker that has sent what a guest had announced. */
 enum { LISTENER = 1 };
 
-static int watch(int fd, struct guest_backend *backend, uintptr_t kind)
+static int wait_for_input(int fd, struct guest_backend *backend, uintptr_t kind)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uintptr_t)backend | kind};
 
@@ -57,7 +57,7 @@ static int watch(int fd, struct guest_backend *backend, uintptr_t kind)
 
 static int connected(struct guest_backend *backend, int fd)
 {
-	int rc = watch(fd, backend, 0);
+	int rc = wait_for_input(fd, backend, 0);
 
 	if (rc != 0) {
 		guest_close_socket(backend, fd);
@@ -202,7 +202,7 @@ static bool tick(uint64_t now)
 		if (backend->guest->client && backend->connection < 0 && !guest_closer_full(backend->closer))
 			try_connect(backend);
 		if (backend->deaf && !guest_closer_full(backend->closer))
-			backend->deaf = watch(backend->listener, backend, LISTENER) != 0;
+			backend->deaf = wait_for_input(backend->listener, backend, LISTENER) != 0;
 		waiting |= guest_discard(backend, now);
 		waiting |= backend->barred_until != 0 || backend->deadline != 0 || backend->deaf ||
 			   (backend->guest->client && backend->connection < 0);
@@ -268,7 +268,7 @@ static int start_thread(void)
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	spare_fd = accept_spare();
-	rc = epoll_fd < 0 || wake_fd < 0 || spare_fd < 0 ? -errno : watch(wake_fd, NULL, 0);
+	rc = epoll_fd < 0 || wake_fd < 0 || spare_fd < 0 ? -errno : wait_for_input(wake_fd, NULL, 0);
 	if (rc == 0)
 		rc = start_control_thread(&thread, "guests", serve);
 	if (rc == 0) {
@@ -310,7 +310,7 @@ static int ask(int (*call)(struct guest_backend *backend), struct guest_backend 
 
 static int adopt(struct guest_backend *backend)
 {
-	const int rc = backend->listener >= 0 ? watch(backend->listener, backend, LISTENER) : 0;
+	const int rc = backend->listener >= 0 ? wait_for_input(backend->listener, backend, LISTENER) : 0;
 
 	if (rc != 0)
 		return rc;
@@ -345,7 +345,7 @@ int guest_socket_adopt(struct guest_backend *backend)
 	return ask(adopt, backend);
 }
 
-void guest_watch(void)
+void guest_watchdog(void)
 {
 	const uint64_t since = atomic_load(&guest_notifying);
 	const pthread_t thread = atomic_load(&protocol_thread);

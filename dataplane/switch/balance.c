@@ -327,10 +327,10 @@ int balance_open(struct switch_state *state)
 	balance->expected = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (balance->timer < 0 || balance->changed < 0 || balance->put_off < 0 || balance->expected < 0 ||
 	    timerfd_settime(balance->timer, 0, &each, NULL) != 0 ||
-	    control_watch(state->control, balance->timer, look, state) != 0 ||
-	    control_watch(state->control, balance->changed, on_recount, state) != 0 ||
-	    control_watch(state->control, balance->put_off, on_put_off, state) != 0 ||
-	    control_watch(state->control, balance->expected, stop_expecting, state) != 0) {
+	    control_on_input(state->control, balance->timer, look, state) != 0 ||
+	    control_on_input(state->control, balance->changed, on_recount, state) != 0 ||
+	    control_on_input(state->control, balance->put_off, on_put_off, state) != 0 ||
+	    control_on_input(state->control, balance->expected, stop_expecting, state) != 0) {
 		int rc = errno ? -errno : -ENOSPC;
 
 		balance_close(state);

@@ -19,19 +19,19 @@
 #include "vring/vring.h"
 
 enum {
-	WATCH_MS = 10,	   /* that a worker may take for a round before it is interrupted */
-	WATCH_LOOKS = 100, /* for nothing, after which the watch rests */
+	WATCHDOG_MS = 10,	   /* that a worker may take for a round before it is interrupted */
+	WATCHDOG_LOOKS = 100, /* for nothing, after which the watchdog rests */
 };
 
-/* The watch rests while nobody wakes guests, as when they poll: what shares its core is not disturbed. */
+/* The watchdog rests while nobody wakes guests, as when they poll: what shares its core is not disturbed. */
 enum { RESTING, LOOKING, NEEDED };
-static atomic_int watching = LOOKING;
+static atomic_int watchdog = LOOKING;
 static sem_t needed;
 
-static void need_watch(void)
+static void need_watchdog(void)
 {
-	if (atomic_load_explicit(&watching, memory_order_relaxed) != NEEDED &&
-	    atomic_exchange(&watching, NEEDED) == RESTING)
+	if (atomic_load_explicit(&watchdog, memory_order_relaxed) != NEEDED &&
+	    atomic_exchange(&watchdog, NEEDED) == RESTING)
 		sem_post(&needed);
 }
 
@@ -113,25 +113,25 @@ static void interrupt(int signal_number)
 /* Returns once there is something to look for. */
 static void rest(unsigned *looks)
 {
-	bool was_needed = atomic_exchange(&watching, LOOKING) == NEEDED || device_had_peers();
+	bool was_needed = atomic_exchange(&watchdog, LOOKING) == NEEDED || device_had_peers();
 
 	*looks = was_needed ? 0 : *looks + 1;
-	if (*looks < WATCH_LOOKS || !atomic_compare_exchange_strong(&watching, &(int){LOOKING}, RESTING))
+	if (*looks < WATCHDOG_LOOKS || !atomic_compare_exchange_strong(&watchdog, &(int){LOOKING}, RESTING))
 		return;
 	while (sem_wait(&needed) != 0)
 		continue;
 	*looks = 0;
 }
 
-static void *watch(void *argument)
+static void *run_watchdog(void *argument)
 {
-	const struct timespec pause = {.tv_nsec = WATCH_MS * 1000000};
+	const struct timespec pause = {.tv_nsec = WATCHDOG_MS * 1000000};
 	uint64_t before[GRACE_WORKERS] = {0};
 	struct workers *workers = argument;
 	unsigned looks = 0;
 
 	while (!atomic_load(&workers->stop)) {
-		guest_watch();
+		guest_watchdog();
 		for (unsigned i = 0; i < workers->count; i++) {
 			struct worker *worker = &workers->list[i];
 			const struct worker_counters *counters = worker->counters;
@@ -157,11 +157,11 @@ int workers_start(struct workers *workers)
 
 	if (sigaction(SIGUSR1, &action, NULL) != 0 || sem_init(&needed, 0, 0) != 0)
 		return -errno;
-	vring_on_wake = need_watch;
+	vring_on_wake = need_watchdog;
 	for (unsigned i = 0; i < workers->count; i++)
 		rte_eal_remote_launch(worker_run, &workers->list[i], workers->list[i].lcore);
-	rc = pthread_create(&workers->watch, NULL, watch, workers);
-	workers->watched = rc == 0;
+	rc = pthread_create(&workers->watchdog, NULL, run_watchdog, workers);
+	workers->has_watchdog = rc == 0;
 	return -rc;
 }
 
@@ -171,13 +171,13 @@ void workers_stop(struct workers *workers)
 		atomic_store(&workers->list[i].stop, true);
 		sleeper_wake(&workers->list[i]);
 	}
-	/* The watch goes last: a worker may hang in a guest's descriptor. */
+	/* The watchdog goes last: a worker may hang in a guest's descriptor. */
 	for (unsigned i = 0; i < workers->count; i++)
 		rte_eal_wait_lcore(workers->list[i].lcore);
 	atomic_store(&workers->stop, true);
-	need_watch();
-	if (workers->watched)
-		pthread_join(workers->watch, NULL);
+	need_watchdog();
+	if (workers->has_watchdog)
+		pthread_join(workers->watchdog, NULL);
 }
 
 void workers_wake(struct workers *workers)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All workers of the switch: started and ended together, given their programs together, watched over together.
+ * All workers of the switch: started and ended together, given their programs together, with one watchdog.
  * The control thread's.
  */
 #ifndef TAILRACE_SWITCH_WORKERS_H
@@ -14,8 +14,8 @@ struct workers {
 	unsigned count;
 	struct worker list[GRACE_WORKERS];
 	uint64_t programs; /* that have been given to them */
-	pthread_t watch;
-	bool watched;
+	pthread_t watchdog;
+	bool has_watchdog;
 	atomic_bool stop;
 };
 
@@ -30,7 +30,7 @@ struct workers_options {
 int workers_open(struct workers *workers, const struct workers_options *options, struct page *page);
 
 /*
- * Start them, and a watch over them in a thread of its own.  The one system call that a busy worker makes is to wake a
+ * Start them, and a watchdog in a thread of its own.  The one system call that a busy worker makes is to wake a
  * guest, by a descriptor that the guest can make blocking and fill; a worker that has finished no round for a while is
  * interrupted, and stops that guest's ring.  Before any port is opened.  Returns 0 or a negative errno.
  */

@@ -164,7 +164,7 @@ def become(log: list[str], cpus: str, files: list[str], argv: list[str]) -> None
             if opened != int(number):
                 os.close(opened)
             os.set_inheritable(int(number), True)
-        if nice:
+        if nice and os.getsid(0) == os.getpid():
             with suppress(OSError):
                 # Where the kernel shares time among sessions first (sched_autogroup), only this is heard by the others.
                 Path("/proc/self/autogroup").write_text(str(nice))

@@ -16,7 +16,7 @@
 #include "common/grace.h"
 #include "common/log.h"
 #include "port/device_losses.h"
-#include "port/device_watch.h"
+#include "port/device_monitor.h"
 
 enum {
 	TICK_MS = 50,
@@ -244,7 +244,7 @@ static void look(struct device_port *port)
 		close_removed(port);
 		return;
 	}
-	if (packet_watch(port->device.packets, port->device.nb_packets))
+	if (packet_check(port->device.packets, port->device.nb_packets))
 		log_warning(
 			"device %s: somebody sends long datagrams by it that Linux cannot hand over, and loses; from "
 			"now on each frame is received by a system call, which is slower",
@@ -265,7 +265,7 @@ static void look(struct device_port *port)
 
 /* ------- all of them ------- */
 
-static void *watch(void *argument)
+static void *monitor(void *argument)
 {
 	struct pollfd events = {.fd = wake, .events = POLLIN};
 	eventfd_t count;
@@ -281,7 +281,7 @@ static void *watch(void *argument)
 	return NULL;
 }
 
-static int start_watching(void)
+static int start_monitor(void)
 {
 	static bool hears_requests;
 	int rc;
@@ -292,7 +292,7 @@ static int start_watching(void)
 	if (wake < 0)
 		return -errno;
 	atomic_store(&ending, false);
-	rc = -pthread_create(&thread, NULL, watch, NULL);
+	rc = -pthread_create(&thread, NULL, monitor, NULL);
 	if (rc != 0)
 		close(wake);
 	return rc;
@@ -304,9 +304,9 @@ static void read_kernel(const struct device_port *port, uint64_t *sent, uint64_t
 	*dropped = device_kernel_statistic(port->device.interface, "tx_dropped");
 }
 
-int device_watch(struct device_port *port)
+int device_monitor_add(struct device_port *port)
 {
-	int rc = devices == NULL ? start_watching() : 0;
+	int rc = devices == NULL ? start_monitor() : 0;
 
 	if (rc != 0)
 		return rc;
@@ -319,7 +319,7 @@ int device_watch(struct device_port *port)
 	return 0;
 }
 
-void device_unwatch(struct device_port *port)
+void device_monitor_remove(struct device_port *port)
 {
 	struct device_port **place = &devices;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the parts of a device port: opening, and watching over what is open.
+ * Between the parts of a device port: opening, and the monitor of what is open.
  */
-#ifndef TAILRACE_PORT_DEVICE_WATCH_H
-#define TAILRACE_PORT_DEVICE_WATCH_H
+#ifndef TAILRACE_PORT_DEVICE_MONITOR_H
+#define TAILRACE_PORT_DEVICE_MONITOR_H
 
 #include "port/device.h"
 
@@ -11,9 +11,9 @@
 void device_lock(void);
 void device_unlock(void);
 
-/* Watch over an open device, and no more; with the lock held.  Returns 0 or -errno. */
-int device_watch(struct device_port *port);
-void device_unwatch(struct device_port *port);
+/* Have the monitor look after an open device, or no more; with the lock held.  Returns 0 or -errno. */
+int device_monitor_add(struct device_port *port);
+void device_monitor_remove(struct device_port *port);
 
 /*
  * Open the device of a port whose options are set, quietly if it is tried again and again; with the lock held.
