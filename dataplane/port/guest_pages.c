@@ -78,7 +78,8 @@ bool guest_pages_make(uintptr_t address, size_t page)
 
 	if (page > GUEST_PAGES_LARGE)
 		return false;
-	rc = page == GUEST_PAGES_SMALL ? ioctl(userfault, UFFDIO_ZEROPAGE, &zero) : ioctl(userfault, UFFDIO_COPY, &copy);
+	rc = page == GUEST_PAGES_SMALL ? ioctl(userfault, UFFDIO_ZEROPAGE, &zero)
+				       : ioctl(userfault, UFFDIO_COPY, &copy);
 	/* There by now; or the address space is just being changed.  The access finds out. */
 	return rc == 0 || errno == EEXIST || errno == EAGAIN;
 }

@@ -24,7 +24,8 @@ enum {
 	GUEST_PAGES_LARGE = 2 << 20, /* those that are larger would take too long to be made by a handler */
 };
 
-/* Once, before the program gives up its privileges.  Without it pages that are missing are not made, which is logged. */
+/* Once, before the program gives up its privileges.  Without it pages that are missing are not made, which is logged.
+ */
 void guest_pages_open(void);
 
 /*
@@ -34,8 +35,8 @@ void guest_pages_open(void);
 bool guest_pages_register(void *base, size_t length, size_t page);
 
 /*
- * From a signal handler: make the page at this address, which is in registered memory.  Returns false when it cannot be made: the
- * file has become shorter, the machine has no memory, or the page would take too long.
+ * From a signal handler: make the page at this address, which is in registered memory.  Returns false when it cannot be
+ * made: the file has become shorter, the machine has no memory, or the page would take too long.
  */
 bool guest_pages_make(uintptr_t address, size_t page);
 

@@ -88,7 +88,8 @@ void guest_withdraw(struct guest_backend *backend, uint32_t rings)
 	for (unsigned i = 0; i < GUEST_VRINGS; i++) {
 		if (was[i] == NULL)
 			continue;
-		/* What the guest did to the descriptor since is undone first; what it does now, guest_watchdog() ends. */
+		/* What the guest did to the descriptor since is undone first; what it does now, guest_watchdog() ends.
+		 */
 		if (was[i]->fault == VRING_FAULT_NONE && guest_eventfd(was[i]->call_fd) >= 0) {
 			atomic_store(&guest_notifying, guest_now());
 			vring_notify(was[i], NULL);

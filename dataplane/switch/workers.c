@@ -19,7 +19,7 @@
 #include "vring/vring.h"
 
 enum {
-	WATCHDOG_MS = 10,	   /* that a worker may take for a round before it is interrupted */
+	WATCHDOG_MS = 10,     /* that a worker may take for a round before it is interrupted */
 	WATCHDOG_LOOKS = 100, /* for nothing, after which the watchdog rests */
 };
 
