@@ -91,23 +91,29 @@ static inline struct segment long_segment(bool ipv6, unsigned tags, uint32_t pay
 	return segment;
 }
 
-/* Offer the frame, its header in front, in parts of at most `part` bytes, from FRAMES on. */
-static inline void send_segment(struct simulated_guest *guest, const struct segment *segment, uint32_t part)
+/* Offer the frame, its header in front, in parts of at most `part` bytes, from `place` on. */
+static inline void send_segment_at(struct simulated_guest *guest, const struct segment *segment, uint64_t place,
+				   uint32_t part)
 {
 	const uint32_t total = HEADER + segment->length;
 	uint16_t head = 0;
 
-	memset(guest_at(guest, FRAMES), 0, HEADER);
-	memcpy(guest_at(guest, FRAMES), &segment->offload, sizeof(segment->offload));
-	memcpy(guest_at(guest, FRAMES + HEADER), segment->bytes, segment->length);
+	memset(guest_at(guest, place), 0, HEADER);
+	memcpy(guest_at(guest, place), &segment->offload, sizeof(segment->offload));
+	memcpy(guest_at(guest, place + HEADER), segment->bytes, segment->length);
 	for (uint32_t at = 0; at < total; at += part) {
 		const uint32_t length = RTE_MIN(part, total - at);
-		uint16_t slot = guest_desc(guest, FRAMES + at, length, at + length < total ? VRING_DESC_F_NEXT : 0);
+		uint16_t slot = guest_desc(guest, place + at, length, at + length < total ? VRING_DESC_F_NEXT : 0);
 
 		if (at == 0)
 			head = slot;
 	}
 	guest_offer(guest, head);
+}
+
+static inline void send_segment(struct simulated_guest *guest, const struct segment *segment, uint32_t part)
+{
+	send_segment_at(guest, segment, FRAMES, part);
 }
 
 /* Is every checksum of this TCP frame right, by DPDK's own code? */

@@ -400,6 +400,91 @@ static void knows_what_features_allow(void **state)
 	assert_int_equal(offload_of_features(1ULL << VIRTIO_NET_F_HOST_TSO4, true), 0);
 }
 
+/* ------- many at a time ------- */
+
+static unsigned move_directly(struct pair *pair)
+{
+	return vring_hop(&pair->from.ring, &pair->to.ring);
+}
+
+static unsigned move_steered(struct pair *pair)
+{
+	static struct burst burst;
+	uint8_t all[VRING_BURST];
+	unsigned taken = vring_read(&pair->from.ring, &burst, VRING_BURST);
+
+	for (unsigned i = 0; i < burst.count; i++)
+		all[i] = i;
+	assert_int_equal(vring_write(&pair->to.ring, &burst, all, burst.count), burst.count);
+	vring_read_done(&pair->from.ring, &burst);
+	return taken;
+}
+
+/* What is not plain takes its own way, and what is behind it goes on as if nothing had been. */
+static void a_burst_of_every_kind_arrives_in_order(unsigned (*move)(struct pair *pair))
+{
+	enum { PLAIN, UNFINISHED, MALFORMED, IN_PIECES, TO_BE_CUT, KINDS, COUNT = 6 * KINDS, PLACE = 1024 };
+	static struct pair pair;
+	static struct segment sent[COUNT];
+	unsigned arrived = 0, malformed = 0;
+
+	guest_prepare(&pair.from, from_packed, 256);
+	guest_prepare(&pair.to, to_packed, 256);
+	pair.from.ring.offloads = ALL;
+	pair.to.ring.mergeable = true;
+	vring_start(&pair.from.ring);
+	vring_start(&pair.to.ring);
+	for (unsigned i = 0; i < COUNT; i++) {
+		const unsigned kind = i * 7 % KINDS;
+
+		sent[i] = long_segment(i & 1, 0, 100 + i);
+		if (kind != TO_BE_CUT)
+			sent[i].offload.gso_type = VIRTIO_NET_HDR_GSO_NONE;
+		if (kind == PLAIN)
+			sent[i].offload.flags = 0;
+		if (kind == MALFORMED)
+			sent[i].offload.csum_start = RTE_ETHER_HDR_LEN;
+		if (kind == TO_BE_CUT)
+			sent[i].offload.gso_size = 100;
+		malformed += kind == MALFORMED;
+		send_segment_at(&pair.from, &sent[i], FRAMES + i * PLACE, kind == IN_PIECES ? 50 : PLACE);
+	}
+	for (unsigned i = 0; i < 2 * COUNT; i++)
+		offer_buffer(&pair.to, BUFFERS + i * PLACE, PLACE);
+	for (unsigned moved = 0, more; moved < COUNT; moved += more) {
+		more = move(&pair);
+		assert_true(more > 1);
+	}
+	assert_int_equal(guest_taken(&pair.from), COUNT);
+	assert_int_equal(pair.from.counters.drop_offload_malformed, malformed);
+	for (unsigned i = 0; i < COUNT; i++) {
+		const unsigned kind = i * 7 % KINDS;
+		const uint8_t *frame = guest_at(&pair.to, BUFFERS + arrived * PLACE + HEADER);
+
+		if (kind == MALFORMED)
+			continue;
+		expect_header(&pair.to, BUFFERS + arrived * PLACE, 1);
+		if (kind == PLAIN)
+			assert_memory_equal(frame, sent[i].bytes, sent[i].length);
+		else
+			expect_right_checksums(frame, &sent[i], i & 1);
+		arrived += kind == TO_BE_CUT ? 2 : 1;
+	}
+	assert_int_equal(guest_taken(&pair.to), arrived);
+	guest_end(&pair.from);
+	guest_end(&pair.to);
+}
+
+static void a_burst_of_every_kind_arrives_in_order_directly(void **state)
+{
+	a_burst_of_every_kind_arrives_in_order(move_directly);
+}
+
+static void a_burst_of_every_kind_arrives_in_order_steered(void **state)
+{
+	a_burst_of_every_kind_arrives_in_order(move_steered);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -415,6 +500,8 @@ int main(int argc, char **argv)
 		TEST(writes_no_checksum_where_steering_looks),
 		TEST(drops_what_was_not_negotiated),
 		TEST(knows_what_features_allow),
+		cmocka_unit_test(a_burst_of_every_kind_arrives_in_order_directly),
+		cmocka_unit_test(a_burst_of_every_kind_arrives_in_order_steered),
 #undef TEST
 	};
 

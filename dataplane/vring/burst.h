@@ -8,6 +8,8 @@
 #ifndef TAILRACE_VRING_BURST_H
 #define TAILRACE_VRING_BURST_H
 
+#include <linux/virtio_net.h>
+
 #include "common/copy.h"
 #include "vring/gather.h"
 
@@ -108,6 +110,14 @@ static __rte_always_inline void vring_write_header(uint8_t *at, uint8_t header)
 	} else {
 		memset(at + 8, 0, 2);
 	}
+}
+
+/* Write a network header that says more to the first of a frame's receive buffers, of which there is one. */
+static inline void vring_write_offload(uint8_t *at, uint8_t header, const struct virtio_net_hdr *offload)
+{
+	const struct virtio_net_hdr_mrg_rxbuf whole = {.hdr = *offload, .num_buffers = 1};
+
+	memcpy(at, &whole, header);
 }
 
 #endif

@@ -36,27 +36,34 @@ static enum vring_step enqueue_segments(struct virtqueue *to, struct vring_room 
 	return VRING_STEP_MOVED;
 }
 
-enum vring_step packet_enqueue(struct virtqueue *to, struct vring_room *room, struct packet *packet, unsigned *frames,
-			       uint64_t *bytes)
+const struct virtio_net_hdr *packet_header(const struct virtqueue *to, struct packet *packet)
 {
 	static const struct virtio_net_hdr nothing;
 	const struct virtio_net_hdr *offload = &packet->offload;
-	enum vring_step step;
 
 	packet->pieces[0] = (struct vring_piece){packet->head, packet->head_length};
-	if (!offload_wanted(offload)) {
-		/* What a device says about a checksum that it has verified is for those who asked for such words. */
-		if (!(to->offloads & OFFLOAD_CHECKSUM))
-			offload = &nothing;
-	} else if (!offload_taken(offload, to->offloads)) {
-		if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE) {
-			step = enqueue_segments(to, room, packet, frames, bytes);
-			packet->delivered |= step == VRING_STEP_MOVED;
-			return step;
-		}
-		/* From here on the frame is complete, for its other receivers too. */
-		offload_checksum(offload, packet->pieces, packet->nb_pieces);
-		packet->offload = nothing;
+	/* What a device says about a checksum that it has verified is for those who asked for such words. */
+	if (!offload_wanted(offload))
+		return to->offloads & OFFLOAD_CHECKSUM ? offload : &nothing;
+	if (offload_taken(offload, to->offloads))
+		return offload;
+	if (offload->gso_type != VIRTIO_NET_HDR_GSO_NONE)
+		return NULL;
+	offload_checksum(offload, packet->pieces, packet->nb_pieces);
+	packet->offload = nothing;
+	return &nothing;
+}
+
+enum vring_step packet_enqueue(struct virtqueue *to, struct vring_room *room, struct packet *packet, unsigned *frames,
+			       uint64_t *bytes)
+{
+	const struct virtio_net_hdr *offload = packet_header(to, packet);
+	enum vring_step step;
+
+	if (offload == NULL) {
+		step = enqueue_segments(to, room, packet, frames, bytes);
+		packet->delivered |= step == VRING_STEP_MOVED;
+		return step;
 	}
 	step = vring_enqueue_frame(to, room, packet->pieces, packet->length, offload);
 	if (step == VRING_STEP_MOVED) {

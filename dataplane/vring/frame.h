@@ -67,6 +67,12 @@ bool packet_of_frame(struct packet *packet, const struct virtqueue *from, struct
 void packet_of_mbuf(struct packet *packet, struct rte_mbuf *mbuf);
 
 /*
+ * The network header that a receiver gets with the packet, which is whole then: what the receiver does not take has
+ * been done, for the packet's other receivers too.  NULL: it is a long segment that has to be cut.
+ */
+const struct virtio_net_hdr *packet_header(const struct virtqueue *to, struct packet *packet);
+
+/*
  * Write the packet to the receive buffers, doing in software what is left to do and the receiver does not take on.
  * `*frames` and `*bytes` count what it got: a long segment may become several frames.  As vring_enqueue_frame().
  */

@@ -219,4 +219,26 @@ static __rte_always_inline unsigned vring_gather(const struct virtqueue *vring, 
 	return i;
 }
 
+/* Buffers that were gathered, by their slots after the ring's position. */
+struct vring_run {
+	uint16_t begin, end;
+	struct vring_buffer buffers[VRING_BURST];
+};
+
+/*
+ * The buffers from slot `ahead` on, up to `count`; as vring_gather().  Those that were gathered before are not looked
+ * up again: after a frame that takes a slower way the run goes on behind it.  Returns how many are at `*buffers`.
+ */
+static __rte_always_inline unsigned vring_run(const struct virtqueue *vring, const bool packed, const bool write,
+					      struct vring_run *run, uint16_t ahead, unsigned count,
+					      const struct vring_buffer **buffers)
+{
+	if (likely(ahead >= run->end)) {
+		run->begin = ahead;
+		run->end = ahead + vring_gather(vring, packed, write, ahead, count, run->buffers);
+	}
+	*buffers = &run->buffers[ahead - run->begin];
+	return RTE_MIN(count, (unsigned)(run->end - ahead));
+}
+
 #endif

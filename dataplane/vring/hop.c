@@ -27,11 +27,10 @@ struct kind {
  */
 static bool pass_header(const struct virtqueue *to, const struct virtio_net_hdr *offload, uint32_t length, uint8_t *at)
 {
-	struct virtio_net_hdr_mrg_rxbuf header = {
-		.hdr = {.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
-			.csum_start = offload->csum_start,
-			.csum_offset = offload->csum_offset},
-		.num_buffers = 1,
+	const struct virtio_net_hdr passed = {
+		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+		.csum_start = offload->csum_start,
+		.csum_offset = offload->csum_offset,
 	};
 
 	/* Where the sum belongs is between the two guests: nothing was decided by these bytes, and nobody here writes.
@@ -40,8 +39,20 @@ static bool pass_header(const struct virtqueue *to, const struct virtio_net_hdr 
 	    offload->csum_start < VRING_FRAME_MIN ||
 	    (uint32_t)offload->csum_start + offload->csum_offset + sizeof(uint16_t) > length)
 		return false;
-	memcpy(at, &header, to->header);
+	vring_write_offload(at, to->header, &passed);
 	return true;
+}
+
+/*
+ * Complete the checksum of a frame in the receiver's buffer, by the rules that hold for any frame.  The receiver may
+ * change it meanwhile, which harms nobody else.  Returns false, and has done nothing, where they do not hold.
+ */
+static bool finish_checksum(const struct virtqueue *from, struct virtio_net_hdr offload, uint8_t *at, uint32_t length)
+{
+	const struct vring_piece whole = {at, length};
+
+	return offload_check(&offload, from->offloads, at, RTE_MIN(length, (uint32_t)OFFLOAD_STEERED), length) &&
+	       offload_checksum(&offload, &whole, 1);
 }
 
 /*
@@ -62,11 +73,17 @@ static __rte_always_inline void prefetch_rest(const struct vring_buffer *source,
 	}
 }
 
+/* Plain frames of the sender, and plain buffers of the receiver. */
+struct runs {
+	struct vring_run sources, targets;
+};
+
 /* Move plain frames.  Returns how many; the next frame or buffer, if any, is not plain. */
 static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t from_ahead, struct virtqueue *to,
-					     uint16_t to_ahead, unsigned count, const struct kind kind, uint64_t *bytes)
+					     uint16_t to_ahead, unsigned count, const struct kind kind,
+					     struct runs *runs, uint64_t *bytes)
 {
-	struct vring_buffer sources[VRING_BURST], targets[VRING_BURST];
+	const struct vring_buffer *sources, *targets;
 	const uint32_t from_header = from->header, to_header = to->header;
 	const bool in_order = from->in_order;
 	uint64_t copied = 0;
@@ -74,26 +91,27 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 
 	if (kind.to_packed && count > (unsigned)VRING_DONE - to->nb_done)
 		count = VRING_DONE - to->nb_done;
-	count = vring_gather(from, kind.from_packed, false, from_ahead, count, sources);
+	count = vring_run(from, kind.from_packed, false, &runs->sources, from_ahead, count, &sources);
 	if (kind.offloads)
 		for (i = 0; i < count; i++)
 			rte_prefetch0(sources[i].at);
-	count = vring_gather(to, kind.to_packed, true, to_ahead, count, targets);
+	count = vring_run(to, kind.to_packed, true, &runs->targets, to_ahead, count, &targets);
 	/* While the frames are on their way: what the last burst stored has long left this core. */
 	vring_notify(from, to);
 	for (i = 0; i < count; i++) {
 		const uint32_t length = sources[i].length - from_header;
+		struct virtio_net_hdr offload;
+		bool finish = false;
 
 		if (unlikely(targets[i].length < to_header + length))
 			break;
 		if (kind.offloads) {
-			struct virtio_net_hdr offload;
-
 			memcpy(&offload, sources[i].at, sizeof(offload));
 			/* It is this copy that is checked and used. */
 			__asm__ volatile("" : "+m"(offload));
-			if (!(offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) &&
-			    offload.gso_type == VIRTIO_NET_HDR_GSO_NONE)
+			finish = (offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) && !(to->offloads & OFFLOAD_CHECKSUM);
+			if (offload.gso_type == VIRTIO_NET_HDR_GSO_NONE &&
+			    (finish || !(offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)))
 				vring_write_header(targets[i].at, to_header);
 			else if (!(from->offloads & OFFLOAD_CHECKSUM) ||
 				 !pass_header(to, &offload, length, targets[i].at))
@@ -104,6 +122,8 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 		if (i + 1 < count)
 			prefetch_rest(&sources[i + 1], &targets[i + 1]);
 		copy_frame(targets[i].at + to_header, sources[i].at + from_header, length);
+		if (finish && unlikely(!finish_checksum(from, offload, targets[i].at + to_header, length)))
+			break;
 		copied += length;
 	}
 	*bytes += copied;
@@ -183,8 +203,10 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 	unsigned taken = 0, dropped = 0;
 	const uint32_t pages = vring_pages_made;
 	struct moved moved = {0};
+	struct runs runs;
 	uint32_t work = 0;
 
+	runs.sources.end = runs.targets.end = 0;
 	if (ready == 0) {
 		vring_notify(from, to);
 		return 0;
@@ -202,7 +224,8 @@ static __rte_always_inline unsigned hop(struct virtqueue *from, struct virtqueue
 
 		if (kind.runs) {
 			unsigned run = move_run(from, ahead, to, room.used,
-						RTE_MIN(ready - ahead, room.end - room.used), kind, &moved.bytes);
+						RTE_MIN(ready - ahead, room.end - room.used), kind, &runs,
+						&moved.bytes);
 
 			taken += run;
 			moved.frames += run;

@@ -118,24 +118,47 @@ bool packet_of_frame(struct packet *packet, const struct virtqueue *from, struct
 	return true;
 }
 
-/* Take the plain frames of a run.  Returns how many, up to the first that has something left to do, or is too many. */
+/* The last frame has something left to do.  It is dropped, and counted, if that is malformed. */
+static void add_offload(const struct virtqueue *from, struct burst *burst, const struct virtio_net_hdr *offload)
+{
+	struct packet *packet = &burst->packets[burst->count - 1];
+
+	packet->offload = *offload;
+	if (likely(check_offload(packet, from->offloads)))
+		return;
+	from->counters->drop_offload_malformed++;
+	burst->count--;
+	burst->nb_pieces -= 2;
+	burst->bytes -= packet->length;
+}
+
+/*
+ * Take the frames of a run.  Returns how many, up to the first that is too many, or whose checksum lies where it takes
+ * more than that: behind the head.
+ */
 static unsigned read_run(const struct virtqueue *from, struct burst *burst, const struct vring_buffer *sources,
 			 unsigned run)
 {
 	for (unsigned i = 0; i < run; i++) {
+		const uint32_t length = sources[i].length - from->header;
+		struct virtio_net_hdr offload;
+		bool wanted = false;
+
 		if (burst->bytes >= BURST_BYTES)
 			return i;
 		if (from->offloads != 0) {
-			struct virtio_net_hdr offload;
-
 			memcpy(&offload, sources[i].at, sizeof(offload));
 			__asm__ volatile("" : "+m"(offload)); /* it is this copy that is looked at */
-			if ((offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) ||
-			    offload.gso_type != VIRTIO_NET_HDR_GSO_NONE)
+			wanted = (offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) ||
+				 offload.gso_type != VIRTIO_NET_HDR_GSO_NONE;
+			if (wanted && (uint32_t)offload.csum_start + offload.csum_offset + sizeof(uint16_t) >
+					      RTE_MIN(length, (uint32_t)PACKET_HEAD))
 				return i;
 		}
 		burst->chains[burst->taken++] = (struct vring_chain){sources[i].id, 1};
-		add_plain(burst, sources[i].at + from->header, sources[i].length - from->header);
+		add_plain(burst, sources[i].at + from->header, length);
+		if (wanted)
+			add_offload(from, burst, &offload);
 	}
 	return run;
 }
@@ -169,14 +192,16 @@ unsigned vring_read(struct virtqueue *from, struct burst *burst, unsigned limit)
 {
 	const bool packed = from->packed;
 	const uint16_t ready = RTE_MIN(vring_available(from, limit), limit);
-	struct vring_buffer sources[VRING_BURST];
 	const uint32_t pages = vring_pages_made;
+	struct vring_run gathered;
 	uint16_t ahead = 0;
 
+	gathered.end = 0;
 	burst_start(burst);
 	vring_prefetch(from, packed, ready, from->in_order ? 1 : ready);
 	while (ahead < ready && burst->bytes < BURST_BYTES && vring_work_of_pages(pages) < VRING_WORK) {
-		unsigned run = vring_gather(from, packed, false, ahead, ready - ahead, sources);
+		const struct vring_buffer *sources;
+		unsigned run = vring_run(from, packed, false, &gathered, ahead, ready - ahead, &sources);
 
 		ahead += read_run(from, burst, sources, run);
 		if (ahead >= ready || burst->bytes >= BURST_BYTES || !read_one(from, burst, &ahead))
@@ -217,12 +242,16 @@ struct packet *burst_add_mbuf(struct burst *burst, struct rte_mbuf *mbuf)
 	return packet;
 }
 
-/* Write a packet to one receive buffer. */
-static void write_plain(struct virtqueue *to, const struct packet *packet, const struct vring_buffer *buffer)
+/* Write a packet to one receive buffer, with this network header, or one that says nothing. */
+static void write_plain(struct virtqueue *to, const struct packet *packet, const struct virtio_net_hdr *offload,
+			const struct vring_buffer *buffer)
 {
 	uint8_t *at = buffer->at + to->header;
 
-	vring_write_header(buffer->at, to->header);
+	if (likely(offload == NULL))
+		vring_write_header(buffer->at, to->header);
+	else
+		vring_write_offload(buffer->at, to->header, offload);
 	copy_frame(at, packet->head, packet->head_length);
 	at += packet->head_length;
 	for (unsigned i = 1; i < packet->nb_pieces; i++) {
@@ -233,9 +262,9 @@ static void write_plain(struct virtqueue *to, const struct packet *packet, const
 
 /* Write packets, each to one buffer.  Returns how many; the next packet or buffer, if any, is not plain. */
 static unsigned write_run(struct virtqueue *to, uint16_t used, unsigned n, struct burst *burst, const uint8_t *which,
-			  uint64_t *bytes)
+			  struct vring_run *gathered, uint64_t *bytes)
 {
-	struct vring_buffer targets[VRING_BURST];
+	const struct vring_buffer *targets;
 	unsigned i;
 
 	if (to->log.bits != NULL)
@@ -243,13 +272,16 @@ static unsigned write_run(struct virtqueue *to, uint16_t used, unsigned n, struc
 	n = RTE_MIN(n, (unsigned)VRING_BURST);
 	if (to->packed)
 		n = RTE_MIN(n, (unsigned)VRING_DONE - to->nb_done);
-	n = vring_gather(to, to->packed, true, used, n, targets);
+	n = vring_run(to, to->packed, true, gathered, used, n, &targets);
 	for (i = 0; i < n; i++) {
 		struct packet *packet = &burst->packets[which[i]];
+		const struct virtio_net_hdr *offload = NULL;
 
-		if (unlikely(targets[i].length < to->header + packet->length || packet->offload.flags != 0))
+		if (unlikely(targets[i].length < to->header + packet->length))
 			break;
-		write_plain(to, packet, &targets[i]);
+		if (packet->offload.flags != 0 && (offload = packet_header(to, packet)) == NULL)
+			break;
+		write_plain(to, packet, offload, &targets[i]);
 		vring_complete(to, to->packed, used + i, targets[i].id, to->header + packet->length);
 		packet->delivered = true;
 		*bytes += packet->length;
@@ -272,19 +304,23 @@ unsigned vring_write(struct virtqueue *to, struct burst *burst, const uint8_t *w
 	struct vring_room room = {.used = to->pending, .end = vring_available(to, to->pending + n)};
 	unsigned done = 0, moved = 0;
 	const uint32_t work = to->work, pages = vring_pages_made;
+	struct vring_run gathered;
 	uint64_t bytes = 0;
 
+	gathered.end = 0;
 	vring_notify(to, NULL);
-	while (done < n && room.used < room.end && to->work - work + vring_work_of_pages(pages) < VRING_WORK) {
+	/* What a long segment is cut into takes more buffers than were looked for. */
+	while (done < n && (room.used < room.end || vring_more_room(to, &room)) &&
+	       to->work - work + vring_work_of_pages(pages) < VRING_WORK) {
 		unsigned run = write_run(to, room.used, RTE_MIN(n - done, (unsigned)(room.end - room.used)), burst,
-					 which + done, &bytes);
+					 which + done, &gathered, &bytes);
 		enum vring_step step;
 
 		done += run;
 		moved += run;
 		room.used += run;
 		if (done == n || room.used >= room.end)
-			break;
+			continue;
 		vring_spend(to, burst->packets[which[done]].length);
 		step = packet_enqueue(to, &room, &burst->packets[which[done]], &moved, &bytes);
 		if (step == VRING_STEP_BLOCKED && vring_more_room(to, &room))
