@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,28 @@ static int find_group(const char *name, gid_t *group)
 	return *name >= '0' && *name <= '9' && *end == '\0' ? 0 : -EINVAL;
 }
 
+/* Set the mode of a socket's file, and of no other that was put in its place, or that a link there leads to. */
+static int set_mode(const char *path, int mode)
+{
+	const int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	char opened[32];
+	struct stat stat;
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	/* No call changes the mode of a file that is open in this way, but by its name. */
+	snprintf(opened, sizeof(opened), "/proc/self/fd/%d", fd);
+	if (fstat(fd, &stat) != 0)
+		rc = -errno;
+	else if (!S_ISSOCK(stat.st_mode) || stat.st_uid != geteuid())
+		rc = -ENOTSOCK;
+	else
+		rc = chmod(opened, mode) == 0 ? 0 : -errno;
+	close(fd);
+	return rc;
+}
+
 int guest_listen(const struct guest_options *options, char *why, unsigned why_size)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -87,8 +110,8 @@ int guest_listen(const struct guest_options *options, char *why, unsigned why_si
 			 rc == -EPERM ? options->group : "");
 		goto remove;
 	}
-	if (options->socket_mode >= 0 && chmod(path, options->socket_mode) != 0) {
-		rc = -errno;
+	rc = options->socket_mode >= 0 ? set_mode(path, options->socket_mode) : 0;
+	if (rc != 0) {
 		snprintf(why, why_size, "socket %s cannot be given mode %04o: %s", path, options->socket_mode,
 			 strerror(-rc));
 		goto remove;

@@ -42,7 +42,7 @@ struct guest_map {
 	size_t page;
 	bool registered; /* pages that are missing are made by us (guest_pages.h) */
 	enum vring_fault
-		gone; /* zeros lie here now: the file has lost pages since, or the guest has taken too many back */
+		gone; /* zeros lie where it was touched: the file has lost pages, or the guest took too many back */
 };
 
 struct guest_table {

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include <rte_common.h>
 #include <rte_cycles.h>
 
 #include "port/guest_backend.h"
@@ -29,10 +30,13 @@ static void stop_rings(struct guest_backend *backend, enum vring_fault fault)
 	}
 }
 
-/* Zeros take the place of what is gone, for the access to go on. */
-static bool patch(struct guest_backend *backend, struct guest_map *map, enum vring_fault fault)
+/*
+ * Zeros take the place of the page that is gone, for the access to go on.  Of that page alone: to unmap all that the
+ * guest has shared takes as long as there is of it, and this is a worker's time.
+ */
+static bool patch(struct guest_backend *backend, struct guest_map *map, uintptr_t address, enum vring_fault fault)
 {
-	if (mmap(map->base, map->length, PROT_READ | PROT_WRITE,
+	if (mmap((void *)RTE_ALIGN_FLOOR(address, map->page), map->page, PROT_READ | PROT_WRITE,
 		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
 		return false;
 	map->gone = fault;
@@ -59,8 +63,8 @@ static bool mend(struct guest_backend *backend, struct guest_map *map, const sig
 	if (address - (uintptr_t)map->base >= map->length)
 		return false;
 	if (!map->registered || map->gone || info->si_code != BUS_ADRERR || !guest_pages_make(address, map->page))
-		return patch(backend, map, VRING_FAULT_memory_cut);
-	return charge(backend, map) || patch(backend, map, VRING_FAULT_memory_taken);
+		return patch(backend, map, address, VRING_FAULT_memory_cut);
+	return charge(backend, map) || patch(backend, map, address, VRING_FAULT_memory_taken);
 }
 
 static void on_memory_fault(int signal_number, siginfo_t *info, void *context)

@@ -21,7 +21,10 @@
 #include "switch/filter.h"
 #include "switch/privileges.h"
 
-enum { THREAD_WAIT_MS = 2000 }; /* that a thread may take to answer; they all do within microseconds */
+enum {
+	THREAD_WAIT_MS = 2000, /* that a thread may take to answer; they all do within microseconds */
+	THREADS = 1024,	       /* of this program, at most */
+};
 
 /* A number that is the whole text, or -1. */
 static long number(const char *text, const char *end)
@@ -180,30 +183,64 @@ static void on_signal(int signal_number)
 	errno = saved;
 }
 
-static int signal_threads(int signal_number)
+/* Threads that have been told. */
+struct told {
+	pid_t threads[THREADS];
+	unsigned count;
+};
+
+static bool is_told(const struct told *told, pid_t thread)
+{
+	for (unsigned i = 0; i < told->count; i++)
+		if (told->threads[i] == thread)
+			return true;
+	return false;
+}
+
+/* Signal the threads that were not told before, and wait for their answers.  Returns how many, or -errno. */
+static int signal_new_threads(int signal_number, struct told *told)
 {
 	DIR *folder = opendir("/proc/self/task");
+	const unsigned before = told->count;
 	const pid_t self = gettid();
 	struct dirent *entry;
-	unsigned notified = 0;
 	int rc = 0;
 
 	if (folder == NULL)
 		return -errno;
-	while ((entry = readdir(folder)) != NULL) {
+	while (rc == 0 && (entry = readdir(folder)) != NULL) {
 		pid_t thread = atoi(entry->d_name);
 
-		if (thread <= 0 || thread == self)
+		if (thread <= 0 || thread == self || is_told(told, thread))
 			continue;
-		if (syscall(SYS_tgkill, getpid(), thread, signal_number) == 0)
-			notified++;
+		if (told->count == THREADS)
+			rc = -E2BIG;
+		else if (syscall(SYS_tgkill, getpid(), thread, signal_number) == 0)
+			told->threads[told->count++] = thread;
 		else if (errno != ESRCH)
 			rc = -errno;
 	}
 	closedir(folder);
-	for (int waited = 0; atomic_load(&done) < notified && waited < THREAD_WAIT_MS; waited++)
+	for (int waited = 0; atomic_load(&done) < told->count && waited < THREAD_WAIT_MS; waited++)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	return rc == 0 && atomic_load(&done) < notified ? -ETIMEDOUT : rc;
+	if (rc == 0 && atomic_load(&done) < told->count)
+		rc = -ETIMEDOUT;
+	return rc == 0 ? (int)(told->count - before) : rc;
+}
+
+/*
+ * A thread has what the one had that made it: one that was made meanwhile, by a thread that was not told yet, is told
+ * in another pass.  When a pass finds none, all have been.
+ */
+static int signal_threads(int signal_number)
+{
+	struct told told = {.count = 0};
+	int rc;
+
+	do {
+		rc = signal_new_threads(signal_number, &told);
+	} while (rc > 0);
+	return rc;
 }
 
 /* Take a step in this and all other threads.  Returns 0 or -errno. */

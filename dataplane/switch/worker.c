@@ -152,5 +152,6 @@ int worker_run(void *argument)
 		before = now;
 	}
 	grace_worker_end(worker->number);
+	atomic_store(&worker->thread, 0); /* the watchdog looks after it no more */
 	return 0;
 }

@@ -101,6 +101,11 @@ int workers_open(struct workers *workers, const struct workers_options *options,
 
 void workers_close(struct workers *workers)
 {
+	atomic_store(&workers->stop, true);
+	need_watchdog();
+	if (workers->has_watchdog)
+		pthread_join(workers->watchdog, NULL);
+	workers->has_watchdog = false;
 	for (unsigned i = 0; i < workers->count; i++)
 		sleeper_close(&workers->list[i]);
 	workers->count = 0;
@@ -171,13 +176,8 @@ void workers_stop(struct workers *workers)
 		atomic_store(&workers->list[i].stop, true);
 		sleeper_wake(&workers->list[i]);
 	}
-	/* The watchdog goes last: a worker may hang in a guest's descriptor. */
 	for (unsigned i = 0; i < workers->count; i++)
 		rte_eal_wait_lcore(workers->list[i].lcore);
-	atomic_store(&workers->stop, true);
-	need_watchdog();
-	if (workers->has_watchdog)
-		pthread_join(workers->watchdog, NULL);
 }
 
 void workers_wake(struct workers *workers)

@@ -36,10 +36,10 @@ int workers_open(struct workers *workers, const struct workers_options *options,
  */
 int workers_start(struct workers *workers);
 
-/* End them. */
+/* End them.  The watchdog goes on: who closes ports may hang in a guest's descriptor as a worker may. */
 void workers_stop(struct workers *workers);
 
-/* Free what they had, but not their programs; they have been stopped. */
+/* End the watchdog, and free what workers had, but not their programs; they have been stopped. */
 void workers_close(struct workers *workers);
 
 /*
