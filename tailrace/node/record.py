@@ -511,6 +511,15 @@ def peek(folder: Path) -> Record:
     return _load(folder)
 
 
+def run_at_work(folder: Path) -> bool:
+    """Whether a measurement is at work beside what is up in a folder."""
+    try:
+        owner = peek(run_folder(folder)).owner
+    except (Damaged, Mistake):
+        return False
+    return owner is not None and owner.alive()
+
+
 def check_ours(folder: Path) -> None:
     """For who looks: raises Mistake where what is up is another user's. Its sockets would seem to be dead."""
     sockets = folder / "sockets"

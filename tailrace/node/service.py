@@ -40,7 +40,7 @@ from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.kept import Kept
 from tailrace.node.operations import PlanMaker
 from tailrace.node.plan import Plan, make_plan
-from tailrace.node.record import Damaged, Held, Process, Record, State, holding
+from tailrace.node.record import Damaged, Held, Process, Record, State, holding, run_at_work
 from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
 from tailrace.node.status import status
@@ -60,6 +60,8 @@ _RELIEF = 60.0
 _UNUSED_SECONDS = 30.0
 """After which a service that was started, and asked for nothing, ends."""
 _AGAIN_SECONDS = 1.0
+_RUN_SECONDS = 5.0
+"""After which it is looked again whether a measurement has ended."""
 _LOG_BYTES = 4 << 20
 
 Answer = Mapping[str, Any]
@@ -112,6 +114,8 @@ class Service:
         """Something was taken up, and was not looked at yet."""
         self._around: dict[str, set[str]] = {}
         """The chains that lead past functions (replicas), and these."""
+        self._comparing = False
+        """That waits in the queue."""
         self._drift: list[str] = []
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
@@ -137,7 +141,7 @@ class Service:
         try:
             self._adopt()
             ready()
-            if not self.while_up and not self.something_up():
+            if not self.while_up and not self.wholly_up():
                 self._queue.put(_Work(_OWN, self._bring_back))
             if self.while_up:  # whoever has started it may have ended before asking for anything
                 self.server.soon(lambda: self.server.loop.call_later(_UNUSED_SECONDS, self._queue.put, _Work(_PLANS)))
@@ -247,6 +251,10 @@ class Service:
         record = self._record()
         return record is not None and (record.complete or any(isinstance(each, Process) for each in record.things))
 
+    def wholly_up(self) -> bool:
+        record = self._record()
+        return record is not None and record.complete
+
     def _adopt(self) -> None:
         """Takes up what an earlier service has left running."""
         record = self._record()
@@ -306,7 +314,7 @@ class Service:
 
     def _bring_back(self) -> Answer:
         """Brings back what was up before the machine was started anew; again and again, where that fails."""
-        if self.something_up():  # somebody else was first
+        if self.wholly_up():  # somebody else was first
             return {}
         now = time.monotonic()
         try:
@@ -448,11 +456,18 @@ class Service:
 
     def _configured_by(self, pid: int) -> None:
         """In the server's thread: somebody has changed the switch."""
-        if pid != os.getpid() or self._drift:
+        if (pid != os.getpid() or self._drift) and not self._comparing:
+            self._comparing = True
             self._queue.put(_Work(_OWN, self._compare))
 
     def _compare(self) -> Answer:
-        """Looks whether the switch is as planned."""
+        """Looks whether the switch is as planned; not while a measurement of ours uses it, which puts it back."""
+        self._comparing = False
+        if run_at_work(self.held.folder):
+            self.server.soon(
+                lambda: self.server.loop.call_later(_RUN_SECONDS, self._queue.put, _Work(_OWN, self._compare))
+            )
+            return {}
         record = self._record()
         if record is None or not record.complete or record.changing or SWITCH not in _running(record):
             return {}

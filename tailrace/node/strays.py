@@ -32,7 +32,9 @@ def strays(folder: Path) -> list[Thing]:
     for pid in list(found):
         for below in descendants(pid):  # a sandbox is two processes, of which the outer one is ended
             found.pop(below, None)
-    processes = sorted(found.values(), key=lambda process: (process.start, process.pid))
+    # Who writes a log ends after the program, however late it was started.
+    writer = Path(log_writer.__file__).stem
+    processes = sorted(found.values(), key=lambda each: (each.name != writer, each.start, each.pid))
     cgroups = {cgroup: None for process in processes if (cgroup := _cgroup(process.pid)) is not None}
     claim = claim_file(folder)
     return [*([Claimed(str(claim))] if claim.exists() else []), *cgroups, *processes]

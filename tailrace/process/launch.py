@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -120,10 +119,8 @@ class Launcher:
 
     def last_words(self, name: str) -> str:
         """The last line that a process wrote, which is its error if it has failed."""
-        lines: list[str] = []
-        for path in (self.log(name), log_writer.previous(self.log(name))):
-            with suppress(OSError):
-                lines = lines or [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        said = self._since_start(name).decode(errors="replace")
+        lines = [line for line in said.splitlines() if line.strip()]
         errors = [line for line in lines if " error: " in line]
         return _TIME.sub("", (errors or lines or [""])[-1])
 

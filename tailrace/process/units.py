@@ -27,6 +27,8 @@ from tailrace.process.process import Limits, ProcessId, identify
 
 _PATIENCE = 30.0
 """Seconds in which systemd has started a unit."""
+_STOP_SECONDS = 10.0
+"""In which a unit has ended that is told to: more than TimeoutStopSec below."""
 _WRITER_BYTES = 16 << 20
 """Room in a unit's memory for the log's writer."""
 _PLACES = ("root", "ns/mnt", "ns/net", "ns/pid")
@@ -116,16 +118,18 @@ def _kept(descriptor: int) -> str:
 def stop(unit: str) -> str | None:
     """Ends what is left of a unit; doing so again is harmless. Returns why it could not, or None."""
     try:
-        run_systemctl("stop", unit)
+        # Not waiting for the job: while the service itself is being stopped, that waits for its end (Before=).
+        run_systemctl("stop", "--no-block", unit)
     except OSError as error:
         said = error.strerror or ""
         return None if "not loaded" in said or "not found" in said else said
-    return None
+    return None if wait_until_empty(unit, _STOP_SECONDS) else "it does not end"
 
 
-def wait_until_empty(unit: str, seconds: float) -> None:
-    """Returns when no process of a unit is left, or after so many seconds."""
+def wait_until_empty(unit: str, seconds: float) -> bool:
+    """Returns when no process of a unit is left, or after so many seconds; whether none is."""
     group = Path(f"{CGROUP}/{OWN}/{unit}")
     deadline = time.monotonic() + seconds
     while group.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
+    return not group.exists()

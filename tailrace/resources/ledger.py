@@ -131,11 +131,18 @@ def unreadable() -> Path | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Nothing where it may not be read."""
+    """Nothing where it may not be read, or is not root's or ours alone: it may be made to mislead."""
     try:
+        found = folder.lstat()
+        if not _only_ours(found) and found.st_uid != 0:
+            return []
         return sorted(folder.glob("*.json"))
     except OSError:
         return []
+
+
+def _only_ours(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _read(path: Path) -> Claim | None:
@@ -165,7 +172,7 @@ def _lock(folder: Path, held: ExitStack) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         with suppress(FileNotFoundError) if attempt < _TRIES - 1 else nullcontext():  # the last claim has just gone
             found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            if not _only_ours(found):
                 raise Mistake(f"{folder}: is not a folder that only we can open; remove it")
             held.enter_context(locked(folder / "lock", patience=PATIENCE))
             return

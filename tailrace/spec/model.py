@@ -271,7 +271,7 @@ class Function(Model):
     @classmethod
     def _guest_as_a_kind(cls, value: Any) -> Any:
         """Before there were runtimes, `guest` was a kind."""
-        if isinstance(value, dict) and value.get("kind") == GUEST:
+        if isinstance(value, dict) and value.get("kind") == GUEST and value.get("runs", GUEST) == GUEST:
             return {"runs": GUEST, **{key: each for key, each in value.items() if key != "kind"}}
         return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import select
@@ -15,6 +16,8 @@ from typing import Any
 from tailrace.errors import Failure
 
 _log = logging.getLogger(__name__)
+_MOST_LINE = 64 << 20
+"""Bytes of an answer, more than that about any configuration."""
 _PEER = struct.Struct("iII")  # process, user, group
 INVALID_PARAMS = -32602
 FAILED = -32000
@@ -52,9 +55,11 @@ class _Lines:
         searched = 0
         while (end := self._come.find(b"\n", searched)) < 0:
             searched = len(self._come)
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not select.select([self._source], [], [], left)[0]:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and (left <= 0 or not select.select([self._source], [], [], left)[0]):
                 raise TimeoutError
+            if len(self._come) > _MOST_LINE:
+                raise OSError(errno.EMSGSIZE, "a line without an end")
             more = self._source.recv(1 << 16)
             if not more:
                 end = len(self._come) - 1
@@ -145,7 +150,8 @@ class Control:
     def _answer(self, deadline: float | None) -> dict[str, Any]:
         """The next one that comes, whatever it answers."""
         while (answer := self._read(deadline)) is None:
-            pass
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError
         return answer
 
     def _read(self, deadline: float | None = None) -> dict[str, Any] | None:

@@ -153,9 +153,9 @@ class TailraceFabric:
         things = state.record.things
         ended = [process for process in state.processes() if process.name == SWITCH]
         place = min((things.index(process) for process in ended), default=0)
+        self.start()  # the other stays on record until then, lest a crash in between forget that there is a switch
         for process in ended:
             state.undo(process)
-        self.start()
         # In the place of the other, so that the functions end before it.
         things.remove(self._running())
         things.insert(place, self._running())

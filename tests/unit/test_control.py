@@ -98,8 +98,8 @@ def test_an_answer_has_one_limit_however_it_trickles(tmp_path: Path) -> None:
     def trickle() -> None:
         connection, _ = listener.accept()
         with connection, suppress(OSError):
-            while not ended.wait(0.05):
-                connection.sendall(b'{"jsonrpc":"2.0","method":"port","params":{}}\n{"')
+            while not ended.is_set():  # so much that there is always more to read
+                connection.sendall(b'{"jsonrpc":"2.0","method":"port","params":{}}\n' * 1000)
 
     thread = threading.Thread(target=trickle, daemon=True)
     thread.start()

@@ -89,7 +89,7 @@ def test_a_program_is_on_record_before_it_is_a_unit_and_has_its_limits(fake: Pat
         "--setenv=NAME=a b",
     ]  # fmt: skip
     show = f"show --property=MainPID --value {process.unit}"
-    assert (fake / "asked").read_text().splitlines() == [show, f"stop {process.unit}"]
+    assert (fake / "asked").read_text().splitlines() == [show, f"stop --no-block {process.unit}"]
 
 
 def test_two_units_have_two_names() -> None:
@@ -109,7 +109,7 @@ def test_what_systemd_refuses_is_said_and_undone(fake: Path) -> None:
         )
         assert not process.id.alive()
         assert state.undo_all() == []
-    assert (fake / "asked").read_text() == f"stop {process.unit}\n"
+    assert (fake / "asked").read_text() == f"stop --no-block {process.unit}\n"
 
 
 def test_a_unit_that_does_not_end_is_a_problem(fake: Path) -> None:
@@ -118,10 +118,12 @@ def test_a_unit_that_does_not_end_is_a_problem(fake: Path) -> None:
 
 
 def test_what_has_ended_at_its_start_is_told_in_its_words(fake: Path) -> None:
-    (fake / "bin/systemctl").write_text('#!/bin/sh\n[ "$1" != show ] || echo 0\n')
     with hold(fake / "node") as state:
         launcher = launcher_of(state)
-        launcher.log("fw").write_text("tailrace-vnf: error: no port\n")
+        log = launcher.log("fw")
+        log.write_text("tailrace-vnf: error: of another start\n")
+        says = f'echo "tailrace-vnf: error: no port" >> {log}; echo 0'
+        (fake / "bin/systemctl").write_text(f'#!/bin/sh\n[ "$1" != show ] || {{ {says}; }}\n')
         with pytest.raises(Failure, match="true: has ended at its start: tailrace-vnf: error: no port"):
             launcher.start("fw", ["true"], Limits())
 
