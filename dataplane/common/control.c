@@ -319,10 +319,10 @@ static void caller_read(struct control *control, struct caller *caller)
 	while ((end = memchr(caller->line, '\n', caller->used)) != NULL) {
 		size_t length = end - caller->line + 1;
 
-		if (!handle(control, caller, caller->line, length - 1)) {
+		if (!handle(control, caller, caller->line, length - 1))
 			caller_close(caller);
+		if (caller->fd < 0) /* or it was dropped as a listener that does not read */
 			return;
-		}
 		caller->used -= length;
 		memmove(caller->line, caller->line + length, caller->used);
 	}

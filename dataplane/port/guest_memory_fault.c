@@ -13,32 +13,56 @@
 #include "port/guest_backend.h"
 #include "port/guest_pages.h"
 
+enum {
+	PATCH = 2 << 20, /* bytes */
+	PATCHES = 1024,	 /* of one mapping */
+};
+
 /*
  * What follows runs in the thread that touched the memory: a worker, in a round, so that no grace period ends
  * meanwhile; or the one that changes tables.
  */
 static void stop_rings(struct guest_backend *backend, enum vring_fault fault)
 {
+	bool stopped = false;
+
 	for (unsigned ring = 0; ring < GUEST_VRINGS; ring++) {
 		struct virtqueue *live = atomic_load(&backend->guest->live[ring]);
 
-		if (!backend->rings[ring].started)
+		if (!backend->rings[ring].started ||
+		    __atomic_exchange_n(&backend->guest->fault[ring], fault, __ATOMIC_RELAXED) != VRING_FAULT_NONE)
 			continue;
-		__atomic_store_n(&backend->guest->fault[ring], fault, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&backend->counters[0]->quarantines, 1, __ATOMIC_RELAXED);
 		if (live != NULL)
 			__atomic_store_n(&live->fault, fault, __ATOMIC_RELAXED);
+		stopped = true;
 	}
+	if (stopped && vring_on_quarantine != NULL)
+		vring_on_quarantine();
+}
+
+static bool put_zeros(uintptr_t start, size_t length)
+{
+	return mmap((void *)start, length, PROT_READ | PROT_WRITE,
+		    MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
 /*
- * Zeros take the place of the page that is gone, for the access to go on.  Of that page alone: to unmap all that the
- * guest has shared takes as long as there is of it, and this is a worker's time.
+ * Zeros take the place of what is gone, for the access to go on: around the access only, since to unmap all that the
+ * guest has shared takes as long as there is of it, and this is a worker's time.  It is charged to the visit.  A
+ * process may have so many mappings only, so after many patches, or when there are too many, all of it is one.
  */
 static bool patch(struct guest_backend *backend, struct guest_map *map, uintptr_t address, enum vring_fault fault)
 {
-	if (mmap((void *)RTE_ALIGN_FLOOR(address, map->page), map->page, PROT_READ | PROT_WRITE,
-		 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+	const uintptr_t base = (uintptr_t)map->base, end = base + map->length;
+	const size_t size = RTE_MAX(map->page, (size_t)PATCH);
+	const uintptr_t start = RTE_MAX(RTE_ALIGN_FLOOR(address, size), base);
+
+	if ((map->patches++ >= PATCHES ||
+	     !put_zeros(start, RTE_MIN(RTE_ALIGN_FLOOR(address, size) + size, end) - start)) &&
+	    !put_zeros(base, map->length))
 		return false;
+	vring_pages_made += VRING_LARGE_PAGE;
 	map->gone = fault;
 	stop_rings(backend, fault);
 	return true;

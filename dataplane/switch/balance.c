@@ -176,13 +176,13 @@ static void look(void *context)
 
 	if (read(state->balance->timer, &times, sizeof(times)) != sizeof(times))
 		return;
-	if (state->model != NULL && view_open(&view, state->generation)) {
-		measure(state, &view);
-		if (placement_move(view.queues, view.count, state->loads, state->workers.count, &wanted))
-			move(state, &view, &wanted);
-		view_close(&view);
-	}
 	if (state->model != NULL) {
+		if (view_open(&view, state->generation)) {
+			measure(state, &view);
+			if (placement_move(view.queues, view.count, state->loads, state->workers.count, &wanted))
+				move(state, &view, &wanted);
+		}
+		view_close(&view);
 		bridges_forget(state);
 		bridges_report(state);
 		sweep_flows(state);

@@ -188,6 +188,11 @@ bool generation_find_port(struct generation *generation, unsigned number)
 {
 	struct part *part = take_port(generation, &generation->model->ports[number]);
 
+	/* A part without content would be found, and filled, by the next generation, and stay with this one. */
+	if (part != NULL && part->content == NULL) {
+		holding_untake(&generation->parts);
+		return false;
+	}
 	generation->ports[number].port = part != NULL ? part->content : NULL;
 	return generation->ports[number].port != NULL;
 }
@@ -205,12 +210,15 @@ int generation_open_port(struct generation *generation, unsigned number, bool aw
 	if (part->content == NULL) {
 		struct switch_port *port = switch_port_open(state->page, model, awaited, error);
 
-		if (port != NULL)
-			port->expected = state->resumes && model->kind == PORT_GUEST && model->client;
+		if (port == NULL) {
+			holding_untake(&generation->parts);
+			return -1;
+		}
+		port->expected = state->resumes && model->kind == PORT_GUEST && model->client;
 		part->content = port;
 	}
 	generation->ports[number].port = part->content;
-	return part->content != NULL ? 0 : -1;
+	return 0;
 }
 
 /* ------- the whole ------- */

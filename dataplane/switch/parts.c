@@ -94,10 +94,15 @@ static void let_go(struct parts *parts, struct part *part)
 	free(part);
 }
 
+void holding_untake(struct holding *holding)
+{
+	let_go(holding->parts, holding->list[--holding->count]);
+}
+
 void holding_drop(struct holding *holding)
 {
 	while (holding->count > 0)
-		let_go(holding->parts, holding->list[--holding->count]);
+		holding_untake(holding);
 	free(holding->list);
 	*holding = (struct holding){.parts = holding->parts};
 }

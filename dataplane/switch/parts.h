@@ -46,6 +46,9 @@ struct part *holding_take(struct holding *holding, unsigned kind, const void *ke
 struct part *holding_take_text(struct holding *holding, unsigned kind, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Let go of the part that was taken last: it is not needed, or could not be made. */
+void holding_untake(struct holding *holding);
+
 /* Let go of all, the last taken first, and be ready for others. */
 void holding_drop(struct holding *holding);
 

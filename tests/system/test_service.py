@@ -23,6 +23,7 @@ from test_up_resumes import configuration, kill_switch, process
 
 from tailrace.node.client import Client, ask
 from tailrace.node.record import peek
+from tailrace.switch.config import function_name
 from tailrace.switch.control import Control
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
@@ -237,7 +238,8 @@ def hold_back(command: Command, before: int) -> None:
 def came_before(command: Command, event: dict[str, Any]) -> bool:
     """Whether the function was there again already."""
     seen = [each for each in events(command) if each["number"] < event["number"]]
-    died = max(each["number"] for each in seen if (each["kind"], each["about"]) == ("function.died", "first"))
+    ends = [each for each in seen if each["kind"] == "function.died" and function_name(each["about"]) == "first"]
+    died = max(each["number"] for each in ends)
     return any(each["kind"] == "function.restarted" and each["number"] > died for each in seen)
 
 
