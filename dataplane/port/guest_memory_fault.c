@@ -29,9 +29,9 @@ static void stop_rings(struct guest_backend *backend, enum vring_fault fault)
 	for (unsigned ring = 0; ring < GUEST_VRINGS; ring++) {
 		struct virtqueue *live = atomic_load(&backend->guest->live[ring]);
 
-		if (!backend->rings[ring].started ||
-		    __atomic_exchange_n(&backend->guest->fault[ring], fault, __ATOMIC_RELAXED) != VRING_FAULT_NONE)
+		if (!backend->rings[ring].started)
 			continue;
+		__atomic_store_n(&backend->guest->fault[ring], fault, __ATOMIC_RELAXED);
 		__atomic_fetch_add(&backend->counters[0]->quarantines, 1, __ATOMIC_RELAXED);
 		if (live != NULL)
 			__atomic_store_n(&live->fault, fault, __ATOMIC_RELAXED);
@@ -63,8 +63,11 @@ static bool patch(struct guest_backend *backend, struct guest_map *map, uintptr_
 	    !put_zeros(base, map->length))
 		return false;
 	vring_pages_made += VRING_LARGE_PAGE;
-	map->gone = fault;
-	stop_rings(backend, fault);
+	/* What comes after the first fault may be its consequence. */
+	if (map->gone == VRING_FAULT_NONE) {
+		map->gone = fault;
+		stop_rings(backend, fault);
+	}
 	return true;
 }
 

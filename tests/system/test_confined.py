@@ -77,7 +77,7 @@ def test_every_command_is_here(command: Command) -> None:
     """Or, of those that measure, in a file of its own, whose node is like this one (clean_machine.py)."""
     listed = set(re.findall(r"^\W*([a-z]+)  +[A-Z]", command("--help").stdout, re.MULTILINE))
     tested = {"up", "plan", "apply", "rollback", "drain", "status", "top", "metrics", "events", "down"}
-    assert listed - APART == tested | {"capture", "trace", "measure", "watch"}
+    assert listed - APART == tested | {"capture", "trace", "measure", "node", "watch"}
 
 
 @pytest.mark.parametrize("what", [("--port", "a"), ("--chain", "plain")], ids=["port", "chain"])

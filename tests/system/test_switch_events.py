@@ -4,6 +4,7 @@ wait for a guest that is not there."""
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -36,7 +37,9 @@ class Listener:
         self.ports: list[dict[str, Any]] = json.loads(self.stream.readline())["result"]["ports"]
 
     def next(self) -> dict[str, Any]:
-        message = json.loads(self.stream.readline())
+        """Of a port; configurations are made as well."""
+        while (message := json.loads(self.stream.readline()))["method"] == "config":
+            assert message["params"]["pid"] == os.getpid()
         assert message["method"] == "port" and "id" not in message
         found: dict[str, Any] = message["params"]
         return found
