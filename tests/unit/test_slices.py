@@ -174,7 +174,7 @@ def test_a_sandbox_that_ends_with_its_command_has_its_memory_limit_of_a_scope(
         ]  # fmt: skip
         assert limit_memory(launcher, "fw@2", 1 << 20).before != found.before, "the first may not have gone yet"
         assert held.undo(thing) is None
-    assert (systemd / "told").read_text() == f"stop {unit}\n"
+    assert (systemd / "told").read_text() == f"stop --no-block {unit}\n"
     assert contents(systemd / "sys") == before
 
 
