@@ -239,7 +239,7 @@ class FrontEnd:
         done = self.seen[RECEIVES] if ring == RECEIVES else self.used_index(SENDS)
         return self.ring_size - (self.added[ring] - done & 0xFFFF)
 
-    def wait_received(self, count: int, seconds: float = 10) -> list[bytes]:
+    def wait_received(self, count: int, seconds: float = 60) -> list[bytes]:
         """The next `count` frames. Fails when they do not arrive in time."""
         frames: list[bytes] = []
         deadline = time.monotonic() + seconds

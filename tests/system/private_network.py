@@ -53,12 +53,23 @@ class Network:
         self.run("ip", "link", "add", "name", one, "type", "veth", "peer", "name", other)
         for end in (one, other):
             self.run("ip", "link", "set", end, "up")
+        for end in (one, other):
+            self._wait_up(end)
+
+    def _wait_up(self, interface: str, seconds: float = 60) -> None:
+        """Returns when frames can leave by it: the kernel drops them until a worker of its own has seen the carrier."""
+        deadline = time.monotonic() + seconds
+        while self.run("cat", f"/sys/class/net/{interface}/operstate").strip() != "up":
+            assert time.monotonic() < deadline, f"{interface} is not up in {seconds} s"
+            time.sleep(0.01)
 
     def reach(self, name: str, other: Network, there: str) -> None:
         """A cable from here to another namespace, up at both ends."""
         self.run("ip", "link", "add", "name", name, "type", "veth", "peer", "name", there, "netns", other.name)
         self.run("ip", "link", "set", name, "up")
         other.run("ip", "link", "set", there, "up")
+        self._wait_up(name)
+        other._wait_up(there)
 
     def _here(self, act: Callable[[], T]) -> T:
         """What `act` opens in this namespace; a thread enters it, and ends."""
@@ -117,7 +128,7 @@ class End:
                 frames.append(frame)
         return frames
 
-    def wait_received(self, count: int, seconds: float = 10) -> list[bytes]:
+    def wait_received(self, count: int, seconds: float = 60) -> list[bytes]:
         """The next `count` frames that came from elsewhere. Fails when they do not arrive in time."""
         frames: list[bytes] = []
         deadline = time.monotonic() + seconds

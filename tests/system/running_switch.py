@@ -13,7 +13,7 @@ from tailrace.switch.control import Control, connect_when_ready
 from tailrace.switch.fabric import chain_through
 
 
-def wait_until(holds: Callable[[], bool], what: str, seconds: float = 10) -> None:
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = 60) -> None:
     """Return when `holds()` is true; fail with `what` when it is not in time."""
     deadline = time.monotonic() + seconds
     while not holds():

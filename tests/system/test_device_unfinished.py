@@ -414,7 +414,7 @@ def test_tagged_frames_of_a_machine(
 class Taker(FrontEnd):
     """A guest that takes segments whole, each in as many buffers as it needs."""
 
-    def next_whole(self, seconds: float = 10) -> tuple[tuple[int, ...], bytes]:
+    def next_whole(self, seconds: float = 60) -> tuple[tuple[int, ...], bytes]:
         """The next frame's network header, without the number of buffers, and its bytes."""
         used = lambda: self.used_index(RECEIVES) - self.seen[RECEIVES] & 0xFFFF  # noqa: E731
         wait_until(lambda: used() > 0, "a frame arrives", seconds)

@@ -217,7 +217,7 @@ def received(tester: RunningTester) -> dict[str, int]:
     return {each["name"]: each["received"] for each in tester.call("trial.status")["streams"]}
 
 
-def wait_more(tester: RunningTester, seconds: float = 10) -> None:
+def wait_more(tester: RunningTester, seconds: float = 60) -> None:
     """Each stream has more than a ring's frames more, so that what the guests had already does not count."""
     before = received(tester)
     wait_until(
