@@ -18,7 +18,7 @@ from tailrace.errors import ExitCode, Failure, Mistake
 from tailrace.host import show, tuner
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
-from tailrace.host.journal import boot_id, hold_journal, read_journal, state_folder
+from tailrace.host.journal import hold_journal, read_journal, state_folder
 from tailrace.host.knobs import FAMILIES
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.picture import write_picture
@@ -26,6 +26,7 @@ from tailrace.host.profile import load_profile
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
 from tailrace.host.watching import changes
 from tailrace.host.writers import Writers, read_writers
+from tailrace.resources.boot import boot_id
 from tailrace.resources.tree import Tree
 from tailrace.spec.units import parse_duration
 

@@ -93,11 +93,6 @@ def state_folder(tree: Tree | None = None) -> Path:
     return Path(chosen).absolute() if chosen else (tree or Tree()).at(str(DEFAULT))
 
 
-def boot_id(tree: Tree) -> str:
-    """What tells one boot from another; empty for a copied machine."""
-    return tree.text("/proc/sys/kernel/random/boot_id") or ""
-
-
 class Journal:
     """The journal, held by one process at a time (`hold_journal`)."""
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.boot import BootLoader
-from tailrace.host.journal import BOOT_FILE, Applied, Entry, Journal, boot_id
+from tailrace.host.journal import BOOT_FILE, Applied, Entry, Journal
 from tailrace.host.knobs import KNOBS
 from tailrace.host.machine import DISTURBERS, Machine
 from tailrace.host.setting import Form, Setting, plain
@@ -20,6 +20,7 @@ from tailrace.host.tuning import Step, TuningPlan
 from tailrace.host.values import OWN, Values
 from tailrace.host.writers import forget_writers
 from tailrace.process.process import undisturbed
+from tailrace.resources.boot import boot_id
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from tailrace.errors import Failure, Fault
@@ -21,6 +20,7 @@ from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.tester import Stopped
 from tailrace.measure.wall_clock import clock_step
 from tailrace.process.process import undisturbed
+from tailrace.resources.boot import boot_id
 from tailrace.results.histogram import Histogram, from_tester
 from tailrace.results.interval_log import IntervalLog
 from tailrace.results.intervals import End, Interval, Part, Way
@@ -97,8 +97,8 @@ class Soaking:
             raise Stopped(self._explained(error), None) from error
 
     def _begin(self) -> None:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        part = Part(self.totals.parts + 1, 0.0, time.time(), boot, time.clock_gettime(time.CLOCK_BOOTTIME))
+        boot_time = time.clock_gettime(time.CLOCK_BOOTTIME)
+        part = Part(self.totals.parts + 1, 0.0, time.time(), boot_id(), boot_time)
         first = self.totals.first
         if first is not None:
             if first.boot == part.boot:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tailrace.node.planned import Plan
 from tailrace.node.record import Claimed, HugePages, State
-from tailrace.resources.ledger import Claim, Pages, boot_id, claim_file, own_claim, write_claim
+from tailrace.resources.boot import boot_id
+from tailrace.resources.ledger import Claim, Pages, claim_file, own_claim, write_claim
 from tailrace.resources.pci import full_address
 from tailrace.resources.place import Place, Placement
 

@@ -29,7 +29,8 @@ from tailrace.process import lock, units
 from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
-from tailrace.resources.ledger import boot_id, remove_claim
+from tailrace.resources.boot import boot_id
+from tailrace.resources.ledger import remove_claim
 
 FORMAT = 1
 

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Failure, Mistake
 from tailrace.process.lock import Held, locked
 from tailrace.process.process import ProcessId
+from tailrace.resources.boot import boot_id
 
 _ROOTS = Path("/run/tailrace-claims")
 PATIENCE = 10.0
@@ -118,11 +119,6 @@ def remove_claim(file: Path) -> None:
 def own_claim(state: Path) -> Claim | None:
     """The claim of a state folder."""
     return _read(claim_file(state))
-
-
-def boot_id() -> str:
-    """What tells one boot from another."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def unreadable() -> Path | None:

@@ -21,7 +21,8 @@ from tailrace.node.usable import Usable, left_to_others
 from tailrace.process.lock import locked
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources import ledger
-from tailrace.resources.ledger import Claim, Pages, boot_id, claim_file, claims, exclusive_of_others, write_claim
+from tailrace.resources.boot import boot_id
+from tailrace.resources.ledger import Claim, Pages, claim_file, claims, exclusive_of_others, write_claim
 from tailrace.resources.place import place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec

@@ -15,7 +15,8 @@ from tailrace.host.profile import load_profile
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.node.resources import resources
 from tailrace.resources import ledger
-from tailrace.resources.ledger import Claim, Pages, boot_id, write_claim
+from tailrace.resources.boot import boot_id
+from tailrace.resources.ledger import Claim, Pages, write_claim
 from tailrace.resources.tree import Tree
 
 

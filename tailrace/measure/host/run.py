@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 from tailrace.measure.host.loads import load
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.tools import Setting, Slice
 from tailrace.measure.progress import Reporter
 from tailrace.measure.wall_clock import WallClock, boot_seconds
+from tailrace.resources.boot import boot_id
 from tailrace.resources.topology import allowed_cpus
 from tailrace.results import Run, RunFolder
 from tailrace.results.histogram import Histogram, merge
@@ -94,21 +94,17 @@ def _read_series(folder: RunFolder) -> dict[Key, _Series]:
     return found
 
 
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
 def _elapsed(run: Run) -> float:
     """Seconds since the start of the run. Across a reboot only the clock on the wall has run all the time."""
     soak = run.host_soak
-    if soak is not None and soak.boot == _boot() and soak.began_s is not None:
+    if soak is not None and soak.boot == boot_id() and soak.began_s is not None:
         return boot_seconds() - soak.began_s
     return max(time.time() - run.started.timestamp(), soak.end_s if soak else 0.0)
 
 
 def _go_on(plan: HostPlan, before: HostSoak | None, began: float) -> HostSoak:
     """How far the run is, which `began` so many seconds after the boot, with the gap if it was broken off."""
-    boot = _boot()
+    boot = boot_id()
     if before is None:
         asked = float(plan.all_slices * plan.slice_seconds)
         return HostSoak(asked_s=asked, slices=plan.all_slices, done=0, end_s=0.0, boot=boot, began_s=began)
