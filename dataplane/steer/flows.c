@@ -104,13 +104,13 @@ void flows_sweep(struct flows *flows, uint16_t tick, unsigned part, unsigned par
 		}
 }
 
-void flows_forget(struct flows *flows, unsigned replica)
+void flows_forget(struct flows *flows, uint64_t replicas)
 {
 	for (uint32_t b = 0; b <= flows->bucket_mask; b++)
 		for (unsigned i = 0; i < FLOWS_BUCKET; i++) {
 			uint64_t entry = flow_read(&flows->buckets[b].entries[i]);
 
-			if ((entry & FLOW_USED) && flow_replica(entry) == replica)
+			if ((entry & FLOW_USED) && (replicas & UINT64_C(1) << flow_replica(entry) % FLOWS_REPLICAS))
 				flow_write(&flows->buckets[b].entries[i], 0);
 		}
 }

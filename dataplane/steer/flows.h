@@ -158,7 +158,7 @@ void flows_count(const struct flows *flows, uint16_t tick, uint64_t counts[FLOWS
  */
 void flows_sweep(struct flows *flows, uint16_t tick, unsigned part, unsigned parts);
 
-/* Forget all flows of a replica that no worker knows any more. */
-void flows_forget(struct flows *flows, unsigned replica);
+/* Forget all flows of a set of replicas that no worker knows any more. */
+void flows_forget(struct flows *flows, uint64_t replicas);
 
 #endif

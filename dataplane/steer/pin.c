@@ -81,14 +81,18 @@ static bool in_group(const struct pin_group *group, unsigned number)
 void pin_group_free(struct pin_group *group)
 {
 	struct pin_memory *memory = group->memory;
+	uint64_t gone = 0;
 
 	for (unsigned i = 0; i < PIN_REPLICAS; i++) {
 		if (!in_group(group, i) || --memory->groups[i] > 0)
 			continue;
-		/* Its number may be given to another, which has no flows yet. */
-		flows_forget(memory->flows, i);
-		flows_forget(memory->fragments, i);
+		gone |= UINT64_C(1) << i;
 		memory->names[i][0] = '\0';
+	}
+	/* Their numbers may be given to others, which have no flows yet. */
+	if (gone != 0) {
+		flows_forget(memory->flows, gone);
+		flows_forget(memory->fragments, gone);
 	}
 	free(group);
 }

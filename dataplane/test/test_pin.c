@@ -121,7 +121,7 @@ static void pins_a_flow_and_its_answer_to_one_replica(void **state)
 		/* Also without a memory of it, and in another VLAN. */
 		headers.vlan ^= 0x1fff;
 		headers.inner_vlan ^= 0x1fff;
-		flows_forget(group->memory->flows, replica);
+		flows_forget(group->memory->flows, UINT64_C(1) << replica);
 		assert_int_equal(pin_one(group, &headers, now), replica);
 	}
 	pin_group_free(group);
