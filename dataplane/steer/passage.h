@@ -22,7 +22,7 @@ struct passage {
 	const struct round *round;
 	struct reasons reasons;
 	struct headers headers[VRING_BURST]; /* of a steering that looks at them */
-	uint16_t targets[VRING_BURST];	     /* of the packets that go to one outlet */
+	uint32_t targets[VRING_BURST];	     /* of the packets that go to one outlet */
 	unsigned flooded;		     /* so many packets go to several */
 
 	/* A bridge's. */
@@ -37,9 +37,9 @@ struct passage {
 static inline void passage_put(struct passage *passage, unsigned packet, uint32_t number)
 {
 	struct steering *steering = passage->steering;
-	const uint16_t outlet = steering->targets[number].outlet;
+	const uint32_t outlet = steering->targets[number].outlet;
 
-	passage->targets[packet] = (uint16_t)number;
+	passage->targets[packet] = number;
 	steering->outlets[outlet].packets |= UINT64_C(1) << packet;
 	steering->touched[outlet / 64] |= UINT64_C(1) << outlet % 64;
 }

@@ -52,7 +52,7 @@ static struct target find_target(const struct steering *steering, const struct e
 	if (egress->port == NULL)
 		return (struct target){.outlet = STEERING_NOWHERE};
 	outlet = bsearch(&wanted, steering->outlets, steering->nb_outlets, sizeof(wanted), compare_outlets);
-	return (struct target){(uint16_t)(outlet - steering->outlets), egress->shared, egress->hop};
+	return (struct target){(uint32_t)(outlet - steering->outlets), egress->shared, egress->hop};
 }
 
 static bool set_egresses(struct steering *steering, const struct steering_config *config)

@@ -14,7 +14,7 @@
 #include "steer/steer.h"
 #include "steer/watch.h"
 
-enum { STEERING_NOWHERE = UINT16_MAX };
+enum { STEERING_NOWHERE = UINT32_MAX };
 
 /* A queue that frames leave by, and the worker's list for one burst. */
 struct outlet {
@@ -26,7 +26,7 @@ struct outlet {
 
 /* An egress as it was asked for. */
 struct target {
-	uint16_t outlet; /* STEERING_NOWHERE: none */
+	uint32_t outlet; /* STEERING_NOWHERE: none */
 	bool shared;	 /* another worker counts at the hop too */
 	struct hop_counters *hop;
 };

@@ -93,6 +93,40 @@ static void sends_later_fragments_after_their_first(void **state)
 	free(classifier);
 }
 
+/* 64 of each group of replicas that a port's chains lead to are more than 16 bits can tell apart. */
+static void tells_any_number_of_targets_apart(void **state)
+{
+	enum { LAST = UINT16_MAX + 2 };
+	struct setting *setting = *state;
+	struct hop_counters hops[2] = {0};
+	struct egress *egresses = calloc(LAST + 1, sizeof(egresses[0]));
+	const struct step steps[] = {{NULL, 1}, {NULL, LAST}};
+	const struct rule rules[] = {to_port(1, 1, 0), to_port(2, 2, 1)};
+	struct classifier *classifier = classifier_of(rules, 2);
+	struct source source;
+	struct frame frame;
+
+	egresses[1] = egress_to(setting, 1, &hops[0]);
+	egresses[LAST] = egress_to(setting, 2, &hops[1]);
+	source = source_of(setting, 0,
+			   &(struct steering_config){.egresses = egresses,
+						     .nb_egresses = LAST + 1,
+						     .classifier = classifier,
+						     .steps = steps,
+						     .nb_steps = 2,
+						     .otherwise = STEERING_DROP});
+	offer_buffers(&setting->stations[2], 1);
+	frame_udp4(&frame, 1, 2, 1000, 2);
+	send_frame(&setting->stations[0], &frame);
+	assert_int_equal(source_poll(&source, &setting->round), 1);
+	expect_frame(&setting->stations[2], &frame);
+	assert_int_equal(hops[0].packets, 0);
+	assert_int_equal(hops[1].packets, 1);
+	steering_free(source.steering);
+	free(classifier);
+	free(egresses);
+}
+
 static void gives_flows_to_replicas_and_drops_what_none_takes(void **state)
 {
 	struct setting *setting = *state;
@@ -485,6 +519,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(steers_by_rules_and_counts_each_hop),
 		TEST(sends_later_fragments_after_their_first),
+		TEST(tells_any_number_of_targets_apart),
 		TEST(gives_flows_to_replicas_and_drops_what_none_takes),
 		TEST(floods_past_a_receiver_that_is_full_and_one_that_is_gone),
 		TEST(gives_each_port_its_form_of_a_tag),
