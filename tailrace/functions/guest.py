@@ -9,3 +9,7 @@ class Guest(Runtime):
     """Nothing is known of it but what the switch says of its ports."""
 
     name = "guest"
+
+    def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
+        del kind
+        return None if cpus == 1 else f"{cpus} CPUs, which a guest has from whoever runs it; expected 1"

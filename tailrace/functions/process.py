@@ -167,6 +167,9 @@ class InProcess(Starter):
     listens = True
     buffers_mib = BUFFERS_MIB
 
+    def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
+        return None if cpus == 1 else f"{cpus} CPUs; a {kind} has one poller; expected 1"
+
     def check(self) -> None:
         own_program("tailrace-vnf")
         system_program("bwrap")

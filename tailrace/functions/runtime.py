@@ -25,6 +25,11 @@ class Runtime:
     listens: ClassVar[bool] = False
     """Its functions listen on their sockets, and the switch connects: so they outlive the switch."""
 
+    def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
+        """Why no function of this kind can have so many CPUs in it; None if one can."""
+        del kind, cpus
+        return None
+
 
 @dataclass(frozen=True)
 class Instance:

@@ -115,7 +115,7 @@ def spare(session: Session, cpus: Sequence[int]) -> tuple[tuple[int, ...], bool]
     if session.node is not None:
         where = session.node.plan.placement
         switch = {*where.workers, where.switch.core}
-        taken = {*switch, *(each.core for each in where.functions.values())}
+        taken = {*switch, *(core for each in where.functions.values() for core in each.cores)}
         taken |= {where.tester.core} if where.tester else set()
     free = tuple(cpu for cpu in cpus if cpu not in taken)
     if free and taken:

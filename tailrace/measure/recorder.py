@@ -61,7 +61,7 @@ def pollers_of(
         place = placement.functions.get(name)
         pid = program_of(process)
         if place is not None and pid is not None:
-            found += watch_process(pid, [place.core], name)
+            found += watch_process(pid, place.cores, name)
     if placement.tester is not None:
         found += watch_process(tester.process.pid, [placement.tester.core])
     return found
@@ -116,7 +116,7 @@ class Recorder:
 def place_recorder(placement: Placement) -> tuple[int, ...]:
     """CPUs for the recorder: those that no poller has; where there are none, the tester's, never the switch's."""
     taken = set(placement.workers) | {placement.switch.core}
-    pollers = taken | {place.core for place in placement.functions.values()}
+    pollers = taken | {core for place in placement.functions.values() for core in place.cores}
     tester = placement.tester
     if tester is not None:
         pollers.add(tester.core)

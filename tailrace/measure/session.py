@@ -434,7 +434,7 @@ def _check_left_out(record: Record | None, cpus: Collection[int]) -> None:
     if record is None:
         return
     placement = Plan.read(record.plan).placement
-    pollers = {*placement.workers, *(place.core for place in placement.functions.values())}
+    pollers = {*placement.workers, *(core for place in placement.functions.values() for core in place.cores)}
     if taken := sorted(pollers.intersection(cpus)):
         raise Mistake(
             f"{record.spec or 'something'} is up and has CPU {show_list(taken)}; run `tailrace down`, or leave "

@@ -32,7 +32,7 @@ def claim_placements(
     used: set[int] = set()
     for each in placements:
         places = [each.switch, *each.functions.values(), *([each.tester] if each.tester else [])]
-        polled.update(each.workers, (place.core for place in places if place.mode == "poll"))
+        polled.update(each.workers, (core for place in places if place.mode == "poll" for core in place.cores))
         used.update(*(place.cpus for place in places))
     _claim(state, polled, used - polled, nics, ports)
 

@@ -176,7 +176,7 @@ def _of_function(port: str, *plans: Mapping[str, PlannedFunction]) -> bool:
 
 def _process_words(function: PlannedFunction, plan: Plan) -> str:
     place = plan.placement.functions[function.name]
-    return f"{function.kind} on core {place.core}, {place.mode} mode"
+    return f"{function.kind} on {place.words}, {place.mode} mode"
 
 
 def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None, new: Plan) -> tuple[str, ...]:
@@ -187,10 +187,12 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"runs: {was.runs} → {now.runs}")
     if was.memory_bytes != now.memory_bytes:
         said.append(f"memory: {was.memory_bytes >> 20}MiB → {now.memory_bytes >> 20}MiB")
+    if was.cpus != now.cpus:
+        said.append(f"cpus: {was.cpus} → {now.cpus}")
     if was.queues != now.queues:
         said.append(f"queues: {', '.join(map(str, was.queues))} → {', '.join(map(str, now.queues))}")
     if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:
-        said.append(f"it moves to core {new.placement.functions[now.name].core}")
+        said.append(f"it moves to {new.placement.functions[now.name].words}")
     return (*said, "a new one takes its place")
 
 

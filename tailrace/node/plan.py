@@ -68,6 +68,7 @@ def make_plan(
     maker = _Maker(spec, document, folder or Path.cwd())
     used = maker.used_functions()
     maker.check_memory(used, memory)
+    maker.check_cpus(used)
     cores = spec.fabric.cores or []
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
     maker.check_cores(usable.allowed or usable.cpus)
@@ -76,13 +77,16 @@ def make_plan(
     raise_any(maker.problems)
     functions = maker.functions(used)
     started = [each.name for each in functions if each.started]
+    several = {each.name: each.cpus for each in functions if each.cpus > 1}
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
     workers = spec.fabric.number
     if keep is not None and len(keep.workers) == workers and (not cores or tuple(cores) == keep.workers):
-        placement = keep_places(keep, cpus, started, tester=tester, real_time=refusal is None)
+        placement = keep_places(keep, cpus, started, tester=tester, real_time=refusal is None, several=several)
     else:
-        placement = place(cpus, started, tester=tester, real_time=refusal is None, workers=workers, cores=cores)
+        placement = place(
+            cpus, started, tester=tester, real_time=refusal is None, workers=workers, cores=cores, several=several
+        )
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
     notes += [*usable.notes, *placement.notes]
     if placement.oversubscribed and started and refusal is not None:
@@ -157,6 +161,14 @@ class _Maker:
                     ("functions", name, "memory"),
                     f"{show_size(size)} is more than this machine has ({total >> 20}MiB); expected less",
                 )
+
+    def check_cpus(self, used: Sequence[str]) -> None:
+        """A function has as many CPUs as what it lives in, and its kind, can use."""
+        for name in used:
+            function = self.spec.functions[name]
+            why = RUNTIMES[function.runs].refuses_cpus(function.kind, function.cpus)
+            if why is not None:
+                self.refuse(("functions", name, "cpus"), why)
 
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""
@@ -293,6 +305,7 @@ class _Maker:
                         tuple(function.port_names(replica)),
                         function.memory,
                         tuple(queues),
+                        function.cpus,
                         state,
                         function.settings(index),
                         function.restart,

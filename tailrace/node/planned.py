@@ -73,6 +73,7 @@ class PlannedFunction:
     memory_bytes: int
     queues: tuple[int, ...] = ()
     """Of each port."""
+    cpus: int = 1
     state: Literal["active", "draining"] = "active"
     settings: tuple[str, ...] = ()
     """What its program is given, as NAME=VALUE."""
@@ -87,7 +88,7 @@ class PlannedFunction:
     @property
     def fixed(self) -> tuple[Any, ...]:
         """What cannot change while it runs."""
-        return (self.kind, self.runs, self.memory_bytes, self.queues, self.settings)
+        return (self.kind, self.runs, self.memory_bytes, self.queues, self.cpus, self.settings)
 
 
 @dataclass(frozen=True)
@@ -256,8 +257,7 @@ class Plan:
             at = where.functions[function.name]
             priority = f" at real-time priority {at.priority}" if at.priority else ""
             said.append(
-                f"start {function.name} ({function.kind}) in a {function.runs} on core {at.core}, {at.mode} mode"
-                f"{priority}"
+                f"start {function.name} ({function.kind}) in a {function.runs} on {at.words}, {at.mode} mode{priority}"
             )
             said += _why_words(at)
         said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]
@@ -297,7 +297,7 @@ def _without_why(place: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _why_words(place: Place) -> list[str]:
     """The line that says why a process is where it is; none where a plan was kept that does not tell."""
-    return [f"  core {place.core}: {place.why}"] if place.why else []
+    return [f"  {place.words}: {place.why}"] if place.why else []
 
 
 def _port_words(port: PlannedPort) -> str:

@@ -93,8 +93,10 @@ class Node:
             if core in others:
                 said = f"core {core} is held by {others[core].words}, and each would wait while the other runs"
         if said is not None:
-            able = (cpu.number for cpu in allowed_cpus() if cpu.number not in others)
-            free = [number for number in able if taken([number]) is None][-len(workers) :]
+            allowed = allowed_cpus()
+            busy = {cpu.core for cpu in allowed if cpu.number in others or taken([cpu.number]) is not None}
+            whole = {cpu.core: cpu.number for cpu in reversed(allowed) if cpu.core not in busy}
+            free = sorted(whole.values())[-len(workers) :]
             choose = f"name {'another' if len(free) == 1 else 'others'} with `fabric: {{cores: {free}}}`, or "
             raise Refused(f"fabric.cores: {said}; {choose if len(free) == len(workers) else ''}{END_IT}")
 
@@ -296,9 +298,9 @@ def reserve_pages(state: State, pages: int) -> None:
 def _pollers_node(state: State) -> int | None:
     """The node that the pollers of a state are on, or would be."""
     claim = own_claim(state.folder)
-    polled = claim.exclusive[:1] if claim else ()
-    claimed = next((cpu.node for cpu in read_cpus(Tree()) if cpu.number in polled), None)
-    return claimed if claimed is not None else poller_node(usable_cpus().cpus)
+    if claim is not None and claim.exclusive:
+        return poller_node(read_cpus(Tree()), claim.exclusive)
+    return poller_node(usable_cpus().cpus)
 
 
 def quietly(call: Callable[[], object]) -> None:

@@ -613,7 +613,7 @@ def _pollers(record: Record) -> frozenset[int]:
         return frozenset()
     if placement is None:
         return frozenset()
-    polling = [place.core for place in placement.functions.values() if place.mode == "poll"]
+    polling = [core for place in placement.functions.values() if place.mode == "poll" for core in place.cores]
     return frozenset((*placement.workers, placement.switch.core, *polling))
 
 

@@ -46,7 +46,13 @@ def with_roles(cpus: Sequence[Cpu], tree: Tree) -> Usable:
 
 
 def left_to_others(found: Usable, held: dict[int, Claim], named: Collection[int], least: int) -> Usable:
-    """What is found without the CPUs that others hold, as far as that leaves enough."""
+    """What is found without the cores that others hold, as far as that leaves enough."""
+    core_of = {cpu.number: cpu.core for cpu in found.cpus}
+    for number in (cpu for cpu in named if cpu not in held):
+        for cpu, claim in held.items():
+            if cpu in core_of and core_of[cpu] == core_of.get(number):
+                said = f"fabric.cores: CPU {number} is a thread of the core of CPU {cpu}, on which {claim.words} polls"
+                found = replace(found, notes=(*found.notes, f"{said}: each slows the other"))
     theirs = {cpu.number: held[cpu.number] for cpu in found.cpus if cpu.number in held and cpu.number not in named}
     if not theirs:
         return replace(found, allowed=found.cpus)

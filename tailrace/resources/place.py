@@ -11,8 +11,9 @@ the first line of the output: absolute latencies on such a machine are those of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from tailrace.errors import Mistake
 from tailrace.resources.roles import SYSTEM
@@ -38,6 +39,17 @@ class Place:
     """Niceness under the ordinary scheduler."""
     why: str = field(default="", compare=False)
     """Why it is this CPU, in words."""
+    cores: tuple[int, ...] = ()
+    """The CPUs that are its own, of which `core` is the first."""
+
+    def __post_init__(self) -> None:
+        if not self.cores:
+            object.__setattr__(self, "cores", (self.core,))
+
+    @property
+    def words(self) -> str:
+        """Core 3; cores 3, 4."""
+        return f"core{'s' if len(self.cores) > 1 else ''} {', '.join(map(str, self.cores))}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,8 @@ class Placement:
     cores: int
     workers: tuple[int, ...] = ()
     """The cores of the switch's workers."""
+    siblings: bool = False
+    """Two of these are threads of one core, as the spec names them."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Where it is not as the roles would have it."""
 
@@ -61,7 +75,8 @@ class Placement:
         """The first line of output: how pollers and cores stand to each other."""
         if not self.oversubscribed:
             pollers = "1 poller" if self.pollers == 1 else f"{self.pollers} pollers"
-            return f"{pollers} on {self.cores} cores: each polls on a core of its own."
+            own = "CPU" if self.siblings else "core"
+            return f"{pollers} on {self.cores} cores: each polls on a {own} of its own."
         places = [*([self.tester] if self.tester else []), *reversed(self.functions.values())]
         shared = places[0].core if places else self.switch.core
         real_time = any(place.priority for place in self.functions.values())
@@ -93,27 +108,32 @@ def place(
     real_time: bool,
     workers: int = 1,
     cores: Sequence[int] = (),
+    several: Mapping[str, int] = MappingProxyType({}),
     first: str = "switch",
 ) -> Placement:
     """The placement of the switch, the tester (where there is one) and the functions on `cpus`.
 
-    The switch has so many `workers`, or one on each of `cores`, which must be among `cpus`. `real_time` says whether
-    this process may use real-time priorities. `first` is the role of who has the switch's place.
+    The switch has so many `workers`, or one on each of `cores`, which must be among `cpus`. Functions have a CPU each,
+    or as many as `several` says. `real_time` says whether this process may use real-time priorities. `first` is the
+    role of who has the switch's place.
     """
     if not cpus:
         raise Mistake("no CPU is allowed; give this process at least one, for instance with taskset")
-    order = _best_first(cpus)
+    order = _best_first(cpus, cores)
     workers = len(cores) or workers
-    named = [_Choice(cpu, "named by fabric.cores") for core in cores for cpu in cpus if cpu.number == core]
+    named = [_Choice((cpu,), "named by fabric.cores") for core in cores for cpu in cpus if cpu.number == core]
+    taken = {choice.cpu.core for choice in named}
     pollers = [] if cores else [_Poller(first, "the switch" if first == "switch" else "the tester")] * workers
     pollers += [_TESTER] if tester else []
-    pollers += [_Poller("vnf", name) for name in functions]
-    count = workers + int(tester) + len(functions)
-    chosen = _choose(order, pollers, cores, leading=0 if cores else workers)
+    pollers += _functions(functions, several)
+    count = len(cores) + sum(poller.cpus for poller in pollers)
+    whole = len(taken.union(cpu.core for cpu in order))
+    notes = _named_notes(named, order)
+    chosen = _choose(order, pollers, taken, leading=0 if cores else workers)
     if chosen is not None:
         chosen = named + chosen
         own, rest = chosen[:workers], chosen[workers:]
-        control, spare = _control(cpus, order, {choice.cpu.number for choice in chosen})
+        control, spare = _control(cpus, order, _cores(chosen))
         nice = POLLER_NICE if spare else 0
         places = [choice.place(control, nice) for choice in rest]
         return Placement(
@@ -122,23 +142,28 @@ def place(
             dict(zip(functions, places, strict=False)),
             False,
             count,
-            len(order),
+            whole,
             tuple(choice.cpu.number for choice in own),
-            tuple(choice.note for choice in chosen if choice.note),
+            len(taken) < len(named),
+            (*notes, *(choice.note for choice in chosen if choice.note)),
         )
-    own = named or _choose(order, pollers[:workers], ()) or [_Choice(cpu) for cpu in order]
+    own = named or _choose(order, pollers[:workers], ()) or [_Choice((cpu,)) for cpu in order]
     numbers = tuple(choice.cpu.number for choice in own)
-    shared = _shared(order, numbers)
-    why = _why(shared, f"shared: {count} pollers on {len(order)} cores")
+    beside = [cpu for cpu in cpus if cpu.core in taken and cpu.number not in cores]
+    shared = _shared(order, _cores(own), beside)
+    if shared.core in taken:
+        notes.append(f"no core is left beside those of fabric.cores, so others poll on CPU {shared.number} of these")
+    why = _why(shared, f"shared: {count} pollers on {whole} cores")
     return Placement(
-        own[0].place({*numbers, *_system(cpus, order, numbers, [shared.number])}, 0),
+        own[0].place({*numbers, *_system(cpus, order, _cores(own), [shared.number])}, 0),
         Place(shared.number, (shared.number,), nice=0, why=why) if tester else None,
         dict.fromkeys(functions, interrupt_place(shared.number, real_time=real_time, why=why)),
         True,
         count,
-        len(order),
+        whole,
         numbers,
-        tuple(choice.note for choice in own if choice.note),
+        len(taken) < len(named),
+        (*notes, *(choice.note for choice in own if choice.note)),
     )
 
 
@@ -154,26 +179,39 @@ def interrupt_place(core: int, *, real_time: bool, why: str = "") -> Place:
 
 
 def keep_places(
-    old: Placement, cpus: Sequence[Cpu], functions: Sequence[str], *, tester: bool, real_time: bool
+    old: Placement,
+    cpus: Sequence[Cpu],
+    functions: Sequence[str],
+    *,
+    tester: bool,
+    real_time: bool,
+    several: Mapping[str, int] = MappingProxyType({}),
 ) -> Placement:
-    """A placement for a changed set of functions in which whoever stays, stays where it is.
+    """A placement for a changed set of functions in which whoever stays, stays where it is, unless it has more or fewer
+    CPUs now.
 
     New pollers get the CPUs that nobody has; where these do not suffice, new functions share one.
     """
-    order = _best_first(cpus)
-    kept = {name: old.functions[name] for name in functions if name in old.functions}
+    order = _best_first(cpus, old.workers)
+    kept = {
+        name: have
+        for name in functions
+        if (have := old.functions.get(name)) and (have.mode == "interrupt" or len(have.cores) == several.get(name, 1))
+    }
     new = [name for name in functions if name not in kept]
-    taken = {*old.workers, *(each.core for each in kept.values()), *([old.tester.core] if old.tester else [])}
+    numbers = {*old.workers, *(core for at in kept.values() for core in at.cores)}
+    numbers |= {old.tester.core} if old.tester else set()
+    taken = {cpu.core for cpu in cpus if cpu.number in numbers}
     own_tester = old.tester if tester else None
     new_tester = tester and own_tester is None
-    pollers = ([_TESTER] if new_tester else []) + [_Poller("vnf", name) for name in new]
+    pollers = ([_TESTER] if new_tester else []) + _functions(new, several)
     chosen = None if old.oversubscribed else _choose(order, pollers, taken)
-    count = max(len(old.workers), 1) + int(tester) + len(functions)
+    count = max(len(old.workers), 1) + int(tester) + sum(each.cpus for each in _functions(functions, several))
     if chosen is not None:
-        control, _ = _control(cpus, order, {*taken, *(choice.cpu.number for choice in chosen)})
+        control, _ = _control(cpus, order, taken | _cores(chosen))
         places = [choice.place(control, 0) for choice in chosen]
     else:
-        shared = _shared(order, old.workers)
+        shared = _shared(order, {cpu.core for cpu in cpus if cpu.number in old.workers})
         core = old.tester.core if old.tester else shared.number
         if pollers and old.oversubscribed:
             core = next((each.core for each in kept.values()), core)
@@ -193,6 +231,7 @@ def keep_places(
         count,
         len(order),
         old.workers,
+        old.siblings,
         tuple(choice.note for choice in chosen or () if choice.note),
     )
 
@@ -202,9 +241,10 @@ def place_tester(cpus: Sequence[Cpu]) -> Place:
     if not cpus:
         raise Mistake("no CPU is allowed; give this process at least one, for instance with taskset")
     order = _best_first(cpus)
-    (choice,) = _choose(order, [_TESTER], ()) or [_Choice(order[-1])]
-    own = choice.cpu.number
-    return choice.place(_system(cpus, order, [own], [order[0].number]), POLLER_NICE if len(order) > 1 else 0)
+    (choice,) = _choose(order, [_TESTER], ()) or [_Choice((order[-1],))]
+    return choice.place(
+        _system(cpus, order, [choice.cpu.core], [order[0].number]), POLLER_NICE if len(order) > 1 else 0
+    )
 
 
 # --- which CPU -----------------------------------------------------------------------------------------------------
@@ -212,28 +252,54 @@ def place_tester(cpus: Sequence[Cpu]) -> Place:
 
 @dataclass(frozen=True)
 class _Poller:
-    """Who wants a CPU."""
+    """Who wants a CPU, or several."""
 
     role: str
     name: str
+    cpus: int = 1
 
 
 _TESTER = _Poller("tester", "the tester")
 
 
+def _functions(names: Iterable[str], several: Mapping[str, int]) -> list[_Poller]:
+    return [_Poller("vnf", name, several.get(name, 1)) for name in names]
+
+
 @dataclass(frozen=True)
 class _Choice:
-    """A CPU that one poller has."""
+    """The CPUs that one poller has."""
 
-    cpu: Cpu
+    cpus: tuple[Cpu, ...]
     how: str = ""
     note: str = ""
 
+    @property
+    def cpu(self) -> Cpu:
+        return self.cpus[0]
+
     def place(self, control: Collection[int], nice: int) -> Place:
-        whole = "" if set(self.cpu.siblings) - {self.cpu.number} & set(control) else "a whole core"
-        return Place(
-            self.cpu.number, tuple(sorted({self.cpu.number, *control})), nice=nice, why=_why(self.cpu, self.how, whole)
-        )
+        own = tuple(cpu.number for cpu in self.cpus)
+        beside = {number for cpu in self.cpus for number in cpu.siblings}.difference(own)
+        whole = "a whole core" if len(own) == 1 else "whole cores"
+        why = _why(self.cpu, self.how, "" if beside.intersection(control) else whole)
+        return Place(own[0], tuple(sorted({*own, *control})), nice=nice, why=why, cores=own)
+
+
+def _cores(choices: Iterable[_Choice]) -> set[int]:
+    return {cpu.core for choice in choices for cpu in choice.cpus}
+
+
+def _named_notes(named: Sequence[_Choice], order: Sequence[Cpu]) -> list[str]:
+    """What is to be said of the cores that the spec names."""
+    notes = []
+    first: dict[int, int] = {}
+    for number, core in ((choice.cpu.number, choice.cpu.core) for choice in named):
+        if first.setdefault(core, number) != number:
+            notes.append(f"fabric.cores: CPUs {first[core]} and {number} are threads of one core, and slow each other")
+    far = [choice.cpu for choice in named if choice.cpu.node != order[0].node]
+    notes += [f"fabric.cores: CPU {cpu.number} is on node {cpu.node}, and all else on {order[0].node}" for cpu in far]
+    return notes
 
 
 def _why(cpu: Cpu, how: str = "", whole: str = "") -> str:
@@ -245,41 +311,59 @@ def _why(cpu: Cpu, how: str = "", whole: str = "") -> str:
 def _choose(
     order: Sequence[Cpu], pollers: Sequence[_Poller], taken: Collection[int], *, leading: int = 0
 ) -> list[_Choice] | None:
-    """A CPU for each of the pollers, of those that nobody has taken; None if these do not suffice. So many `leading`
+    """CPUs for each of the pollers, of cores that nobody has taken; None if these do not suffice. So many `leading`
     pollers keep off Linux's own work, also where the others cannot."""
-    free = [cpu for cpu in order if cpu.number not in taken]
-    count = len(pollers)
+    free = [cpu for cpu in order if cpu.core not in taken]
+    count = sum(poller.cpus for poller in pollers)
     if count > len(free):
         return None
     if _roles_applied(order):
-        return _by_roles(free, pollers)
+        return _by_roles(free, pollers, order)
     # The first CPU also serves Linux's own work, so it goes to nobody as long as there are enough.
-    chosen = free[len(free) - count :]
-    if len(free) > count:
-        chosen.sort(key=lambda cpu: cpu.slow)
-    else:
-        chosen = chosen[count - leading :] + chosen[: count - leading]
-    return [_Choice(cpu) for cpu in chosen]
+    spare = len(free) > count
+    first = (_fast_first(free[len(free) - count :]) if spare else free[len(free) - leading :])[:leading]
+    found = {number: _Choice((cpu,)) for number, cpu in enumerate(first)}
+    left = [cpu for cpu in free if cpu not in first]
+    for number, poller in enumerate(pollers):
+        if poller.cpus > 1:
+            found[number] = _Choice(_run(left[::-1], poller.cpus, order))
+            left = [cpu for cpu in left if cpu not in found[number].cpus]
+    left = left[len(left) - (len(pollers) - len(found)) :]
+    rest = iter(_fast_first(left) if spare else left)
+    return [found.get(number) or _Choice((next(rest),)) for number in range(len(pollers))]
 
 
-def _by_roles(free: Sequence[Cpu], pollers: Sequence[_Poller]) -> list[_Choice]:
+def _fast_first(cpus: Iterable[Cpu]) -> list[Cpu]:
+    return sorted(cpus, key=lambda cpu: cpu.slow)
+
+
+def _run(cpus: Sequence[Cpu], count: int, order: Iterable[Cpu]) -> tuple[Cpu, ...]:
+    """So many of the CPUs: the first ones whose cores follow one another, if any do."""
+    at = {number: place for place, number in enumerate(sorted(cpu.number for cpu in order))}
+    runs = [sorted(cpus[begin : begin + count], key=lambda cpu: cpu.number) for begin in range(len(cpus) - count + 1)]
+    return tuple(next((run for run in runs if at[run[-1].number] - at[run[0].number] == count - 1), runs[0]))
+
+
+def _by_roles(free: Sequence[Cpu], pollers: Sequence[_Poller], order: Sequence[Cpu]) -> list[_Choice]:
     """Each poller's own role first, so that nobody has what another needs; then what is kept free, and then the rest,
     of which the first CPU comes last."""
     left = sorted(free, key=lambda cpu: (cpu.slow, cpu.number))
     found: dict[int, _Choice] = {}
     for number, poller in enumerate(pollers):
-        own = next((cpu for cpu in left if _role(cpu) == poller.role), None)
-        if own is not None:
-            left.remove(own)
-            found[number] = _Choice(own)
+        own = [cpu for cpu in left if _role(cpu) == poller.role]
+        if len(own) >= poller.cpus:
+            found[number] = _Choice(_run(own, poller.cpus, order))
+            left = [cpu for cpu in left if cpu not in found[number].cpus]
     for number, poller in enumerate(pollers):
         if number in found:
             continue
-        other = next((cpu for cpu in left if _kept_free(cpu)), None) or max(left, key=lambda cpu: free.index(cpu))
-        left.remove(other)
-        lack = f"no CPU of role {poller.role} is left"
-        note = f"{poller.name}: {lack}, so it polls on CPU {other.number} ({_why(other)})"
-        found[number] = _Choice(other, lack, note)
+        own = [cpu for cpu in left if _role(cpu) == poller.role]
+        kept = [cpu for cpu in left if _kept_free(cpu)]
+        others = tuple(dict.fromkeys([*own, *kept, *sorted(left, key=free.index, reverse=True)]))[: poller.cpus]
+        left = [cpu for cpu in left if cpu not in others]
+        lack = f"no CPU of role {poller.role} is left" if not own else f"too few CPUs of role {poller.role} are left"
+        at = f"CPU{'s' if len(others) > 1 else ''} {', '.join(str(cpu.number) for cpu in others)}"
+        found[number] = _Choice(others, lack, f"{poller.name}: {lack}, so it polls on {at} ({_why(others[0])})")
     return [found[number] for number in range(len(pollers))]
 
 
@@ -296,54 +380,52 @@ def _roles_applied(cpus: Iterable[Cpu]) -> bool:
     return any(cpu.role for cpu in cpus)
 
 
-def _shared(order: Sequence[Cpu], own: Collection[int]) -> Cpu:
-    """The CPU of those who share one: if possible not one of the switch's `own`."""
-    others = [cpu for cpu in order if cpu.number not in own] or order[:1]
+def _shared(order: Sequence[Cpu], own: Collection[int], beside: Sequence[Cpu] = ()) -> Cpu:
+    """The CPU of those who share one: if possible not of the switch's `own` cores, or else one `beside` its CPUs."""
+    others = [cpu for cpu in order if cpu.core not in own] or beside or order[:1]
     if not _roles_applied(order):
         return others[0]
     return min(others, key=lambda cpu: (_role(cpu) != "vnf", not _kept_free(cpu)))
 
 
 def _control(cpus: Sequence[Cpu], order: Sequence[Cpu], taken: Collection[int]) -> tuple[list[int], bool]:
-    """The CPUs of control threads, and whether they are apart from those that are taken."""
-    spare = sorted(cpu.number for cpu in order if cpu.number not in taken)
+    """The CPUs of control threads, and whether they are apart from the cores that are taken."""
+    spare = sorted(cpu.number for cpu in order if cpu.core not in taken)
     system = _system(cpus, order, taken, spare)
     return (system, True) if system else ([order[0].number], False)
 
 
 def _system(cpus: Sequence[Cpu], order: Sequence[Cpu], taken: Collection[int], otherwise: Sequence[int]) -> list[int]:
     """The system's CPUs, if possible of the pollers' node; other ones where no roles are applied."""
-    system = [cpu for cpu in cpus if _role(cpu) == SYSTEM and cpu.number not in taken]
+    system = [cpu for cpu in cpus if _role(cpu) == SYSTEM and cpu.core not in taken]
     near = [cpu for cpu in system if cpu.node == order[0].node]
     return sorted(cpu.number for cpu in near or system) or list(otherwise)
 
 
-def poller_node(cpus: Sequence[Cpu]) -> int | None:
-    """The node that all pollers are on; None without a CPU."""
-    return next((cpu.node for cpu in _best_first(cpus)), None) if cpus else None
+def poller_node(cpus: Sequence[Cpu], polled: Sequence[int] = ()) -> int | None:
+    """The node that pollers are on where these CPUs are polled on: that of most of them, or else the one with the most
+    CPUs, those with a role and isolated ones first. None without a CPU."""
+    known = {cpu.number: cpu.node for cpu in cpus}
+    nodes = [known[number] for number in polled if number in known]
+    if nodes:
+        return max(nodes, key=nodes.count)
+
+    def worth(node: int) -> tuple[int, ...]:
+        own = [cpu for cpu in cpus if cpu.node == node]
+        with_role = {cpu.core for cpu in own if _role(cpu) not in (None, SYSTEM)}
+        return len(with_role), len({cpu.core for cpu in own if cpu.isolated}), len({cpu.core for cpu in own}), -node
+
+    return max(known.values(), key=worth, default=None)
 
 
-def _best_first(cpus: Sequence[Cpu]) -> list[Cpu]:
-    """All on the best node, first threads of cores before their siblings, in the order of their numbers, but for the
-    first one slow ones before fast ones; isolated ones last, where pollers are taken from.
-
-    Only CPUs of the node with the most of them count, those with a role and isolated ones first: memory and rings are
-    shared, and another node is far.
-    """
-    nodes: dict[int, list[Cpu]] = {}
-    for cpu in cpus:
-        nodes.setdefault(cpu.node, []).append(cpu)
-    best = max(
-        nodes.values(),
-        key=lambda members: (
-            len({cpu.core for cpu in members if _role(cpu) not in (None, SYSTEM)}),
-            len({cpu.core for cpu in members if cpu.isolated}),
-            len({cpu.core for cpu in members}),
-            -members[0].node,
-        ),
-    )
+def _best_first(cpus: Sequence[Cpu], polled: Collection[int] = ()) -> list[Cpu]:
+    """One CPU of each core of the pollers' node: one that is `polled` on already, or else its first thread, as memory
+    and rings are shared, and another node is far. In the order of their numbers, but for the first one slow ones before
+    fast ones; isolated ones last, where pollers are taken from."""
+    node = poller_node(cpus, tuple(polled))
+    best = [cpu for cpu in cpus if cpu.node == node]
     firsts: dict[int, Cpu] = {}
-    for cpu in sorted(best, key=lambda cpu: cpu.number):
+    for cpu in sorted(best, key=lambda cpu: (cpu.number not in polled, cpu.number)):
         firsts.setdefault(cpu.core, cpu)
-    boot = min(cpu.number for cpu in firsts.values())  # Linux's own work is there, of whatever kind it is
-    return sorted(firsts.values(), key=lambda cpu: (cpu.isolated, cpu.number != boot, not cpu.slow, cpu.number))
+    boot = min(best, key=lambda cpu: cpu.number).core  # Linux's own work is there, of whatever kind it is
+    return sorted(firsts.values(), key=lambda cpu: (cpu.isolated, cpu.core != boot, not cpu.slow, cpu.number))

@@ -70,6 +70,7 @@ __all__ = [
 
 MOST_REPLICAS = 64
 MOST_PORTS = 16
+MOST_CPUS = 64
 KINDS = ("skeleton", "impair")
 GUEST = "guest"
 STARTED = ("process",)
@@ -226,6 +227,9 @@ class Function(Model):
     )
     memory: Size = Field(
         256 << 20, validate_default=False, description="the most memory that the sandbox may use besides huge pages"
+    )
+    cpus: int = Field(
+        1, ge=1, le=MOST_CPUS, description="how many CPUs it has, each a core of its own where there are enough"
     )
     replicas: Replicas = Field(
         {1: "active"}, validate_default=False, description="how many of it share the flows; a flow stays with one"

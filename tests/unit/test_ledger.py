@@ -167,14 +167,30 @@ def test_where_too_few_are_left_they_are_shared_with_a_note(tmp_path: Path) -> N
     assert "other.yaml" in note
 
 
-def test_a_core_that_is_named_and_held_is_refused_with_its_holder(tmp_path: Path) -> None:
+def test_a_core_that_is_named_and_held_is_refused_with_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tailrace.node.running.allowed_cpus", lambda: [Cpu(number, core=number % 3) for number in range(6)]
+    )
     spec = parse_spec(f"fabric: {{cores: [5]}}\n{CHAIN}", "s")
     plan = make_plan(spec, cpus=cpus(6), real_time=None)
     with hold(tmp_path / "other") as state:
         state.record.spec = "other.yaml"
         claim_cpus(state, [5])
         node = Node.of(Held(tmp_path / "mine").state(), plan, logs=tmp_path, tied=False)
-        with pytest.raises(Refused, match=r"fabric\.cores: core 5 is held by .*/other \(other\.yaml\), and each would"):
+        with pytest.raises(Refused, match=r"fabric\.cores: core 5 is held by .*/other \(other\.yaml\), and") as refused:
             node.check_cores()
+        assert "name another with `fabric: {cores: [1]}`" in str(refused.value), "2 is of the same core as 5"
         own = Node.of(state, plan, logs=tmp_path, tied=False)
         own.check_cores()
+
+
+def test_a_sibling_of_a_named_core_that_others_poll_on_is_said(tmp_path: Path) -> None:
+    machine = [Cpu(number, core=number % 2) for number in range(4)]
+    found = left_to_others(Usable(machine), other(tmp_path, 1), named=[3], least=1)
+    assert [cpu.number for cpu in found.cpus] == [0, 2, 3]
+    assert found.notes[0] == (
+        f"fabric.cores: CPU 3 is a thread of the core of CPU 1, on which {tmp_path}/other (other.yaml) polls: "
+        "each slows the other"
+    )
