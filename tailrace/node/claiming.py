@@ -8,33 +8,41 @@ from dataclasses import replace
 from tailrace.node.planned import Plan
 from tailrace.node.record import Claimed, HugePages, State
 from tailrace.resources.boot import boot_id
-from tailrace.resources.ledger import Claim, Pages, claim_file, own_claim, write_claim
+from tailrace.resources.ledger import Claim, Pages, Polled, claim_file, own_claim, write_claim
 from tailrace.resources.pci import full_address
 from tailrace.resources.place import Place, Placement
 
 
 def claim_plans(state: State, *plans: Plan) -> None:
-    """Claims what these plans use, for a change from one to another. Raises Failure, Mistake."""
+    """Claims what these plans use, for a change from one to another. Raises Overtaken where another has claimed cores
+    of the last one since it was made, Failure, Mistake."""
     devices = [(port.device or "").partition(":") for plan in plans for port in plan.ports]
     claim_placements(
         state,
         [plan.placement for plan in plans],
         nics=[full_address(at) if kind == "pci" else at for kind, _, at in devices if kind in ("pci", "if", "xdp")],
         ports=[port.name for plan in plans for port in plan.ports],
+        known=plans[-1].beside,
     )
 
 
 def claim_placements(
-    state: State, placements: Iterable[Placement], *, nics: Iterable[str] = (), ports: Iterable[str] = ()
+    state: State,
+    placements: Iterable[Placement],
+    *,
+    nics: Iterable[str] = (),
+    ports: Iterable[str] = (),
+    known: Polled | None = None,
 ) -> None:
-    """Claims the CPUs of placements. Raises Failure, Mistake."""
+    """Claims the CPUs of placements, compared with what was `known` when they were chosen. Raises Overtaken, Failure,
+    Mistake."""
     polled: set[int] = set()
     used: set[int] = set()
     for each in placements:
         places = [each.switch, *each.functions.values(), *([each.tester] if each.tester else [])]
         polled.update(each.workers, (core for place in places if place.mode == "poll" for core in place.cores))
         used.update(*(place.cpus for place in places))
-    _claim(state, polled, used - polled, nics, ports)
+    _claim(state, polled, used - polled, nics, ports, known)
 
 
 def claim_place(state: State, place: Place) -> None:
@@ -54,7 +62,14 @@ def claim_pages(state: State) -> None:
         write_claim(replace(claim, pages=_pages(state)))
 
 
-def _claim(state: State, polled: set[int], shared: set[int], nics: Iterable[str], ports: Iterable[str]) -> None:
+def _claim(
+    state: State,
+    polled: set[int],
+    shared: set[int],
+    nics: Iterable[str],
+    ports: Iterable[str],
+    known: Polled | None = None,
+) -> None:
     thing = Claimed(str(claim_file(state.folder)))
     if thing not in state.record.things:
         state.add(thing)
@@ -69,7 +84,8 @@ def _claim(state: State, polled: set[int], shared: set[int], nics: Iterable[str]
             _pages(state),
             tuple(sorted(set(nics))),
             tuple(dict.fromkeys(ports)),
-        )
+        ),
+        known,
     )
 
 

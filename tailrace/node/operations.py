@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.node.change import change_over, recover
@@ -22,6 +22,7 @@ from tailrace.node.running import Node, quietly, reserve_pages
 from tailrace.node.strays import check_no_strays, strays
 from tailrace.process.process import undisturbed
 from tailrace.resources.hugepages import POOL
+from tailrace.resources.ledger import Overtaken
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.switch.config import instance_name
@@ -30,6 +31,8 @@ from tailrace.switch.fabric import SWITCH
 
 #: Makes the plan of a spec, given the one that is up.
 PlanMaker = Callable[[Plan | None], Plan]
+T = TypeVar("T")
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,15 @@ def bring_up(held: Held, plan: Plan, spec: str) -> Raised:
         raise Failure("; ".join(problems))
     state.record = Record(boot=record.boot)
     return _start(state, plan, spec, again)
+
+
+def until_claimed(change: Callable[[], T]) -> T:
+    """Makes a change that plans and claims; again where another has claimed the same cores in between. Raises Overtaken
+    if that happens again and again."""
+    for _ in range(_TRIES - 1):
+        with suppress(Overtaken):
+            return change()
+    return change()
 
 
 def look_ahead(folder: Path, plan: Plan) -> None:
@@ -333,7 +345,7 @@ def apply(held: Held, make: PlanMaker, spec: str, base: int | None = None) -> Ap
     """Changes what is up into a plan, whole or not at all; with `base`, only from that version. Raises Mistake if it
     cannot be (Conflict if another version is up), Failure if it went wrong, in which case nothing has changed."""
     with _changing(held) as node:
-        return _apply(node, make(node.plan), spec, base)
+        return until_claimed(lambda: _apply(node, make(node.plan), spec, base))
 
 
 def rollback(held: Held, base: int | None = None) -> Applied:

@@ -28,6 +28,7 @@ from tailrace.node.planned import (
 )
 from tailrace.node.usable import Usable, usable_cpus
 from tailrace.process.process import real_time_refusal
+from tailrace.resources.ledger import polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.model import TESTER_ENDS, Port, Spec, replica_name
@@ -70,6 +71,7 @@ def make_plan(
     maker.check_memory(used, memory)
     maker.check_cpus(used)
     cores = spec.fabric.cores or []
+    beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
     maker.check_cores(usable.allowed or usable.cpus)
     cpus = usable.cpus
@@ -116,6 +118,7 @@ def make_plan(
         restart=spec.fabric.restart,
         memory_mib=None if spec.fabric.memory is None else spec.fabric.memory >> 20,
         cores=tuple(cores),
+        beside=beside,
     )
 
 

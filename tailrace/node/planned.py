@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Mistake
 from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_MIB
+from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
@@ -170,6 +171,8 @@ class Plan:
     """Whether the switch is started again when it has ended by itself."""
     cores: tuple[int, ...] = ()
     """The cores that the spec names for the switch's workers; none: they were chosen here."""
+    beside: Polled | None = field(default=None, compare=False)
+    """What was polled on when it was made; None: it was kept, and has its CPUs whoever has claimed them since."""
 
     @property
     def tester(self) -> bool:
@@ -208,7 +211,8 @@ class Plan:
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, the same for the same plan."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        data: dict[str, Any] = json.loads(json.dumps(asdict(replace(self, beside=None))))
+        del data["beside"]
         return data
 
     @classmethod

@@ -554,10 +554,15 @@ class Service:
         given = call.params.spec
         spec, document = parse_located(given.text, given.name)
         folder, own = Path(given.folder), [self.held.folder]
-        plan = make_plan(spec, huge=call.params.huge, document=document, folder=folder, own=own)
-        call.tell("progress", text=plan.placement.headline)
-        with document.locating():
-            raised = operations.bring_up(self.held, plan, given.path)
+        huge = call.params.huge
+
+        def bring_up() -> operations.Raised:
+            plan = make_plan(spec, huge=huge, document=document, folder=folder, own=own)
+            call.tell("progress", text=plan.placement.headline)
+            with document.locating():
+                return operations.bring_up(self.held, plan, given.path)
+
+        raised = operations.until_claimed(bring_up)
         return {"changed": raised.changed, "said": raised.said, "notes": list(raised.notes)}
 
     def _apply(self, call: Call) -> Answer:

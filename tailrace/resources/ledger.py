@@ -23,11 +23,20 @@ from tailrace.errors import Failure, Mistake
 from tailrace.process.lock import Held, locked
 from tailrace.process.process import ProcessId
 from tailrace.resources.boot import boot_id
+from tailrace.resources.topology import read_cpus
+from tailrace.resources.tree import Tree
 
 _ROOTS = Path("/run/tailrace-claims")
 PATIENCE = 10.0
 """Seconds that another command is waited for; it only writes a small file."""
 _TRIES = 10
+
+Polled = frozenset[tuple[int, str]]
+"""CPUs that are polled on, each with the state folder that it is for."""
+
+
+class Overtaken(Failure):
+    """Another has claimed the same cores since they were chosen."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +105,21 @@ def exclusive_of_others(own: Collection[Path]) -> dict[int, Claim]:
     return {cpu: claim for claim in reversed(claims()) if claim.folder not in names for cpu in claim.exclusive}
 
 
-def write_claim(claim: Claim) -> None:
-    """Writes a claim in the place of an older one, and removes those that do not hold. Raises Failure or Mistake."""
+def polled_on() -> Polled:
+    """All CPUs that are polled on now."""
+    return frozenset((cpu, claim.folder) for claim in claims() for cpu in claim.exclusive)
+
+
+def write_claim(claim: Claim, known: Polled | None = None) -> None:
+    """Writes a claim in the place of an older one, and removes those that do not hold.
+
+    With `known`, what was polled on when its CPUs were chosen, it raises Overtaken if another has claimed some of these
+    cores since. Raises Failure or Mistake.
+    """
     file = claim_file(Path(claim.folder))
     with _alone(file.parent):
+        if known is not None:
+            _check_free(claim, known)
         for path in _files(file.parent):
             other = _read(path)
             if path != file and (other is None or not other.holds()):
@@ -107,6 +127,15 @@ def write_claim(claim: Claim) -> None:
         new = file.with_suffix(".new")
         new.write_text(json.dumps(asdict(claim)) + "\n")
         new.replace(file)
+
+
+def _check_free(claim: Claim, known: Polled) -> None:
+    new = {cpu: folder for cpu, folder in polled_on() - known if folder != claim.folder}
+    core_of = {cpu.number: cpu.core for cpu in read_cpus(Tree())} if new else {}
+    own = {core_of.get(cpu, cpu) for cpu in claim.exclusive}
+    for cpu, folder in sorted(new.items()):
+        if core_of.get(cpu, cpu) in own:
+            raise Overtaken(f"CPU {cpu} was claimed for {folder} after it had been chosen here; try again")
 
 
 def remove_claim(file: Path) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from tailrace.errors import Failure, Mistake, Refused
 from tailrace.node.claiming import claim_cpus, claim_plans
-from tailrace.node.operations import _lower
-from tailrace.node.plan import make_plan
+from tailrace.node.operations import _lower, until_claimed
+from tailrace.node.plan import Plan, make_plan
 from tailrace.node.record import Claimed, Held, HugePages, hold, peek
 from tailrace.node.running import Node
 from tailrace.node.usable import Usable, left_to_others
@@ -22,7 +24,16 @@ from tailrace.process.lock import locked
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources import ledger
 from tailrace.resources.boot import boot_id
-from tailrace.resources.ledger import Claim, Pages, claim_file, claims, exclusive_of_others, write_claim
+from tailrace.resources.ledger import (
+    Claim,
+    Overtaken,
+    Pages,
+    claim_file,
+    claims,
+    exclusive_of_others,
+    polled_on,
+    write_claim,
+)
 from tailrace.resources.place import place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
@@ -49,7 +60,7 @@ def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
     seen: list[bool] = []
     monkeypatch.setattr(
         "tailrace.node.claiming.write_claim",
-        lambda claim: (seen.append(bool(peek(folder).things)), write_claim(claim)),
+        lambda claim, known: (seen.append(bool(peek(folder).things)), write_claim(claim, known)),
     )
     with hold(folder) as state:
         state.record.spec = "chain.yaml"
@@ -194,3 +205,70 @@ def test_a_sibling_of_a_named_core_that_others_poll_on_is_said(tmp_path: Path) -
         f"fabric.cores: CPU 3 is a thread of the core of CPU 1, on which {tmp_path}/other (other.yaml) polls: "
         "each slows the other"
     )
+
+
+# --- two at once ---------------------------------------------------------------------------------------------------
+
+
+def test_two_nodes_that_plan_at_once_have_other_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have planned before either claims: the second one plans again."""
+    monkeypatch.setattr("tailrace.node.usable.allowed_cpus", lambda: cpus(8))
+    spec = parse_spec(CHAIN, "s")
+    both = threading.Barrier(2)
+    attempts: list[Path] = []
+
+    def up(folder: Path) -> None:
+        def change() -> None:
+            plan = make_plan(spec, real_time=None, own=[folder])
+            if attempts.count(folder) == 0:
+                both.wait(10)
+            attempts.append(folder)
+            claim_plans(state, plan)
+
+        with hold(folder) as state:
+            until_claimed(change)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(up, tmp_path / name) for name in ("one", "other")]:
+            done.result(20)
+    one, other = claims()
+    assert len(one.exclusive) == len(other.exclusive) == 3
+    assert not set(one.exclusive) & set(other.exclusive)
+    assert len(attempts) == 3
+
+
+def test_what_was_known_to_be_shared_is_claimed_and_a_sibling_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "read_cpus", lambda _: [Cpu(number, core=number % 4) for number in range(8)])
+    with hold(tmp_path / "other") as state:
+        claim_cpus(state, [1])
+    with hold(tmp_path / "own") as state:
+        own = Claim(str(state.folder), "", boot_id(), exclusive=(5,))
+        with pytest.raises(Overtaken, match=f"CPU 1 was claimed for {tmp_path}/other after it had been chosen here"):
+            write_claim(own, frozenset())
+        write_claim(own, polled_on())
+        write_claim(own)
+
+
+def test_who_is_overtaken_again_and_again_says_so() -> None:
+    attempts: list[None] = []
+
+    def change() -> None:
+        attempts.append(None)
+        raise Overtaken("CPU 1 was claimed")
+
+    with pytest.raises(Overtaken):
+        until_claimed(change)
+    assert len(attempts) == 5
+
+
+def test_a_plan_that_was_kept_is_claimed_as_it_is(tmp_path: Path) -> None:
+    plan = replace(make_plan(parse_spec(CHAIN, "s"), cpus=cpus(6), real_time=None), beside=frozenset())
+    assert Plan.read(plan.as_data()) == plan
+    with hold(tmp_path / "other") as state:
+        claim_cpus(state, [5])
+    with hold(tmp_path / "own") as state:
+        with pytest.raises(Overtaken):
+            claim_plans(state, plan)
+        claim_plans(state, Plan.read(plan.as_data()))
