@@ -115,7 +115,7 @@ class Service:
         self._around: dict[str, set[str]] = {}
         """The chains that lead past functions (replicas), and these."""
         self._comparing = False
-        """That waits in the queue."""
+        """That waits in the queue, or for the end of a measurement."""
         self._drift: list[str] = []
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
@@ -461,13 +461,14 @@ class Service:
             self._queue.put(_Work(_OWN, self._compare))
 
     def _compare(self) -> Answer:
-        """Looks whether the switch is as planned; not while a measurement of ours uses it, which puts it back."""
-        self._comparing = False
+        """Looks whether the switch is as planned; not while a measurement of ours uses it, which puts it back: it is
+        waited for once, however often that changes the switch."""
         if run_at_work(self.held.folder):
             self.server.soon(
                 lambda: self.server.loop.call_later(_RUN_SECONDS, self._queue.put, _Work(_OWN, self._compare))
             )
             return {}
+        self._comparing = False
         record = self._record()
         if record is None or not record.complete or record.changing or SWITCH not in _running(record):
             return {}
