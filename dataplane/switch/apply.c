@@ -40,12 +40,15 @@ static bool waits(const struct generation *now, const struct generation *next, c
 	return false;
 }
 
-/* Open the ports that are not yet, but for those that have to wait until others have gone. */
+/*
+ * Open the ports that are not yet, but for those that have to wait until others have gone.  A switch that is to be what
+ * it was waits for a device that is missing, or nothing of it would run.
+ */
 static int open_ports(struct generation *next, struct control_error *error)
 {
 	for (unsigned i = 0; i < next->model->nb_ports; i++)
 		if (next->ports[i].port == NULL && !waits(next->state->generation, next, &next->model->ports[i]) &&
-		    generation_open_port(next, i, false, error) != 0)
+		    generation_open_port(next, i, next->state->resumes, error) != 0)
 			return -1;
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "switch/config.h"
 #include "switch/diff.h"
 #include "switch/events.h"
+#include "switch/generation.h"
 #include "switch/model.h"
 #include "switch/patch.h"
 #include "switch/store.h"
@@ -103,6 +104,13 @@ json_t *config_plan(void *context, json_t *params, struct control_error *error)
 	return changes != NULL ? answer(&state->config, changes) : NULL;
 }
 
+/* Those who listen hear of the ports at once. */
+static void look_again(struct switch_state *state)
+{
+	if (control_is_heard(state->control))
+		balance_recount(state);
+}
+
 /*
  * Make the document hold, which is what the patch makes of the one that does, if there is a patch.  What the file will
  * say is written first, so that a full disk refuses the change before anything is done.
@@ -122,14 +130,22 @@ static json_t *change(struct switch_state *state, json_t *document, json_t *patc
 
 	if (changes == NULL)
 		goto fail;
-	if (json_array_size(changes) == 0) {
+	if (json_array_size(changes) == 0 && !generation_lacks_a_port(state->generation)) {
 		model_free(model);
+		return answer(config, changes);
+	}
+	/* The same again: what a change that failed has left closed is opened now. */
+	if (json_array_size(changes) == 0) {
+		if (apply(state, model, error) != 0)
+			goto fail;
+		look_again(state);
 		return answer(config, changes);
 	}
 	sign(&next, control_caller(state->control));
 	if (store_prepare(&next, patch, error) != 0)
 		goto fail;
 	if (apply(state, model, error) != 0) {
+		events_gone(state);
 		store_abandon(&next);
 		goto fail;
 	}
@@ -138,8 +154,7 @@ static json_t *change(struct switch_state *state, json_t *document, json_t *patc
 	json_decref(config->previous);
 	*config = next;
 	events_config(state);
-	if (control_is_heard(state->control))
-		balance_recount(state);
+	look_again(state);
 	return answer(config, changes);
 fail:
 	model_free(model);

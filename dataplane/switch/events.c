@@ -6,18 +6,33 @@
 #include "switch/generation.h"
 #include "switch/switch.h"
 
+/* Of what `port.list` says of a port, what is notified. */
+static json_t *notification(const json_t *said)
+{
+	return json_pack("{s:O, s:O, s:O?}", "name", json_object_get(said, "name"), "state",
+			 json_object_get(said, "state"), "reason", json_object_get(said, "reason"));
+}
+
 /* Note how a port is now.  Returns that if it is another state than before, and NULL otherwise. */
 static json_t *look_at(struct switch_port *port, const struct port_model *model)
 {
-	json_t *said = switch_port_describe(port, model), *reason = json_object_get(said, "reason"), *changed = NULL;
+	json_t *said = switch_port_describe(port, model), *changed = NULL;
 	const char *state = json_string_value(json_object_get(said, "state"));
 
 	if (state != NULL && strcmp(port->told, state) != 0) {
 		snprintf(port->told, sizeof(port->told), "%s", state);
-		changed = json_pack("{s:s, s:s, s:O?}", "name", port->port.name, "state", state, "reason", reason);
+		changed = notification(said);
 	}
 	json_decref(said);
 	return changed;
+}
+
+static json_t *look_at_missing(const struct port_model *model)
+{
+	json_t *said = switch_port_missing(model), *gone = notification(said);
+
+	json_decref(said);
+	return gone;
 }
 
 json_t *events_subscribe(void *context, json_t *params, struct control_error *error)
@@ -30,10 +45,10 @@ json_t *events_subscribe(void *context, json_t *params, struct control_error *er
 	for (unsigned i = 0; i < state->model->nb_ports; i++) {
 		struct switch_port *port = state->generation->ports[i].port;
 
-		if (port == NULL)
-			continue;
-		port->told[0] = '\0';
-		json_array_append_new(ports, look_at(port, &state->model->ports[i]));
+		if (port != NULL)
+			port->told[0] = '\0';
+		json_array_append_new(ports, port != NULL ? look_at(port, &state->model->ports[i])
+							  : look_at_missing(&state->model->ports[i]));
 	}
 	control_listen(state->control);
 	return json_pack("{s:o}", "ports", ports);
@@ -48,6 +63,13 @@ void events_look(struct switch_state *state)
 		if (changed != NULL)
 			control_notify(state->control, "port", changed);
 	}
+}
+
+void events_gone(struct switch_state *state)
+{
+	for (unsigned i = 0; control_is_heard(state->control) && i < state->model->nb_ports; i++)
+		if (state->generation->ports[i].port == NULL)
+			control_notify(state->control, "port", look_at_missing(&state->model->ports[i]));
 }
 
 void events_config(struct switch_state *state)

@@ -20,4 +20,7 @@ void events_config(struct switch_state *state);
 /* Notify of the ports whose state is another than when this was last called. */
 void events_look(struct switch_state *state);
 
+/* Notify of the ports that a change which failed has left closed. */
+void events_gone(struct switch_state *state);
+
 #endif

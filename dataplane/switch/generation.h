@@ -66,6 +66,15 @@ static inline struct switch_port *generation_port(const struct generation *gener
 	return model != NULL ? generation->ports[model->index].port : NULL;
 }
 
+/* Is there a port of its model that does not run in it? */
+static inline bool generation_lacks_a_port(const struct generation *generation)
+{
+	for (unsigned i = 0; i < generation->model->nb_ports; i++)
+		if (generation->ports[i].port == NULL)
+			return true;
+	return false;
+}
+
 /* What `end` of the switch's parts (parts.h) is; the context is the switch_state. */
 void generation_end_part(void *context, unsigned kind, void *content);
 

@@ -54,6 +54,7 @@ KINDS = {
     "port.down": Kind("warning", "a port's device, or its link, is gone"),
     "port.removed": Kind("warning", "a port's device was taken away; it is sought again"),
     "port.quarantined": Kind("alarm", "a port's guest broke a rule and is no longer served"),
+    "port.gone": Kind("alarm", "a port was closed for a change that failed, and could not be opened again"),
     "service.adopted": Kind("info", "the service took up what ran before it"),
 }
 

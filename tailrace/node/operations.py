@@ -125,6 +125,7 @@ def _bring_back(state: State, wanted: Plan, spec: str) -> Raised:
         changes = node.unlike()
         why = [f"{name} had ended" for name in _ended(state)]
         why += [f"{each.what} {each.name} was missing" for each in changes if each.change == "add"]
+        why += [f"port {name} was gone" for name in node.gone()]
         if why:
             _apply(node, node.plan, record.spec, None)
             said.append(f"up again ({', '.join(why)}): {contents_of(node.plan)}")

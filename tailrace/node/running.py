@@ -147,11 +147,13 @@ class Node:
         """The version that runs, and what is to be done until it is this plan. Of what has ended, the processes that
         are to be left so are named."""
         version, running = self.fabric.configuration()
+        gone = self.gone()
+        ports = {name: port for name, port in running.get("ports", {}).items() if name not in gone}
         alive = {process.name for process in self.state.processes() if process.id.alive()} | set(leave)
         found = difference(
             self.plan,
             plan,
-            running=running,
+            running={**running, "ports": ports},
             instances=self.state.record.instances,
             alive=alive,
             sockets=self.state.sockets,
@@ -159,6 +161,10 @@ class Node:
             around=self.state.record.around,
         )
         return version, found
+
+    def gone(self) -> list[str]:
+        """The ports that a change which failed has left closed: the same configuration opens them."""
+        return [port.name for port in self.fabric.ports() if port.state == "gone"]
 
     def unlike(self) -> list[Change]:
         """What the switch carries otherwise than the plan says."""

@@ -15,6 +15,8 @@ import pytest
 from front_end import RECEIVES, RING_AT, SENDS, FrontEnd
 from running_switch import RunningSwitch, wait_until
 
+from tailrace.switch.control import ControlError
+
 FRAME = bytes(60)
 
 
@@ -77,6 +79,34 @@ def test_guests_come_and_go_and_are_stopped(switch: RunningSwitch) -> None:
     assert stopped["reason"] == switch.port("a")["reason"]
     listener.end()
     bad.end()
+
+
+def test_a_port_that_a_failed_change_has_closed_is_gone_and_opened_again(switch: RunningSwitch, tmp_path: Path) -> None:
+    """Its socket can be made neither for the change nor for what was before; the same configuration makes it again."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    switch.patch(ports={"a": {"kind": "guest", "path": str(folder / "a.sock")}})
+    switch.add_guest("b")
+    switch.join("a", "b")
+    before = switch.call("config.get")
+    listener = Listener(switch)
+    (folder / "a.sock").unlink()
+    folder.rmdir()
+    with pytest.raises(ControlError, match=r"ports\.a: "):
+        switch.patch(ports={"a": {"queues": 2}})
+    gone = listener.wait("a", "gone")
+    assert gone["reason"] == switch.port("a")["reason"]
+    late = Listener(switch)
+    assert [(each["name"], each["state"]) for each in late.ports] == [("a", "gone"), ("b", "waiting")]
+    with pytest.raises(ControlError, match=r"ports\.a: "):
+        switch.call("config.apply", config=before["config"])
+    folder.mkdir()
+    assert switch.call("config.apply", config=before["config"])["version"] == before["version"]
+    assert switch.call("config.get") == before
+    for each in (listener, late):
+        each.wait("a", "waiting")
+        each.end()
+    assert (folder / "a.sock").is_socket()
 
 
 def test_all_who_listen_hear_the_same_and_one_that_is_gone_holds_nobody_up(switch: RunningSwitch) -> None:
