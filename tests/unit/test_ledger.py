@@ -181,9 +181,9 @@ def test_where_too_few_are_left_they_are_shared_with_a_note(tmp_path: Path) -> N
 def test_a_core_that_is_named_and_held_is_refused_with_its_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "tailrace.node.running.allowed_cpus", lambda: [Cpu(number, core=number % 3) for number in range(6)]
-    )
+    threads = [Cpu(number, core=number % 3) for number in range(6)]
+    monkeypatch.setattr("tailrace.node.running.allowed_cpus", lambda: threads)
+    monkeypatch.setattr("tailrace.node.running.taken", lambda _: None)  # by switches of this machine
     spec = parse_spec(f"fabric: {{cores: [5]}}\n{CHAIN}", "s")
     plan = make_plan(spec, cpus=cpus(6), real_time=None)
     with hold(tmp_path / "other") as state:
@@ -205,6 +205,18 @@ def test_a_sibling_of_a_named_core_that_others_poll_on_is_said(tmp_path: Path) -
         f"fabric.cores: CPU 3 is a thread of the core of CPU 1, on which {tmp_path}/other (other.yaml) polls: "
         "each slows the other"
     )
+
+
+def test_all_cpus_of_a_function_are_said_and_claimed(tmp_path: Path) -> None:
+    plan = make_plan(parse_spec(CHAIN, "s"), cpus=cpus(8), real_time=None)
+    placement = place(cpus(8), ["a"], tester=True, real_time=True, several={"a": 2})
+    plan = replace(plan, placement=placement)
+    assert "start a (skeleton) in a process on cores 6, 7, poll mode" in plan.lines()
+    assert "  cores 6, 7: node 0, whole cores" in plan.lines()
+    with hold(tmp_path / "up") as state:
+        claim_plans(state, plan)
+    (claim,) = claims()
+    assert claim.exclusive == (4, 5, 6, 7)
 
 
 # --- two at once ---------------------------------------------------------------------------------------------------
