@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An access to guest memory that is not there: SIGBUS finds the guest whose it is.  Its page is made, or zeros take the
- * place of what is gone and its rings stop.
+ * An access to guest memory that is not there: SIGBUS finds the guest whose it is.  Its page is made or mapped, or
+ * zeros take the place of what is gone and its rings stop.
  */
 #include <errno.h>
 #include <signal.h>
@@ -72,7 +72,7 @@ static bool patch(struct guest_backend *backend, struct guest_map *map, uintptr_
 }
 
 /* The file has a page there again.  Returns false when the guest has had too much of its workers' time by that. */
-static bool charge(struct guest_backend *backend, const struct guest_map *map)
+static bool charge_made(struct guest_backend *backend, const struct guest_map *map)
 {
 	const uint64_t now = rte_rdtsc(), since = guest_worker_since;
 
@@ -83,15 +83,40 @@ static bool charge(struct guest_backend *backend, const struct guest_map *map)
 	return guest_pages_charge(&backend->account, map->page, since, now, rte_get_tsc_hz());
 }
 
+/*
+ * A page that was there has been mapped.  That is charged where it was waited for, and then ends the visit: by the next
+ * such page others would wait as long again.  Returns as charge_made() does.
+ */
+static bool charge_mapped(struct guest_backend *backend, uint64_t began)
+{
+	const uint64_t now = rte_rdtsc(), hz = rte_get_tsc_hz();
+
+	vring_pages_made++;
+	if (!guest_pages_swapped(now - began, hz))
+		return true;
+	vring_pages_made += VRING_LARGE_PAGE;
+	__atomic_fetch_add(&backend->counters[0]->pages_swapped, 1, __ATOMIC_RELAXED);
+	if (guest_worker_since != 0)
+		guest_worker_since = now;
+	return account_charge(&backend->account, now - began, now, hz);
+}
+
 static bool mend(struct guest_backend *backend, struct guest_map *map, const siginfo_t *info)
 {
-	const uintptr_t address = (uintptr_t)info->si_addr;
+	const uintptr_t address = (uintptr_t)info->si_addr, offset = address - (uintptr_t)map->base;
+	const bool served = map->registered && !map->gone && info->si_code == BUS_ADRERR;
+	const uint64_t began = rte_rdtsc();
 
-	if (address - (uintptr_t)map->base >= map->length)
+	if (offset >= map->length)
 		return false;
-	if (!map->registered || map->gone || info->si_code != BUS_ADRERR || !guest_pages_make(address, map->page))
+	switch (served ? guest_pages_map(address, map->page, map->length - offset) : GUEST_PAGE_GONE) {
+	case GUEST_PAGE_MADE:
+		return charge_made(backend, map) || patch(backend, map, address, VRING_FAULT_memory_taken);
+	case GUEST_PAGE_MAPPED:
+		return charge_mapped(backend, began) || patch(backend, map, address, VRING_FAULT_memory_swapped);
+	default:
 		return patch(backend, map, address, VRING_FAULT_memory_cut);
-	return charge(backend, map) || patch(backend, map, address, VRING_FAULT_memory_taken);
+	}
 }
 
 static void on_memory_fault(int signal_number, siginfo_t *info, void *context)

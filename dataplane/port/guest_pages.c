@@ -20,40 +20,44 @@
 enum {
 	MADE_US = 10, /* what a small page is taken to cost: about twice what it does */
 	LARGE_MADE_US = 400,
-	WAITED_MS = 5, /* who has come no further for so long is taken to have waited for the page */
+	SWAPPED_US = 20, /* a page that is there is mapped in less */
+	WAITED_MS = 5,	 /* who has come no further for so long is taken to have waited for the page */
+	AROUND = 8,	 /* small pages that are mapped at a time: of these most of the cost is the signal */
 };
 
 _Thread_local uint64_t guest_worker_since;
 
 static int userfault = -1;
-static bool takes_large;
+static uint64_t features;
 static const void *zeros; /* a large page of them */
 
-static int ask(uint64_t features)
+/* Of our own accesses alone, which needs no privilege: no system call of ours touches a guest's memory. */
+static int open_userfault(void)
 {
-	struct uffdio_api api = {.api = UFFD_API, .features = features};
+	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_SIGBUS};
 
-	/* Of our own accesses alone, which needs no privilege: no system call of ours touches a guest's memory. */
 	userfault = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	if (userfault < 0)
 		return -errno;
-	if (ioctl(userfault, UFFDIO_API, &api) == 0)
-		return 0;
-	close(userfault);
-	userfault = -1;
-	return -errno;
+	if (ioctl(userfault, UFFDIO_API, &api) != 0) {
+		const int rc = -errno;
+
+		close(userfault);
+		userfault = -1;
+		return rc;
+	}
+	features = api.features;
+	return 0;
 }
 
 void guest_pages_open(void)
 {
-	const uint64_t needed = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM;
 	int rc;
 
 	if (userfault >= 0)
 		return;
 	zeros = mmap(NULL, GUEST_PAGES_LARGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	takes_large = zeros != MAP_FAILED && ask(needed | UFFD_FEATURE_MISSING_HUGETLBFS) == 0;
-	rc = takes_large ? 0 : ask(needed);
+	rc = zeros != MAP_FAILED ? open_userfault() : -errno;
 	if (rc != 0)
 		log_warning("userfaultfd: %s; how long a worker may wait for memory that a guest gives back is up to "
 			    "the kernel",
@@ -62,26 +66,50 @@ void guest_pages_open(void)
 
 bool guest_pages_register(void *base, size_t length, size_t page)
 {
-	struct uffdio_register range = {.range = {.start = (uintptr_t)base, .len = length},
-					.mode = UFFDIO_REGISTER_MODE_MISSING};
+	const bool small = page == GUEST_PAGES_SMALL;
+	const uint64_t minor = small ? UFFD_FEATURE_MINOR_SHMEM : UFFD_FEATURE_MINOR_HUGETLBFS;
+	struct uffdio_register range = {
+		.range = {.start = (uintptr_t)base, .len = length},
+		.mode = UFFDIO_REGISTER_MODE_MISSING | (features & minor ? UFFDIO_REGISTER_MODE_MINOR : 0),
+	};
 
-	return userfault >= 0 && (page == GUEST_PAGES_SMALL || takes_large) &&
+	return features & (small ? UFFD_FEATURE_MISSING_SHMEM : UFFD_FEATURE_MISSING_HUGETLBFS) &&
 	       ioctl(userfault, UFFDIO_REGISTER, &range) == 0;
 }
 
-bool guest_pages_make(uintptr_t address, size_t page)
+/* Where nothing is to be made or mapped: it is there by now, or the address space is just being changed.  The access
+ * finds out. */
+static bool finds_out(void)
+{
+	return errno == EEXIST || errno == EAGAIN;
+}
+
+enum guest_page guest_pages_map(uintptr_t address, size_t page, size_t left)
 {
 	const struct uffdio_range range = {.start = RTE_ALIGN_FLOOR(address, page), .len = page};
+	struct uffdio_continue present = {.range = range};
 	struct uffdio_zeropage zero = {.range = range};
 	struct uffdio_copy copy = {.dst = range.start, .src = (uintptr_t)zeros, .len = page};
 	int rc;
 
+	if (page == GUEST_PAGES_SMALL) {
+		const size_t around = AROUND * page - (range.start & (AROUND * page - 1));
+
+		present.range.len = RTE_MIN(around, RTE_ALIGN_CEIL(left, page));
+	}
+	/* A kernel that does not know how, or a mapping that is not registered for it, says the same as of a hole. */
+	if (ioctl(userfault, UFFDIO_CONTINUE, &present) == 0 || finds_out())
+		return GUEST_PAGE_MAPPED;
 	if (page > GUEST_PAGES_LARGE)
-		return false;
+		return GUEST_PAGE_GONE;
 	rc = page == GUEST_PAGES_SMALL ? ioctl(userfault, UFFDIO_ZEROPAGE, &zero)
 				       : ioctl(userfault, UFFDIO_COPY, &copy);
-	/* There by now; or the address space is just being changed.  The access finds out. */
-	return rc == 0 || errno == EEXIST || errno == EAGAIN;
+	return rc == 0 || finds_out() ? GUEST_PAGE_MADE : GUEST_PAGE_GONE;
+}
+
+bool guest_pages_swapped(uint64_t cycles, uint64_t hz)
+{
+	return cycles > hz / 1000000 * SWAPPED_US;
 }
 
 bool guest_pages_charge(struct account *account, size_t page, uint64_t since, uint64_t now, uint64_t hz)

@@ -171,8 +171,8 @@ void guest_ring_stop(struct guest_backend *backend, unsigned which)
 	ring->kick_fd = ring->call_fd = -1;
 	ring->kick_refused = ring->call_refused = false;
 	fault = __atomic_load_n(&backend->guest->fault[which], __ATOMIC_RELAXED);
-	if (!ring->barred &&
-	    (fault == VRING_FAULT_call_blocks || fault == VRING_FAULT_call_slow || fault == VRING_FAULT_memory_taken))
+	if (!ring->barred && (fault == VRING_FAULT_call_blocks || fault == VRING_FAULT_call_slow ||
+			      fault == VRING_FAULT_memory_taken || fault == VRING_FAULT_memory_swapped))
 		bar(backend, fault);
 	ring->barred = false;
 	/* The guest resets the ring: what was wrong with it is past. */

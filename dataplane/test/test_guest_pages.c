@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages that a guest's memory does not have: made when they are touched, and what a guest may take of its workers' time
- * so.
+ * Pages that a guest's memory does not have, or not at hand: made or mapped when they are touched, and what a guest may
+ * take of its workers' time so.
  */
 #include "test/cmocka_all.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rte_common.h>
@@ -19,6 +20,28 @@
 enum { PAGE = 4096, PAGES = 3 * 512 };
 #define HZ UINT64_C(2600000000)
 #define MS (HZ / 1000)
+
+static volatile unsigned disk_ms; /* that a page takes to come from swap; a signal handler reads it */
+
+static volatile unsigned touches; /* of pages that had to be made or mapped */
+
+uint64_t __wrap_rte_get_tsc_hz(void);
+
+uint64_t __wrap_rte_get_tsc_hz(void)
+{
+	return HZ;
+}
+
+enum guest_page __real_guest_pages_map(uintptr_t address, size_t page, size_t left);
+enum guest_page __wrap_guest_pages_map(uintptr_t address, size_t page, size_t left);
+
+enum guest_page __wrap_guest_pages_map(uintptr_t address, size_t page, size_t left)
+{
+	touches++;
+	if (disk_ms > 0)
+		nanosleep(&(struct timespec){.tv_nsec = 1000000 * disk_ms}, NULL);
+	return __real_guest_pages_map(address, page, left);
+}
 
 /* Memory without a single page, shared with a back end. */
 static struct guest_backend *share(int *fd)
@@ -76,6 +99,53 @@ static void makes_a_page_where_there_is_none(void **state)
 	leave(backend, fd);
 }
 
+static void maps_what_is_there_a_few_pages_at_a_time(void **state)
+{
+	int fd;
+	struct guest_backend *backend = share(&fd);
+	uint8_t *memory = guest_memory_user(backend->memory.table, 0x7000000, PAGES * PAGE);
+
+	if (!backend->memory.table->maps[0].registered)
+		skip(); /* this kernel does not let us */
+	for (unsigned i = 0; i < PAGES / 2; i++)
+		assert_int_equal(pwrite(fd, "x", 1, i * PAGE), 1);
+	touches = 0;
+	for (unsigned i = 0; i < PAGES; i++)
+		assert_int_equal(memory[i * PAGE], i < PAGES / 2 ? 'x' : 0);
+	/* Holes stay holes until they are touched themselves. */
+	assert_int_equal(backend->counters[0]->pages_made, PAGES / 2);
+	assert_in_range(touches, PAGES / 2, PAGES / 2 + PAGES / 8);
+	assert_int_equal(guest_memory_gone(backend->memory.table), VRING_FAULT_NONE);
+	leave(backend, fd);
+}
+
+static void stops_a_guest_whose_pages_are_read_from_swap_again_and_again(void **state)
+{
+	enum { FAR = 16 };
+	int fd;
+	struct guest_backend *backend = share(&fd);
+	uint8_t *memory = guest_memory_user(backend->memory.table, 0x7000000, PAGES * PAGE);
+	const uint32_t before = vring_pages_made;
+	unsigned read = 0;
+
+	if (!backend->memory.table->maps[0].registered)
+		skip(); /* this kernel does not let us */
+	for (unsigned i = 0; i < PAGES; i++)
+		assert_int_equal(pwrite(fd, "x", 1, i * PAGE), 1);
+	backend->rings[0].started = true;
+	disk_ms = 40;
+	while (read < PAGES / FAR && memory[read * FAR * PAGE] == 'x')
+		read++;
+	disk_ms = 0;
+	/* A second's worth, of which the time gives back a twentieth. */
+	assert_in_range(read, 15, 30);
+	assert_int_equal(backend->counters[0]->pages_swapped, read + 1);
+	assert_true(vring_work_of_pages(before) > read * VRING_WORK / 2);
+	assert_int_equal(guest_memory_gone(backend->memory.table), VRING_FAULT_memory_swapped);
+	assert_int_equal(backend->guest->fault[0], VRING_FAULT_memory_swapped);
+	leave(backend, fd);
+}
+
 static void puts_zeros_where_the_file_has_become_shorter(void **state)
 {
 	int fd;
@@ -128,6 +198,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(makes_a_page_where_there_is_none),
+		cmocka_unit_test(maps_what_is_there_a_few_pages_at_a_time),
+		cmocka_unit_test(stops_a_guest_whose_pages_are_read_from_swap_again_and_again),
 		cmocka_unit_test(puts_zeros_where_the_file_has_become_shorter),
 		cmocka_unit_test(lets_no_guest_take_more_time_than_it_has),
 		cmocka_unit_test(charges_what_was_waited_for),

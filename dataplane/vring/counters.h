@@ -52,6 +52,7 @@
 	X(drop_chain_removed, "frames that waited for this port's rate when their way to it was removed")   \
 	X(quarantines, "times a ring of this port was stopped because it was malformed")                    \
 	X(pages_made, "pages of the guest's memory that were missing when the switch touched them")         \
+	X(pages_swapped, "pages of the guest's memory that were in swap when the switch touched them")      \
 	X(connections_refused, "front ends that were turned away, cut off, or left without a word")
 
 #define QUEUE_COUNTERS(X)   \

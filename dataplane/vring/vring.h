@@ -54,8 +54,8 @@ enum {
 };
 
 /*
- * Pages of guests' memory that were missing when this thread touched them and have been made (port/guest_pages.h):
- * counts on, and wraps.
+ * Pages of guests' memory that were missing when this thread touched them and have been made or mapped
+ * (port/guest_pages.h), by what they cost: counts on, and wraps.
  */
 extern _Thread_local uint32_t vring_pages_made;
 
@@ -75,6 +75,7 @@ static inline uint32_t vring_work_of_pages(uint32_t before)
 	X(call_slow, "waking the guest takes long, again and again")                   \
 	X(memory_cut, "the guest cut its memory file short while it was served")       \
 	X(memory_taken, "the guest gives back memory again and again that is used")    \
+	X(memory_swapped, "the guest's memory is read from swap again and again")      \
 	X(available_index, "the available index is more than a ring ahead")            \
 	X(head_index, "a head index lies outside the descriptor table")                \
 	X(next_index, "a next index lies outside the descriptor table")                \
