@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,53 @@
 #include "test/cmocka_all.h"
 
 enum { HELD = 77 }; /* exit status: what was expected is so */
+
+/*
+ * A thread that makes another, all of whose capabilities that has, once the threads have been looked through: only then
+ * does it let through what they were told.
+ */
+static struct {
+	atomic_bool wanted, made;
+} late;
+
+int __real_closedir(DIR *folder);
+int __wrap_closedir(DIR *folder);
+
+int __wrap_closedir(DIR *folder)
+{
+	if (atomic_exchange(&late.wanted, false))
+		while (!atomic_load(&late.made))
+			sched_yield();
+	return __real_closedir(folder);
+}
+
+static void set_signals(int how)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(how, &all, NULL);
+}
+
+static void *is_told(void *argument)
+{
+	set_signals(SIG_UNBLOCK);
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static void *makes_another(void *argument)
+{
+	pthread_t thread;
+
+	while (atomic_load(&late.wanted))
+		sched_yield();
+	if (pthread_create(&thread, NULL, is_told, NULL) != 0)
+		_exit(1);
+	atomic_store(&late.made, true);
+	return is_told(argument);
+}
 
 /* Does not end before the process does. */
 static void *wait_for_ever(void *argument)
@@ -133,10 +182,22 @@ static void one_capability(void)
 	check_threads("0000000000002000"); /* CAP_NET_RAW */
 }
 
+static void a_thread_made_meanwhile(void)
+{
+	pthread_t thread;
+
+	atomic_store(&late.wanted, true);
+	set_signals(SIG_BLOCK);
+	expect(pthread_create(&thread, NULL, makes_another, NULL) == 0);
+	set_signals(SIG_UNBLOCK);
+	no_capability();
+}
+
 static void test_every_thread_is_without_privileges(void **state)
 {
 	assert_held(no_capability);
 	assert_held(one_capability);
+	assert_held(a_thread_made_meanwhile);
 }
 
 static void run_a_program(void)
