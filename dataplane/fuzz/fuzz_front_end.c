@@ -56,6 +56,7 @@ static long mapped;    /* mappings that are there */
 int __wrap_guest_socket_adopt(struct guest_backend *backend);
 void __wrap_guest_closer_give(struct guest_closer *closer, int fd);
 bool __wrap_guest_closer_full(struct guest_closer *closer);
+void __wrap_guest_populate(void *base, size_t length, size_t page);
 void *__real_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 int __real_munmap(void *address, size_t length);
@@ -76,6 +77,14 @@ void __wrap_guest_closer_give(struct guest_closer *closer, int fd)
 bool __wrap_guest_closer_full(struct guest_closer *closer)
 {
 	return false;
+}
+
+void __wrap_guest_populate(void *base, size_t length, size_t page)
+{
+	const size_t step = GUEST_PAGES_STEP * page;
+
+	for (size_t at = 0; at < length; at += step)
+		guest_pages_map_present((uintptr_t)base + at, RTE_MIN(step, length - at), page);
 }
 
 void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset)

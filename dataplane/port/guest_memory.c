@@ -14,6 +14,7 @@
 #include "common/grace.h"
 #include "port/guest_memory.h"
 #include "port/guest_pages.h"
+#include "port/guest_populate.h"
 
 uint64_t guest_memory_unless_said(void)
 {
@@ -106,6 +107,8 @@ static int map_file(struct guest_map *map, int fd)
 		return -ENOMEM;
 	}
 	map->registered = guest_pages_register(map->base, map->length, map->page);
+	if (map->registered)
+		guest_populate(map->base, map->length, map->page);
 	return 0;
 }
 
@@ -238,10 +241,10 @@ static void swap(struct guest_mappings *memory, struct guest_table *table)
 		for (unsigned j = 0; table != NULL && j < table->count; j++)
 			kept |= same_bytes(&old->maps[i], &table->maps[j]);
 		if (!kept)
-			munmap(old->maps[i].base, old->maps[i].length);
+			guest_populate_unmap(old->maps[i].base, old->maps[i].length);
 	}
 	if (old->log.length > 0 && (table == NULL || !same_bytes(&old->log, &table->log)))
-		munmap(old->log.base, old->log.length);
+		guest_populate_unmap(old->log.base, old->log.length);
 	free(old);
 }
 

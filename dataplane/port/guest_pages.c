@@ -107,6 +107,25 @@ enum guest_page guest_pages_map(uintptr_t address, size_t page, size_t left)
 	return rc == 0 || finds_out() ? GUEST_PAGE_MADE : GUEST_PAGE_GONE;
 }
 
+void guest_pages_map_present(uintptr_t start, size_t length, size_t page)
+{
+	unsigned char resident[GUEST_PAGES_STEP];
+
+	/* Of large pages, and of a file that we may not write to by its mode, Linux does not say which are at hand. */
+	memset(resident, 1, sizeof(resident));
+	if (page == GUEST_PAGES_SMALL && mincore((void *)start, length, resident) != 0)
+		return;
+	for (size_t i = 0, count; i * page < length; i += RTE_MAX(count, (size_t)1)) {
+		struct uffdio_continue present = {.range.start = start + i * page};
+
+		for (count = 0; (i + count) * page < length && resident[i + count] & 1; count++)
+			present.range.len += page;
+		/* It ends before one that is mapped already, or was no page after all. */
+		if (count > 0 && ioctl(userfault, UFFDIO_CONTINUE, &present) != 0)
+			count = present.mapped > 0 ? present.mapped / page : 1;
+	}
+}
+
 bool guest_pages_swapped(uint64_t cycles, uint64_t hz)
 {
 	return cycles > hz / 1000000 * SWAPPED_US;

@@ -24,6 +24,7 @@
 enum {
 	GUEST_PAGES_SMALL = 4096,
 	GUEST_PAGES_LARGE = 2 << 20, /* those that are larger would take too long to be made by a handler */
+	GUEST_PAGES_STEP = 64,	     /* that are mapped in one call, if they are there */
 };
 
 /* Once, before the program gives up its privileges.  Without it pages that are missing are not made, which is logged.
@@ -47,6 +48,12 @@ enum guest_page {
  * bytes.  Those behind it that are there are mapped as well, a few: who has touched one is likely to go on.
  */
 enum guest_page guest_pages_map(uintptr_t address, size_t page, size_t left);
+
+/*
+ * Map those of at most GUEST_PAGES_STEP pages of registered memory that are there.  Who changes the address space
+ * meanwhile waits for that, and workers that touch missing pages wait for who changes it: so few at a time.
+ */
+void guest_pages_map_present(uintptr_t start, size_t length, size_t page);
 
 /*
  * A page of so many bytes was made at `now`, by who was last seen at something else at `since` (0: nobody who is waited

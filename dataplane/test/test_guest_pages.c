@@ -6,8 +6,10 @@
 #include "test/cmocka_all.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include "common/grace.h"
 #include "port/guest_backend.h"
 #include "port/guest_pages.h"
+#include "port/guest_populate.h"
 
 enum { PAGE = 4096, PAGES = 3 * 512 };
 #define HZ UINT64_C(2600000000)
@@ -41,6 +44,17 @@ enum guest_page __wrap_guest_pages_map(uintptr_t address, size_t page, size_t le
 	if (disk_ms > 0)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000 * disk_ms}, NULL);
 	return __real_guest_pages_map(address, page, left);
+}
+
+static bool populated; /* what is there is mapped before it is touched */
+
+void __real_guest_populate(void *base, size_t length, size_t page);
+void __wrap_guest_populate(void *base, size_t length, size_t page);
+
+void __wrap_guest_populate(void *base, size_t length, size_t page)
+{
+	if (populated)
+		__real_guest_populate(base, length, page);
 }
 
 /* Memory without a single page, shared with a back end. */
@@ -116,6 +130,78 @@ static void maps_what_is_there_a_few_pages_at_a_time(void **state)
 	assert_int_equal(backend->counters[0]->pages_made, PAGES / 2);
 	assert_in_range(touches, PAGES / 2, PAGES / 2 + PAGES / 8);
 	assert_int_equal(guest_memory_gone(backend->memory.table), VRING_FAULT_NONE);
+	leave(backend, fd);
+}
+
+/* How many of these pages are mapped here. */
+static unsigned count_mapped(const uint8_t *memory, unsigned pages)
+{
+	const int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	unsigned count = 0;
+	uint64_t entry;
+
+	for (unsigned i = 0; i < pages; i++) {
+		assert_int_equal(pread(fd, &entry, 8, 8 * ((uintptr_t)memory / PAGE + i)), 8);
+		count += entry >> 63;
+	}
+	close(fd);
+	return count;
+}
+
+static void maps_what_is_there_before_it_is_touched(void **state)
+{
+	const struct guest_region_message again = {.guest = 0x100000, .size = PAGES * PAGE, .user = 0x7000000};
+	int fd, other = memfd_create("guest", MFD_CLOEXEC);
+	struct guest_backend *backend = share(&fd);
+	uint8_t *memory;
+	struct stat file;
+
+	if (!backend->memory.table->maps[0].registered)
+		skip(); /* this kernel does not let us */
+	assert_int_equal(ftruncate(other, PAGES * PAGE), 0);
+	for (unsigned i = 0; i < PAGES; i += i % 100 < 50 ? 1 : 7)
+		assert_int_equal(pwrite(other, "x", 1, i * PAGE), 1);
+	assert_int_equal(fstat(other, &file), 0);
+	touches = 0;
+	populated = true;
+	assert_int_equal(guest_memory_set(&backend->memory, &again, &other, 1), 0);
+	populated = false;
+	memory = guest_memory_user(backend->memory.table, 0x7000000, PAGES * PAGE);
+	alarm(10); /* or this waits */
+	while (count_mapped(memory, PAGES) < file.st_blocks * 512 / PAGE)
+		sched_yield();
+	alarm(0);
+	for (unsigned i = 0; i < PAGES; i += i % 100 < 50 ? 1 : 7)
+		assert_int_equal(memory[i * PAGE], 'x');
+	assert_int_equal(touches, 0);
+	/* Holes stay holes. */
+	assert_int_equal(count_mapped(memory, PAGES), file.st_blocks * 512 / PAGE);
+	close(other);
+	leave(backend, fd);
+}
+
+static void a_guest_may_leave_while_its_pages_are_mapped(void **state)
+{
+	enum { HUGE = 1 << 20 };
+	const struct guest_region_message region = {
+		.guest = 1ULL << 32, .size = (uint64_t)HUGE * PAGE, .user = 1ULL << 40};
+	int fd, other = memfd_create("guest", MFD_CLOEXEC);
+	struct guest_backend *backend = share(&fd);
+
+	assert_int_equal(ftruncate(other, (off_t)HUGE * PAGE), 0);
+	for (unsigned i = 0; i < PAGES; i++)
+		assert_int_equal(pwrite(other, "x", 1, (off_t)i * 64 * PAGE), 1);
+	populated = true;
+	for (unsigned i = 0; i < 20; i++) {
+		assert_int_equal(guest_memory_add(&backend->memory, &region, other), 0);
+		/* Its file may become shorter meanwhile, and longer. */
+		if (i % 2 == 0)
+			assert_int_equal(ftruncate(other, (off_t)(HUGE - 64 * i) * PAGE), 0);
+		assert_int_equal(guest_memory_remove(&backend->memory, &region), 0);
+		assert_int_equal(ftruncate(other, (off_t)HUGE * PAGE), 0);
+	}
+	populated = false;
+	close(other);
 	leave(backend, fd);
 }
 
@@ -199,6 +285,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(makes_a_page_where_there_is_none),
 		cmocka_unit_test(maps_what_is_there_a_few_pages_at_a_time),
+		cmocka_unit_test(maps_what_is_there_before_it_is_touched),
+		cmocka_unit_test(a_guest_may_leave_while_its_pages_are_mapped),
 		cmocka_unit_test(stops_a_guest_whose_pages_are_read_from_swap_again_and_again),
 		cmocka_unit_test(puts_zeros_where_the_file_has_become_shorter),
 		cmocka_unit_test(lets_no_guest_take_more_time_than_it_has),
