@@ -45,7 +45,8 @@ struct round {
 };
 
 struct program {
-	uint64_t number; /* no other has it */
+	uint64_t number;  /* no other has it */
+	bool looks_ahead; /* to the next source while one is polled */
 	unsigned nb_sources;
 	struct source sources[];
 };

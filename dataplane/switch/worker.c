@@ -25,19 +25,22 @@ static void count_burst(struct worker_counters *counters, unsigned moved)
 	bursts[size < WORKER_BURSTS ? size : WORKER_BURSTS - 1]++;
 }
 
-/* Poll the source, and ask meanwhile for what the next one begins with. */
-static inline unsigned poll_source(struct program *program, unsigned number, const struct round *round)
+/* Poll the source, and if so chosen ask meanwhile for what the next one begins with. */
+static __rte_always_inline unsigned poll_source(struct program *program, unsigned number, const struct round *round,
+						const bool ahead)
 {
-	source_look_ahead(&program->sources[number + 1 < program->nb_sources ? number + 1 : 0]);
+	if (ahead)
+		source_look_ahead(&program->sources[number + 1 < program->nb_sources ? number + 1 : 0]);
 	return source_poll(&program->sources[number], round);
 }
 
-static unsigned run_round(struct program *program, const struct round *round, struct worker_counters *counters)
+static __rte_always_inline unsigned poll_all(struct program *program, const struct round *round,
+					     struct worker_counters *counters, const bool ahead)
 {
 	unsigned moved = 0;
 
 	for (unsigned i = 0; i < program->nb_sources; i++) {
-		unsigned burst = poll_source(program, i, round);
+		unsigned burst = poll_source(program, i, round, ahead);
 
 		if (burst == 0)
 			continue;
@@ -47,6 +50,12 @@ static unsigned run_round(struct program *program, const struct round *round, st
 	return moved;
 }
 
+static unsigned run_round(struct program *program, const struct round *round, struct worker_counters *counters)
+{
+	return program->looks_ahead ? poll_all(program, round, counters, true)
+				    : poll_all(program, round, counters, false);
+}
+
 /* A round in which every poll is timed by itself: what moving frames costs, and what looking in vain does. */
 static unsigned run_timed_round(struct program *program, const struct round *round, struct worker_counters *counters)
 {
@@ -54,7 +63,7 @@ static unsigned run_timed_round(struct program *program, const struct round *rou
 	unsigned moved = 0;
 
 	for (unsigned i = 0; i < program->nb_sources; i++, before = now) {
-		unsigned burst = poll_source(program, i, round);
+		unsigned burst = poll_source(program, i, round, program->looks_ahead);
 
 		now = rte_rdtsc();
 		if (burst == 0) {

@@ -221,10 +221,17 @@ static struct program *what_stays(const struct program *before, const struct pro
 	return stays;
 }
 
+/*
+ * From so many sources on, what a visit begins with has left the worker's cache when its turn comes, and is asked for
+ * one visit ahead.  Of two, the next one's guest is writing to it at that moment, and would lose it for nothing.
+ */
+enum { LOOK_AHEAD_SOURCES = 4 };
+
 static void put(struct workers *workers, struct program *const *programs)
 {
 	for (unsigned i = 0; i < workers->count; i++) {
 		programs[i]->number = ++workers->programs;
+		programs[i]->looks_ahead = programs[i]->nb_sources >= LOOK_AHEAD_SOURCES;
 		atomic_store(&workers->list[i].program, programs[i]);
 		sleeper_wake(&workers->list[i]);
 	}
