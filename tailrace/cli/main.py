@@ -26,12 +26,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 if TYPE_CHECKING:
-    from tailrace.cli import bench, commands, counters, host, measure, measure_host, node, observe, operate, results
+    from tailrace.cli import (
+        bench,
+        commands,
+        counters,
+        function,
+        host,
+        image,
+        measure,
+        measure_host,
+        node,
+        observe,
+        operate,
+        results,
+    )
     from tailrace.cli import watch as the_watch
 else:
     bench, commands, counters = map(load_when_used, ("bench", "commands", "counters"))
     host, measure, measure_host, node = map(load_when_used, ("host", "measure", "measure_host", "node"))
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
+    function, image = map(load_when_used, ("function", "image"))
     the_watch = load_when_used("watch")
 
 #: Commands that start what polls, or decide on which CPUs.
@@ -43,6 +57,8 @@ GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "bench": lambda: bench.app,
     "host": lambda: host.app,
     "node": lambda: node.app,
+    "function": lambda: function.app,
+    "image": lambda: image.app,
 }
 
 SpecArgument = Annotated[

@@ -148,6 +148,11 @@ def drain(replica: str, *, active: bool, as_json: bool) -> int:
     return _show_applied(applied, f"{replica} is {word} already: nothing to change", more, as_json=as_json)
 
 
+def restart(name: str, *, as_json: bool) -> int:
+    applied = _ask("function.restart", name=name)
+    return _show_applied(applied, f"{name} was not replaced", as_json=as_json)
+
+
 def _show_applied(applied: Answer, same: str, more: str = "", *, as_json: bool) -> int:
     with telling(f"version {applied['version']} is up all the same"):
         _tell_applied(applied, same, more, as_json=as_json)

@@ -12,18 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-import time
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-from tailrace.errors import Failure, Fault
 from tailrace.functions.limit import limit_memory
+from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, visible_libraries, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.node.record import Process
-from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.launch import Launcher
 from tailrace.process.process import UMASK_GUEST, Limits, set_real_time
 from tailrace.process.programs import own_program, system_program
 from tailrace.resources.place import Place
@@ -31,63 +26,12 @@ from tailrace.resources.place import Place
 #: Read by DPDK at its start: which CPUs there are, and which huge pages: those that are reserved for it, of 2 MiB. By
 #: itself it would take the largest that are free, somebody else's of 1 GiB, and share all of one with the switch.
 _SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages/hugepages-2048kB")
-#: DPDK's drivers for ports by the beginning of their URI, and what every one stands on.
-_DRIVERS = {
-    "": ("librte_bus_vdev", "librte_mempool_ring"),
-    "vhost:": ("librte_net_virtio",),
-    "vhost-server:": ("librte_net_virtio",),
-    "vdev:net_vhost": ("librte_net_vhost",),
-    "memif:": ("librte_net_memif",),
-    "tap:": ("librte_net_tap",),
-    "if:": ("librte_net_af_packet",),
-}
 #: What begins the URI of an interface of Linux's.
 _LINUX = ("tap:", "if:")
 _TUN = "/dev/net/tun"
 #: Where the program stands in the sandbox.
 _INSIDE = "/tailrace-vnf"
-#: DPDK's memory of a function: packet buffers and rings.
-BUFFERS_MIB = 64
 _UNGROUPED = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"
-#: What a function says when it forwards (dataplane/vnf/main.c).
-_READY = "forwarding"
-_LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
-
-
-def libraries(program: Path) -> list[Path]:
-    """The libraries that a program loads, as ldd(1) finds them, the loader included."""
-    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode != 0:
-        raise Failure(f"{program}: ldd cannot read it: {done.stderr.strip()}")
-    missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
-    if missing:
-        raise Failure(f"{program}: the library {missing[0]} is missing; build again with `make setup`")
-    return [Path(path) for path in _LIBRARY.findall(done.stdout)]
-
-
-@cache
-def _found(program: Path, changed: int) -> list[Path]:
-    """The libraries of a program that was last changed at that time: a service starts the same one again and again."""
-    del changed
-    return libraries(program)
-
-
-def visible_libraries(program: Path, ports: Sequence[str] = ("vhost:",)) -> list[Path]:
-    """What a function's program needs of the machine's libraries: what it is linked to, and the drivers of its ports.
-
-    DPDK loads every driver that it finds in its folder, some two hundred; in the sandbox it finds these.
-    """
-    names = [name for begin, needed in _DRIVERS.items() if any(p.startswith(begin) for p in ports) for name in needed]
-    drivers = [
-        found
-        for folder in sorted(Path("/usr/lib").glob("*/dpdk/pmds-*"))
-        for name in names
-        for found in sorted(folder.glob(f"{name}.so.*.*"))
-    ]
-    needed: dict[Path, None] = dict.fromkeys(_found(program, program.stat().st_mtime_ns))
-    for driver in drivers:
-        needed.update(dict.fromkeys([driver, *_found(driver, driver.stat().st_mtime_ns)]))
-    return list(needed)
 
 
 def inside(uri: str, number: int) -> tuple[str, list[str]]:
@@ -110,7 +54,7 @@ def inside(uri: str, number: int) -> tuple[str, list[str]]:
 
 def command(function: Instance, ends: int | None = None) -> list[str]:
     """The whole command line: the sandbox and the function in it. How that ends is written to the descriptor `ends`."""
-    program = own_program("tailrace-vnf")
+    program = own_program(NAME)
     linux = any(uri.startswith(_LINUX) for uri in function.ports)
     argv = [system_program("bwrap")]
     if ends is not None:
@@ -143,18 +87,6 @@ def command(function: Instance, ends: int | None = None) -> list[str]:
     return argv + function_command(_INSIDE, function, [uri for uri, _ in seen])
 
 
-def function_command(program: str, function: Instance, uris: Sequence[str]) -> list[str]:
-    """The function's own command line."""
-    argv = [program, function.kind]
-    for uri in uris:
-        argv += ["--port", uri]
-    argv += ["--mode", function.place.mode, "--core", str(function.place.core)]
-    argv += ["--memory", str(BUFFERS_MIB)]
-    for setting in function.settings:
-        argv += ["--set", setting]
-    return argv + (["--huge"] if function.huge else [])
-
-
 def _ends(logs: Path, name: str) -> Path:
     """Where the sandbox of a function says how that ended."""
     return logs / f"{name}.end"
@@ -171,7 +103,7 @@ class InProcess(Starter):
         return None if cpus == 1 else f"{cpus} CPUs; a {kind} has one poller; expected 1"
 
     def check(self) -> None:
-        own_program("tailrace-vnf")
+        own_program(NAME)
         system_program("bwrap")
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
@@ -185,6 +117,7 @@ class InProcess(Starter):
             memory_bytes=limit.memory_bytes,
             cgroup=limit.cgroup,
             data_bytes=limit.data_bytes,
+            groups=(instance.group,) if instance.group else (),
             umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in instance.ports) else None,
         )
         ends = os.open(_ends(launcher.logs, instance.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -200,28 +133,23 @@ class InProcess(Starter):
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
         """Waits until it says that it forwards, and gives it its real-time priority. That it is attached does not say
         so: in interrupt mode its ports go down once more while it starts."""
-        while not launcher.said(process.name, _READY):
-            if not process.id.alive():
-                raise Fault(why_ended(launcher, process))
-            if time.monotonic() > deadline:
-                raise launcher.failure(process.name, f"{process.name} was not ready in time: nobody came to its ports")
-            time.sleep(0.01)
+        wait_until_ready(launcher, process, deadline)
         if place.priority is not None:
             set_real_time(process.pid, place.priority)
 
     def program(self, process: Process) -> int | None:
         for name in reversed(process.inner()):
             try:
-                if Path(f"/proc/{name.pid}/exe").readlink().name == "tailrace-vnf":
+                if Path(f"/proc/{name.pid}/exe").readlink().name == NAME:
                     return name.pid
             except OSError:
                 continue
         return None
 
-    def ended_well(self, logs: Path, name: str) -> bool:
+    def ended_well(self, process: Process, logs: Path) -> bool:
         """Not if its sandbox was killed, or anything else is said of it."""
         try:
-            said = [json.loads(line) for line in _ends(logs, name).read_text().splitlines()]
+            said = [json.loads(line) for line in _ends(logs, process.name).read_text().splitlines()]
         except (OSError, ValueError):
             return False
         return any(isinstance(each, dict) and each.get("exit-code") == 0 for each in said)

@@ -45,9 +45,11 @@ class Instance:
     memory_bytes: int
     """The most that it may use."""
     huge: bool
-    """The packet buffers of its ports are in huge pages."""
+    """Its memory that the switch maps is in huge pages."""
     settings: tuple[str, ...] = ()
     """Of the function, as NAME=VALUE."""
+    group: int = 0
+    """The group, by number, that may enter the folders of its sockets."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,21 @@ class Started:
 class Starter(Runtime, ABC):
     """A place where Tailrace starts functions, gives them CPUs and memory, and looks after them."""
 
-    buffers_mib: ClassVar[int]
-    """What the packet buffers and rings of a function take."""
+    early: ClassVar[bool] = True
+    """An instance can be started before the switch has its ports."""
+    patience: ClassVar[float] = 10.0
+    """Seconds after its start in which an instance forwards, on a busy host too."""
+
+    buffers_mib: ClassVar[int | None] = None
+    """Of packet buffers and rings, beside the memory that it may use; None: that holds them, and is shared whole."""
+
+    def shared_bytes(self, memory: int) -> int:
+        """The most memory that a function which may use `memory` bytes shares with the switch."""
+        return memory + ((self.buffers_mib or 0) << 20)
+
+    def huge_bytes(self, memory: int) -> int:
+        """What of it is in huge pages, where there are any."""
+        return memory if self.buffers_mib is None else self.buffers_mib << 20
 
     @abstractmethod
     def check(self) -> None:
@@ -83,5 +98,5 @@ class Starter(Runtime, ABC):
         """The pid of the function itself, which may be inside its process; None while it is not there."""
 
     @abstractmethod
-    def ended_well(self, logs: Path, name: str) -> bool:
+    def ended_well(self, process: Process, logs: Path) -> bool:
         """Whether an instance that has ended did so by itself and with status 0."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tailrace.functions.container import InContainer
 from tailrace.functions.guest import Guest
+from tailrace.functions.machine import InMachine
 from tailrace.functions.process import InProcess
 from tailrace.functions.runtime import Runtime, Starter
 from tailrace.node.record import Process
 
-RUNTIMES: dict[str, Runtime] = {each.name: each for each in (InProcess(), Guest())}
+RUNTIMES: dict[str, Runtime] = {each.name: each for each in (InProcess(), InContainer(), InMachine(), Guest())}
 #: Those in which Tailrace starts functions.
 STARTERS: dict[str, Starter] = {name: each for name, each in RUNTIMES.items() if isinstance(each, Starter)}
 
@@ -21,4 +23,4 @@ def program_of(process: Process) -> int | None:
 
 def ended_well(process: Process, logs: Path) -> bool:
     """Whether a process that has ended is a function's, and ended by itself and with status 0."""
-    return process.runtime in STARTERS and STARTERS[process.runtime].ended_well(logs, process.name)
+    return process.runtime in STARTERS and STARTERS[process.runtime].ended_well(process, logs)

@@ -13,7 +13,8 @@ from typing import Any
 
 from tailrace.errors import Fault
 from tailrace.fabric.base import Port
-from tailrace.functions.process import BUFFERS_MIB, InProcess
+from tailrace.functions.process import InProcess
+from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtime import Instance
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
@@ -70,6 +71,7 @@ def neighbour_function(session: Session, cpus: Sequence[int], profile: Profile) 
             Place(cpus[0], (cpus[0],), "interrupt", priority, nice=0),
             256 << 20,
             huge,
+            group=node.state.group,
         )
         process = _RUNTIME.start(launcher, function).process
         ends = [("a", uris[_PORTS[0]]), ("b", uris[_PORTS[3]])]

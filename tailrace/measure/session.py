@@ -345,7 +345,7 @@ def _measure_floor(
 def _with_tester(
     node: Node, request: Request, folder: RunFolder, work: Callable[[Session], None], report: Reporter
 ) -> None:
-    for note in node.notes:
+    for note in (*node.notes, *filter(None, [node.plan.where])):
         folder.note(note)
     place = node.plan.placement.tester
     if place is None:

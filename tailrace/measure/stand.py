@@ -16,7 +16,8 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.base import POLLED, Fabric, Interface, Port
 from tailrace.fabric.kinds import BACKPRESSURE_US, Kind, Making
 from tailrace.fabric.network import Network
-from tailrace.functions.process import BUFFERS_MIB, InProcess
+from tailrace.functions.process import InProcess
+from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtime import Instance
 from tailrace.measure.fit import Carries
 from tailrace.measure.profile import profile
@@ -187,7 +188,14 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
         _wait_for_sockets(launcher, ports, started)
         place = where.functions[function.name]
         instance = Instance(
-            function.name, function.kind, ports, place, function.memory_bytes, scene.huge, function.settings
+            function.name,
+            function.kind,
+            ports,
+            place,
+            function.memory_bytes,
+            scene.huge,
+            function.settings,
+            launcher.state.group,
         )
         started.append(_RUNTIME.start(launcher, instance).process)
     ends = [(name.removeprefix("tester."), uris[name]) for name in TESTER_ENDS]

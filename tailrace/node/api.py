@@ -63,6 +63,10 @@ class Drain(Params):
     active: bool = Field(False, description="give it new flows again")
 
 
+class Replace(Params):
+    name: str = Field(max_length=256, description="of a function, or of one of its replicas")
+
+
 class Subscribe(Params):
     since: int | None = Field(None, ge=1, description="the number of the first event wanted; null: from now on")
 
@@ -176,6 +180,13 @@ METHODS = {
         ),
         Method("node.rollback", True, Rollback, Applied, "Goes back to what was up before the last change."),
         Method("node.drain", True, Drain, Applied, "Gives a replica no new flows, or some again."),
+        Method(
+            "function.restart",
+            True,
+            Replace,
+            Applied,
+            "Starts a function's new instance, changes over to it when it forwards, and ends the old one.",
+        ),
         Method("node.resume", True, Nothing, Resumed, "Ends a change that was cut short, and resumes the switch."),
         Method("node.down", True, Nothing, Lowered, "Takes everything down."),
         Method("events.subscribe", False, Subscribe, Subscribed, "Has events sent on this connection."),

@@ -9,13 +9,12 @@ record, so that a change that a crash has cut short is finished or undone by the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Refused, TailraceError
 from tailrace.node.difference import Difference
-from tailrace.node.record import Cgroup, FilePath, Folder, Process, Scope, State
+from tailrace.node.record import FilePath, Process, State
 from tailrace.process.process import undisturbed
 from tailrace.switch.config import Config, instance_name
 from tailrace.switch.control import ControlLost
@@ -130,11 +129,7 @@ def end_processes(state: State, names: Collection[str]) -> list[str]:
     """Ends processes and what belongs to them; returns what could not be ended."""
     problems = []
     for thing in reversed(list(state.record.things)):
-        mine = isinstance(thing, Process) and thing.name in names
-        mine = mine or (isinstance(thing, Cgroup) and thing.path.rpartition("/")[2].split("-", 2)[-1] in names)
-        mine = mine or (isinstance(thing, Scope) and thing.of in names)
-        mine = mine or (isinstance(thing, Folder) and Path(thing.path).name.rpartition(".")[0] in names)
-        if mine:
+        if thing.whose in names:
             problem = state.undo(thing)
             if problem is not None:
                 problems.append(problem)

@@ -317,8 +317,8 @@ def _check_up(record: Record) -> None:
         raise Mistake(f"what is up is incomplete; run `tailrace up {record.spec}` first")
 
 
-def _proposal(node: Node, plan: Plan, leave: Collection[str] = ()) -> Proposal:
-    version, wanted = node.difference_to(plan, leave)
+def _proposal(node: Node, plan: Plan, leave: Collection[str] = (), anew: Collection[str] = ()) -> Proposal:
+    version, wanted = node.difference_to(plan, leave, anew)
     return Proposal(version, plan, wanted)
 
 
@@ -374,10 +374,12 @@ def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
         return _apply(node, replace(plan, functions=functions), node.state.record.spec, None)
 
 
-def _apply(node: Node, plan: Plan, spec: str, base: int | None, leave: Collection[str] = ()) -> Applied:
-    """`leave`: processes that have ended and are to stay so."""
+def _apply(
+    node: Node, plan: Plan, spec: str, base: int | None, leave: Collection[str] = (), anew: Collection[str] = ()
+) -> Applied:
+    """`leave`: processes that have ended and are to stay so; `anew`: processes that run and are replaced."""
     state = node.state
-    proposal = _proposal(node, plan, leave)
+    proposal = _proposal(node, plan, leave, anew)
     wanted = proposal.wanted
     version = proposal.version or 0
     if base is not None:
@@ -522,6 +524,22 @@ def restart(held: Held, names: Collection[str]) -> list[str]:
         for name in wanted:
             _forget_logs(state, name)
         return wanted
+
+
+def replace_function(held: Held, name: str) -> Applied:
+    """Starts a new instance of a function (or of all its replicas) beside the one that runs, changes over to it when it
+    forwards, and ends the old one. Raises Failure, Mistake."""
+    with _changing(held) as node:
+        started = node.plan.started
+        chosen = [each.name for each in started if name in (each.name, each.function)]
+        if not chosen:
+            names = ", ".join(each.name for each in started) or "none"
+            raise Mistake(f"{name!r} is no function that Tailrace has started; there are: {names}")
+        anew = [_process_of(node.state, each) for each in chosen]
+        applied = _apply(node, node.plan, node.state.record.spec, None, anew=anew)
+        for each in chosen:
+            _forget_logs(node.state, each)
+        return applied
 
 
 def _forget_logs(state: State, name: str) -> None:

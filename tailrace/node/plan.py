@@ -257,7 +257,7 @@ class _Maker:
         runtime = RUNTIMES[function.runs] if function is not None else None
         own = None
         if function is not None and isinstance(runtime, Starter):
-            own = function.memory + (runtime.buffers_mib << 20)
+            own = runtime.shared_bytes(function.memory)
         return PlannedPort(
             name,
             uri or owner,

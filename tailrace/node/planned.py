@@ -185,6 +185,13 @@ class Plan:
         return [each for each in self.functions if each.started]
 
     @property
+    def where(self) -> str | None:
+        """Where its functions live, in words; None where all are processes, or somebody else's."""
+        if all(each.runs == "process" for each in self.started):
+            return None
+        return ", ".join(f"{each.name} runs in a {each.runs}" for each in self.started)
+
+    @property
     def pages(self) -> int:
         """Huge pages that must be free when it is applied, the tester's included."""
         if not self.huge:
@@ -196,8 +203,9 @@ class Plan:
         """Huge pages that these functions need, which Tailrace starts."""
         if not self.huge:
             return 0
-        runtimes = {each.name: each.runs for each in self.functions}
-        return sum(STARTERS[runtimes[name]].buffers_mib for name in functions) // PAGE_MIB
+        wanted = set(functions)
+        mine = (each for each in self.functions if each.name in wanted)
+        return sum(-(-STARTERS[each.runs].huge_bytes(each.memory_bytes) // (PAGE_MIB << 20)) for each in mine)
 
     @property
     def groups(self) -> tuple[str, ...]:

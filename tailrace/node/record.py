@@ -41,6 +41,11 @@ class Thing(ABC):
 
     kind: ClassVar[str]
 
+    @property
+    def whose(self) -> str | None:
+        """The name of the process that it is, or that it was made for; None where it is the whole node's."""
+        return None
+
     @abstractmethod
     def undo(self) -> str | None:
         """Undoes it; doing so again is harmless. Returns why it could not, or None."""
@@ -62,6 +67,12 @@ class Process(Thing):
     writer_start: int = 0
     unit: str = ""
     """The unit of systemd's that it is (`tailrace.process.units`): on record before it has a process."""
+    outside: str = ""
+    """The name by which the program that has started it (podman, libvirt) knows it."""
+
+    @property
+    def whose(self) -> str:
+        return self.name
 
     @property
     def id(self) -> ProcessId:
@@ -155,6 +166,10 @@ class Folder(Thing):
     kind = "folder"
     path: str
 
+    @property
+    def whose(self) -> str:
+        return Path(self.path).name.rpartition(".")[0]
+
     def give(self, mode: int, user: int = -1, group: int = -1) -> None:
         """Sets who may enter it and write there; -1: its owner stays. Whatever has taken its place is left alone."""
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -214,6 +229,10 @@ class Cgroup(Thing):
     kind = "cgroup"
     path: str
 
+    @property
+    def whose(self) -> str:
+        return self.path.rpartition("/")[2].split("-", 2)[-1]
+
     def undo(self) -> str | None:
         deadline = time.monotonic() + 2
         while True:
@@ -237,9 +256,62 @@ class Scope(Thing):
     of: str
     """The name of what runs in it."""
 
+    @property
+    def whose(self) -> str:
+        return self.of
+
     def undo(self) -> str | None:
         problem = units.stop(self.unit)
         return f"scope {self.unit}: {problem}" if problem is not None else None
+
+
+@dataclass(frozen=True)
+class Container(Thing):
+    """A container of podman's."""
+
+    kind = "container"
+    name: str
+    of: str
+    """The name of what runs in it."""
+
+    @property
+    def whose(self) -> str:
+        return self.of
+
+    def removal(self) -> list[str]:
+        """The command that ends it and leaves nothing of it."""
+        return [system_program("podman"), "rm", "--force", "--time", "2", "--ignore", self.name]
+
+    def undo(self) -> str | None:
+        try:
+            done = subprocess.run(self.removal(), capture_output=True, text=True, timeout=60, check=False)
+        except subprocess.TimeoutExpired:
+            return f"container {self.name}: podman has not removed it within 60 s"
+        said = done.stderr.strip().splitlines()
+        return None if done.returncode == 0 else f"container {self.name}: {said[-1] if said else 'podman failed'}"
+
+
+@dataclass(frozen=True)
+class Domain(Thing):
+    """A machine of libvirt's, which forgets it when its QEMU has ended: what is left of it after that is a name."""
+
+    kind = "domain"
+    name: str
+    of: str
+    """The name of what runs in it."""
+
+    @property
+    def whose(self) -> str:
+        return self.of
+
+    def undo(self) -> str | None:
+        from tailrace.functions.hypervisor import end_machine
+
+        try:
+            end_machine(self.name)
+        except (Failure, Mistake) as error:
+            return f"machine {self.name}: {error}"
+        return None
 
 
 @dataclass(frozen=True)
@@ -276,9 +348,10 @@ class Offloads(Thing):
         return None
 
 
-_KINDS: dict[str, type[Thing]] = {
-    kind.kind: kind for kind in (Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, Namespace, Offloads)
-}
+_EVERY: tuple[type[Thing], ...] = (
+    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, Container, Domain, Namespace, Offloads,
+)  # fmt: skip
+_KINDS = {kind.kind: kind for kind in _EVERY}
 
 
 @dataclass(frozen=True)
@@ -378,6 +451,14 @@ class State:
     def config(self) -> Path:
         """Where the switch keeps its configuration, for the one that is started when it has crashed."""
         return self.sockets / "switch.config"
+
+    @property
+    def group(self) -> int:
+        """The group, by number, that may enter the folder of sockets; root's before it is there."""
+        try:
+            return self.sockets.stat().st_gid
+        except FileNotFoundError:
+            return 0
 
     # --- the record ------------------------------------------------------------------------------------------------
 

@@ -133,9 +133,10 @@ class Node:
         state = self.state
         for folder in (state.sockets, state.logs):
             folder.mkdir(exist_ok=True)
-        # Functions listen for the switch, so they start beside it.
+        # Functions listen for the switch, so most can start beside it.
         self.fabric.launch()
-        begun = {each.name: self.start_function(self.plan, each.name, 1) for each in self.plan.started}
+        early = [each.name for each in self.plan.started if STARTERS[each.runs].early]
+        begun = {name: self.start_function(self.plan, name, 1) for name in early}
         self.fabric.await_answer()
         version, running = self.fabric.configuration()
         wanted = difference(None, self.plan, running=running, instances={}, alive=(), sockets=state.sockets)
@@ -143,13 +144,16 @@ class Node:
         state.record.complete = True
         state.save()
 
-    def difference_to(self, plan: Plan, leave: Collection[str] = ()) -> tuple[int, Difference]:
-        """The version that runs, and what is to be done until it is this plan. Of what has ended, the processes that
-        are to be left so are named."""
+    def difference_to(
+        self, plan: Plan, leave: Collection[str] = (), anew: Collection[str] = ()
+    ) -> tuple[int, Difference]:
+        """The version that runs, and what is to be done until it is this plan. `leave` are processes that have ended
+        and are to be left so, `anew` those that run and are to be replaced."""
         version, running = self.fabric.configuration()
         gone = self.gone()
         ports = {name: port for name, port in running.get("ports", {}).items() if name not in gone}
-        alive = {process.name for process in self.state.processes() if process.id.alive()} | set(leave)
+        running_now = {process.name for process in self.state.processes() if process.id.alive()}
+        alive = (running_now | set(leave)) - set(anew)
         found = difference(
             self.plan,
             plan,
@@ -208,16 +212,17 @@ class Node:
             place=plan.placement.functions[name],
             memory_bytes=planned.memory_bytes,
             huge=plan.huge,
+            group=self.state.group,
             settings=planned.settings,
         )
         started = STARTERS[planned.runs].start(self.launcher, wanted)
         self.notes += [note for note in started.notes if note not in self.notes]
         return started.process
 
-    def wait_for(
-        self, ports: Sequence[str], seconds: float = _ATTACH_SECONDS, processes: Sequence[Process] | None = None
-    ) -> None:
+    def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:
         """Waits until somebody is attached to each of the ports. Raises Fault if what should attach has ended."""
+        owners = [each for each in self.plan.started if not set(ports).isdisjoint(each.ports)]
+        seconds = max([_ATTACH_SECONDS, *(STARTERS[each.runs].patience for each in owners)])
         deadline = time.monotonic() + seconds
         while True:
             states = {port.name: port for port in self.fabric.ports()}
@@ -234,10 +239,12 @@ class Node:
 
     def wait_for_functions(self, names: Sequence[str], processes: Sequence[Process]) -> None:
         """Waits until the functions, each begun as the process in its place, forward. Raises Fault or Failure."""
-        deadline = time.monotonic() + _ATTACH_SECONDS
+        began = time.monotonic()
         for name, process in zip(names, processes, strict=True):
             planned = next(each for each in self.plan.functions if each.name == name)
-            STARTERS[planned.runs].wait(self.launcher, process, self.plan.placement.functions[name], deadline)
+            runtime = STARTERS[planned.runs]
+            place = self.plan.placement.functions[name]
+            runtime.wait(self.launcher, process, place, began + runtime.patience)
             for number in range(len(planned.ports)):
                 close_folder(self.state.sockets / f"{process.name}.{number}")
 

@@ -20,6 +20,8 @@ from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, star
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 """With which our own programs begin a line of a file (dataplane/common/log.h)."""
+_PODMAN = re.compile(r"^\S+ std(?:out|err) [FP] ")
+"""With which podman begins a line of a container's."""
 LOG_BYTES = 8 << 20
 """After which a bounded log begins anew, with as much from before kept beside it."""
 _WRITER_ENDS = 2.0
@@ -59,9 +61,7 @@ class Launcher:
     ) -> Process:
         """Starts a program under a name of ours and records it. `bounded`: its log is, whatever it prints. `before`:
         words before it, of another program that becomes this one. `runtime`: of a function, where it lives."""
-        log = self.log(name)
-        found = next((path.stat() for path in (log, log_writer.previous(log)) if path.exists()), None)
-        self._begun[name] = (found.st_ino, found.st_size) if found else (0, 0)
+        log = self.log_begins(name)
         limits = replace(limits, tied=self.tied, network=limits.network or self.network)
         if self.by_systemd and stdin is None:
             unit = Process(name, 0, 0, Path(argv[0]).name, runtime, unit=units.unit_name(name))
@@ -93,6 +93,13 @@ class Launcher:
         self.state.alter(unit, started)
         return started
 
+    def log_begins(self, name: str) -> Path:
+        """Where the output of a process goes that is about to be started: what is there is from before."""
+        log = self.log(name)
+        found = next((path.stat() for path in (log, log_writer.previous(log)) if path.exists()), None)
+        self._begun[name] = (found.st_ino, found.st_size) if found else (0, 0)
+        return log
+
     def log(self, name: str) -> Path:
         """Where the output of a process goes."""
         return self.logs / f"{name}.log"
@@ -122,7 +129,7 @@ class Launcher:
         said = self._since_start(name).decode(errors="replace")
         lines = [line for line in said.splitlines() if line.strip()]
         errors = [line for line in lines if " error: " in line]
-        return _TIME.sub("", (errors or lines or [""])[-1])
+        return _TIME.sub("", _PODMAN.sub("", (errors or lines or [""])[-1]))
 
     def failure(self, name: str, what: str) -> Failure:
         """An error that says what happened to a process and what it said itself."""

@@ -108,6 +108,8 @@ class Limits:
     environment: dict[str, str] = field(default_factory=dict)
     umask: int | None = None
     """As this process has it unless said."""
+    groups: tuple[int, ...] = ()
+    """More groups that it is in, by number; only root can say so."""
     network: str | None = None
     """The network namespace to enter (ip-netns(8)); this process's own unless said."""
 
@@ -298,6 +300,8 @@ def _limit(limits: Limits) -> None:
         namespace = os.open(f"/run/netns/{limits.network}", os.O_RDONLY | os.O_CLOEXEC)
         if _LIBC.setns(namespace, _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"/run/netns/{limits.network}")
+    if limits.groups and os.geteuid() == 0:
+        os.setgroups(sorted({*os.getgroups(), *limits.groups}))
     if limits.cpus:
         os.sched_setaffinity(0, limits.cpus)
     if limits.nice:

@@ -26,6 +26,11 @@ _PACKAGES = {
     "ethtool": "ethtool",
     "cyclictest": "rt-tests",
     "oslat": "rt-tests",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "virtlogd": "libvirt-daemon-system",
+    "libvirtd": "libvirt-daemon-system",
+    "virsh": "libvirt-clients",
+    "podman": "podman runc",
 }
 
 
@@ -50,6 +55,19 @@ def own_program(name: str) -> Path:
     raise Mistake(f"{name} is not built ({where} there is none); build it with `make setup`")
 
 
+def portable_program(name: str) -> Path:
+    """The path of one of Tailrace's own programs that runs on any x86-64 with SSE 4.2, as in a machine whose CPU is not
+    this one's: from the source tree's build-guest/, or from beside the installed command."""
+    places = [
+        Path(__file__).resolve().parents[2] / "build-guest" / _FOLDERS[name] / name,
+        Path(sys.prefix).parent / "portable" / name,
+    ]
+    for place in places:
+        if place.is_file() and os.access(place, os.X_OK):
+            return place
+    raise Mistake(f"{name} is not built for machines (there is none at {places[0]}); run `scripts/setup machines`")
+
+
 def find_system_program(name: str) -> str | None:
     """The path of a program of the system; None where it is missing."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
@@ -62,6 +80,15 @@ def system_program(name: str) -> str:
         package = _PACKAGES.get(name, name)
         raise Mistake(f"{name} is missing; install it with `sudo apt-get install {package}`")
     return found
+
+
+def podman(*words: str) -> str:
+    """What podman prints. Raises Failure with its last words."""
+    done = subprocess.run([system_program("podman"), *words], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise Failure(f"podman {' '.join(words)}: {lines[-1] if lines else 'failed'}")
+    return done.stdout
 
 
 def run_system(name: str, *words: str, namespace: str | None = None) -> str:

@@ -105,6 +105,8 @@ def _properties(limits: Limits) -> Iterator[tuple[str, str]]:
         yield "LimitDATA", str(limits.data_bytes)
     if limits.umask is not None:
         yield "UMask", f"{limits.umask:04o}"
+    if limits.groups:
+        yield "SupplementaryGroups", " ".join(map(str, limits.groups))
     if limits.network is not None:
         yield "NetworkNamespacePath", f"/run/netns/{limits.network}"
 

@@ -73,7 +73,7 @@ MOST_PORTS = 16
 MOST_CPUS = 64
 KINDS = ("skeleton", "impair")
 GUEST = "guest"
-STARTED = ("process",)
+STARTED = ("process", "container", "machine")
 """The runtimes in which Tailrace starts functions (`tailrace.functions.runtimes`)."""
 MOST_WORKERS = 64
 #: As the switch has it unless its configuration says otherwise (PIN_FLOW_SECONDS in dataplane/steer/pin.h).
@@ -213,9 +213,10 @@ class Function(Model):
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
         "delays and reorders frames by a plan. A guest has none",
     )
-    runs: Literal["process", "guest"] = Field(
+    runs: Literal["process", "container", "machine", "guest"] = Field(
         "process",
-        description="where it lives. process: in a sandboxed process of its own; guest: with somebody else, who starts "
+        description="where it lives. process: in a sandboxed process of its own; container: in an OCI container, by "
+        "podman; machine: in a virtual machine, by libvirt and QEMU; guest: with somebody else, who starts "
         "a machine, a container or a program, for which its vhost-user ports wait",
     )
     ports: int = Field(

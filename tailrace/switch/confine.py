@@ -49,15 +49,15 @@ def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:
     options += ["--user", user or f"{number}:{number}"]
     owner = number if user is None else number_of(user)
     state.sockets.mkdir(exist_ok=True)
-    # The group is root's: a function in a sandbox is root without capabilities, and passes by it.
-    os.chown(state.sockets, owner, 0)
+    # Functions pass by the group, which is nobody's else, and the switch is in it: what they listen at is open to it.
+    os.chown(state.sockets, owner, number if user is None else group_of(user))
     state.sockets.chmod(0o710)
     return options
 
 
 def make_folder(state: State, name: str) -> Path:
     """Makes a folder, on record, in which a guest makes the socket that the switch connects to, or the other way about:
-    the folder of sockets is the switch's, and its group, root's, is what a sandbox passes by."""
+    the folder of sockets is the switch's, and its group is what a function passes by."""
     folder = Folder(str(state.sockets / name))
     state.add(folder)
     Path(folder.path).mkdir()
@@ -114,6 +114,15 @@ def number_of(user: str) -> int:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
         raise Refused(f"fabric.user: no user {name!r}; 'useradd --system {name}' makes one") from None
+
+
+def group_of(user: str) -> int:
+    """The number of the group of "NAME" or "UID:GID". Raises Refused, as number_of()."""
+    number = number_of(user)
+    name, _, group = user.partition(":")
+    if name.isdecimal():
+        return int(group or number)
+    return pwd.getpwnam(name).pw_gid
 
 
 def user_for(folder: Path) -> int:

@@ -68,6 +68,8 @@ class Command:
         self.run = run_folder(self.state)
         self.runs = folder / "runs"
         self.folder = folder
+        self.limit = 150.0
+        """Seconds that a command may take."""
         self.environment = {**os.environ, "TAILRACE_STATE": str(self.state)}
         self.begun: list[subprocess.Popen[str]] = []
 
@@ -87,7 +89,7 @@ class Command:
             [self.program, *arguments],
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=self.limit,
             check=False,
             env=self.environment,
             cwd=self.folder,

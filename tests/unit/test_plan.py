@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
-from tailrace.functions.process import BUFFERS_MIB
+from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.node.operations import contents_of
 from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan, identity_of, make_plan

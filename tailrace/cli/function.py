@@ -1,0 +1,126 @@
+"""`tailrace function`: one function of what is up, wherever it lives."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from tailrace.cli import complete, operate
+from tailrace.cli.options import JsonOption
+from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.errors import Mistake
+from tailrace.node.folder import default_folder
+from tailrace.node.record import Process, peek
+from tailrace.switch.config import function_name
+
+app = typer.Typer(help="Look at one function of what is up.", no_args_is_help=True, rich_markup_mode=None)
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A function's name, or a replica's.", autocompletion=complete.replica),
+]
+
+
+@app.command()
+def log(
+    name: NameArgument,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="The last so many lines.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print what is added, until Ctrl-C.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a function has said: of a machine, its console.
+
+    \b
+    sudo tailrace function log first
+    sudo tailrace function log first --follow
+    """
+    raise typer.Exit(run_command(lambda: _log(name, lines, follow=follow, as_json=as_json)))
+
+
+@app.command()
+def restart(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Replace what runs of a function by a new instance, without losing a frame.
+
+    \b
+    sudo tailrace function restart second
+
+    The new one starts beside the old one, which ends when the switch has changed over. A replica's name replaces that
+    replica, the function's all of them.
+    """
+    raise typer.Exit(run_command(lambda: operate.restart(name, as_json=as_json)))
+
+
+@app.command()
+def console(name: NameArgument) -> None:
+    """Open a shell in a machine, on its second serial port. Ctrl-] leaves it.
+
+    \b
+    sudo tailrace function console first
+    """
+    raise typer.Exit(run_command(lambda: _console(name)))
+
+
+@app.command()
+def xml(name: NameArgument) -> None:
+    """Print a machine in libvirt's words, as it runs.
+
+    \b
+    sudo tailrace function xml first | less
+    """
+    raise typer.Exit(run_command(lambda: _xml(name)))
+
+
+def _process(name: str) -> Process:
+    """The process of a function that is up. Raises Mistake."""
+    folder = default_folder()
+    found = [each for each in peek(folder).things if isinstance(each, Process) and each.runtime]
+    process = next((each for each in reversed(found) if function_name(each.name) == name), None)
+    if process is None:
+        names = ", ".join(dict.fromkeys(function_name(each.name) for each in found)) or "none"
+        raise Mistake(f"no function {name!r} is up; there are: {names}")
+    return process
+
+
+def _machine(name: str) -> Process:
+    process = _process(name)
+    if process.runtime != "machine":
+        raise Mistake(f"{name} lives in a {process.runtime}, which has no such thing; expected a machine's name")
+    return process
+
+
+def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
+    path = default_folder() / "logs" / f"{_process(name).name}.log"
+    try:
+        with path.open(errors="replace") as file:
+            found = file.read().splitlines()[-lines:]
+            if as_json:
+                print_json({"log": str(path), "lines": found})
+                return 0
+            for line in found:
+                print_line(line)
+            while follow:
+                line = file.readline()
+                if line:
+                    print_line(line.rstrip("\n"))
+                else:
+                    time.sleep(0.1)
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}; run as the user who has started it (sudo)") from None
+    return 0
+
+
+def _console(name: str) -> int:
+    from tailrace.functions.hypervisor import console_command
+
+    words = console_command(_machine(name).outside)
+    os.execv(words[0], words)
+
+
+def _xml(name: str) -> int:
+    from tailrace.functions.hypervisor import machine_xml
+
+    print_line(machine_xml(_machine(name).outside).rstrip("\n"))
+    return 0

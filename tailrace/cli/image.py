@@ -1,0 +1,97 @@
+"""`tailrace image`: what functions in containers and machines start from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tailrace.cli.options import JsonOption
+from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
+from tailrace.errors import Mistake
+from tailrace.functions.images import (
+    DEFAULT,
+    KERNELS,
+    Image,
+    build_machine_image,
+    container_image,
+    images_folder,
+    machine_images,
+)
+
+app = typer.Typer(help="Make what containers and machines start from.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command()
+def build(
+    name: Annotated[str, typer.Argument(help="The image's name.")] = DEFAULT,
+    kernel: Annotated[
+        str, typer.Option(help="Debian's kernel: cloud, small; stock; rt, with real-time priorities for interrupts.")
+    ] = "cloud",
+    container: Annotated[bool, typer.Option("--container", help="The containers' image, in podman's store.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an image of Tailrace's functions: a machine's kernel and initramfs, or with --container an OCI image.
+
+    \b
+    sudo tailrace image build
+    sudo tailrace image build realtime --kernel rt
+    sudo tailrace image build --container
+
+    It is made of Debian's packages, which apt downloads once, and of tailrace-vnf. The same input gives the same bytes.
+    Containers need no build: their image is made when the first one starts.
+    """
+    raise typer.Exit(run_command(lambda: _build(name, kernel, container=container, as_json=as_json)))
+
+
+@app.command("list")
+def list_(as_json: JsonOption = False) -> None:
+    """Show the machines' images.
+
+    \b
+    sudo tailrace image list
+    """
+    raise typer.Exit(run_command(lambda: _list(as_json=as_json)))
+
+
+def _build(name: str, kernel: str, *, container: bool, as_json: bool) -> int:
+    if container:
+        made = container_image()
+        if as_json:
+            print_json({"image": made})
+        else:
+            print_line(f"The containers' image is {made}.")
+        return 0
+    if kernel not in KERNELS:
+        raise Mistake(f"--kernel {kernel}: there is none of this name; expected {', '.join(KERNELS)}")
+    found = _described(build_machine_image(name, kernel))
+    if as_json:
+        print_json(found)
+    else:
+        print_line(f"The image {name} is in {found['folder']}: {found['bytes'] / 1e6:.1f} MB, {found['kernel']}.")
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    images = [_described(image) for image in machine_images()]
+    if as_json:
+        print_json(images)
+        return 0
+    if not images:
+        print_line(f"There is no image in {images_folder()}; `tailrace image build` makes one.")
+        return 0
+    table = plain_table("image", "kernel", "MB", "made of")
+    for each in images:
+        table.add_row(each["name"], each["kernel"], f"{each['bytes'] / 1e6:.1f}", each["made_of"])
+    wide_console().print(table)
+    return 0
+
+
+def _described(image: Image) -> dict[str, Any]:
+    return {
+        "name": image.folder.name,
+        "folder": str(image.folder),
+        "kernel": image.kernel,
+        "bytes": sum(each.stat().st_size for each in (image.vmlinuz, image.initramfs)),
+        "made_of": image.made_of,
+    }

@@ -1,0 +1,77 @@
+"""Whether KVM runs machines here, found by trying: a machine that does nothing but say so, within a time limit.
+
+That /dev/kvm opens says little: on some hosts, themselves virtual machines, no ordinary kernel boots with it.
+The answer is kept until the host, its QEMU or the image changes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from tailrace.functions.images import Image, images_folder, machine_image
+from tailrace.process.programs import system_program
+from tailrace.resources.ledger import boot_id
+
+BOOT_SECONDS = 10.0
+"""In which a machine has booted with KVM, on a busy host too: it takes one."""
+_SAYS = b"tailrace: the function has ended"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What runs machines, and why not KVM."""
+
+    kind: Literal["kvm", "tcg"]
+    why_not: str = ""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said of machines that run so."""
+        if self.kind == "kvm":
+            return ()
+        return (f"machines are emulated (tcg), so their times say nothing of a host with KVM: {self.why_not}",)
+
+
+def acceleration() -> Answer:
+    """Raises Mistake where there is no image to try with."""
+    image = machine_image()
+    kept = images_folder() / "kvm.json"
+    key = f"{boot_id()} {image.made_of} {Path(system_program('qemu-system-x86_64')).stat().st_mtime_ns}"
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        found = json.loads(kept.read_text())
+        if found["key"] == key:
+            return Answer("kvm" if not found["why_not"] else "tcg", found["why_not"])
+    why_not = _why_not(image)
+    answer = Answer("tcg" if why_not else "kvm", why_not)
+    with suppress(OSError):  # then it is found out again
+        kept.write_text(json.dumps({"key": key, **asdict(answer)}) + "\n")
+    return answer
+
+
+def _why_not(image: Image) -> str:
+    """Why KVM does not run a machine here; empty if it does."""
+    try:
+        Path("/dev/kvm").open("r+b", buffering=0).close()
+    except OSError as error:
+        return f"/dev/kvm: {error.strerror}"
+    words = [system_program("qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    words += ["-accel", "kvm", "-cpu", "host", "-m", "192M", "-serial", "stdio", "-M", "q35"]
+    words += ["-kernel", str(image.vmlinuz), "-initrd", str(image.initramfs)]
+    words += ["-append", "console=ttyS0 panic=-1 quiet tailrace.run=true"]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=BOOT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"a machine does not boot with it within {BOOT_SECONDS:g} s"
+    if _SAYS in done.stdout:
+        return ""
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    why = said[-1] if said else f"QEMU ended after {time.monotonic() - began:.1f} s"
+    return f"a machine does not boot with it ({why})"

@@ -1,0 +1,159 @@
+"""A function in an OCI container, which podman starts and an operator's podman sees.
+
+It has no network but the sockets of its ports, no capabilities, a root that it cannot write to, podman's filter of
+system calls, and limits for memory, processes and its log. What ends is started again by the node, not by podman.
+Sources: podman-run(1), OCI runtime specification 1.0 (config-linux.md).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions.images import container_image
+from tailrace.functions.names import outer_name
+from tailrace.functions.process import inside
+from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
+from tailrace.functions.runtime import Instance, Started, Starter
+from tailrace.node.record import Container, Process
+from tailrace.process.keeper import keep
+from tailrace.process.launch import LOG_BYTES, Launcher
+from tailrace.process.process import identify, set_real_time
+from tailrace.process.programs import own_program, podman, system_program
+from tailrace.resources.place import Place
+
+_PROCESSES = 64
+"""At most, in one container; a function has some ten threads."""
+_FILES = 1024
+_THREADS = 4096
+"""Of all containers together, which are one user's."""
+_NOBODY = 65534
+_SECONDS = 60.0
+"""In which podman has started a container on a busy machine."""
+_HUGE = Path("/sys/kernel/mm/hugepages")
+_ITS_SIZE = _HUGE / "hugepages-2048kB"
+"""Of other sizes DPDK would take what is free, somebody else's."""
+_CPU_GROUP = re.compile(r"^\d+:(?:\S+,)?cpu(?:,\S+)?:(/.*)$", re.MULTILINE)
+
+
+class InContainer(Starter):
+    """The runtime of OCI images."""
+
+    name = "container"
+    listens = True
+    buffers_mib = BUFFERS_MIB
+    patience = 30.0
+
+    def check(self) -> None:
+        own_program(NAME)
+        system_program("podman")
+        if os.geteuid() != 0:
+            raise Mistake("containers are started by root: run as root, or use `runs: process`")
+
+    def start(self, launcher: Launcher, instance: Instance) -> Started:
+        image = container_image()
+        container = Container(outer_name(launcher.state.folder, instance.name), instance.name)
+        launcher.state.add(container)
+        container.undo()  # one of that name which a record that was lost has left
+        log = launcher.log_begins(instance.name)
+        if launcher.tied:
+            keep(launcher.state, instance.name, container.removal())
+        pid = _run(_options(container.name, log, instance, image), instance)
+        process = identify(pid)
+        if process is None:
+            raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
+        recorded = Process(instance.name, process.pid, process.start, NAME, runtime=self.name, outside=container.name)
+        launcher.state.add(recorded)
+        return Started(recorded)
+
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
+        wait_until_ready(launcher, process, deadline)
+        if place.priority is not None:
+            _leave_cpu_group(process.pid)
+            set_real_time(process.pid, place.priority)
+
+    def program(self, process: Process) -> int | None:
+        return process.pid if process.id.alive() else None
+
+    def ended_well(self, process: Process, logs: Path) -> bool:
+        del logs
+        try:
+            return podman("container", "inspect", "--format", "{{.State.ExitCode}}", process.outside).strip() == "0"
+        except Failure:
+            return False
+
+
+def _options(name: str, log: Path, instance: Instance, image: str) -> list[str]:
+    """The words of `podman run` that follow its own name, but for where its pid goes."""
+    huge = instance.huge
+    size = instance.memory_bytes + (0 if huge else BUFFERS_MIB << 20)
+    words = ["--detach", "--name", name, "--hostname", name, "--label", "tailrace.function=" + instance.name]
+    words += ["--network", "none", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all"]
+    words += ["--tmpfs", "/tmp:rw,size=1m,mode=1777", "--tmpfs", "/run:rw,size=1m,mode=755"]
+    words += ["--security-opt", "no-new-privileges"]
+    if _ITS_SIZE.exists():
+        words += ["--mount", f"type=tmpfs,destination={_HUGE},tmpfs-size=1m,notmpcopyup"]
+        words += ["--volume", f"{_ITS_SIZE}:{_ITS_SIZE}:ro"]
+    words += ["--user", f"{_NOBODY}:{instance.group}", "--umask", "0000"]
+    words += ["--memory", str(size), "--memory-swap", str(size), "--pids-limit", str(_PROCESSES)]
+    words += ["--cpuset-cpus", ",".join(map(str, instance.place.cpus))]
+    # Podman's own defaults may be above what this process itself may have, and give.
+    for kind, most in (("nofile", _FILES), ("nproc", _THREADS), ("core", 0)):
+        words += ["--ulimit", f"{kind}={most}:{most}"]
+    words += ["--log-driver", "k8s-file", "--log-opt", f"path={log}", "--log-opt", f"max-size={LOG_BYTES >> 20}mb"]
+    seen = [_mounted(uri, number) for number, uri in enumerate(instance.ports)]
+    for _, volume in seen:
+        words += volume
+    _, *arguments = function_command("", instance, [uri for uri, _ in seen])
+    return [*words, image, *arguments]
+
+
+def _mounted(uri: str, number: int) -> tuple[str, list[str]]:
+    """A port's URI in the container, and the words that let it see the folder of its socket."""
+    within, words = inside(uri, number)
+    return within, ["--volume", f"{words[1]}:{words[2]}"] if words else []
+
+
+def _run(options: Sequence[str], instance: Instance) -> int:
+    """Starts a container; returns the pid of its first process. Raises Failure.
+
+    Niceness and CPUs are inherited, from before it is in a cgroup.
+    """
+    cpus = ",".join(map(str, instance.place.cpus))
+    before = [system_program("taskset"), "--cpu-list", cpus]
+    if instance.place.nice and os.geteuid() == 0:
+        before += [system_program("nice"), "-n", str(instance.place.nice)]
+    words = [*before, system_program("podman"), "run", *options]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{instance.name}: podman has not started it within {_SECONDS:g} s") from None
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise Failure(f"{instance.name}: podman does not start it: {said[-1] if said else done.returncode}")
+    pid = podman("container", "inspect", "--format", "{{.State.Pid}}", done.stdout.strip())
+    _share_no_session(int(pid))
+    return int(pid)
+
+
+def _share_no_session(pid: int) -> None:
+    """Where the kernel shares time among sessions first (sched_autogroup), only this is heard by the others."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(os.getpriority(os.PRIO_PROCESS, pid)))
+
+
+def _leave_cpu_group(pid: int) -> None:
+    """Takes a process to this one's own cgroup of the cpu controller: under cgroup v1 a kernel with
+    CONFIG_RT_GROUP_SCHED grants no real-time priority in one that has no share of its own
+    (Documentation/scheduler/sched-rt-group.rst)."""
+    with suppress(OSError):
+        own = _CPU_GROUP.search(Path("/proc/self/cgroup").read_text())
+        if own is not None:
+            Path(f"/sys/fs/cgroup/cpu{own[1]}/cgroup.procs").write_text(str(pid))

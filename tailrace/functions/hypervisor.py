@@ -1,0 +1,157 @@
+"""The connection to libvirt, which owns the machines, and what of it there is on this host.
+
+It is the system's (qemu:///system), so that `virsh` and an operator's monitoring see the machines. Where no service
+manager starts libvirt's daemons, Tailrace starts them itself, with a socket of its own; they end by themselves when
+they have had no machine and no client for a while.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tailrace.errors import Failure, Mistake
+from tailrace.host.slices import systemd_has
+from tailrace.process import lock
+from tailrace.process import reaper as reaper_program
+from tailrace.process.process import Limits, ProcessId, start
+from tailrace.process.programs import system_program
+from tailrace.resources.tree import Tree
+
+_SYSTEMS = Path("/run/libvirt/libvirt-sock")
+OWN = Path("/run/tailrace-libvirt")
+"""Where the daemons that Tailrace has started have their socket."""
+_SYSTEM = "qemu:///system"
+_OWN = f"qemu+unix:///system?socket={OWN}/libvirt-sock"
+_LOGGER = Path("/run/libvirt/virtlogd-sock")
+_PIDS = Path("/run/libvirt/qemu")
+_IDLE_SECONDS = 10
+_START_SECONDS = 20.0
+_CONFIGURATION = """\
+unix_sock_dir = "{folder}"
+unix_sock_rw_perms = "0700"
+unix_sock_ro_perms = "0700"
+unix_sock_admin_perms = "0700"
+auth_unix_ro = "none"
+auth_unix_rw = "none"
+"""
+
+
+def library() -> ModuleType:
+    """libvirt's binding. Raises Mistake where it is missing."""
+    try:
+        import libvirt
+    except ImportError:
+        raise Mistake("libvirt's binding for Python is missing: run `scripts/setup machines`") from None
+    libvirt.registerErrorHandler(lambda *_: None, None)  # else it prints what is also raised
+    return libvirt  # type: ignore[no-any-return]
+
+
+def connect() -> Any:
+    """A connection (virConnect). Raises Failure, Mistake."""
+    libvirt = library()
+    if _SYSTEMS.exists():
+        try:
+            return libvirt.open(_SYSTEM)
+        except libvirt.libvirtError as error:
+            if systemd_has(Tree()):
+                raise Failure(
+                    f"libvirt does not answer: {error}; start it: `systemctl start libvirtd.service`"
+                ) from None
+    elif systemd_has(Tree()):
+        raise Mistake("libvirtd does not run; start it: `systemctl enable --now libvirtd.socket`")
+    try:
+        _start()
+        return libvirt.open(_OWN)
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not answer: {error}; see {OWN}/log") from None
+
+
+def create(connection: Any, xml: str, flags: int, seconds: float) -> None:
+    """Starts a machine. QEMU stands still until the switch has come to each of its ports. Raises Failure, also where
+    that has not happened after so many seconds."""
+    libvirt = library()
+    said: list[Exception] = []
+
+    def call() -> None:
+        try:
+            connection.createXML(xml, flags)
+        except libvirt.libvirtError as error:
+            said.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(seconds)
+    if caller.is_alive():
+        raise Failure(f"libvirt has not started the machine within {seconds:g} s: does the switch come to its ports?")
+    if said:
+        raise Failure(f"libvirt does not start the machine: {said[0]}")
+
+
+def end_machine(name: str) -> None:
+    """Ends a machine, if there is one of this name. Raises Failure, Mistake."""
+    if not (_PIDS / f"{name}.pid").exists():  # libvirt has forgotten it, or was never asked
+        return
+    libvirt = library()
+    try:
+        connect().lookupByName(name).destroy()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
+            raise Failure(f"libvirt does not end it: {error}") from None
+
+
+def console_command(name: str) -> list[str]:
+    """The command that connects a terminal to a machine's shell. Raises Failure, Mistake."""
+    return [system_program("virsh"), "--connect", connect().getURI(), "console", "--devname", "serial1", name]
+
+
+def machine_xml(name: str) -> str:
+    """A machine that runs, in libvirt's words. Raises Failure, Mistake."""
+    libvirt = library()
+    try:
+        return str(connect().lookupByName(name).XMLDesc())
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not show it: {error}") from None
+
+
+def machine_pid(name: str) -> int:
+    """The process of a machine that runs. Raises OSError, ValueError."""
+    return int((_PIDS / f"{name}.pid").read_text())
+
+
+def _start() -> None:
+    """Starts libvirt's daemons unless they run."""
+    OWN.mkdir(mode=0o700, exist_ok=True)
+    with lock.locked(OWN / "lock", patience=_START_SECONDS):
+        if _LOGGER.exists() and _answers():
+            return
+        (OWN / "libvirtd.conf").write_text(_CONFIGURATION.format(folder=OWN))
+        log = OWN / "log"
+        log.unlink(missing_ok=True)
+        words = ["--", system_program("virtlogd"), "--", system_program("libvirtd")]
+        words += ["--config", f"{OWN}/libvirtd.conf", "--pid-file", f"{OWN}/libvirtd.pid"]
+        words += ["--timeout", str(_IDLE_SECONDS)]
+        deadline = time.monotonic() + _START_SECONDS
+        reaper: ProcessId | None = None
+        while not (_LOGGER.exists() and _answers()):
+            if time.monotonic() > deadline:
+                said = log.read_text(errors="replace").strip().splitlines()
+                raise Failure(f"libvirt's daemons do not start: {said[-1] if said else f'see {log}'}")
+            # One that is about to end still has its pid file, and the new one ends at once.
+            if reaper is None or not reaper.alive():
+                argv = [sys.executable, "-I", "-S", reaper_program.__file__, *words]
+                reaper = start(argv, log=log, limits=Limits(tied=False), record=lambda _: None)
+            time.sleep(0.05)
+
+
+def _answers() -> bool:
+    libvirt = library()
+    try:
+        libvirt.open(_OWN).close()
+    except libvirt.libvirtError:
+        return False
+    return True

@@ -1,0 +1,340 @@
+"""What functions in containers and machines start from. Made of Tailrace's own programs and Debian's packages; the same
+input gives the same bytes.
+
+A container's image is a layer with the function's program and its libraries, in podman's store; it is made when it is
+first needed. A machine's is a kernel and an initramfs, made by `tailrace image build`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import lzma
+import os
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions.program import NAME, visible_libraries
+from tailrace.process.programs import own_program, podman, portable_program, system_program
+
+ENVIRONMENT = "TAILRACE_IMAGES"
+DEFAULT = "tailrace"
+"""The machine image of Tailrace's own functions."""
+KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
+_REPOSITORY = "localhost/tailrace-vnf"
+_MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3")
+_MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Image:
+    """A machine's image."""
+
+    folder: Path
+    kernel: str
+    """Debian's package of it, with its version."""
+    made_of: str
+    """Identifies all that it was made of."""
+
+    @property
+    def vmlinuz(self) -> Path:
+        return self.folder / "vmlinuz"
+
+    @property
+    def initramfs(self) -> Path:
+        return self.folder / "initramfs"
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    format: int
+    kernel: str
+    made_of: str
+    digests: dict[str, str]
+    """SHA-256 of each file."""
+
+
+def images_folder() -> Path:
+    """Where machine images are kept."""
+    chosen = os.environ.get(ENVIRONMENT)
+    if chosen:
+        return Path(chosen)
+    if os.geteuid() == 0:
+        return Path("/var/lib/tailrace/images")
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "tailrace" / "images"
+
+
+def machine_image(name: str = DEFAULT) -> Image:
+    """A machine's image by name. Raises Mistake where there is none, or it is damaged."""
+    folder = images_folder() / name
+    build = "build it with `tailrace image build`" if name == DEFAULT else f"build it: `tailrace image build {name}`"
+    try:
+        manifest = TypeAdapter(_Manifest).validate_json((folder / "image.json").read_bytes())
+    except FileNotFoundError:
+        raise Mistake(f"there is no image {name!r} in {images_folder()}; {build}") from None
+    except (OSError, ValidationError):
+        raise Mistake(f"{folder}/image.json: damaged; {build}") from None
+    for file, digest in manifest.digests.items():
+        if _digest(folder / file) != digest:
+            raise Mistake(f"{folder / file}: is not what was built (cut short, or changed since); {build}")
+    return Image(folder, manifest.kernel, manifest.made_of)
+
+
+def machine_images() -> list[Image]:
+    """All machines' images that are whole."""
+    found = []
+    for manifest in sorted(images_folder().glob("*/image.json")):
+        with suppress(Mistake):
+            found.append(machine_image(manifest.parent.name))
+    return found
+
+
+@cache
+def _digest_of(path: Path, changed: int, size: int) -> str:
+    del changed, size
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(path: Path) -> str | None:
+    """SHA-256 of a file; None where it is missing. One that has not changed is read once."""
+    try:
+        found = path.stat()
+        return _digest_of(path, found.st_mtime_ns, found.st_size)
+    except OSError:
+        return None
+
+
+# --- a container's -------------------------------------------------------------------------------------------------
+
+
+def container_image() -> str:
+    """The name of the image of Tailrace's functions in podman's store; makes it where it is not there yet. Raises
+    Failure, Mistake."""
+    program = own_program(NAME)
+    files = {f"/{NAME}": program, **_by_name(visible_libraries(program, _PORTS))}
+    stats = {name: found.stat() for name, found in sorted(files.items()) if isinstance(found, Path)}
+    seen = [(name, found.st_size, found.st_mtime_ns) for name, found in stats.items()]
+    image = f"{_REPOSITORY}:{hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]}"
+    if _there(image):
+        return image
+    with tempfile.TemporaryDirectory(prefix="tailrace-image-") as folder:
+        layer = Path(folder, "layer.tar")
+        write_layer(layer, files)
+        podman("import", "--quiet", "--change", f'ENTRYPOINT ["/{NAME}"]', str(layer), image)
+    return image
+
+
+_PORTS = ("vhost-server:",)
+
+
+def _there(image: str) -> bool:
+    words = [system_program("podman"), "image", "exists", image]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode not in (0, 1):
+        said = done.stderr.strip().splitlines()
+        raise Failure(f"podman: {said[-1] if said else 'failed'}")
+    return done.returncode == 0
+
+
+def _by_name(libraries: Iterable[Path]) -> dict[str, Path | str]:
+    """Libraries by all of their names: the file, or where the name leads. One file under two names would be two drivers
+    to DPDK."""
+    found: dict[str, Path | str] = {}
+    for each in libraries:
+        real = each.resolve()
+        found[str(real)] = real
+        if real != each:
+            found[str(each)] = str(real)
+    return found
+
+
+def write_layer(path: Path, files: Mapping[str, Path | str]) -> None:
+    """A tar archive of files, and of links to where they lead, by their names in it: the same for the same files."""
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for name, source in sorted(files.items()):
+            entry = tarfile.TarInfo(name.lstrip("/"))
+            if isinstance(source, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, source
+                archive.addfile(entry)
+                continue
+            entry.size, entry.mode = source.stat().st_size, 0o755
+            with source.open("rb") as file:
+                archive.addfile(entry, file)
+
+
+# --- a machine's ---------------------------------------------------------------------------------------------------
+
+
+def build_machine_image(name: str = DEFAULT, kernel: str = "cloud") -> Image:
+    """Makes a machine's image with the functions' program; `kernel` is one of KERNELS. Raises Failure, Mistake."""
+    folder = images_folder() / name
+    program = portable_program(NAME)
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Mistake(f"{folder}: {error.strerror}; run as root, or set {ENVIRONMENT} to another folder") from None
+    package = _package(_kernel_package(KERNELS[kernel]))
+    busybox = _package("busybox-static")
+    files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}
+    for each, found in _by_name(visible_libraries(program, ("pci:",))).items():
+        files[each] = found if isinstance(found, str) else found.read_bytes()
+    files["/init"] = (Path(__file__).parent / "guest" / "init").read_bytes()
+    with _unpacked(busybox) as archive:
+        files["/bin/busybox"] = _member(archive, r"\./(usr/)?bin/busybox")
+    with _unpacked(package) as archive:
+        vmlinuz = _member(archive, r"\./boot/vmlinuz-.*")
+        modules = _modules(archive)
+    files |= {f"/lib/modules/{each}.ko": data for each, data in modules.items()}
+    files["/lib/modules/order"] = "".join(f"/lib/modules/{each}.ko\n" for each in modules).encode()
+    return store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)})
+
+
+def store(folder: Path, kernel: str, files: Mapping[str, bytes]) -> Image:
+    """Puts an image's files into its folder; it is one when the last of them, image.json, is there. Raises Failure."""
+    for name, data in files.items():
+        _write(folder / name, data)
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    made_of = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
+    manifest = _Manifest(_FORMAT, kernel, made_of, digests)
+    _write(folder / "image.json", (json.dumps(asdict(manifest), indent=1) + "\n").encode())
+    return Image(folder, manifest.kernel, made_of)
+
+
+def _write(path: Path, data: bytes) -> None:
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.write_bytes(data)
+        new.chmod(0o644)
+        new.replace(path)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise Failure(f"{path}: {error.strerror}; make room there and try again") from None
+
+
+def _run(*words: str, folder: Path | None = None) -> str:
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise Failure(f"{' '.join(words)}: {said[-1] if said else 'failed'}")
+    return done.stdout
+
+
+def _kernel_package(name: str) -> str:
+    """The package with the kernel's files that a name without a version stands for."""
+    found = re.search(r"^ *Depends: *(linux-image-\d\S*)", _run("apt-cache", "depends", name), re.MULTILINE)
+    if found is None:
+        raise Failure(f"apt knows no kernel {name}; run `apt-get update`")
+    return found[1]
+
+
+def _package(name: str) -> Path:
+    """The file of one of Debian's packages, in the version that apt would install; downloaded once."""
+    folder = images_folder() / "packages"
+    folder.mkdir(exist_ok=True)
+    version = re.search(r"^ *Candidate: *(\S+)$", _run("apt-cache", "policy", name), re.MULTILINE)
+    if version is None or version[1] == "(none)":
+        raise Failure(f"apt knows no package {name}; run `apt-get update`")
+    file = folder / f"{name}_{version[1].replace(':', '%3a')}_amd64.deb"
+    if not file.exists():
+        for old in folder.glob(f"{name}_*.deb"):
+            old.unlink()
+        # As who runs this, and not as apt's own user, who may not write here.
+        _run("apt-get", "-o", "APT::Sandbox::User=", "download", "-qq", name, folder=folder)
+    return file
+
+
+class _unpacked:
+    """The files of a package."""
+
+    def __init__(self, package: Path) -> None:
+        self._file = tempfile.TemporaryFile(prefix="tailrace-image-")  # noqa: SIM115 - closed at the end
+        done = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=self._file, timeout=600, check=False)
+        if done.returncode != 0:
+            self._file.close()
+            package.unlink(missing_ok=True)
+            raise Failure(f"{package}: is no whole package and was removed; try again")
+
+    def __enter__(self) -> tarfile.TarFile:
+        self._file.seek(0)
+        self._archive = tarfile.open(fileobj=self._file)
+        return self._archive
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+        self._file.close()
+
+
+def _member(archive: tarfile.TarFile, pattern: str) -> bytes:
+    """The contents of the one file of this name. Raises Failure."""
+    for entry in archive.getmembers():
+        if entry.isfile() and re.fullmatch(pattern, entry.name):
+            file = archive.extractfile(entry)
+            assert file is not None
+            return file.read()
+    raise Failure(f"a package of Debian's has no file {pattern}")
+
+
+def _modules(archive: tarfile.TarFile) -> dict[str, bytes]:
+    """The kernel's modules for the devices of a machine by name, each after those that it needs. What is not there is a
+    part of the kernel, or of another one."""
+    found = {
+        Path(entry.name).name.partition(".")[0].replace("-", "_"): entry
+        for entry in archive.getmembers()
+        if re.search(r"\.ko(\.xz)?$", entry.name)
+    }
+    wanted: dict[str, bytes] = {}
+
+    def add(name: str) -> None:
+        entry = found.get(name)
+        if entry is None or name in wanted:
+            return
+        file = archive.extractfile(entry)
+        assert file is not None
+        data = file.read()
+        if entry.name.endswith(".xz"):
+            data = lzma.decompress(data)
+        depends = _MODULE_DEPENDS.search(data)
+        for each in filter(None, depends[1].decode().split(",") if depends else ()):
+            add(each.replace("-", "_"))
+        wanted[name] = data
+
+    for name in _MODULES:
+        add(name)
+    return wanted
+
+
+def cpio(files: Mapping[str, bytes | str]) -> bytes:
+    """An archive as the kernel unpacks it: files, and links to where they lead, by their whole names, all executable,
+    with the folders above them.
+
+    Source: Documentation/driver-api/early-userspace/buffer-format.rst.
+    """
+    folders = {str(above)[1:] for name in files for above in Path(name).parents if str(above) != "/"}
+    entries: list[tuple[str, int, bytes]] = [(name, 0o040755, b"") for name in folders]
+    for name, data in files.items():
+        entries.append((name[1:], 0o120777, data.encode()) if isinstance(data, str) else (name[1:], 0o100755, data))
+    out = io.BytesIO()
+    for number, (name, mode, data) in enumerate([*sorted(entries), ("TRAILER!!!", 0, b"")], 1):
+        _add_entry(out, number, name, mode, data)
+    return out.getvalue()
+
+
+def _add_entry(out: io.BytesIO, number: int, name: str, mode: int, data: bytes) -> None:
+    fields: Iterable[int] = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+    out.write(b"070701" + b"".join(f"{field:08X}".encode() for field in fields) + name.encode() + b"\0")
+    out.write(b"\0" * (-out.tell() % 4))
+    out.write(data)
+    out.write(b"\0" * (-out.tell() % 4))

@@ -1,0 +1,136 @@
+"""A function in a virtual machine, which libvirt owns: `virsh` sees it, and QEMU listens at its ports for the switch.
+
+The domain is transient: libvirt forgets it when it ends, and what ends is started again by the node.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions import hypervisor
+from tailrace.functions.acceleration import acceleration
+from tailrace.functions.domain import MachineSetting, Nic, domain_xml, mac_address
+from tailrace.functions.images import Image, machine_image
+from tailrace.functions.names import outer_name
+from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
+from tailrace.functions.runtime import Instance, Started, Starter
+from tailrace.node.record import Domain, Process
+from tailrace.process.launch import Launcher
+from tailrace.process.process import identify
+from tailrace.process.programs import system_program
+from tailrace.resources.hugepages import PAGE_MIB
+from tailrace.resources.place import Place
+
+_QEMU = "qemu-system-x86_64"
+_USER = "libvirt-qemu"
+_START_SECONDS = 120.0
+"""In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
+_SPARE_PAGES = 4
+"""Huge pages inside, above those of the packet buffers."""
+_ENDED = "the function has ended with status 0"
+"""What a machine says last (functions/guest/init) whose function has ended well."""
+#: Connections that must live as long as this process: with them ends what is tied to it.
+_tied: list[Any] = []
+
+
+class InMachine(Starter):
+    """The runtime of virtual machines."""
+
+    name = "machine"
+    listens = True
+    early = False
+    patience = 240.0
+    """An emulated one boots for ten seconds on an idle host."""
+
+    def check(self) -> None:
+        system_program(_QEMU)
+        system_program("virtlogd")
+        if os.geteuid() != 0:
+            raise Mistake("machines are started by root: run as root, or use `runs: process`")
+        hypervisor.library()
+        machine_image()
+        acceleration()
+
+    def start(self, launcher: Launcher, instance: Instance) -> Started:
+        libvirt = hypervisor.library()
+        name = outer_name(launcher.state.folder, instance.name)
+        domain = Domain(name, instance.name)
+        launcher.state.add(domain)
+        domain.undo()  # one of that name which a record that was lost has left
+        log = launcher.log_begins(instance.name)
+        connection = hypervisor.connect()
+        how = acceleration()
+        setting = machine_setting(name, instance, machine_image(), log, how.kind)
+        try:
+            flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
+            hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS)
+            pid = hypervisor.machine_pid(name)
+        except Failure as error:
+            raise Failure(f"{instance.name}: {error}") from None
+        except (OSError, ValueError) as error:
+            raise Failure(f"{instance.name}: the machine has ended at its start ({error}); see {log}") from None
+        process = identify(pid)
+        if process is None:
+            raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
+        recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
+        launcher.state.add(recorded)
+        if launcher.tied:
+            _tied.append(connection)
+        return Started(recorded, how.notes)
+
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
+        del place  # of its own threads' priorities the machine's system knows nothing
+        wait_until_ready(launcher, process, deadline)
+
+    def program(self, process: Process) -> int | None:
+        return process.pid if process.id.alive() else None
+
+    def ended_well(self, process: Process, logs: Path) -> bool:
+        try:
+            return _ENDED in (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
+        except OSError:
+            return False
+
+
+def machine_setting(name: str, instance: Instance, image: Image, console: Path, kind: str) -> MachineSetting:
+    """What the machine of an instance is to be."""
+    place = instance.place
+    nics = tuple(
+        Nic(mac_address(name, number), Path(uri.partition(":")[2])) for number, uri in enumerate(instance.ports)
+    )
+    return MachineSetting(
+        name=name,
+        title=f"Tailrace: {instance.name}",
+        memory_bytes=instance.memory_bytes,
+        cores=(place.core,),
+        others=tuple(cpu for cpu in place.cpus if cpu != place.core) or (place.core,),
+        huge=instance.huge,
+        nics=nics,
+        kernel=image.vmlinuz,
+        initramfs=image.initramfs,
+        command_line=_command_line(instance, nics),
+        console=console,
+        user=f"+{_user()}:+{instance.group}",
+        acceleration="kvm" if kind == "kvm" else "tcg",
+    )
+
+
+def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
+    """Of the kernel; functions/guest/init reads what is Tailrace's in it."""
+    inside = function_command(NAME, instance, (), core=0, mode="poll", huge=True)
+    words = ["console=ttyS0", "panic=-1", "quiet", f"tailrace.run={','.join(inside)}"]
+    words += [f"tailrace.ports={','.join(nic.mac for nic in nics)}"]
+    words += [f"tailrace.pages={BUFFERS_MIB // PAGE_MIB + _SPARE_PAGES}"]
+    return " ".join(words)
+
+
+def _user() -> int:
+    """The number of the user that QEMU runs as."""
+    try:
+        return pwd.getpwnam(_USER).pw_uid
+    except KeyError:
+        raise Mistake(f"there is no user {_USER}, which Debian's libvirt makes: run `scripts/setup machines`") from None

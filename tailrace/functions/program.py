@@ -1,0 +1,102 @@
+"""Tailrace's own functions (tailrace-vnf), wherever they live: their program, what it needs beside it, how it is told
+what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from tailrace.errors import Failure, Fault
+from tailrace.functions.runtime import Instance
+from tailrace.node.record import Process
+from tailrace.process.launch import Launcher, why_ended
+
+NAME = "tailrace-vnf"
+#: DPDK's drivers for ports by the beginning of their URI, and what every one stands on.
+_DRIVERS = {
+    "": ("librte_bus_vdev", "librte_mempool_ring"),
+    "vhost:": ("librte_net_virtio",),
+    "vhost-server:": ("librte_net_virtio",),
+    "pci:": ("librte_bus_pci", "librte_net_virtio"),
+    "vdev:net_vhost": ("librte_net_vhost",),
+    "memif:": ("librte_net_memif",),
+    "tap:": ("librte_net_tap",),
+    "if:": ("librte_net_af_packet",),
+}
+#: DPDK's memory of a function: packet buffers and rings.
+BUFFERS_MIB = 64
+READY = "forwarding"
+"""What a function says when it forwards (dataplane/vnf/main.c)."""
+_LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
+
+
+def libraries(program: Path) -> list[Path]:
+    """The libraries that a program loads, as ldd(1) finds them, the loader included."""
+    done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode != 0:
+        raise Failure(f"{program}: ldd cannot read it: {done.stderr.strip()}")
+    missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
+    if missing:
+        raise Failure(f"{program}: the library {missing[0]} is missing; build again with `make setup`")
+    return [Path(path) for path in _LIBRARY.findall(done.stdout)]
+
+
+@cache
+def _found(program: Path, changed: int) -> list[Path]:
+    """The libraries of a program that was last changed at that time: a service starts the same one again and again."""
+    del changed
+    return libraries(program)
+
+
+def visible_libraries(program: Path, ports: Sequence[str] = ("vhost:",)) -> list[Path]:
+    """What a function's program needs of the machine's libraries: what it is linked to, and the drivers of its ports.
+
+    DPDK loads every driver that it finds in its folder, some two hundred; in the sandbox it finds these.
+    """
+    names = [name for begin, needed in _DRIVERS.items() if any(p.startswith(begin) for p in ports) for name in needed]
+    drivers = [
+        found
+        for folder in sorted(Path("/usr/lib").glob("*/dpdk/pmds-*"))
+        for name in names
+        for found in sorted(folder.glob(f"{name}.so.*.*"))
+    ]
+    needed: dict[Path, None] = dict.fromkeys(_found(program, program.stat().st_mtime_ns))
+    for driver in drivers:
+        needed.update(dict.fromkeys([driver, *_found(driver, driver.stat().st_mtime_ns)]))
+    return list(needed)
+
+
+def function_command(
+    program: str,
+    function: Instance,
+    uris: Sequence[str],
+    *,
+    core: int | None = None,
+    mode: str | None = None,
+    huge: bool | None = None,
+) -> list[str]:
+    """The function's own command line. Where it lives in a system of its own, it has that one's `core`, `mode` and
+    huge pages."""
+    argv = [program, function.kind]
+    for uri in uris:
+        argv += ["--port", uri]
+    argv += ["--mode", mode or function.place.mode, "--core", str(function.place.core if core is None else core)]
+    argv += ["--memory", str(BUFFERS_MIB)]
+    for setting in function.settings:
+        argv += ["--set", setting]
+    return argv + (["--huge"] if (function.huge if huge is None else huge) else [])
+
+
+def wait_until_ready(launcher: Launcher, process: Process, deadline: float) -> None:
+    """Waits until a function says that it forwards; `deadline` is of time.monotonic(). Raises Fault if it has ended,
+    and Failure after the deadline."""
+    while not launcher.said(process.name, READY):
+        if not process.id.alive():
+            raise Fault(why_ended(launcher, process))
+        if time.monotonic() > deadline:
+            raise launcher.failure(process.name, f"{process.name} was not ready in time: nobody came to its ports")
+        time.sleep(0.01)

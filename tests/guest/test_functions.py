@@ -1,0 +1,236 @@
+"""A chain of a virtual machine, a container and a process, as a user has it: `tailrace up`, measure, down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_node import Command, needs_a_node, open_folder, wait_until
+
+from tailrace.functions.hypervisor import connect
+from tailrace.functions.names import outer_name
+
+pytestmark = [
+    *needs_a_node,
+    pytest.mark.requires_program("podman", "virtlogd", "virsh", "qemu-system-x86_64"),
+    pytest.mark.timeout(900),
+]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLE = (REPOSITORY / "examples/machines.yaml").read_text()
+# The switch sleeps while there is nothing to do, so that an emulated machine has the CPU.
+MIXED = EXAMPLE.replace("duration: 10s", "duration: 2s") + "fabric: {idle: sleep}\n"
+BOOT = 600
+"""Seconds that an emulated machine may take to forward, on the busiest host."""
+
+
+def podman(*words: str) -> str:
+    done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def machines() -> list[str]:
+    """Those that libvirt has of ours."""
+    return [each.name() for each in connect().listAllDomains() if each.name().startswith("tailrace-")]
+
+
+def containers() -> list[str]:
+    names = podman("ps", "--all", "--format", "{{.Names}}").split()
+    return [each for each in names if each.startswith("tailrace-")]
+
+
+@pytest.fixture(scope="module")
+def images(tailrace: Path) -> Iterator[Path]:
+    """A folder with the image of Tailrace's own functions."""
+    folder = REPOSITORY / "build-images/functions"
+    os.environ["TAILRACE_IMAGES"] = str(folder)
+    subprocess.run([tailrace, "image", "build"], timeout=600, check=True, capture_output=True)
+    yield folder
+    del os.environ["TAILRACE_IMAGES"]
+
+
+@pytest.fixture(scope="module")
+def command(tailrace: Path, images: Path) -> Iterator[Command]:
+    del images
+    with open_folder() as folder:
+        made = Command(tailrace, folder)
+        made.limit = BOOT
+        yield made
+        made("down", status=None)
+
+
+@pytest.fixture(scope="module")
+def node(command: Command) -> Command:
+    """The chain is up."""
+    command("up", command.spec(MIXED))
+    return command
+
+
+def process_status(pid: int) -> dict[str, str]:
+    """/proc/PID/status, by field (proc(5))."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def own(node: Command, name: str) -> str:
+    return outer_name(node.state, name)
+
+
+def test_each_function_lives_where_the_spec_says(node: Command) -> None:
+    status = node.status()
+    assert {each["name"]: each["runs"] for each in status["functions"]} == {
+        "first": "machine",
+        "second": "container",
+        "third": "process",
+    }
+    assert {each["name"]: each["state"] for each in status["ports"] if "tester" not in each["name"]} == {
+        f"{name}.{side}": "up" for name in ("first", "second", "third") for side in (0, 1)
+    }
+    assert machines() == [own(node, "first")]
+    assert containers() == [own(node, "second")]
+
+
+def test_a_measurement_loses_no_frame_and_says_who_ran_where(node: Command) -> None:
+    done = node("measure", "latency", node.spec(MIXED), "--json")
+    result = json.loads(done.stdout)
+    frames = [direction for trial in result["trials"] for direction in trial["directions"]]
+    assert sum(each["received"] for each in frames) == sum(each["sent"] for each in frames) > 1000
+    assert "first runs in a machine, second runs in a container, third runs in a process" in result["notes"]
+
+
+def test_the_machine_is_confined_and_pinned(node: Command) -> None:
+    domain = connect().lookupByName(own(node, "first"))
+    xml = domain.XMLDesc()
+    assert "<memballoon model='none'/>" in xml and "usb" not in xml.replace("model='none'", "").split("<devices>")[0]
+    assert node("function", "xml", "first").stdout.strip() == xml.strip()
+    (pinned,) = domain.vcpuPinInfo()
+    assert sum(pinned) == 1
+    pid = next(each["pid"] for each in node.status()["processes"] if each["name"] == "first")
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+    )
+    assert status["Seccomp"] == "2" and int(status["CapEff"], 16) == 0 and int(status["Uid"].split()[0]) != 0
+    assert Path(f"/proc/{pid}/exe").readlink().name == "qemu-system-x86_64"
+
+
+def test_the_container_is_confined(node: Command) -> None:
+    name = own(node, "second")
+    pid = int(podman("container", "inspect", "--format", "{{.State.Pid}}", name))
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+    )
+    assert status["Seccomp"] == "2" and int(status["CapEff"], 16) == 0 and int(status["CapBnd"], 16) == 0
+    assert status["NoNewPrivs"] == "1" and int(status["Uid"].split()[0]) != 0
+    host = json.loads(podman("container", "inspect", name))[0]["HostConfig"]
+    assert host["NetworkMode"] == "none" and host["ReadonlyRootfs"] and host["Memory"] == 256 << 20
+    interfaces = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+    assert [line.split(":")[0].strip() for line in interfaces] == ["lo"]
+    assert "forwarding" in podman("logs", name) + node("function", "log", "second").stdout
+
+
+def test_the_machines_console_is_in_its_log(node: Command) -> None:
+    assert "forwarding" in node("function", "log", "first").stdout
+    said = json.loads(node("function", "log", "first", "--lines", "1", "--json").stdout)
+    assert len(said["lines"]) == 1
+
+
+def test_what_is_no_machine_has_no_console(node: Command) -> None:
+    assert "second lives in a container" in node("function", "console", "second", status=2).stderr
+    assert "no function 'nobody' is up; there are: " in node("function", "xml", "nobody", status=2).stderr
+
+
+@pytest.mark.parametrize("name", ["second", "first"])
+def test_what_is_killed_is_started_again(node: Command, name: str) -> None:
+    """By its policy, on-failure; its ports are taken up again."""
+
+    def process() -> tuple[int, int]:
+        return next((each["pid"], each["restarts"]) for each in node.status()["processes"] if each["name"] == name)
+
+    pid, restarts = process()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: process()[1] == restarts + 1 and process()[0] != pid, BOOT)
+    wait_until(
+        lambda: all(each["state"] == "up" for each in node.status()["ports"] if each["name"].startswith(name)), BOOT
+    )
+
+
+def test_down_leaves_nothing(node: Command) -> None:
+    node("down")
+    assert machines() == [] and containers() == []
+    assert not Path("/run/libvirt/qemu", f"{own(node, 'first')}.pid").exists()
+
+
+CONTAINERS = """\
+functions: {first: {kind: skeleton, runs: container}, second: {kind: skeleton, runs: container}}
+chains: {voice: [tester.a, first, second, tester.b]}
+tests: [latency: {frames: 64, rate: 5kpps, duration: 20s}]
+"""
+
+
+def test_a_chain_of_containers_loses_no_frame_while_they_are_replaced(command: Command) -> None:
+    spec = command.spec(CONTAINERS, "containers.yaml")
+    command("up", spec)
+    try:
+        before = set(containers())
+        measuring = command.begin("measure", "latency", spec, "--json")
+        wait_until(command.trial_is_running, 120)
+        for name in ("first", "second"):
+            command("function", "restart", name)
+        output, said = measuring.communicate(timeout=BOOT)
+        assert measuring.returncode == 0, said
+        frames = [way for trial in json.loads(output)["trials"] for way in trial["directions"]]
+        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 10_000
+        assert len(containers()) == 2 and before.isdisjoint(containers())
+        assert "no function that Tailrace has started" in command("function", "restart", "third", status=2).stderr
+    finally:
+        command("down")
+    assert containers() == []
+
+
+def test_an_image_is_the_same_when_it_is_built_again(command: Command, images: Path) -> None:
+    def digests() -> dict[str, str]:
+        files = (images / "tailrace/vmlinuz", images / "tailrace/initramfs")
+        return {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in files}
+
+    before = digests()
+    found = json.loads(command("image", "build", "--json").stdout)
+    assert digests() == before
+    assert found["bytes"] < 120e6
+    assert [each["name"] for each in json.loads(command("image", "list", "--json").stdout)] == ["tailrace"]
+
+
+def test_a_missing_or_truncated_image_is_named_and_nothing_is_left(command: Command, images: Path) -> None:
+    file = images / "tailrace/initramfs"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-4096])
+    try:
+        said = command("up", command.spec(MIXED), status=2).stderr
+        assert f"{file}: is not what was built" in said and "tailrace image build" in said
+    finally:
+        file.write_bytes(whole)
+    command.environment["TAILRACE_IMAGES"] = str(command.folder / "none")
+    try:
+        assert "there is no image 'tailrace'" in command("up", command.spec(MIXED), status=2).stderr
+    finally:
+        command.environment["TAILRACE_IMAGES"] = str(images)
+    assert machines() == [] and containers() == []
+    assert not command.state.exists() or not (command.state / "state.json").exists()
+
+
+def test_a_machine_that_does_not_boot_is_told_with_its_last_words(command: Command) -> None:
+    """Too little memory for the kernel to unpack its initramfs beside the function's huge pages."""
+    spec = command.spec(
+        "functions: {first: {kind: skeleton, runs: machine, memory: 128MiB}}\n"
+        "chains: {voice: [tester.a, first, tester.b]}\n",
+        "small.yaml",
+    )
+    done = command("up", spec, status=None)
+    assert done.returncode != 0 and "first" in done.stderr, done.stderr
+    assert machines() == []

@@ -1,0 +1,140 @@
+"""Functions in machines and containers, as data: the domain, the images, the names."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tailrace.errors import Mistake
+from tailrace.functions import images
+from tailrace.functions.domain import MachineSetting, Nic, domain_xml, mac_address
+from tailrace.functions.names import outer_name
+from tailrace.process import reaper
+
+SETTING = MachineSetting(
+    name="tailrace-fw",
+    title="Tailrace: fw",
+    memory_bytes=256 << 20,
+    cores=(3, 4),
+    others=(0, 1),
+    huge=True,
+    nics=(Nic("52:54:00:00:00:00", Path("/s/0")), Nic("52:54:00:00:00:01", Path("/s/1"))),
+    kernel=Path("/i/vmlinuz"),
+    initramfs=Path("/i/initramfs"),
+    command_line="console=ttyS0",
+    console=Path("/logs/fw.log"),
+    user="+64055:+61234",
+    acceleration="kvm",
+)
+
+
+def domain(setting: MachineSetting) -> ElementTree.Element:
+    return ElementTree.fromstring(domain_xml(setting))
+
+
+def test_the_machine_is_pinned_and_its_memory_shared_and_in_huge_pages() -> None:
+    found = domain(SETTING)
+    assert found.get("type") == "kvm" and found.findtext("memory") == str(256 << 10)
+    pins = {pin.get("vcpu"): pin.get("cpuset") for pin in found.iter("vcpupin")}
+    assert pins == {"0": "3", "1": "4"} and found.findtext("vcpu") == "2"
+    assert found.find("cputune/emulatorpin").get("cpuset") == "0,1"  # type: ignore[union-attr]
+    assert found.find("memoryBacking/hugepages/page") is not None
+    assert found.find("memoryBacking/access").get("mode") == "shared"  # type: ignore[union-attr]
+    assert [each.get("path") for each in found.iterfind("devices/interface/source")] == ["/s/0", "/s/1"]
+    assert domain(replace(SETTING, huge=False)).find("memoryBacking/hugepages") is None
+
+
+def test_an_emulated_machine_has_no_msix() -> None:
+    assert "override" not in domain_xml(SETTING)
+    found = domain(replace(SETTING, acceleration="tcg"))
+    assert found.get("type") == "qemu" and found.find("cpu").get("mode") == "maximum"  # type: ignore[union-attr]
+    assert [each.get("value") for each in found.iter() if each.tag.endswith("property")] == ["0", "0"]
+
+
+def test_a_machines_address_is_its_own_and_stays() -> None:
+    assert mac_address("tailrace-fw", 1) == mac_address("tailrace-fw", 1)
+    assert len({mac_address(name, port) for name in ("a", "b") for port in (0, 1)}) == 4
+    assert int(mac_address("a", 0)[:2], 16) & 3 == 2  # locally administered, and no group
+
+
+def test_names_outside_tell_nodes_and_instances_apart(tmp_path: Path) -> None:
+    assert outer_name(Path("/run/tailrace"), "fw") == "tailrace-fw"
+    assert outer_name(Path("/run/tailrace"), "fw@2") == "tailrace-fw.2"
+    assert outer_name(tmp_path / "a", "fw") != outer_name(tmp_path / "b", "fw")
+
+
+def test_an_initramfs_holds_files_links_and_folders() -> None:
+    files: dict[str, bytes | str] = {"/usr/lib/a.so.1": b"library", "/lib/a.so": "/usr/lib/a.so.1", "/init": b"#!"}
+    archive = images.cpio(files)
+    assert archive == images.cpio(dict(reversed(files.items())))
+    read = entries(archive)
+    assert read["usr/lib/a.so.1"] == (0o100755, b"library") and read["init"] == (0o100755, b"#!")
+    assert read["lib/a.so"] == (0o120777, b"/usr/lib/a.so.1")
+    assert read["usr/lib"] == (0o040755, b"") and list(read)[-1] == "TRAILER!!!"
+
+
+def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
+    """The entries of a newc archive, read as its specification says."""
+    found: dict[str, tuple[int, bytes]] = {}
+    at = 0
+    while at < len(archive):
+        assert archive[at : at + 6] == b"070701"
+        fields = [int(archive[at + 6 + 8 * n : at + 14 + 8 * n], 16) for n in range(13)]
+        size, length = fields[6], fields[11]
+        name = archive[at + 110 : at + 110 + length - 1].decode()
+        begin = -(-(at + 110 + length) // 4) * 4
+        found[name] = (fields[1], archive[begin : begin + size])
+        at = -(-(begin + size) // 4) * 4
+    return found
+
+
+def test_a_containers_layer_is_the_same_for_the_same_files(tmp_path: Path) -> None:
+    (tmp_path / "program").write_bytes(b"program")
+    files: dict[str, Path | str] = {"/program": tmp_path / "program", "/link": "/program"}
+    layers = []
+    for name in ("a", "b"):
+        images.write_layer(tmp_path / name, files)
+        layers.append((tmp_path / name).read_bytes())
+    assert layers[0] == layers[1]
+    with tarfile.open(fileobj=io.BytesIO(layers[0])) as archive:
+        assert {each.name: each.linkname for each in archive} == {"program": "", "link": "/program"}
+
+
+def image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An image that is whole, though no kernel would boot from it."""
+    monkeypatch.setenv("TAILRACE_IMAGES", str(folder))
+    made = folder / "own"
+    made.mkdir()
+    images.store(made, "linux-image-6.1", {"vmlinuz": b"kernel", "initramfs": b"files"})
+    return made
+
+
+def test_an_image_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = image(tmp_path, monkeypatch)
+    assert images.machine_image("own").kernel == "linux-image-6.1"
+    assert [each.folder.name for each in images.machine_images()] == ["own"]
+    (made / "initramfs").write_bytes(b"file")
+    with pytest.raises(Mistake, match=r"initramfs: is not what was built .*tailrace image build own"):
+        images.machine_image("own")
+    assert images.machine_images() == []
+    (made / "image.json").write_text("{")
+    with pytest.raises(Mistake, match=r"image.json: damaged"):
+        images.machine_image("own")
+    with pytest.raises(Mistake, match=r"no image 'other'"):
+        images.machine_image("other")
+
+
+def test_the_reaper_ends_its_helpers_when_the_daemon_and_what_it_left_are_gone(tmp_path: Path) -> None:
+    """The daemon leaves a process that outlives it."""
+    mark = tmp_path / "mark"
+    left = f"(sleep 0.3; echo left >{mark}) & exit 0"
+    words = ["--", "sleep", "600", "--", "sh", "-c", left]
+    done = subprocess.run([sys.executable, reaper.__file__, *words], timeout=60, check=False)
+    assert done.returncode == 0 and mark.read_text() == "left\n"
