@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions.images import container_image
+from tailrace.functions.images import container_image, podman_has
 from tailrace.functions.names import outer_name
 from tailrace.functions.process import inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
@@ -56,7 +56,7 @@ class InContainer(Starter):
             raise Mistake("containers are started by root: run as root, or use `runs: process`")
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
-        image = container_image()
+        image = _image(instance)
         container = Container(outer_name(launcher.state.folder, instance.name), instance.name)
         launcher.state.add(container)
         container.undo()  # one of that name which a record that was lost has left
@@ -71,8 +71,9 @@ class InContainer(Starter):
         launcher.state.add(recorded)
         return Started(recorded)
 
-    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
-        wait_until_ready(launcher, process, deadline)
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
+        if says:
+            wait_until_ready(launcher, process, deadline)
         if place.priority is not None:
             _leave_cpu_group(process.pid)
             set_real_time(process.pid, place.priority)
@@ -105,12 +106,33 @@ def _options(name: str, log: Path, instance: Instance, image: str) -> list[str]:
     # Podman's own defaults may be above what this process itself may have, and give.
     for kind, most in (("nofile", _FILES), ("nproc", _THREADS), ("core", 0)):
         words += ["--ulimit", f"{kind}={most}:{most}"]
+    if not instance.kind:
+        words += [f"--env={name}={value}" for name, value in _environment(instance).items()]
     words += ["--log-driver", "k8s-file", "--log-opt", f"path={log}", "--log-opt", f"max-size={LOG_BYTES >> 20}mb"]
     seen = [_mounted(uri, number) for number, uri in enumerate(instance.ports)]
     for _, volume in seen:
         words += volume
-    _, *arguments = function_command("", instance, [uri for uri, _ in seen])
+    arguments = function_command(NAME, instance, [uri for uri, _ in seen])[1:] if instance.kind else []
     return [*words, image, *arguments]
+
+
+def _image(instance: Instance) -> str:
+    """The image that an instance starts from. Raises Mistake where podman has it not."""
+    if instance.image is None:
+        return container_image()
+    if not podman_has(instance.image):
+        raise Mistake(
+            f"functions.{instance.name}.image: podman has no image {instance.image}; `podman pull {instance.image}` "
+            "gets it, `podman images` shows those that are there"
+        )
+    return instance.image
+
+
+def _environment(instance: Instance) -> dict[str, str]:
+    """What a program of somebody else's is told: where it listens, and how it is to run."""
+    told = {f"TAILRACE_PORT_{number}": f"/run/port{number}/sock" for number in range(len(instance.ports))}
+    told |= {"TAILRACE_PORTS": str(len(instance.ports)), "TAILRACE_CORE": str(instance.place.core)}
+    return told | {"TAILRACE_MODE": instance.place.mode, "TAILRACE_HUGE": str(int(instance.huge))}
 
 
 def _mounted(uri: str, number: int) -> tuple[str, list[str]]:

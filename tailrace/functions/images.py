@@ -124,11 +124,11 @@ def container_image() -> str:
     """The name of the image of Tailrace's functions in podman's store; makes it where it is not there yet. Raises
     Failure, Mistake."""
     program = own_program(NAME)
-    files = {f"/{NAME}": program, **_by_name(visible_libraries(program, _PORTS))}
+    files = {f"/{NAME}": program, **by_name(visible_libraries(program, _PORTS))}
     stats = {name: found.stat() for name, found in sorted(files.items()) if isinstance(found, Path)}
     seen = [(name, found.st_size, found.st_mtime_ns) for name, found in stats.items()]
     image = f"{_REPOSITORY}:{hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]}"
-    if _there(image):
+    if podman_has(image):
         return image
     with tempfile.TemporaryDirectory(prefix="tailrace-image-") as folder:
         layer = Path(folder, "layer.tar")
@@ -140,7 +140,8 @@ def container_image() -> str:
 _PORTS = ("vhost-server:",)
 
 
-def _there(image: str) -> bool:
+def podman_has(image: str) -> bool:
+    """Whether an image is in podman's store. Raises Failure."""
     words = [system_program("podman"), "image", "exists", image]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode not in (0, 1):
@@ -149,7 +150,7 @@ def _there(image: str) -> bool:
     return done.returncode == 0
 
 
-def _by_name(libraries: Iterable[Path]) -> dict[str, Path | str]:
+def by_name(libraries: Iterable[Path]) -> dict[str, Path | str]:
     """Libraries by all of their names: the file, or where the name leads. One file under two names would be two drivers
     to DPDK."""
     found: dict[str, Path | str] = {}
@@ -189,7 +190,7 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud") -> Image:
     package = _package(_kernel_package(KERNELS[kernel]))
     busybox = _package("busybox-static")
     files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}
-    for each, found in _by_name(visible_libraries(program, ("pci:",))).items():
+    for each, found in by_name(visible_libraries(program, ("pci:",))).items():
         files[each] = found if isinstance(found, str) else found.read_bytes()
     files["/init"] = (Path(__file__).parent / "guest" / "init").read_bytes()
     with _unpacked(busybox) as archive:

@@ -14,7 +14,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import hypervisor
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.domain import MachineSetting, Nic, domain_xml, mac_address
-from tailrace.functions.images import Image, machine_image
+from tailrace.functions.images import DEFAULT, Image, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
@@ -64,7 +64,7 @@ class InMachine(Starter):
         log = launcher.log_begins(instance.name)
         connection = hypervisor.connect()
         how = acceleration()
-        setting = machine_setting(name, instance, machine_image(), log, how.kind)
+        setting = machine_setting(name, instance, machine_image(instance.image or DEFAULT), log, how.kind)
         try:
             flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
             hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS)
@@ -82,9 +82,10 @@ class InMachine(Starter):
             _tied.append(connection)
         return Started(recorded, how.notes)
 
-    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         del place  # of its own threads' priorities the machine's system knows nothing
-        wait_until_ready(launcher, process, deadline)
+        if says:
+            wait_until_ready(launcher, process, deadline)
 
     def program(self, process: Process) -> int | None:
         return process.pid if process.id.alive() else None

@@ -130,10 +130,11 @@ class InProcess(Starter):
             os.close(ends)
         return Started(process, [_UNGROUPED] if limit.data_bytes is not None else ())
 
-    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         """Waits until it says that it forwards, and gives it its real-time priority. That it is attached does not say
         so: in interrupt mode its ports go down once more while it starts."""
-        wait_until_ready(launcher, process, deadline)
+        if says:
+            wait_until_ready(launcher, process, deadline)
         if place.priority is not None:
             set_real_time(process.pid, place.priority)
 

@@ -50,6 +50,8 @@ class Instance:
     """Of the function, as NAME=VALUE."""
     group: int = 0
     """The group, by number, that may enter the folders of its sockets."""
+    image: str | None = None
+    """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ class Starter(Runtime, ABC):
         """Starts an instance, all that outlives the call on record first. It does not forward yet. Raises Failure."""
 
     @abstractmethod
-    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float) -> None:
-        """Waits until it forwards; `deadline` is of time.monotonic(). Raises Fault if it has ended, and Failure after
-        the deadline."""
+    def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
+        """Waits until it forwards; `deadline` is of time.monotonic(). One that does not say so is taken to do that when
+        its ports are up, which they are. Raises Fault if it has ended, and Failure after the deadline."""
 
     @abstractmethod
     def program(self, process: Process) -> int | None:

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.node.planned import Plan, PlannedFunction, match_words
+from tailrace.node.planned import OWN_IMAGE, Plan, PlannedFunction, match_words
 from tailrace.node.record import Granted
 from tailrace.spec.model import FLOW_AGEING
 from tailrace.switch.config import SECTIONS, Config, configuration, function_name, instance_name, port_name
@@ -176,13 +176,15 @@ def _of_function(port: str, *plans: Mapping[str, PlannedFunction]) -> bool:
 
 def _process_words(function: PlannedFunction, plan: Plan) -> str:
     place = plan.placement.functions[function.name]
-    return f"{function.kind} on {place.words}, {place.mode} mode"
+    return f"{function.what} on {place.words}, {place.mode} mode"
 
 
 def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None, new: Plan) -> tuple[str, ...]:
     said = []
     if was.kind != now.kind:
         said.append(f"kind: {was.kind} → {now.kind}")
+    if was.image != now.image:
+        said.append(f"image: {was.image or OWN_IMAGE} → {now.image or OWN_IMAGE}")
     if was.runs != now.runs:
         said.append(f"runs: {was.runs} → {now.runs}")
     if was.memory_bytes != now.memory_bytes:

@@ -313,6 +313,7 @@ class _Maker:
                         function.settings(index),
                         function.restart,
                         function.on_failure,
+                        function.image,
                     )
                 )
         return found

@@ -24,6 +24,7 @@ from tailrace.switch.confine import capabilities
 
 #: DPDK's memory of the tester: packet buffers and rings.
 TESTER_BUFFERS_MIB = 256
+OWN_IMAGE = "Tailrace's own"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class PlannedFunction:
     """What its program is given, as NAME=VALUE."""
     restart: Literal["always", "on-failure", "never"] = "on-failure"
     on_failure: Literal["drop", "block", "bypass"] = "drop"
+    image: str | None = None
+    """What it starts from; None: Tailrace's own."""
 
     @property
     def started(self) -> bool:
@@ -87,9 +90,14 @@ class PlannedFunction:
         return self.runs in STARTERS
 
     @property
+    def what(self) -> str:
+        """What it does, or what it starts from."""
+        return self.kind or f"image {self.image}"
+
+    @property
     def fixed(self) -> tuple[Any, ...]:
         """What cannot change while it runs."""
-        return (self.kind, self.runs, self.memory_bytes, self.queues, self.cpus, self.settings)
+        return (self.kind, self.runs, self.image, self.memory_bytes, self.queues, self.cpus, self.settings)
 
 
 @dataclass(frozen=True)
@@ -269,7 +277,7 @@ class Plan:
             at = where.functions[function.name]
             priority = f" at real-time priority {at.priority}" if at.priority else ""
             said.append(
-                f"start {function.name} ({function.kind}) in a {function.runs} on {at.words}, {at.mode} mode{priority}"
+                f"start {function.name} ({function.what}) in a {function.runs} on {at.words}, {at.mode} mode{priority}"
             )
             said += _why_words(at)
         said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]

@@ -213,6 +213,7 @@ class Node:
             memory_bytes=planned.memory_bytes,
             huge=plan.huge,
             group=self.state.group,
+            image=planned.image,
             settings=planned.settings,
         )
         started = STARTERS[planned.runs].start(self.launcher, wanted)
@@ -244,7 +245,8 @@ class Node:
             planned = next(each for each in self.plan.functions if each.name == name)
             runtime = STARTERS[planned.runs]
             place = self.plan.placement.functions[name]
-            runtime.wait(self.launcher, process, place, began + runtime.patience)
+            says = planned.kind is not None
+            runtime.wait(self.launcher, process, place, began + runtime.patience, says=says)
             for number in range(len(planned.ports)):
                 close_folder(self.state.sockets / f"{process.name}.{number}")
 

@@ -73,6 +73,8 @@ MOST_PORTS = 16
 MOST_CPUS = 64
 KINDS = ("skeleton", "impair")
 GUEST = "guest"
+#: A name of podman's or of `tailrace image list`; nothing that podman would take for an option.
+IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$"
 STARTED = ("process", "container", "machine")
 """The runtimes in which Tailrace starts functions (`tailrace.functions.runtimes`)."""
 MOST_WORKERS = 64
@@ -219,12 +221,19 @@ class Function(Model):
         "podman; machine: in a virtual machine, by libvirt and QEMU; guest: with somebody else, who starts "
         "a machine, a container or a program, for which its vhost-user ports wait",
     )
+    image: str | None = Field(
+        None,
+        max_length=256,
+        pattern=IMAGE,
+        description="of a container: one of your own, which podman has, in place of Tailrace's; it has no kind. Of "
+        "a machine: which of `tailrace image list` it boots from",
+    )
     ports: int = Field(
         2,
         ge=1,
         le=MOST_PORTS,
-        description="how many ports a guest has: NAME.0, NAME.1 and so on. Chains lead from the first to the second; "
-        "any other may be an end of a chain, or in a bridge",
+        description="how many ports a guest, or a container of your own image, has: NAME.0, NAME.1 and so on. Chains "
+        "lead from the first to the second; any other may be an end of a chain, or in a bridge",
     )
     memory: Size = Field(
         256 << 20, validate_default=False, description="the most memory that the sandbox may use besides huge pages"
@@ -282,11 +291,18 @@ class Function(Model):
 
     @model_validator(mode="after")
     def _kind_fits(self) -> Function:
-        if self.started and self.kind is None:
+        own = self.image is not None and self.runs == "container"
+        if self.image is not None and self.runs not in ("container", "machine"):
+            raise ValueError(f"image: a {self.runs} starts from none; expected none, or `runs: container` or `machine`")
+        if own and self.kind is not None:
+            raise ValueError(
+                f"{self.kind} is a kind of Tailrace's own image; expected no kind beside an image of yours"
+            )
+        if self.started and self.kind is None and not own:
             raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(KINDS)}")
         if not self.started and self.kind is not None:
             raise ValueError(f"{self.kind} is a kind that Tailrace starts, and a guest is not; expected no kind")
-        if self.started and self.ports != 2:
+        if self.kind is not None and self.ports != 2:
             raise ValueError(f"{self.ports} ports; expected 2, which a {self.kind} has (a guest may have others)")
         return self
 

@@ -14,11 +14,13 @@ import pytest
 from running_node import Command, needs_a_node, open_folder, wait_until
 
 from tailrace.functions.hypervisor import connect
+from tailrace.functions.images import by_name, write_layer
 from tailrace.functions.names import outer_name
+from tailrace.functions.program import visible_libraries
 
 pytestmark = [
     *needs_a_node,
-    pytest.mark.requires_program("podman", "virtlogd", "virsh", "qemu-system-x86_64"),
+    pytest.mark.requires_program("dpdk-testpmd", "podman", "virtlogd", "virsh", "qemu-system-x86_64"),
     pytest.mark.timeout(900),
 ]
 
@@ -64,6 +66,8 @@ def command(tailrace: Path, images: Path) -> Iterator[Command]:
         made.limit = BOOT
         yield made
         made("down", status=None)
+        # The daemons that Tailrace has started end by themselves.
+        wait_until(lambda: not Path("/run/tailrace-libvirt/libvirt-sock").exists(), 60)
 
 
 @pytest.fixture(scope="module")
@@ -151,20 +155,20 @@ def test_what_is_killed_is_started_again(node: Command, name: str) -> None:
     """By its policy, on-failure; its ports are taken up again."""
 
     def process() -> tuple[int, int]:
-        return next((each["pid"], each["restarts"]) for each in node.status()["processes"] if each["name"] == name)
+        return next((each["pid"], each["restarts"]) for each in node.status()["processes"] if each["function"] == name)
 
     pid, restarts = process()
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: process()[1] == restarts + 1 and process()[0] != pid, BOOT)
     wait_until(
-        lambda: all(each["state"] == "up" for each in node.status()["ports"] if each["name"].startswith(name)), BOOT
+        lambda: all(each["state"] == "up" for each in node.status()["ports"] if "tester" not in each["name"]), BOOT
     )
 
 
 def test_down_leaves_nothing(node: Command) -> None:
     node("down")
     assert machines() == [] and containers() == []
-    assert not Path("/run/libvirt/qemu", f"{own(node, 'first')}.pid").exists()
+    assert not list(Path("/run/libvirt/qemu").glob("tailrace-*.pid"))
 
 
 CONTAINERS = """\
@@ -191,6 +195,49 @@ def test_a_chain_of_containers_loses_no_frame_while_they_are_replaced(command: C
         assert "no function that Tailrace has started" in command("function", "restart", "third", status=2).stderr
     finally:
         command("down")
+    assert containers() == []
+
+
+TESTPMD = """\
+#!/bin/dash
+exec dpdk-testpmd -l "$TAILRACE_CORE" --lcores "0@$TAILRACE_CORE,1@$TAILRACE_CORE" --no-huge -m 128 --no-pci \\
+  --no-telemetry --no-shconf \\
+  --vdev "net_virtio_user0,path=$TAILRACE_PORT_0,server=1,queue_size=1024" \\
+  --vdev "net_virtio_user1,path=$TAILRACE_PORT_1,server=1,queue_size=1024" \\
+  -- --total-num-mbufs=8192 --forward-mode=io --auto-start --stats-period 3600
+"""
+
+
+@pytest.fixture
+def testpmd_image(tmp_path: Path) -> Iterator[str]:
+    """An image that is not ours: DPDK's testpmd, started by a shell with the sockets from its environment."""
+    entry, layer = tmp_path / "entry", tmp_path / "layer.tar"
+    entry.write_text(TESTPMD)
+    programs = [Path("/bin/dash"), Path("/usr/bin/dpdk-testpmd")]
+    files: dict[str, Path | str] = {"/entry": entry, **{str(each): each for each in programs}}
+    for program in programs:
+        files |= by_name(visible_libraries(program, ("vhost-server:",)))
+    write_layer(layer, files)
+    name = "localhost/tailrace-test-testpmd:1"
+    podman("import", "--quiet", "--change", 'ENTRYPOINT ["/entry"]', str(layer), name)
+    yield name
+    podman("rmi", "--force", name)
+
+
+def test_an_image_of_somebody_elses_takes_its_sockets_from_the_environment(
+    command: Command, testpmd_image: str
+) -> None:
+    text = CONTAINERS.replace("{kind: skeleton, runs: container}", f"{{runs: container, image: {testpmd_image!r}}}", 1)
+    spec = command.spec(text.replace("20s", "2s"), "own.yaml")
+    command("up", spec)
+    try:
+        output = command("measure", "latency", spec, "--json").stdout
+        frames = [way for trial in json.loads(output)["trials"] for way in trial["directions"]]
+        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
+    finally:
+        command("down")
+    missing = command.spec(text.replace("testpmd:1", "testpmd:2"), "missing.yaml")
+    assert "podman has no image localhost/tailrace-test-testpmd:2" in command("up", missing, status=2).stderr
     assert containers() == []
 
 
