@@ -18,7 +18,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions.images import container_image, podman_has
 from tailrace.functions.names import outer_name
 from tailrace.functions.process import inside
-from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
+from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.node.record import Container, Process
 from tailrace.process.keeper import keep
@@ -48,6 +48,9 @@ class InContainer(Starter):
     listens = True
     buffers_mib = BUFFERS_MIB
     patience = 30.0
+
+    def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
+        return refuses_cpus(kind, cpus)
 
     def check(self) -> None:
         own_program(NAME)
@@ -132,6 +135,7 @@ def _environment(instance: Instance) -> dict[str, str]:
     """What a program of somebody else's is told: where it listens, and how it is to run."""
     told = {f"TAILRACE_PORT_{number}": f"/run/port{number}/sock" for number in range(len(instance.ports))}
     told |= {"TAILRACE_PORTS": str(len(instance.ports)), "TAILRACE_CORE": str(instance.place.core)}
+    told["TAILRACE_CORES"] = ",".join(map(str, instance.place.cores))
     return told | {"TAILRACE_MODE": instance.place.mode, "TAILRACE_HUGE": str(int(instance.huge))}
 
 

@@ -107,8 +107,8 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
         name=name,
         title=f"Tailrace: {instance.name}",
         memory_bytes=instance.memory_bytes,
-        cores=(place.core,),
-        others=tuple(cpu for cpu in place.cpus if cpu != place.core) or (place.core,),
+        cores=tuple(place.cores[number % len(place.cores)] for number in range(instance.cpus)),
+        others=tuple(cpu for cpu in place.cpus if cpu not in place.cores) or (place.core,),
         huge=instance.huge,
         nics=nics,
         kernel=image.vmlinuz,
@@ -122,7 +122,7 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
 
 def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     """Of the kernel; functions/guest/init reads what is Tailrace's in it."""
-    inside = function_command(NAME, instance, (), core=0, mode="poll", huge=True)
+    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True)
     words = ["console=ttyS0", "panic=-1", "quiet", f"tailrace.run={','.join(inside)}"]
     words += [f"tailrace.ports={','.join(nic.mac for nic in nics)}"]
     words += [f"tailrace.pages={BUFFERS_MIB // PAGE_MIB + _SPARE_PAGES}"]

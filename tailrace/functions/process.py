@@ -15,7 +15,14 @@ import os
 from pathlib import Path
 
 from tailrace.functions.limit import limit_memory
-from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, visible_libraries, wait_until_ready
+from tailrace.functions.program import (
+    BUFFERS_MIB,
+    NAME,
+    function_command,
+    refuses_cpus,
+    visible_libraries,
+    wait_until_ready,
+)
 from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.node.record import Process
 from tailrace.process.launch import Launcher
@@ -100,7 +107,7 @@ class InProcess(Starter):
     buffers_mib = BUFFERS_MIB
 
     def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
-        return None if cpus == 1 else f"{cpus} CPUs; a {kind} has one poller; expected 1"
+        return refuses_cpus(kind, cpus)
 
     def check(self) -> None:
         own_program(NAME)

@@ -91,6 +91,11 @@ def function_command(
     return argv + (["--huge"] if (function.huge if huge is None else huge) else [])
 
 
+def refuses_cpus(kind: str | None, cpus: int) -> str | None:
+    """Why a function of this kind cannot use so many CPUs; None if it can, or is somebody else's."""
+    return None if cpus == 1 or kind is None else f"{cpus} CPUs; a {kind} has one poller; expected 1"
+
+
 def wait_until_ready(launcher: Launcher, process: Process, deadline: float) -> None:
     """Waits until a function says that it forwards; `deadline` is of time.monotonic(). Raises Fault if it has ended,
     and Failure after the deadline."""

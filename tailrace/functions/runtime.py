@@ -48,6 +48,8 @@ class Instance:
     """Its memory that the switch maps is in huge pages."""
     settings: tuple[str, ...] = ()
     """Of the function, as NAME=VALUE."""
+    cpus: int = 1
+    """How many it has."""
     group: int = 0
     """The group, by number, that may enter the folders of its sockets."""
     image: str | None = None

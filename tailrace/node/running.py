@@ -214,6 +214,7 @@ class Node:
             huge=plan.huge,
             group=self.state.group,
             image=planned.image,
+            cpus=planned.cpus,
             settings=planned.settings,
         )
         started = STARTERS[planned.runs].start(self.launcher, wanted)

@@ -236,7 +236,9 @@ class Function(Model):
         "lead from the first to the second; any other may be an end of a chain, or in a bridge",
     )
     memory: Size = Field(
-        256 << 20, validate_default=False, description="the most memory that the sandbox may use besides huge pages"
+        256 << 20,
+        validate_default=False,
+        description="the most memory that the sandbox may use besides huge pages; what a machine has",
     )
     cpus: int = Field(
         1, ge=1, le=MOST_CPUS, description="how many CPUs it has, each a core of its own where there are enough"
