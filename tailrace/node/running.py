@@ -20,7 +20,7 @@ from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.node.plan import Plan
 from tailrace.node.planned import PlannedPort
-from tailrace.node.record import HugePages, Offloads, Process, State
+from tailrace.node.record import HugePages, Offloads, Process, State, peek
 from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.programs import own_program
@@ -39,6 +39,8 @@ from tailrace.switch.confine import check_user, close_folder, make_folder
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
+_RECORD_SECONDS = 1.0
+"""In which the record says that a process has been ended."""
 
 
 @dataclass
@@ -254,8 +256,21 @@ class Node:
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""
         for process in self._processes() if processes is None else processes:
-            if not process.id.alive():
+            if not process.id.alive() and not self._was_replaced(process):
                 raise Fault(why_ended(self.launcher, process))
+
+    def _was_replaced(self, process: Process) -> bool:
+        """Whether a process has been ended in order, so that it is on record no more: what is up may change while
+        somebody measures it. It ends a moment before that is written down."""
+        deadline = time.monotonic() + _RECORD_SECONDS
+        while process in self.state.record.things and time.monotonic() < deadline:
+            try:
+                if process not in peek(self.state.folder).things:
+                    return True
+            except TailraceError:
+                return False
+            time.sleep(0.02)
+        return False
 
     def _processes(self) -> list[Process]:
         """Those of the node, and those that a measurement has started beside it."""

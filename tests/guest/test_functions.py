@@ -200,7 +200,7 @@ def test_a_chain_of_containers_loses_no_frame_while_they_are_replaced(command: C
 
 TESTPMD = """\
 #!/bin/dash
-exec dpdk-testpmd -l "$TAILRACE_CORE" --lcores "0@$TAILRACE_CORE,1@$TAILRACE_CORE" --no-huge -m 128 --no-pci \\
+exec dpdk-testpmd --lcores "0@$TAILRACE_CORE,1@$TAILRACE_CORE" --no-huge -m 128 --no-pci \\
   --no-telemetry --no-shconf \\
   --vdev "net_virtio_user0,path=$TAILRACE_PORT_0,server=1,queue_size=1024" \\
   --vdev "net_virtio_user1,path=$TAILRACE_PORT_1,server=1,queue_size=1024" \\
