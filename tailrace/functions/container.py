@@ -75,8 +75,9 @@ class InContainer(Starter):
         return Started(recorded)
 
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
-        if says:
-            wait_until_ready(launcher, process, deadline)
+        if not says:  # and nobody knows whether it ever sleeps: at a real-time priority it might keep all others out
+            return
+        wait_until_ready(launcher, process, deadline)
         if place.priority is not None:
             _leave_cpu_group(process.pid)
             set_real_time(process.pid, place.priority)

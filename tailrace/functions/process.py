@@ -140,8 +140,9 @@ class InProcess(Starter):
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         """Waits until it says that it forwards, and gives it its real-time priority. That it is attached does not say
         so: in interrupt mode its ports go down once more while it starts."""
-        if says:
-            wait_until_ready(launcher, process, deadline)
+        if not says:
+            return
+        wait_until_ready(launcher, process, deadline)
         if place.priority is not None:
             set_real_time(process.pid, place.priority)
 
