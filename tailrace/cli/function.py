@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from tailrace.cli import complete, operate
 from tailrace.cli.options import JsonOption
-from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
 from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
 from tailrace.node.record import Process, peek
@@ -51,6 +52,16 @@ def restart(name: NameArgument, as_json: JsonOption = False) -> None:
     replica, the function's all of them.
     """
     raise typer.Exit(run_command(lambda: operate.restart(name, as_json=as_json)))
+
+
+@app.command()
+def explain(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Say what a function's latency level has set, why, and what the host does not allow.
+
+    \b
+    sudo tailrace function explain first
+    """
+    raise typer.Exit(run_command(lambda: _explain(name, as_json=as_json)))
 
 
 @app.command()
@@ -109,6 +120,37 @@ def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
                     time.sleep(0.1)
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}; run as the user who has started it (sudo)") from None
+    return 0
+
+
+def _explain(name: str, *, as_json: bool) -> int:
+    from tailrace.functions.acceleration import acceleration
+    from tailrace.functions.levels import explained
+    from tailrace.node.plan import Plan
+    from tailrace.resources.topology import read_cpus
+    from tailrace.resources.tree import Tree
+
+    _process(name)
+    plan = Plan.read(peek(default_folder()).plan)
+    function = next(each for each in plan.started if each.name == name)
+    points = explained(
+        function,
+        plan.placement.functions[name],
+        huge=plan.huge,
+        cpus=read_cpus(Tree()),
+        acceleration=acceleration() if function.runs == "machine" else None,
+    )
+    if as_json:
+        print_json({"name": name, "latency": function.latency, "points": [asdict(each) for each in points]})
+        return 0
+    print_line(f"{name} runs in a {function.runs}, latency {function.latency}.")
+    table = plain_table("", "set", "why")
+    for each in points:
+        table.add_row(each.what, each.is_set, each.why)
+    wide_console().print(table)
+    for each in points:
+        if each.lacking:
+            print_line(f"not here: {each.lacking}")
     return 0
 
 

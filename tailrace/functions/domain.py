@@ -34,8 +34,8 @@ class MachineSetting:
     name: str
     title: str
     memory_bytes: int
-    cores: tuple[int, ...]
-    """The CPU of each of its own."""
+    pins: tuple[tuple[int, ...], ...]
+    """For each of its own CPUs, those that it may run on."""
     others: tuple[int, ...]
     """The CPUs of QEMU's other threads."""
     huge: bool
@@ -48,6 +48,10 @@ class MachineSetting:
     user: str
     """Whom QEMU runs as, in libvirt's words: +UID:+GID."""
     acceleration: Acceleration
+    keeps_cpus: bool = False
+    """Its CPUs do not leave the host's while it is idle (KVM's cpu-pm)."""
+    locked: bool = False
+    """Its memory is never in swap."""
 
 
 def mac_address(name: str, port: int) -> str:
@@ -67,14 +71,16 @@ def domain_xml(setting: MachineSetting) -> str:
     backing = ElementTree.SubElement(domain, "memoryBacking")
     if setting.huge:
         ElementTree.SubElement(ElementTree.SubElement(backing, "hugepages"), "page", size="2", unit="M")
+    if setting.locked:
+        ElementTree.SubElement(backing, "locked")
     # The switch reads and writes its rings and buffers there.
     ElementTree.SubElement(backing, "source", type="memfd")
     ElementTree.SubElement(backing, "access", mode="shared")
     ElementTree.SubElement(backing, "allocation", mode="immediate")
-    _text(domain, "vcpu", str(len(setting.cores)), placement="static")
+    _text(domain, "vcpu", str(len(setting.pins)), placement="static")
     tune = ElementTree.SubElement(domain, "cputune")
-    for number, core in enumerate(setting.cores):
-        ElementTree.SubElement(tune, "vcpupin", vcpu=str(number), cpuset=str(core))
+    for number, cpus in enumerate(setting.pins):
+        ElementTree.SubElement(tune, "vcpupin", vcpu=str(number), cpuset=_cpu_set(cpus))
     ElementTree.SubElement(tune, "emulatorpin", cpuset=_cpu_set(setting.others))
     system = ElementTree.SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine="q35")
@@ -100,6 +106,10 @@ def domain_xml(setting: MachineSetting) -> str:
     ElementTree.SubElement(ElementTree.SubElement(devices, "video"), "model", type="none")
     label = ElementTree.SubElement(domain, "seclabel", type="static", model="dac", relabel="no")
     _text(label, "label", setting.user)
+    if setting.keeps_cpus:
+        arguments = ElementTree.SubElement(domain, f"{{{_QEMU}}}commandline")
+        for word in ("-overcommit", "cpu-pm=on"):
+            ElementTree.SubElement(arguments, f"{{{_QEMU}}}arg", value=word)
     if not kvm:
         _without_msix(domain, len(setting.nics))
     ElementTree.indent(domain)

@@ -99,7 +99,8 @@ class InMachine(Starter):
 
 def machine_setting(name: str, instance: Instance, image: Image, console: Path, kind: str) -> MachineSetting:
     """What the machine of an instance is to be."""
-    place = instance.place
+    place, high = instance.place, instance.latency == "high"
+    own = place.cores if instance.latency != "normal" else ()
     nics = tuple(
         Nic(mac_address(name, number), Path(uri.partition(":")[2])) for number, uri in enumerate(instance.ports)
     )
@@ -107,8 +108,8 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
         name=name,
         title=f"Tailrace: {instance.name}",
         memory_bytes=instance.memory_bytes,
-        cores=tuple(place.cores[number % len(place.cores)] for number in range(instance.cpus)),
-        others=tuple(cpu for cpu in place.cpus if cpu not in place.cores) or (place.core,),
+        pins=tuple((own[number % len(own)],) if own else place.cpus for number in range(instance.cpus)),
+        others=tuple(cpu for cpu in place.cpus if cpu not in own) or (place.core,),
         huge=instance.huge,
         nics=nics,
         kernel=image.vmlinuz,
@@ -117,6 +118,8 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
         console=console,
         user=f"+{_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
+        keeps_cpus=high and kind == "kvm",
+        locked=high and not instance.huge,  # huge pages are never in swap
     )
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tailrace.node.record import Process
 from tailrace.process.launch import Launcher
@@ -50,6 +50,7 @@ class Instance:
     """Of the function, as NAME=VALUE."""
     cpus: int = 1
     """How many it has."""
+    latency: Literal["normal", "medium", "high"] = "medium"
     group: int = 0
     """The group, by number, that may enter the folders of its sockets."""
     image: str | None = None

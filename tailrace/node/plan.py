@@ -29,7 +29,7 @@ from tailrace.node.planned import (
 from tailrace.node.usable import Usable, usable_cpus
 from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import polled_on
-from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place
+from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
 from tailrace.spec.model import TESTER_ENDS, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
@@ -79,19 +79,24 @@ def make_plan(
     raise_any(maker.problems)
     functions = maker.functions(used)
     started = [each.name for each in functions if each.started]
+    sharing = [each.name for each in functions if each.started and each.latency == "normal"]
+    alone = [name for name in started if name not in sharing]
     several = {each.name: each.cpus for each in functions if each.cpus > 1}
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
     workers = spec.fabric.number
     if keep is not None and len(keep.workers) == workers and (not cores or tuple(cores) == keep.workers):
-        placement = keep_places(keep, cpus, started, tester=tester, real_time=refusal is None, several=several)
+        placement = keep_places(keep, cpus, alone, tester=tester, real_time=refusal is None, several=several)
     else:
         placement = place(
-            cpus, started, tester=tester, real_time=refusal is None, workers=workers, cores=cores, several=several
+            cpus, alone, tester=tester, real_time=refusal is None, workers=workers, cores=cores, several=several
         )
+    maker.check_latency(functions, placement)
+    raise_any(maker.problems)
+    placement = with_shared(placement, sharing)
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
     notes += [*usable.notes, *placement.notes]
-    if placement.oversubscribed and started and refusal is not None:
+    if placement.oversubscribed and alone and refusal is not None:
         notes.append(
             f"real-time priorities are refused ({refusal}), so functions wait for the scheduler: "
             "run as root, or raise the limit with `ulimit -r`"
@@ -172,6 +177,16 @@ class _Maker:
             why = RUNTIMES[function.runs].refuses_cpus(function.kind, function.cpus)
             if why is not None:
                 self.refuse(("functions", name, "cpus"), why)
+
+    def check_latency(self, functions: Sequence[PlannedFunction], placement: Placement) -> None:
+        """A function of latency high has its CPUs to itself."""
+        for each in functions:
+            if each.latency == "high" and placement.functions[each.name].mode != "poll":
+                self.refuse(
+                    ("functions", each.function, "latency"),
+                    f"high takes a core of its own, and {placement.pollers} pollers have {placement.cores} here; "
+                    "expected medium, or `latency: normal` of others, which then poll on none",
+                )
 
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""
@@ -314,6 +329,7 @@ class _Maker:
                         function.restart,
                         function.on_failure,
                         function.image,
+                        latency=function.latency,
                     )
                 )
         return found

@@ -83,6 +83,7 @@ class PlannedFunction:
     on_failure: Literal["drop", "block", "bypass"] = "drop"
     image: str | None = None
     """What it starts from; None: Tailrace's own."""
+    latency: Literal["normal", "medium", "high"] = "medium"
 
     @property
     def started(self) -> bool:
@@ -97,7 +98,16 @@ class PlannedFunction:
     @property
     def fixed(self) -> tuple[Any, ...]:
         """What cannot change while it runs."""
-        return (self.kind, self.runs, self.image, self.memory_bytes, self.queues, self.cpus, self.settings)
+        return (
+            self.kind,
+            self.runs,
+            self.image,
+            self.memory_bytes,
+            self.queues,
+            self.cpus,
+            self.settings,
+            self.latency,
+        )
 
 
 @dataclass(frozen=True)

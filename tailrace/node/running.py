@@ -217,6 +217,7 @@ class Node:
             group=self.state.group,
             image=planned.image,
             cpus=planned.cpus,
+            latency=planned.latency,
             settings=planned.settings,
         )
         started = STARTERS[planned.runs].start(self.launcher, wanted)

@@ -173,6 +173,15 @@ def place_without_switch(cpus: Sequence[Cpu], functions: Sequence[str], *, real_
     return replace(found, tester=found.switch, workers=())
 
 
+def with_shared(placement: Placement, names: Iterable[str]) -> Placement:
+    """The placement with functions that have no CPU of their own: they share those of control threads, sleep until they
+    are notified, and wait for whoever else runs there."""
+    own = set(placement.workers)
+    control = tuple(cpu for cpu in placement.switch.cpus if cpu not in own) or placement.switch.cpus
+    at = Place(control[0], control, "interrupt", nice=0, why="latency normal: it shares the CPUs of control threads")
+    return replace(placement, functions={**placement.functions, **dict.fromkeys(names, at)})
+
+
 def interrupt_place(core: int, *, real_time: bool, why: str = "") -> Place:
     """A place that is shared: sleeps until there is something to do, and then goes first."""
     return Place(core, (core,), "interrupt", FUNCTION_PRIORITY if real_time else None, nice=0, why=why)

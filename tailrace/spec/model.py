@@ -243,6 +243,12 @@ class Function(Model):
     cpus: int = Field(
         1, ge=1, le=MOST_CPUS, description="how many CPUs it has, each a core of its own where there are enough"
     )
+    latency: Literal["normal", "medium", "high"] = Field(
+        "medium",
+        description="how much a late frame matters. normal: it has no CPU of its own, and sleeps until it is notified; "
+        "medium: it polls on a core of its own where there are enough; high: it does, or is refused, and nothing of it "
+        "ever gives that core away (`tailrace function explain`)",
+    )
     replicas: Replicas = Field(
         {1: "active"}, validate_default=False, description="how many of it share the flows; a flow stays with one"
     )

@@ -8,21 +8,29 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from tailrace.errors import Mistake
 from tailrace.functions import images
+from tailrace.functions.acceleration import Answer
 from tailrace.functions.domain import MachineSetting, Nic, domain_xml, mac_address
+from tailrace.functions.levels import Point, explained
+from tailrace.functions.machine import machine_setting
 from tailrace.functions.names import outer_name
+from tailrace.functions.runtime import Instance
+from tailrace.node.planned import PlannedFunction
 from tailrace.process import reaper
+from tailrace.resources.place import Place
+from tailrace.resources.topology import Cpu
 
 SETTING = MachineSetting(
     name="tailrace-fw",
     title="Tailrace: fw",
     memory_bytes=256 << 20,
-    cores=(3, 4),
+    pins=((3,), (4,)),
     others=(0, 1),
     huge=True,
     nics=(Nic("52:54:00:00:00:00", Path("/s/0")), Nic("52:54:00:00:00:01", Path("/s/1"))),
@@ -138,3 +146,43 @@ def test_the_reaper_ends_its_helpers_when_the_daemon_and_what_it_left_are_gone(t
     words = ["--", "sleep", "600", "--", "sh", "-c", left]
     done = subprocess.run([sys.executable, reaper.__file__, *words], timeout=60, check=False)
     assert done.returncode == 0 and mark.read_text() == "left\n"
+
+
+def planned(**changes: Any) -> PlannedFunction:
+    return replace(PlannedFunction("fw", "skeleton", "machine", "fw", ("fw.0", "fw.1"), 256 << 20), **changes)
+
+
+def points(function: PlannedFunction, place: Place, *, isolated: bool = False, kvm: bool = True) -> dict[str, Point]:
+    cpu = Cpu(3, core=3, isolated=isolated)
+    answer = Answer("kvm") if kvm else Answer("tcg", "no /dev/kvm")
+    return {each.what: each for each in explained(function, place, huge=True, cpus=[cpu], acceleration=answer)}
+
+
+def test_a_high_level_is_explained_with_what_the_host_lacks() -> None:
+    own = Place(3, (0, 3))
+    found = points(planned(latency="high"), own, isolated=True)
+    assert found["CPU"].is_set == "core 3, its own" and found["idle"].is_set.endswith("(cpu-pm)")
+    assert not any(each.lacking for each in found.values())
+    found = points(planned(latency="high"), own, kvm=False)
+    assert "not isolated" in str(found["isolation"].lacking)
+    assert found["acceleration"].lacking == "KVM: no /dev/kvm" and found["idle"].lacking == "cpu-pm, which is KVM's"
+
+
+def test_a_normal_level_shares_and_a_medium_one_says_when_it_must() -> None:
+    shared = Place(0, (0, 1), "interrupt", nice=0)
+    assert points(planned(latency="normal"), shared)["CPU"].is_set == "any of 0, 1"
+    assert "too few" in str(points(planned(), Place(0, (0,), "interrupt", 10))["CPU"].lacking)
+
+
+def test_the_level_decides_what_the_machine_is() -> None:
+    def setting(latency: Any, place: Place, *, huge: bool = True, kind: str = "kvm") -> MachineSetting:
+        instance = Instance("fw", "skeleton", ("vhost-server:/s/0", "vhost-server:/s/1"), place, 256 << 20, huge)
+        made = images.Image(Path("/i"), "linux", "0")
+        return machine_setting("tailrace-fw", replace(instance, latency=latency), made, Path("/log"), kind)
+
+    own, shared = Place(3, (0, 3)), Place(0, (0, 1), "interrupt", nice=0)
+    assert setting("medium", own).pins == ((3,),) and not setting("medium", own).keeps_cpus
+    assert setting("high", own).keeps_cpus and not setting("high", own, kind="tcg").keeps_cpus
+    assert setting("high", own, huge=False).locked and not setting("high", own).locked
+    assert setting("normal", shared).pins == ((0, 1),) and setting("normal", shared).others == (0, 1)
+    assert "cpu-pm=on" in domain_xml(setting("high", own))

@@ -16,9 +16,9 @@ from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.node.operations import contents_of
 from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
-from tailrace.resources.place import place
+from tailrace.resources.place import Placement, place
 from tailrace.resources.topology import Cpu
-from tailrace.spec.load import load_located, load_spec, parse_spec
+from tailrace.spec.load import load_located, load_spec, parse_located, parse_spec
 from tailrace.spec.model import STARTED, Function
 from tailrace.spec.source import SpecError
 from tailrace.switch.config import configuration
@@ -237,3 +237,32 @@ def test_a_device_whose_name_is_another_ports_has_one_of_its_own() -> None:
     names = device_names("if:eth0", more="ports: {if-eth0: {if: eth1}}\n")
     assert names["if:eth1"] == "if-eth0"
     assert names["if:eth0"].startswith("if-eth0-")
+
+
+LEVELS = """\
+functions: {quick: {kind: skeleton, latency: high}, first: {kind: skeleton, latency: LEVEL}, bulk: skeleton}
+chains: {v: [tester.a, quick, first, bulk, tester.b]}
+"""
+
+
+def planned_levels(level: str, count: int, keep: Placement | None = None) -> Plan:
+    text = LEVELS.replace("LEVEL", level).replace("bulk: skeleton", "bulk: {kind: skeleton, latency: normal}")
+    spec, document = parse_located(text, "levels.yaml")
+    return make_plan(spec, cpus=cpus(count), real_time=None, document=document, keep=keep)
+
+
+def test_a_function_of_level_normal_has_no_core_of_its_own() -> None:
+    plan = planned_levels("medium", 5)
+    where = plan.placement
+    assert not where.oversubscribed and where.pollers == 4
+    assert where.functions["bulk"].mode == "interrupt" and where.functions["bulk"].priority is None
+    polled = {where.switch.core, *(where.functions[name].core for name in ("quick", "first"))}
+    assert not polled.intersection(where.functions["bulk"].cpus)
+    kept = planned_levels("medium", 5, keep=where).placement
+    assert kept.functions == where.functions
+
+
+def test_a_function_of_level_high_without_a_core_of_its_own_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"levels.yaml:1:\d+: functions.quick.latency: high takes a core of its own"):
+        planned_levels("medium", 3)
+    assert planned_levels("normal", 4).placement.functions["quick"].mode == "poll"

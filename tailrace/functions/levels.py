@@ -1,0 +1,98 @@
+"""What a function's latency level came to, point by point: what was set, why, and what the host does not allow.
+
+normal: no CPU of its own. medium: its own core where there are enough, and memory that is reserved. high: its own core
+or none at all, which nothing of it gives away. The settings themselves are where they are made (resources/place.py,
+functions/domain.py); here they are read from the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tailrace.functions.acceleration import Answer
+from tailrace.node.planned import PlannedFunction
+from tailrace.resources.place import Place
+from tailrace.resources.topology import Cpu
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing that a level decides."""
+
+    what: str
+    is_set: str
+    why: str
+    lacking: str | None = None
+    """What the host does not allow, and the cure."""
+
+
+def explained(
+    function: PlannedFunction, place: Place, *, huge: bool, cpus: Sequence[Cpu], acceleration: Answer | None
+) -> list[Point]:
+    """The points of one function; `acceleration` of one in a machine."""
+    return [
+        *_cpu(function, place, cpus),
+        _scheduling(place),
+        _memory(function, huge=huge),
+        *([] if acceleration is None else _machine(function, place, acceleration)),
+    ]
+
+
+def _cpu(function: PlannedFunction, place: Place, cpus: Sequence[Cpu]) -> Iterator[Point]:
+    if function.latency == "normal":
+        yield Point("CPU", f"any of {', '.join(map(str, place.cpus))}", "it shares them with control threads")
+        return
+    if place.mode != "poll":
+        lacking = "a core of its own: there are too few; give others `latency: normal`, or use a larger machine"
+        yield Point("CPU", place.words, place.why, lacking)
+        return
+    yield Point("CPU", f"{place.words}, its own", place.why)
+    open_to_all = [cpu.number for cpu in cpus if cpu.number in place.cores and not cpu.isolated]
+    if open_to_all:
+        numbers = ", ".join(map(str, open_to_all))
+        lacking = f"core {numbers} is not isolated, so Linux's own work may run there: `tailrace host plan`"
+        yield Point("isolation", "none", "only the host's own set-up keeps interrupts and kernel threads off", lacking)
+    else:
+        yield Point("isolation", "the host's", "interrupts and kernel threads are kept off by the host's set-up")
+
+
+def _scheduling(place: Place) -> Point:
+    if place.priority is not None:
+        return Point(
+            "scheduling", f"real-time priority {place.priority}", "its core is shared, and it goes first there"
+        )
+    if place.mode == "poll":
+        return Point(
+            "scheduling", f"nice {place.nice}", "a real-time thread that never sleeps is throttled by the kernel"
+        )
+    return Point("scheduling", "ordinary", "it waits its turn")
+
+
+def _memory(function: PlannedFunction, *, huge: bool) -> Point:
+    size = f"{function.memory_bytes >> 20} MiB"
+    if function.runs != "machine":
+        return Point("memory", f"at most {size}; buffers in {'huge' if huge else 'ordinary'} pages", "it is limited")
+    if huge:
+        return Point("memory", f"{size} in huge pages", "reserved, and never in swap")
+    if function.latency == "high":
+        return Point("memory", f"{size}, locked", "never in swap")
+    return Point("memory", f"{size} in ordinary pages", "reserved when it starts", "it may be swapped out; use --huge")
+
+
+def _machine(function: PlannedFunction, place: Place, acceleration: Answer) -> Iterator[Point]:
+    if acceleration.kind == "kvm":
+        yield Point("acceleration", "KVM", "it was tried")
+    else:
+        yield Point("acceleration", "none: emulated", "it was tried", f"KVM: {acceleration.why_not}")
+    others = [cpu for cpu in place.cpus if cpu not in place.cores] or [place.core]
+    pinned = "pinned, one to one" if function.latency != "normal" else "not pinned to one"
+    yield Point("virtual CPUs", pinned, f"QEMU's other threads run on {', '.join(map(str, others))}")
+    if function.latency == "high" and acceleration.kind == "kvm":
+        yield Point("idle", "the CPU is not given up (cpu-pm)", "the guest's own halt does not leave it")
+    elif function.latency == "high":
+        yield Point("idle", "its function polls, and never halts", "", "cpu-pm, which is KVM's")
+    else:
+        yield Point("idle", "a halt gives the CPU to the host", "others may run while it waits")
+    yield Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
+    yield Point("balloon, USB, display", "none", "each would be one more reason to leave the guest")
