@@ -19,6 +19,8 @@ _FOLDERS = {
     "tailrace-floor": "bench",
     "tailrace-wake": "bench",
     "tailrace-tap-guest": "bench",
+    "tailrace-circulate": "bench",
+    "tailrace-requests": "bench",
 }
 _PACKAGES = {
     "bwrap": "bubblewrap",
