@@ -156,7 +156,10 @@ def prepared(folder: Path, cores: Cores, pages: int, report: Reporter) -> Iterat
     allowed = os.sched_getaffinity(0)
     with _session(folder, cores, pages) as state:
         keep_aside(Place(cores.switch, tuple(allowed)))
-        yield Setting(Launcher(state, state.logs, tied=True), cores, report, len(allowed))
+        try:
+            yield Setting(Launcher(state, state.logs, tied=True), cores, report, len(allowed))
+        finally:
+            os.sched_setaffinity(0, allowed)  # another benchmark may follow
 
 
 def check_able(what: str, programs: Sequence[str]) -> None:
