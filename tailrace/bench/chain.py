@@ -14,10 +14,11 @@ from pathlib import Path
 
 from tailrace.bench import testpmd
 from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
-from tailrace.bench.hop import RATIOS, START_SECONDS, pages
+from tailrace.bench.hop import pages
 from tailrace.bench.model import OVS_DPDK, Comparison, Sample
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import Joints, against_known, check_installed, running
+from tailrace.bench.traffic import RATIOS, START_SECONDS
 from tailrace.bench.window import saturate, side_seconds
 from tailrace.errors import Mistake
 from tailrace.measure.progress import Reporter

@@ -1,4 +1,5 @@
-"""What one hop costs: CPU cycles a packet and Mpps of a saturated switch between two guests, beside a peer's.
+"""What one hop costs: CPU cycles a packet and Mpps of a saturated switch between guests, beside a peer's, for each kind
+of traffic (traffic.py).
 
 Pairs alternate the switches (A B A B). A figure is only kept if every packet of the measured time was delivered.
 """
@@ -6,27 +7,21 @@ Pairs alternate the switches (A B A B). A figure is only kept if every packet of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tailrace.bench import testpmd
-from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
-from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Ratio, Sample
-from tailrace.bench.setting import Setting
-from tailrace.bench.sides import against_known, check_installed, running
-from tailrace.bench.window import saturate, side_seconds
+from tailrace.bench import circulate, testpmd
+from tailrace.bench.compare import Plan, Side, compare, total_seconds
+from tailrace.bench.model import OVS_DPDK, Comparison, Kinds
+from tailrace.bench.sides import against_known, check_installed
+from tailrace.bench.traffic import KINDS, PLAIN, Kind
+from tailrace.errors import Failure, Mistake
 from tailrace.fabric import ovs_dpdk
 from tailrace.measure.progress import Reporter
 from tailrace.resources import hugepages
 
-START_SECONDS = 4.0
-"""What starting and ending one side takes besides the measured time, for the progress bar."""
-RATIOS = (
-    Ratio("cycles", "cycles_per_packet", OVS_DPDK, TAILRACE),
-    Ratio("mpps", "mpps", TAILRACE, OVS_DPDK),
-)
-"""Above 1 both favour Tailrace."""
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -34,45 +29,82 @@ class HopPlan(Plan):
     """What is to be measured."""
 
     against: str = OVS_DPDK
+    traffic: str = PLAIN
 
     def __post_init__(self) -> None:
         super().__post_init__()
         against_known(self.against)
+        if self.traffic not in KINDS:
+            raise Mistake(f"--traffic {self.traffic}: expected {ALL} or some of {', '.join(KINDS)}")
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.traffic]
 
     @property
     def sides(self) -> Sequence[Side]:
-        seconds = side_seconds(self.seconds) + START_SECONDS
-        return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
+        seconds, measure = self.kind.side_seconds(self.seconds), self.kind.measure
+        return [Side(name, seconds, partial(measure, self, name)) for name in against_known(self.against)]
 
     @property
     def total_seconds(self) -> float:
         return total_seconds(self, self.sides)
 
 
+@dataclass(frozen=True)
+class KindsPlan:
+    """Several kinds of traffic, one after the other."""
+
+    plans: Sequence[HopPlan]
+
+    @classmethod
+    def of(cls, traffic: str, plan: HopPlan) -> KindsPlan:
+        """The plan for each kind of a list, `all` for every one. Raises Mistake."""
+        kinds = KINDS if traffic == ALL else dict.fromkeys(traffic.split(","))
+        return cls([replace(plan, traffic=kind) for kind in kinds])
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(plan.total_seconds for plan in self.plans)
+
+
+def run_kinds(plan: KindsPlan, folder: Path, report: Reporter) -> Kinds:
+    """Measures one kind after the other. Where one fails, the others are measured all the same; Ctrl-C ends it. Raises
+    what a single one raises."""
+    measured: dict[str, Comparison] = {}
+    failed: dict[str, Failure] = {}
+    for each in plan.plans:
+        try:
+            measured[each.traffic] = run(each, folder, report)
+        except Failure as error:
+            if len(plan.plans) == 1:
+                raise
+            failed[each.traffic] = error
+            continue
+        if isinstance(measured[each.traffic].error, KeyboardInterrupt):
+            break
+    return Kinds(measured, failed)
+
+
 def pages(sides: Sequence[str]) -> int:
-    """2 MiB pages that testpmd and, beside it, the hungrier switch take."""
-    return (testpmd.MEMORY_MIB + (ovs_dpdk.MEMORY_MIB if OVS_DPDK in sides else 0)) // hugepages.PAGE_MIB + 8
+    """2 MiB pages that the hungriest guests and, beside them, the hungrier switch take."""
+    guests = max(testpmd.MEMORY_MIB, circulate.PROCESSES * circulate.MEMORY_MIB)
+    return (guests + (ovs_dpdk.MEMORY_MIB if OVS_DPDK in sides else 0)) // hugepages.PAGE_MIB + 8
 
 
 def run(plan: HopPlan, folder: Path, report: Reporter) -> Comparison:
     """Measures all pairs."""
     names = against_known(plan.against)
-    testpmd.program()
+    plan.kind.check_installed()
     check_installed(names)
     return compare(
         "hop",
         plan,
         plan.sides,
-        RATIOS,
+        plan.kind.ratios,
         folder=folder,
         report=report,
         pages=pages(names),
-        programs=("tailrace-switch",),
+        programs=("tailrace-switch", *plan.kind.programs),
+        settings={"traffic": plan.traffic},
     )
-
-
-def _side(plan: HopPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
-    """One switch: up, saturated, measured, held to account, down."""
-    with running(setting, name, what=f"{plan.frame} B") as (switch, sockets):
-        step(START_SECONDS / 2)
-        return saturate(setting, switch, sockets, plan, after(step, START_SECONDS / 2))

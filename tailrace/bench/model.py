@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Literal, get_args
 
-from tailrace.errors import Fault
+from tailrace.errors import Failure, Fault
 from tailrace.fabric.base import Counters
 from tailrace.host.distance import NEAR_NS
 from tailrace.results.ratio import Figures as Figures
@@ -246,6 +246,29 @@ class Comparison:
             "core_to_core_ns": round(median(pair.core_to_core_ns for pair in pairs), 1),
             "near": all(pair.near for pair in pairs),
         }
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What was found of each kind of traffic, in their order."""
+
+    measured: Mapping[str, Comparison]
+    failed: Mapping[str, Failure]
+    """Why there is nothing of the others."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What cut it short, or the first failure; None if there was none."""
+        errors = [*self.failed.values(), *(result.error for result in self.measured.values())]
+        return next((error for error in errors if error is not None), None)
+
+    def document(self) -> dict[str, Any]:
+        """Of one kind the same as of any other comparison, of several one for each."""
+        documents = [result.document() for result in self.measured.values()]
+        if len(documents) == 1 and not self.failed:
+            return documents[0]
+        failed = {kind: str(error) for kind, error in self.failed.items()}
+        return {"bench": "hop", "kinds": documents, "failed": failed}
 
 
 @dataclass(frozen=True)

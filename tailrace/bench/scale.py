@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tailrace.bench import testpmd
+from tailrace.bench import circulate
 from tailrace.bench.change import sockets, wait_up
+from tailrace.bench.circulate import Guests
 from tailrace.bench.compare import Plan, Side, Step, after, compare, total_seconds
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
 from tailrace.bench.model import Comparison, Figures, Ratio, Sample, Window
 from tailrace.bench.setting import Setting
 from tailrace.bench.sides import BACKPRESSURE_US, guest_port, joined
-from tailrace.bench.testpmd import Testpmd
 from tailrace.bench.window import most_seconds, side_seconds, watch_windows
 from tailrace.errors import Fault, Mistake
 from tailrace.measure.profile import profile
@@ -36,12 +36,13 @@ from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 GUESTS, CHAINS, FLOWS = "guests", "chains", "flows"
 SIZES = {GUESTS: (2, 64), CHAINS: (1, 1000), FLOWS: (1, 1_000_000)}
 """The smallest and the largest of each."""
-QUEUE, MBUFS, BURSTS = 256, 49152, 4
-"""testpmd's for any number of guests: descriptors of a ring, packet buffers, bursts that circulate at a port."""
+FRAMES, RINGS = 128, "queue_size=256"
+"""For any number of guests: frames that begin at each, descriptors of a ring."""
 REPLICAS = 2
 START_SECONDS = 6.0
 FIRST_ADDRESS, FIRST_PORT, ADDRESSES = "198.18.1.", 1024, 256
-"""Flow k of the tester has the source address 198.18.1.(k mod 256) and the UDP source port 1024 + k / 256."""
+"""Flow k, of the tester and of tailrace-circulate, has the source address 198.18.1.(k mod 256) and the UDP source port
+1024 + k / 256."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,6 @@ class ScalePlan(Plan):
 
 def run(plan: ScalePlan, folder: Path, report: Reporter) -> Comparison:
     """Measures all pairs."""
-    testpmd.program()
     return compare(
         "scale",
         plan,
@@ -93,8 +93,8 @@ def run(plan: ScalePlan, folder: Path, report: Reporter) -> Comparison:
         plan.ratios,
         folder=folder,
         report=report,
-        pages=(testpmd.MEMORY_MIB + TESTER_BUFFERS_MIB) // hugepages.PAGE_MIB + 8,
-        programs=("tailrace-switch", TESTER_PROGRAM),
+        pages=(circulate.PROCESSES * circulate.MEMORY_MIB + TESTER_BUFFERS_MIB) // hugepages.PAGE_MIB + 8,
+        programs=("tailrace-switch", TESTER_PROGRAM, circulate.PROGRAM),
     )
 
 
@@ -122,21 +122,6 @@ def _switch(setting: Setting, config: dict[str, Any]) -> Iterator[TailraceFabric
             fabric.stop()
 
 
-@contextmanager
-def _testpmd(setting: Setting, at: Sequence[Path]) -> Iterator[Testpmd]:
-    """As many guests as sockets, ready to forward in pairs."""
-    cores = setting.cores
-    load = Testpmd(
-        setting.launcher, at, core=cores.load, control=cores.control, queue=QUEUE, mbufs=MBUFS, bursts=BURSTS
-    )
-    try:
-        load.wait_ready()
-        yield load
-    finally:
-        with undisturbed():
-            load.close()
-
-
 def _guests(plan: ScalePlan, guests: int, setting: Setting, step: Step) -> list[Sample]:
     """Guests joined in pairs, all sending as fast as one core lets them."""
     at = sockets(setting, "guest", guests)
@@ -144,9 +129,12 @@ def _guests(plan: ScalePlan, guests: int, setting: Setting, step: Step) -> list[
         "ports": {f"p{number}": guest_port(path) for number, path in enumerate(at)},
         "chains": {f"hop{number}": joined(f"p{number}", f"p{number + 1}") for number in range(0, guests, 2)},
     }
-    with _switch(setting, config) as fabric, _testpmd(setting, at) as load:
-        load.start(plan.frame)
-        return _samples(plan, setting, fabric, load.process, step, load.check_alive, lossless=True)
+    players = Guests(tuple(number ^ 1 for number in range(guests)), frames=FRAMES, rings=RINGS)
+    uris = [f"vhost-server:{path}" for path in at]
+    with _switch(setting, config) as fabric, circulate.circulating(setting, players, uris, plan.frame) as loads:
+        samples = _samples(plan, setting, fabric, loads, step, lossless=True)
+        circulate.ended(setting, loads, players, fabric)
+        return samples
 
 
 def _chains(plan: ScalePlan, chains: int, setting: Setting, step: Step) -> list[Sample]:
@@ -195,7 +183,7 @@ def _saturated(
             most_seconds(plan.seconds),
             wait=WAIT_SECONDS,
         )
-        samples = _samples(plan, setting, fabric, tester.process, step)
+        samples = _samples(plan, setting, fabric, [tester.process], step)
         ended(tester)
         return samples
 
@@ -204,13 +192,12 @@ def _samples(
     plan: ScalePlan,
     setting: Setting,
     fabric: TailraceFabric,
-    load: Process,
+    loads: Sequence[Process],
     step: Step,
-    check_load: Callable[[], None] | None = None,
     *,
     lossless: bool = False,
 ) -> list[Sample]:
-    """What the switch does under the load that runs. `hop_cycles`: cycles a packet of the polls that moved packets;
+    """What the switch does under the loads that run. `hop_cycles`: cycles a packet of the polls that moved packets;
     `empty_poll_cycles`: of a poll that found none. Raises Fault if a packet is dropped where none may be."""
 
     def figures(window: Callable[[], Window]) -> Figures:
@@ -225,4 +212,4 @@ def _samples(
         return {"hop_cycles": round(hop, 2), "empty_poll_cycles": round(empty, 2), **found.figures()}
 
     progress = after(step, START_SECONDS / 2)
-    return watch_windows(setting, plan.seconds, fabric, load, progress, figures, check_load, lossless=lossless)
+    return watch_windows(setting, plan.seconds, fabric, loads, progress, figures, lossless=lossless)

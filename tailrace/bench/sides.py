@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from tailrace.bench.model import OVS_DPDK, TAILRACE
 from tailrace.bench.setting import Setting
 from tailrace.errors import Fault, Mistake
 from tailrace.fabric.base import Fabric, Port
+from tailrace.fabric.network import Network
 from tailrace.fabric.ovs_dpdk import OvsDpdk
 from tailrace.process.process import undisturbed
 from tailrace.resources.place import POLLER_NICE
+from tailrace.switch.confine import capabilities
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 BACKPRESSURE_US = 20_000
@@ -33,12 +36,23 @@ def joined(one: str, other: str) -> dict[str, object]:
     return {"from": one, "to": other, "through": []}
 
 
-def fabric_of(setting: Setting, name: str, *, idle: str = "poll", offloads: bool = False) -> Fabric:
-    """A fabric on the setting's core for the switch, to be started."""
+def fabric_of(
+    setting: Setting, name: str, *, idle: str = "poll", offloads: bool = False, network: Network | None = None
+) -> OvsDpdk | TailraceFabric:
+    """A fabric on the setting's core for the switch, to be started. It can have an interface of Linux's as a port where
+    there is a network to make it in."""
     launcher, place = setting.launcher, setting.cores.switch_place
     if name == OVS_DPDK:
-        return OvsDpdk(launcher, place, nice=POLLER_NICE, offloads=offloads)
-    return TailraceFabric(launcher, SwitchOptions(place, BACKPRESSURE_US, idle, offloads=offloads))
+        return OvsDpdk(launcher, place, nice=POLLER_NICE, offloads=offloads, network=network)
+    options = SwitchOptions(
+        place,
+        BACKPRESSURE_US,
+        idle,
+        keep=capabilities(["if:"] if network else []),
+        device_queues=int(network is not None),
+        offloads=offloads,
+    )
+    return TailraceFabric(launcher, options, network)
 
 
 def join_guests(fabric: Fabric, joints: Joints = ONE_HOP) -> list[Path]:
@@ -81,12 +95,20 @@ def running(
     Guests may ask for checksums and segmentation where `offloads`. A Fault in the block is reported with the side's
     name and `what`.
     """
-    fabric = fabric_of(setting, name, idle=idle, offloads=offloads)
+    with started(fabric_of(setting, name, idle=idle, offloads=offloads), setting, name, what) as fabric:
+        yield fabric, join_guests(fabric, joints)
+
+
+FabricT = TypeVar("FabricT", bound=Fabric)
+
+
+@contextmanager
+def started(fabric: FabricT, setting: Setting, name: str, what: str = "") -> Iterator[FabricT]:
+    """A fabric that is up; ended after the block. A Fault in it is reported with the side's name and `what`."""
     try:
         fabric.start()
-        sockets = join_guests(fabric, joints)
         setting.versions |= fabric.version()
-        yield fabric, sockets
+        yield fabric
     except Fault as error:
         raise Fault(f"{', '.join(filter(None, (name, what)))}: {error}") from None
     finally:

@@ -12,7 +12,17 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.bench.model import ChangeResult, Comparison, Distance, Figures, Pair, Spread
+from tailrace.bench.model import (
+    OVS_DPDK,
+    TAILRACE,
+    ChangeResult,
+    Comparison,
+    Distance,
+    Figures,
+    Kinds,
+    Pair,
+    Spread,
+)
 from tailrace.bench.service import ServiceResult
 
 
@@ -30,6 +40,9 @@ class Column:
         return "" if value is None else f"{value:.{self.digits}f}"
 
 
+CYCLES, MPPS = Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)
+
+
 def comparison_table(result: Comparison, title: str, columns: Sequence[Column], notes: Sequence[str]) -> Group:
     """One row a pair where that is readable, else one row a side; the medians of the ratios last."""
     sides = len(result.pairs[0].sides)
@@ -43,6 +56,39 @@ def comparison_table(result: Comparison, title: str, columns: Sequence[Column], 
     said += _moved_notes(result)
     said.append(_machine_note(result.machine))
     return Group(table, *(Text(note, style="dim") for note in said))
+
+
+def kinds_table(result: Kinds, title: str, columns: Mapping[str, Sequence[Column]], notes: Sequence[str]) -> Group:
+    """One row for each figure of a kind of traffic: the medians of the sides, and the median, the least and the most of
+    the pairs' ratios; for each distance between the cores."""
+    table = _table(title)
+    for heading in ("traffic", "", TAILRACE, OVS_DPDK):
+        table.add_column(heading, justify="left" if heading in ("traffic", "") else "right", no_wrap=True)
+    table.add_column("ratio", justify="right", style="bold", no_wrap=True)
+    table.add_column("pairs", justify="right", no_wrap=True)
+    _add_distance_columns(table)
+    for kind, comparison in result.measured.items():
+        for pairs in comparison.by_distance.values() or [comparison.pairs]:
+            for column in columns[kind]:
+                table.add_row(kind, *_over_pairs(comparison, pairs, column), *_distance_cells(pairs[0]))
+        table.add_section()
+    said = [*notes, "core to core: a cache line's round trip, before, between and after the windows of a side."]
+    said += [f"{kind} failed: {error}" for kind, error in result.failed.items()]
+    said += [_machine_note(comparison.machine) for comparison in list(result.measured.values())[:1]]
+    return Group(table, *(Text(note, style="dim") for note in said))
+
+
+def _over_pairs(result: Comparison, pairs: Sequence[Pair], column: Column) -> tuple[str, ...]:
+    """A figure of both sides over some pairs, and its ratio."""
+
+    def side(name: str) -> str:
+        found = [pair.sides[name][column.figure] for pair in pairs if name in pair.sides]
+        return column.show({column.figure: median(found)}) if found else ""
+
+    known = {ratio.figure: ratio for ratio in result.ratios}
+    ratios = [value for pair in pairs if (value := known[column.figure].of(pair.sides)) is not None]
+    shown = f"{median(ratios):.2f} [{min(ratios):.2f}–{max(ratios):.2f}]" if ratios else ""
+    return column.heading.replace("\n", " "), side(TAILRACE), side(OVS_DPDK), shown, str(len(pairs))
 
 
 def _row_a_pair(table: Table, result: Comparison, columns: Sequence[Column]) -> None:

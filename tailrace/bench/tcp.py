@@ -37,6 +37,7 @@ GUEST_MIB = 96
 MTU = 1500
 INTERFACE = "eth0"
 ADDRESSES = ("198.18.88.1", "198.18.88.2")
+IPERF_PORT = 5201
 READY_SECONDS = 20.0
 START_SECONDS = 6.0
 RATIOS = (Ratio("gbps", "gbps", TAILRACE, OVS_DPDK),)
@@ -87,33 +88,54 @@ def run(plan: TcpPlan, folder: Path, report: Reporter) -> Comparison:
 
 
 def _side(plan: TcpPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
+    with stacks(setting, name) as (switch, guests):
+        step(START_SECONDS / 2)
+        return setting.samples([*switch.processes(), *guests], lambda: transfer(setting, switch, guests, plan.seconds))
+
+
+@contextmanager
+def stacks(setting: Setting, name: str) -> Iterator[tuple[Fabric, list[Process]]]:
+    """A fabric that is up, and the guests through which the two stacks reach it."""
     with ExitStack() as stack:
         switch, sockets = stack.enter_context(running(setting, name, offloads=True))
-        names = [f"tailrace-{os.getpid()}-{end}" for end in (0, 1)]
-        guests = [
-            stack.enter_context(_stack(setting, end, namespace, sockets[end])) for end, namespace in enumerate(names)
-        ]
-        step(START_SECONDS / 2)
-        return setting.samples([*switch.processes(), *guests], lambda: _iperf(plan, setting, names, guests, switch))
+        yield switch, [stack.enter_context(_stack(setting, end, socket)) for end, socket in enumerate(sockets)]
 
 
-def _iperf(
-    plan: TcpPlan, setting: Setting, namespaces: Sequence[str], guests: Sequence[Process], switch: Fabric
-) -> Figures:
-    """One transfer from the first namespace to the second."""
+def namespace(end: int) -> str:
+    """Where a stack is."""
+    return f"tailrace-{os.getpid()}-{end}"
+
+
+def transfer(setting: Setting, switch: Fabric, guests: Sequence[Process], seconds: float) -> Figures:
+    """One transfer from the first stack to the second."""
     iperf = system_program("iperf3")
-    server = ["ip", "netns", "exec", namespaces[1], iperf, "--server", "--one-off"]
-    listening = setting.launcher.start("iperf3", server, Limits(cpus=setting.cores.load_place.cpus))
+    server, client = [iperf, "--server", "--one-off"], [iperf, "--client", ADDRESSES[1]]
+    client += ["--time", f"{seconds:g}", "--json"]
+    return figures(ask(setting, [*guests, *switch.processes()], server, client, IPERF_PORT, seconds))
+
+
+def ask(
+    setting: Setting,
+    needed: Sequence[Process],
+    server: Sequence[str],
+    client: Sequence[str],
+    port: int,
+    seconds: float,
+) -> str:
+    """What a client in the first stack prints, which runs for so many seconds, of a server in the second. Raises Fault
+    if it does not end, or one of the processes that it needs has."""
+    program = Path(client[0]).name
+    inside = Limits(cpus=setting.cores.load_place.cpus, network=namespace(1))
+    listening = setting.launcher.start(program, server, inside)
     try:
-        _wait_listening(namespaces[1], listening)
-        client = ["ip", "netns", "exec", namespaces[0], iperf, "--client", ADDRESSES[1]]
-        client += ["--time", f"{plan.seconds:g}", "--json"]
+        _wait_listening(port, listening)
+        argv = ["ip", "netns", "exec", namespace(0), *client]
         try:
-            done = subprocess.run(client, capture_output=True, text=True, timeout=plan.seconds + 30, check=False)
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 30, check=False)
         except subprocess.TimeoutExpired:
-            raise Fault(f"iperf3 has not ended {plan.seconds + 30:g} s after it was started") from None
-        check_alive([*guests, *switch.processes()])
-        return figures(done.stdout)
+            raise Fault(f"{program} has not ended {seconds + 30:g} s after it was started") from None
+        check_alive(needed)
+        return done.stdout
     finally:
         with undisturbed():
             setting.launcher.state.undo(listening)
@@ -138,22 +160,22 @@ def figures(text: str) -> dict[str, float]:
 
 
 @contextmanager
-def _stack(setting: Setting, end: int, namespace: str, socket: Path) -> Iterator[Process]:
+def _stack(setting: Setting, end: int, socket: Path) -> Iterator[Process]:
     """A namespace whose only interface leads to the switch. Yields the guest's process."""
-    launcher, tap = setting.launcher, f"tr{os.getpid() % 100_000}{end}"
-    record = Namespace(namespace)
+    launcher, tap, name = setting.launcher, f"tr{os.getpid() % 100_000}{end}", namespace(end)
+    record = Namespace(name)
     launcher.state.add(record)
     argv = [str(own_program(TAP_GUEST)), "--socket", str(socket), "--tap", tap, "--huge"]
     argv += ["--core", str(setting.cores.load)]
     process = None
     try:
-        _ip("netns", "add", namespace)
+        _ip("netns", "add", name)
         limits = Limits(cpus=setting.cores.load_place.cpus, umask=UMASK_GUEST)
         process = launcher.start(f"tap-guest-{end}", argv, limits)
         _wait_interface(tap, process)
-        _ip("link", "set", tap, "netns", namespace, "name", INTERFACE)
-        _ip("-n", namespace, "address", "add", f"{ADDRESSES[end]}/24", "dev", INTERFACE)
-        _ip("-n", namespace, "link", "set", INTERFACE, "mtu", str(MTU), "up")
+        _ip("link", "set", tap, "netns", name, "name", INTERFACE)
+        _ip("-n", name, "address", "add", f"{ADDRESSES[end]}/24", "dev", INTERFACE)
+        _ip("-n", name, "link", "set", INTERFACE, "mtu", str(MTU), "up")
         yield process
     finally:
         with undisturbed():
@@ -181,11 +203,12 @@ def _wait_interface(name: str, process: Process) -> None:
     _wait(Path(f"/sys/class/net/{name}").exists, process, f"{TAP_GUEST} made no interface {name}")
 
 
-def _wait_listening(namespace: str, server: Process) -> None:
-    """Port 5201 in LISTEN state, /proc/net/tcp of the server, which runs in the namespace."""
+def _wait_listening(port: int, server: Process) -> None:
+    """The port in LISTEN state, /proc/net/tcp of the server, which is in the namespace."""
 
     def listening() -> bool:
         tables = [Path(f"/proc/{server.pid}/net/{table}") for table in ("tcp", "tcp6")]
-        return any(":1451 " in line and " 0A " in line for table in tables for line in table.read_text().splitlines())
+        listed = [line for table in tables for line in table.read_text().splitlines()]
+        return any(f":{port:04X} " in line and " 0A " in line for line in listed)
 
-    _wait(listening, server, f"iperf3 does not listen in {namespace}")
+    _wait(listening, server, f"{server.program} does not listen")

@@ -94,7 +94,7 @@ def _tester(plan: TesterPlan, flows: int, setting: Setting, step: Step) -> list[
     ):
         streams = profile(plan.frame, flows).streams(0.0)
         tester.begin(streams, most_seconds(plan.seconds), wait=WAIT_SECONDS)
-        samples = watch_windows(setting, plan.seconds, switch, tester.process, after(step, START_SECONDS / 2))
+        samples = watch_windows(setting, plan.seconds, switch, [tester.process], after(step, START_SECONDS / 2))
         check_whole(account(ended(tester)), lambda: counters_of(switch))
         return samples
 

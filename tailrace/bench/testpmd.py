@@ -60,9 +60,7 @@ def program() -> str:
         raise Mistake("dpdk-testpmd is missing; install it with `sudo apt-get install dpdk-dev`") from None
 
 
-def arguments(
-    sockets: Sequence[Path], core: int, control: int, *, listen: bool = True, queue: int = QUEUE, mbufs: int = MBUFS
-) -> list[str]:
+def arguments(sockets: Sequence[Path], core: int, control: int, *, listen: bool = True) -> list[str]:
     """The command line: forwarding on CPU `core`, commands read on CPU `control`.
 
     A switch connects to guests that listen; otherwise they connect to the switch.
@@ -70,8 +68,8 @@ def arguments(
     line = ["--lcores", f"0@{control},1@{core}", "--in-memory", "--single-file-segments"]
     line += ["--no-pci", "--no-telemetry", "--file-prefix", _PREFIX, "-m", str(MEMORY_MIB)]
     for number, path in enumerate(sockets):
-        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={queue}" + ",server=1" * listen]
-    return [*line, "--", "-i", "--nb-cores=1", f"--total-num-mbufs={mbufs}"]
+        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={QUEUE}" + ",server=1" * listen]
+    return [*line, "--", "-i", "--nb-cores=1", f"--total-num-mbufs={MBUFS}"]
 
 
 class Testpmd:
@@ -87,16 +85,13 @@ class Testpmd:
         core: int,
         control: int,
         listen: bool = True,
-        queue: int = QUEUE,
-        mbufs: int = MBUFS,
-        bursts: int = BURSTS,
     ) -> None:
         self._state = launcher.state
         self._log = launcher.log("testpmd")
         self._log.unlink(missing_ok=True)
         self._read = 0
-        self._ports, self._bursts = len(sockets), bursts
-        words = arguments(sockets, core, control, listen=listen, queue=queue, mbufs=mbufs)
+        self._ports = len(sockets)
+        words = arguments(sockets, core, control, listen=listen)
         line = [system_program("stdbuf"), "-oL", program(), *words]
         limits = Limits(cpus=tuple(sorted({core, control})), nice=POLLER_NICE, umask=UMASK_GUEST)
         stdin, self._commands = os.pipe2(os.O_CLOEXEC)
@@ -128,7 +123,7 @@ class Testpmd:
         """Sends some bursts of 32 packets from each port and forwards from then on whatever comes."""
         self._command("set fwd io")
         self._command(f"set txpkts {frame - FCS}")
-        self._command(f"start tx_first {self._bursts}")
+        self._command(f"start tx_first {BURSTS}")
 
     def forward(self) -> None:
         """Forwards whatever comes, and sends nothing of its own."""

@@ -77,24 +77,24 @@ def watch_windows(
     setting: Setting,
     seconds: float,
     switch: Counted,
-    load: Process,
+    loads: Sequence[Process],
     progress: Step,
     figures: Callable[[Callable[[], Window]], Figures] = lambda window: window().figures(),
     check_load: Callable[[], None] | None = None,
     *,
     lossless: bool = False,
 ) -> list[Sample]:
-    """Windows of a running switch under a load, `seconds` in all, after settling.
+    """Windows of a running switch under its loads, `seconds` in all, after settling.
 
     `figures` calls for a window and says what is to be kept of it; `progress` is given the seconds done. Raises Fault
-    if one side ends, with the words of `check_load` if it is the load's; where `lossless` also if a packet is dropped
+    if one side ends, with the words of `check_load` if it is a load's; where `lossless` also if a packet is dropped
     from the first window to the last.
     """
     count, started = windows_of(seconds), time.monotonic()
 
     def check() -> None:
         check_alive(switch.processes())
-        check_load() if check_load else check_alive([load])
+        check_load() if check_load else check_alive(loads)
 
     def reading() -> tuple[float, Counters]:
         check()
@@ -112,7 +112,7 @@ def watch_windows(
     time.sleep(SETTLE_SECONDS)
     check()
     before = counters_of(switch)
-    samples = setting.samples([*switch.processes(), load], lambda: figures(window), count)
+    samples = setting.samples([*switch.processes(), *loads], lambda: figures(window), count)
     if lossless and (dropped := counters_of(switch).dropped - before.dropped):
         raise Fault(f"{dropped} packets were dropped while it was measured")
     return samples
@@ -134,7 +134,7 @@ def saturate(
         load.wait_ready()
         load.start(plan.frame)
         samples = watch_windows(
-            setting, plan.seconds, switch, load.process, progress, check_load=load.check_alive, lossless=lossless
+            setting, plan.seconds, switch, [load.process], progress, check_load=load.check_alive, lossless=lossless
         )
         check_whole(load.drain(), lambda: counters_of(switch))
         load.quit()
@@ -153,10 +153,15 @@ def check_whole(traffic: Traffic, reading: Callable[[], Counters], seconds: floa
 
     Raises Fault if it does not.
     """
+    check_settled(lambda: _disagreement(traffic, reading()), seconds)
+
+
+def check_settled(problem: Callable[[], str | None], seconds: float = SETTLED_SECONDS) -> None:
+    """Returns as soon as there is no problem. Raises Fault if after so many seconds there still is one."""
     deadline = time.monotonic() + seconds
-    while problem := _disagreement(traffic, reading()):
+    while found := problem():
         if time.monotonic() > deadline:
-            raise Fault(problem)
+            raise Fault(found)
         time.sleep(0.1)
 
 

@@ -25,9 +25,10 @@ from tailrace.bench import service as bench_service
 from tailrace.bench import switch as bench_switch
 from tailrace.bench import tcp as bench_tcp
 from tailrace.bench import tester as bench_tester
-from tailrace.bench.model import OVS_DPDK, Comparison
+from tailrace.bench.model import OVS_DPDK, Comparison, Kinds
 from tailrace.bench.sides import ALONE
-from tailrace.bench.table import Column, change_table, comparison_table, service_table
+from tailrace.bench.table import CYCLES, MPPS, Column, change_table, comparison_table, kinds_table, service_table
+from tailrace.bench.traffic import KINDS, PLAIN
 from tailrace.cli.bench_host import host
 from tailrace.cli.output import print_json, run_command
 from tailrace.errors import Mistake
@@ -56,7 +57,6 @@ AgainstOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
 
 _WIDE = 200
-CYCLES, MPPS = Column("cycles_per_packet", "cycles"), Column("mpps", "Mpps", 3)
 CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
 MPPS_NOTE = "Mpps: all directions together."
 LOADS_NOTE = "one: one frame at a time; 100k: 100 000 a second. Medians over windows of a second."
@@ -65,6 +65,9 @@ PEER_NOTE = "ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mp
 
 @app.command()
 def hop(
+    traffic: Annotated[
+        str, typer.Option(metavar="KIND[,KIND...]|all", help=f"What the guests send: {', '.join(KINDS)}.")
+    ] = PLAIN,
     frame: FrameOption = 64,
     against: AgainstOption = OVS_DPDK,
     pairs: PairsOption = 5,
@@ -87,20 +90,31 @@ def hop(
     core, under 150 ns near. A hypervisor may change the distance from one second to the next, and it decides the
     absolute figures. So only windows of the same distance are compared; the result is of the most frequent one.
 
+    --traffic has other kinds of traffic, of which the guests are ours, and Open vSwitch is configured to do the same as
+    Tailrace. A kind has figures only if the run shows that the traffic was of it; every frame is checked at the end.
+    With several kinds, one table has them all.
+
     If traffic stalls or a packet is lost, the command fails and prints no figure. It needs root, and reserves up to
-    800 MiB of huge pages while it runs.
+    1.3 GiB of huge pages while it runs.
     """
     _finish(
-        lambda: bench_hop.HopPlan(frame, pairs, seconds, _parse_cores(cores), against),
-        bench_hop.run,
-        partial(
-            comparison_table,
-            title=f"One hop between two VNFs, {frame} B frames, saturated, both directions",
-            columns=[CYCLES, MPPS],
-            notes=[CYCLES_NOTE, MPPS_NOTE, *([PEER_NOTE] if against != ALONE else [])],
-        ),
+        lambda: bench_hop.KindsPlan.of(traffic, bench_hop.HopPlan(frame, pairs, seconds, _parse_cores(cores), against)),
+        bench_hop.run_kinds,
+        partial(_hop_table, frame=frame, notes=[CYCLES_NOTE, MPPS_NOTE, *([PEER_NOTE] if against != ALONE else [])]),
         as_json=as_json,
     )
+
+
+def _hop_table(result: Kinds, frame: int, notes: list[str]) -> RenderableType:
+    """Of one kind its pairs, of several a row or more for each."""
+    kinds = [*result.measured]
+    if len(kinds) > 1 or result.failed:
+        columns = {kind: KINDS[kind].columns for kind in kinds}
+        return kinds_table(result, f"One hop by kind of traffic, {frame} B frames", columns, notes)
+    title = f"One hop between two VNFs, {frame} B frames, saturated, both directions"
+    if kinds != [PLAIN]:
+        title = f"One hop, {kinds[0]}: {KINDS[kinds[0]].about}"
+    return comparison_table(result.measured[kinds[0]], title, KINDS[kinds[0]].columns, notes)
 
 
 @app.command()
@@ -486,7 +500,7 @@ def _finish(
             # A file has no width: none of the figures is cut there.
             sized = sys.stdout.isatty() or "COLUMNS" in os.environ
             Console(width=None if sized else _WIDE).print(table(result))
-        if isinstance(result, Comparison) and result.error is not None:
+        if isinstance(result, Comparison | Kinds) and result.error is not None:
             raise result.error
         return 0
 

@@ -16,9 +16,9 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake
@@ -44,6 +44,10 @@ _PMD = re.compile(r"^pmd thread .*?(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
 _DROPPED = re.compile(r"\b(?:dropped|lost):(\d+)")
 _DATAPATH_DROP = re.compile(r"^datapath_drop_(?!upcall_error|lock_error)\w+ .*total: (\d+)", re.MULTILINE)
 """Those two are what `lost:` counts."""
+_FLOW_PACKETS = re.compile(r"\bn_packets=(\d+)")
+_FEATURES = re.compile(r'\bfeatures="0x([0-9a-f]+)"')
+_RING_PACKED = 34
+"""VIRTIO_F_RING_PACKED (virtio 1.1, section 6)."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,26 @@ def parse_datapath_drops(text: str) -> int:
     A polling thread adds its part about once a second.
     """
     return sum(int(count) for count in _DATAPATH_DROP.findall(text))
+
+
+def parse_flow_packets(text: str) -> list[int]:
+    """The packets of each rule: ovs-ofctl dump-flows."""
+    return [int(count) for count in _FLOW_PACKETS.findall(text)]
+
+
+def parse_layouts(text: str) -> list[str]:
+    """The layout of each guest's rings, by the features that it took: the status of interfaces."""
+    return ["packed" if int(features, 16) >> _RING_PACKED & 1 else "split" for features in _FEATURES.findall(text)]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a bridge does, in the words of ovs-ofctl(8)."""
+
+    flows: Sequence[str]
+    groups: Sequence[str] = ()
+    ports: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By port, what is set in its record (ovs-vswitchd.conf.db(5))."""
 
 
 class OvsDpdk:
@@ -159,12 +183,26 @@ class OvsDpdk:
         self._control_flows("del-flows", _BRIDGE)
 
     def carry(self, chain: str, ports: Sequence[Port]) -> dict[str, str]:  # noqa: ARG002 - rules have no names
-        uris = {port.name: self._add(port) for port in ports}
+        uris = self.plug(ports)
         for pair in pairs(ports):
             for source, target in (pair, pair[::-1]):
                 rule = f"in_port={self._number(source.name)},actions=output:{self._number(target.name)}"
                 self._control_flows("add-flow", _BRIDGE, rule)
         return uris
+
+    def plug(self, ports: Sequence[Port]) -> dict[str, str]:
+        """The same ports, which nothing joins yet."""
+        return {port.name: self._add(port) for port in ports}
+
+    def program(self, rules: Rules) -> None:
+        """Adds rules, whose numbers of ports are those of the order in which the ports were made, from 1."""
+        for port, words in rules.ports.items():
+            self._configure("set", "Port", port, *words)
+        for group in rules.groups:
+            self._control_flows("--protocols=OpenFlow13", "add-group", _BRIDGE, group)
+        flows = self._folder / "flows"
+        flows.write_text("\n".join(rules.flows))
+        self._control_flows("--protocols=OpenFlow13", "add-flows", _BRIDGE, str(flows))
 
     def _add(self, port: Port) -> str:
         """Adds a port; returns the URI of its other end."""
@@ -205,6 +243,14 @@ class OvsDpdk:
         """What the PMD has counted until now, and what was dropped. Raises Fault if the switch has died."""
         stats = self.stats()
         return Counters(stats.packets, stats.busy_cycles, stats.idle_cycles, self.dropped())
+
+    def rule_packets(self) -> list[int]:
+        """The packets of each rule until about a second ago."""
+        return parse_flow_packets(self._run("ovs-ofctl", "dump-flows", _BRIDGE))
+
+    def layouts(self) -> list[str]:
+        """The layout of each guest's rings: split or packed."""
+        return parse_layouts(self._configure("--columns=status", "list", "Interface"))
 
     def processes(self) -> list[Process]:
         return list(self._started)

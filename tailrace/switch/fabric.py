@@ -237,6 +237,12 @@ class TailraceFabric:
         self.apply({"ports": config, "functions": functions, "chains": {chain: wanted}})
         return uris
 
+    def plug(self, ports: Sequence[Port]) -> dict[str, str]:
+        """The same ports, which nothing joins yet."""
+        uris: dict[str, str] = {}
+        self.apply({"ports": {port.name: self._port(port, uris) for port in ports}})
+        return uris
+
     def release(self, chain: str, ports: Sequence[str]) -> None:
         """Takes away what `carry` has made."""
         _, functions = chain_through(ports)
@@ -265,6 +271,14 @@ class TailraceFabric:
 
     def ports(self) -> list[PortState]:
         return port_states(self.control, self._page)
+
+    def layouts(self) -> list[str]:
+        """The layout of each guest's rings: split or packed."""
+        return [port.attached["layout"] for port in self.ports() if port.attached]
+
+    def rule_packets(self) -> list[int]:
+        """The frames of each chain until now, both ways together."""
+        return [each["forward"]["packets"] + each["back"]["packets"] for each in self.control.call("chain.list")]
 
     def worker_cycles(self) -> dict[str, int]:
         """The worker's busy and idle cycles and polls, as counted by itself."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.bench.traffic import KINDS
 from tailrace.resources.hugepages import POOL
 
 pytestmark = [
@@ -28,12 +29,12 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TAILRACE_STATE": str(folder / "state")}
 
 
-def hop(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def hop(tailrace: Path, folder: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [tailrace, "bench", "hop", *options],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
         check=False,
         env=environment(folder),
     )
@@ -75,11 +76,38 @@ def test_alone_it_has_no_ratio_and_prints_a_table(tailrace: Path, tmp_path: Path
     assert "ovs-dpdk" not in done.stdout
 
 
+def test_kinds_of_traffic_alone_are_one_table(tailrace: Path, tmp_path: Path) -> None:
+    options = ("--traffic", "checksum,many", "--pairs", "1", "--seconds", "0.25", "--against", "none")
+    done = hop(tailrace, tmp_path, *options)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if line.strip()]
+    assert all([kind, figure] in rows for kind in ("checksum", "many") for figure in ("cycles", "Mpps"))
+    assert "failed" not in done.stdout
+
+
+@pytest.mark.whole
+def test_every_kind_of_traffic_beside_open_vswitch(tailrace: Path, tmp_path: Path) -> None:
+    pages = PAGES.read_text()
+    done = hop(tailrace, tmp_path, "--traffic", "all", "--pairs", "1", "--seconds", "0.25", "--json", timeout=400)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["failed"] == {}
+    assert [each["traffic"] for each in result["kinds"]] == list(KINDS)
+    for each in result["kinds"]:
+        assert each["bench"] == "hop"
+        assert all(ratio > 0 for ratio in each["ratios"].values())
+        for pair in each["pairs"]:
+            assert all(5 < pair[name]["cycles_per_packet"] < 100_000 for name in ("tailrace", "ovs-dpdk"))
+    assert PAGES.read_text() == pages
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (("--frame", "60"), "64 to 1518"),
         (("--frame", "64", "--against", "vpp"), "expected ovs-dpdk or none"),
+        (("--traffic", "plain,udp"), "--traffic udp: expected all or some of plain, checksum"),
         (("--frame", "64", "--cores", "0,0"), "two different CPUs"),
         (("--frame", "64", "--cores", "zero"), "such as 1,0"),
     ],

@@ -16,7 +16,7 @@ from rich.console import Console
 from tailrace.bench import compare as bench_compare
 from tailrace.bench import window
 from tailrace.bench.compare import Plan, Side
-from tailrace.bench.hop import RATIOS, HopPlan
+from tailrace.bench.hop import HopPlan
 from tailrace.bench.model import (
     OVS_DPDK,
     TAILRACE,
@@ -32,6 +32,7 @@ from tailrace.bench.model import (
 from tailrace.bench.setting import Setting
 from tailrace.bench.table import Column, _moved_notes, comparison_table
 from tailrace.bench.testpmd import Traffic, arguments, parse_port_stats
+from tailrace.bench.traffic import RATIOS
 from tailrace.bench.window import check_whole, measure_window
 from tailrace.cli.bench import _parse_cores
 from tailrace.errors import Failure, Fault, Mistake
@@ -304,7 +305,7 @@ def test_a_drop_from_the_first_window_to_the_last_is_a_fault(
             cast(Setting, Windows()),
             0.4,
             switch,
-            load,
+            [load],
             lambda _: None,
             lambda measured: measured().figures(),
             lambda: None,
