@@ -244,6 +244,30 @@ def test_an_image_of_somebody_elses_takes_its_sockets_from_the_environment(
     assert containers() == []
 
 
+HIGH = """\
+ports: {west: {}, east: {}}
+functions: {first: {kind: skeleton, runs: machine, latency: high}}
+chains: {voice: [west, first, east]}
+fabric: {idle: sleep}
+"""
+
+
+def test_a_machine_of_level_high_has_a_core_of_its_own_or_is_refused(command: Command) -> None:
+    """Two cores suffice for the switch and the machine, and not for a tester beside them."""
+    refused = command.spec(HIGH.replace("west", "tester.a").replace("east", "tester.b").partition("\n")[2], "no.yaml")
+    assert "functions.first.latency: high takes a core of its own" in command("up", refused, status=2).stderr
+    command("up", command.spec(HIGH, "high.yaml"))
+    try:
+        found = json.loads(command("function", "explain", "first", "--json").stdout)
+        points = {each["what"]: each for each in found["points"]}
+        assert found["latency"] == "high" and points["CPU"]["is_set"].endswith("its own")
+        emulated = bool(points["acceleration"]["lacking"])
+        assert ("cpu-pm=on" in command("function", "xml", "first").stdout) != emulated
+        assert "first runs in a machine, latency high." in command("function", "explain", "first").stdout
+    finally:
+        command("down")
+
+
 def test_an_image_is_the_same_when_it_is_built_again(command: Command, images: Path) -> None:
     def digests() -> dict[str, str]:
         files = (images / "tailrace/vmlinuz", images / "tailrace/initramfs")
