@@ -170,6 +170,27 @@ def rollback(as_json: JsonOption = False, base: BaseOption = None) -> None:
 
 
 @app.command()
+def scale(
+    name: Annotated[str, typer.Argument(metavar="FUNCTION", help="Its name.", autocompletion=complete.replica)],
+    count: Annotated[int, typer.Argument(metavar="N", min=1, max=64, help="How many replicas it is to have.")],
+    wait: Annotated[
+        str, typer.Option(metavar="TIME", help="How long those that are too many may keep their flows.")
+    ] = "30s",
+    as_json: JsonOption = False,
+) -> None:
+    """Give a function more or fewer replicas. Flows stay with the replica that they have, as long as it is there.
+
+    \b
+    sudo tailrace scale fw 3
+    sudo tailrace scale fw 1 --wait 5min
+
+    Those that are too many, of the highest numbers, drain first; each is ended when it has no flow, or when the time is
+    over: then its flows move to others. The spec's file stays as it is, so an apply of it goes back to what it says.
+    """
+    raise typer.Exit(run_command(lambda: operate.scale(name, count, wait, as_json=as_json)))
+
+
+@app.command()
 def drain(
     replica: Annotated[
         str,

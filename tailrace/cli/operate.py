@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,8 @@ Answer = Mapping[str, Any]
 _SIGNS = {"add": ("+", "green"), "change": ("~", "yellow"), "remove": ("-", "red")}
 _PATIENCE = 5.0
 """Seconds for a service that is about to end."""
+_LOOK_SECONDS = 0.2
+"""Between two looks whether a replica that drains has flows."""
 _FLAPS = 5  # stations that flap, of each bridge: a guest may have any number do so
 
 
@@ -146,6 +149,35 @@ def drain(replica: str, *, active: bool, as_json: bool) -> int:
     word = "active" if active else "draining"
     more = f"{replica} gets no new flow; `tailrace status` says how many it still has." if not active else ""
     return _show_applied(applied, f"{replica} is {word} already: nothing to change", more, as_json=as_json)
+
+
+def scale(name: str, count: int, wait: str, *, as_json: bool) -> int:
+    """Adds replicas, or drains those that are too many and ends each once it has no flow, or when the wait is over."""
+    from tailrace.spec.units import parse_duration
+
+    try:
+        seconds = parse_duration(wait)
+    except ValueError as error:
+        raise Mistake(f"--wait: {error}") from None
+    applied = _ask("function.scale", name=name, count=count)
+    draining = _flows_left(name)
+    if not draining:
+        return _show_applied(applied, f"{name} has {count} already: nothing to change", as_json=as_json)
+    deadline = time.monotonic() + seconds
+    while any(draining.values()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        draining = _flows_left(name)
+    left = sum(draining.values())
+    applied = _ask("function.scale", name=name, count=count, remove=True)
+    more = f"{left} flows were moved, because they had not ended within {wait}." if left else ""
+    return _show_applied(applied, "nothing to change", more, as_json=as_json)
+
+
+def _flows_left(name: str) -> dict[str, int]:
+    """How many flows each replica of a function has that drains."""
+    functions = _ask("node.status", show=False)["functions"]
+    replicas: list[dict[str, Any]] = next((each["replicas"] for each in functions if each["name"] == name), [])
+    return {each["name"]: each["flows"] or 0 for each in replicas if each["state"] == "draining"}
 
 
 def restart(name: str, *, as_json: bool) -> int:

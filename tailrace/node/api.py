@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tailrace.node.client import API
 from tailrace.node.events import KEPT, KINDS
+from tailrace.spec.model import MOST_REPLICAS
 
 _DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = _DOCS / "service.schema.json"
@@ -61,6 +62,12 @@ class Rollback(Params):
 class Drain(Params):
     replica: str = Field(max_length=256, description="its name, such as fw-2")
     active: bool = Field(False, description="give it new flows again")
+
+
+class Scale(Params):
+    name: str = Field(max_length=256, description="of a function")
+    count: int = Field(ge=1, le=MOST_REPLICAS, description="how many replicas are to be active")
+    remove: bool = Field(False, description="end those that drain, whatever flows they still have")
 
 
 class Replace(Params):
@@ -180,6 +187,13 @@ METHODS = {
         ),
         Method("node.rollback", True, Rollback, Applied, "Goes back to what was up before the last change."),
         Method("node.drain", True, Drain, Applied, "Gives a replica no new flows, or some again."),
+        Method(
+            "function.scale",
+            True,
+            Scale,
+            Applied,
+            "Gives a function so many active replicas; those that are too many drain, or are ended.",
+        ),
         Method(
             "function.restart",
             True,

@@ -15,7 +15,7 @@ from tailrace.node.change import change_over, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
 from tailrace.node.folder import run_folder
-from tailrace.node.plan import Plan, make_plan
+from tailrace.node.plan import Plan, make_plan, scaled
 from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import Change, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_pages
@@ -372,6 +372,18 @@ def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
         changed: PlannedFunction = replace(known[replica], state="active" if active else "draining")
         functions = tuple(changed if each.name == replica else each for each in plan.functions)
         return _apply(node, replace(plan, functions=functions), node.state.record.spec, None)
+
+
+def scale(held: Held, name: str, count: int, *, remove: bool = False) -> Applied:
+    """Gives a function so many active replicas. What is too many gets no new flows or, with `remove`, is ended; the
+    spec's file stays as it is. Raises Failure, Mistake."""
+    with _changing(held) as node:
+
+        def change() -> Applied:
+            plan = scaled(node.plan, name, count, remove=remove, own=[held.folder])
+            return _apply(node, plan, node.state.record.spec, None)
+
+        return until_claimed(change)
 
 
 def _apply(

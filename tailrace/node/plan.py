@@ -9,7 +9,8 @@ from __future__ import annotations
 import grp
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tailrace.errors import Mistake
@@ -31,7 +32,7 @@ from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
-from tailrace.spec.model import TESTER_ENDS, Port, Spec, replica_name
+from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
@@ -78,25 +79,22 @@ def make_plan(
     ports = maker.ports(used)
     raise_any(maker.problems)
     functions = maker.functions(used)
-    started = [each.name for each in functions if each.started]
-    sharing = [each.name for each in functions if each.started and each.latency == "normal"]
-    alone = [name for name in started if name not in sharing]
-    several = {each.name: each.cpus for each in functions if each.cpus > 1}
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
     workers = spec.fabric.number
-    if keep is not None and len(keep.workers) == workers and (not cores or tuple(cores) == keep.workers):
-        placement = keep_places(keep, cpus, alone, tester=tester, real_time=refusal is None, several=several)
-    else:
-        placement = place(
-            cpus, alone, tester=tester, real_time=refusal is None, workers=workers, cores=cores, several=several
-        )
-    maker.check_latency(functions, placement)
+    if keep is not None and (len(keep.workers) != workers or (cores and tuple(cores) != keep.workers)):
+        keep = None
+    placement = place_functions(
+        functions, cpus, tester=tester, real_time=refusal is None, workers=workers, cores=cores, keep=keep
+    )
+    for each in functions:
+        why = not_high(each, placement)
+        if why is not None:
+            maker.refuse(("functions", each.function, "latency"), why)
     raise_any(maker.problems)
-    placement = with_shared(placement, sharing)
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
     notes += [*usable.notes, *placement.notes]
-    if placement.oversubscribed and alone and refusal is not None:
+    if placement.oversubscribed and refusal is not None and any(each.started for each in functions):
         notes.append(
             f"real-time priorities are refused ({refusal}), so functions wait for the scheduler: "
             "run as root, or raise the limit with `ulimit -r`"
@@ -125,6 +123,122 @@ def make_plan(
         cores=tuple(cores),
         beside=beside,
     )
+
+
+def place_functions(
+    functions: Iterable[PlannedFunction],
+    cpus: Sequence[Cpu],
+    *,
+    tester: bool,
+    real_time: bool,
+    workers: int = 1,
+    cores: Sequence[int] = (),
+    keep: Placement | None = None,
+) -> Placement:
+    """Where all run, by their latency levels; who is in the placement to `keep` stays. Raises Mistake."""
+    started = [each for each in functions if each.started]
+    alone = [each.name for each in started if each.latency != "normal"]
+    several = {each.name: each.cpus for each in started if each.cpus > 1}
+    if keep is not None:
+        placement = keep_places(keep, cpus, alone, tester=tester, real_time=real_time, several=several)
+    else:
+        placement = place(
+            cpus, alone, tester=tester, real_time=real_time, workers=workers, cores=cores, several=several
+        )
+    return with_shared(placement, [each.name for each in started if each.latency == "normal"])
+
+
+def not_high(function: PlannedFunction, placement: Placement) -> str | None:
+    """Why a function of latency high cannot be: it has its CPUs to itself; None if it can, or is of another level."""
+    if function.latency != "high" or placement.functions[function.name].mode == "poll":
+        return None
+    return (
+        f"high takes a core of its own, and {placement.pollers} pollers have {placement.cores} here; "
+        "expected medium, or `latency: normal` of others, which then poll on none"
+    )
+
+
+def scaled(
+    plan: Plan,
+    name: str,
+    count: int,
+    *,
+    remove: bool = False,
+    cpus: Sequence[Cpu] | None = None,
+    own: Collection[Path] = (),
+) -> Plan:
+    """A plan with so many active replicas of a function. What is too many drains or, with `remove`, goes. `cpus` and
+    `own` as in make_plan(). Raises Mistake if that cannot be."""
+    group = {_number(each): each for each in plan.functions if each.function == name}
+    if not group:
+        names = ", ".join(dict.fromkeys(each.function for each in plan.functions)) or "none"
+        raise Mistake(f"{name!r} is no function that is up; there are: {names}")
+    if not 1 <= count <= MOST_REPLICAS:
+        raise Mistake(f"{count} replicas are not possible; expected 1 to {MOST_REPLICAS}")
+    first = next(iter(group.values()))
+    ports = {each.name: each for each in plan.ports if each.name in first.ports}
+    _check_shared_out(plan, name, first, ports.values())
+    free = (number for number in range(1, MOST_REPLICAS + 1) if number not in group)
+    new = {number: _copy(first, name, number) for number in list(free)[: max(count - len(group), 0)]}
+    kept = sorted(group)[:count]
+    of_it = [replace(group[number], state="active" if number in kept else "draining") for number in group]
+    of_it = [each for each in of_it if not (remove and each.state == "draining")] + list(new.values())
+    at = next(index for index, each in enumerate(plan.functions) if each.function == name)
+    others = [each for each in plan.functions if each.function != name]
+    functions = (*others[:at], *of_it, *others[at:])
+    stay = {each.name for each in of_it}
+    gone = {port for each in group.values() if each.name not in stay for port in each.ports}
+    added = [
+        replace(ports[old], name=port, owner=each.name)
+        for each in new.values()
+        for old, port in zip(first.ports, each.ports, strict=True)
+    ]
+    beside = polled_on() if cpus is None else None
+    cpus = cpus if cpus is not None else usable_cpus(own, named=plan.cores, least=len(plan.placement.workers)).cpus
+    placement = place_functions(
+        functions,
+        cpus,
+        tester=plan.placement.tester is not None,
+        real_time=real_time_refusal(FUNCTION_PRIORITY) is None,
+        keep=plan.placement,
+    )
+    for each in functions:
+        why = not_high(each, placement)
+        if why is not None:
+            raise Mistake(f"{each.name}: {why}")
+    pinned = dict(plan.pinned_by) if len(of_it) == 1 else {name: "flow", **plan.pinned_by}
+    return replace(
+        plan,
+        functions=functions,
+        ports=tuple(each for each in plan.ports if each.name not in gone) + tuple(added),
+        placement=placement,
+        pinned_by=pinned,
+        beside=beside,
+    )
+
+
+def _number(function: PlannedFunction) -> int:
+    """Which replica it is: 1 for fw, 2 for fw-2."""
+    return int(function.name.removeprefix(function.function).removeprefix("-") or 1)
+
+
+def _copy(first: PlannedFunction, name: str, number: int) -> PlannedFunction:
+    """Another replica of a function."""
+    made = replica_name(name, number)
+    ports = tuple(f"{made}.{port.rpartition('.')[2]}" for port in first.ports)
+    return replace(first, name=made, ports=ports, state="active")
+
+
+def _check_shared_out(plan: Plan, name: str, first: PlannedFunction, ports: Iterable[PlannedPort]) -> None:
+    """Only chains share traffic out among replicas. Raises Mistake where something else uses a port of the function."""
+    used = {member.port for bridge in plan.bridges for member in bridge.members}
+    used |= {end for chain in plan.chains for end in (chain.start, chain.end)}
+    used |= {port for mirror in plan.mirrors for port in (mirror.port, mirror.to) if port}
+    taken = sorted(used.intersection(first.ports))
+    if taken:
+        raise Mistake(f"{name}: {taken[0]} is in a bridge, at the end of a chain or in a mirror; expected only chains")
+    if any(port.path is not None for port in ports):
+        raise Mistake(f"{name}: its ports have paths of their own, which another replica cannot have too")
 
 
 class _Maker:
@@ -177,16 +291,6 @@ class _Maker:
             why = RUNTIMES[function.runs].refuses_cpus(function.kind, function.cpus)
             if why is not None:
                 self.refuse(("functions", name, "cpus"), why)
-
-    def check_latency(self, functions: Sequence[PlannedFunction], placement: Placement) -> None:
-        """A function of latency high has its CPUs to itself."""
-        for each in functions:
-            if each.latency == "high" and placement.functions[each.name].mode != "poll":
-                self.refuse(
-                    ("functions", each.function, "latency"),
-                    f"high takes a core of its own, and {placement.pollers} pollers have {placement.cores} here; "
-                    "expected medium, or `latency: normal` of others, which then poll on none",
-                )
 
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""

@@ -34,7 +34,7 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtimes import ended_well
 from tailrace.host.slices import enter
 from tailrace.node import operations
-from tailrace.node.api import Apply, Drain, Propose, Replace, Rollback, Stop, Subscribe, Up
+from tailrace.node.api import Apply, Drain, Propose, Replace, Rollback, Scale, Stop, Subscribe, Up
 from tailrace.node.client import API, ENDING, Client
 from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.kept import Kept
@@ -128,6 +128,7 @@ class Service:
             "node.rollback": self._rollback,
             "node.drain": self._drain,
             "function.restart": self._replace,
+            "function.scale": self._scale,
             "node.resume": lambda _: {"notes": operations.resume(self.held)},
             "node.down": self._down,
         }
@@ -580,6 +581,11 @@ class Service:
     def _drain(self, call: Call) -> Answer:
         assert isinstance(call.params, Drain)
         return operations.drain(self.held, call.params.replica, active=call.params.active).as_data()
+
+    def _scale(self, call: Call) -> Answer:
+        assert isinstance(call.params, Scale)
+        given = call.params
+        return operations.scale(self.held, given.name, given.count, remove=given.remove).as_data()
 
     def _replace(self, call: Call) -> Answer:
         assert isinstance(call.params, Replace)

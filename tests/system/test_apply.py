@@ -316,6 +316,20 @@ def test_replicas_come_are_drained_and_go(command: Command) -> None:
     assert command.process("fw") == pid
 
 
+def test_a_function_is_scaled_and_whoever_is_there_stays(command: Command) -> None:
+    command("up", command.spec("functions: {fw: skeleton}\nchains: {voice: [tester.a, fw, tester.b]}\n"))
+    pid = command.process("fw")
+    command("scale", "fw", "3")
+    assert processes(command) == {"switch", "fw", "fw-2", "fw-3"}
+    assert {each["state"] for each in command.status()["functions"][0]["replicas"]} == {"active"}
+    assert "fw has 3 already" in command("scale", "fw", "3").stdout
+    command("scale", "fw", "1")
+    assert processes(command) == {"switch", "fw"}
+    assert command.process("fw") == pid
+    assert "'nat' is no function that is up" in command("scale", "nat", "2", status=2).stderr
+    assert "--wait" in command("scale", "fw", "2", "--wait", "soon", status=2).stderr
+
+
 def test_flows_are_known_for_as_long_as_the_spec_says(command: Command, binaries: Path, tmp_path: Path) -> None:
     words = "ports: {c: , d: }\nfunctions: {fw: {kind: skeleton, replicas: 2%s}}\nchains: {voice: [c, fw, d]}\n"
     command("up", command.spec(words % ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from tailrace.errors import Mistake
 from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.node.operations import contents_of
-from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan, identity_of, make_plan
+from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan, identity_of, make_plan, scaled
 from tailrace.resources.place import Placement, place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import load_located, load_spec, parse_located, parse_spec
@@ -266,3 +266,57 @@ def test_a_function_of_level_high_without_a_core_of_its_own_is_refused() -> None
     with pytest.raises(SpecError, match=r"levels.yaml:1:\d+: functions.quick.latency: high takes a core of its own"):
         planned_levels("medium", 3)
     assert planned_levels("normal", 4).placement.functions["quick"].mode == "poll"
+
+
+def scaled_plan(count: int, text: str = TWO, **options: Any) -> tuple[Plan, Plan]:
+    plan = make_plan(parse_spec(text, "s"), cpus=cpus(12), real_time=None)
+    return plan, scaled(plan, "first", count, cpus=cpus(12), **options)
+
+
+def test_a_function_is_scaled_up_and_whoever_is_there_stays() -> None:
+    plan, more = scaled_plan(3)
+    group = {each.name: each.state for each in more.functions if each.function == "first"}
+    assert group == dict.fromkeys(("first", "first-2", "first-3"), "active")
+    assert {each.name for each in more.ports} - {each.name for each in plan.ports} == {
+        f"first-{number}.{side}" for number in (2, 3) for side in (0, 1)
+    }
+    where = more.placement.functions
+    assert {name: where[name] for name in plan.placement.functions} == plan.placement.functions
+    assert len({at.core for at in where.values()}) == 4 and more.pinned_by["first"] == "flow"
+    # As a spec says the same.
+    text = TWO.replace("first: skeleton", "first: {kind: skeleton, replicas: 3}")
+    written = make_plan(parse_spec(text, "s"), cpus=cpus(12), real_time=None)
+    assert set(written.functions) == set(more.functions) and set(written.ports) == set(more.ports)
+    assert configuration(written, Path("/s"), {}) == configuration(more, Path("/s"), {})
+
+
+def test_what_is_too_many_drains_and_then_goes() -> None:
+    _, more = scaled_plan(3)
+    drained = scaled(more, "first", 1, cpus=cpus(12))
+    states = {each.name: each.state for each in drained.functions if each.function == "first"}
+    assert states == {"first": "active", "first-2": "draining", "first-3": "draining"}
+    back = scaled(drained, "first", 2, cpus=cpus(12), remove=True)
+    assert [each.name for each in back.functions if each.function == "first"] == ["first", "first-2"]
+    assert not any(each.name.startswith("first-3.") for each in back.ports)
+    assert not any(name == "first-3" for name in back.placement.functions)
+    assert scaled(back, "first", 2, cpus=cpus(12)).identity == back.identity
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "said"),
+    [
+        ("none", 2, "'none' is no function that is up; there are: first, second"),
+        ("first", 0, "0 replicas are not possible; expected 1 to 64"),
+        ("first", 65, "65 replicas are not possible; expected 1 to 64"),
+    ],
+)
+def test_what_cannot_be_scaled_is_refused(name: str, count: int, said: str) -> None:
+    plan, _ = scaled_plan(1)
+    with pytest.raises(Mistake, match=re.escape(said)):
+        scaled(plan, name, count, cpus=cpus(12))
+
+
+def test_a_function_in_a_bridge_is_not_scaled() -> None:
+    text = "functions: {first: skeleton}\nbridges: {lan: [tester.a, first.0], wan: [first.1, tester.b]}\n"
+    with pytest.raises(Mistake, match=r"first: first.0 is in a bridge"):
+        scaled_plan(2, text)
