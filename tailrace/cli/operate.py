@@ -287,6 +287,8 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
     for change in found["unlike"]:
         if change["change"] != "add":
             how = f"`tailrace plan {found['spec']}` shows how"
+            if change["what"] == "process":  # by who runs it, of which no plan knows
+                how = ", ".join(change["detail"])
             print_line(f"note: {change['what']} {change['name']} is not as planned; {how}")
     processes = plain_table("process", "pid", "state")
     for process in found["processes"]:

@@ -6,6 +6,7 @@ Sources: libvirt's formatdomain.html; the virtio specification 1.2, 5.1 (network
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,26 @@ def domain_xml(setting: MachineSetting) -> str:
         _without_msix(domain, len(setting.nics))
     ElementTree.indent(domain)
     return ElementTree.tostring(domain, encoding="unicode") + "\n"
+
+
+def differing(before: str, now: str) -> list[str]:
+    """What of a domain is another than before, by where it stands: cputune/vcpupin, devices/interface."""
+    was, has = (_elements(ElementTree.fromstring(xml)) for xml in (before, now))
+    return sorted({at for at, _, _ in (was - has) + (has - was)})
+
+
+def _elements(domain: ElementTree.Element) -> Counter[tuple[str, str, str]]:
+    """Each element by its place, its attributes and its text, and how often it stands there."""
+    found: Counter[tuple[str, str, str]] = Counter()
+
+    def add(element: ElementTree.Element, at: str) -> None:
+        for child in element:
+            place = f"{at}/{child.tag}".lstrip("/")
+            found[place, str(sorted(child.attrib.items())), (child.text or "").strip()] += 1
+            add(child, place)
+
+    add(domain, "")
+    return found
 
 
 def _text(parent: ElementTree.Element, tag: str, text: str, **attributes: str) -> None:

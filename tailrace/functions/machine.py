@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import hypervisor
 from tailrace.functions.acceleration import acceleration
-from tailrace.functions.domain import MachineSetting, Nic, domain_xml, mac_address
+from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address
 from tailrace.functions.images import DEFAULT, Image, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
@@ -76,6 +76,7 @@ class InMachine(Starter):
         process = identify(pid)
         if process is None:
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
+        _as_started(launcher.logs, instance.name).write_text(hypervisor.machine_xml(name))
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
         if launcher.tied:
@@ -90,11 +91,23 @@ class InMachine(Starter):
     def program(self, process: Process) -> int | None:
         return process.pid if process.id.alive() else None
 
+    def unlike(self, process: Process, logs: Path) -> list[str]:
+        try:
+            before = _as_started(logs, process.name).read_text()
+        except OSError:
+            return []
+        return differing(before, hypervisor.machine_xml(process.outside))
+
     def ended_well(self, process: Process, logs: Path) -> bool:
         try:
             return _ENDED in (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
         except OSError:
             return False
+
+
+def _as_started(logs: Path, name: str) -> Path:
+    """Where a machine is kept in libvirt's words as it was when it was started."""
+    return logs / f"{name}.xml"
 
 
 def machine_setting(name: str, instance: Instance, image: Image, console: Path, kind: str) -> MachineSetting:

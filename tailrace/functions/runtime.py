@@ -102,6 +102,11 @@ class Starter(Runtime, ABC):
     def program(self, process: Process) -> int | None:
         """The pid of the function itself, which may be inside its process; None while it is not there."""
 
+    def unlike(self, process: Process, logs: Path) -> list[str]:
+        """What somebody else has changed of an instance that runs, in words. Raises Failure, Mistake."""
+        del process, logs
+        return []
+
     @abstractmethod
     def ended_well(self, process: Process, logs: Path) -> bool:
         """Whether an instance that has ended did so by itself and with status 0."""

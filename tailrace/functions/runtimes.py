@@ -21,6 +21,11 @@ def program_of(process: Process) -> int | None:
     return STARTERS[process.runtime].program(process) if process.runtime in STARTERS else None
 
 
+def unlike(process: Process, logs: Path) -> list[str]:
+    """What somebody else has changed of a process that is a function's, and runs. Raises Failure, Mistake."""
+    return STARTERS[process.runtime].unlike(process, logs) if process.runtime in STARTERS else []
+
+
 def ended_well(process: Process, logs: Path) -> bool:
     """Whether a process that has ended is a function's, and ended by itself and with status 0."""
     return process.runtime in STARTERS and STARTERS[process.runtime].ended_well(process, logs)

@@ -19,6 +19,7 @@ from tailrace.node.plan import Plan, make_plan, scaled
 from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import Change, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_pages
+from tailrace.node.status import changed_outside
 from tailrace.node.strays import check_no_strays, strays
 from tailrace.process.process import undisturbed
 from tailrace.resources.hugepages import POOL
@@ -511,7 +512,7 @@ def drift(held: Held) -> list[str]:
     node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
     node.attach()
     try:
-        return [f"{each.what} {each.name}" for each in node.unlike()]
+        return [f"{each.what} {each.name}" for each in (*node.unlike(), *changed_outside(state))]
     finally:
         node.fabric.close()
 

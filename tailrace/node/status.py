@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tailrace.errors import Failure, Mistake
+from tailrace.errors import Failure, Mistake, TailraceError
 from tailrace.fabric.base import PortState
 from tailrace.functions.runtimes import program_of
+from tailrace.functions.runtimes import unlike as unlike_outside
 from tailrace.node.difference import Change, unlike
 from tailrace.node.folder import folder_in_use
 from tailrace.node.planned import Plan, identity_of
@@ -48,7 +50,7 @@ def status(folder: Path) -> dict[str, Any]:
     state = State(folder, record)
     processes = [_process(process, record.restarts) for process in state.processes()]
     switch = _switch(state)
-    changes = _unlike(state, switch)
+    changes = _unlike(state, switch) + changed_outside(state)
     broken = [] if record.complete else ["not all of it was started"]
     broken += [f"{process['name']} has ended" for process in processes if not process["alive"]]
     if switch is None and any(process["name"] == SWITCH and process["alive"] for process in processes):
@@ -93,6 +95,18 @@ def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:
     except Mistake:  # of another version, which says more of it
         return []
     return unlike(plan, state.sockets, record.instances, switch["config"], record.around)
+
+
+def changed_outside(state: State) -> list[Change]:
+    """The functions of which somebody else has changed something while they run."""
+    found: list[Change] = []
+    for process in state.processes():
+        if process.runtime and process.id.alive():
+            with suppress(TailraceError):  # who runs it does not answer, which its own commands say
+                said = unlike_outside(process, state.logs)
+                if said:
+                    found.append(Change("change", "process", function_name(process.name), tuple(said)))
+    return found
 
 
 def _process(process: Process, restarts: Mapping[str, int]) -> dict[str, Any]:

@@ -124,6 +124,18 @@ def test_the_machine_is_confined_and_pinned(node: Command) -> None:
     assert Path(f"/proc/{pid}/exe").readlink().name == "qemu-system-x86_64"
 
 
+def test_what_virsh_has_changed_is_reported(node: Command) -> None:
+    assert node.status()["unlike"] == []
+    domain = connect().lookupByName(own(node, "first"))
+    (before,) = domain.vcpuPinInfo()
+    domain.pinVcpu(0, tuple(not each for each in before))
+    (change,) = node.status()["unlike"]
+    assert (change["what"], change["name"], change["detail"]) == ("process", "first", ["cputune/vcpupin"])
+    assert "process first is not as planned; cputune/vcpupin" in node("status").stdout
+    domain.pinVcpu(0, before)
+    assert node.status()["unlike"] == []
+
+
 def test_the_container_is_confined(node: Command) -> None:
     name = own(node, "second")
     pid = int(podman("container", "inspect", "--format", "{{.State.Pid}}", name))

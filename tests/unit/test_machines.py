@@ -16,7 +16,7 @@ import pytest
 from tailrace.errors import Mistake
 from tailrace.functions import images
 from tailrace.functions.acceleration import Answer
-from tailrace.functions.domain import MachineSetting, Nic, domain_xml, mac_address
+from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address
 from tailrace.functions.levels import Point, explained
 from tailrace.functions.machine import machine_setting
 from tailrace.functions.names import outer_name
@@ -186,3 +186,10 @@ def test_the_level_decides_what_the_machine_is() -> None:
     assert setting("high", own, huge=False).locked and not setting("high", own).locked
     assert setting("normal", shared).pins == ((0, 1),) and setting("normal", shared).others == (0, 1)
     assert "cpu-pm=on" in domain_xml(setting("high", own))
+
+
+def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
+    xml = domain_xml(SETTING)
+    assert differing(xml, xml) == []
+    assert differing(xml, xml.replace('cpuset="3"', 'cpuset="5"')) == ["cputune/vcpupin"]
+    assert differing(xml, xml.replace("</devices>", "<rng model='virtio'/></devices>")) == ["devices/rng"]
