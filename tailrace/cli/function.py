@@ -55,6 +55,26 @@ def restart(name: NameArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command()
+def stop(name: NameArgument, as_json: JsonOption = False) -> None:
+    """End a function, and do not start it again by itself. Its chain does what `on_failure` says.
+
+    \b
+    sudo tailrace function stop second
+    """
+    raise typer.Exit(run_command(lambda: operate.stop(name, as_json=as_json)))
+
+
+@app.command()
+def start(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Start a function that was stopped.
+
+    \b
+    sudo tailrace function start second
+    """
+    raise typer.Exit(run_command(lambda: operate.start(name, as_json=as_json)))
+
+
+@app.command()
 def explain(name: NameArgument, as_json: JsonOption = False) -> None:
     """Say what a function's latency level has set, why, and what the host does not allow.
 

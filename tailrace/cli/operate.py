@@ -180,6 +180,21 @@ def _flows_left(name: str) -> dict[str, int]:
     return {each["name"]: each["flows"] or 0 for each in replicas if each["state"] == "draining"}
 
 
+def stop(name: str, *, as_json: bool) -> int:
+    stopped = _ask("function.stop", name=name)["stopped"]
+    with telling("it was stopped"):
+        if as_json:
+            print_json({"stopped": stopped})
+        else:
+            print_line(f"Stopped: {', '.join(stopped)}. `tailrace function start {name}` starts it again.")
+    return 0
+
+
+def start(name: str, *, as_json: bool) -> int:
+    applied = _ask("function.start", name=name)
+    return _show_applied(applied, f"{name} was not stopped", as_json=as_json)
+
+
 def restart(name: str, *, as_json: bool) -> int:
     applied = _ask("function.restart", name=name)
     return _show_applied(applied, f"{name} was not replaced", as_json=as_json)

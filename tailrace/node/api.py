@@ -70,7 +70,7 @@ class Scale(Params):
     remove: bool = Field(False, description="end those that drain, whatever flows they still have")
 
 
-class Replace(Params):
+class Named(Params):
     name: str = Field(max_length=256, description="of a function, or of one of its replicas")
 
 
@@ -130,6 +130,10 @@ class Applied(Proposal):
     notes: list[str]
     back_to: str | None = Field(description="the spec that a rollback goes back to")
     repaired: bool = Field(description="the plan is the one that was up; what had ended is there again")
+
+
+class FunctionStopped(Result):
+    stopped: list[str] = Field(description="it, or its replicas")
 
 
 class Resumed(Result):
@@ -197,10 +201,12 @@ METHODS = {
         Method(
             "function.restart",
             True,
-            Replace,
+            Named,
             Applied,
             "Starts a function's new instance, changes over to it when it forwards, and ends the old one.",
         ),
+        Method("function.stop", True, Named, FunctionStopped, "Ends a function, which stays so until it is started."),
+        Method("function.start", True, Named, Applied, "Starts a function that was stopped."),
         Method("node.resume", True, Nothing, Resumed, "Ends a change that was cut short, and resumes the switch."),
         Method("node.down", True, Nothing, Lowered, "Takes everything down."),
         Method("events.subscribe", False, Subscribe, Subscribed, "Has events sent on this connection."),

@@ -35,7 +35,7 @@ KINDS = {
     "node.as_planned": Kind("info", "the switch is as planned again"),
     "function.up": Kind("info", "a function runs and forwards"),
     "function.died": Kind("warning", "a function's process has ended by itself"),
-    "function.ended": Kind("info", "a function's process was ended by a change"),
+    "function.ended": Kind("info", "a function's process was ended by a change, or by an operator"),
     "function.restarted": Kind("info", "a function that had ended by itself forwards again"),
     "function.failed": Kind(
         "alarm", "a function that has ended could not be started again; it is tried again, after a pause"

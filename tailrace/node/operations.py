@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
-from tailrace.node.change import change_over, recover
+from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
 from tailrace.node.folder import run_folder
@@ -430,6 +430,8 @@ def _apply(
 
     def commit() -> None:
         state.record.plan, state.record.spec = plan.as_data(), spec
+        there = {each.name for each in plan.functions} - set(wanted.start)
+        state.record.stopped = [each for each in state.record.stopped if each in there]
         state.record.previous = previous
         state.record.changing = None
 
@@ -539,20 +541,41 @@ def restart(held: Held, names: Collection[str]) -> list[str]:
         return wanted
 
 
-def replace_function(held: Held, name: str) -> Applied:
+def replace_function(held: Held, name: str, *, stopped: bool = False) -> Applied:
     """Starts a new instance of a function (or of all its replicas) beside the one that runs, changes over to it when it
-    forwards, and ends the old one. Raises Failure, Mistake."""
+    forwards, and ends the old one. `stopped`: only of what was stopped. Raises Failure, Mistake."""
     with _changing(held) as node:
-        started = node.plan.started
-        chosen = [each.name for each in started if name in (each.name, each.function)]
-        if not chosen:
-            names = ", ".join(each.name for each in started) or "none"
-            raise Mistake(f"{name!r} is no function that Tailrace has started; there are: {names}")
+        record = node.state.record
+        chosen = [each for each in _chosen(node, name) if not stopped or each in record.stopped]
         anew = [_process_of(node.state, each) for each in chosen]
-        applied = _apply(node, node.plan, node.state.record.spec, None, anew=anew)
+        applied = _apply(node, node.plan, record.spec, None, anew=anew)
         for each in chosen:
             _forget_logs(node.state, each)
         return applied
+
+
+def stop_function(held: Held, name: str) -> list[str]:
+    """Ends a function (or all its replicas), which is not started again before somebody does so; its chain does
+    meanwhile what `on_failure` says. Returns the replicas. Raises Failure, Mistake."""
+    with _changing(held) as node:
+        state = node.state
+        chosen = _chosen(node, name)
+        state.record.stopped = sorted({*state.record.stopped, *chosen})
+        state.save()
+        problems = end_processes(state, [_process_of(state, each) for each in chosen])
+    if problems:
+        raise Failure("; ".join(problems))
+    lead_around(held)
+    return chosen
+
+
+def _chosen(node: Node, name: str) -> list[str]:
+    """The replicas that a name stands for: itself, or all of a function. Raises Mistake."""
+    chosen = [each.name for each in node.plan.started if name in (each.name, each.function)]
+    if not chosen:
+        names = ", ".join(each.name for each in node.plan.started) or "none"
+        raise Mistake(f"{name!r} is no function that Tailrace has started; there are: {names}")
+    return chosen
 
 
 def _forget_logs(state: State, name: str) -> None:

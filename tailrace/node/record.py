@@ -413,6 +413,8 @@ class Record:
     changing: Change | None = None
     around: list[str] = field(default_factory=list)
     """Functions that have ended, of which the switch uses none."""
+    stopped: list[str] = field(default_factory=list)
+    """Functions (or replicas) that an operator has stopped: they stay so until they are started."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often what has ended by itself was started again, by name."""
     kept: str = ""
@@ -514,6 +516,7 @@ class State:
             "previous": asdict(self.record.previous) if self.record.previous else None,
             "changing": asdict(self.record.changing) if self.record.changing else None,
             "around": self.record.around,
+            "stopped": self.record.stopped,
             "restarts": self.record.restarts,
             "kept": self.record.kept,
             "granted": asdict(self.record.granted),

@@ -150,12 +150,14 @@ class Node:
         self, plan: Plan, leave: Collection[str] = (), anew: Collection[str] = ()
     ) -> tuple[int, Difference]:
         """The version that runs, and what is to be done until it is this plan. `leave` are processes that have ended
-        and are to be left so, `anew` those that run and are to be replaced."""
+        and are to be left so, as those of functions that were stopped are; `anew` are those that are to be replaced."""
         version, running = self.fabric.configuration()
         gone = self.gone()
         ports = {name: port for name, port in running.get("ports", {}).items() if name not in gone}
         running_now = {process.name for process in self.state.processes() if process.id.alive()}
-        alive = (running_now | set(leave)) - set(anew)
+        record = self.state.record
+        stopped = {instance_name(name, record.instances.get(name, 1)) for name in record.stopped}
+        alive = (running_now | set(leave) | stopped) - set(anew)
         found = difference(
             self.plan,
             plan,

@@ -34,7 +34,7 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtimes import ended_well
 from tailrace.host.slices import enter
 from tailrace.node import operations
-from tailrace.node.api import Apply, Drain, Propose, Replace, Rollback, Scale, Stop, Subscribe, Up
+from tailrace.node.api import Apply, Drain, Named, Propose, Rollback, Scale, Stop, Subscribe, Up
 from tailrace.node.client import API, ENDING, Client
 from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.kept import Kept
@@ -129,6 +129,8 @@ class Service:
             "node.drain": self._drain,
             "function.restart": self._replace,
             "function.scale": self._scale,
+            "function.stop": self._stop_function,
+            "function.start": self._start_function,
             "node.resume": lambda _: {"notes": operations.resume(self.held)},
             "node.down": self._down,
         }
@@ -588,8 +590,16 @@ class Service:
         return operations.scale(self.held, given.name, given.count, remove=given.remove).as_data()
 
     def _replace(self, call: Call) -> Answer:
-        assert isinstance(call.params, Replace)
+        assert isinstance(call.params, Named)
         return operations.replace_function(self.held, call.params.name).as_data()
+
+    def _stop_function(self, call: Call) -> Answer:
+        assert isinstance(call.params, Named)
+        return {"stopped": operations.stop_function(self.held, call.params.name)}
+
+    def _start_function(self, call: Call) -> Answer:
+        assert isinstance(call.params, Named)
+        return operations.replace_function(self.held, call.params.name, stopped=True).as_data()
 
     def _down(self, _call: Call) -> Answer:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def status(folder: Path) -> dict[str, Any]:
         "processes": processes,
         "ports": switch["ports"] if switch else [],
         "chains": [_chain(chain, switch) for chain in record.plan.get("chains", [])],
-        "functions": _functions(record.plan, switch),
+        "functions": _functions(record.plan, switch, record.stopped),
         "bridges": switch["bridges"] if switch else [],
         "workers": switch["workers"] if switch else [],
     }
@@ -138,7 +138,7 @@ def _chain(chain: dict[str, Any], switch: dict[str, Any] | None) -> dict[str, An
     }
 
 
-def _functions(plan: dict[str, Any], switch: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _functions(plan: dict[str, Any], switch: dict[str, Any] | None, stopped: Collection[str]) -> list[dict[str, Any]]:
     """Each function with its replicas, how many flows each has, and how many flows found no slot in the table."""
     said = {each["name"]: each for each in (switch["functions"] if switch else [])}
     found: dict[str, dict[str, Any]] = {}
@@ -158,7 +158,11 @@ def _functions(plan: dict[str, Any], switch: dict[str, Any] | None) -> list[dict
         replicas = of_function.get("replicas", {})
         of_switch = replicas.get(each["name"], {}) if isinstance(replicas, dict) else _named(replicas, each["name"])
         function["replicas"].append(
-            {"name": each["name"], "state": each.get("state", "active"), "flows": of_switch.get("flows")}
+            {
+                "name": each["name"],
+                "state": "stopped" if each["name"] in stopped else each.get("state", "active"),
+                "flows": of_switch.get("flows"),
+            }
         )
     return list(found.values())
 

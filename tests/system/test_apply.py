@@ -330,6 +330,29 @@ def test_a_function_is_scaled_and_whoever_is_there_stays(command: Command) -> No
     assert "--wait" in command("scale", "fw", "2", "--wait", "soon", status=2).stderr
 
 
+def test_a_function_that_is_stopped_stays_so_until_it_is_started(command: Command) -> None:
+    """Its chain leads past it meanwhile, and another change leaves it as it is."""
+    functions = "functions: {fw: {kind: skeleton, on_failure: bypass}, nat: skeleton}\n"
+    text = functions + "chains: {voice: [tester.a, fw, nat, tester.b]}\n"
+    command("up", command.spec(text))
+    command("function", "stop", "fw")
+    assert processes(command) == {"switch", "nat"}
+    status = command.status()
+    assert status["state"] == "up" and status["unlike"] == []
+    assert {each["name"]: each["replicas"][0]["state"] for each in status["functions"]} == {
+        "fw": "stopped",
+        "nat": "active",
+    }
+    assert "fw (stopped" in command("status").stdout
+    command("apply", command.spec(text + "trace: 1024\n"))
+    assert processes(command) == {"switch", "nat"}
+    command("function", "restart", "nat")
+    assert "was not stopped" in command("function", "start", "nat").stdout
+    command("function", "start", "fw")
+    assert command.process("fw@2") and command.status()["functions"][0]["replicas"][0]["state"] == "active"
+    assert "no function that Tailrace has started" in command("function", "stop", "none", status=2).stderr
+
+
 def test_flows_are_known_for_as_long_as_the_spec_says(command: Command, binaries: Path, tmp_path: Path) -> None:
     words = "ports: {c: , d: }\nfunctions: {fw: {kind: skeleton, replicas: 2%s}}\nchains: {voice: [c, fw, d]}\n"
     command("up", command.spec(words % ""))
