@@ -19,11 +19,12 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.bench.model import Spread
+from tailrace.bench.own_node import OwnNode
 from tailrace.bench.setting import Cores, Setting, check_able, prepared
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.progress import Reporter
 from tailrace.node.client import Client
-from tailrace.node.folder import ENVIRONMENT, LOOK
+from tailrace.node.folder import LOOK
 from tailrace.node.record import Process, peek
 from tailrace.process.programs import system_program
 
@@ -124,7 +125,7 @@ def run(plan: ServicePlan, folder: Path, report: Reporter) -> ServiceResult:
         with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=setting.launcher.state.folder) as made:
             report.stage("commands and ends", plan.total_seconds)
             Path(made).chmod(0o755)
-            node = _Node(Path(made))
+            node = _Node(Path(made), SPEC)
             idle = memory = 0.0
             for number in range(plan.times):
                 with node.up(taken):
@@ -137,42 +138,22 @@ def run(plan: ServicePlan, folder: Path, report: Reporter) -> ServiceResult:
         return ServiceResult(times, idle, memory, events, setting.machine())
 
 
-class _Node:
-    """A node of the benchmark's own, by the command."""
-
-    def __init__(self, folder: Path) -> None:
-        self._state = folder / "node"
-        self._spec = folder / "spec.yaml"
-        self._spec.write_text(SPEC)
-
-    def _command(self, *words: str) -> float:
-        """Runs the command; returns how long it took, in ms. Raises Failure."""
-        began = time.monotonic()
-        isolated = ["-I"] if sys.flags.isolated else []
-        done = subprocess.run(
-            [sys.executable, *isolated, "-m", "tailrace.cli.main", *words],
-            capture_output=True,
-            text=True,
-            env={**os.environ, ENVIRONMENT: str(self._state)},
-            check=False,
-        )
-        if done.returncode != 0:
-            raise Failure(f"tailrace {' '.join(words)}: {done.stderr.strip()}")
-        return (time.monotonic() - began) * 1e3
+class _Node(OwnNode):
+    """A node of the benchmark's own that breaks."""
 
     @contextmanager
     def up(self, taken: dict[str, list[float]]) -> Iterator[None]:
         try:
-            taken[UP].append(self._command("up", str(self._spec)))
-            taken[STATUS].append(self._command("status"))
+            taken[UP].append(self.command("up", str(self.spec)))
+            taken[STATUS].append(self.command("status"))
             yield
         finally:
-            took = self._command("down")
+            took = self.command("down")
         taken[DOWN].append(took)
 
     def idle(self, seconds: float) -> tuple[float, float]:
         """The service's per cent of a core while nothing happens, and its memory in MiB."""
-        client = Client(self._state)
+        client = Client(self.state)
         client.close()
         before = _cpu_seconds(client.pid)
         time.sleep(seconds)
@@ -181,7 +162,7 @@ class _Node:
         return percent, next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
     def kill_all_in_turn(self, taken: dict[str, list[float]]) -> None:
-        client = Client(self._state, look=True)
+        client = Client(self.state, look=True)
         client.subscribe()
         try:
             for name, kind, of in (
@@ -199,7 +180,7 @@ class _Node:
             client.close()
 
     def _process(self, name: str) -> Process:
-        found = [thing for thing in peek(self._state).things if isinstance(thing, Process) and thing.name == name]
+        found = [thing for thing in peek(self.state).things if isinstance(thing, Process) and thing.name == name]
         if not found:
             raise Failure(f"{name} does not run")
         return found[0]

@@ -24,6 +24,7 @@ from tailrace.bench.model import (
     Spread,
 )
 from tailrace.bench.service import ServiceResult
+from tailrace.bench.start import StartResult
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,12 @@ def service_table(result: ServiceResult, title: str) -> Group:
         ),
         Text(_machine_note(result.machine), style="dim"),
     )
+
+
+def start_table(result: StartResult, title: str) -> Group:
+    """One row a chain that is started, and one where it is ended."""
+    said = [Text(f"note: {note}") for note in result.notes]
+    return Group(_timed(result.times_ms, title), *said, Text(_machine_note(result.machine), style="dim"))
 
 
 def _timed(times: Mapping[str, Spread], title: str) -> Table:

@@ -22,12 +22,22 @@ from tailrace.bench import latency as bench_latency
 from tailrace.bench import recorder as bench_recorder
 from tailrace.bench import scale as bench_scale
 from tailrace.bench import service as bench_service
+from tailrace.bench import start as bench_start
 from tailrace.bench import switch as bench_switch
 from tailrace.bench import tcp as bench_tcp
 from tailrace.bench import tester as bench_tester
 from tailrace.bench.model import OVS_DPDK, Comparison, Kinds
 from tailrace.bench.sides import ALONE
-from tailrace.bench.table import CYCLES, MPPS, Column, change_table, comparison_table, kinds_table, service_table
+from tailrace.bench.table import (
+    CYCLES,
+    MPPS,
+    Column,
+    change_table,
+    comparison_table,
+    kinds_table,
+    service_table,
+    start_table,
+)
 from tailrace.bench.traffic import KINDS, PLAIN
 from tailrace.cli.bench_host import host
 from tailrace.cli.output import print_json, run_command
@@ -406,6 +416,42 @@ def service(
         partial(service_table, title="The service"),
         as_json=as_json,
     )
+
+
+@app.command()
+def start(
+    times: Annotated[int, typer.Option(metavar="N", help="How often each chain is started.")] = 5,
+    of: Annotated[
+        list[str] | None, typer.Option(metavar="PLACE=N", help="So many functions: container=8; may be repeated.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How soon a chain forwards, by where its functions live: process, container or machine.
+
+    \b
+    sudo tailrace bench start
+    sudo tailrace bench start --of machine=4 --of container=4 --times 3 --json
+
+    Each is timed from `tailrace up`, service and switch included, until the command returns, which it does when every
+    function forwards; then `tailrace down`. The places take turns.
+    """
+    _finish(
+        lambda: bench_start.StartPlan(times, _parse_counts(of)),
+        bench_start.run,
+        partial(start_table, title="How soon a chain forwards"),
+        as_json=as_json,
+    )
+
+
+def _parse_counts(of: list[str] | None) -> dict[str, int] | None:
+    """process=8 as {process: 8}. Raises Mistake."""
+    found: dict[str, int] = {}
+    for each in of or []:
+        place, equals, count = each.partition("=")
+        if not equals or not count.isdecimal():
+            raise Mistake(f"--of {each}: expected PLACE=N, such as container=8")
+        found[place] = int(count)
+    return found or None
 
 
 @app.command()

@@ -179,3 +179,13 @@ def test_an_interrupted_run_leaves_nothing(tailrace: Path, tmp_path: Path, optio
     assert "Traceback" not in errors
     assert PAGES.read_text() == pages
     assert not (tmp_path / "state").exists()
+
+
+def test_how_soon_a_chain_forwards(tailrace: Path, tmp_path: Path) -> None:
+    done = bench(tailrace, tmp_path, "start", "--of", "process=2", "--times", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert set(result["times_ms"]) == {"2 processes up", "2 processes down"}
+    assert all(0 < each["min"] <= each["max"] and each["count"] == 2 for each in result["times_ms"].values())
+    refused = bench(tailrace, tmp_path, "start", "--of", "cloud=2")
+    assert refused.returncode == 2 and "--of cloud: no such place" in refused.stderr

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tailrace.bench import start
 from tailrace.errors import Mistake
 from tailrace.functions import images
 from tailrace.functions.acceleration import Answer
@@ -21,10 +22,12 @@ from tailrace.functions.levels import Point, explained
 from tailrace.functions.machine import machine_setting
 from tailrace.functions.names import outer_name
 from tailrace.functions.runtime import Instance
+from tailrace.node.plan import make_plan
 from tailrace.node.planned import PlannedFunction
 from tailrace.process import reaper
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
 
 SETTING = MachineSetting(
     name="tailrace-fw",
@@ -193,3 +196,17 @@ def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
     assert differing(xml, xml) == []
     assert differing(xml, xml.replace('cpuset="3"', 'cpuset="5"')) == ["cputune/vcpupin"]
     assert differing(xml, xml.replace("</devices>", "<rng model='virtio'/></devices>")) == ["devices/rng"]
+
+
+@pytest.mark.parametrize("place", ["process", "container", "machine"])
+def test_the_chains_of_bench_start_are_sound_and_forward_through_all(place: str) -> None:
+    plan = make_plan(parse_spec(start.spec_of(place, 3), "s"), cpus=[Cpu(n, core=n) for n in range(8)], real_time=None)
+    assert {each.runs for each in plan.started} == {place}
+    assert plan.chains[0].through == ("f1", "f2", "f3")
+
+
+def test_what_bench_start_cannot_start_is_refused() -> None:
+    assert [start.words("process", 8), start.words("machine", 1)] == ["8 processes", "1 machine"]
+    for counts, said in (({"guest": 1}, "--of guest: no such place"), ({"process": 65}, "--of process=65: expected")):
+        with pytest.raises(Mistake, match=said):
+            start.StartPlan(1, counts)

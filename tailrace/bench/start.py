@@ -1,0 +1,106 @@
+"""How soon a chain forwards, by where its functions live: from `tailrace up` until it returns, in turn, and `down`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailrace import __version__
+from tailrace.bench.model import Spread
+from tailrace.bench.own_node import OwnNode
+from tailrace.bench.setting import Cores, check_able, prepared
+from tailrace.errors import Mistake
+from tailrace.functions.acceleration import acceleration
+from tailrace.functions.runtimes import STARTERS
+from tailrace.measure.progress import Reporter
+
+_SECONDS = {"process": 1.0, "container": 5.0, "machine": 20.0}
+"""About what one function takes, for the progress bar."""
+MOST = 64
+
+
+@dataclass(frozen=True)
+class StartPlan:
+    """What is to be measured. Raises Mistake where that cannot be."""
+
+    times: int = 5
+    counts: Mapping[str, int] | None = None
+    """How many functions of each place; 8 processes, 8 containers and one machine unless said."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.times <= 1000:
+            raise Mistake(f"--times {self.times}: expected 1 to 1000")
+        for place, count in self.chains.items():
+            if place not in STARTERS:
+                raise Mistake(f"--of {place}: no such place; expected {', '.join(STARTERS)}")
+            if not 1 <= count <= MOST:
+                raise Mistake(f"--of {place}={count}: expected 1 to {MOST}")
+
+    @property
+    def chains(self) -> Mapping[str, int]:
+        return self.counts or {"process": 8, "container": 8, "machine": 1}
+
+    @property
+    def total_seconds(self) -> float:
+        return self.times * sum(_SECONDS[place] * count for place, count in self.chains.items())
+
+
+@dataclass(frozen=True)
+class StartResult:
+    """What came out."""
+
+    times_ms: Mapping[str, Spread]
+    notes: Sequence[str]
+    machine: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "bench": "start",
+            "times_ms": {name: spread.document() for name, spread in self.times_ms.items()},
+            "notes": list(self.notes),
+            "machine": dict(self.machine),
+        }
+
+
+def spec_of(place: str, count: int) -> str:
+    """A chain of so many functions that live in a place."""
+    names = [f"f{number}" for number in range(1, count + 1)]
+    functions = ", ".join(f"{name}: {{kind: skeleton, runs: {place}}}" for name in names)
+    return (
+        f"ports: {{west: , east: }}\nfunctions: {{{functions}}}\nchains: {{voice: [west, {', '.join(names)}, east]}}\n"
+    )
+
+
+def words(place: str, count: int) -> str:
+    """8 containers; 1 process."""
+    return f"{count} {place}" if count == 1 else f"{count} {place}{'es' if place.endswith('s') else 's'}"
+
+
+def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
+    """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
+    allowed = os.sched_getaffinity(0)
+    check_able("bench start", ("tailrace-switch", "tailrace-vnf"))
+    for place in plan.chains:
+        STARTERS[place].check()
+    taken: dict[str, list[float]] = {}
+    with prepared(folder, Cores.choose(None, "bench start"), 0, report) as setting:
+        os.sched_setaffinity(0, allowed)  # nothing of the benchmark's own polls
+        setting.versions["tailrace"] = __version__
+        with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=setting.launcher.state.folder) as made:
+            report.stage("chains", plan.total_seconds)
+            Path(made).chmod(0o755)
+            for number in range(plan.times):
+                for place, count in plan.chains.items():
+                    node = OwnNode(Path(made), spec_of(place, count))
+                    try:
+                        taken.setdefault(f"{words(place, count)} up", []).append(node.command("up", str(node.spec)))
+                    finally:
+                        took = node.command("down")
+                    taken.setdefault(f"{words(place, count)} down", []).append(took)
+                report.advance("chains", plan.total_seconds * (number + 1) / plan.times)
+        notes = acceleration().notes if "machine" in plan.chains else ()
+        return StartResult({name: Spread.of(each) for name, each in taken.items()}, notes, setting.machine())
