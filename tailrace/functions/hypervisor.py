@@ -7,9 +7,12 @@ they have had no machine and no client for a while.
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -71,9 +74,10 @@ def connect() -> Any:
         raise Failure(f"libvirt does not answer: {error}; see {OWN}/log") from None
 
 
-def create(connection: Any, xml: str, flags: int, seconds: float) -> None:
-    """Starts a machine. QEMU stands still until the switch has come to each of its ports. Raises Failure, also where
-    that has not happened after so many seconds."""
+def create(connection: Any, xml: str, flags: int, seconds: float, sockets: Sequence[Path]) -> None:
+    """Starts a machine. QEMU makes the `sockets` of its ports, each when the switch has come to the one before, and
+    they are opened to it here: nobody else can enter their folders. Raises Failure, also where a socket is not there,
+    or nobody comes, within so many seconds."""
     libvirt = library()
     said: list[Exception] = []
 
@@ -85,11 +89,29 @@ def create(connection: Any, xml: str, flags: int, seconds: float) -> None:
 
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
-    caller.join(seconds)
+    deadline = time.monotonic() + seconds
+    closed = list(sockets)
+    while caller.is_alive() and time.monotonic() < deadline:
+        closed = [each for each in closed if not _open_to_all(each)]
+        caller.join(0.02)
     if caller.is_alive():
         raise Failure(f"libvirt has not started the machine within {seconds:g} s: does the switch come to its ports?")
     if said:
         raise Failure(f"libvirt does not start the machine: {said[0]}")
+
+
+def _open_to_all(socket: Path) -> bool:
+    """Whether a socket is there, which is then open to who can reach it. What else may stand there is left alone."""
+    try:
+        handle = os.open(socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if stat.S_ISSOCK(os.fstat(handle).st_mode):
+            Path(f"/proc/self/fd/{handle}").chmod(0o666)
+    finally:
+        os.close(handle)
+    return True
 
 
 def end_machine(name: str) -> None:

@@ -43,6 +43,7 @@ class InMachine(Starter):
     name = "machine"
     listens = True
     early = False
+    passes = True
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
 
@@ -67,7 +68,8 @@ class InMachine(Starter):
         setting = machine_setting(name, instance, machine_image(instance.image or DEFAULT), log, how.kind)
         try:
             flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
-            hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS)
+            sockets = [nic.socket for nic in setting.nics]
+            hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None

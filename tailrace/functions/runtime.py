@@ -52,7 +52,7 @@ class Instance:
     """How many it has."""
     latency: Literal["normal", "medium", "high"] = "medium"
     group: int = 0
-    """The group, by number, that may enter the folders of its sockets."""
+    """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
 
@@ -71,6 +71,8 @@ class Starter(Runtime, ABC):
 
     early: ClassVar[bool] = True
     """An instance can be started before the switch has its ports."""
+    passes: ClassVar[bool] = False
+    """It reaches its folders by their whole paths; others see them elsewhere."""
     patience: ClassVar[float] = 10.0
     """Seconds after its start in which an instance forwards, on a busy host too."""
 

@@ -35,7 +35,7 @@ from tailrace.resources.topology import allowed_cpus, read_cpus
 from tailrace.resources.tree import Tree
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
 from tailrace.switch.config import configuration, instance_name, socket_of
-from tailrace.switch.confine import check_user, close_folder, make_folder
+from tailrace.switch.confine import check_user, close_folder, group_for, let_pass, make_folder
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
@@ -207,8 +207,12 @@ class Node:
         planned = next(each for each in plan.functions if each.name == name)
         ports = {each.name: each for each in plan.ports}
         sockets = [socket_of(ports[port], self.state.sockets, {name: instance}) for port in planned.ports]
+        runtime = STARTERS[planned.runs]
+        group = group_for(self.state, name)
         for socket in sockets:
-            make_folder(self.state, socket.parent.name)
+            make_folder(self.state, socket.parent.name, group)
+        if runtime.passes and group:
+            let_pass(self.state.sockets, group)
         wanted = Instance(
             name=instance_name(name, instance),
             kind=planned.kind or "",
@@ -216,13 +220,13 @@ class Node:
             place=plan.placement.functions[name],
             memory_bytes=planned.memory_bytes,
             huge=plan.huge,
-            group=self.state.group,
+            group=group,
             image=planned.image,
             cpus=planned.cpus,
             latency=planned.latency,
             settings=planned.settings,
         )
-        started = STARTERS[planned.runs].start(self.launcher, wanted)
+        started = runtime.start(self.launcher, wanted)
         self.notes += [note for note in started.notes if note not in self.notes]
         return started.process
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import struct
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,9 @@ _NEEDS = {
 }
 #: Numbers that belong to nobody: those that systemd gives to services for as long as they run.
 _FIRST_USER, _USERS = 61184, 4336
+_ACL = "system.posix_acl_access"
+_ACL_VERSION, _NO_ID = 2, 0xFFFFFFFF
+_ACL_USER_OBJ, _ACL_GROUP_OBJ, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x01, 0x04, 0x08, 0x10, 0x20
 #: What stands for no user where Linux takes a number (chown(2)).
 _NOBODY_AT_ALL = (1 << 32) - 1
 
@@ -49,21 +53,50 @@ def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:
     options += ["--user", user or f"{number}:{number}"]
     owner = number if user is None else number_of(user)
     state.sockets.mkdir(exist_ok=True)
-    # Functions pass by the group, which is nobody's else, and the switch is in it: what they listen at is open to it.
-    os.chown(state.sockets, owner, number if user is None else group_of(user))
+    # The group is root's: a sandbox is shown its own folders, and passes by none of the others.
+    os.chown(state.sockets, owner, 0)
     state.sockets.chmod(0o710)
     return options
 
 
-def make_folder(state: State, name: str) -> Path:
-    """Makes a folder, on record, in which a guest makes the socket that the switch connects to, or the other way about:
-    the folder of sockets is the switch's, and its group is what a function passes by."""
+def make_folder(state: State, name: str, group: int | None = None) -> Path:
+    """Makes a folder, on record, in which a guest makes the socket that the switch connects to, or the other way about.
+    It is the switch's; who is in the `group`, that of the folder of sockets unless given, may make sockets there."""
     folder = Folder(str(state.sockets / name))
     state.add(folder)
     Path(folder.path).mkdir()
     owner = state.sockets.stat()
-    folder.give(0o770, owner.st_uid, owner.st_gid)
+    folder.give(0o770, owner.st_uid, owner.st_gid if group is None else group)
     return Path(folder.path)
+
+
+def group_for(state: State, function: str) -> int:
+    """The number of the group of one function. It is nobody else's, so that no function can enter another's folder; but
+    where the switch has no user of its own, that of the folder of sockets."""
+    if os.geteuid() != 0 or closed_folder(state.folder) is not None:
+        return state.group
+    return _FIRST_USER + zlib.crc32(f"{state.folder.resolve()}/{function}".encode()) % _USERS
+
+
+def let_pass(path: Path, group: int) -> None:
+    """Lets a group pass through a folder of ours, and no more: for who cannot be given more groups than one.
+
+    Source: acl(5); the attribute is as include/uapi/linux/posix_acl_xattr.h says.
+    """
+    found = path.stat()
+    try:
+        had = {entry for entry in _entries(os.getxattr(path, _ACL)) if entry[0] == _ACL_GROUP}
+    except OSError:  # none yet
+        had = set()
+    owner, others = found.st_mode >> 6 & 7, found.st_mode & 7
+    entries = [(_ACL_USER_OBJ, owner, _NO_ID), (_ACL_GROUP_OBJ, 1, _NO_ID)]
+    entries += sorted({*had, (_ACL_GROUP, 1, group)}, key=lambda entry: entry[2])
+    entries += [(_ACL_MASK, 1, _NO_ID), (_ACL_OTHER, others, _NO_ID)]
+    os.setxattr(path, _ACL, struct.pack("<I", _ACL_VERSION) + b"".join(struct.pack("<HHI", *each) for each in entries))
+
+
+def _entries(attribute: bytes) -> list[tuple[int, int, int]]:
+    return [struct.unpack_from("<HHI", attribute, at) for at in range(4, len(attribute), 8)]
 
 
 def close_folder(path: Path) -> None:
@@ -114,15 +147,6 @@ def number_of(user: str) -> int:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
         raise Refused(f"fabric.user: no user {name!r}; 'useradd --system {name}' makes one") from None
-
-
-def group_of(user: str) -> int:
-    """The number of the group of "NAME" or "UID:GID". Raises Refused, as number_of()."""
-    number = number_of(user)
-    name, _, group = user.partition(":")
-    if name.isdecimal():
-        return int(group or number)
-    return pwd.getpwnam(name).pw_gid
 
 
 def user_for(folder: Path) -> int:

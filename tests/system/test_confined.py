@@ -30,7 +30,7 @@ chains:
 """
 FRAME = bytes.fromhex("02000000000b02000000000a88b5") + bytes(46)
 #: Commands of the list that `tailrace --help` prints which have nothing to do with the switch that is up.
-APART = {"demo", "version", "runs", "report", "diff", "export", "import", "compare", "bench", "host"}
+APART = {"demo", "version", "runs", "report", "diff", "export", "import", "compare", "bench", "host", "image"}
 
 
 @pytest.fixture(
@@ -77,7 +77,7 @@ def test_every_command_is_here(command: Command) -> None:
     """Or, of those that measure, in a file of its own, whose node is like this one (clean_machine.py)."""
     listed = set(re.findall(r"^\W*([a-z]+)  +[A-Z]", command("--help").stdout, re.MULTILINE))
     tested = {"up", "plan", "apply", "rollback", "drain", "status", "top", "metrics", "events", "down"}
-    assert listed - APART == tested | {"capture", "trace", "measure", "node", "watch"}
+    assert listed - APART == tested | {"capture", "trace", "measure", "node", "watch", "function", "scale"}
 
 
 @pytest.mark.parametrize("what", [("--port", "a"), ("--chain", "plain")], ids=["port", "chain"])
@@ -168,6 +168,18 @@ def test_a_replica_is_drained(command: Command) -> None:
     assert "fw-2 (draining" in command("status").stdout
     command("drain", "fw-2", "--active")
     assert "draining" not in command("status").stdout
+
+
+def test_a_function_is_scaled_stopped_replaced_and_looked_at(command: Command) -> None:
+    command("scale", "fw", "3")
+    command("function", "restart", "fw-3")
+    command("function", "stop", "fw-3")
+    assert "fw-3 (stopped" in command("status").stdout
+    command("function", "start", "fw-3")
+    assert "forwarding" in command("function", "log", "fw-3").stdout
+    assert "fw-3 runs in a process, latency medium." in command("function", "explain", "fw-3").stdout
+    command("scale", "fw", "2")
+    assert command.process("fw-2") is not None and "fw-3" not in command("status").stdout
 
 
 def test_up_resumes_it(command: Command) -> None:

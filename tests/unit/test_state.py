@@ -6,12 +6,15 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from tailrace.observe.snapshot import Sampler
 from tailrace.process.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
+from tailrace.switch.confine import let_pass
 
 
 def lower(folder: Path) -> Lowered:
@@ -288,6 +292,7 @@ def test_a_program_that_cannot_start_is_reported(tmp_path: Path) -> None:
 
 CRASH = """
 import os, sys
+from collections.abc import Callable
 from pathlib import Path
 from tailrace.process.process import Limits, start
 def record(process):
@@ -434,3 +439,35 @@ def test_a_missing_package_is_reported_with_the_command(monkeypatch: pytest.Monk
 
 def test_nothing_up_is_a_state_too(tmp_path: Path) -> None:
     assert status(tmp_path / "state")["state"] == "down"
+
+
+@pytest.mark.requires_root
+def test_a_group_may_pass_through_a_folder_and_no_more(tmp_path: Path) -> None:
+    """As another user, in a folder that is open on the way."""
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-test-", dir="/run"))
+    try:
+        folder.chmod(0o710)
+        os.chown(folder, 65000, 0)
+        (folder / "file").write_text("")
+        for group in (61500, 61400, 61500):
+            let_pass(folder, group)
+
+        def may(group: int, what: Callable[[], object]) -> bool:
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.setgroups([])
+                    os.setgid(group)
+                    os.setuid(64055)
+                    what()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            return os.waitpid(child, 0)[1] == 0
+
+        assert [may(group, (folder / "file").read_text) for group in (61500, 61400, 61300)] == [True, True, False]
+        assert not may(61500, lambda: list(folder.iterdir()))
+        assert not may(61500, (folder / "new").touch)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o710
+    finally:
+        shutil.rmtree(folder)
