@@ -151,6 +151,38 @@ def test_the_container_is_confined(node: Command) -> None:
     assert "forwarding" in podman("logs", name) + node("function", "log", "second").stdout
 
 
+def shared_memory(pid: int) -> set[str]:
+    """The memory files that a process has mapped, by device and inode (proc(5))."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {" ".join(line.split()[3:5]) for line in lines if "/memfd:" in line}
+
+
+def test_no_function_has_anothers_memory_or_reaches_its_socket(node: Command) -> None:
+    """By what each has mapped, and by trying as the user and group that QEMU is."""
+    pids = {each["function"]: each["pid"] for each in node.status()["processes"]}
+    first, second, third, switch = (shared_memory(pids[name]) for name in ("first", "second", "third", None))
+    assert not (first & second or first & third or second & third)
+    assert switch & first and switch & second and switch & third
+    status = process_status(pids["first"])
+    user, group = int(status["Uid"].split()[0]), int(status["Gid"].split()[0])
+
+    def reaches(port: str) -> bool:
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([])
+                os.setgid(group)
+                os.setuid(user)
+                (node.state / "sockets" / port / "sock").stat()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        return os.waitpid(child, 0)[1] == 0
+
+    assert reaches("first.0") and reaches("first.1")
+    assert not any(reaches(f"{name}.{side}") for name in ("second", "third") for side in (0, 1))
+
+
 def test_the_machines_console_is_in_its_log(node: Command) -> None:
     assert "forwarding" in node("function", "log", "first").stdout
     said = json.loads(node("function", "log", "first", "--lines", "1", "--json").stdout)

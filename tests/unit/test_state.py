@@ -442,7 +442,7 @@ def test_nothing_up_is_a_state_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.requires_root
-def test_a_group_may_pass_through_a_folder_and_no_more(tmp_path: Path) -> None:
+def test_a_group_may_pass_through_a_folder_and_no_more() -> None:
     """As another user, in a folder that is open on the way."""
     folder = Path(tempfile.mkdtemp(prefix="tailrace-test-", dir="/run"))
     try:
