@@ -11,6 +11,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions.process import InProcess
 from tailrace.node.kept import ENVIRONMENT, Kept
 from tailrace.node.plan import make_plan
+from tailrace.node.record import Process
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 
@@ -71,6 +72,6 @@ def test_without_a_folder_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_p
     ],
 )
 def test_how_a_function_ended_is_read_of_its_sandbox(tmp_path: Path, text: str, well: bool) -> None:
-    assert not InProcess().ended_well(tmp_path, "fw")
+    assert not InProcess().ended_well(Process("fw", 1, 1), tmp_path)
     (tmp_path / "fw.end").write_text(text)
-    assert InProcess().ended_well(tmp_path, "fw") is well
+    assert InProcess().ended_well(Process("fw", 1, 1), tmp_path) is well
