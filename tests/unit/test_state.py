@@ -206,6 +206,9 @@ def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Pa
     theirs = ["tailrace-tester", *wait, "--control", str(tmp_path / "c"), "--port", f"a=vhost:{folder}/sockets/a.sock"]
     begun = [subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE) for words in (ours, theirs)]
     try:
+        for each in begun:  # Linux shows no words yet when it has let the parent go on
+            while not Path(f"/proc/{each.pid}/cmdline").read_bytes():
+                time.sleep(0.01)
         assert [thing.pid for thing in strays(folder) if isinstance(thing, Process)] == [begun[0].pid]
         with pytest.raises(Failure, match=rf"process {begun[0].pid}\); `tailrace down` ends"):
             status(folder)
