@@ -33,6 +33,7 @@ _PACKAGES = {
     "libvirtd": "libvirt-daemon-system",
     "virsh": "libvirt-clients",
     "podman": "podman runc",
+    "setpriv": "util-linux",
 }
 
 

@@ -24,6 +24,7 @@ from tailrace.host.groups import CGROUP
 from tailrace.host.slices import OWN, run_systemctl, systemd_run
 from tailrace.process import log_writer
 from tailrace.process.process import Limits, ProcessId, identify
+from tailrace.process.programs import system_program
 
 _PATIENCE = 30.0
 """Seconds in which systemd has started a unit."""
@@ -74,6 +75,9 @@ def start(
     words += [f"--setenv={key}={value}" for key, value in limits.environment.items()]
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     words += ["--", sys.executable, "-I", "-S", log_writer.__file__, str(log), str(limit), cpus, *map(_kept, keep)]
+    if limits.groups:  # by number, which systemd (SupplementaryGroups=) takes of groups with a name only
+        groups = sorted({*os.getgroups(), *limits.groups})
+        argv = [system_program("setpriv"), "--groups", ",".join(map(str, groups)), "--", *argv]
     # systemd puts values of the environment in the place of $NAME.
     words += ["--", *(word.replace("$", "$$") for word in argv)]
     try:
@@ -105,8 +109,6 @@ def _properties(limits: Limits) -> Iterator[tuple[str, str]]:
         yield "LimitDATA", str(limits.data_bytes)
     if limits.umask is not None:
         yield "UMask", f"{limits.umask:04o}"
-    if limits.groups:
-        yield "SupplementaryGroups", " ".join(map(str, limits.groups))
     if limits.network is not None:
         yield "NetworkNamespacePath", f"/run/netns/{limits.network}"
 
