@@ -56,6 +56,9 @@ def images(tailrace: Path) -> Iterator[Path]:
     subprocess.run([tailrace, "image", "build"], timeout=600, check=True, capture_output=True)
     yield folder
     del os.environ["TAILRACE_IMAGES"]
+    owner = REPOSITORY.stat()
+    for path in (folder, *folder.rglob("*")):  # root has made them in somebody's checkout
+        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 @pytest.fixture(scope="module")
