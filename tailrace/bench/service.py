@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace import __version__
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode
-from tailrace.bench.setting import Cores, Setting, check_able, prepared
+from tailrace.bench.own_node import OwnNode, own_folder
+from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.progress import Reporter
 from tailrace.node.client import Client
@@ -115,24 +113,18 @@ class ServiceResult:
 
 def run(plan: ServicePlan, folder: Path, report: Reporter) -> ServiceResult:
     """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
-    allowed = os.sched_getaffinity(0)
-    check_able("bench service", ("tailrace-switch", "tailrace-vnf"))
     system_program("bwrap")
     taken: dict[str, list[float]] = {name: [] for name in TIMED}
-    with prepared(folder, Cores.choose(None, "bench service"), 0, report) as setting:
-        os.sched_setaffinity(0, allowed)  # nothing of the benchmark's own polls
-        setting.versions["tailrace"] = __version__
-        with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=setting.launcher.state.folder) as made:
-            report.stage("commands and ends", plan.total_seconds)
-            Path(made).chmod(0o755)
-            node = _Node(Path(made), SPEC)
-            idle = memory = 0.0
-            for number in range(plan.times):
-                with node.up(taken):
-                    if number == 0:
-                        idle, memory = node.idle(plan.seconds)
-                    node.kill_all_in_turn(taken)
-                report.advance("commands and ends", plan.total_seconds * (number + 1) / plan.times)
+    with own_folder("bench service", folder, report) as (setting, made):
+        report.stage("commands and ends", plan.total_seconds)
+        node = _Node(made, SPEC)
+        idle = memory = 0.0
+        for number in range(plan.times):
+            with node.up(taken):
+                if number == 0:
+                    idle, memory = node.idle(plan.seconds)
+                node.kill_all_in_turn(taken)
+            report.advance("commands and ends", plan.total_seconds * (number + 1) / plan.times)
         events = _events(setting, plan)
         times = {name: Spread.of(values) for name, values in taken.items()}
         return ServiceResult(times, idle, memory, events, setting.machine())

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tailrace import __version__
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode
-from tailrace.bench.setting import Cores, check_able, prepared
+from tailrace.bench.own_node import OwnNode, own_folder
 from tailrace.errors import Mistake
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.runtimes import STARTERS
@@ -82,25 +78,19 @@ def words(place: str, count: int) -> str:
 
 def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
     """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
-    allowed = os.sched_getaffinity(0)
-    check_able("bench start", ("tailrace-switch", "tailrace-vnf"))
     for place in plan.chains:
         STARTERS[place].check()
     taken: dict[str, list[float]] = {}
-    with prepared(folder, Cores.choose(None, "bench start"), 0, report) as setting:
-        os.sched_setaffinity(0, allowed)  # nothing of the benchmark's own polls
-        setting.versions["tailrace"] = __version__
-        with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=setting.launcher.state.folder) as made:
-            report.stage("chains", plan.total_seconds)
-            Path(made).chmod(0o755)
-            for number in range(plan.times):
-                for place, count in plan.chains.items():
-                    node = OwnNode(Path(made), spec_of(place, count))
-                    try:
-                        taken.setdefault(f"{words(place, count)} up", []).append(node.command("up", str(node.spec)))
-                    finally:
-                        took = node.command("down")
-                    taken.setdefault(f"{words(place, count)} down", []).append(took)
-                report.advance("chains", plan.total_seconds * (number + 1) / plan.times)
+    with own_folder("bench start", folder, report) as (setting, made):
+        report.stage("chains", plan.total_seconds)
+        for number in range(plan.times):
+            for place, count in plan.chains.items():
+                node = OwnNode(made, spec_of(place, count))
+                try:
+                    taken.setdefault(f"{words(place, count)} up", []).append(node.command("up", str(node.spec)))
+                finally:
+                    took = node.command("down")
+                taken.setdefault(f"{words(place, count)} down", []).append(took)
+            report.advance("chains", plan.total_seconds * (number + 1) / plan.times)
         notes = acceleration().notes if "machine" in plan.chains else ()
         return StartResult({name: Spread.of(each) for name, each in taken.items()}, notes, setting.machine())

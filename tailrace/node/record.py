@@ -247,18 +247,24 @@ class Cgroup(Thing):
                 time.sleep(0.02)
 
 
+class MadeFor(Thing):
+    """Something that somebody else keeps, made for one process."""
+
+    of: str
+    """That one's name."""
+
+    @property
+    def whose(self) -> str:
+        return self.of
+
+
 @dataclass(frozen=True)
-class Scope(Thing):
+class Scope(MadeFor):
     """A scope of systemd's, which holds one sandbox to its memory; it goes with its last process."""
 
     kind = "scope"
     unit: str
     of: str
-    """The name of what runs in it."""
-
-    @property
-    def whose(self) -> str:
-        return self.of
 
     def undo(self) -> str | None:
         problem = units.stop(self.unit)
@@ -266,17 +272,12 @@ class Scope(Thing):
 
 
 @dataclass(frozen=True)
-class Container(Thing):
+class Container(MadeFor):
     """A container of podman's."""
 
     kind = "container"
     name: str
     of: str
-    """The name of what runs in it."""
-
-    @property
-    def whose(self) -> str:
-        return self.of
 
     def removal(self) -> list[str]:
         """The command that ends it and leaves nothing of it."""
@@ -292,17 +293,12 @@ class Container(Thing):
 
 
 @dataclass(frozen=True)
-class Domain(Thing):
+class Domain(MadeFor):
     """A machine of libvirt's, which forgets it when its QEMU has ended: what is left of it after that is a name."""
 
     kind = "domain"
     name: str
     of: str
-    """The name of what runs in it."""
-
-    @property
-    def whose(self) -> str:
-        return self.of
 
     def undo(self) -> str | None:
         from tailrace.functions.hypervisor import end_machine
