@@ -33,8 +33,8 @@ _QEMU = "qemu-system-x86_64"
 _USER = "libvirt-qemu"
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
-_SPARE_PAGES = 4
-"""Huge pages inside, above those of the packet buffers."""
+_PAGES = BUFFERS_MIB // PAGE_MIB + 4
+"""Huge pages inside: those of the packet buffers, and some to spare."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
@@ -162,11 +162,12 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
 
 def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     """Of the kernel; functions/guest/init reads what is Tailrace's in it."""
-    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True)
-    words = ["console=ttyS0", "panic=-1", "quiet", f"tailrace.run={','.join(inside)}"]
+    words = ["console=ttyS0", "panic=-1", "quiet"]
     words += [f"tailrace.ports={','.join(inner_address(number) for number, _ in enumerate(nics))}"]
-    words += [f"tailrace.pages={BUFFERS_MIB // PAGE_MIB + _SPARE_PAGES}"]
-    return " ".join(words)
+    if instance.driver == "linux":
+        return " ".join([*words, "tailrace.run=bridge"])
+    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True)
+    return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
 
 
 def _user() -> int:

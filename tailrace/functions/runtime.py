@@ -60,6 +60,8 @@ class Instance:
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
     interfaces: tuple[str, ...] = ()
     """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
+    driver: Literal["dpdk", "linux"] = "dpdk"
+    """Whose drivers these have in a machine."""
 
 
 @dataclass(frozen=True)

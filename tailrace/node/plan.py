@@ -450,6 +450,7 @@ class _Maker:
                         function.image,
                         latency=function.latency,
                         interfaces=tuple(function.interfaces),
+                        driver=function.driver,
                     )
                 )
         return found

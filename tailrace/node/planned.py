@@ -94,6 +94,8 @@ class PlannedFunction:
     latency: Literal["normal", "medium", "high"] = "medium"
     interfaces: tuple[str, ...] = ()
     """What its guest sees as each of its ports; pci:ADDRESS is none of the switch's."""
+    driver: Literal["dpdk", "linux"] = "dpdk"
+    """Whose drivers these have."""
 
     @property
     def started(self) -> bool:
@@ -118,6 +120,7 @@ class PlannedFunction:
             self.settings,
             self.latency,
             self.interfaces,
+            self.driver,
         )
 
 

@@ -233,6 +233,7 @@ class Node:
             memory_bytes=planned.memory_bytes,
             huge=plan.huge,
             interfaces=planned.interfaces,
+            driver=planned.driver,
             group=group_for(self.state, planned.name),
             image=planned.image,
             cpus=planned.cpus,

@@ -244,6 +244,11 @@ class Function(Model):
         "the switch itself; virtio, e1000e, vmxnet3: a device that QEMU emulates, and a TAP from there to the switch; "
         "{passthrough: PCI-ADDRESS}: a device of this machine's own, which is no port of the switch",
     )
+    driver: Literal["dpdk", "linux"] = Field(
+        "dpdk",
+        description="whose drivers a machine's ports have inside. dpdk: DPDK's, in the function; linux: Linux's own, "
+        "and Linux's bridge forwards in place of the skeleton",
+    )
     memory: Size = Field(
         256 << 20,
         validate_default=False,
@@ -341,6 +346,8 @@ class Function(Model):
             raise ValueError(
                 f"interface lists {len(self.interface)} for {self.ports} ports; expected one for each, or one for all"
             )
+        if self.driver == "linux" and (self.runs, self.kind) != ("machine", "skeleton"):
+            raise ValueError("driver: Linux forwards as a skeleton in a machine does; expected one, or dpdk")
         own = self.passed_through
         if len(own) == self.ports:
             raise ValueError("interface: the switch has none of its ports; expected a list with another kind too")

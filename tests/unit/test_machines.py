@@ -256,6 +256,19 @@ def test_the_level_decides_what_the_machine_is() -> None:
     assert "cpu-pm=on" in domain_xml(setting("high", own))
 
 
+def test_linux_forwards_where_its_drivers_keep_the_ports() -> None:
+    own = Instance("fw", "skeleton", ("if:tap0", "if:tap1"), Place(3, (0, 3)), 256 << 20, True, ("a=1",))
+    own = replace(own, interfaces=("e1000e", "virtio"))
+    made = images.Image(Path("/i"), "linux", "0")
+
+    def words(driver: Any) -> list[str]:
+        return machine_setting("fw", replace(own, driver=driver), made, Path("/log"), "tcg").command_line.split()
+
+    assert "tailrace.ports=0000:00:08.0,0000:00:09.0" in words("linux")
+    assert "tailrace.run=bridge" in words("linux") and not any("pages" in each for each in words("linux"))
+    assert any(each.startswith("tailrace.run=tailrace-vnf,skeleton,") for each in words("dpdk"))
+
+
 def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
     xml = domain_xml(SETTING)
     assert differing(xml, xml) == []

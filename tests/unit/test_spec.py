@@ -166,6 +166,16 @@ WRONG = {
         "s.yaml:1:16: functions.a: interface: a process has vhost-user ports",
         "`runs: machine`",
     ),
+    "Linux's drivers in a container": (
+        "functions: {a: {kind: skeleton, runs: container, driver: linux}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: driver: Linux forwards as a skeleton in a machine does",
+        "expected one, or dpdk",
+    ),
+    "a kind of function that Linux has not": (
+        "functions: {a: {kind: impair, runs: machine, driver: linux}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: driver: Linux forwards as a skeleton",
+        "expected one, or dpdk",
+    ),
     "three interfaces for two ports": (
         "functions: {a: {kind: skeleton, runs: machine, interface: [virtio, virtio, virtio]}}\n" + CHAIN,
         "s.yaml:1:16: functions.a: interface lists 3 for 2 ports",
