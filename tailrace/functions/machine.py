@@ -82,7 +82,7 @@ class InMachine(Starter):
         domain = Domain(name, instance.name)
         launcher.state.add(domain)
         domain.undo()  # one of that name which a record that was lost has left
-        log = launcher.log_begins(instance.name)
+        log = launcher.log_begins(instance.name).absolute()  # libvirt has a working directory of its own
         connection = hypervisor.connect()
         how = acceleration()
         setting = machine_setting(name, instance, machine_image(instance.image or DEFAULT), log, how.kind)
