@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+from tailrace.spec.interface import VHOST_USER, passed_through
+
 Acceleration = Literal["kvm", "tcg"]
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 _RING = "1024"
 """Descriptors of a virtqueue, the most that QEMU has."""
+_FIRST_SLOT = 8
+"""Of the ports, on the machine's first PCI bus: libvirt gives out those below."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,10 @@ class Nic:
     """A port of a machine."""
 
     mac: str
-    socket: Path
-    """Where QEMU listens for the switch."""
+    at: str
+    """The socket where QEMU listens for the switch, a TAP, or the PCI address of a device of the host's."""
+    interface: str = VHOST_USER
+    """What it is inside (`tailrace.spec.interface`)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ def mac_address(name: str, port: int) -> str:
     """Of a machine's port: locally administered, and the same whenever that machine is started."""
     mark = zlib.crc32(name.encode())
     return f"52:54:{mark >> 24 & 0xFF:02x}:{mark >> 16 & 0xFF:02x}:{mark >> 8 & 0xFF:02x}:{port:02x}"
+
+
+def inner_address(port: int) -> str:
+    """The PCI address of a machine's port inside it."""
+    return f"0000:00:{_FIRST_SLOT + port:02x}.0"
 
 
 def domain_xml(setting: MachineSetting) -> str:
@@ -99,7 +110,7 @@ def domain_xml(setting: MachineSetting) -> str:
     devices = ElementTree.SubElement(domain, "devices")
     ElementTree.SubElement(devices, "controller", type="usb", model="none")
     for number, nic in enumerate(setting.nics):
-        _interface(devices, number, nic)
+        (_host_device if passed_through(nic.interface) else _interface)(devices, number, nic)
     console = ElementTree.SubElement(devices, "serial", type="pty")
     ElementTree.SubElement(console, "log", file=str(setting.console), append="on")
     ElementTree.SubElement(devices, "serial", type="pty")
@@ -112,7 +123,7 @@ def domain_xml(setting: MachineSetting) -> str:
         for word in ("-overcommit", "cpu-pm=on"):
             ElementTree.SubElement(arguments, f"{{{_QEMU}}}arg", value=word)
     if not kvm:
-        _without_msix(domain, len(setting.nics))
+        _without_msix(domain, [number for number, nic in enumerate(setting.nics) if nic.interface == VHOST_USER])
     ElementTree.indent(domain)
     return ElementTree.tostring(domain, encoding="unicode") + "\n"
 
@@ -142,19 +153,43 @@ def _text(parent: ElementTree.Element, tag: str, text: str, **attributes: str) -
 
 
 def _interface(devices: ElementTree.Element, number: int, nic: Nic) -> None:
-    interface = ElementTree.SubElement(devices, "interface", type="vhostuser")
+    vhost_user = nic.interface == VHOST_USER
+    interface = ElementTree.SubElement(devices, "interface", type="vhostuser" if vhost_user else "ethernet")
     ElementTree.SubElement(interface, "mac", address=nic.mac)
-    ElementTree.SubElement(interface, "source", type="unix", path=str(nic.socket), mode="server")
-    ElementTree.SubElement(interface, "model", type="virtio")
-    ElementTree.SubElement(interface, "driver", rx_queue_size=_RING, tx_queue_size=_RING)
+    if vhost_user:
+        ElementTree.SubElement(interface, "source", type="unix", path=nic.at, mode="server")
+        ElementTree.SubElement(interface, "driver", rx_queue_size=_RING, tx_queue_size=_RING)
+    else:
+        ElementTree.SubElement(interface, "target", dev=nic.at, managed="no")
+    ElementTree.SubElement(interface, "model", type="virtio" if vhost_user else nic.interface)
     ElementTree.SubElement(interface, "rom", enabled="no")
     ElementTree.SubElement(interface, "alias", name=f"ua-port{number}")
+    _place(interface, inner_address(number)).set("type", "pci")
 
 
-def _without_msix(domain: ElementTree.Element, ports: int) -> None:
+def _host_device(devices: ElementTree.Element, number: int, nic: Nic) -> None:
+    """A device of the host's, which libvirt binds to vfio-pci for as long as the machine runs."""
+    device = ElementTree.SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="yes")
+    ElementTree.SubElement(device, "driver", name="vfio")
+    _place(ElementTree.SubElement(device, "source"), nic.at)
+    ElementTree.SubElement(device, "alias", name=f"ua-port{number}")
+    _place(device, inner_address(number)).set("type", "pci")
+
+
+def _place(device: ElementTree.Element, address: str) -> ElementTree.Element:
+    """Adds a PCI address in libvirt's words."""
+    domain, bus, rest = address.split(":")
+    slot, _, function = rest.partition(".")
+    numbers = {"domain": domain, "bus": bus, "slot": slot, "function": function}
+    return ElementTree.SubElement(device, "address", {key: f"0x{number}" for key, number in numbers.items()})
+
+
+def _without_msix(domain: ElementTree.Element, ports: Sequence[int]) -> None:
     """With MSI-X, QEMU 7.2 crashes under emulation when a driver starts a vhost-user device."""
+    if not ports:
+        return
     override = ElementTree.SubElement(domain, f"{{{_QEMU}}}override")
-    for number in range(ports):
+    for number in ports:
         device = ElementTree.SubElement(override, f"{{{_QEMU}}}device", alias=f"ua-port{number}")
         front = ElementTree.SubElement(device, f"{{{_QEMU}}}frontend")
         ElementTree.SubElement(front, f"{{{_QEMU}}}property", name="vectors", type="unsigned", value="0")

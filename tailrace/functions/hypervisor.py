@@ -140,6 +140,19 @@ def machine_xml(name: str) -> str:
         raise Failure(f"libvirt does not show it: {error}") from None
 
 
+def monitor(name: str, command: str, *, human: bool = False) -> str:
+    """What the monitor of a machine's QEMU answers: to a command of QMP, or of the human monitor. Raises Failure,
+    Mistake."""
+    libvirt = library()
+    import libvirt_qemu
+
+    flags = libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP if human else 0
+    try:
+        return str(libvirt_qemu.qemuMonitorCommand(connect().lookupByName(name), command, flags))
+    except libvirt.libvirtError as error:
+        raise Failure(f"QEMU's monitor does not answer: {error}") from None
+
+
 def machine_pid(name: str) -> int:
     """The process of a machine that runs. Raises OSError, ValueError."""
     return int((_PIDS / f"{name}.pid").read_text())

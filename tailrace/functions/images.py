@@ -33,7 +33,7 @@ DEFAULT = "tailrace"
 """The machine image of Tailrace's own functions."""
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
 _REPOSITORY = "localhost/tailrace-vnf"
-_MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3")
+_MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3", "bridge")
 _MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _FORMAT = 1
 

@@ -94,5 +94,8 @@ def _machine(function: PlannedFunction, place: Place, acceleration: Answer) -> I
         yield Point("idle", "its function polls, and never halts", "", "cpu-pm, which is KVM's")
     else:
         yield Point("idle", "a halt gives the CPU to the host", "others may run while it waits")
-    yield Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
+    if function.driver == "linux":
+        yield Point("interrupts", "those of its ports", "Linux's drivers wait for them")
+    else:
+        yield Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
     yield Point("balloon, USB, display", "none", "each would be one more reason to leave the guest")

@@ -7,30 +7,34 @@ from __future__ import annotations
 
 import os
 import pwd
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import hypervisor
 from tailrace.functions.acceleration import acceleration
-from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address
+from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
 from tailrace.functions.images import DEFAULT, Image, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
-from tailrace.functions.runtime import Instance, Started, Starter
+from tailrace.functions.runtime import Behind, Instance, Started, Starter
+from tailrace.functions.tap import make_tap
 from tailrace.node.record import Domain, Process
 from tailrace.process.launch import Launcher
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
 from tailrace.resources.hugepages import PAGE_MIB
+from tailrace.resources.pci import check_passthrough
 from tailrace.resources.place import Place
+from tailrace.spec.interface import VHOST_USER, passed_through
 
 _QEMU = "qemu-system-x86_64"
 _USER = "libvirt-qemu"
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
-_SPARE_PAGES = 4
-"""Huge pages inside, above those of the packet buffers."""
+_PAGES = BUFFERS_MIB // PAGE_MIB + 4
+"""Huge pages inside: those of the packet buffers, and some to spare."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
@@ -47,6 +51,17 @@ class InMachine(Starter):
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
 
+    def behind(self, interface: str) -> Behind:
+        return "socket" if interface == VHOST_USER else "interface"
+
+    def refuses_interface(self, interface: str) -> str | None:
+        if passed_through(interface):
+            try:
+                check_passthrough(interface.removeprefix("pci:"))
+            except Mistake as mistake:
+                return str(mistake)
+        return None
+
     def check(self) -> None:
         system_program(_QEMU)
         system_program("virtlogd")
@@ -56,19 +71,24 @@ class InMachine(Starter):
         machine_image()
         acceleration()
 
+    def prepare(self, launcher: Launcher, instance: Instance) -> None:
+        for scheme, _, name in (uri.partition(":") for uri in instance.ports):
+            if scheme == "if":
+                make_tap(launcher.state, name, instance.name, _user(), instance.group)
+
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         libvirt = hypervisor.library()
         name = outer_name(launcher.state.folder, instance.name)
         domain = Domain(name, instance.name)
         launcher.state.add(domain)
         domain.undo()  # one of that name which a record that was lost has left
-        log = launcher.log_begins(instance.name)
+        log = launcher.log_begins(instance.name).absolute()  # libvirt has a working directory of its own
         connection = hypervisor.connect()
         how = acceleration()
         setting = machine_setting(name, instance, machine_image(instance.image or DEFAULT), log, how.kind)
         try:
             flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
-            sockets = [nic.socket for nic in setting.nics]
+            sockets = [Path(nic.at) for nic in setting.nics if nic.interface == VHOST_USER]
             hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
@@ -116,8 +136,10 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
     """What the machine of an instance is to be."""
     place, high = instance.place, instance.latency == "high"
     own = place.cores if instance.latency != "normal" else ()
+    ports = zip_longest(instance.ports, instance.interfaces, fillvalue=VHOST_USER)
     nics = tuple(
-        Nic(mac_address(name, number), Path(uri.partition(":")[2])) for number, uri in enumerate(instance.ports)
+        Nic(mac_address(name, number), uri.partition(":")[2], interface)
+        for number, (uri, interface) in enumerate(ports)
     )
     return MachineSetting(
         name=name,
@@ -140,11 +162,12 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
 
 def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     """Of the kernel; functions/guest/init reads what is Tailrace's in it."""
+    words = ["console=ttyS0", "panic=-1", "quiet"]
+    words += [f"tailrace.ports={','.join(inner_address(number) for number, _ in enumerate(nics))}"]
+    if instance.driver == "linux":
+        return " ".join([*words, "tailrace.run=bridge"])
     inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True)
-    words = ["console=ttyS0", "panic=-1", "quiet", f"tailrace.run={','.join(inside)}"]
-    words += [f"tailrace.ports={','.join(nic.mac for nic in nics)}"]
-    words += [f"tailrace.pages={BUFFERS_MIB // PAGE_MIB + _SPARE_PAGES}"]
-    return " ".join(words)
+    return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
 
 
 def _user() -> int:

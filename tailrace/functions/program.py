@@ -21,7 +21,7 @@ _DRIVERS = {
     "": ("librte_bus_vdev", "librte_mempool_ring"),
     "vhost:": ("librte_net_virtio",),
     "vhost-server:": ("librte_net_virtio",),
-    "pci:": ("librte_bus_pci", "librte_net_virtio"),
+    "pci:": ("librte_bus_pci", "librte_net_virtio", "librte_net_e1000", "librte_net_vmxnet3"),
     "vdev:net_vhost": ("librte_net_vhost",),
     "memif:": ("librte_net_memif",),
     "tap:": ("librte_net_tap",),

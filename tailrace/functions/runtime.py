@@ -16,6 +16,9 @@ from tailrace.node.record import Process
 from tailrace.process.launch import Launcher
 from tailrace.resources.place import Place
 
+Behind = Literal["socket", "interface"]
+"""What the switch opens as a function's port: a vhost-user socket, or an interface of Linux's that is made for it."""
+
 
 class Runtime:
     """A place where functions live."""
@@ -40,7 +43,7 @@ class Instance:
     ports: tuple[str, ...]
     """Its ports in order, as URIs (dataplane/common/device.h): vhost:SOCKET, which is there already;
     vhost-server:SOCKET, memif:SOCKET,ROLE and vdev:net_vhostN,iface=SOCKET, whose folders are its own to make sockets
-    in; tap:NAME, if:NAME."""
+    in; tap:NAME, if:NAME; pci:ADDRESS of a device that it has to itself."""
     place: Place
     memory_bytes: int
     """The most that it may use."""
@@ -55,6 +58,10 @@ class Instance:
     """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
+    interfaces: tuple[str, ...] = ()
+    """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
+    driver: Literal["dpdk", "linux"] = "dpdk"
+    """Whose drivers these have in a machine."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +94,22 @@ class Starter(Runtime, ABC):
         """What of it is in huge pages, where there are any."""
         return memory if self.buffers_mib is None else self.buffers_mib << 20
 
+    def behind(self, interface: str) -> Behind:
+        """What the switch opens as a port of this kind (`tailrace.spec.interface`)."""
+        del interface
+        return "socket"
+
+    def refuses_interface(self, interface: str) -> str | None:
+        """Why this machine has no such port for its functions, with the cure; None if it has."""
+        del interface
+        return None
+
     @abstractmethod
     def check(self) -> None:
         """Whether this machine has what it needs. Raises Mistake with the cure."""
+
+    def prepare(self, launcher: Launcher, instance: Instance) -> None:
+        """Makes, on record first, the interfaces that the switch opens as an instance's ports. Raises Failure."""
 
     @abstractmethod
     def start(self, launcher: Launcher, instance: Instance) -> Started:

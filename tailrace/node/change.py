@@ -51,6 +51,9 @@ def change_over(
         fabric.check(wanted.config, base)
         state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
         prepare()
+        for name in wanted.start:
+            if name not in begun:
+                node.prepare_function(node.plan, name, wanted.instances.get(name, 1))
         staged = list(wanted.stage.get("ports", {}))
         if staged:
             base = fabric.apply(wanted.stage, base)

@@ -193,6 +193,10 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"memory: {was.memory_bytes >> 20}MiB → {now.memory_bytes >> 20}MiB")
     if was.cpus != now.cpus:
         said.append(f"cpus: {was.cpus} → {now.cpus}")
+    if was.interfaces != now.interfaces:
+        said.append(f"interface: {', '.join(was.interfaces)} → {', '.join(now.interfaces)}")
+    if was.driver != now.driver:
+        said.append(f"driver: {was.driver} → {now.driver}")
     if was.queues != now.queues:
         said.append(f"queues: {', '.join(map(str, was.queues))} → {', '.join(map(str, now.queues))}")
     if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:

@@ -71,6 +71,7 @@ def make_plan(
     used = maker.used_functions()
     maker.check_memory(used, memory)
     maker.check_cpus(used)
+    maker.check_interfaces(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
@@ -292,6 +293,18 @@ class _Maker:
             if why is not None:
                 self.refuse(("functions", name, "cpus"), why)
 
+    def check_interfaces(self, used: Sequence[str]) -> None:
+        """A function's ports are such as what it lives in can have on this machine."""
+        for name in used:
+            function = self.spec.functions[name]
+            runtime = RUNTIMES[function.runs]
+            if not isinstance(runtime, Starter):
+                continue
+            for interface in function.interface:
+                why = runtime.refuses_interface(interface)
+                if why is not None:
+                    self.refuse(("functions", name, "interface"), why)
+
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""
         fabric = self.spec.fabric
@@ -374,9 +387,10 @@ class _Maker:
         uri = _whole(port.device.uri, self.folder) if port.device else None
         function = self.spec.functions.get(settings.rpartition(".")[0])
         runtime = RUNTIMES[function.runs] if function is not None else None
-        own = None
+        own, behind = None, PlannedPort.behind
         if function is not None and isinstance(runtime, Starter):
-            own = runtime.shared_bytes(function.memory)
+            behind = runtime.behind(function.interfaces[int(settings.rpartition(".")[2])])
+            own = runtime.shared_bytes(function.memory) if behind == "socket" else None
         return PlannedPort(
             name,
             uri or owner,
@@ -395,6 +409,7 @@ class _Maker:
             to_latency=port.rate.to.latency,
             share=port.rate.share,
             waits=function is not None and function.on_failure == "block",
+            behind=behind,
         )
 
     def _group(self, port: str, name: str | None) -> str | None:
@@ -434,6 +449,8 @@ class _Maker:
                         function.on_failure,
                         function.image,
                         latency=function.latency,
+                        interfaces=tuple(function.interfaces),
+                        driver=function.driver,
                     )
                 )
         return found

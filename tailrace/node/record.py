@@ -311,6 +311,26 @@ class Domain(MadeFor):
 
 
 @dataclass(frozen=True)
+class Tap(MadeFor):
+    """A TAP interface that stays while nobody has it open."""
+
+    kind = "tap"
+    name: str
+    of: str
+
+    def undo(self) -> str | None:
+        if not Path("/sys/class/net", self.name).exists():
+            return None
+        return _ip(f"interface {self.name}", "link", "delete", self.name)
+
+
+def _ip(what: str, *words: str) -> str | None:
+    """Runs ip(8); returns why that failed, or None."""
+    done = subprocess.run([system_program("ip"), *words], capture_output=True, text=True, timeout=10, check=False)
+    return None if done.returncode == 0 else f"{what}: {done.stderr.strip()}"
+
+
+@dataclass(frozen=True)
 class Namespace(Thing):
     """A network namespace, with the interfaces in it."""
 
@@ -320,9 +340,7 @@ class Namespace(Thing):
     def undo(self) -> str | None:
         if not Path("/run/netns", self.name).exists():
             return None
-        command = [system_program("ip"), "netns", "delete", self.name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        return None if done.returncode == 0 else f"network namespace {self.name}: {done.stderr.strip()}"
+        return _ip(f"network namespace {self.name}", "netns", "delete", self.name)
 
 
 @dataclass(frozen=True)
@@ -345,7 +363,7 @@ class Offloads(Thing):
 
 
 _EVERY: tuple[type[Thing], ...] = (
-    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, Container, Domain, Namespace, Offloads,
+    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, Container, Domain, Tap, Namespace, Offloads,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 

@@ -19,7 +19,7 @@ from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.node.plan import Plan
-from tailrace.node.planned import PlannedPort
+from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import HugePages, Offloads, Process, State, peek
 from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
@@ -33,8 +33,9 @@ from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node
 from tailrace.resources.topology import allowed_cpus, read_cpus
 from tailrace.resources.tree import Tree
+from tailrace.spec.interface import passed_through
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
-from tailrace.switch.config import configuration, instance_name, socket_of
+from tailrace.switch.config import configuration, instance_name, socket_of, uri_of
 from tailrace.switch.confine import check_user, close_folder, group_for, let_pass, make_folder
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
@@ -204,31 +205,41 @@ class Node:
 
     def start_function(self, plan: Plan, name: str, instance: int) -> Process:
         """Starts one instance of a function of a plan; it listens for the switch, which looks for it."""
-        planned = next(each for each in plan.functions if each.name == name)
-        ports = {each.name: each for each in plan.ports}
-        sockets = [socket_of(ports[port], self.state.sockets, {name: instance}) for port in planned.ports]
+        planned = plan.function(name)
         runtime = STARTERS[planned.runs]
-        group = group_for(self.state, name)
-        for socket in sockets:
-            make_folder(self.state, socket.parent.name, group)
-        if runtime.passes and group:
-            let_pass(self.state.sockets, group)
-        wanted = Instance(
-            name=instance_name(name, instance),
+        wanted = self._instance(plan, planned, instance)
+        for port in plan.guests(planned):
+            folder = socket_of(port, self.state.sockets, {name: instance}).parent
+            make_folder(self.state, folder.name, wanted.group)
+        if runtime.passes and wanted.group:
+            let_pass(self.state.sockets, wanted.group)
+        started = runtime.start(self.launcher, wanted)
+        self.notes += [note for note in started.notes if note not in self.notes]
+        return started.process
+
+    def prepare_function(self, plan: Plan, name: str, instance: int) -> None:
+        """Makes what the switch opens as the ports of an instance, where that is not the instance's own to make."""
+        planned = plan.function(name)
+        STARTERS[planned.runs].prepare(self.launcher, self._instance(plan, planned, instance))
+
+    def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
+        ports = {each.name: each for each in plan.ports}
+        uris = (uri_of(ports[port], self.state.sockets, {planned.name: instance}) for port in planned.ports)
+        return Instance(
+            name=instance_name(planned.name, instance),
             kind=planned.kind or "",
-            ports=tuple(f"vhost-server:{socket}" for socket in sockets),
-            place=plan.placement.functions[name],
+            ports=tuple(each if passed_through(each) else next(uris) for each in planned.interfaces),
+            place=plan.placement.functions[planned.name],
             memory_bytes=planned.memory_bytes,
             huge=plan.huge,
-            group=group,
+            interfaces=planned.interfaces,
+            driver=planned.driver,
+            group=group_for(self.state, planned.name),
             image=planned.image,
             cpus=planned.cpus,
             latency=planned.latency,
             settings=planned.settings,
         )
-        started = runtime.start(self.launcher, wanted)
-        self.notes += [note for note in started.notes if note not in self.notes]
-        return started.process
 
     def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:
         """Waits until somebody is attached to each of the ports. Raises Fault if what should attach has ended."""
@@ -252,13 +263,13 @@ class Node:
         """Waits until the functions, each begun as the process in its place, forward. Raises Fault or Failure."""
         began = time.monotonic()
         for name, process in zip(names, processes, strict=True):
-            planned = next(each for each in self.plan.functions if each.name == name)
+            planned = self.plan.function(name)
             runtime = STARTERS[planned.runs]
             place = self.plan.placement.functions[name]
             says = planned.kind is not None
             runtime.wait(self.launcher, process, place, began + runtime.patience, says=says)
-            for number in range(len(planned.ports)):
-                close_folder(self.state.sockets / f"{process.name}.{number}")
+            for port in self.plan.guests(planned):
+                close_folder(self.state.sockets / f"{process.name}.{port.name.rpartition('.')[2]}")
 
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""
@@ -313,7 +324,7 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
         groups=plan.groups,
         cores=plan.placement.workers,
         user=plan.user,
-        device_queues=sum(port.queues for port in plan.ports if port.device is not None),
+        device_queues=sum(port.queues for port in plan.ports if not port.guest),
         memory_mib=plan.memory_mib,
     )
     return TailraceFabric(launcher, options)

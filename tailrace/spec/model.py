@@ -24,6 +24,7 @@ from tailrace.spec.fields import (
     whole_seconds,
 )
 from tailrace.spec.impair import Impair
+from tailrace.spec.interface import VHOST_USER, Interfaces, passed_through
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
     DEVICE_SCHEMA,
@@ -235,6 +236,19 @@ class Function(Model):
         description="how many ports a guest, or a container of your own image, has: NAME.0, NAME.1 and so on. Chains "
         "lead from the first to the second; any other may be an end of a chain, or in a bridge",
     )
+    interface: Interfaces = Field(
+        [VHOST_USER],
+        validate_default=False,
+        min_length=1,
+        description="what a machine's guest sees as its ports; a list has one for each. vhost-user: virtio, served by "
+        "the switch itself; virtio, e1000e, vmxnet3: a device that QEMU emulates, and a TAP from there to the switch; "
+        "{passthrough: PCI-ADDRESS}: a device of this machine's own, which is no port of the switch",
+    )
+    driver: Literal["dpdk", "linux"] = Field(
+        "dpdk",
+        description="whose drivers a machine's ports have inside. dpdk: DPDK's, in the function; linux: Linux's own, "
+        "and Linux's bridge forwards in place of the skeleton",
+    )
     memory: Size = Field(
         256 << 20,
         validate_default=False,
@@ -281,8 +295,18 @@ class Function(Model):
         return len(self.replicas) > 1 or "pin" in self.model_fields_set
 
     def port_names(self, name: str) -> list[str]:
-        """The names of its ports (or of a replica's), where it is called so."""
-        return [f"{name}.{number}" for number in range(self.ports)]
+        """The names of its ports (or of a replica's) that the switch has, where it is called so."""
+        return [f"{name}.{number}" for number, each in enumerate(self.interfaces) if not passed_through(each)]
+
+    @property
+    def interfaces(self) -> list[str]:
+        """Of each port."""
+        return self.interface * (self.ports if len(self.interface) == 1 else 1)
+
+    @property
+    def passed_through(self) -> list[str]:
+        """The devices of this machine that it has to itself, as URIs."""
+        return [each for each in self.interfaces if passed_through(each)]
 
     @property
     def started(self) -> bool:
@@ -312,6 +336,25 @@ class Function(Model):
             raise ValueError(f"{self.kind} is a kind that Tailrace starts, and a guest is not; expected no kind")
         if self.kind is not None and self.ports != 2:
             raise ValueError(f"{self.ports} ports; expected 2, which a {self.kind} has (a guest may have others)")
+        return self
+
+    @model_validator(mode="after")
+    def _interface_fits(self) -> Function:
+        if self.runs != "machine" and set(self.interface) != {VHOST_USER}:
+            raise ValueError(f"interface: a {self.runs} has vhost-user ports; expected none, or `runs: machine`")
+        if len(self.interface) not in (1, self.ports):
+            raise ValueError(
+                f"interface lists {len(self.interface)} for {self.ports} ports; expected one for each, or one for all"
+            )
+        if self.driver == "linux" and (self.runs, self.kind) != ("machine", "skeleton"):
+            raise ValueError("driver: Linux forwards as a skeleton in a machine does; expected one, or dpdk")
+        own = self.passed_through
+        if len(own) == self.ports:
+            raise ValueError("interface: the switch has none of its ports; expected a list with another kind too")
+        if own and len(self.replicas) > 1:
+            raise ValueError(f"{own[0]} is one device for {len(self.replicas)} replicas; expected one replica")
+        if self.on_failure == "block" and set(self.interface) != {VHOST_USER}:
+            raise ValueError("on_failure: frames wait at vhost-user ports only; expected drop or bypass")
         return self
 
     @model_validator(mode="after")

@@ -96,6 +96,7 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
         state=state,
         fabric=fabric,
         plan=plan,
+        prepare_function=lambda *_: None,
         start_function=start_function,
         wait_for=wait_for,
         wait_for_functions=wait_for_functions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -17,7 +18,7 @@ from tailrace.bench import start
 from tailrace.errors import Mistake
 from tailrace.functions import images
 from tailrace.functions.acceleration import Answer
-from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address
+from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
 from tailrace.functions.levels import Point, explained
 from tailrace.functions.machine import machine_setting
 from tailrace.functions.names import outer_name
@@ -25,9 +26,12 @@ from tailrace.functions.runtime import Instance
 from tailrace.node.plan import make_plan
 from tailrace.node.planned import PlannedFunction
 from tailrace.process import reaper
+from tailrace.resources import pci
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
-from tailrace.spec.load import parse_spec
+from tailrace.spec.load import parse_located, parse_spec
+from tailrace.spec.source import SpecError
+from tailrace.switch.config import configuration, uri_of
 
 SETTING = MachineSetting(
     name="tailrace-fw",
@@ -36,7 +40,7 @@ SETTING = MachineSetting(
     pins=((3,), (4,)),
     others=(0, 1),
     huge=True,
-    nics=(Nic("52:54:00:00:00:00", Path("/s/0")), Nic("52:54:00:00:00:01", Path("/s/1"))),
+    nics=(Nic("52:54:00:00:00:00", "/s/0"), Nic("52:54:00:00:00:01", "/s/1")),
     kernel=Path("/i/vmlinuz"),
     initramfs=Path("/i/initramfs"),
     command_line="console=ttyS0",
@@ -67,6 +71,67 @@ def test_an_emulated_machine_has_no_msix() -> None:
     found = domain(replace(SETTING, acceleration="tcg"))
     assert found.get("type") == "qemu" and found.find("cpu").get("mode") == "maximum"  # type: ignore[union-attr]
     assert [each.get("value") for each in found.iter() if each.tag.endswith("property")] == ["0", "0"]
+
+
+@pytest.mark.parametrize("kind", ["virtio", "e1000e", "vmxnet3"])
+def test_an_emulated_device_has_the_tap_that_is_there(kind: str) -> None:
+    nics = (Nic("52:54:00:00:00:00", "tap0", kind), SETTING.nics[1])
+    xml = domain_xml(replace(SETTING, nics=nics, acceleration="tcg"))
+    first, second = ElementTree.fromstring(xml).iterfind("devices/interface")
+    assert first.get("type") == "ethernet" and second.get("type") == "vhostuser"
+    assert first.find("target").attrib == {"dev": "tap0", "managed": "no"}  # type: ignore[union-attr]
+    assert first.find("model").get("type") == kind  # type: ignore[union-attr]
+    # Only what the switch serves has no MSI-X under emulation.
+    assert 'alias="ua-port1"' in xml and 'alias="ua-port0"' not in xml
+    slots = [each.get("slot") for each in (first.find("address"), second.find("address")) if each is not None]
+    assert slots == ["0x08", "0x09"] and inner_address(1) == "0000:00:09.0"
+
+
+def test_a_device_of_the_hosts_is_given_to_the_machine() -> None:
+    xml = domain_xml(replace(SETTING, nics=(SETTING.nics[0], Nic("", "0000:3b:02.1", "pci:0000:3b:02.1"))))
+    device = ElementTree.fromstring(xml).find("devices/hostdev")
+    assert device is not None and device.get("managed") == "yes"
+    assert device.find("driver").get("name") == "vfio"  # type: ignore[union-attr]
+    source = device.find("source/address")
+    assert source is not None
+    assert source.attrib == {"domain": "0x0000", "bus": "0x3b", "slot": "0x02", "function": "0x1"}
+    assert len(ElementTree.fromstring(xml).findall("devices/interface")) == 1
+
+
+def test_a_device_behind_no_iommu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pci, "_DEVICES", tmp_path)
+    text = (
+        "functions: {fw: {kind: skeleton, runs: machine, interface: [virtio, {passthrough: '0000:3b:00.0'}]}}\n"
+        "chains: {v: [tester.a, fw.0]}\n"
+    )
+    spec, document = parse_located(text, "s.yaml")
+    cpus = [Cpu(number, core=number) for number in range(4)]
+    with pytest.raises(SpecError, match=r"s.yaml:1:\d+: functions.fw.interface: there is no PCI device 0000:3b:00.0"):
+        make_plan(spec, cpus=cpus, real_time=None, document=document)
+    (tmp_path / "0000:3b:00.0").mkdir()
+    with pytest.raises(SpecError, match=r"is behind no IOMMU.*switch VT-d or AMD-Vi on.*intel_iommu=on"):
+        make_plan(spec, cpus=cpus, real_time=None, document=document)
+    (tmp_path / "0000:3b:00.0/iommu_group").mkdir()
+    plan = make_plan(spec, cpus=cpus, real_time=None, document=document)
+    (function,) = plan.started
+    assert function.ports == ("fw.0",) and function.interfaces == ("virtio", "pci:0000:3b:00.0")
+
+
+def test_each_instance_of_an_emulated_port_has_an_interface_of_its_own(tmp_path: Path) -> None:
+    text = "functions: {fw: {kind: skeleton, runs: machine, interface: [vhost-user, e1000e]}}\n" + (
+        "chains: {v: [tester.a, fw, tester.b]}\n"
+    )
+    plan = make_plan(parse_spec(text, "s"), cpus=[Cpu(n, core=n) for n in range(4)], real_time=None)
+    ports = {each.name: each for each in plan.ports}
+    assert [port.name for port in plan.guests(plan.function("fw"))] == ["fw.0"]
+    assert ports["fw.0"].memory_bytes and ports["fw.1"].memory_bytes is None
+    assert plan.capabilities == ("net_admin", "net_raw")
+    uris = {uri_of(ports["fw.1"], tmp_path, {"fw": instance}) for instance in (1, 2)}
+    assert len(uris) == 2 and all(re.fullmatch("if:tap[0-9a-f]{8}", uri) for uri in uris)
+    assert uri_of(ports["fw.0"], tmp_path, {"fw": 2}) == f"vhost-server:{tmp_path}/fw@2.0/sock"
+    config = configuration(plan, tmp_path, {"fw": 2})["ports"]
+    assert config["fw@2.0"]["kind"] == "guest"
+    assert config["fw@2.1"] == {"kind": "device", "device": uri_of(ports["fw.1"], tmp_path, {"fw": 2})}
 
 
 def test_a_machines_address_is_its_own_and_stays() -> None:
@@ -189,6 +254,19 @@ def test_the_level_decides_what_the_machine_is() -> None:
     assert setting("high", own, huge=False).locked and not setting("high", own).locked
     assert setting("normal", shared).pins == ((0, 1),) and setting("normal", shared).others == (0, 1)
     assert "cpu-pm=on" in domain_xml(setting("high", own))
+
+
+def test_linux_forwards_where_its_drivers_keep_the_ports() -> None:
+    own = Instance("fw", "skeleton", ("if:tap0", "if:tap1"), Place(3, (0, 3)), 256 << 20, True, ("a=1",))
+    own = replace(own, interfaces=("e1000e", "virtio"))
+    made = images.Image(Path("/i"), "linux", "0")
+
+    def words(driver: Any) -> list[str]:
+        return machine_setting("fw", replace(own, driver=driver), made, Path("/log"), "tcg").command_line.split()
+
+    assert "tailrace.ports=0000:00:08.0,0000:00:09.0" in words("linux")
+    assert "tailrace.run=bridge" in words("linux") and not any("pages" in each for each in words("linux"))
+    assert any(each.startswith("tailrace.run=tailrace-vnf,skeleton,") for each in words("dpdk"))
 
 
 def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
