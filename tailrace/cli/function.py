@@ -145,7 +145,8 @@ def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
 
 def _explain(name: str, *, as_json: bool) -> int:
     from tailrace.functions.acceleration import acceleration
-    from tailrace.functions.levels import explained
+    from tailrace.functions.levels import Machine, explained
+    from tailrace.functions.traits import read_traits
     from tailrace.node.plan import Plan
     from tailrace.resources.topology import read_cpus
     from tailrace.resources.tree import Tree
@@ -158,7 +159,7 @@ def _explain(name: str, *, as_json: bool) -> int:
         plan.placement.functions[name],
         huge=plan.huge,
         cpus=read_cpus(Tree()),
-        acceleration=acceleration() if function.runs == "machine" else None,
+        machine=Machine(acceleration(), read_traits(Tree())) if function.runs == "machine" else None,
     )
     if as_json:
         print_json({"name": name, "latency": function.latency, "points": [asdict(each) for each in points]})

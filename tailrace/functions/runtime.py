@@ -55,6 +55,8 @@ class Instance:
     """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
+    domain: str | None = None
+    """Of a machine: what is merged into libvirt's domain."""
 
 
 @dataclass(frozen=True)

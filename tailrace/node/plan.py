@@ -434,6 +434,7 @@ class _Maker:
                         function.on_failure,
                         function.image,
                         latency=function.latency,
+                        domain=function.domain,
                     )
                 )
         return found

@@ -84,6 +84,8 @@ class PlannedFunction:
     image: str | None = None
     """What it starts from; None: Tailrace's own."""
     latency: Literal["normal", "medium", "high"] = "medium"
+    domain: str | None = None
+    """Of a machine: what is merged into libvirt's domain."""
 
     @property
     def started(self) -> bool:
@@ -107,6 +109,7 @@ class PlannedFunction:
             self.cpus,
             self.settings,
             self.latency,
+            self.domain,
         )
 
 

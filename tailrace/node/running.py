@@ -224,6 +224,7 @@ class Node:
             image=planned.image,
             cpus=planned.cpus,
             latency=planned.latency,
+            domain=planned.domain,
             settings=planned.settings,
         )
         started = runtime.start(self.launcher, wanted)

@@ -23,6 +23,7 @@ from tailrace.spec.fields import (
     short,
     whole_seconds,
 )
+from tailrace.spec.fragment import LONGEST, read_fragment
 from tailrace.spec.impair import Impair
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
@@ -264,6 +265,12 @@ class Function(Model):
         "also with one that drains",
     )
     impair: Impair | None = Field(None, description="of kind impair: what it does to frames")
+    domain: str | None = Field(
+        None,
+        max_length=LONGEST,
+        description="of a machine: elements of libvirt's <domain>, which are merged into the one that Tailrace makes, "
+        "for what a spec has no word for (docs/functions.md)",
+    )
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "
@@ -325,9 +332,22 @@ class Function(Model):
             raise ValueError(f"{delays} delays for {len(self.replicas)} replica(s); expected one for all, or one each")
         return self
 
+    @model_validator(mode="after")
+    def _domain_fits(self) -> Function:
+        if self.domain is not None and self.runs != "machine":
+            raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
+        return self
+
     def settings(self, replica: int) -> tuple[str, ...]:
         """What the program of the n-th replica (from 0) is given, as NAME=VALUE."""
         return (self.impair or Impair()).settings(replica) if self.kind == "impair" else ()
+
+    @field_validator("domain")
+    @classmethod
+    def _domain_is_sound(cls, value: str | None) -> str | None:
+        if value is not None:
+            read_fragment(value)
+        return value
 
     @field_validator("memory")
     @classmethod
