@@ -85,6 +85,9 @@ class InContainer(Starter):
     def program(self, process: Process) -> int | None:
         return process.pid if process.id.alive() else None
 
+    def beside(self, process: Process, words: Sequence[str]) -> list[str]:
+        return [system_program("podman"), "exec", process.outside, *words]
+
     def ended_well(self, process: Process, logs: Path) -> bool:
         del logs
         try:

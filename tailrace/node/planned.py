@@ -61,6 +61,17 @@ class PlannedPort:
 
 
 @dataclass(frozen=True)
+class PlannedHealth:
+    """How it is found out whether a function is well; times in seconds."""
+
+    command: tuple[str, ...]
+    """What is run inside; empty: whether it takes the frames that wait for it."""
+    every: float
+    timeout: float
+    failures: int
+
+
+@dataclass(frozen=True)
 class PlannedFunction:
     """One of a function: its only one, or one of its replicas."""
 
@@ -86,6 +97,7 @@ class PlannedFunction:
     latency: Literal["normal", "medium", "high"] = "medium"
     domain: str | None = None
     """Of a machine: what is merged into libvirt's domain."""
+    health: PlannedHealth | None = None
 
     @property
     def started(self) -> bool:

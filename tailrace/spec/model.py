@@ -24,6 +24,7 @@ from tailrace.spec.fields import (
     whole_seconds,
 )
 from tailrace.spec.fragment import LONGEST, read_fragment
+from tailrace.spec.health import ShortHealth
 from tailrace.spec.impair import Impair
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
@@ -276,6 +277,9 @@ class Function(Model):
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "
         "signal, or a status that is not 0), or never; soon at first, then after ever longer pauses",
     )
+    health: ShortHealth | None = Field(
+        None, description="how it is found out whether it is well; one that is not is ended, and `restart` applies"
+    )
     on_failure: Literal["drop", "block", "bypass"] = Field(
         "drop",
         description="what becomes of its chain's frames until then: they are dropped and counted; they wait with their "
@@ -330,6 +334,14 @@ class Function(Model):
         delays = len(self.impair.delay)
         if delays not in (1, len(self.replicas)):
             raise ValueError(f"{delays} delays for {len(self.replicas)} replica(s); expected one for all, or one each")
+        return self
+
+    @model_validator(mode="after")
+    def _health_fits(self) -> Function:
+        if self.health is not None and not self.started:
+            raise ValueError("health: a guest is not Tailrace's to end; expected none")
+        if self.health is not None and self.health.command is not None and self.runs != "container":
+            raise ValueError(f"health: a {self.runs} runs no command; expected forwards, or `runs: container`")
         return self
 
     @model_validator(mode="after")
