@@ -95,13 +95,13 @@ def console(name: NameArgument) -> None:
 
 
 @app.command()
-def xml(name: NameArgument) -> None:
+def xml(name: NameArgument, as_json: JsonOption = False) -> None:
     """Print a machine in libvirt's words, as it runs.
 
     \b
     sudo tailrace function xml first | less
     """
-    raise typer.Exit(run_command(lambda: _xml(name)))
+    raise typer.Exit(run_command(lambda: _xml(name, as_json=as_json)))
 
 
 def _process(name: str) -> Process:
@@ -182,8 +182,13 @@ def _console(name: str) -> int:
     os.execv(words[0], words)
 
 
-def _xml(name: str) -> int:
+def _xml(name: str, *, as_json: bool) -> int:
     from tailrace.functions.hypervisor import machine_xml
 
-    print_line(machine_xml(_machine(name).outside).rstrip("\n"))
+    process = _machine(name)
+    xml = machine_xml(process.outside)
+    if as_json:
+        print_json({"name": process.outside, "xml": xml})
+    else:
+        print_line(xml.rstrip("\n"))
     return 0

@@ -48,6 +48,7 @@ class InMachine(Starter):
     listens = True
     early = False
     passes = True
+    several = True
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
 
@@ -76,7 +77,7 @@ class InMachine(Starter):
             flags = libvirt.VIR_DOMAIN_START_VALIDATE if instance.domain is not None else 0
             flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
             sockets = [nic.socket for nic in setting.nics]
-            hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
+            xml = hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None
@@ -85,7 +86,7 @@ class InMachine(Starter):
         process = identify(pid)
         if process is None:
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
-        _as_started(launcher.logs, instance.name).write_text(hypervisor.machine_xml(name))
+        _as_started(launcher.logs, instance.name).write_text(xml)
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
         if launcher.tied:
