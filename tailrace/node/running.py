@@ -7,7 +7,8 @@ How one plan becomes another while frames move is `tailrace.node.change`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +20,11 @@ from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.node.plan import Plan
-from tailrace.node.planned import PlannedPort
+from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import HugePages, Offloads, Process, State, peek
 from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.process import undisturbed
 from tailrace.process.programs import own_program
 from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
@@ -39,6 +41,8 @@ from tailrace.switch.confine import check_user, close_folder, group_for, let_pas
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
+_AT_ONCE = 8
+"""Instances that are started at the same time."""
 _RECORD_SECONDS = 1.0
 """In which the record says that a process has been ended."""
 
@@ -138,7 +142,7 @@ class Node:
         # Functions listen for the switch, so most can start beside it.
         self.fabric.launch()
         early = [each.name for each in self.plan.started if STARTERS[each.runs].early]
-        begun = {name: self.start_function(self.plan, name, 1) for name in early}
+        begun = dict(zip(early, self.start_functions(self.plan, dict.fromkeys(early, 1)), strict=True))
         self.fabric.await_answer()
         version, running = self.fabric.configuration()
         wanted = difference(None, self.plan, running=running, instances={}, alive=(), sockets=state.sockets)
@@ -202,9 +206,35 @@ class Node:
                 self.state.add(Offloads(change.interface, change.namespace, change.before))
                 set_offloads(change.interface, change.namespace, change.wanted)
 
-    def start_function(self, plan: Plan, name: str, instance: int) -> Process:
-        """Starts one instance of a function of a plan; it listens for the switch, which looks for it."""
-        planned = next(each for each in plan.functions if each.name == name)
+    def start_functions(self, plan: Plan, instances: Mapping[str, int]) -> list[Process]:
+        """Starts these instances of functions of a plan, several at a time where they live in a place that can do that;
+        they listen for the switch, which looks for them. Raises Failure, Mistake once all that was begun has started
+        or failed."""
+        wanted = [(STARTERS[each.runs], each) for each in plan.functions if each.name in instances]
+        prepared = {each.name: self._instance(plan, each, instances[each.name]) for _, each in wanted}
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            begun = {
+                each.name: pool.submit(runtime.start, self.launcher, prepared[each.name])
+                for runtime, each in wanted
+                if runtime.several
+            }
+            started = {
+                each.name: begun[each.name].result()
+                if each.name in begun
+                else runtime.start(self.launcher, prepared[each.name])
+                for runtime, each in wanted
+            }
+        finally:
+            with undisturbed():  # what is to be taken back is what has been begun
+                pool.shutdown(cancel_futures=True)
+        for each in started.values():
+            self.notes += [note for note in each.notes if note not in self.notes]
+        return [started[name].process for name in instances]
+
+    def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
+        """What is to be started, with the folders of its sockets made."""
+        name = planned.name
         ports = {each.name: each for each in plan.ports}
         sockets = [socket_of(ports[port], self.state.sockets, {name: instance}) for port in planned.ports]
         runtime = STARTERS[planned.runs]
@@ -213,7 +243,7 @@ class Node:
             make_folder(self.state, socket.parent.name, group)
         if runtime.passes and group:
             let_pass(self.state.sockets, group)
-        wanted = Instance(
+        return Instance(
             name=instance_name(name, instance),
             kind=planned.kind or "",
             ports=tuple(f"vhost-server:{socket}" for socket in sockets),
@@ -227,9 +257,6 @@ class Node:
             domain=planned.domain,
             settings=planned.settings,
         )
-        started = runtime.start(self.launcher, wanted)
-        self.notes += [note for note in started.notes if note not in self.notes]
-        return started.process
 
     def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:
         """Waits until somebody is attached to each of the ports. Raises Fault if what should attach has ended."""
