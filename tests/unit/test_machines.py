@@ -335,6 +335,14 @@ def test_the_chains_of_bench_start_are_sound_and_forward_through_all(place: str)
     assert plan.chains[0].through == ("f1", "f2", "f3")
 
 
+def test_a_stand_in_is_the_emulator_of_machines() -> None:
+    plan = make_plan(
+        parse_spec(start.spec_of("machine", 2, Path("/b/qemu")), "s"), cpus=[Cpu(0), Cpu(1, core=1)], real_time=None
+    )
+    assert {each.domain for each in plan.started} == {"<devices><emulator>/b/qemu</emulator></devices>"}
+    assert domain(replace(SETTING, fragment=plan.started[0].domain)).findtext("devices/emulator") == "/b/qemu"
+
+
 def test_what_bench_start_cannot_start_is_refused() -> None:
     assert [start.words("process", 8), start.words("machine", 1)] == ["8 processes", "1 machine"]
     for counts, said in (({"guest": 1}, "--of guest: no such place"), ({"process": 65}, "--of process=65: expected")):
