@@ -95,13 +95,13 @@ def console(name: NameArgument) -> None:
 
 
 @app.command()
-def xml(name: NameArgument) -> None:
+def xml(name: NameArgument, as_json: JsonOption = False) -> None:
     """Print a machine in libvirt's words, as it runs.
 
     \b
     sudo tailrace function xml first | less
     """
-    raise typer.Exit(run_command(lambda: _xml(name)))
+    raise typer.Exit(run_command(lambda: _xml(name, as_json=as_json)))
 
 
 def _process(name: str) -> Process:
@@ -145,7 +145,8 @@ def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
 
 def _explain(name: str, *, as_json: bool) -> int:
     from tailrace.functions.acceleration import acceleration
-    from tailrace.functions.levels import explained
+    from tailrace.functions.levels import Machine, explained
+    from tailrace.functions.traits import read_traits
     from tailrace.node.plan import Plan
     from tailrace.resources.topology import read_cpus
     from tailrace.resources.tree import Tree
@@ -158,7 +159,7 @@ def _explain(name: str, *, as_json: bool) -> int:
         plan.placement.functions[name],
         huge=plan.huge,
         cpus=read_cpus(Tree()),
-        acceleration=acceleration() if function.runs == "machine" else None,
+        machine=Machine(acceleration(), read_traits(Tree())) if function.runs == "machine" else None,
     )
     if as_json:
         print_json({"name": name, "latency": function.latency, "points": [asdict(each) for each in points]})
@@ -181,8 +182,13 @@ def _console(name: str) -> int:
     os.execv(words[0], words)
 
 
-def _xml(name: str) -> int:
+def _xml(name: str, *, as_json: bool) -> int:
     from tailrace.functions.hypervisor import machine_xml
 
-    print_line(machine_xml(_machine(name).outside).rstrip("\n"))
+    process = _machine(name)
+    xml = machine_xml(process.outside)
+    if as_json:
+        print_json({"name": process.outside, "xml": xml})
+    else:
+        print_line(xml.rstrip("\n"))
     return 0

@@ -8,6 +8,7 @@ they have had no machine and no client for a while.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import threading
@@ -21,7 +22,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host.slices import systemd_has
 from tailrace.process import lock
 from tailrace.process import reaper as reaper_program
-from tailrace.process.process import Limits, ProcessId, start
+from tailrace.process.process import Limits, ProcessId, end, identify, start
 from tailrace.process.programs import system_program
 from tailrace.resources.tree import Tree
 
@@ -32,6 +33,7 @@ _SYSTEM = "qemu:///system"
 _OWN = f"qemu+unix:///system?socket={OWN}/libvirt-sock"
 _LOGGER = Path("/run/libvirt/virtlogd-sock")
 _PIDS = Path("/run/libvirt/qemu")
+_STARTING = re.compile("<domstatus [^>]*reason='starting up'")
 _IDLE_SECONDS = 10
 _START_SECONDS = 20.0
 _CONFIGURATION = """\
@@ -74,16 +76,17 @@ def connect() -> Any:
         raise Failure(f"libvirt does not answer: {error}; see {OWN}/log") from None
 
 
-def create(connection: Any, xml: str, flags: int, seconds: float, sockets: Sequence[Path]) -> None:
-    """Starts a machine. QEMU makes the `sockets` of its ports, each when the switch has come to the one before, and
-    they are opened to it here: nobody else can enter their folders. Raises Failure, also where a socket is not there,
-    or nobody comes, within so many seconds."""
+def create(connection: Any, xml: str, flags: int, seconds: float, sockets: Sequence[Path]) -> str:
+    """Starts a machine, and returns it in libvirt's words. QEMU makes the `sockets` of its ports, each when the switch
+    has come to the one before, and they are opened to it here: nobody else can enter their folders. Raises Failure,
+    also where a socket is not there, or nobody comes, within so many seconds."""
     libvirt = library()
+    made: list[str] = []
     said: list[Exception] = []
 
     def call() -> None:
         try:
-            connection.createXML(xml, flags)
+            made.append(connection.createXML(xml, flags).XMLDesc())
         except libvirt.libvirtError as error:
             said.append(error)
 
@@ -98,6 +101,7 @@ def create(connection: Any, xml: str, flags: int, seconds: float, sockets: Seque
         raise Failure(f"libvirt has not started the machine within {seconds:g} s: does the switch come to its ports?")
     if said:
         raise Failure(f"libvirt does not start the machine: {said[0]}")
+    return made[0]
 
 
 def _open_to_all(socket: Path) -> bool:
@@ -119,11 +123,39 @@ def end_machine(name: str) -> None:
     if not (_PIDS / f"{name}.pid").exists():  # libvirt has forgotten it, or was never asked
         return
     libvirt = library()
+    if not _SYSTEMS.exists() and _half_started(name) and not _answers():
+        _end_forgotten(name)
+        return
     try:
         connect().lookupByName(name).destroy()
     except libvirt.libvirtError as error:
         if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
             raise Failure(f"libvirt does not end it: {error}") from None
+        _end_forgotten(name)
+
+
+def _end_forgotten(name: str) -> None:
+    """Ends the QEMU of a machine whose libvirt was killed while it started that, with what it has written of it."""
+    try:
+        process = identify(machine_pid(name))
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0") if process is not None else []
+    except (OSError, ValueError):
+        return
+    if process is not None and any(word.startswith(f"guest={name},".encode()) for word in words):
+        end(process, grace=0.0)
+        process = None
+    if process is None:
+        for ending in ("pid", "xml"):
+            (_PIDS / f"{name}.{ending}").unlink(missing_ok=True)
+
+
+def _half_started(name: str) -> bool:
+    """Whether libvirt has written that it is about to start a machine: another daemon that reads this waits for that
+    machine without end."""
+    try:
+        return _STARTING.search((_PIDS / f"{name}.xml").read_text(errors="replace")) is not None
+    except OSError:
+        return False
 
 
 def console_command(name: str) -> list[str]:

@@ -16,7 +16,7 @@ import re
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -148,6 +148,20 @@ def podman_has(image: str) -> bool:
         said = done.stderr.strip().splitlines()
         raise Failure(f"podman: {said[-1] if said else 'failed'}")
     return done.returncode == 0
+
+
+def architecture(image: str) -> str:
+    """The architecture of an image in podman's store. Raises Failure."""
+    return podman("image", "inspect", "--format", "{{.Architecture}}", image).strip()
+
+
+def import_root(archive: Path, name: str, entry: Sequence[str]) -> str:
+    """Makes an image of a root filesystem, such as LXC's, in a tar archive; `entry` is what it starts. Returns the
+    image's name. Raises Failure, Mistake."""
+    if not archive.is_file():
+        raise Mistake(f"{archive}: there is no such file; expected a tar archive of a root filesystem")
+    podman("import", "--quiet", "--change", f"ENTRYPOINT {json.dumps(list(entry))}", str(archive), name, seconds=600)
+    return name
 
 
 def by_name(libraries: Iterable[Path]) -> dict[str, Path | str]:

@@ -20,6 +20,7 @@ from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
 from tailrace.functions.runtime import Behind, Instance, Started, Starter
 from tailrace.functions.tap import make_tap
+from tailrace.functions.traits import Traits, read_traits
 from tailrace.node.record import Domain, Process
 from tailrace.process.launch import Launcher
 from tailrace.process.process import identify
@@ -27,6 +28,7 @@ from tailrace.process.programs import system_program
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.pci import check_passthrough
 from tailrace.resources.place import Place
+from tailrace.resources.tree import Tree
 from tailrace.spec.interface import VHOST_USER, passed_through
 
 _QEMU = "qemu-system-x86_64"
@@ -35,6 +37,8 @@ _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
 _PAGES = BUFFERS_MIB // PAGE_MIB + 4
 """Huge pages inside: those of the packet buffers, and some to spare."""
+VCPU_PRIORITY = 1
+"""Of the CPUs of a machine that has its own: below all that the kernel does at real-time priority."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
@@ -48,6 +52,7 @@ class InMachine(Starter):
     listens = True
     early = False
     passes = True
+    several = True
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
 
@@ -85,11 +90,14 @@ class InMachine(Starter):
         log = launcher.log_begins(instance.name).absolute()  # libvirt has a working directory of its own
         connection = hypervisor.connect()
         how = acceleration()
-        setting = machine_setting(name, instance, machine_image(instance.image or DEFAULT), log, how.kind)
+        image = machine_image(instance.image or DEFAULT)
+        setting = machine_setting(name, instance, image, log, how.kind, read_traits(Tree()))
         try:
-            flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
+            # What a fragment says is held against libvirt's schema; the rest is always of it.
+            flags = libvirt.VIR_DOMAIN_START_VALIDATE if instance.domain is not None else 0
+            flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
             sockets = [Path(nic.at) for nic in setting.nics if nic.interface == VHOST_USER]
-            hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
+            xml = hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None
@@ -98,7 +106,7 @@ class InMachine(Starter):
         process = identify(pid)
         if process is None:
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
-        _as_started(launcher.logs, instance.name).write_text(hypervisor.machine_xml(name))
+        _as_started(launcher.logs, instance.name).write_text(xml)
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
         if launcher.tied:
@@ -132,7 +140,9 @@ def _as_started(logs: Path, name: str) -> Path:
     return logs / f"{name}.xml"
 
 
-def machine_setting(name: str, instance: Instance, image: Image, console: Path, kind: str) -> MachineSetting:
+def machine_setting(
+    name: str, instance: Instance, image: Image, console: Path, kind: str, traits: Traits
+) -> MachineSetting:
     """What the machine of an instance is to be."""
     place, high = instance.place, instance.latency == "high"
     own = place.cores if instance.latency != "normal" else ()
@@ -156,7 +166,13 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
         user=f"+{_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=high and kind == "kvm",
-        locked=high and not instance.huge,  # huge pages are never in swap
+        # What emulates has a buffer of its own of 1 GiB, which is not to be had whole.
+        locked=high and (kind == "kvm" or not instance.huge),
+        passes_cpu=instance.latency != "normal",
+        invariant_tsc=high and traits.invariant_tsc,
+        priority=VCPU_PRIORITY if high and traits.real_time is None else None,
+        node=traits.node(place.core) if traits.several_nodes else None,
+        fragment=instance.domain,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from tailrace.errors import Mistake
 from tailrace.node.record import Process
 from tailrace.process.launch import Launcher
 from tailrace.resources.place import Place
@@ -62,6 +63,8 @@ class Instance:
     """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
     driver: Literal["dpdk", "linux"] = "dpdk"
     """Whose drivers these have in a machine."""
+    domain: str | None = None
+    """Of a machine: what is merged into libvirt's domain."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Starter(Runtime, ABC):
     """An instance can be started before the switch has its ports."""
     passes: ClassVar[bool] = False
     """It reaches its folders by their whole paths; others see them elsewhere."""
+    several: ClassVar[bool] = False
+    """Instances can be started by several threads at the same time."""
     patience: ClassVar[float] = 10.0
     """Seconds after its start in which an instance forwards, on a busy host too."""
 
@@ -123,6 +128,10 @@ class Starter(Runtime, ABC):
     @abstractmethod
     def program(self, process: Process) -> int | None:
         """The pid of the function itself, which may be inside its process; None while it is not there."""
+
+    def beside(self, process: Process, words: Sequence[str]) -> list[str]:
+        """The command that runs these words where an instance lives. Raises Mistake where nothing can be run there."""
+        raise Mistake(f"nothing is run in a {self.name} beside {process.name}; {words[0]} cannot be")
 
     def unlike(self, process: Process, logs: Path) -> list[str]:
         """What somebody else has changed of an instance that runs, in words. Raises Failure, Mistake."""

@@ -45,7 +45,6 @@ def change_over(
     """
     state, fabric = node.state, node.fabric
     before = list(state.record.things)
-    started: list[Process] = []
     staged: list[str] = []
     try:
         fabric.check(wanted.config, base)
@@ -57,9 +56,9 @@ def change_over(
         staged = list(wanted.stage.get("ports", {}))
         if staged:
             base = fabric.apply(wanted.stage, base)
-        for name in wanted.start:
-            instance = wanted.instances.get(name, 1)
-            started += [begun[name] if name in begun else node.start_function(node.plan, name, instance)]
+        new = {name: wanted.instances.get(name, 1) for name in wanted.start if name not in begun}
+        running = {**begun, **dict(zip(new, node.start_functions(node.plan, new), strict=True))}
+        started = [running[name] for name in wanted.start]
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         if wanted.config_changes:

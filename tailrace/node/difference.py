@@ -187,6 +187,8 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"image: {was.image or OWN_IMAGE} → {now.image or OWN_IMAGE}")
     if was.latency != now.latency:
         said.append(f"latency: {was.latency} → {now.latency}")
+    if was.domain != now.domain:
+        said.append("domain: its fragment is other")
     if was.runs != now.runs:
         said.append(f"runs: {was.runs} → {now.runs}")
     if was.memory_bytes != now.memory_bytes:

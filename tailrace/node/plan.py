@@ -22,6 +22,7 @@ from tailrace.node.planned import (
     PlannedBridge,
     PlannedChain,
     PlannedFunction,
+    PlannedHealth,
     PlannedMember,
     PlannedMirror,
     PlannedPort,
@@ -32,7 +33,7 @@ from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
-from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Port, Spec, replica_name
+from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
@@ -70,11 +71,11 @@ def make_plan(
     maker = _Maker(spec, document, folder or Path.cwd())
     used = maker.used_functions()
     maker.check_memory(used, memory)
-    maker.check_cpus(used)
     maker.check_interfaces(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
+    maker.check_cpus(used, usable.allowed or usable.cpus)
     maker.check_cores(usable.allowed or usable.cpus)
     cpus = usable.cpus
     ports = maker.ports(used)
@@ -284,12 +285,23 @@ class _Maker:
                     ("functions", name, "memory"),
                     f"{show_size(size)} is more than this machine has ({total >> 20}MiB); expected less",
                 )
+        machines = {name: each for name, each in self.spec.functions.items() if name in used and each.runs == "machine"}
+        whole = sum(each.memory * len(each.replicas) for each in machines.values())
+        if whole > total and not self.problems:
+            self.refuse(
+                ("functions", next(reversed(machines)), "memory"),
+                f"all machines together have {show_size(whole)}, and the host {total >> 20}MiB; expected less",
+            )
 
-    def check_cpus(self, used: Sequence[str]) -> None:
-        """A function has as many CPUs as what it lives in, and its kind, can use."""
+    def check_cpus(self, used: Sequence[str], cpus: Sequence[Cpu]) -> None:
+        """A function has as many CPUs as what it lives in, and its kind, can use, and no more than there are."""
         for name in used:
             function = self.spec.functions[name]
             why = RUNTIMES[function.runs].refuses_cpus(function.kind, function.cpus)
+            if why is None and function.cpus > len(cpus):
+                why = (
+                    f"{function.cpus} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
+                )
             if why is not None:
                 self.refuse(("functions", name, "cpus"), why)
 
@@ -451,6 +463,8 @@ class _Maker:
                         latency=function.latency,
                         interfaces=tuple(function.interfaces),
                         driver=function.driver,
+                        domain=function.domain,
+                        health=_health(function),
                     )
                 )
         return found
@@ -485,6 +499,11 @@ class _Maker:
             )
             for name, bridge in self.spec.bridges.items()
         ]
+
+
+def _health(function: Function) -> PlannedHealth | None:
+    said = function.health
+    return PlannedHealth(tuple(said.command or ()), said.every, said.timeout, said.failures) if said else None
 
 
 def _whole(uri: str, folder: Path) -> str:

@@ -69,6 +69,17 @@ class PlannedPort:
 
 
 @dataclass(frozen=True)
+class PlannedHealth:
+    """How it is found out whether a function is well; times in seconds."""
+
+    command: tuple[str, ...]
+    """What is run inside; empty: whether it takes the frames that wait for it."""
+    every: float
+    timeout: float
+    failures: int
+
+
+@dataclass(frozen=True)
 class PlannedFunction:
     """One of a function: its only one, or one of its replicas."""
 
@@ -96,6 +107,9 @@ class PlannedFunction:
     """What its guest sees as each of its ports; pci:ADDRESS is none of the switch's."""
     driver: Literal["dpdk", "linux"] = "dpdk"
     """Whose drivers these have."""
+    domain: str | None = None
+    """Of a machine: what is merged into libvirt's domain."""
+    health: PlannedHealth | None = None
 
     @property
     def started(self) -> bool:
@@ -121,6 +135,7 @@ class PlannedFunction:
             self.latency,
             self.interfaces,
             self.driver,
+            self.domain,
         )
 
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import subprocess
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -444,6 +445,8 @@ class State:
     def __init__(self, folder: Path, record: Record) -> None:
         self.folder = folder
         self.record = record
+        self._alone = threading.RLock()
+        """Functions are started by several threads."""
 
     # --- files -----------------------------------------------------------------------------------------------------
 
@@ -480,13 +483,15 @@ class State:
 
     def add(self, *things: Thing) -> None:
         """Puts things on record; to be called before they are made."""
-        self.record.things.extend(things)
-        self.save()
+        with self._alone:
+            self.record.things.extend(things)
+            self.save()
 
     def alter(self, thing: Thing, now: Thing) -> None:
         """Puts on record what has become of a thing."""
-        self.record.things[self.record.things.index(thing)] = now
-        self.save()
+        with self._alone:
+            self.record.things[self.record.things.index(thing)] = now
+            self.save()
 
     def undo(self, thing: Thing) -> str | None:
         """Undoes one thing and forgets it, also where that cannot be written down: a full disk is no reason to leave
@@ -539,7 +544,7 @@ class State:
         }
         new = self.folder / "state.json.new"
         try:
-            new.write_text(json.dumps(document, indent=1) + "\n")
+            new.write_text(json.dumps(document) + "\n")  # with an indent it takes five times as long
             new.replace(self.folder / "state.json")
         except OSError as error:
             with suppress(OSError):  # half of one

@@ -7,7 +7,8 @@ How one plan becomes another while frames move is `tailrace.node.change`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import HugePages, Offloads, Process, State, peek
 from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.process import undisturbed
 from tailrace.process.programs import own_program
 from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
@@ -40,6 +42,8 @@ from tailrace.switch.confine import check_user, close_folder, group_for, let_pas
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
+_AT_ONCE = 8
+"""Instances that are started at the same time."""
 _RECORD_SECONDS = 1.0
 """In which the record says that a process has been ended."""
 
@@ -139,7 +143,7 @@ class Node:
         # Functions listen for the switch, so most can start beside it.
         self.fabric.launch()
         early = [each.name for each in self.plan.started if STARTERS[each.runs].early]
-        begun = {name: self.start_function(self.plan, name, 1) for name in early}
+        begun = dict(zip(early, self.start_functions(self.plan, dict.fromkeys(early, 1)), strict=True))
         self.fabric.await_answer()
         version, running = self.fabric.configuration()
         wanted = difference(None, self.plan, running=running, instances={}, alive=(), sockets=state.sockets)
@@ -203,24 +207,45 @@ class Node:
                 self.state.add(Offloads(change.interface, change.namespace, change.before))
                 set_offloads(change.interface, change.namespace, change.wanted)
 
-    def start_function(self, plan: Plan, name: str, instance: int) -> Process:
-        """Starts one instance of a function of a plan; it listens for the switch, which looks for it."""
-        planned = plan.function(name)
-        runtime = STARTERS[planned.runs]
-        wanted = self._instance(plan, planned, instance)
-        for port in plan.guests(planned):
-            folder = socket_of(port, self.state.sockets, {name: instance}).parent
-            make_folder(self.state, folder.name, wanted.group)
-        if runtime.passes and wanted.group:
-            let_pass(self.state.sockets, wanted.group)
-        started = runtime.start(self.launcher, wanted)
-        self.notes += [note for note in started.notes if note not in self.notes]
-        return started.process
+    def start_functions(self, plan: Plan, instances: Mapping[str, int]) -> list[Process]:
+        """Starts these instances of functions of a plan, several at a time where they live in a place that can do that;
+        they listen for the switch, which looks for them. Raises Failure, Mistake once all that was begun has started
+        or failed."""
+        wanted = [(STARTERS[each.runs], each) for each in plan.functions if each.name in instances]
+        prepared = {each.name: self._instance(plan, each, instances[each.name]) for _, each in wanted}
+        for _, planned in wanted:
+            self._make_folders(plan, planned, prepared[planned.name].group, instances)
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            begun = {
+                each.name: pool.submit(runtime.start, self.launcher, prepared[each.name])
+                for runtime, each in wanted
+                if runtime.several
+            }
+            started = {
+                each.name: begun[each.name].result()
+                if each.name in begun
+                else runtime.start(self.launcher, prepared[each.name])
+                for runtime, each in wanted
+            }
+        finally:
+            with undisturbed():  # what is to be taken back is what has been begun
+                pool.shutdown(cancel_futures=True)
+        for each in started.values():
+            self.notes += [note for note in each.notes if note not in self.notes]
+        return [started[name].process for name in instances]
 
     def prepare_function(self, plan: Plan, name: str, instance: int) -> None:
         """Makes what the switch opens as the ports of an instance, where that is not the instance's own to make."""
         planned = plan.function(name)
         STARTERS[planned.runs].prepare(self.launcher, self._instance(plan, planned, instance))
+
+    def _make_folders(self, plan: Plan, planned: PlannedFunction, group: int, instances: Mapping[str, int]) -> None:
+        """Those of an instance's sockets."""
+        for port in plan.guests(planned):
+            make_folder(self.state, socket_of(port, self.state.sockets, instances).parent.name, group)
+        if STARTERS[planned.runs].passes and group:
+            let_pass(self.state.sockets, group)
 
     def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
         ports = {each.name: each for each in plan.ports}
@@ -238,6 +263,7 @@ class Node:
             image=planned.image,
             cpus=planned.cpus,
             latency=planned.latency,
+            domain=planned.domain,
             settings=planned.settings,
         )
 

@@ -23,6 +23,8 @@ from tailrace.spec.fields import (
     short,
     whole_seconds,
 )
+from tailrace.spec.fragment import LONGEST, read_fragment
+from tailrace.spec.health import ShortHealth
 from tailrace.spec.impair import Impair
 from tailrace.spec.interface import VHOST_USER, Interfaces, passed_through
 from tailrace.spec.match import Match
@@ -278,10 +280,19 @@ class Function(Model):
         "also with one that drains",
     )
     impair: Impair | None = Field(None, description="of kind impair: what it does to frames")
+    domain: str | None = Field(
+        None,
+        max_length=LONGEST,
+        description="of a machine: elements of libvirt's <domain>, which are merged into the one that Tailrace makes, "
+        "for what a spec has no word for (docs/functions.md)",
+    )
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "
         "signal, or a status that is not 0), or never; soon at first, then after ever longer pauses",
+    )
+    health: ShortHealth | None = Field(
+        None, description="how it is found out whether it is well; one that is not is ended, and `restart` applies"
     )
     on_failure: Literal["drop", "block", "bypass"] = Field(
         "drop",
@@ -368,9 +379,30 @@ class Function(Model):
             raise ValueError(f"{delays} delays for {len(self.replicas)} replica(s); expected one for all, or one each")
         return self
 
+    @model_validator(mode="after")
+    def _health_fits(self) -> Function:
+        if self.health is not None and not self.started:
+            raise ValueError("health: a guest is not Tailrace's to end; expected none")
+        if self.health is not None and self.health.command is not None and self.runs != "container":
+            raise ValueError(f"health: a {self.runs} runs no command; expected forwards, or `runs: container`")
+        return self
+
+    @model_validator(mode="after")
+    def _domain_fits(self) -> Function:
+        if self.domain is not None and self.runs != "machine":
+            raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
+        return self
+
     def settings(self, replica: int) -> tuple[str, ...]:
         """What the program of the n-th replica (from 0) is given, as NAME=VALUE."""
         return (self.impair or Impair()).settings(replica) if self.kind == "impair" else ()
+
+    @field_validator("domain")
+    @classmethod
+    def _domain_is_sound(cls, value: str | None) -> str | None:
+        if value is not None:
+            read_fragment(value)
+        return value
 
     @field_validator("memory")
     @classmethod
