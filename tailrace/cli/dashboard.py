@@ -10,7 +10,9 @@ from pathlib import Path
 from tailrace.cli.counters import parse_listen, sampler_in_use
 from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
+from tailrace.dashboard.events import Events
 from tailrace.dashboard.server import listen_on, server
+from tailrace.node.folder import default_folder
 from tailrace.observe.metrics import authority
 
 
@@ -32,5 +34,5 @@ def dashboard(options: DashboardOptions) -> int:
             note("the link and all that is shown cross the network unencrypted; `ssh -L` is the safer way")
         print_line(f"Dashboard at http://{authority(host, port)}/?token={token}")
         sys.stdout.flush()
-        server(sampler, token, host).run(sockets=[listening])
+        server(sampler, Events(default_folder()), token, host).run(sockets=[listening])
     return 0

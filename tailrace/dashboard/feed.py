@@ -11,12 +11,15 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 
+from tailrace.dashboard.events import Events
 from tailrace.dashboard.picture import Document, nothing, patch, picture
 from tailrace.errors import TailraceError
 from tailrace.observe.snapshot import Sampler, Snapshot
 
 EVERY = 0.1
 """Seconds between two pictures."""
+LISTEN = 0.25
+"""Seconds for which the end of the server may wait."""
 WINDOW = 1.0
 """Seconds that a rate is of: less, and nobody could read it."""
 
@@ -24,8 +27,9 @@ WINDOW = 1.0
 class Feed:
     """Runs in an event loop; the switch is looked at in a thread, since it may be slow to answer."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Sampler, events: Events) -> None:
         self._sampler = sampler
+        self._events = events
         self._snapshots: deque[Snapshot] = deque()
         self._number = 1
         self._document: Document | None = None
@@ -34,7 +38,16 @@ class Feed:
         self.followers = 0
 
     async def run(self) -> None:
-        """Takes pictures until it is cancelled."""
+        """Takes pictures, and hears of events, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen())
+            tasks.create_task(self._look())
+
+    async def _listen(self) -> None:
+        while True:  # beside the pictures, which do not wait for a service that is busy
+            await asyncio.to_thread(self._events.listen, LISTEN)
+
+    async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             if not self.followers:
@@ -45,6 +58,7 @@ class Feed:
             began = loop.time()
             document = await asyncio.to_thread(self._take)
             if document is not None:
+                document["events"] = self._events.latest
                 async with self._news:
                     self._publish(document)
                     self._news.notify_all()

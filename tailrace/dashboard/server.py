@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tailrace.dashboard.access import Guard
+from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
 from tailrace.errors import Mistake
 from tailrace.observe.metrics import authority
@@ -72,10 +73,10 @@ def listen_on(host: str, port: int) -> socket.socket:
     return listening
 
 
-def server(sampler: Sampler, token: str, listen: str) -> uvicorn.Server:
+def server(sampler: Sampler, events: Events, token: str, listen: str) -> uvicorn.Server:
     """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
     config = uvicorn.Config(
-        application(Feed(sampler), token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
+        application(Feed(sampler, events), token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
         log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=0,
     )  # fmt: skip
     return uvicorn.Server(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -185,6 +186,17 @@ def test_drops_have_their_reason(command: Command, page: Browser, tmp_path: Path
     page.picture(tmp_path / "drops.png")
     command("function", "start", "second")
     wait_until(lambda: page.evaluate("document.querySelector('[data-drops]').textContent") == "0")
+    assert page.complaints == []
+
+
+def test_a_function_that_dies_rings_the_bell(command: Command, page: Browser) -> None:
+    process = command.process("first")
+    assert process is not None
+    page.evaluate("document.querySelector('.bell button').click()")
+    os.kill(process["pid"], signal.SIGKILL)
+    wait_until(lambda: "first function.died" in page.evaluate("document.querySelector('.bell').textContent"))
+    wait_until(lambda: page.evaluate("document.querySelectorAll('.place.up').length") == 4)
+    page.evaluate("document.querySelector('.bell button').click()")
     assert page.complaints == []
 
 

@@ -81,11 +81,21 @@ class MadeUp:
         return Snapshot(now, slots, self.facts)
 
 
+@dataclass
+class Heard:
+    """Stands in for `Events`."""
+
+    latest: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def listen(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 @contextmanager
-def served(sampler: MadeUp) -> Iterator[int]:
+def served(sampler: MadeUp, heard: Heard | None = None) -> Iterator[int]:
     """The port of a server on 127.0.0.1, ended with the block."""
     with listen_on("127.0.0.1", 0) as listening:
-        answering = server(sampler, TOKEN, "127.0.0.1")  # type: ignore[arg-type]
+        answering = server(sampler, heard or Heard(), TOKEN, "127.0.0.1")  # type: ignore[arg-type]
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

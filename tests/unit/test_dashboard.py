@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from served_dashboard import FACTS, RATES, TOKEN, MadeUp, hop, queue, served
+from served_dashboard import FACTS, RATES, TOKEN, Heard, MadeUp, hop, queue, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard.access import token_of
@@ -191,9 +191,19 @@ def test_why_there_is_nothing_to_see(port: int, sampler: MadeUp) -> None:
             _, document = next(stream)
 
 
+def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
+    heard = Heard({"3": {"time": "2026-11-27T10:36:31.428Z", "kind": "port.gone", "level": "alarm", "about": "wan"}})
+    with served(sampler, heard) as port, events(port) as stream:
+        _, document = next(stream)
+        assert document["events"] == heard.latest
+        heard.latest = {}
+        while document["events"]:
+            document = merge(document, next(stream)[1])
+
+
 def test_who_is_slow_gets_the_whole_again(sampler: MadeUp) -> None:
     async def follow() -> list[str]:
-        feed = Feed(sampler)  # type: ignore[arg-type]
+        feed = Feed(sampler, Heard())  # type: ignore[arg-type]
         taking = asyncio.create_task(feed.run())
         slow, quick = feed.follow(), feed.follow()
         seen = [await anext(slow) for _ in range(3)]

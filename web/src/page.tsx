@@ -1,6 +1,8 @@
 // The page: what the node does now, or why that is not known.
 import { render } from "preact";
+import { Bell } from "./bell";
 import { ChainCard } from "./chain";
+import { Rates } from "./rates";
 import { useStream, type Heard } from "./stream";
 import { Ports, Workers } from "./tables";
 import { sorted } from "./words";
@@ -42,6 +44,7 @@ function Page() {
 						{node.version !== undefined && `, version ${node.version}`}
 					</p>
 				)}
+				<Bell picture={picture} />
 			</header>
 			<Banner {...heard} />
 			{node && (
@@ -49,6 +52,7 @@ function Page() {
 					{sorted(node.chains).map(([name, chain]) => (
 						<ChainCard key={name} name={name} chain={chain} node={node} />
 					))}
+					<Rates node={node} />
 					<div class="two">
 						<Ports ports={node.ports} />
 						<Workers workers={node.workers} />

@@ -41,7 +41,19 @@ export interface Worker {
 	burst?: number;
 }
 
-export interface Node {
+/** docs/service.md has the kinds. */
+export interface Event {
+	time: string;
+	kind: string;
+	level: "warning" | "alarm";
+	about: string;
+}
+
+interface Heard {
+	events: Record<string, Event>;
+}
+
+export interface Node extends Heard {
 	up: true;
 	spec: string;
 	version?: number;
@@ -53,7 +65,7 @@ export interface Node {
 	workers: Record<string, Worker>;
 }
 
-export type Picture = Node | { up: false; why: string };
+export type Picture = Node | ({ up: false; why: string } & Heard);
 
 type Json = { [name: string]: unknown };
 
