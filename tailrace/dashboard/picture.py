@@ -11,6 +11,7 @@ from typing import Any
 
 from tailrace.observe.snapshot import Snapshot, rates
 from tailrace.observe.top import rows
+from tailrace.switch.config import planned_port
 
 Document = dict[str, Any]
 """No value is None: in a merge patch that removes."""
@@ -42,7 +43,8 @@ def picture(before: Snapshot, now: Snapshot) -> Document:
         "seconds": round(now.time - before.time, 4),
         "chains": {name: {"places": facts.chains.get(name, []), "hops": each} for name, each in hops.items()},
         "functions": {
-            name: {"what": function.what, "ports": list(function.ports)} for name, function in facts.functions.items()
+            name: {"what": each.what, "ports": [port for port in ports if planned_port(port) in each.ports]}
+            for name, each in facts.functions.items()
         },
         "ports": {name: _port(queues, facts.ports.get(name, "")) for name, queues in ports.items()},
         "workers": {

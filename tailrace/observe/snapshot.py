@@ -63,6 +63,7 @@ class Planned:
     what: str
     """What it does, or what it starts from, and where it lives."""
     ports: tuple[str, ...]
+    """As the plan names them."""
 
 
 def rates(before: Snapshot, now: Snapshot) -> dict[Key, dict[str, float]]:

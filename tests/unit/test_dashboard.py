@@ -133,6 +133,12 @@ def test_queues_of_a_port_count_together() -> None:
     assert picture(before, now)["ports"]["wan"]["drops"] == {"receiver full": {"rate": 7.0, "total": 77}}
 
 
+def test_a_new_instance_is_the_same_function() -> None:
+    before, now = two(1.0)
+    now.slots["queue", "nat@2.0/0", 1] = now.slots.pop(("queue", "nat.0/0", 1))
+    assert sorted(picture(before, now)["functions"]["nat"]["ports"]) == ["nat.1", "nat@2.0"]
+
+
 def test_what_is_the_same_is_no_change() -> None:
     before, now = two(1.0)
     later = Snapshot(12.0, {key: {n: int(r * 12) for n, r in each.items()} for key, each in RATES.items()}, FACTS)
