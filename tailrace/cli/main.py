@@ -320,6 +320,10 @@ def dashboard(
         Path | None,
         typer.Option(metavar="FILE", help="Keep the token there, so that open pages stay valid over a restart."),
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer by HTTPS with this certificate (PEM); needs --key.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")] = None,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -330,7 +334,7 @@ def dashboard(
     Only who has the printed link can look, and nobody can change anything there. It reads the switch's page of
     counters, which costs the switch nothing, and continues after a restart of the switch. It ends with Ctrl-C.
     """
-    options = the_dashboard.DashboardOptions(listen, token_file)
+    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key)
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 
 

@@ -7,6 +7,7 @@ such documents. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tailrace.observe.snapshot import Snapshot, rates
@@ -53,12 +54,17 @@ def picture(before: Snapshot, now: Snapshot) -> Document:
                 for name in ("core", "idle", "busy", "asleep", "packets", "cycles_a_packet", "burst")
                 if (value := getattr(row, name)) is not None
             }
-            for row in rows(before, now).workers
+            for row in rows(_workers(before), _workers(now)).workers
         },
     }
     if facts.version is not None:
         document["version"] = facts.version
     return document
+
+
+def _workers(snapshot: Snapshot) -> Snapshot:
+    """Without what may be a thousand chains."""
+    return replace(snapshot, slots={key: each for key, each in snapshot.slots.items() if key[0] == "worker"})
 
 
 def _figures(value: float) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
@@ -73,10 +75,29 @@ def listen_on(host: str, port: int) -> socket.socket:
     return listening
 
 
-def server(sampler: Sampler, events: Events, token: str, listen: str) -> uvicorn.Server:
+class Certificate(NamedTuple):
+    """Files in PEM form."""
+
+    chain: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raises Mistake."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*self)
+        except ssl.SSLError as error:
+            raise Mistake(f"{self.chain}, {self.key}: not a certificate and its key in PEM form ({error})") from None
+        except OSError as error:
+            raise Mistake(f"{self.chain}, {self.key}: {error.strerror}") from None
+
+
+def server(
+    sampler: Sampler, events: Events, token: str, listen: str, certificate: Certificate | None = None
+) -> uvicorn.Server:
     """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
     config = uvicorn.Config(
         application(Feed(sampler, events), token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
         log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=0,
+        ssl_certfile=certificate and certificate.chain, ssl_keyfile=certificate and certificate.key,
     )  # fmt: skip
     return uvicorn.Server(config)

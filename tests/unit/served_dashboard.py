@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tailrace.dashboard.server import listen_on, server
+from tailrace.dashboard.server import Certificate, listen_on, server
 from tailrace.observe.snapshot import Facts, Key, Planned, Snapshot
 
 TOKEN = "a-token-that-only-tests-know"
@@ -92,10 +92,10 @@ class Heard:
 
 
 @contextmanager
-def served(sampler: MadeUp, heard: Heard | None = None) -> Iterator[int]:
+def served(sampler: MadeUp, heard: Heard | None = None, certificate: Certificate | None = None) -> Iterator[int]:
     """The port of a server on 127.0.0.1, ended with the block."""
     with listen_on("127.0.0.1", 0) as listening:
-        answering = server(sampler, heard or Heard(), TOKEN, "127.0.0.1")  # type: ignore[arg-type]
+        answering = server(sampler, heard or Heard(), TOKEN, "127.0.0.1", certificate)  # type: ignore[arg-type]
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -6,7 +6,9 @@ import asyncio
 import http.client
 import json
 import socket
+import ssl
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -24,7 +26,7 @@ from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.picture import patch, picture
-from tailrace.dashboard.server import MOST_FOLLOWERS
+from tailrace.dashboard.server import MOST_FOLLOWERS, Certificate
 from tailrace.errors import Mistake
 from tailrace.observe.snapshot import Snapshot
 
@@ -335,6 +337,41 @@ def test_what_is_no_token(tmp_path: Path, content: bytes) -> None:
         token_of(file)
     with pytest.raises(Mistake, match="No such file"):
         token_of(tmp_path / "none/token")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    made = Certificate(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+         "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-out", made.chain, "-keyout", made.key],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made
+
+
+@pytest.mark.requires_program("openssl")
+def test_by_https_the_cookie_is_secure(sampler: MadeUp, certificate: Certificate) -> None:
+    certificate.check()
+    trusted = ssl.create_default_context(cafile=certificate.chain)
+    with (
+        served(sampler, certificate=certificate) as port,
+        closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=trusted)) as connection,
+    ):
+        connection.request("GET", f"/?token={TOKEN}", headers={"Origin": f"https://127.0.0.1:{port}"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert str(answer.getheader("Set-Cookie")).endswith("; Secure")
+
+
+@pytest.mark.requires_program("openssl")
+def test_what_is_no_certificate(certificate: Certificate, tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="No such file"):
+        Certificate(tmp_path / "none", certificate.key).check()
+    with pytest.raises(Mistake, match="not a certificate and its key"):
+        Certificate(certificate.key, certificate.key).check()
+    with pytest.raises(Mistake, match="both --certificate and --key"):
+        dashboard(DashboardOptions("127.0.0.1:0", None, certificate.chain))
 
 
 def test_where_it_cannot_listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
