@@ -103,14 +103,21 @@ function cut(text: string, most: number): string {
 	return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
+/** Half the width of a text's capsule. */
+function halfOf(text: string): number {
+	return text.length * 3.6 + 8;
+}
+
 const APART = 8; // pixels between a hop's middle and each of its two lines
 
 function HopLines({ name, hop, at, index }: { name: string; hop: Hop; at: Layout; index: number }) {
 	const { x1, y1, x2, y2 } = at.hops[index]!;
 	const dropping = Object.entries(together([hop.forward.drops, hop.back.drops])).filter(([, { rate }]) => rate > 0);
 	const worst = dropping.sort(([, a], [, b]) => b.rate - a.rate)[0];
-	const dropped = worst && `▼ ${short(worst[1].rate)}/s ${worst[0]}`;
-	const half = (dropped ?? "").length * 3.6 + 8;
+	const rate = worst && `▼ ${short(worst[1].rate)}/s`;
+	const room = at.upright ? at.width : x2 - x1 - 24;
+	const dropped = rate && halfOf(`${rate} ${worst[0]}`) * 2 <= room ? `${rate} ${worst[0]}` : rate;
+	const half = halfOf(dropped ?? "");
 	const middle = { x: (x1 + x2) / 2, y: (y1 + y2) / 2 };
 	return (
 		<g class="hop">
