@@ -97,7 +97,7 @@ def server(
     """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
     config = uvicorn.Config(
         application(Feed(sampler, events), token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
-        log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=0,
+        log_level="critical", access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=0,
         ssl_certfile=certificate and certificate.chain, ssl_keyfile=certificate and certificate.key,
     )  # fmt: skip
     return uvicorn.Server(config)

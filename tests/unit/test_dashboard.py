@@ -23,6 +23,7 @@ from hypothesis import strategies as some
 from served_dashboard import FACTS, RATES, TOKEN, Heard, MadeUp, hop, queue, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
+from tailrace.dashboard import server
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.picture import patch, picture
@@ -230,6 +231,26 @@ def test_who_takes_nothing_holds_up_nobody(port: int, sampler: MadeUp) -> None:
         stuck.sendall(f"GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
         times = [time.monotonic() for _, _ in (next(stream) for _ in range(20))]
     assert max(after - before for before, after in pairwise(times)) < 2
+
+
+def test_who_takes_nothing_for_long_is_let_go(sampler: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_STUCK_MS", 1000)
+    chains = [("hop", f"chain-{n}/0", 1) for n in range(300)]
+
+    def look() -> None:  # changes that fill what the kernel holds for a connection
+        sampler.rates.update((each, hop(1e6 + sampler.taken * n, 1e6)) for n, each in enumerate(chains))
+
+    sampler.look = look
+    with served(sampler) as port, socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(("127.0.0.1", port))
+        stuck.sendall(f"GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        taken = 0
+        deadline = time.monotonic() + 60
+        while not taken or sampler.taken != taken:  # nobody follows any more
+            assert time.monotonic() < deadline
+            taken = sampler.taken
+            time.sleep(1)
 
 
 def test_only_so_many_may_look_on(port: int) -> None:
