@@ -204,7 +204,7 @@ def test_a_function_that_dies_rings_the_bell(command: Command, page: Browser) ->
 def test_a_server_that_is_lost_and_comes_back(page: Browser, server: Server) -> None:
     server.end()
     wait_until(lambda: state(page) == "stale")
-    assert "has not answered for" in page.evaluate("document.querySelector('.banner').textContent")
+    assert "has not answered since" in page.evaluate("document.querySelector('.banner').textContent")
     server.start()
     wait_until(lambda: state(page) == "live")
     assert page.evaluate("document.querySelector('.banner').textContent") == ""

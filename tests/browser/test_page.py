@@ -90,3 +90,13 @@ def test_the_bell_tells_how_many_are_new(page: Browser) -> None:
     page.evaluate("document.querySelector('.bell button').click()")
     wait_until(lambda: page.evaluate("document.querySelector('.bell ol')") is None)
     assert page.evaluate(bell) == "no new alarms"
+
+
+def test_a_server_that_is_lost(tab: Browser, tmp_path: Path) -> None:
+    with served(MadeUp()) as port:
+        tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
+        wait_until(lambda: tab.evaluate("document.querySelector('.pill')?.textContent") == "live")
+    wait_until(lambda: tab.evaluate("document.querySelector('.pill').textContent") == "stale")
+    tab.picture(tmp_path / "stale.png")
+    assert "has not answered since" in tab.evaluate("document.querySelector('[role=status]').textContent")
+    assert tab.evaluate("document.querySelectorAll('.place').length") == 6, "what was seen last, as old"

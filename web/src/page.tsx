@@ -18,7 +18,7 @@ function Banner({ picture, stale, refused }: Heard) {
 	let text = "";
 	if (refused) text = "The server was started anew and has another token. Open the link that it has printed.";
 	else if (stale !== null)
-		text = `The server has not answered for ${stale} s. What is shown is old. It is asked again and again; is \`tailrace dashboard\` still running?`;
+		text = `The server has not answered since ${stale}. What is shown is old. It is asked again and again; is \`tailrace dashboard\` still running?`;
 	else if (picture && !picture.up) text = `${picture.why[0]?.toUpperCase()}${picture.why.slice(1)}.`;
 	return (
 		<p class={`banner ${text ? "" : "empty"}`} role="status">

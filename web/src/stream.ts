@@ -7,24 +7,26 @@ const RETRY_MS = 1000;
 
 export interface Heard {
 	picture: Picture | null;
-	stale: number | null; // seconds since the last picture; null: it is live
+	stale: string | null; // when the last picture came; null: it is live
 	refused: boolean; // the server does not know our token
 }
 
 /** What the server says, for as long as the page is there. */
 export function useStream(): Heard {
 	const [picture, setPicture] = useState<Picture | null>(null);
-	const [stale, setStale] = useState<number | null>(null);
+	const [stale, setStale] = useState<string | null>(null);
 	const [refused, setRefused] = useState(false);
 	useEffect(() => {
 		let source: EventSource;
 		let retry = 0;
 		let last = performance.now();
+		let when = new Date();
 		let now: Picture | null = null;
 
 		const hear = (next: unknown) => {
 			now = next as Picture;
 			last = performance.now();
+			when = new Date();
 			setPicture(now);
 			setStale(null);
 			setRefused(false);
@@ -42,8 +44,7 @@ export function useStream(): Heard {
 			});
 		};
 		const watch = setInterval(() => {
-			const silent = performance.now() - last;
-			if (silent > STALE_MS) setStale(Math.floor(silent / 1000));
+			if (performance.now() - last > STALE_MS) setStale(when.toLocaleTimeString("en-GB"));
 		}, 200);
 		connect();
 		return () => {
