@@ -30,7 +30,7 @@ _DRIVERS = {
 #: DPDK's memory of a function: packet buffers and rings.
 BUFFERS_MIB = 64
 READY = "forwarding"
-"""What a function says when it forwards (dataplane/vnf/main.c)."""
+"""What a function says when it forwards (dataplane/functions/main.c)."""
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
 
 

@@ -1,6 +1,6 @@
 """The function that errs as planned: what it does to frames, as a spec words it.
 
-What becomes of which frame follows from the seed alone; dataplane/vnf/impair.c says how.
+What becomes of which frame follows from the seed alone; dataplane/functions/impair.c says how.
 """
 
 from __future__ import annotations

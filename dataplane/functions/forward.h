@@ -9,8 +9,8 @@
  * A function does not drop what the other port does not take: it holds the burst and receives no more on that side
  * until the port has taken it.  So a full receiver is felt at the beginning of a chain, however long the chain is.
  */
-#ifndef TAILRACE_VNF_FORWARD_H
-#define TAILRACE_VNF_FORWARD_H
+#ifndef TAILRACE_FUNCTIONS_FORWARD_H
+#define TAILRACE_FUNCTIONS_FORWARD_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

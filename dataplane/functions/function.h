@@ -3,8 +3,8 @@
  * A network function: what becomes of a burst of frames that came in at one of its two ports.
  * Each is one file, listed in function.c; the loop around it (forward.h) is the same for all.
  */
-#ifndef TAILRACE_VNF_FUNCTION_H
-#define TAILRACE_VNF_FUNCTION_H
+#ifndef TAILRACE_FUNCTIONS_FUNCTION_H
+#define TAILRACE_FUNCTIONS_FUNCTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
