@@ -33,7 +33,7 @@ enum {
 	FIRST_LOOK = 4 << 24, /* bytes of the part of a FIB that the first 24 bits of an address index */
 	GROUP = 1024,	      /* bytes for each prefix of more bits, and in IPv6 for each further 8 bits */
 	GROUPS = 1024,	      /* at least */
-	NODES = 2 * 128 + 32, /* bytes of DPDK's own tree for each route */
+	NODES = 2 * 192 + 32, /* bytes of DPDK's own tree for each route */
 	SPARE = 16 << 20,
 	DIRECT = 24, /* bits of a prefix that needs no group */
 };

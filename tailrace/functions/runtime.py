@@ -25,6 +25,9 @@ class Runtime:
     listens: ClassVar[bool] = False
     """Its functions listen on their sockets, and the switch connects: so they outlive the switch."""
 
+    networks: ClassVar[bool] = False
+    """Its functions can live in a network namespace that was made for them."""
+
     def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
         """Why no function of this kind can have so many CPUs in it; None if one can."""
         del kind, cpus
@@ -55,6 +58,8 @@ class Instance:
     """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
+    network: str | None = None
+    """The network namespace that it lives in, with TAP interfaces that its user may open; None: it has none."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
+from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.switch.confine import capabilities
@@ -84,6 +85,8 @@ class PlannedFunction:
     image: str | None = None
     """What it starts from; None: Tailrace's own."""
     latency: Literal["normal", "medium", "high"] = "medium"
+    network: Network | None = None
+    """The network namespace that it lives in; None: it has none of its own."""
 
     @property
     def started(self) -> bool:
@@ -107,6 +110,7 @@ class PlannedFunction:
             self.cpus,
             self.settings,
             self.latency,
+            self.network,
         )
 
 

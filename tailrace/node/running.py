@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
+from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtime import Instance
 from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over
@@ -213,6 +214,9 @@ class Node:
             make_folder(self.state, socket.parent.name, group)
         if runtime.passes and group:
             let_pass(self.state.sockets, group)
+        network = None
+        if planned.network is not None:
+            network = prepare_namespace(self.state, name, planned.network)
         wanted = Instance(
             name=instance_name(name, instance),
             kind=planned.kind or "",
@@ -225,6 +229,7 @@ class Node:
             cpus=planned.cpus,
             latency=planned.latency,
             settings=planned.settings,
+            network=network,
         )
         started = runtime.start(self.launcher, wanted)
         self.notes += [note for note in started.notes if note not in self.notes]

@@ -25,6 +25,7 @@ def cross_check(document: Document, spec: Spec, left_out: Collection[Location] =
     check = _Check(document, spec, left_out)
     check.names()
     check.ports()
+    check.functions()
     check.chains()
     check.bridges()
     check.mirrors()
@@ -134,6 +135,17 @@ class _Check:
                 self.at_key(
                     ("ports", name), f"{name!r} is a function's that Tailrace starts; expected queues, offloads or rate"
                 )
+
+    # --- functions -------------------------------------------------------------------------------------------------
+
+    def functions(self) -> None:
+        """What is wrong between the settings of a function's kind."""
+        for name, function in self.spec.functions.items():
+            place: Location = ("functions", name, function.kind or "")
+            if any(each[: len(place)] == place for each in self.left_out):
+                continue
+            for where, why in function.own_settings.problems():
+                self.at((*place, *where), why)
 
     # --- chains ----------------------------------------------------------------------------------------------------
 
