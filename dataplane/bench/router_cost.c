@@ -114,7 +114,7 @@ static double forward(uint32_t routes, uint64_t *seed)
 int main(int argc, char **argv)
 {
 	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "64",	     "--log-level=error"};
+			     "--no-shconf", "-m",	 "1024",     "--log-level=error"};
 	const uint32_t routes = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : DEFAULT_ROUTES;
 	struct rte_mempool *pool;
 	double best = 0;

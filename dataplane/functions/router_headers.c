@@ -112,11 +112,12 @@ static bool has_ports(uint8_t protocol)
 
 static uint32_t flow(const void *addresses, uint32_t length, uint8_t protocol, const void *ports, bool there)
 {
-	uint32_t words[2] = {protocol, 0};
+	uint64_t words[1 + 32 / sizeof(uint64_t)] = {protocol};
 
 	if (there && has_ports(protocol))
-		memcpy(&words[1], ports, sizeof(words[1]));
-	return rte_hash_crc(words, sizeof(words), rte_hash_crc(addresses, length, 0));
+		memcpy((uint8_t *)words + 4, ports, 4);
+	memcpy(words + 1, addresses, length);
+	return rte_hash_crc(words, sizeof(words[0]) + length, 0);
 }
 
 uint32_t router_flow4(const struct rte_ipv4_hdr *header, uint32_t size)

@@ -25,8 +25,8 @@ struct slot {
 struct key {
 	struct router_address address;
 	uint8_t port, family;
-	uint16_t zero;
-};
+	uint8_t zero[6];
+} __rte_aligned(8); /* it is hashed by words */
 
 struct neighbour {
 	struct key key;

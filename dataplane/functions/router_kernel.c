@@ -329,7 +329,7 @@ static void told_all(struct router_kernel *kernel, const struct nlmsghdr *messag
 	ask_next(kernel);
 }
 
-void router_kernel_take(struct router_kernel *kernel, const struct nlmsghdr *message)
+static void take(struct router_kernel *kernel, const struct nlmsghdr *message)
 {
 	kernel->nb_news++;
 	/* It was changed while it was told, so something may be missing. */
@@ -357,12 +357,22 @@ void router_kernel_take(struct router_kernel *kernel, const struct nlmsghdr *mes
 	}
 }
 
+void router_kernel_take(struct router_kernel *kernel, const void *messages, size_t size)
+{
+	const struct nlmsghdr *message = messages;
+	int left = (int)size;
+
+	/* libmnl by itself takes a length of more than INT_MAX for one that fits. */
+	while (mnl_nlmsg_ok(message, left) && message->nlmsg_len <= (unsigned)left) {
+		take(kernel, message);
+		message = mnl_nlmsg_next(message, &left);
+	}
+}
+
 bool router_kernel_read(struct router_kernel *kernel)
 {
 	static char buffer[BUFFER] __attribute__((aligned(MNL_ALIGNTO)));
 	ssize_t size = mnl_socket_recvfrom(kernel->socket, buffer, sizeof(buffer));
-	const struct nlmsghdr *message = (const struct nlmsghdr *)buffer;
-	int left = (int)size;
 
 	if (size < 0) {
 		if (errno != ENOBUFS && errno != ENOSPC)
@@ -371,8 +381,7 @@ bool router_kernel_read(struct router_kernel *kernel)
 		kernel->again = true;
 		return true;
 	}
-	for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left))
-		router_kernel_take(kernel, message);
+	router_kernel_take(kernel, buffer, (size_t)size);
 	return true;
 }
 

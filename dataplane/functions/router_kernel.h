@@ -40,8 +40,8 @@ int router_kernel_ask(struct router_kernel *kernel);
 /* Take one buffer full of news.  Returns whether there may be more. */
 bool router_kernel_read(struct router_kernel *kernel);
 
-/* Take one message, which is whole. */
-void router_kernel_take(struct router_kernel *kernel, const struct nlmsghdr *message);
+/* Take messages that follow each other, up to one that is not whole. */
+void router_kernel_take(struct router_kernel *kernel, const void *messages, size_t size);
 
 /* Whether all was told since it was asked for last. */
 bool router_kernel_complete(const struct router_kernel *kernel);

@@ -3,13 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/queue.h>
 
-#include <rte_errno.h>
 #include <rte_fib.h>
 #include <rte_fib6.h>
-#include <rte_malloc.h>
 #include <rte_rib.h>
 #include <rte_rib6.h>
 #include <rte_version.h>
@@ -29,16 +26,9 @@
 #endif
 
 enum {
-	PAGE = 2 << 20,
-	FIRST_LOOK = 4 << 24, /* bytes of the part of a FIB that the first 24 bits of an address index */
-	GROUP = 1024,	      /* bytes for each prefix of more bits, and in IPv6 for each further 8 bits */
-	GROUPS = 1024,	      /* at least */
-	NODES = 2 * 192 + 32, /* bytes of DPDK's own tree for each route */
-	SPARE = 16 << 20,
-	DIRECT = 24, /* bits of a prefix that needs no group */
+	GROUPS = 1024, /* for prefixes of more than 24 bits, and in IPv6 for each further 8 bits; at least */
+	DIRECT = 24,   /* bits of a prefix that needs no group */
 };
-
-static const char heap_name[] = "router";
 
 struct route {
 	TAILQ_ENTRY(route) link;
@@ -52,60 +42,12 @@ struct route {
 static TAILQ_HEAD(routes, route) routes = TAILQ_HEAD_INITIALIZER(routes);
 static struct rte_fib *fib4;
 static struct rte_fib6 *fib6;
-static void *memory;
-static size_t memory_size;
 static uint32_t telling;
 static bool grouped; /* a group may have been freed since the last grace period, which readers still see */
 static bool overfull[ROUTER_FAMILIES]; /* in this telling */
 static uint64_t nb_routes[ROUTER_FAMILIES], nb_refused[ROUTER_FAMILIES];
 
 struct router_table router_table;
-
-static uint32_t groups4(uint32_t count)
-{
-	return GROUPS + count / 8; /* few routes of the Internet have more than 24 bits */
-}
-
-static uint32_t groups6(uint32_t count)
-{
-	return GROUPS + count;
-}
-
-size_t router_table_size(const uint32_t count[ROUTER_FAMILIES])
-{
-	size_t size = 2 * (size_t)FIRST_LOOK + SPARE + (size_t)NODES * (count[ROUTER_4] + (size_t)count[ROUTER_6]) +
-		      (size_t)GROUP * (groups4(count[ROUTER_4]) + (size_t)groups6(count[ROUTER_6]));
-
-	return RTE_ALIGN_CEIL(size + size / 32, (size_t)PAGE);
-}
-
-/*
- * The tables have memory of their own: not that of packet buffers, which the switch can reach.  Returns DPDK's number
- * of it, or -errno.
- */
-static int open_memory(size_t size)
-{
-	rte_iova_t *pages = calloc(size / PAGE, sizeof(*pages));
-	uint8_t *aligned;
-	int rc = -ENOMEM;
-
-	memory_size = size + PAGE;
-	memory = mmap(NULL, memory_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED || pages == NULL) {
-		memory = memory == MAP_FAILED ? NULL : memory;
-		free(pages);
-		return -ENOMEM;
-	}
-	aligned = RTE_PTR_ALIGN_CEIL(memory, PAGE);
-	madvise(aligned, size, MADV_HUGEPAGE);
-	for (size_t i = 0; i < size / PAGE; i++)
-		pages[i] = (rte_iova_t)(uintptr_t)aligned + i * PAGE;
-	if (rte_malloc_heap_create(heap_name) == 0 &&
-	    rte_malloc_heap_memory_add(heap_name, aligned, size, pages, size / PAGE, PAGE) == 0)
-		rc = rte_malloc_heap_get_socket(heap_name);
-	free(pages);
-	return rc;
-}
 
 int router_table_open(const uint32_t count[ROUTER_FAMILIES])
 {
@@ -114,24 +56,22 @@ int router_table_open(const uint32_t count[ROUTER_FAMILIES])
 		.default_nh = ROUTE_KERNEL,
 		.max_routes = (int)count[ROUTER_4],
 		.rib_ext_sz = sizeof(struct route *),
-		.dir24_8 = {.nh_sz = RTE_FIB_DIR24_8_4B, .num_tbl8 = groups4(count[ROUTER_4])},
+		/* Few prefixes of the Internet are longer than 24 bits. */
+		.dir24_8 = {.nh_sz = RTE_FIB_DIR24_8_4B, .num_tbl8 = GROUPS + count[ROUTER_4] / 8},
 	};
 	struct rte_fib6_conf conf6 = {
 		.type = RTE_FIB6_TRIE,
 		.default_nh = ROUTE_KERNEL,
 		.max_routes = (int)count[ROUTER_6],
 		.rib_ext_sz = sizeof(struct route *),
-		.trie = {.nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = groups6(count[ROUTER_6])},
+		.trie = {.nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = GROUPS + count[ROUTER_6]},
 	};
-	int socket = open_memory(router_table_size(count));
 
-	if (socket >= 0) {
-		fib4 = rte_fib_create("router4", socket, &conf4);
-		fib6 = rte_fib6_create("router6", socket, &conf6);
-	}
+	fib4 = rte_fib_create("router4", SOCKET_ID_ANY, &conf4);
+	fib6 = rte_fib6_create("router6", SOCKET_ID_ANY, &conf6);
 	if (fib4 == NULL || fib6 == NULL || router_hops_open() != 0) {
-		log_error("no memory for tables of %u and %u routes, which take %zu MiB", count[ROUTER_4],
-			  count[ROUTER_6], router_table_size(count) >> 20);
+		log_error("no memory for tables of %u and %u routes; use a larger --memory", count[ROUTER_4],
+			  count[ROUTER_6]);
 		router_table_close();
 		return -ENOMEM;
 	}
@@ -152,14 +92,6 @@ void router_table_close(void)
 	fib4 = NULL;
 	fib6 = NULL;
 	memset(nb_routes, 0, sizeof(nb_routes));
-	if (memory == NULL)
-		return;
-	if (rte_malloc_heap_get_socket(heap_name) >= 0) {
-		rte_malloc_heap_memory_remove(heap_name, RTE_PTR_ALIGN_CEIL(memory, PAGE), memory_size - PAGE);
-		rte_malloc_heap_destroy(heap_name);
-	}
-	munmap(memory, memory_size);
-	memory = NULL;
 }
 
 /* ------- the forwarding thread ------- */

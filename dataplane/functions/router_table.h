@@ -52,7 +52,7 @@ struct router_path {
 struct router_hop {
 	struct router_path paths[ROUTER_PATHS]; /* unused bytes are 0: hops are compared as memory */
 	uint8_t nb_paths;
-};
+} __rte_aligned(8); /* it is hashed by words */
 
 /* What the fast path needs of a next hop. */
 struct router_way {
@@ -87,11 +87,8 @@ struct router_table {
 
 extern struct router_table router_table;
 
-/* Room for so many routes of each family, in memory of their own.  Returns 0, or -errno after logging. */
+/* Room for so many routes of each family, in DPDK's memory.  Returns 0, or -errno after logging. */
 int router_table_open(const uint32_t routes[ROUTER_FAMILIES]);
-
-/* Bytes that it takes. */
-size_t router_table_size(const uint32_t routes[ROUTER_FAMILIES]);
 
 void router_table_close(void);
 

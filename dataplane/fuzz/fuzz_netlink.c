@@ -14,7 +14,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	const uint32_t routes[ROUTER_FAMILIES] = {200, 200};
 
-	start_dpdk("32");
+	start_dpdk("256");
 	check(grace_open() == 0 && router_table_open(routes) == 0);
 	return 0;
 }
@@ -25,12 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint32_t address4 = 0;
 	uint64_t found;
 	char *bytes = malloc(size); /* exactly as large, for the sanitizer */
-	const struct nlmsghdr *message = (const struct nlmsghdr *)bytes;
-	int left = (int)size;
 
 	memcpy(bytes, data, size);
-	for (; mnl_nlmsg_ok(message, left); message = mnl_nlmsg_next(message, &left))
-		router_kernel_take(&kernel, message);
+	router_kernel_take(&kernel, bytes, size);
 	memcpy(&address4, data, RTE_MIN(size, sizeof(address4)));
 	memcpy(address6.bytes, data, RTE_MIN(size, sizeof(address6)));
 	router_lookup4(&address4, &found, 1);

@@ -84,7 +84,7 @@ static void neighbour4(uint32_t address, unsigned port, uint8_t last, uint16_t s
 	neighbour->ndm_type = RTN_UNICAST;
 	mnl_attr_put_u32(header, NDA_DST, htonl(address));
 	mnl_attr_put(header, NDA_LLADDR, sizeof(mac), mac);
-	router_kernel_take(&kernel, header);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
 }
 
 struct via {
@@ -127,7 +127,7 @@ static void route4(uint16_t type, uint16_t flags, uint32_t prefix, uint8_t lengt
 		}
 		mnl_attr_nest_end(header, nest);
 	}
-	router_kernel_take(&kernel, header);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
 }
 
 static void add4(uint32_t prefix, uint8_t length, uint32_t gateway, unsigned port)
@@ -477,7 +477,7 @@ static void with_too_many_routes_the_kernel_forwards_all(void **state)
 static int start_dpdk(void **state)
 {
 	char *arguments[] = {"router", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
-			     "0",      "-m",	    "64",	"--log-level=critical"};
+			     "0",      "-m",	    "256",	"--log-level=critical"};
 
 	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
 		return -1;

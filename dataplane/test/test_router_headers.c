@@ -14,11 +14,11 @@ static const uint8_t own[6] = {2, 0, 0, 0, 0, 1};
 /* Exactly as large as the frame, so that the address sanitizer sees a byte too far. */
 static enum router_verdict check(const struct frame *frame)
 {
-	uint8_t *bytes = malloc(frame->length + 1);
+	uint8_t *bytes = malloc(frame->length);
 	enum router_verdict verdict;
 
-	memcpy(bytes + 1, frame->bytes, frame->length);
-	verdict = router_check(bytes + 1, frame->length, frame->length, router_mac(own));
+	memcpy(bytes, frame->bytes, frame->length);
+	verdict = router_check(bytes, frame->length, frame->length, router_mac(own));
 	free(bytes);
 	return verdict;
 }

@@ -120,8 +120,8 @@ class InProcess(Starter):
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         """It has no real-time priority before it forwards: see `wait`."""
-        # Ordinary memory holds the packet buffers too where there are no huge pages.
-        size = instance.memory_bytes + (0 if instance.huge else BUFFERS_MIB << 20)
+        # Ordinary memory holds packet buffers and tables too where there are no huge pages.
+        size = instance.memory_bytes + (0 if instance.huge else BUFFERS_MIB + instance.tables_mib << 20)
         limit = limit_memory(launcher, instance.name, size)
         limits = Limits(
             cpus=instance.place.cpus,

@@ -58,6 +58,8 @@ class Instance:
     """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
+    tables_mib: int = 0
+    """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: str | None = None
     """The network namespace that it lives in, with TAP interfaces that its user may open; None: it has none."""
 
@@ -84,13 +86,13 @@ class Starter(Runtime, ABC):
     buffers_mib: ClassVar[int | None] = None
     """Of packet buffers and rings, beside the memory that it may use; None: that holds them, and is shared whole."""
 
-    def shared_bytes(self, memory: int) -> int:
-        """The most memory that a function which may use `memory` bytes shares with the switch."""
-        return memory + ((self.buffers_mib or 0) << 20)
+    def shared_bytes(self, memory: int, tables_mib: int = 0) -> int:
+        """The most memory that a function which may use `memory` bytes beside its tables shares with the switch."""
+        return memory + ((self.buffers_mib or 0) + tables_mib << 20)
 
-    def huge_bytes(self, memory: int) -> int:
+    def huge_bytes(self, memory: int, tables_mib: int = 0) -> int:
         """What of it is in huge pages, where there are any."""
-        return memory if self.buffers_mib is None else self.buffers_mib << 20
+        return memory if self.buffers_mib is None else self.buffers_mib + tables_mib << 20
 
     @abstractmethod
     def check(self) -> None:

@@ -391,7 +391,7 @@ class _Maker:
         runtime = RUNTIMES[function.runs] if function is not None else None
         own = None
         if function is not None and isinstance(runtime, Starter):
-            own = runtime.shared_bytes(function.memory)
+            own = runtime.shared_bytes(function.memory, function.tables_mib)
         return PlannedPort(
             name,
             uri or owner,
@@ -449,6 +449,7 @@ class _Maker:
                         function.on_failure,
                         function.image,
                         latency=function.latency,
+                        tables_mib=function.tables_mib,
                         network=function.network,
                     )
                 )

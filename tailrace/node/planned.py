@@ -85,6 +85,8 @@ class PlannedFunction:
     image: str | None = None
     """What it starts from; None: Tailrace's own."""
     latency: Literal["normal", "medium", "high"] = "medium"
+    tables_mib: int = 0
+    """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: Network | None = None
     """The network namespace that it lives in; None: it has none of its own."""
 
@@ -227,7 +229,9 @@ class Plan:
             return 0
         wanted = set(functions)
         mine = (each for each in self.functions if each.name in wanted)
-        return sum(-(-STARTERS[each.runs].huge_bytes(each.memory_bytes) // (PAGE_MIB << 20)) for each in mine)
+        return sum(
+            -(-STARTERS[each.runs].huge_bytes(each.memory_bytes, each.tables_mib) // (PAGE_MIB << 20)) for each in mine
+        )
 
     @property
     def groups(self) -> tuple[str, ...]:

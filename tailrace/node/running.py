@@ -229,6 +229,7 @@ class Node:
             cpus=planned.cpus,
             latency=planned.latency,
             settings=planned.settings,
+            tables_mib=planned.tables_mib,
             network=network,
         )
         started = runtime.start(self.launcher, wanted)

@@ -98,8 +98,7 @@ class Impair(Settings):
             )
         return self
 
-    def refuses(self, replicas: int, memory: int) -> str | None:
-        del memory
+    def refuses(self, replicas: int) -> str | None:
         delays = len(self.delay)
         if delays in (1, replicas):
             return None

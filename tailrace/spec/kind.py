@@ -42,9 +42,13 @@ class Settings(Model):
         """The network namespace that it needs; None: it has none."""
         return None
 
-    def refuses(self, replicas: int, memory: int) -> str | None:
-        """Why it cannot be with so many replicas, each with so many bytes of memory; None if it can."""
-        del replicas, memory
+    def tables_mib(self) -> int:
+        """What its program's tables take of DPDK's memory, beside packet buffers."""
+        return 0
+
+    def refuses(self, replicas: int) -> str | None:
+        """Why it cannot be with so many replicas; None if it can."""
+        del replicas
         return None
 
     def problems(self) -> Iterator[tuple[Location, str]]:

@@ -327,7 +327,7 @@ class Function(Model):
                 raise ValueError(
                     f"{kind} says what a function of kind {kind} does, and this is {self.kind}; expected one"
                 )
-        why = self.own_settings.refuses(len(self.replicas), self.memory)
+        why = self.own_settings.refuses(len(self.replicas))
         if why is not None:
             raise ValueError(why)
         return self
@@ -341,6 +341,11 @@ class Function(Model):
     def settings(self, replica: int) -> tuple[str, ...]:
         """What the program of the n-th replica (from 0) is given, as NAME=VALUE."""
         return self.own_settings.settings(replica)
+
+    @property
+    def tables_mib(self) -> int:
+        """What its program's tables take of DPDK's memory, beside packet buffers."""
+        return self.own_settings.tables_mib()
 
     @property
     def network(self) -> Network | None:
