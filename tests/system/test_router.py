@@ -270,3 +270,9 @@ def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> No
     routes = scene.within("ip", "route")
     assert "203.0.113.0/24 " in routes and "192.0.2.0/24 " in routes and "198.51.100.0/24" not in routes
     assert "10 received" in left.ping("192.0.2.9")
+
+
+def test_a_namespace_goes_with_its_function(scene: Scene) -> None:
+    chain = f"[{{if: {scene.left.interface}}}, first, {{if: {scene.right.interface}}}]"
+    scene.command("apply", scene.command.spec(f"functions: {{first: skeleton}}\nchains: {{wan: {chain}}}\n"))
+    assert not Path("/run/netns", scene.namespace).exists()
