@@ -287,9 +287,9 @@ static void take_route(struct router_kernel *kernel, const struct nlmsghdr *mess
 	rank = told.table == RT_TABLE_LOCAL ? 0 : 1 + (uint64_t)told.metric;
 	if (message->nlmsg_type == RTM_DELROUTE) {
 		/* Of IPv6 a single path may go, and the others stay. */
-		bool whole = told.prefix.family == ROUTER_4;
+		unsigned nb_paths = told.prefix.family == ROUTER_4 ? ROUTER_PATHS : told.hop.nb_paths;
 
-		kernel->again |= !router_route_remove(&told.prefix, rank, whole);
+		kernel->again |= !router_route_remove(&told.prefix, rank, nb_paths);
 		return;
 	}
 	if (message->nlmsg_flags & NLM_F_MULTI)

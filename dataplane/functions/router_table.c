@@ -241,12 +241,14 @@ void router_route_add(const struct router_prefix *prefix, uint64_t rank, unsigne
 	lead(route, what);
 }
 
-bool router_route_remove(const struct router_prefix *prefix, uint64_t rank, bool whole)
+bool router_route_remove(const struct router_prefix *prefix, uint64_t rank, unsigned nb_paths)
 {
 	struct route **place = place_of(prefix), *route = place == NULL ? NULL : *place;
+	bool whole;
 
 	if (route == NULL || route->rank != rank)
 		return !router_table.kernel[prefix->family];
+	whole = route->what < ROUTE_FIRST_HOP || router_table.ways[route->what].nb <= nb_paths;
 	if (whole && !route->beside) {
 		drop_route(route);
 		return !router_table.kernel[prefix->family];

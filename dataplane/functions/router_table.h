@@ -114,9 +114,9 @@ enum router_news {
 void router_route_add(const struct router_prefix *prefix, uint64_t rank, unsigned what, const struct router_hop *hop,
 		      enum router_news news);
 
-/* A route is gone.  `whole`: with all its paths.  Returns false where the kernel has to be asked for all routes again,
- * since another one may have come to light. */
-bool router_route_remove(const struct router_prefix *prefix, uint64_t rank, bool whole);
+/* So many paths of a route are gone.  Returns false where the kernel has to be asked for all routes again, since
+ * another one may have come to light. */
+bool router_route_remove(const struct router_prefix *prefix, uint64_t rank, unsigned nb_paths);
 
 /* All routes will be told again; those that are not, until _end(), are gone. */
 void router_routes_begin(void);

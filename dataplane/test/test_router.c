@@ -87,6 +87,35 @@ static void neighbour4(uint32_t address, unsigned port, uint8_t last, uint16_t s
 	router_kernel_take(&kernel, header, header->nlmsg_len);
 }
 
+/* Tell of 2001:db8::/32 at port 1, and of its neighbour 2001:db8::2. */
+static void network6(uint8_t last)
+{
+	const uint8_t mac[6] = {2, 0, 0, 0, 9, last};
+	const uint8_t address[16] = {0x20, 0x01, 0x0d, 0xb8, [15] = 2}, prefix[16] = {0x20, 0x01, 0x0d, 0xb8};
+	struct message message;
+	struct nlmsghdr *header = begin(&message, RTM_NEWROUTE, NLM_F_CREATE);
+	struct rtmsg *route = mnl_nlmsg_put_extra_header(header, sizeof(*route));
+	struct ndmsg *neighbour;
+
+	route->rtm_family = AF_INET6;
+	route->rtm_dst_len = 32;
+	route->rtm_table = RT_TABLE_MAIN;
+	route->rtm_type = RTN_UNICAST;
+	mnl_attr_put(header, RTA_DST, sizeof(prefix), prefix);
+	mnl_attr_put_u32(header, RTA_PRIORITY, 256);
+	mnl_attr_put_u32(header, RTA_OIF, INTERFACE + 1);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+	header = begin(&message, RTM_NEWNEIGH, 0);
+	neighbour = mnl_nlmsg_put_extra_header(header, sizeof(*neighbour));
+	neighbour->ndm_family = AF_INET6;
+	neighbour->ndm_ifindex = INTERFACE + 1;
+	neighbour->ndm_state = NUD_REACHABLE;
+	neighbour->ndm_type = RTN_UNICAST;
+	mnl_attr_put(header, NDA_DST, sizeof(address), address);
+	mnl_attr_put(header, NDA_LLADDR, sizeof(mac), mac);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
 struct via {
 	uint32_t gateway; /* 0: connected */
 	unsigned port;
@@ -238,6 +267,31 @@ static void forwards_to_a_neighbour(void **state)
 {
 	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
 	expect_left(pass(udp4(0x0a000102, 0x0a000002, 1, 2), 1), 2, 1);
+}
+
+static void forwards_ipv6(void **state)
+{
+	for (uint8_t limit = 3; limit > 0; limit--) {
+		struct rte_mbuf *mbuf;
+		struct frame frame;
+
+		network6(60);
+		frame_macs(&frame, 1, 2);
+		frame_ipv6(&frame, 1, 2, 17, 8);
+		frame_ports(&frame, 1, 2);
+		frame.bytes[21] = limit;
+		mbuf = pass(mbuf_of(&frame), 0);
+		if (limit == 1) {
+			assert_null(mbuf);
+			expect_kernel(ROUTER_OTHERS, 0);
+			break;
+		}
+		assert_non_null(mbuf);
+		assert_memory_equal(rte_pktmbuf_mtod(mbuf, uint8_t *), ((uint8_t[]){2, 0, 0, 0, 9, 60}), 6);
+		assert_int_equal(rte_pktmbuf_mtod(mbuf, uint8_t *)[21], limit - 1);
+		assert_memory_equal(rte_pktmbuf_mtod(mbuf, uint8_t *) + 22, frame.bytes + 22, frame.length - 22);
+		rte_pktmbuf_free(mbuf);
+	}
 }
 
 static void forwards_by_the_longest_prefix(void **state)
@@ -489,6 +543,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(forwards_to_a_neighbour, start, end),
+		cmocka_unit_test_setup_teardown(forwards_ipv6, start, end),
 		cmocka_unit_test_setup_teardown(forwards_by_the_longest_prefix, start, end),
 		cmocka_unit_test_setup_teardown(what_came_in_goes_back_by_the_same_port, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_has_no_neighbour_yet, start, end),
