@@ -30,7 +30,7 @@ _DRIVERS = {
 #: DPDK's memory of a function: packet buffers and rings.
 BUFFERS_MIB = 64
 READY = "forwarding"
-"""What a function says when it forwards (dataplane/vnf/main.c)."""
+"""What a function says when it forwards (dataplane/functions/main.c)."""
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
 
 
@@ -85,7 +85,7 @@ def function_command(
     for uri in uris:
         argv += ["--port", uri]
     argv += ["--mode", mode or function.place.mode, "--core", str(function.place.core if core is None else core)]
-    argv += ["--memory", str(BUFFERS_MIB)]
+    argv += ["--memory", str(BUFFERS_MIB + function.tables_mib)]
     for setting in function.settings:
         argv += ["--set", setting]
     return argv + (["--huge"] if (function.huge if huge is None else huge) else [])

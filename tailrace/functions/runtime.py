@@ -29,6 +29,9 @@ class Runtime:
     listens: ClassVar[bool] = False
     """Its functions listen on their sockets, and the switch connects: so they outlive the switch."""
 
+    networks: ClassVar[bool] = False
+    """Its functions can live in a network namespace that was made for them."""
+
     def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
         """Why no function of this kind can have so many CPUs in it; None if one can."""
         del kind, cpus
@@ -65,6 +68,10 @@ class Instance:
     """Whose drivers these have in a machine."""
     domain: str | None = None
     """Of a machine: what is merged into libvirt's domain."""
+    tables_mib: int = 0
+    """What its program's tables take of DPDK's memory, beside packet buffers."""
+    network: str | None = None
+    """The network namespace that it lives in, with TAP interfaces that its user may open; None: it has none."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +98,13 @@ class Starter(Runtime, ABC):
     buffers_mib: ClassVar[int | None] = None
     """Of packet buffers and rings, beside the memory that it may use; None: that holds them, and is shared whole."""
 
-    def shared_bytes(self, memory: int) -> int:
-        """The most memory that a function which may use `memory` bytes shares with the switch."""
-        return memory + ((self.buffers_mib or 0) << 20)
+    def shared_bytes(self, memory: int, tables_mib: int = 0) -> int:
+        """The most memory that a function which may use `memory` bytes beside its tables shares with the switch."""
+        return memory + ((self.buffers_mib or 0) + tables_mib << 20)
 
-    def huge_bytes(self, memory: int) -> int:
+    def huge_bytes(self, memory: int, tables_mib: int = 0) -> int:
         """What of it is in huge pages, where there are any."""
-        return memory if self.buffers_mib is None else self.buffers_mib << 20
+        return memory if self.buffers_mib is None else self.buffers_mib + tables_mib << 20
 
     def behind(self, interface: str) -> Behind:
         """What the switch opens as a port of this kind (`tailrace.spec.interface`)."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Refused, TailraceError
 from tailrace.node.difference import Difference
-from tailrace.node.record import FilePath, Process, State
+from tailrace.node.record import FilePath, Namespace, Process, State
 from tailrace.process.process import undisturbed
 from tailrace.switch.config import Config, instance_name
 from tailrace.switch.control import ControlLost
@@ -73,7 +73,9 @@ def change_over(
         state.record.version = base
         commit()
         state.save()
-        problems = end_processes(state, wanted.stop)
+        problems = end_processes(state, wanted.stop) + end_namespaces(
+            state, {each.name for each in node.plan.functions}
+        )
         forget_sockets(state, _sockets(wanted.config))
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
@@ -136,6 +138,12 @@ def end_processes(state: State, names: Collection[str]) -> list[str]:
             if problem is not None:
                 problems.append(problem)
     return problems
+
+
+def end_namespaces(state: State, functions: Collection[str]) -> list[str]:
+    """Removes the network namespaces of functions that are none of these any more; returns what could not be."""
+    left = [each for each in state.record.things if isinstance(each, Namespace) and each.of]
+    return [problem for each in left if each.of not in functions and (problem := state.undo(each)) is not None]
 
 
 def forget_sockets(state: State, used: Collection[str]) -> None:

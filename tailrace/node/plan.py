@@ -72,6 +72,7 @@ def make_plan(
     used = maker.used_functions()
     maker.check_memory(used, memory)
     maker.check_interfaces(used)
+    maker.check_networks(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
@@ -178,6 +179,8 @@ def scaled(
     if not 1 <= count <= MOST_REPLICAS:
         raise Mistake(f"{count} replicas are not possible; expected 1 to {MOST_REPLICAS}")
     first = next(iter(group.values()))
+    if count > 1 and first.network is not None:
+        raise Mistake(f"{name}: replicas would have the same addresses; expected 1")
     ports = {each.name: each for each in plan.ports if each.name in first.ports}
     _check_shared_out(plan, name, first, ports.values())
     free = (number for number in range(1, MOST_REPLICAS + 1) if number not in group)
@@ -317,6 +320,18 @@ class _Maker:
                 if why is not None:
                     self.refuse(("functions", name, "interface"), why)
 
+    def check_networks(self, used: Sequence[str]) -> None:
+        """A function that needs a network namespace lives where it can have one."""
+        for name in used:
+            function = self.spec.functions[name]
+            if function.network is not None and not RUNTIMES[function.runs].networks:
+                able = " or ".join(each.name for each in RUNTIMES.values() if each.networks)
+                self.refuse(
+                    ("functions", name, "runs"),
+                    f"a {function.kind} has a network namespace of its own, and a {function.runs} cannot have one; "
+                    f"expected `runs: {able}`",
+                )
+
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""
         fabric = self.spec.fabric
@@ -402,7 +417,7 @@ class _Maker:
         own, behind = None, PlannedPort.behind
         if function is not None and isinstance(runtime, Starter):
             behind = runtime.behind(function.interfaces[int(settings.rpartition(".")[2])])
-            own = runtime.shared_bytes(function.memory) if behind == "socket" else None
+            own = runtime.shared_bytes(function.memory, function.tables_mib) if behind == "socket" else None
         return PlannedPort(
             name,
             uri or owner,
@@ -465,6 +480,8 @@ class _Maker:
                         driver=function.driver,
                         domain=function.domain,
                         health=_health(function),
+                        tables_mib=function.tables_mib,
+                        network=function.network,
                     )
                 )
         return found

@@ -19,6 +19,7 @@ from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
+from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.switch.confine import capabilities
@@ -110,6 +111,10 @@ class PlannedFunction:
     domain: str | None = None
     """Of a machine: what is merged into libvirt's domain."""
     health: PlannedHealth | None = None
+    tables_mib: int = 0
+    """What its program's tables take of DPDK's memory, beside packet buffers."""
+    network: Network | None = None
+    """The network namespace that it lives in; None: it has none of its own."""
 
     @property
     def started(self) -> bool:
@@ -136,6 +141,7 @@ class PlannedFunction:
             self.interfaces,
             self.driver,
             self.domain,
+            self.network,
         )
 
 
@@ -260,7 +266,9 @@ class Plan:
             return 0
         wanted = set(functions)
         mine = (each for each in self.functions if each.name in wanted)
-        return sum(-(-STARTERS[each.runs].huge_bytes(each.memory_bytes) // (PAGE_MIB << 20)) for each in mine)
+        return sum(
+            -(-STARTERS[each.runs].huge_bytes(each.memory_bytes, each.tables_mib) // (PAGE_MIB << 20)) for each in mine
+        )
 
     @property
     def groups(self) -> tuple[str, ...]:

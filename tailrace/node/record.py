@@ -337,6 +337,8 @@ class Namespace(Thing):
 
     kind = "namespace"
     name: str
+    of: str = ""
+    """The function that lives there, whichever instance of it; none: it is the whole node's."""
 
     def undo(self) -> str | None:
         if not Path("/run/netns", self.name).exists():

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
+from tailrace.functions.names import outer_name
+from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtime import Instance
 from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over
@@ -214,7 +216,7 @@ class Node:
         wanted = [(STARTERS[each.runs], each) for each in plan.functions if each.name in instances]
         prepared = {each.name: self._instance(plan, each, instances[each.name]) for _, each in wanted}
         for _, planned in wanted:
-            self._make_folders(plan, planned, prepared[planned.name].group, instances)
+            self._surround(plan, planned, prepared[planned.name].group, instances)
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
             begun = {
@@ -240,12 +242,14 @@ class Node:
         planned = plan.function(name)
         STARTERS[planned.runs].prepare(self.launcher, self._instance(plan, planned, instance))
 
-    def _make_folders(self, plan: Plan, planned: PlannedFunction, group: int, instances: Mapping[str, int]) -> None:
-        """Those of an instance's sockets."""
+    def _surround(self, plan: Plan, planned: PlannedFunction, group: int, instances: Mapping[str, int]) -> None:
+        """Makes the folders of an instance's sockets, and the network namespace of its function."""
         for port in plan.guests(planned):
             make_folder(self.state, socket_of(port, self.state.sockets, instances).parent.name, group)
         if STARTERS[planned.runs].passes and group:
             let_pass(self.state.sockets, group)
+        if planned.network is not None:
+            prepare_namespace(self.state, planned.name, planned.network)
 
     def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
         ports = {each.name: each for each in plan.ports}
@@ -265,6 +269,8 @@ class Node:
             latency=planned.latency,
             domain=planned.domain,
             settings=planned.settings,
+            tables_mib=planned.tables_mib,
+            network=outer_name(self.state.folder, planned.name) if planned.network is not None else None,
         )
 
     def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:

@@ -12,7 +12,7 @@ from tailrace.errors import Failure, Mistake
 
 _FOLDERS = {
     "tailrace-switch": "switch",
-    "tailrace-vnf": "vnf",
+    "tailrace-vnf": "functions",
     "tailrace-tester": "tester",
     "tailrace-recorder": "recorder",
     "tailrace-core-to-core": "bench",

@@ -25,6 +25,7 @@ def cross_check(document: Document, spec: Spec, left_out: Collection[Location] =
     check = _Check(document, spec, left_out)
     check.names()
     check.ports()
+    check.functions()
     check.chains()
     check.bridges()
     check.mirrors()
@@ -146,6 +147,17 @@ class _Check:
                         f"{uri} is {devices[uri]!r}'s already; expected each device once",
                     )
                 devices.setdefault(uri, name)
+
+    # --- functions -------------------------------------------------------------------------------------------------
+
+    def functions(self) -> None:
+        """What is wrong between the settings of a function's kind."""
+        for name, function in self.spec.functions.items():
+            place: Location = ("functions", name, function.kind or "")
+            if any(each[: len(place)] == place for each in self.left_out):
+                continue
+            for where, why in function.own_settings.problems():
+                self.at((*place, *where), why)
 
     # --- chains ----------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from tailrace.spec.fragment import LONGEST, read_fragment
 from tailrace.spec.health import ShortHealth
 from tailrace.spec.impair import Impair
 from tailrace.spec.interface import VHOST_USER, Interfaces, passed_through
+from tailrace.spec.kind import Network, Settings
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
     DEVICE_SCHEMA,
@@ -46,6 +47,7 @@ from tailrace.spec.port import (
     Socket,
     is_interface_name,
 )
+from tailrace.spec.router import Router
 from tailrace.spec.tests import Test
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "Port",
     "PortRate",
     "RateTo",
+    "Router",
     "Socket",
     "Spec",
     "Test",
@@ -74,7 +77,8 @@ __all__ = [
 MOST_REPLICAS = 64
 MOST_PORTS = 16
 MOST_CPUS = 64
-KINDS = ("skeleton", "impair")
+#: What Tailrace's own functions are told; the settings of a kind stand under its name.
+SETTINGS: dict[str, type[Settings]] = {"skeleton": Settings, "impair": Impair, "router": Router}
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`; nothing that podman would take for an option.
 IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$"
@@ -213,10 +217,11 @@ Replicas = Annotated[
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
-    kind: Literal["skeleton", "impair"] | None = Field(
+    kind: Literal["skeleton", "impair", "router"] | None = Field(
         None,
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
-        "delays and reorders frames by a plan. A guest has none",
+        "delays and reorders frames by a plan; router: forwards IPv4 and IPv6 by the routes of a network namespace of "
+        "its own. A guest has none",
     )
     runs: Literal["process", "container", "machine", "guest"] = Field(
         "process",
@@ -286,6 +291,7 @@ class Function(Model):
         description="of a machine: elements of libvirt's <domain>, which are merged into the one that Tailrace makes, "
         "for what a spec has no word for (docs/functions.md)",
     )
+    router: Router | None = Field(None, description="of kind router: its addresses and routes")
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "
@@ -342,7 +348,7 @@ class Function(Model):
                 f"{self.kind} is a kind of Tailrace's own image; expected no kind beside an image of yours"
             )
         if self.started and self.kind is None and not own:
-            raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(KINDS)}")
+            raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(SETTINGS)}")
         if not self.started and self.kind is not None:
             raise ValueError(f"{self.kind} is a kind that Tailrace starts, and a guest is not; expected no kind")
         if self.kind is not None and self.ports != 2:
@@ -369,17 +375,6 @@ class Function(Model):
         return self
 
     @model_validator(mode="after")
-    def _impair_fits(self) -> Function:
-        if self.impair is None:
-            return self
-        if self.kind != "impair":
-            raise ValueError(f"impair says what a function of kind impair does, and this is {self.kind}; expected one")
-        delays = len(self.impair.delay)
-        if delays not in (1, len(self.replicas)):
-            raise ValueError(f"{delays} delays for {len(self.replicas)} replica(s); expected one for all, or one each")
-        return self
-
-    @model_validator(mode="after")
     def _health_fits(self) -> Function:
         if self.health is not None and not self.started:
             raise ValueError("health: a guest is not Tailrace's to end; expected none")
@@ -393,9 +388,37 @@ class Function(Model):
             raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
         return self
 
+    @model_validator(mode="after")
+    def _settings_fit(self) -> Function:
+        for kind in SETTINGS:
+            if getattr(self, kind, None) is not None and self.kind != kind:
+                raise ValueError(
+                    f"{kind} says what a function of kind {kind} does, and this is {self.kind}; expected one"
+                )
+        why = self.own_settings.refuses(len(self.replicas))
+        if why is not None:
+            raise ValueError(why)
+        return self
+
+    @property
+    def own_settings(self) -> Settings:
+        """What it is told, as its kind has it."""
+        given = getattr(self, self.kind, None) if self.kind is not None else None
+        return given if isinstance(given, Settings) else SETTINGS.get(self.kind or "", Settings)()
+
     def settings(self, replica: int) -> tuple[str, ...]:
         """What the program of the n-th replica (from 0) is given, as NAME=VALUE."""
-        return (self.impair or Impair()).settings(replica) if self.kind == "impair" else ()
+        return self.own_settings.settings(replica)
+
+    @property
+    def tables_mib(self) -> int:
+        """What its program's tables take of DPDK's memory, beside packet buffers."""
+        return self.own_settings.tables_mib()
+
+    @property
+    def network(self) -> Network | None:
+        """The network namespace that it needs; None: it has none."""
+        return self.own_settings.network()
 
     @field_validator("domain")
     @classmethod
@@ -504,7 +527,7 @@ ShortFabric = Annotated[
 ShortFunction = Annotated[
     Function,
     short(str, lambda value: {"kind": value}),
-    ShortSchema({"enum": ["skeleton", "impair", "guest"], "description": "the kind"}),
+    ShortSchema({"enum": [*SETTINGS, "guest"], "description": "the kind"}),
 ]
 ShortChain = Annotated[
     Chain,

@@ -86,7 +86,7 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
             raise Failure("fw did not attach")
 
     placement = SimpleNamespace(functions={"fw": SimpleNamespace(priority=None)})
-    plan = SimpleNamespace(placement=placement)
+    plan = SimpleNamespace(placement=placement, functions=())
 
     def wait_for_functions(names: list[str], processes: list[Process]) -> None:
         assert [process.name for process in processes] == list(names)

@@ -391,7 +391,9 @@ def test_linux_forwards_where_its_drivers_keep_the_ports() -> None:
     made = images.Image(Path("/i"), "linux", "0")
 
     def words(driver: Any) -> list[str]:
-        return machine_setting("fw", replace(own, driver=driver), made, Path("/log"), "tcg").command_line.split()
+        return machine_setting(
+            "fw", replace(own, driver=driver), made, Path("/log"), "tcg", Traits()
+        ).command_line.split()
 
     assert "tailrace.ports=0000:00:08.0,0000:00:09.0" in words("linux")
     assert "tailrace.run=bridge" in words("linux") and not any("pages" in each for each in words("linux"))

@@ -24,7 +24,8 @@ class Place:
         self.barrier = threading.Barrier(together)
         self.ended: list[str] = []
 
-    def start(self, _launcher: object, name: str) -> Started:
+    def start(self, _launcher: object, instance: Any) -> Started:
+        name: str = instance.name
         self.barrier.wait(20)
         self.ended.append(name)
         if name == self.fails:
@@ -36,7 +37,9 @@ def start(monkeypatch: pytest.MonkeyPatch, place: Place, *names: str) -> tuple[l
     """The processes, and the notes."""
     monkeypatch.setattr(running, "STARTERS", {"there": place})
     plan: Any = SimpleNamespace(functions=[SimpleNamespace(name=name, runs="there") for name in sorted(names)])
-    node: Any = SimpleNamespace(launcher=None, notes=[], _instance=lambda _plan, planned, _number: planned.name)
+    node: Any = SimpleNamespace(launcher=None, notes=[])
+    node._instance = lambda _plan, planned, _number: SimpleNamespace(name=planned.name, group=0)
+    node._surround = lambda *_: None
     processes = Node.start_functions(node, plan, dict.fromkeys(names, 1))
     return [each.name for each in processes], node.notes
 

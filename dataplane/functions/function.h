@@ -3,8 +3,8 @@
  * A network function: what becomes of a burst of frames that came in at one of its two ports.
  * Each is one file, listed in function.c; the loop around it (forward.h) is the same for all.
  */
-#ifndef TAILRACE_VNF_FUNCTION_H
-#define TAILRACE_VNF_FUNCTION_H
+#ifndef TAILRACE_FUNCTIONS_FUNCTION_H
+#define TAILRACE_FUNCTIONS_FUNCTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,12 +37,15 @@ struct function {
  * FUNCTION_ROOM; it counts what it drops itself.
  */
 struct function_keeping {
-	uint32_t buffers;		       /* the most that it keeps or makes */
-	int (*open)(struct rte_mempool *pool); /* for copies.  Returns 0, or -errno after logging */
-	bool (*full)(uint16_t in);	       /* takes no more frames at this port for now */
-	bool (*pending)(void);		       /* keeps frames that leave after a time, without another to come */
-	void (*describe)(json_t *counters);    /* add its own counters to those that are printed at the end */
-	void (*close)(void);		       /* free what is kept */
+	uint32_t buffers; /* the most that it keeps or makes */
+
+	/* The pool is for copies.  A thread of its own that has frames for the forwarding thread writes to the eventfd
+	 * `wake_fd`, which ends a sleep.  Returns 0, or -errno after logging. */
+	int (*open)(struct rte_mempool *pool, int wake_fd);
+	bool (*full)(uint16_t in);	    /* takes no more frames at this port for now */
+	bool (*pending)(void);		    /* keeps frames that leave after a time, without another to come */
+	void (*describe)(json_t *counters); /* add its own counters to those that are printed at the end */
+	void (*close)(void);		    /* free what is kept; open() may have failed, or not been called */
 };
 
 extern const struct function *const functions[];
@@ -50,6 +53,7 @@ extern const size_t nb_functions;
 
 extern const struct function skeleton;
 extern const struct function impair;
+extern const struct function router;
 
 /* The function of this name, or NULL. */
 const struct function *function_find(const char *name);

@@ -17,11 +17,13 @@
 #include <rte_pause.h>
 
 #include "common/eal.h"
+#include "common/grace.h"
 #include "common/log.h"
 #include "forward.h"
 
 enum {
 	EVENTS = 3, /* two ports and the wake-up */
+	WORKER = 0,
 	/* ns, on a shared core: between two tries at a full port, two looks at frames kept, or two looks at ports that
 	 * have no receive interrupts */
 	SHORT_SLEEP = 50 * 1000,
@@ -110,6 +112,7 @@ static inline uint64_t end_of_round(struct forward *forward, uint64_t began, uin
 {
 	uint64_t now = rte_rdtsc();
 
+	grace_worker_round(WORKER);
 	gaps_check(&forward->gaps, began, now, nb_moved);
 	return now;
 }
@@ -172,7 +175,21 @@ static void sleep_shortly(void)
 {
 	static const struct timespec time = {.tv_nsec = SHORT_SLEEP};
 
+	grace_worker_rest(WORKER);
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+	grace_worker_resume(WORKER);
+}
+
+/* Sleep until a port or somebody else notifies. */
+static void sleep_until_woken(const struct forward *forward)
+{
+	struct rte_epoll_event events[EVENTS];
+	uint64_t wakes;
+
+	grace_worker_rest(WORKER);
+	rte_epoll_wait(RTE_EPOLL_PER_THREAD, events, EVENTS, -1);
+	grace_worker_resume(WORKER);
+	(void)!read(forward->wake_fd, &wakes, sizeof(wakes)); /* or it would wake the thread for ever */
 }
 
 /* For ports without receive interrupts: look, and give the core away for a while when nothing has come. */
@@ -198,7 +215,6 @@ static void run_interrupts(struct forward *forward)
 	uint64_t before = rte_rdtsc();
 
 	while (!quitting(forward)) {
-		struct rte_epoll_event events[EVENTS];
 		uint32_t nb_moved = forward_once(forward);
 
 		before = end_of_round(forward, before, nb_moved);
@@ -215,7 +231,7 @@ static void run_interrupts(struct forward *forward)
 		/* A frame that came before the arming gave no interrupt. */
 		if (forward_once(forward) == 0) {
 			count(&forward->sleeps, 1);
-			rte_epoll_wait(RTE_EPOLL_PER_THREAD, events, EVENTS, -1);
+			sleep_until_woken(forward);
 			before = end_of_rest(forward, before);
 		}
 		disarm(forward);
@@ -274,6 +290,7 @@ int forward_run(void *context)
 	struct forward *forward = context;
 	int rc = 0;
 
+	grace_worker_begin(WORKER);
 	gaps_begin(&forward->gaps);
 	if (forward->interrupts)
 		rc = watch(forward);
@@ -283,6 +300,7 @@ int forward_run(void *context)
 		run_interrupts(forward);
 	else if (rc == -ENOTSUP)
 		run_by_time(forward);
+	grace_worker_end(WORKER);
 	drop_held(forward);
 	return rc == -ENOTSUP ? 0 : rc;
 }

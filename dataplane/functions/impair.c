@@ -224,7 +224,7 @@ static const char *impair_set(const char *name, const char *value)
 	return "seed, drop, duplicate, reorder, depth or delay-us";
 }
 
-static int impair_open(struct rte_mempool *pool)
+static int impair_open(struct rte_mempool *pool, int wake_fd)
 {
 	copies = pool;
 	delay = plan.delay_us * rte_get_tsc_hz() / 1000000;

@@ -18,6 +18,7 @@
 #include <jansson.h>
 
 #include "common/eal.h"
+#include "common/grace.h"
 #include "common/log.h"
 #include "common/option.h"
 #include "common/stop.h"
@@ -194,7 +195,7 @@ static int open_ports(struct forward *forward, const struct options *options)
 		log_error("no memory for %u buffers; use a larger --memory", buffers);
 		return -1;
 	}
-	if (keeping != NULL && keeping->open(pool) != 0)
+	if (keeping != NULL && keeping->open(pool, forward->wake_fd) != 0)
 		return -1;
 	for (int i = 0; i < 2; i++) {
 		struct device_options wanted = {.pool = pool, .interrupts = options->interrupts, .jumbo = true};
@@ -307,10 +308,8 @@ static int run(struct forward *forward, int stop_fd)
 		status = 1;
 
 	counters = describe_counters(forward);
-	if (forward->function->keeping != NULL) {
+	if (forward->function->keeping != NULL)
 		forward->function->keeping->describe(counters);
-		forward->function->keeping->close();
-	}
 	text = json_dumps(counters, JSON_COMPACT);
 	if (text != NULL)
 		puts(text);
@@ -335,8 +334,11 @@ int main(int argc, char **argv)
 	stop_fd = stop_open();
 	if (stop_fd < 0 || eal_start(&options.eal) != 0)
 		return 1;
-	if (forward_confine_priority() == 0 && forward_open(&forward) == 0 && open_ports(&forward, &options) == 0)
+	if (grace_open() == 0 && forward_confine_priority() == 0 && forward_open(&forward) == 0 &&
+	    open_ports(&forward, &options) == 0)
 		status = run(&forward, stop_fd);
+	if (options.function->keeping != NULL)
+		options.function->keeping->close();
 	for (int i = 0; i < 2; i++)
 		device_close(&forward.ports[i]);
 	rte_eal_cleanup();

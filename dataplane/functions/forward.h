@@ -8,9 +8,12 @@
  *
  * A function does not drop what the other port does not take: it holds the burst and receives no more on that side
  * until the port has taken it.  So a full receiver is felt at the beginning of a chain, however long the chain is.
+ *
+ * The thread is the only worker that a grace period (common/grace.h) waits for: a function whose tables another thread
+ * changes relies on that.
  */
-#ifndef TAILRACE_VNF_FORWARD_H
-#define TAILRACE_VNF_FORWARD_H
+#ifndef TAILRACE_FUNCTIONS_FORWARD_H
+#define TAILRACE_FUNCTIONS_FORWARD_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,7 +45,7 @@ struct forward {
 	struct forward_held held[2];
 	_Atomic uint64_t sleeps;
 	struct gap_log gaps;
-	int wake_fd; /* eventfd: ends a sleep */
+	int wake_fd; /* eventfd: ends a sleep; forward_quit() and the function's own threads write */
 	_Atomic bool quit;
 };
 

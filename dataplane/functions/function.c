@@ -6,6 +6,7 @@
 const struct function *const functions[] = {
 	&skeleton,
 	&impair,
+	&router,
 };
 const size_t nb_functions = sizeof(functions) / sizeof(functions[0]);
 
