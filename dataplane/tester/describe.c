@@ -32,7 +32,7 @@ static json_t *describe_counts(const struct histogram *histogram)
 	return counts;
 }
 
-static json_t *describe_latency(const struct histogram *latency)
+json_t *describe_latency(const struct histogram *latency)
 {
 	return json_pack("{s:I, s:I, s:I, s:o, s:I, s:o}", "count", (json_int_t)latency->tally.count, "min_ns",
 			 least(&latency->tally), "max_ns", (json_int_t)latency->tally.max, "sum_ns",

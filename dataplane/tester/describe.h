@@ -16,6 +16,9 @@ json_t *describe_record(const struct tester *tester, const struct trial *trial, 
 /* A sum, exact: a number, or text where it is more than a json_int_t holds. */
 json_t *describe_sum(unsigned __int128 sum);
 
+/* A distribution of durations in ns. */
+json_t *describe_latency(const struct histogram *latency);
+
 /* How well the clock has kept its rate since the start. */
 json_t *describe_clock(const struct loop *loop);
 

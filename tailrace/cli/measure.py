@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import complete, exits, matrix, measure_host
+from tailrace.cli import complete, exits, interrupts, matrix, measure_host
 from tailrace.cli.commands import MeasureOptions, measure
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import note, run_command
@@ -33,6 +33,7 @@ app = typer.Typer(
 
 app.command()(matrix.matrix)
 app.command()(exits.exits)
+app.command()(interrupts.interrupts)
 
 SpecArgument = Annotated[
     Path | None,

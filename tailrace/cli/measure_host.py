@@ -252,7 +252,7 @@ def _plan(options: HostOptions, roles: Roles, profiles: Sequence[str | None] = (
         raise Mistake(
             "no CPU of the role system is available; expected at least one for everything that does not measure"
         )
-    loads = _words("--load", options.loads or ",".join(LOADS), LOADS)
+    loads = words("--load", options.loads or ",".join(LOADS), LOADS)
     return HostPlan(
         _tools(options.tools), loads, {cpu: role[cpu] for cpu in cpus}, control, seconds, tuple(profiles), pairs
     )
@@ -273,7 +273,7 @@ def _tools(wanted: str | None) -> list[Tool]:
     here = {**PROGRAMS, **{name: TRACERS[name] for name in available_tracers()}}
     if wanted is None:
         return list(here.values())
-    names = _words("--tools", wanted, (*PROGRAMS, *TRACERS))
+    names = words("--tools", wanted, (*PROGRAMS, *TRACERS))
     missing = [name for name in names if name not in here]
     if missing:
         raise Mistake(
@@ -283,12 +283,13 @@ def _tools(wanted: str | None) -> list[Tool]:
     return [here[name] for name in names]
 
 
-def _words(option: str, text: str, known: Sequence[str]) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    wrong = [word for word in words if word not in known]
+def words(option: str, text: str, known: Sequence[str]) -> list[str]:
+    """The words of a list, each once. Raises Mistake if one is not known."""
+    found = [word.strip() for word in text.split(",")]
+    wrong = [word for word in found if word not in known]
     if wrong:
         raise Mistake(f"{option} {text}: {wrong[0]!r} is unknown; expected {', '.join(known)}")
-    return list(dict.fromkeys(words))
+    return list(dict.fromkeys(found))
 
 
 def _run(
@@ -306,8 +307,8 @@ def _run(
         print_line(f"Measuring for {show_span(left)}: {tools}; loads {loads}; CPUs {show_list(plan.cpus)}.")
     bar = reporter(left, wanted=not options.as_json)
     if bar is None:
-        finished = run_on_host(request, lambda folder: work(folder, Silent()), plan.cpus)
+        finished = run_on_host(request, lambda folder, _: work(folder, Silent()), plan.cpus)
     else:
         with bar:
-            finished = run_on_host(request, lambda folder: work(folder, bar), plan.cpus)
+            finished = run_on_host(request, lambda folder, _: work(folder, bar), plan.cpus)
     return show_finished(finished, as_json=options.as_json)

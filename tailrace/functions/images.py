@@ -25,7 +25,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions.program import NAME, visible_libraries
+from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, libraries, visible_libraries
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
 ENVIRONMENT = "TAILRACE_IMAGES"
@@ -33,7 +33,16 @@ DEFAULT = "tailrace"
 """The machine image of Tailrace's own functions."""
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
 _REPOSITORY = "localhost/tailrace-vnf"
-_MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3", "bridge")
+_MODULES = (
+    "virtio_pci",
+    "virtio_net",
+    "uio_pci_generic",
+    "e1000e",
+    "vmxnet3",
+    "bridge",
+    "vfio_pci",
+    "vfio_iommu_type1",
+)
 _MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _FORMAT = 1
 
@@ -205,6 +214,9 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud") -> Image:
     busybox = _package("busybox-static")
     files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}
     for each, found in by_name(visible_libraries(program, ("pci:",))).items():
+        files[each] = found if isinstance(found, str) else found.read_bytes()
+    receiver = portable_program(INTERRUPT_RECEIVER)
+    for each, found in {f"/usr/bin/{INTERRUPT_RECEIVER}": receiver, **by_name(libraries(receiver))}.items():
         files[each] = found if isinstance(found, str) else found.read_bytes()
     files["/init"] = (Path(__file__).parent / "guest" / "init").read_bytes()
     with _unpacked(busybox) as archive:

@@ -179,6 +179,8 @@ def machine_setting(
 def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     """Of the kernel; functions/guest/init reads what is Tailrace's in it."""
     words = ["console=ttyS0", "panic=-1", "quiet"]
+    if instance.in_place is not None:
+        return " ".join([*words, instance.in_place])
     words += [f"tailrace.ports={','.join(inner_address(number) for number, _ in enumerate(nics))}"]
     if instance.driver == "linux":
         return " ".join([*words, "tailrace.run=bridge"])

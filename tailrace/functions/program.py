@@ -16,6 +16,8 @@ from tailrace.node.record import Process
 from tailrace.process.launch import Launcher, why_ended
 
 NAME = "tailrace-vnf"
+INTERRUPT_RECEIVER = "tailrace-interrupt-receiver"
+"""What `measure interrupts` runs in a machine."""
 #: DPDK's drivers for ports by the beginning of their URI, and what every one stands on.
 _DRIVERS = {
     "": ("librte_bus_vdev", "librte_mempool_ring"),

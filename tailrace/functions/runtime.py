@@ -68,6 +68,8 @@ class Instance:
     """Whose drivers these have in a machine."""
     domain: str | None = None
     """Of a machine: what is merged into libvirt's domain."""
+    in_place: str | None = None
+    """Of a machine: what its kernel is told in place of what has it run a function (functions/guest/init)."""
     tables_mib: int = 0
     """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: str | None = None

@@ -448,14 +448,16 @@ def run_in_turn(
     return run_own(request, 0, lambda _: None, everything, oversubscribed=oversubscribed, report=report)
 
 
-def run_on_host(request: Request, work: Callable[[RunFolder], None], cpus: Collection[int]) -> Finished:
-    """Runs a measurement of the host alone, on these CPUs: nothing of Tailrace's is started, and none may be there."""
+def run_on_host(request: Request, work: Callable[[RunFolder, Launcher], None], cpus: Collection[int]) -> Finished:
+    """Runs a measurement of the host, on these CPUs: there is no switch, and nothing else of Tailrace's may be there.
+    What the launcher starts ends with it."""
     with _held(request) as state:
         _check_left_out(_up(request), cpus)
         with _own(request, state, {}):
             claim_cpus(state, cpus)
             with _into(request) as folder:
-                return _finish(folder, _attempt(lambda: work(folder), None))
+                launcher = Launcher(state, folder.logs, tied=True)
+                return _finish(folder, _attempt(lambda: work(folder, launcher), None))
 
 
 def _check_left_out(record: Record | None, cpus: Collection[int]) -> None:

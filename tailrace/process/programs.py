@@ -15,6 +15,8 @@ _FOLDERS = {
     "tailrace-vnf": "functions",
     "tailrace-tester": "tester",
     "tailrace-recorder": "recorder",
+    "tailrace-interrupts": "interrupts",
+    "tailrace-interrupt-receiver": "interrupts",
     "tailrace-core-to-core": "bench",
     "tailrace-floor": "bench",
     "tailrace-wake": "bench",

@@ -24,6 +24,10 @@ MEANINGS = {
     "timerlat-irq": "timerlat-irq: from a timer's expiry to its interrupt, measured by the kernel.",
     "timerlat-thread": "timerlat-thread: from a timer's expiry to its thread, measured by the kernel.",
     "osnoise": "osnoise: each time that a thread that never sleeps was kept from running, measured by the kernel.",
+    "interrupt-native": "interrupt-native: from an interrupt that is raised to a thread in user space of this host.",
+    "interrupt-tuned": "interrupt-tuned: the same in a machine at `latency: high`, by its device's MSI-X.",
+    "interrupt-untuned": "interrupt-untuned: the same in a machine at `latency: normal`.",
+    "timer": "timer: how much later than asked the interrupts were raised; it is in no other figure.",
     "hwlat": "hwlat: time lost while interrupts are off: firmware or a hypervisor took it.",
 }
 

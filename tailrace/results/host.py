@@ -25,16 +25,21 @@ class HostTrial(Record):
 
     name: str = Field(min_length=1, description="Name of the trial, unique in the run.")
     test: str = Field(
-        min_length=1, description="The tool: cyclictest, oslat, timerlat-irq, timerlat-thread, osnoise, hwlat."
+        min_length=1,
+        description="The tool: cyclictest, oslat, timerlat-irq, timerlat-thread, osnoise, hwlat; of "
+        "`measure interrupts` the receiver: interrupt-native, interrupt-tuned, interrupt-untuned; and timer.",
     )
     load: Literal["none", "cpu", "memory"] = Field(description="What else ran meanwhile.")
     host_profile: str | None = Field(description="The tuning profile in effect; null for the host as it was found.")
     cpu: Count = Field(description="The logical CPU.")
-    role: str = Field(min_length=1, description="The CPU's role: system, switch, vnf or tester.")
+    role: str = Field(min_length=1, description="The CPU's role: system, switch, vnf, tester; receiver of interrupts.")
     started: AwareDatetime = Field(description="When the first slice started.")
     duration_s: Amount = Field(description="How long was measured, in seconds: the sum of the slices.")
     samples: Count = Field(description="Values measured.")
-    missed: Count = Field(description="Values that the kernel's buffer had no room for; they are in no figure.")
+    missed: Count = Field(
+        description="Values that are in no figure: the kernel's buffer had no room for them, or the "
+        "interrupt did not arrive."
+    )
     latency_us: Latency | None = Field(description="The values in µs; null if there are none.")
     histogram: HistogramReference | None = Field(description="The whole distribution; null if there is no value.")
     intervals: tuple[HostInterval, ...] = Field(description="The slices in order of time.")

@@ -59,7 +59,7 @@ def measured(disk: Path, state: Path, second: Callable[[], None]) -> Finished:
     cpu = min(os.sched_getaffinity(0))
     plan = HostPlan([Tool(second)], ["none"], {cpu: "system"}, (cpu,), 2, least_rounds=2)
     request = Request("host", disk / "runs", state, ("tailrace",), "", "host", None)
-    finished = run_on_host(request, lambda folder: measure_host(plan, folder, Silent()), plan.cpus)
+    finished = run_on_host(request, lambda folder, _: measure_host(plan, folder, Silent()), plan.cpus)
     assert isinstance(finished.error, Failure) and "No space left on device" in str(finished.error)
     assert load_run(finished.folder) == finished.run
     assert [trial.samples for trial in finished.run.host_trials] == [100]

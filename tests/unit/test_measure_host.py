@@ -315,7 +315,7 @@ def asked(folder: Path, resume: Path | None = None) -> Request:
     return Request("host", folder / "runs", folder / "state", ("tailrace",), "# host\n", "host", None, resume=resume)
 
 
-def never(_: RunFolder) -> None:
+def never(*_: object) -> None:
     pytest.fail("something was measured")
 
 
@@ -342,7 +342,7 @@ def test_the_cpus_of_what_is_up_are_not_measured(tmp_path: Path) -> None:
         with pytest.raises(Mistake, match=f"chain.yaml is up and has CPU {core}; run `tailrace down`, or .* --cpus"):
             run_on_host(asked(tmp_path), never, [0, core])
     plan = HostPlan([Fake({None: 1})], ["none"], {0: "system"}, (0,), 2)
-    finished = run_on_host(asked(tmp_path), lambda folder: measure_host(plan, folder, Silent()), plan.cpus)
+    finished = run_on_host(asked(tmp_path), lambda folder, _: measure_host(plan, folder, Silent()), plan.cpus)
     assert finished.run.valid
     assert len(peek(tmp_path / "state").things) == 1
 

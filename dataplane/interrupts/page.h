@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page that who raises interrupts and who receives them share: with a process, or with a machine whose ivshmem
+ * device it is.
+ *
+ * Each side writes its own lines only.  The receiver is not trusted: whatever it writes can spoil its own figures, and
+ * nothing else.  When an interrupt was raised is not in the page, but in the memory of who raised it.
+ */
+#ifndef TAILRACE_INTERRUPTS_PAGE_H
+#define TAILRACE_INTERRUPTS_PAGE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum {
+	INTERRUPT_PAGE_BYTES = 4096, /* the least that a PCI region can have and be mapped */
+	INTERRUPT_PAGE_LINE = 64,
+};
+
+#define INTERRUPT_PAGE_MAGIC UINT64_C(0x3150555252544e49)
+
+/* What the receiver is to do. */
+enum interrupt_phase {
+	PHASE_REST,  /* look now and then whether there is something to do */
+	PHASE_CLOCK, /* answer each new question with its clock, without sleep */
+	PHASE_WAIT,  /* wait for interrupts, and note the clock when one has arrived */
+};
+
+struct interrupt_page {
+	/* Of who raises them. */
+	uint64_t magic;
+	_Atomic uint32_t phase;
+	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t question;
+	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t raised; /* the number of the last interrupt */
+
+	/* Of who receives them. */
+	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint32_t ready;
+	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t answer;	/* the question that is answered, after the time */
+	_Atomic uint64_t answered_at;				/* cycles of the receiver's TSC */
+	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t arrived; /* the number of the interrupt, after the time */
+	_Atomic uint64_t arrived_at;
+};
+
+_Static_assert(sizeof(struct interrupt_page) <= INTERRUPT_PAGE_BYTES, "the page holds it");
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include "interrupts/raise.h"
+
+enum {
+	LOST_SECONDS = 1,
+	ANSWER_SECONDS = 20, /* of a machine that is emulated on a busy CPU */
+	SAME_RATE = 20,	     /* millionths that two clocks of one rate may be apart, by what was measured */
+	LOOK_NS = 100000,    /* between two looks for the last interrupt */
+};
+
+struct raiser {
+	struct interrupts *interrupts;
+	struct interrupts_run *run;
+	uint64_t raised_at;
+	bool waiting; /* for the last interrupt */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void sleep_until(uint64_t ns)
+{
+	const struct timespec until = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+		;
+}
+
+static void ring(const struct interrupts *interrupts)
+{
+	const uint64_t one = 1;
+
+	/* It fails only where that many wait already. */
+	(void)!write(interrupts->call, &one, sizeof(one));
+}
+
+/* The last interrupt, if it has arrived: the time is the receiver's word, and is taken where it can be true. */
+static void collect(struct raiser *raiser)
+{
+	struct interrupts *interrupts = raiser->interrupts;
+	struct interrupts_run *run = raiser->run;
+	uint64_t now = __rdtsc(), arrived_at;
+	int64_t took;
+
+	if (!raiser->waiting)
+		return;
+	if (atomic_load_explicit(&interrupts->page->arrived, memory_order_acquire) != interrupts->number) {
+		if (now - raiser->raised_at > LOST_SECONDS * interrupts->rate.hz) {
+			run->counts.lost++;
+			raiser->waiting = false;
+		}
+		return;
+	}
+	raiser->waiting = false;
+	arrived_at = atomic_load_explicit(&interrupts->page->arrived_at, memory_order_relaxed);
+	now = __rdtsc();
+	took = (int64_t)(clocks_here(&run->before, arrived_at) - raiser->raised_at);
+	if (took < -(int64_t)run->before.error || took > (int64_t)(now - raiser->raised_at + run->before.error))
+		run->counts.wrong++;
+	else
+		histogram_record(&run->latency, clock_ns(&interrupts->rate, took < 0 ? 0 : (uint64_t)took));
+}
+
+static void raise_one(struct raiser *raiser, uint64_t meant_ns)
+{
+	struct interrupts *interrupts = raiser->interrupts;
+
+	histogram_record(&raiser->run->late, now_ns() - meant_ns);
+	atomic_store_explicit(&interrupts->page->raised, ++interrupts->number, memory_order_release);
+	raiser->waiting = true;
+	raiser->run->counts.raised++;
+	raiser->raised_at = __rdtsc();
+	ring(interrupts);
+}
+
+static void raise_all(struct raiser *raiser, const atomic_bool *stop)
+{
+	struct interrupts_run *run = raiser->run;
+	uint64_t meant = now_ns();
+
+	for (uint64_t tick = 0; tick < run->count && !atomic_load_explicit(stop, memory_order_relaxed); tick++) {
+		meant += run->period_ns;
+		sleep_until(meant);
+		collect(raiser);
+		if (raiser->waiting)
+			run->counts.held++;
+		else
+			raise_one(raiser, meant);
+		atomic_store_explicit(&run->ticks, tick + 1, memory_order_relaxed);
+	}
+	while (raiser->waiting) {
+		sleep_until(now_ns() + LOOK_NS);
+		collect(raiser);
+	}
+}
+
+/* The offset now.  If the receiver waits for an interrupt, one that is not counted has it look. */
+static int join(struct interrupts *interrupts, struct clocks *clocks)
+{
+	int error;
+
+	if (atomic_exchange_explicit(&interrupts->page->phase, PHASE_CLOCK, memory_order_acq_rel) == PHASE_WAIT)
+		ring(interrupts);
+	error = clocks_join(interrupts->page, &interrupts->question, ANSWER_SECONDS * interrupts->rate.hz, clocks);
+	atomic_store_explicit(&interrupts->page->phase, PHASE_REST, memory_order_release);
+	return error;
+}
+
+void interrupts_raise(struct interrupts *interrupts, struct interrupts_run *run, const atomic_bool *stop)
+{
+	struct raiser raiser = {.interrupts = interrupts, .run = run};
+
+	histogram_clear(&run->latency);
+	histogram_clear(&run->late);
+	run->fault = INTERRUPTS_NO_ANSWER;
+	if (join(interrupts, &run->before) < 0)
+		return;
+	atomic_store_explicit(&interrupts->page->phase, PHASE_WAIT, memory_order_release);
+	raise_all(&raiser, stop);
+	if (join(interrupts, &run->after) < 0)
+		return;
+	run->fault = clocks_agree(&run->before, &run->after, SAME_RATE) ? INTERRUPTS_WELL : INTERRUPTS_CLOCKS;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Raises interrupts at a steady period, one at a time, and accounts for each: it has arrived, and how long that took,
+ * or it is lost.  At a moment when the one before has not arrived none is raised, and that is counted.
+ *
+ * One thread does it, of which another asks how far it is.
+ */
+#ifndef TAILRACE_INTERRUPTS_RAISE_H
+#define TAILRACE_INTERRUPTS_RAISE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "common/histogram.h"
+#include "interrupts/clocks.h"
+#include "interrupts/doorbell.h"
+#include "tester/clock.h"
+
+struct interrupts {
+	struct interrupt_page *page;
+	int call;
+	struct clock_rate rate;
+	uint64_t question; /* the last one */
+	uint64_t number;   /* of the last interrupt */
+};
+
+/* All of them: raised = arrived + lost + wrong. */
+struct interrupts_counts {
+	uint64_t raised;
+	uint64_t lost;	/* has not arrived within a second */
+	uint64_t wrong; /* the receiver's time is before it was raised, or has not come yet */
+	uint64_t held;	/* was not raised, because the one before had not arrived */
+};
+
+enum interrupts_fault {
+	INTERRUPTS_WELL,
+	INTERRUPTS_NO_ANSWER, /* the receiver does not answer */
+	INTERRUPTS_CLOCKS,    /* its clock has another rate than ours, or was set */
+};
+
+struct interrupts_run {
+	/* What is asked for. */
+	uint64_t count, period_ns;
+
+	/* What is found. */
+	_Atomic uint64_t ticks; /* done, raised or held */
+	struct interrupts_counts counts;
+	struct histogram latency; /* ns from raised to arrived */
+	struct histogram late;	  /* ns from the moment that was meant to raised */
+	struct clocks before, after;
+	enum interrupts_fault fault;
+};
+
+/* Until all are raised, or `stop` is set. */
+void interrupts_raise(struct interrupts *interrupts, struct interrupts_run *run, const atomic_bool *stop);
+
+#endif

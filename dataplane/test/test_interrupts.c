@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Interrupts between threads: each is accounted for, whatever the receiver does, and its clock is found.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include "cmocka_all.h"
+#include "interrupts/raise.h"
+
+enum {
+	COUNT = 50,
+	PERIOD_NS = 200000,
+	DELAY_NS = 50000,
+};
+
+#define AHEAD (-INT64_C(123456789012))
+
+/* How a receiver behaves: as it should, but for what is said. */
+struct receiver {
+	struct interrupt_page *page;
+	int event;
+	int64_t ahead;	   /* of its clock */
+	uint64_t delay_ns; /* before it notes the time */
+	bool deaf;	   /* notes none */
+	int64_t lies;	   /* is added to each time of arrival */
+	bool mute;	   /* answers no question */
+	int64_t jumps;	   /* of its clock, once interrupts have come */
+	_Atomic bool end;
+	pthread_t thread;
+};
+
+static struct clock_rate rate;
+
+static uint64_t its_clock(const struct receiver *receiver)
+{
+	return __rdtsc() + (uint64_t)receiver->ahead;
+}
+
+static void note(struct receiver *receiver)
+{
+	struct interrupt_page *page = receiver->page;
+	uint64_t number = page->raised, until = __rdtsc() + receiver->delay_ns * rate.hz / 1000000000;
+
+	while (__rdtsc() < until)
+		;
+	if (receiver->deaf)
+		return;
+	page->arrived_at = its_clock(receiver) + (uint64_t)receiver->lies;
+	page->arrived = number;
+}
+
+static void *receive(void *argument)
+{
+	struct receiver *receiver = argument;
+	struct interrupt_page *page = receiver->page;
+	bool waited = false;
+	uint64_t count;
+
+	while (!receiver->end) {
+		if (page->phase == PHASE_CLOCK && !receiver->mute && page->question != page->answer) {
+			if (waited)
+				receiver->ahead += receiver->jumps;
+			waited = false;
+			page->answered_at = its_clock(receiver);
+			page->answer = page->question;
+		} else if (page->phase == PHASE_WAIT) {
+			waited = true;
+			if (read(receiver->event, &count, sizeof(count)) == sizeof(count))
+				note(receiver);
+		}
+		sched_yield();
+	}
+	return NULL;
+}
+
+static int set_up(void **state)
+{
+	struct clock_reading began = clock_read(), now;
+
+	usleep(20000);
+	now = clock_read();
+	rate = clock_rate(clock_measure(&began, &now));
+	return 0;
+}
+
+/* What comes of interrupts with such a receiver. */
+static struct interrupts_run *raise_to(struct receiver receiver)
+{
+	struct interrupts_run *run = calloc(1, sizeof(*run));
+	struct interrupts interrupts = {.rate = rate};
+	struct doorbell doorbell;
+	const atomic_bool stop = false;
+
+	assert_int_equal(doorbell_make(&doorbell), 0);
+	receiver.page = mmap(NULL, INTERRUPT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, doorbell.page, 0);
+	assert_ptr_not_equal(receiver.page, MAP_FAILED);
+	receiver.event = doorbell.call;
+	interrupts.page = receiver.page;
+	interrupts.call = doorbell.call;
+	run->count = COUNT;
+	run->period_ns = PERIOD_NS;
+	assert_int_equal(pthread_create(&receiver.thread, NULL, receive, &receiver), 0);
+	interrupts_raise(&interrupts, run, &stop);
+	receiver.end = true;
+	pthread_join(receiver.thread, NULL);
+	munmap(receiver.page, INTERRUPT_PAGE_BYTES);
+	close(doorbell.page);
+	close(doorbell.call);
+	assert_int_equal(run->counts.raised, run->latency.tally.count + run->counts.lost + run->counts.wrong);
+	if (run->fault != INTERRUPTS_NO_ANSWER)
+		assert_int_equal(run->counts.raised + run->counts.held, COUNT);
+	return run;
+}
+
+static void every_interrupt_is_accounted_for(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.ahead = 0});
+
+	assert_int_equal(run->fault, INTERRUPTS_WELL);
+	assert_int_equal(run->before.offset, 0);
+	assert_int_equal(run->counts.lost + run->counts.wrong, 0);
+	assert_true(run->counts.raised > 0);
+	assert_int_equal(run->late.tally.count, run->counts.raised);
+	free(run);
+}
+
+static void another_clock_is_found(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.ahead = AHEAD});
+	int64_t off = run->before.offset - AHEAD;
+
+	assert_int_equal(run->fault, INTERRUPTS_WELL);
+	assert_true((uint64_t)llabs(off) <= run->before.error);
+	assert_int_equal(run->counts.wrong, 0);
+	free(run);
+}
+
+static void a_delay_is_in_every_latency(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.ahead = AHEAD, .delay_ns = DELAY_NS});
+	uint64_t doubt = clock_ns(&rate, run->before.error);
+
+	assert_true(run->latency.tally.min + doubt >= DELAY_NS);
+	free(run);
+}
+
+static void what_does_not_arrive_is_lost(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.deaf = true});
+
+	assert_int_equal(run->latency.tally.count, 0);
+	assert_int_equal(run->counts.lost, 1);
+	assert_int_equal(run->counts.held, COUNT - 1); /* none is raised while one is under way */
+	free(run);
+}
+
+static void times_that_cannot_be_are_counted_and_used_for_nothing(void **state)
+{
+	static const int64_t lies[] = {INT64_MIN, -INT64_C(1000000000000), INT64_C(1000000000000), INT64_MAX};
+
+	for (unsigned i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+		struct interrupts_run *run = raise_to((struct receiver){.lies = lies[i]});
+
+		assert_int_equal(run->latency.tally.count, 0);
+		assert_int_equal(run->counts.wrong, run->counts.raised);
+		free(run);
+	}
+}
+
+static void a_clock_that_is_set_meanwhile_is_a_fault(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.ahead = AHEAD, .jumps = 1000000000});
+
+	assert_int_equal(run->fault, INTERRUPTS_CLOCKS);
+	free(run);
+}
+
+static void clocks_of_other_rates_do_not_agree(void **state)
+{
+	const struct clocks early = {.offset = 1000, .error = 10, .at = 0};
+	struct clocks late = {.offset = 1000 + 20 + 100, .error = 10, .at = 10000000};
+
+	assert_true(clocks_agree(&early, &late, 20));
+	late.offset += 101;
+	assert_false(clocks_agree(&early, &late, 20));
+	late.offset = INT64_MIN;
+	assert_false(clocks_agree(&early, &late, 20));
+}
+
+static void who_answers_nothing_is_waited_for_in_vain(void **state)
+{
+	struct interrupt_page page = {.magic = INTERRUPT_PAGE_MAGIC};
+	struct clocks clocks;
+	uint64_t question = 0;
+
+	assert_int_equal(clocks_join(&page, &question, rate.hz / 1000, &clocks), -ETIMEDOUT);
+}
+
+static void *take(void *path)
+{
+	static struct doorbell taken;
+
+	return doorbell_take(path, &taken) < 0 ? NULL : &taken;
+}
+
+/* What is taken is what was given: a write to the one is seen in the other. */
+static void page_and_interrupt_go_over_a_socket(void **state)
+{
+	char folder[] = "/tmp/tailrace-test-XXXXXX", path[64];
+	struct doorbell given, *taken;
+	uint64_t one = 1, count = 0;
+	int listening, client;
+	pthread_t thread;
+	char byte = 'x';
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/doorbell", folder);
+	assert_int_equal(doorbell_make(&given), 0);
+	listening = doorbell_listen(path);
+	assert_true(listening >= 0);
+	pthread_create(&thread, NULL, take, path);
+	while ((client = accept(listening, NULL, NULL)) < 0)
+		usleep(100);
+	assert_int_equal(doorbell_give(&given, client), 0);
+	pthread_join(thread, (void **)&taken);
+	assert_non_null(taken);
+	assert_int_equal(pwrite(given.page, &byte, 1, 5), 1);
+	byte = 0;
+	assert_int_equal(pread(taken->page, &byte, 1, 5), 1);
+	assert_int_equal(byte, 'x');
+	assert_int_equal(write(given.call, &one, sizeof(one)), sizeof(one));
+	assert_int_equal(read(taken->call, &count, sizeof(count)), sizeof(count));
+	assert_int_equal(count, 1);
+	assert_int_equal(ftruncate(taken->page, 0), -1); /* nobody cuts it */
+	close(client);
+	close(listening);
+	unlink(path);
+	rmdir(folder);
+}
+
+static void who_speaks_another_protocol_gives_nothing(void **state)
+{
+	char folder[] = "/tmp/tailrace-test-XXXXXX", path[64];
+	static const uint64_t words[] = {7, 1, 2, 3};
+	int listening, client;
+	pthread_t thread;
+	void *taken = path;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/doorbell", folder);
+	listening = doorbell_listen(path);
+	pthread_create(&thread, NULL, take, path);
+	while ((client = accept(listening, NULL, NULL)) < 0)
+		usleep(100);
+	assert_int_equal(write(client, words, sizeof(words)), sizeof(words));
+	pthread_join(thread, &taken);
+	assert_null(taken);
+	close(client);
+	close(listening);
+	unlink(path);
+	rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_interrupt_is_accounted_for),
+		cmocka_unit_test(another_clock_is_found),
+		cmocka_unit_test(a_delay_is_in_every_latency),
+		cmocka_unit_test(what_does_not_arrive_is_lost),
+		cmocka_unit_test(times_that_cannot_be_are_counted_and_used_for_nothing),
+		cmocka_unit_test(a_clock_that_is_set_meanwhile_is_a_fault),
+		cmocka_unit_test(clocks_of_other_rates_do_not_agree),
+		cmocka_unit_test(who_answers_nothing_is_waited_for_in_vain),
+		cmocka_unit_test(page_and_interrupt_go_over_a_socket),
+		cmocka_unit_test(who_speaks_another_protocol_gives_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}

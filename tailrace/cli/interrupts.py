@@ -1,0 +1,115 @@
+"""`tailrace measure interrupts`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tailrace.cli import commands
+from tailrace.cli.measure_host import words
+from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
+from tailrace.cli.output import run_command
+from tailrace.errors import Mistake
+from tailrace.functions.acceleration import acceleration
+from tailrace.functions.images import DEFAULT, machine_image
+from tailrace.functions.machine import InMachine
+from tailrace.measure.host.loads import LOADS
+from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.interrupts import BOOT_SECONDS, NATIVE, SIDES, START_SECONDS, Side, measure_interrupts
+from tailrace.measure.progress import Reporter, Silent
+from tailrace.measure.session import Request, run_on_host
+from tailrace.node.folder import default_folder
+from tailrace.process.launch import Launcher
+from tailrace.resources.cpus import show_list
+from tailrace.resources.topology import allowed_cpus
+from tailrace.results import RunFolder
+from tailrace.spec.units import parse_duration
+
+PERIOD_LEAST, PERIOD_MOST = 10e-6, 1.0
+
+
+def interrupts(
+    sides: Annotated[
+        str, typer.Option(metavar="LIST", help=f"Receivers that take turns: {', '.join(SIDES)}.")
+    ] = ",".join(SIDES),
+    period: Annotated[str, typer.Option(metavar="TIME", help="From one interrupt to the next: 100us to 1s.")] = "1ms",
+    duration: Annotated[str, typer.Option(metavar="TIME", help="Of the whole run, such as 40m.")] = "60s",
+    cpu: Annotated[
+        int | None, typer.Option(metavar="N", help="The CPU of the receivers. Default: the last that is free.")
+    ] = None,
+    load: Annotated[str, typer.Option(metavar="LIST", help="What else runs, in turn: none, cpu, memory.")] = "none",
+    image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
+    runs: RunsOption = DEFAULT_RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how long an interrupt takes to user space: of this host, and of machines.
+
+    \b
+    sudo tailrace measure interrupts
+    sudo tailrace measure interrupts --sides native --period 100us --duration 10s
+    sudo tailrace measure interrupts --duration 40m --load cpu
+
+    native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
+    high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device. All take turns on
+    the same CPU, by one clock.
+    """
+
+    def call() -> int:
+        names = words("--sides", sides, SIDES)
+        loads = words("--load", load, LOADS)
+        every = _seconds("--period", period)
+        if not PERIOD_LEAST <= every <= PERIOD_MOST:
+            raise Mistake(f"--period {period}: expected 10us to 1s")
+        receivers = [Side(name, round(every * 1e9)) for name in names]
+        core, control = _cpus(cpu)
+        plan = HostPlan(receivers, loads, {core: "receiver"}, control, _seconds("--duration", duration))
+        commands.needs_root("measure interrupts")
+        machines = [name for name in names if name != NATIVE]
+        notes = _check_machines(image) if machines else []
+        text = f"# tailrace measure interrupts: {', '.join(names)}, every {period}\n{plan.text()}"
+        request = Request(
+            "interrupts", runs, default_folder(), tuple(commands.command_line()), text, "interrupts", "interrupts"
+        )
+        lines = [f"Measuring for {duration}: {', '.join(names)}; receivers on CPU {core}, senders on {control[0]}."]
+        commands.say([*lines, *notes], as_json=as_json)
+
+        def work(folder: RunFolder, launcher: Launcher, report: Reporter) -> None:
+            for each in notes:
+                folder.note(each)
+            measure_interrupts(plan, receivers, image, folder, launcher, report)
+
+        return commands.run_with_bar(
+            lambda bar: run_on_host(
+                request, lambda folder, launcher: work(folder, launcher, bar or Silent()), (core, control[0])
+            ),
+            plan.time_left() + sum(START_SECONDS if name == NATIVE else BOOT_SECONDS for name in names),
+            as_json=as_json,
+        )
+
+    raise typer.Exit(run_command(call))
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise Mistake(f"{option}: {error}") from None
+
+
+def _cpus(wanted: int | None) -> tuple[int, tuple[int, ...]]:
+    """The receivers' CPU, and those of everything else."""
+    allowed = [cpu.number for cpu in allowed_cpus()]
+    if len(allowed) < 2:
+        raise Mistake("an interrupt goes from one CPU to another, and this process may use one only")
+    core = allowed[-1] if wanted is None else wanted
+    if core not in allowed:
+        raise Mistake(f"--cpu {core} is not available to this process; expected one of {show_list(allowed)}")
+    return core, tuple(each for each in allowed if each != core)
+
+
+def _check_machines(image: str) -> list[str]:
+    """What is to be said of machines here. Raises Mistake where there can be none."""
+    InMachine().check()
+    machine_image(image)
+    return list(acceleration().notes)

@@ -1,0 +1,236 @@
+"""`tailrace measure interrupts`: from an interrupt that is raised to its arrival in user space of a receiver.
+
+The receiver waits in a process of this host, or in a machine: there the interrupt is an MSI-X vector of a device, which
+VFIO gives to it as an eventfd. The sides take turns, and while one is measured the others stand still.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGCONT, SIGSTOP
+from typing import Any, Literal
+
+from tailrace.errors import Failure, Fault
+from tailrace.functions.machine import InMachine
+from tailrace.functions.program import INTERRUPT_RECEIVER
+from tailrace.functions.runtime import Instance
+from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.host.run import measure_host
+from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
+from tailrace.measure.progress import Reporter
+from tailrace.node.record import FilePath, Process
+from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.process import Limits
+from tailrace.process.programs import own_program
+from tailrace.resources.place import Place
+from tailrace.results import RunFolder
+from tailrace.results.histogram import Histogram
+from tailrace.switch.confine import group_for, let_pass, make_folder
+from tailrace.switch.control import Control, ControlLost, connect_when_ready
+
+SENDER = "tailrace-interrupts"
+NATIVE, TUNED, UNTUNED = SIDES = ("native", "tuned", "untuned")
+TIMER = "timer"
+"""The figure of how much later than asked interrupts were raised."""
+_LEVELS: Mapping[str, Literal["high", "normal"]] = {TUNED: "high", UNTUNED: "normal"}
+START_SECONDS, BOOT_SECONDS = 1.0, 20.0
+"""What starting a side takes, for the progress bar."""
+_READY_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
+_PATIENCE = 60.0
+"""Seconds beyond its time until a slice counts as stuck."""
+_MEMORY = 256 << 20
+_DEVICE = "0000:00:07.0"
+"""The interrupt's in a machine: below the places of ports."""
+_DOMAIN = """\
+<features><ioapic driver='qemu'/></features>
+<devices>
+  <iommu model='intel'><driver intremap='on'/></iommu>
+  <shmem name='interrupts'>
+    <model type='ivshmem-doorbell'/>
+    <server path='{socket}'/>
+    <msi vectors='1'/>
+    <address type='pci' domain='0x0000' bus='0x00' slot='0x07' function='0x0'/>
+  </shmem>
+</devices>
+"""
+
+
+@dataclass
+class Account:
+    """What became of all interrupts of a side: raised = arrived + lost + wrong."""
+
+    raised: int = 0
+    lost: int = 0
+    wrong: int = 0
+    held: int = 0
+    clock_error_ns: float = 0.0
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        for name in ("raised", "lost", "wrong", "held"):
+            setattr(self, name, getattr(self, name) + int(result[name]))
+        self.clock_error_ns = max(self.clock_error_ns, float(result["clock_error_ns"]))
+
+    def notes(self, side: str) -> Iterator[str]:
+        """What is to be said of them."""
+        if self.lost:
+            yield f"{side}: {self.lost} of {self.raised} interrupts did not arrive within a second"
+        if self.wrong:
+            yield f"{side}: of {self.wrong} of {self.raised} interrupts the receiver named a time that cannot be true"
+        if self.held:
+            yield (
+                f"{side}: {self.held} times no interrupt was raised, because the one before had not arrived: the "
+                "period is too short for it"
+            )
+        if self.clock_error_ns > 0:
+            yield f"{side}: its clock and this host's are joined within {self.clock_error_ns / 1000:.2f} µs"
+
+
+@dataclass
+class Side:
+    """One receiver, and who raises its interrupts: a tool of `measure host`'s runs, whose slices take turns."""
+
+    side: str
+    period_ns: int
+    account: Account = field(default_factory=Account)
+    _control: Control | None = None
+    _sender: Process | None = None
+    _receiver: Process | None = None
+    _launcher: Launcher | None = None
+
+    @property
+    def name(self) -> str:
+        return f"interrupt-{self.side}"
+
+    @contextmanager
+    def up(self, launcher: Launcher, core: int, control: Sequence[int], image: str | None) -> Iterator[None]:
+        """Sender and receiver in the block, the latter standing still but for slices; what is started is the session's
+        to end. Raises Failure, Mistake."""
+        sender = f"{self.side}-sender"
+        group = group_for(launcher.state, self.side)
+        launcher.state.sockets.mkdir(mode=0o700, exist_ok=True)
+        let_pass(launcher.state.sockets, group)
+        socket = make_folder(launcher.state, self.side, group) / "interrupts"
+        path = launcher.state.folder / f"{sender}.control"
+        for file in (path, socket):
+            launcher.state.add(FilePath(str(file)))
+        argv = [str(own_program(SENDER)), "--control", str(path), "--socket", str(socket)]
+        argv += ["--core", str(control[0]), "--priority", str(PRIORITY)]
+        self._launcher = launcher
+        self._sender = launcher.start(sender, argv, Limits(cpus=tuple(control)))
+        try:
+            self._control = connect_when_ready(path, self._sender.id.alive, _READY_SECONDS)
+        except ControlLost as error:
+            raise launcher.failure(sender, f"{SENDER} {error}") from None
+        with closing(self._control):
+            if self.side == NATIVE:
+                self._receiver, patience = self._native(launcher, socket, core), _READY_SECONDS
+            else:
+                self._receiver = self._machine(launcher, socket, core, control, image, group)
+                patience = InMachine.patience
+            self._wait_ready(time.monotonic() + patience)
+            self._receiver.id.signal(SIGSTOP)
+            try:
+                yield
+            finally:
+                self._receiver.id.signal(SIGCONT)
+
+    def _native(self, launcher: Launcher, socket: Path, core: int) -> Process:
+        argv = [str(own_program(INTERRUPT_RECEIVER)), "--socket", str(socket), "--core", str(core)]
+        return launcher.start(self.side, [*argv, "--priority", str(PRIORITY)], Limits(cpus=(core,)))
+
+    def _machine(
+        self, launcher: Launcher, socket: Path, core: int, control: Sequence[int], image: str | None, group: int
+    ) -> Process:
+        level = _LEVELS[self.side]
+        words = [INTERRUPT_RECEIVER, "--device", _DEVICE]
+        words += ["--priority", str(PRIORITY)] if level == "high" else []
+        instance = Instance(
+            name=self.side,
+            kind="interrupts",
+            ports=(),
+            place=Place(core, tuple(sorted({core, *control})), cores=(core,)),
+            memory_bytes=_MEMORY,
+            huge=False,
+            latency=level,
+            group=group,
+            image=image,
+            domain=_DOMAIN.format(socket=socket.absolute()),
+            in_place=f"intel_iommu=on tailrace.vfio={_DEVICE} tailrace.run={','.join(words)}",
+        )
+        return InMachine().start(launcher, instance).process
+
+    def _wait_ready(self, deadline: float) -> None:
+        assert self._control is not None and self._receiver is not None and self._launcher is not None
+        while not self._control.call("interrupts.look")["ready"]:
+            if not self._receiver.id.alive():
+                raise Fault(why_ended(self._launcher, self._receiver))
+            if time.monotonic() > deadline:
+                raise self._launcher.failure(self.side, f"the receiver {self.side} was not ready in time")
+            time.sleep(0.05)
+
+    def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+        assert self._control is not None and self._receiver is not None
+        self._receiver.id.signal(SIGCONT)
+        result = self._slice(self._control, seconds, progress)
+        self._receiver.id.signal(SIGSTOP)
+        self.account.add(result)
+        if result["fault"] is not None:
+            raise Failure(f"{self.side}: {result['fault']}")
+        (core,) = setting.cpus
+        missed = int(result["lost"]) + int(result["wrong"])
+        return {
+            self.name: {core: Slice(_histogram(result["latency"]), missed)},
+            TIMER: {core: Slice(_histogram(result["late"]))},
+        }
+
+    def _slice(self, control: Control, seconds: int, progress: Progress) -> Mapping[str, Any]:
+        assert self._sender is not None and self._receiver is not None and self._launcher is not None
+        began = time.monotonic()
+        control.call(
+            "interrupts.begin", count=max(1, seconds * 1_000_000_000 // self.period_ns), period_ns=self.period_ns
+        )
+        try:
+            while True:
+                found: dict[str, Any] = control.call("interrupts.look")
+                if "result" in found:
+                    result: dict[str, Any] = found["result"]
+                    return result
+                for process in (self._sender, self._receiver):
+                    if not process.id.alive():
+                        raise Fault(why_ended(self._launcher, process))
+                done = time.monotonic() - began
+                if done > seconds + _PATIENCE:
+                    raise Failure(f"{self.side}: its interrupts did not end in {done:.0f} s")
+                progress(min(done, seconds))
+                time.sleep(_LOOK_SECONDS)
+        except BaseException:
+            with suppress(Failure):
+                control.call("interrupts.end")
+            raise
+
+
+def _histogram(latency: Mapping[str, Any]) -> Histogram:
+    counts = tuple((int(index), int(count)) for index, count in latency["counts"])
+    return Histogram(counts, int(latency["min_ns"]), int(latency["max_ns"]), int(latency["sum_ns"]))
+
+
+def measure_interrupts(
+    plan: HostPlan, sides: Sequence[Side], image: str | None, folder: RunFolder, launcher: Launcher, report: Reporter
+) -> None:
+    """All sides in turn, as the plan has it. Raises Failure, Mistake."""
+    (core,) = plan.cpus
+    with ExitStack() as up:
+        for side in sides:
+            report.stage(f"starting {side.side}", START_SECONDS if side.side == NATIVE else BOOT_SECONDS)
+            up.enter_context(side.up(launcher, core, plan.control, image))
+        try:
+            measure_host(plan, folder, report)
+        finally:
+            for side in sides:
+                for note in side.account.notes(side.side):
+                    folder.note(note)

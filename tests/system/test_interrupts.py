@@ -1,0 +1,38 @@
+"""Interrupts to user space of this host: each is accounted for, and the report says how long they took."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from running_node import Command, needs_a_node
+
+pytestmark = [*needs_a_node, pytest.mark.unsanitized]
+
+
+def test_each_interrupt_is_accounted_for(command: Command) -> None:
+    done = command("measure", "interrupts", "--sides", "native", "--duration", "2s", "--json")
+    run = json.loads(done.stdout)
+    assert run["valid"], run["reason"]
+    found = {trial["test"]: trial for trial in run["host_trials"]}
+    assert set(found) == {"interrupt-native", "timer"}
+    native, timer = found["interrupt-native"], found["timer"]
+    held = sum(int(note.split()[1]) for note in run["notes"] if "times no interrupt was raised" in note)
+    assert native["samples"] + native["missed"] == timer["samples"] == 2000 - held
+    assert 0 < native["latency_us"]["min"] <= native["latency_us"]["p50"] <= native["latency_us"]["max"]
+    assert native["role"] == "receiver"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sides", "native,foreign"), "'foreign' is unknown; expected native, tuned, untuned"),
+        (("--period", "1us"), "expected 10us to 1s"),
+        (("--period", "soon"), "--period"),
+        (("--cpu", "4096"), "is not available"),
+        (("--sides", "tuned", "--image", "missing"), "there is no image 'missing'"),
+    ],
+)
+def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], said: str) -> None:
+    done = command("measure", "interrupts", *words, status=2)
+    assert said in done.stderr and done.stderr.count("\n") == 1
