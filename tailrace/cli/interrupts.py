@@ -16,7 +16,16 @@ from tailrace.functions.images import DEFAULT, machine_image
 from tailrace.functions.machine import InMachine
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan
-from tailrace.measure.interrupts import BOOT_SECONDS, NATIVE, SIDES, START_SECONDS, Side, measure_interrupts
+from tailrace.measure.interrupts import (
+    BOOT_SECONDS,
+    NATIVE,
+    RECEIVER,
+    SENDS,
+    SIDES,
+    START_SECONDS,
+    Side,
+    measure_interrupts,
+)
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.session import Request, run_on_host
 from tailrace.node.folder import default_folder
@@ -63,7 +72,9 @@ def interrupts(
             raise Mistake(f"--period {period}: expected 10us to 1s")
         receivers = [Side(name, round(every * 1e9)) for name in names]
         core, control = _cpus(cpu)
-        plan = HostPlan(receivers, loads, {core: "receiver"}, control, _seconds("--duration", duration))
+        plan = HostPlan(
+            receivers, loads, {core: RECEIVER, control[0]: SENDS}, control, _seconds("--duration", duration)
+        )
         commands.needs_root("measure interrupts")
         machines = [name for name in names if name != NATIVE]
         notes = _check_machines(image) if machines else []

@@ -94,6 +94,10 @@ def _memory(function: PlannedFunction, machine: Machine | None, *, huge: bool) -
     if machine is None:
         return Point("memory", f"at most {size}; buffers in {'huge' if huge else 'ordinary'} pages", "it is limited")
     high = function.latency == "high"
+    refused = machine.traits.memory_lock
+    if high and refused is not None:
+        pages, kept = ("huge pages", "reserved, and never in swap") if huge else ("ordinary pages", "reserved")
+        return Point("memory", f"{size} in {pages}", kept, f"memory that is locked: {refused}")
     if huge and high and machine.acceleration.kind == "kvm":
         return Point("memory", f"{size} in huge pages, locked", "reserved, and never in swap, nor is QEMU's own")
     if huge:

@@ -167,7 +167,7 @@ def machine_setting(
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=high and kind == "kvm",
         # What emulates has a buffer of its own of 1 GiB, which is not to be had whole.
-        locked=high and (kind == "kvm" or not instance.huge),
+        locked=high and traits.memory_lock is None and (kind == "kvm" or not instance.huge),
         passes_cpu=instance.latency != "normal",
         invariant_tsc=high and traits.invariant_tsc,
         priority=VCPU_PRIORITY if high and traits.real_time is None else None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tailrace.resources.topology import read_cpus
 from tailrace.resources.tree import Tree
 
+_CAP_SYS_RESOURCE = 24
 REAL_TIME = "/proc/sys/kernel/sched_rt_runtime_us"
 _GROUPS = "/sys/fs/cgroup/cpu/cpu.rt_runtime_us"
 
@@ -22,6 +24,9 @@ class Traits:
     """The time stamp counter has one rate, also while a CPU sleeps."""
     real_time: str | None = None
     """Why a CPU of a machine that never sleeps can have no real-time priority; None: it can."""
+
+    memory_lock: str | None = None
+    """Why a machine's memory cannot be kept from swap; None: it can."""
 
     def node(self, cpu: int) -> int:
         return self.nodes.get(cpu, 0)
@@ -39,7 +44,18 @@ def read_traits(tree: Tree) -> Traits:
         {cpu.number: cpu.node for cpu in cpus},
         {"constant_tsc", "nonstop_tsc"} <= set(flags),
         _real_time_refusal(tree),
+        _lock_refusal(tree),
     )
+
+
+def _lock_refusal(tree: Tree) -> str | None:
+    """Sources: getrlimit(2), RLIMIT_MEMLOCK; capabilities(7), CAP_SYS_RESOURCE."""
+    if resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] == resource.RLIM_INFINITY:
+        return None
+    status = dict(line.split(":\t", 1) for line in (tree.text("/proc/self/status") or "").splitlines() if ":\t" in line)
+    if int(status.get("CapEff", "0"), 16) >> _CAP_SYS_RESOURCE & 1:
+        return None
+    return "the limit of locked memory (`ulimit -l -H`) is not `unlimited`, and root may not raise it here"
 
 
 def _real_time_refusal(tree: Tree) -> str | None:

@@ -32,7 +32,9 @@ class HostTrial(Record):
     load: Literal["none", "cpu", "memory"] = Field(description="What else ran meanwhile.")
     host_profile: str | None = Field(description="The tuning profile in effect; null for the host as it was found.")
     cpu: Count = Field(description="The logical CPU.")
-    role: str = Field(min_length=1, description="The CPU's role: system, switch, vnf, tester; receiver of interrupts.")
+    role: str = Field(
+        min_length=1, description="The CPU's role: system, switch, vnf, tester; receiver or sender of interrupts."
+    )
     started: AwareDatetime = Field(description="When the first slice started.")
     duration_s: Amount = Field(description="How long was measured, in seconds: the sum of the slices.")
     samples: Count = Field(description="Values measured.")

@@ -351,6 +351,8 @@ def test_a_high_level_is_explained_with_what_the_host_lacks() -> None:
     assert found["scheduling"].lacking == "a real-time priority: it may not" and "invtsc" in str(found["TSC"].lacking)
     found = points(planned(latency="high"), own, kvm=False)
     assert "not isolated" in str(found["isolation"].lacking)
+    refused = points(planned(latency="high"), own, traits=Traits(memory_lock="it may not"))["memory"]
+    assert refused.lacking == "memory that is locked: it may not" and "locked" not in refused.is_set
     assert found["acceleration"].lacking == "KVM: no /dev/kvm" and found["idle"].lacking == "cpu-pm, which is KVM's"
 
 
@@ -378,9 +380,9 @@ def test_the_level_decides_what_the_machine_is() -> None:
     assert setting("high", own).invariant_tsc and not setting("medium", own).invariant_tsc
     assert setting("medium", own).passes_cpu and not setting("normal", shared).passes_cpu
     assert (setting("high", own).priority, setting("medium", own).priority) == (1, None)
-    lacking = Traits({0: 0, 3: 1}, invariant_tsc=False, real_time="it may not")
+    lacking = Traits({0: 0, 3: 1}, invariant_tsc=False, real_time="it may not", memory_lock="it may not")
     found = setting("high", own, traits=lacking)
-    assert (found.priority, found.invariant_tsc, found.node) == (None, False, 1)
+    assert (found.priority, found.invariant_tsc, found.node, found.locked) == (None, False, 1, False)
     assert setting("normal", shared).pins == ((0, 1),) and setting("normal", shared).others == (0, 1)
     assert "cpu-pm=on" in domain_xml(setting("high", own))
 
