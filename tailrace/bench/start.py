@@ -1,4 +1,5 @@
-"""How soon a chain forwards, by where its functions live: from `tailrace up` until it returns, in turn, and `down`."""
+"""How soon a chain forwards, by where its functions live: from `tailrace up` until it returns, in turn, and `down`. And
+how soon a machine takes another one's place: one that boots, and one that goes on from a file."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from tailrace.measure.progress import Reporter
 _SECONDS = {"process": 1.0, "container": 5.0, "machine": 20.0}
 """About what one function takes, for the progress bar."""
 MOST = 64
+COLD, WARM = "machine replaced, by one that boots", "machine replaced, from a file"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class StartPlan:
     times: int = 5
     counts: Mapping[str, int] | None = None
     """How many functions of each place; 8 processes, 8 containers and one machine unless said."""
+    warm: bool = False
+    """Whether a machine is also replaced, by one that boots and one that goes on from a file."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.times <= 1000:
@@ -42,7 +46,8 @@ class StartPlan:
 
     @property
     def total_seconds(self) -> float:
-        return self.times * sum(_SECONDS[place] * count for place, count in self.chains.items())
+        chains = sum(_SECONDS[place] * count for place, count in self.chains.items())
+        return self.times * (chains + (1.2 * _SECONDS["machine"] if self.warm else 0.0))
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class StartResult:
     times_ms: Mapping[str, Spread]
     notes: Sequence[str]
     machine: Mapping[str, Any]
+    warm_over_cold: Spread | None = None
+    """The time of a machine that goes on from a file, by that of one that boots: of each pair."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -59,6 +66,7 @@ class StartResult:
             "times_ms": {name: spread.document() for name, spread in self.times_ms.items()},
             "notes": list(self.notes),
             "machine": dict(self.machine),
+            "warm_over_cold": self.warm_over_cold.document() if self.warm_over_cold else None,
         }
 
 
@@ -78,7 +86,7 @@ def words(place: str, count: int) -> str:
 
 def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
     """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
-    for place in plan.chains:
+    for place in {*plan.chains, *(["machine"] if plan.warm else [])}:
         STARTERS[place].check()
     taken: dict[str, list[float]] = {}
     with own_folder("bench start", folder, report) as (setting, made):
@@ -91,6 +99,33 @@ def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
                 finally:
                     took = node.command("down")
                 taken.setdefault(f"{words(place, count)} down", []).append(took)
-            report.advance("chains", plan.total_seconds * (number + 1) / plan.times)
-        notes = acceleration().notes if "machine" in plan.chains else ()
-        return StartResult({name: Spread.of(each) for name, each in taken.items()}, notes, setting.machine())
+            report.advance("chains", plan.total_seconds * (number + 1) / (plan.times * (2 if plan.warm else 1)))
+        if plan.warm:
+            taken |= _replaced(plan, made, report)
+        ratios = [warm / cold for cold, warm in zip(taken.get(COLD, ()), taken.get(WARM, ()), strict=True)]
+        notes = acceleration().notes if "machine" in plan.chains or plan.warm else ()
+        return StartResult(
+            {name: Spread.of(each) for name, each in taken.items()},
+            notes,
+            setting.machine(),
+            Spread.of(ratios) if ratios else None,
+        )
+
+
+def _replaced(plan: StartPlan, folder: Path, report: Reporter) -> dict[str, list[float]]:
+    """How long it takes to replace a machine that runs, in ms: by one that boots, and by one that goes on from a file,
+    in turn. Both start beside the one that runs, and are there when the switch has changed over to them."""
+    cold: list[float] = []
+    warm: list[float] = []
+    node = OwnNode(folder, spec_of("machine", 1))
+    file = folder / "f1.state"
+    try:
+        node.command("up", str(node.spec))
+        node.command("function", "save", "f1", str(file))
+        for number in range(plan.times):
+            cold.append(node.command("function", "restart", "f1"))
+            warm.append(node.command("function", "restore", "f1", str(file)))
+            report.advance("chains", plan.total_seconds * (1 + (number + 1) / plan.times) / 2)
+    finally:
+        node.command("down")
+    return {COLD: cold, WARM: warm}

@@ -424,6 +424,9 @@ def start(
     of: Annotated[
         list[str] | None, typer.Option(metavar="PLACE=N", help="So many functions: container=8; may be repeated.")
     ] = None,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Also replace a machine, by one that goes on from a file.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """How soon a chain forwards, by where its functions live: process, container or machine.
@@ -434,9 +437,12 @@ def start(
 
     Each is timed from `tailrace up`, service and switch included, until the command returns, which it does when every
     function forwards; then `tailrace down`. The places take turns.
+
+    With --warm, a machine that was saved when it was booted takes the place of one that runs, in turn with one that
+    boots.
     """
     _finish(
-        lambda: bench_start.StartPlan(times, _parse_counts(of)),
+        lambda: bench_start.StartPlan(times, _parse_counts(of), warm),
         bench_start.run,
         partial(start_table, title="How soon a chain forwards"),
         as_json=as_json,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -95,6 +96,58 @@ def console(name: NameArgument) -> None:
 
 
 @app.command()
+def save(
+    name: NameArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Replaced if it is there, once all is written.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write a machine's whole state to a file. It goes on running, after a pause of less than a second.
+
+    \b
+    sudo tailrace function save first first.state
+
+    The file has all that is in the machine's memory; only its owner can read it.
+    """
+    raise typer.Exit(run_command(lambda: _save(name, file, as_json=as_json)))
+
+
+@app.command()
+def restore(
+    name: NameArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="As `save` has written it.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Have a machine go on from a file, in place of what runs of it.
+
+    \b
+    sudo tailrace function restore first first.state
+
+    It is started beside the one that runs, which ends when the switch has changed over. If it does not start, nothing
+    has changed. It has to have the same function, memory and CPUs as the one that was saved.
+    """
+    raise typer.Exit(run_command(lambda: operate.restore(name, file, as_json=as_json)))
+
+
+@app.command()
+def clone(
+    name: NameArgument,
+    to: Annotated[
+        str, typer.Argument(metavar="TO", help="The machine that becomes the copy.", autocompletion=complete.replica)
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Have a machine go on as a copy of another one, booted as that is, with MAC addresses and a machine id of its own.
+
+    \b
+    sudo tailrace function clone first second
+    sudo tailrace scale first 2 && sudo tailrace function clone first first-2
+
+    What ran of it until then ends when the switch has changed over to the copy.
+    """
+    raise typer.Exit(run_command(lambda: operate.clone(name, to, as_json=as_json)))
+
+
+@app.command()
 def xml(name: NameArgument) -> None:
     """Print a machine in libvirt's words, as it runs.
 
@@ -179,6 +232,17 @@ def _console(name: str) -> int:
 
     words = console_command(_machine(name).outside)
     os.execv(words[0], words)
+
+
+def _save(name: str, file: Path, *, as_json: bool) -> int:
+    from tailrace.node.operations import save_function
+
+    size = save_function(default_folder(), name, file.absolute())
+    if as_json:
+        print_json({"name": name, "file": str(file.absolute()), "bytes": size})
+    else:
+        print_line(f"{name} is saved in {file}: {size / 1e6:.1f} MB.")
+    return 0
 
 
 def _xml(name: str) -> int:

@@ -5,6 +5,7 @@ Sources: libvirt's formatdomain.html; the virtio specification 1.2, 5.1 (network
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -46,6 +47,8 @@ class MachineSetting:
     command_line: str
     console: Path
     """What it prints goes there too."""
+    agent: Path
+    """The socket of its third serial port, where Tailrace's image answers (functions/agent.py)."""
     user: str
     """Whom QEMU runs as, in libvirt's words: +UID:+GID."""
     acceleration: Acceleration
@@ -61,12 +64,18 @@ def mac_address(name: str, port: int) -> str:
     return f"52:54:{mark >> 24 & 0xFF:02x}:{mark >> 16 & 0xFF:02x}:{mark >> 8 & 0xFF:02x}:{port:02x}"
 
 
+def machine_id(name: str) -> uuid.UUID:
+    """Of a machine: the same whenever it is started; inside it is what firmware says that it is."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, name)
+
+
 def domain_xml(setting: MachineSetting) -> str:
     """The domain of a machine."""
     ElementTree.register_namespace("qemu", _QEMU)
     kvm = setting.acceleration == "kvm"
     domain = ElementTree.Element("domain", type="kvm" if kvm else "qemu")
     _text(domain, "name", setting.name)
+    _text(domain, "uuid", str(machine_id(setting.name)))
     _text(domain, "title", setting.title)
     _text(domain, "memory", str(setting.memory_bytes >> 10), unit="KiB")
     backing = ElementTree.SubElement(domain, "memoryBacking")
@@ -103,6 +112,8 @@ def domain_xml(setting: MachineSetting) -> str:
     console = ElementTree.SubElement(devices, "serial", type="pty")
     ElementTree.SubElement(console, "log", file=str(setting.console), append="on")
     ElementTree.SubElement(devices, "serial", type="pty")
+    agent = ElementTree.SubElement(devices, "serial", type="unix")
+    ElementTree.SubElement(agent, "source", mode="bind", path=str(setting.agent))
     ElementTree.SubElement(devices, "memballoon", model="none")
     ElementTree.SubElement(ElementTree.SubElement(devices, "video"), "model", type="none")
     label = ElementTree.SubElement(domain, "seclabel", type="static", model="dac", relabel="no")

@@ -12,10 +12,11 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.slices import systemd_has
@@ -74,16 +75,16 @@ def connect() -> Any:
         raise Failure(f"libvirt does not answer: {error}; see {OWN}/log") from None
 
 
-def create(connection: Any, xml: str, flags: int, seconds: float, sockets: Sequence[Path]) -> None:
-    """Starts a machine. QEMU makes the `sockets` of its ports, each when the switch has come to the one before, and
-    they are opened to it here: nobody else can enter their folders. Raises Failure, also where a socket is not there,
-    or nobody comes, within so many seconds."""
+def create(begin: Callable[[], object], seconds: float, sockets: Sequence[Path]) -> None:
+    """Starts a machine by a call of libvirt's. QEMU makes the `sockets` of its ports, each when the switch has come to
+    the one before, and they are opened to it here: nobody else can enter their folders. Raises Failure, also where a
+    socket is not there, or nobody comes, within so many seconds."""
     libvirt = library()
     said: list[Exception] = []
 
     def call() -> None:
         try:
-            connection.createXML(xml, flags)
+            begin()
         except libvirt.libvirtError as error:
             said.append(error)
 
@@ -124,6 +125,20 @@ def end_machine(name: str) -> None:
     except libvirt.libvirtError as error:
         if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
             raise Failure(f"libvirt does not end it: {error}") from None
+
+
+def save(name: str, path: Path) -> None:
+    """Writes a machine's memory and devices to a file; it stands still meanwhile, and goes on afterwards. Raises
+    Failure, Mistake."""
+    libvirt = library()
+    snapshot = ElementTree.Element("domainsnapshot")
+    ElementTree.SubElement(snapshot, "memory", snapshot="external", file=str(path))
+    try:
+        domain = connect().lookupByName(name)
+        xml = ElementTree.tostring(snapshot, encoding="unicode")
+        domain.snapshotCreateXML(xml, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA)
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not save it: {error}") from None
 
 
 def console_command(name: str) -> list[str]:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import hypervisor
+from tailrace.functions import agent, hypervisor, saved
 from tailrace.functions.acceleration import acceleration
-from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address
+from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address, machine_id
 from tailrace.functions.images import DEFAULT, Image, machine_image
 from tailrace.functions.names import outer_name
-from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
-from tailrace.functions.runtime import Instance, Started, Starter
-from tailrace.node.record import Domain, Process
+from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
+from tailrace.functions.runtime import Instance, Origin, Started, Starter
+from tailrace.node.record import Domain, FilePath, Process
 from tailrace.process.launch import Launcher
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
@@ -31,6 +33,8 @@ _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
 _SPARE_PAGES = 4
 """Huge pages inside, above those of the packet buffers."""
+_COMMANDS = "/run/commands"
+"""Where functions/guest/init lets the function take commands from."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
@@ -67,9 +71,11 @@ class InMachine(Starter):
         how = acceleration()
         setting = machine_setting(name, instance, machine_image(instance.image or DEFAULT), log, how.kind)
         try:
-            flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
-            sockets = [nic.socket for nic in setting.nics]
-            hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
+            if instance.origin is not None:
+                _restore(connection, launcher, instance, instance.origin, setting)
+            else:
+                flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
+                _begin(lambda: connection.createXML(domain_xml(setting), flags), setting)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None
@@ -90,6 +96,13 @@ class InMachine(Starter):
         if says:
             wait_until_ready(launcher, process, deadline)
 
+    def save(self, process: Process, path: Path) -> int:
+        return saved.save(process.outside, path)
+
+    def check_origin(self, name: str, origin: Origin) -> None:
+        del name
+        saved.read(origin.path)
+
     def program(self, process: Process) -> int | None:
         return process.pid if process.id.alive() else None
 
@@ -105,6 +118,29 @@ class InMachine(Starter):
             return _ENDED in (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
         except OSError:
             return False
+
+
+def _begin(call: Callable[[], object], setting: MachineSetting) -> None:
+    hypervisor.create(call, _START_SECONDS, [nic.socket for nic in setting.nics])
+
+
+def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Origin, setting: MachineSetting) -> None:
+    """Has a machine go on that was saved, and tells it the time and, if it is a copy, who it is."""
+    found = saved.read(origin.path)
+    file = launcher.state.folder / f"{instance.name}.state"
+    flags = hypervisor.library().VIR_DOMAIN_SAVE_RUNNING
+    on_record = FilePath(str(file))
+    on_record.undo()
+    launcher.state.add(on_record)
+    try:
+        saved.write_as(found, saved.domain_of(found, setting, copy=origin.copy), file)
+        _begin(lambda: connection.restoreFlags(str(file), None, flags), setting)
+    finally:
+        launcher.state.undo(on_record)
+    told = agent.taken_up(round(time.time()), os.urandom(32))
+    if origin.copy:
+        told += agent.identity(setting.name, machine_id(setting.name).hex, [nic.mac for nic in setting.nics])
+    agent.ask(setting.agent, "; ".join([*told, f"echo 'tailrace: {READY}' >/dev/console"]))
 
 
 def _as_started(logs: Path, name: str) -> Path:
@@ -131,6 +167,7 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
         initramfs=image.initramfs,
         command_line=_command_line(instance, nics),
         console=console,
+        agent=console.with_suffix(".agent"),
         user=f"+{_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=high and kind == "kvm",
@@ -140,7 +177,7 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
 
 def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     """Of the kernel; functions/guest/init reads what is Tailrace's in it."""
-    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True)
+    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True, commands=_COMMANDS)
     words = ["console=ttyS0", "panic=-1", "quiet", f"tailrace.run={','.join(inside)}"]
     words += [f"tailrace.ports={','.join(nic.mac for nic in nics)}"]
     words += [f"tailrace.pages={BUFFERS_MIB // PAGE_MIB + _SPARE_PAGES}"]

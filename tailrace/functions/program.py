@@ -78,9 +78,10 @@ def function_command(
     core: int | None = None,
     mode: str | None = None,
     huge: bool | None = None,
+    commands: str | None = None,
 ) -> list[str]:
     """The function's own command line. Where it lives in a system of its own, it has that one's `core`, `mode` and
-    huge pages."""
+    huge pages, and takes `commands` from a FIFO there."""
     argv = [program, function.kind]
     for uri in uris:
         argv += ["--port", uri]
@@ -88,6 +89,8 @@ def function_command(
     argv += ["--memory", str(BUFFERS_MIB)]
     for setting in function.settings:
         argv += ["--set", setting]
+    if commands is not None:
+        argv += ["--commands", commands]
     return argv + (["--huge"] if (function.huge if huge is None else huge) else [])
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from tailrace.errors import Mistake
 from tailrace.node.record import Process
 from tailrace.process.launch import Launcher
 from tailrace.resources.place import Place
@@ -29,6 +30,16 @@ class Runtime:
         """Why no function of this kind can have so many CPUs in it; None if one can."""
         del kind, cpus
         return None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What an instance goes on from, in a file."""
+
+    path: Path
+    """As `Starter.save` has written it."""
+    copy: bool = False
+    """It is another one than what was saved, with an identity of its own."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,8 @@ class Instance:
     """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
+    origin: Origin | None = None
+    """What it goes on from; None: it starts anew."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,20 @@ class Starter(Runtime, ABC):
     @abstractmethod
     def program(self, process: Process) -> int | None:
         """The pid of the function itself, which may be inside its process; None while it is not there."""
+
+    def save(self, process: Process, path: Path) -> int:
+        """Writes an instance that runs, whole, to a file; returns its bytes. What was there stays if that fails. Raises
+        Failure, Mistake."""
+        del path
+        raise self._not_kept(process.name)
+
+    def check_origin(self, name: str, origin: Origin) -> None:
+        """Whether an instance can go on from there, as far as the file shows it. Raises Mistake."""
+        del origin
+        raise self._not_kept(name)
+
+    def _not_kept(self, name: str) -> Mistake:
+        return Mistake(f"{name} lives in a {self.name}, whose state cannot be kept; expected a machine's name")
 
     def unlike(self, process: Process, logs: Path) -> list[str]:
         """What somebody else has changed of an instance that runs, in words. Raises Failure, Mistake."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
-from tailrace.functions.runtime import Instance
+from tailrace.functions.runtime import Instance, Origin
 from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
@@ -52,6 +52,8 @@ class Node:
     launcher: Launcher
     fabric: TailraceFabric
     notes: list[str]
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """What functions that are started go on from, by name; the others start anew."""
 
     @classmethod
     def of(cls, state: State, plan: Plan, *, logs: Path, tied: bool) -> Node:
@@ -225,6 +227,7 @@ class Node:
             cpus=planned.cpus,
             latency=planned.latency,
             settings=planned.settings,
+            origin=self.origins.get(name),
         )
         started = runtime.start(self.launcher, wanted)
         self.notes += [note for note in started.notes if note not in self.notes]

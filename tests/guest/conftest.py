@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine import BACKPORTED, IMAGES, Hardware, Machine, MachineError
+from machine import BACKPORTED, BOOT, IMAGES, REPOSITORY, Hardware, Machine, MachineError
+from running_node import Command, open_folder, wait_until
 from running_switch import RunningSwitch
 
 BOOT_LIMIT = 10
@@ -96,3 +98,28 @@ def lasting_switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
     folder = tmp_path / "lasting"
     folder.mkdir()
     yield from _running_switch(binaries, folder)
+
+
+@pytest.fixture(scope="module")
+def images(tailrace: Path) -> Iterator[Path]:
+    """A folder with the image of Tailrace's own functions."""
+    folder = REPOSITORY / "build-images/functions"
+    os.environ["TAILRACE_IMAGES"] = str(folder)
+    subprocess.run([tailrace, "image", "build"], timeout=600, check=True, capture_output=True)
+    yield folder
+    del os.environ["TAILRACE_IMAGES"]
+    owner = REPOSITORY.stat()
+    for path in (folder, *folder.rglob("*")):  # root has made them in somebody's checkout
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+@pytest.fixture(scope="module")
+def command(tailrace: Path, images: Path) -> Iterator[Command]:
+    del images
+    with open_folder() as folder:
+        made = Command(tailrace, folder)
+        made.limit = BOOT
+        yield made
+        made("down", status=None)
+        # The daemons that Tailrace has started end by themselves.
+        wait_until(lambda: not Path("/run/tailrace-libvirt/libvirt-sock").exists(), 60)

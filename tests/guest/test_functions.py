@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_node import Command, needs_a_node, open_folder, wait_until
+from machine import BOOT
+from running_node import Command, needs_a_node, wait_until
 
 from tailrace.functions.hypervisor import connect
 from tailrace.functions.images import by_name, write_layer
@@ -28,8 +29,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = (REPOSITORY / "examples/machines.yaml").read_text()
 # The switch sleeps while there is nothing to do, so that an emulated machine has the CPU.
 MIXED = EXAMPLE.replace("duration: 10s", "duration: 2s") + "fabric: {idle: sleep}\n"
-BOOT = 600
-"""Seconds that an emulated machine may take to forward, on the busiest host."""
 
 
 def podman(*words: str) -> str:
@@ -46,31 +45,6 @@ def machines() -> list[str]:
 def containers() -> list[str]:
     names = podman("ps", "--all", "--format", "{{.Names}}").split()
     return [each for each in names if each.startswith("tailrace-")]
-
-
-@pytest.fixture(scope="module")
-def images(tailrace: Path) -> Iterator[Path]:
-    """A folder with the image of Tailrace's own functions."""
-    folder = REPOSITORY / "build-images/functions"
-    os.environ["TAILRACE_IMAGES"] = str(folder)
-    subprocess.run([tailrace, "image", "build"], timeout=600, check=True, capture_output=True)
-    yield folder
-    del os.environ["TAILRACE_IMAGES"]
-    owner = REPOSITORY.stat()
-    for path in (folder, *folder.rglob("*")):  # root has made them in somebody's checkout
-        os.chown(path, owner.st_uid, owner.st_gid)
-
-
-@pytest.fixture(scope="module")
-def command(tailrace: Path, images: Path) -> Iterator[Command]:
-    del images
-    with open_folder() as folder:
-        made = Command(tailrace, folder)
-        made.limit = BOOT
-        yield made
-        made("down", status=None)
-        # The daemons that Tailrace has started end by themselves.
-        wait_until(lambda: not Path("/run/tailrace-libvirt/libvirt-sock").exists(), 60)
 
 
 @pytest.fixture(scope="module")

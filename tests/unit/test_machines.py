@@ -41,6 +41,7 @@ SETTING = MachineSetting(
     initramfs=Path("/i/initramfs"),
     command_line="console=ttyS0",
     console=Path("/logs/fw.log"),
+    agent=Path("/logs/fw.agent"),
     user="+64055:+61234",
     acceleration="kvm",
 )

@@ -1,0 +1,58 @@
+"""What a machine of Tailrace's own image does when it is asked to: its first process runs commands that come by the
+third serial port (functions/guest/init).
+
+A request is a line, a shell command in base64; the answer is a line, its status and all that it has printed in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.errors import Failure
+
+_MOST = 1 << 20
+
+
+def ask(path: Path, command: str, seconds: float = 30.0) -> str:
+    """What a command prints that runs inside; `path` is the socket of the machine's third serial port. Raises Failure,
+    also where it ends with another status than 0, or nobody answers within so many seconds."""
+    said = b""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(seconds)
+            connection.connect(str(path))
+            connection.sendall(base64.b64encode(command.encode()) + b"\n")
+            while not said.endswith(b"\n") and len(said) < _MOST:
+                more = connection.recv(65536)
+                if not more:
+                    raise Failure("the machine has ended")
+                said += more
+        status, _, output = said.decode().strip().partition(" ")
+        code = int(status)
+        printed = base64.b64decode(output, validate=True).decode(errors="replace")
+    except TimeoutError:
+        raise Failure(f"nobody inside the machine has answered within {seconds:g} s") from None
+    except OSError as error:
+        raise Failure(f"the machine's agent cannot be reached ({path}: {error.strerror})") from None
+    except ValueError:
+        raise Failure(f"the machine's agent answers with something else: {said[:80]!r}") from None
+    if code != 0:
+        raise Failure(f"inside the machine, `{command}` has failed: {' '.join(printed.split()) or f'status {code}'}")
+    return printed
+
+
+def taken_up(epoch: int, entropy: bytes) -> list[str]:
+    """The commands for a machine that goes on after it was saved: what the time is, and randomness of its own, since
+    others may go on from the same file."""
+    random = base64.b64encode(entropy).decode()
+    return [f"date -s @{epoch} >/dev/null", f"echo {random} | base64 -d >/dev/urandom"]
+
+
+def identity(name: str, machine_id: str, addresses: Sequence[str]) -> list[str]:
+    """The commands that make a copy another machine than the one that it was copied from."""
+    words = [f"echo {shlex.quote(machine_id)} >/etc/machine-id", f"hostname {shlex.quote(name)}"]
+    return words + [f"echo address {port} {mac} >/run/commands" for port, mac in enumerate(addresses)]
