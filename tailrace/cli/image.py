@@ -28,6 +28,9 @@ def build(
     kernel: Annotated[
         str, typer.Option(help="Debian's kernel: cloud, small; stock; rt, with real-time priorities for interrupts.")
     ] = "cloud",
+    disk: Annotated[
+        bool, typer.Option("--disk", help="As a disk too, which boots by itself and forwards between two ports.")
+    ] = False,
     container: Annotated[bool, typer.Option("--container", help="The containers' image, in podman's store.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,12 +39,13 @@ def build(
     \b
     sudo tailrace image build
     sudo tailrace image build realtime --kernel rt
+    sudo tailrace image build router --disk
     sudo tailrace image build --container
 
     It is made of Debian's packages, which apt downloads once, and of tailrace-vnf. The same input gives the same bytes.
     Containers need no build: their image is made when the first one starts.
     """
-    raise typer.Exit(run_command(lambda: _build(name, kernel, container=container, as_json=as_json)))
+    raise typer.Exit(run_command(lambda: _build(name, kernel, disk=disk, container=container, as_json=as_json)))
 
 
 @app.command("list")
@@ -54,7 +58,7 @@ def list_(as_json: JsonOption = False) -> None:
     raise typer.Exit(run_command(lambda: _list(as_json=as_json)))
 
 
-def _build(name: str, kernel: str, *, container: bool, as_json: bool) -> int:
+def _build(name: str, kernel: str, *, disk: bool, container: bool, as_json: bool) -> int:
     if container:
         made = container_image()
         if as_json:
@@ -64,11 +68,13 @@ def _build(name: str, kernel: str, *, container: bool, as_json: bool) -> int:
         return 0
     if kernel not in KERNELS:
         raise Mistake(f"--kernel {kernel}: there is none of this name; expected {', '.join(KERNELS)}")
-    found = _described(build_machine_image(name, kernel))
+    found = _described(build_machine_image(name, kernel, disk=disk))
     if as_json:
         print_json(found)
     else:
         print_line(f"The image {name} is in {found['folder']}: {found['bytes'] / 1e6:.1f} MB, {found['kernel']}.")
+        if disk:
+            print_line(f"As a disk it is {found['disk']}; `image: {found['disk']}` boots it.")
     return 0
 
 
@@ -94,4 +100,5 @@ def _described(image: Image) -> dict[str, Any]:
         "kernel": image.kernel,
         "bytes": sum(each.stat().st_size for each in (image.vmlinuz, image.initramfs)),
         "made_of": image.made_of,
+        "disk": str(image.disk) if image.disk.exists() else None,
     }

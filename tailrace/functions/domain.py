@@ -30,6 +30,18 @@ class Nic:
 
 
 @dataclass(frozen=True)
+class Disks:
+    """What a machine boots from by its firmware."""
+
+    image: Path
+    format: str
+    overlay: Path
+    """On the image, in qcow2: what the machine writes."""
+    seed: Path
+    """What it is told at its first boot."""
+
+
+@dataclass(frozen=True)
 class MachineSetting:
     """What a machine is to be."""
 
@@ -42,8 +54,9 @@ class MachineSetting:
     """The CPUs of QEMU's other threads."""
     huge: bool
     nics: tuple[Nic, ...]
-    kernel: Path
-    initramfs: Path
+    kernel: Path | None
+    """That QEMU starts itself; None: the firmware boots from `disks`."""
+    initramfs: Path | None
     command_line: str
     console: Path
     """What it prints goes there too."""
@@ -56,6 +69,7 @@ class MachineSetting:
     """Its CPUs do not leave the host's while it is idle (KVM's cpu-pm)."""
     locked: bool = False
     """Its memory is never in swap."""
+    disks: Disks | None = None
 
 
 def mac_address(name: str, port: int) -> str:
@@ -94,9 +108,12 @@ def domain_xml(setting: MachineSetting) -> str:
     ElementTree.SubElement(tune, "emulatorpin", cpuset=_cpu_set(setting.others))
     system = ElementTree.SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine="q35")
-    _text(system, "kernel", str(setting.kernel))
-    _text(system, "initrd", str(setting.initramfs))
-    _text(system, "cmdline", setting.command_line)
+    if setting.kernel is not None:
+        _text(system, "kernel", str(setting.kernel))
+        _text(system, "initrd", str(setting.initramfs))
+        _text(system, "cmdline", setting.command_line)
+    else:  # where nothing boots, the firmware says so on the console, and the machine ends
+        ElementTree.SubElement(system, "bios", useserial="yes", rebootTimeout="0")
     features = ElementTree.SubElement(domain, "features")
     ElementTree.SubElement(features, "acpi")
     ElementTree.SubElement(features, "apic")
@@ -107,6 +124,8 @@ def domain_xml(setting: MachineSetting) -> str:
         _text(domain, event, "destroy")
     devices = ElementTree.SubElement(domain, "devices")
     ElementTree.SubElement(devices, "controller", type="usb", model="none")
+    if setting.disks is not None:
+        _disks(devices, setting.disks)
     for number, nic in enumerate(setting.nics):
         _interface(devices, number, nic)
     console = ElementTree.SubElement(devices, "serial", type="pty")
@@ -160,6 +179,25 @@ def _interface(devices: ElementTree.Element, number: int, nic: Nic) -> None:
     ElementTree.SubElement(interface, "driver", rx_queue_size=_RING, tx_queue_size=_RING)
     ElementTree.SubElement(interface, "rom", enabled="no")
     ElementTree.SubElement(interface, "alias", name=f"ua-port{number}")
+
+
+def _disks(devices: ElementTree.Element, disks: Disks) -> None:
+    """All formats are said: nobody looks into a file for what it might be."""
+    disk = _disk(devices, "vda", "qcow2", disks.overlay)
+    backing = ElementTree.SubElement(disk, "backingStore", type="file")
+    ElementTree.SubElement(backing, "format", type=disks.format)
+    ElementTree.SubElement(backing, "source", file=str(disks.image))
+    ElementTree.SubElement(backing, "backingStore")
+    ElementTree.SubElement(disk, "boot", order="1")
+    ElementTree.SubElement(_disk(devices, "vdb", "raw", disks.seed), "readonly")
+
+
+def _disk(devices: ElementTree.Element, name: str, kind: str, path: Path) -> ElementTree.Element:
+    disk = ElementTree.SubElement(devices, "disk", type="file", device="disk")
+    ElementTree.SubElement(disk, "driver", name="qemu", type=kind)
+    ElementTree.SubElement(disk, "source", file=str(path))
+    ElementTree.SubElement(disk, "target", dev=name, bus="virtio")
+    return disk
 
 
 def _without_msix(domain: ElementTree.Element, ports: int) -> None:

@@ -143,7 +143,9 @@ def save(name: str, path: Path) -> None:
 
 def console_command(name: str) -> list[str]:
     """The command that connects a terminal to a machine's shell. Raises Failure, Mistake."""
-    return [system_program("virsh"), "--connect", connect().getURI(), "console", "--devname", "serial1", name]
+    # What boots from a disk has its shell where its system has it: on the first port.
+    port = "serial1" if "<kernel>" in machine_xml(name) else "serial0"
+    return [system_program("virsh"), "--connect", connect().getURI(), "console", "--devname", port, name]
 
 
 def machine_xml(name: str) -> str:

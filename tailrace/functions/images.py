@@ -25,6 +25,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
+from tailrace.functions.disks import make_boot_disk
 from tailrace.functions.program import NAME, visible_libraries
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
@@ -34,6 +35,16 @@ DEFAULT = "tailrace"
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
 _REPOSITORY = "localhost/tailrace-vnf"
 _MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3")
+_DISK_RUN = "tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge"
+_DISK_MODULES = ("virtio_blk", "vfat", "nls_cp437", "nls_ascii")
+_SYSLINUX = f"""\
+DEFAULT tailrace
+SERIAL 0 115200
+LABEL tailrace
+ LINUX /vmlinuz
+ INITRD /initramfs
+ APPEND console=ttyS0 panic=-1 quiet tailrace.ports=all tailrace.pages=36 tailrace.run={_DISK_RUN}
+"""
 _MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _FORMAT = 1
 
@@ -55,6 +66,11 @@ class Image:
     @property
     def initramfs(self) -> Path:
         return self.folder / "initramfs"
+
+    @property
+    def disk(self) -> Path:
+        """The same as a disk, where it was built."""
+        return self.folder / "disk.raw"
 
 
 @dataclass(frozen=True)
@@ -179,8 +195,9 @@ def write_layer(path: Path, files: Mapping[str, Path | str]) -> None:
 # --- a machine's ---------------------------------------------------------------------------------------------------
 
 
-def build_machine_image(name: str = DEFAULT, kernel: str = "cloud") -> Image:
-    """Makes a machine's image with the functions' program; `kernel` is one of KERNELS. Raises Failure, Mistake."""
+def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: bool = False) -> Image:
+    """Makes a machine's image with the functions' program; `kernel` is one of KERNELS; `disk`: as a disk too, whose
+    skeleton forwards between its first two ports. Raises Failure, Mistake."""
     folder = images_folder() / name
     program = portable_program(NAME)
     try:
@@ -197,10 +214,27 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud") -> Image:
         files["/bin/busybox"] = _member(archive, r"\./(usr/)?bin/busybox")
     with _unpacked(package) as archive:
         vmlinuz = _member(archive, r"\./boot/vmlinuz-.*")
-        modules = _modules(archive)
+        modules = _modules(archive, (*_MODULES, *(_DISK_MODULES if disk else ())))
     files |= {f"/lib/modules/{each}.ko": data for each, data in modules.items()}
     files["/lib/modules/order"] = "".join(f"/lib/modules/{each}.ko\n" for each in modules).encode()
-    return store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)})
+    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)})
+    if disk:
+        _store_disk(image)
+    return image
+
+
+def _store_disk(image: Image) -> None:
+    new = image.disk.with_suffix(".new")
+    files: dict[str, Path | bytes] = {"vmlinuz": image.vmlinuz, "initramfs": image.initramfs}
+    files["syslinux.cfg"] = _SYSLINUX.encode()
+    try:
+        make_boot_disk(new, files)
+        new.chmod(0o644)
+        new.replace(image.disk)
+    except OSError as error:
+        raise Failure(f"{image.disk}: {error.strerror}; make room there and try again") from None
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def store(folder: Path, kernel: str, files: Mapping[str, bytes]) -> Image:
@@ -288,8 +322,8 @@ def _member(archive: tarfile.TarFile, pattern: str) -> bytes:
     raise Failure(f"a package of Debian's has no file {pattern}")
 
 
-def _modules(archive: tarfile.TarFile) -> dict[str, bytes]:
-    """The kernel's modules for the devices of a machine by name, each after those that it needs. What is not there is a
+def _modules(archive: tarfile.TarFile, names: Iterable[str]) -> dict[str, bytes]:
+    """The kernel's modules of these names, each after those that it needs. What is not there is a
     part of the kernel, or of another one."""
     found = {
         Path(entry.name).name.partition(".")[0].replace("-", "_"): entry
@@ -312,7 +346,7 @@ def _modules(archive: tarfile.TarFile) -> dict[str, bytes]:
             add(each.replace("-", "_"))
         wanted[name] = data
 
-    for name in _MODULES:
+    for name in names:
         add(name)
     return wanted
 

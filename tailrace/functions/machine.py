@@ -15,12 +15,13 @@ from typing import Any
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent, hypervisor, saved
 from tailrace.functions.acceleration import acceleration
-from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address, machine_id
-from tailrace.functions.images import DEFAULT, Image, machine_image
+from tailrace.functions.disks import check_disk, disk_format, make_overlay, make_seed, seed_files
+from tailrace.functions.domain import Disks, MachineSetting, Nic, differing, domain_xml, mac_address, machine_id
+from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
 from tailrace.functions.runtime import Instance, Origin, Started, Starter
-from tailrace.node.record import Domain, FilePath, Process
+from tailrace.node.record import Domain, FilePath, MachineFile, Process
 from tailrace.process.launch import Launcher
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
@@ -37,6 +38,8 @@ _COMMANDS = "/run/commands"
 """Where functions/guest/init lets the function take commands from."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
+_POWERED_OFF = "reboot: Power down"
+"""What Linux says last on its console."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
 _tied: list[Any] = []
 
@@ -48,6 +51,7 @@ class InMachine(Starter):
     listens = True
     early = False
     passes = True
+    last_lines = 5
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
 
@@ -69,8 +73,11 @@ class InMachine(Starter):
         log = launcher.log_begins(instance.name)
         connection = hypervisor.connect()
         how = acceleration()
-        setting = machine_setting(name, instance, machine_image(instance.image or DEFAULT), log, how.kind)
+        boots_from = machine_image(instance.image or DEFAULT) if instance.kind else _disks(name, instance)
+        setting = machine_setting(name, instance, boots_from, log, how.kind)
         try:
+            if setting.disks is not None:
+                _make_disks(launcher, instance, setting, setting.disks)
             if instance.origin is not None:
                 _restore(connection, launcher, instance, instance.origin, setting)
             else:
@@ -94,9 +101,11 @@ class InMachine(Starter):
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         del place  # of its own threads' priorities the machine's system knows nothing
         if says:
-            wait_until_ready(launcher, process, deadline)
+            wait_until_ready(launcher, process, deadline, self.last_lines)
 
     def save(self, process: Process, path: Path) -> int:
+        if "<disk " in hypervisor.machine_xml(process.outside):
+            raise Mistake(f"{process.name} has a disk of its own, which such a file does not hold")
         return saved.save(process.outside, path)
 
     def check_origin(self, name: str, origin: Origin) -> None:
@@ -115,7 +124,8 @@ class InMachine(Starter):
 
     def ended_well(self, process: Process, logs: Path) -> bool:
         try:
-            return _ENDED in (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
+            said = (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
+            return _ENDED in said or _POWERED_OFF in said
         except OSError:
             return False
 
@@ -143,12 +153,38 @@ def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Or
     agent.ask(setting.agent, "; ".join([*told, f"echo 'tailrace: {READY}' >/dev/console"]))
 
 
+def _disks(name: str, instance: Instance) -> Disks:
+    """What a machine boots from whose image is a disk of the user's. Raises Mistake."""
+    image = Path(instance.image or "")
+    check_disk(image, _user())
+    folder = images_folder() / "disks"
+    return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed")
+
+
+def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting, disks: Disks) -> None:
+    """Makes what it needs beside that image, on record: it goes with the machine. Raises Failure, Mistake."""
+    for path in (disks.overlay, disks.seed):
+        thing = MachineFile(str(path), instance.name)
+        launcher.state.add(thing)
+        thing.undo()
+    try:
+        disks.overlay.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        told = dict(each.split("=", 1) for each in instance.settings)
+        user_data = Path(told["user-data"]).read_bytes() if "user-data" in told else None
+    except OSError as error:
+        raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None
+    addresses = {nic.mac: told.get(f"address{number}", "") for number, nic in enumerate(setting.nics)}
+    files = seed_files(machine_id(setting.name).hex, told.get("hostname", setting.name), addresses, user_data)
+    make_overlay(disks.image, disks.overlay, _user())
+    make_seed(disks.seed, files, _user())
+
+
 def _as_started(logs: Path, name: str) -> Path:
     """Where a machine is kept in libvirt's words as it was when it was started."""
     return logs / f"{name}.xml"
 
 
-def machine_setting(name: str, instance: Instance, image: Image, console: Path, kind: str) -> MachineSetting:
+def machine_setting(name: str, instance: Instance, image: Image | Disks, console: Path, kind: str) -> MachineSetting:
     """What the machine of an instance is to be."""
     place, high = instance.place, instance.latency == "high"
     own = place.cores if instance.latency != "normal" else ()
@@ -163,9 +199,10 @@ def machine_setting(name: str, instance: Instance, image: Image, console: Path, 
         others=tuple(cpu for cpu in place.cpus if cpu not in own) or (place.core,),
         huge=instance.huge,
         nics=nics,
-        kernel=image.vmlinuz,
-        initramfs=image.initramfs,
+        kernel=image.vmlinuz if isinstance(image, Image) else None,
+        initramfs=image.initramfs if isinstance(image, Image) else None,
         command_line=_command_line(instance, nics),
+        disks=image if isinstance(image, Disks) else None,
         console=console,
         agent=console.with_suffix(".agent"),
         user=f"+{_user()}:+{instance.group}",

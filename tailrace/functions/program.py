@@ -99,12 +99,14 @@ def refuses_cpus(kind: str | None, cpus: int) -> str | None:
     return None if cpus == 1 or kind is None else f"{cpus} CPUs; a {kind} has one poller; expected 1"
 
 
-def wait_until_ready(launcher: Launcher, process: Process, deadline: float) -> None:
+def wait_until_ready(launcher: Launcher, process: Process, deadline: float, lines: int = 1) -> None:
     """Waits until a function says that it forwards; `deadline` is of time.monotonic(). Raises Fault if it has ended,
-    and Failure after the deadline."""
+    and Failure after the deadline, with the last `lines` of its log."""
     while not launcher.said(process.name, READY):
         if not process.id.alive():
-            raise Fault(why_ended(launcher, process))
+            raise Fault(why_ended(launcher, process, lines))
         if time.monotonic() > deadline:
-            raise launcher.failure(process.name, f"{process.name} was not ready in time: nobody came to its ports")
+            raise launcher.failure(
+                process.name, f"{process.name} was not ready in time: nobody came to its ports", lines
+            )
         time.sleep(0.01)

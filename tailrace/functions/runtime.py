@@ -89,6 +89,8 @@ class Starter(Runtime, ABC):
     patience: ClassVar[float] = 10.0
     """Seconds after its start in which an instance forwards, on a busy host too."""
 
+    last_lines: ClassVar[int] = 1
+    """How many lines of its log say why an instance has failed."""
     buffers_mib: ClassVar[int | None] = None
     """Of packet buffers and rings, beside the memory that it may use; None: that holds them, and is shared whole."""
 

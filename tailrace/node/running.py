@@ -248,7 +248,10 @@ class Node:
                 port = states[waiting[0]]
                 who = "tester" if port.name in TESTER_ENDS else port.name.rpartition(".")[0]
                 reason = f" ({port.reason})" if port.reason else ""
-                raise self.launcher.failure(who, f"{who} did not attach to {port.name} within {seconds:g} s{reason}")
+                lines = max([1, *(STARTERS[each.runs].last_lines for each in owners)])
+                raise self.launcher.failure(
+                    who, f"{who} did not attach to {port.name} within {seconds:g} s{reason}", lines
+                )
             time.sleep(0.01)
 
     def wait_for_functions(self, names: Sequence[str], processes: Sequence[Process]) -> None:
@@ -267,7 +270,8 @@ class Node:
         """Raises Fault if a process of ours has ended."""
         for process in self._processes() if processes is None else processes:
             if not process.id.alive() and not self._was_replaced(process):
-                raise Fault(why_ended(self.launcher, process))
+                lines = STARTERS[process.runtime].last_lines if process.runtime in STARTERS else 1
+                raise Fault(why_ended(self.launcher, process, lines))
 
     def _was_replaced(self, process: Process) -> bool:
         """Whether a process has been ended in order, so that it is on record no more: what is up may change while

@@ -33,6 +33,11 @@ _PACKAGES = {
     "libvirtd": "libvirt-daemon-system",
     "virsh": "libvirt-clients",
     "podman": "podman runc",
+    "qemu-img": "qemu-utils",
+    "qemu-io": "qemu-utils",
+    "mformat": "mtools",
+    "mcopy": "mtools",
+    "syslinux": "syslinux",
     "setpriv": "util-linux",
 }
 
