@@ -157,6 +157,19 @@ def xml(name: NameArgument) -> None:
     raise typer.Exit(run_command(lambda: _xml(name)))
 
 
+@app.command()
+def verify(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Check how a machine is tuned inside, place by place, as `tailrace host verify` does of the host.
+
+    \b
+    sudo tailrace function verify first
+
+    Its image has to be of a profile: `tailrace image build NAME --profile latency`. The exit code is 1 if something
+    that can be set is not as the profile wants it.
+    """
+    raise typer.Exit(run_command(lambda: _verify(name, as_json=as_json)))
+
+
 def _process(name: str) -> Process:
     """The process of a function that is up. Raises Mistake."""
     folder = default_folder()
@@ -243,6 +256,26 @@ def _save(name: str, file: Path, *, as_json: bool) -> int:
     else:
         print_line(f"{name} is saved in {file}: {size / 1e6:.1f} MB.")
     return 0
+
+
+def _verify(name: str, *, as_json: bool) -> int:
+    from tailrace.functions.guest_tuning import lost, verify
+    from tailrace.functions.machine import machine_profile
+    from tailrace.host import show
+
+    process, logs = _machine(name), default_folder() / "logs"
+    profile = machine_profile(logs, process.name)
+    if not profile:
+        raise Mistake(f"{name} is not tuned inside; `tailrace image build NAME --profile latency` makes such an image")
+    found = verify(logs / f"{process.name}.agent", profile)
+    wrong = lost(found)
+    document = show.check_document(found)
+    if as_json:
+        print_json({"name": name, "profile": profile, **document, "lost": wrong})
+    else:
+        wide_console().print(show.check_table(found))
+        print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))
+    return 1 if wrong else 0
 
 
 def _xml(name: str) -> int:

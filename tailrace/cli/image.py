@@ -12,6 +12,7 @@ from tailrace.errors import Mistake
 from tailrace.functions.images import (
     DEFAULT,
     KERNELS,
+    PROFILES,
     Image,
     build_machine_image,
     container_image,
@@ -28,6 +29,9 @@ def build(
     kernel: Annotated[
         str, typer.Option(help="Debian's kernel: cloud, small; stock; rt, with real-time priorities for interrupts.")
     ] = "cloud",
+    profile: Annotated[
+        str, typer.Option(help="Tuned inside, with cyclictest: latency. It shows with two CPUs or more (`cpus`).")
+    ] = "",
     disk: Annotated[
         bool, typer.Option("--disk", help="As a disk too, which boots by itself and forwards between two ports.")
     ] = False,
@@ -38,14 +42,16 @@ def build(
 
     \b
     sudo tailrace image build
-    sudo tailrace image build realtime --kernel rt
+    sudo tailrace image build realtime --kernel rt --profile latency
     sudo tailrace image build router --disk
     sudo tailrace image build --container
 
     It is made of Debian's packages, which apt downloads once, and of tailrace-vnf. The same input gives the same bytes.
     Containers need no build: their image is made when the first one starts.
     """
-    raise typer.Exit(run_command(lambda: _build(name, kernel, disk=disk, container=container, as_json=as_json)))
+    raise typer.Exit(
+        run_command(lambda: _build(name, kernel, profile, disk=disk, container=container, as_json=as_json))
+    )
 
 
 @app.command("list")
@@ -58,7 +64,7 @@ def list_(as_json: JsonOption = False) -> None:
     raise typer.Exit(run_command(lambda: _list(as_json=as_json)))
 
 
-def _build(name: str, kernel: str, *, disk: bool, container: bool, as_json: bool) -> int:
+def _build(name: str, kernel: str, profile: str, *, disk: bool, container: bool, as_json: bool) -> int:
     if container:
         made = container_image()
         if as_json:
@@ -68,7 +74,9 @@ def _build(name: str, kernel: str, *, disk: bool, container: bool, as_json: bool
         return 0
     if kernel not in KERNELS:
         raise Mistake(f"--kernel {kernel}: there is none of this name; expected {', '.join(KERNELS)}")
-    found = _described(build_machine_image(name, kernel, disk=disk))
+    if profile not in ("", *PROFILES):
+        raise Mistake(f"--profile {profile}: there is none of this name; expected {', '.join(PROFILES)}")
+    found = _described(build_machine_image(name, kernel, disk=disk, profile=profile))
     if as_json:
         print_json(found)
     else:
@@ -100,5 +108,6 @@ def _described(image: Image) -> dict[str, Any]:
         "kernel": image.kernel,
         "bytes": sum(each.stat().st_size for each in (image.vmlinuz, image.initramfs)),
         "made_of": image.made_of,
+        "profile": image.profile or None,
         "disk": str(image.disk) if image.disk.exists() else None,
     }

@@ -17,7 +17,7 @@ from tailrace.errors import Failure
 _MOST = 1 << 20
 
 
-def ask(path: Path, command: str, seconds: float = 30.0) -> str:
+def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
     """What a command prints that runs inside; `path` is the socket of the machine's third serial port. Raises Failure,
     also where it ends with another status than 0, or nobody answers within so many seconds."""
     said = b""
@@ -33,7 +33,7 @@ def ask(path: Path, command: str, seconds: float = 30.0) -> str:
                 said += more
         status, _, output = said.decode().strip().partition(" ")
         code = int(status)
-        printed = base64.b64decode(output, validate=True).decode(errors="replace")
+        printed = base64.b64decode(output, validate=True)
     except TimeoutError:
         raise Failure(f"nobody inside the machine has answered within {seconds:g} s") from None
     except OSError as error:
@@ -41,8 +41,14 @@ def ask(path: Path, command: str, seconds: float = 30.0) -> str:
     except ValueError:
         raise Failure(f"the machine's agent answers with something else: {said[:80]!r}") from None
     if code != 0:
-        raise Failure(f"inside the machine, `{command}` has failed: {' '.join(printed.split()) or f'status {code}'}")
+        words = " ".join(printed.decode(errors="replace").split()) or f"status {code}"
+        raise Failure(f"inside the machine, `{command}` has failed: {words}")
     return printed
+
+
+def ask(path: Path, command: str, seconds: float = 30.0) -> str:
+    """The same, as text."""
+    return ask_bytes(path, command, seconds).decode(errors="replace")
 
 
 def taken_up(epoch: int, entropy: bytes) -> list[str]:

@@ -26,16 +26,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.disks import make_boot_disk
-from tailrace.functions.program import NAME, visible_libraries
+from tailrace.functions.program import NAME, libraries, visible_libraries
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
 ENVIRONMENT = "TAILRACE_IMAGES"
 DEFAULT = "tailrace"
 """The machine image of Tailrace's own functions."""
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
+PROFILES = ("latency",)
 _REPOSITORY = "localhost/tailrace-vnf"
 _MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3")
 _DISK_RUN = "tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge"
+_TUNING_PROGRAMS = ("chrt", "cyclictest")
+"""That Debian's busybox has not."""
 _DISK_MODULES = ("virtio_blk", "vfat", "nls_cp437", "nls_ascii")
 _SYSLINUX = f"""\
 DEFAULT tailrace
@@ -58,6 +61,8 @@ class Image:
     """Debian's package of it, with its version."""
     made_of: str
     """Identifies all that it was made of."""
+    profile: str = ""
+    """Of how it is tuned inside (functions/guest); empty: not at all."""
 
     @property
     def vmlinuz(self) -> Path:
@@ -80,6 +85,7 @@ class _Manifest:
     made_of: str
     digests: dict[str, str]
     """SHA-256 of each file."""
+    profile: str = ""
 
 
 def images_folder() -> Path:
@@ -105,7 +111,7 @@ def machine_image(name: str = DEFAULT) -> Image:
     for file, digest in manifest.digests.items():
         if _digest(folder / file) != digest:
             raise Mistake(f"{folder / file}: is not what was built (cut short, or changed since); {build}")
-    return Image(folder, manifest.kernel, manifest.made_of)
+    return Image(folder, manifest.kernel, manifest.made_of, manifest.profile)
 
 
 def machine_images() -> list[Image]:
@@ -195,9 +201,10 @@ def write_layer(path: Path, files: Mapping[str, Path | str]) -> None:
 # --- a machine's ---------------------------------------------------------------------------------------------------
 
 
-def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: bool = False) -> Image:
+def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: bool = False, profile: str = "") -> Image:
     """Makes a machine's image with the functions' program; `kernel` is one of KERNELS; `disk`: as a disk too, whose
-    skeleton forwards between its first two ports. Raises Failure, Mistake."""
+    skeleton forwards between its first two ports; `profile`: how it is tuned inside, one of PROFILES.
+    Raises Failure, Mistake."""
     folder = images_folder() / name
     program = portable_program(NAME)
     try:
@@ -209,6 +216,10 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: boo
     files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}
     for each, found in by_name(visible_libraries(program, ("pci:",))).items():
         files[each] = found if isinstance(found, str) else found.read_bytes()
+    if profile:
+        for tool in map(Path, map(system_program, _TUNING_PROGRAMS)):
+            for each, found in {f"/usr/bin/{tool.name}": tool, **by_name(libraries(tool))}.items():
+                files[each] = found if isinstance(found, str) else found.read_bytes()
     files["/init"] = (Path(__file__).parent / "guest" / "init").read_bytes()
     with _unpacked(busybox) as archive:
         files["/bin/busybox"] = _member(archive, r"\./(usr/)?bin/busybox")
@@ -217,7 +228,7 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: boo
         modules = _modules(archive, (*_MODULES, *(_DISK_MODULES if disk else ())))
     files |= {f"/lib/modules/{each}.ko": data for each, data in modules.items()}
     files["/lib/modules/order"] = "".join(f"/lib/modules/{each}.ko\n" for each in modules).encode()
-    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)})
+    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile)
     if disk:
         _store_disk(image)
     return image
@@ -237,15 +248,15 @@ def _store_disk(image: Image) -> None:
         new.unlink(missing_ok=True)
 
 
-def store(folder: Path, kernel: str, files: Mapping[str, bytes]) -> Image:
+def store(folder: Path, kernel: str, files: Mapping[str, bytes], profile: str = "") -> Image:
     """Puts an image's files into its folder; it is one when the last of them, image.json, is there. Raises Failure."""
     for name, data in files.items():
         _write(folder / name, data)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    made_of = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
-    manifest = _Manifest(_FORMAT, kernel, made_of, digests)
+    made_of = hashlib.sha256(json.dumps([digests, profile], sort_keys=True).encode()).hexdigest()[:16]
+    manifest = _Manifest(_FORMAT, kernel, made_of, digests, profile)
     _write(folder / "image.json", (json.dumps(asdict(manifest), indent=1) + "\n").encode())
-    return Image(folder, manifest.kernel, made_of)
+    return Image(folder, manifest.kernel, made_of, profile)
 
 
 def _write(path: Path, data: bytes) -> None:

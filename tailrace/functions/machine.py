@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from tailrace.functions import agent, hypervisor, saved
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.disks import check_disk, disk_format, make_overlay, make_seed, seed_files
 from tailrace.functions.domain import Disks, MachineSetting, Nic, differing, domain_xml, mac_address, machine_id
+from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
@@ -38,6 +40,7 @@ _COMMANDS = "/run/commands"
 """Where functions/guest/init lets the function take commands from."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
+_PROFILE = re.compile(r"\btailrace\.profile=(\w+)")
 _POWERED_OFF = "reboot: Power down"
 """What Linux says last on its console."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
@@ -102,6 +105,8 @@ class InMachine(Starter):
         del place  # of its own threads' priorities the machine's system knows nothing
         if says:
             wait_until_ready(launcher, process, deadline, self.last_lines)
+            if profile := machine_profile(launcher.logs, process.name):
+                tune(launcher.log(process.name).with_suffix(".agent"), profile)
 
     def save(self, process: Process, path: Path) -> int:
         if "<disk " in hypervisor.machine_xml(process.outside):
@@ -201,7 +206,7 @@ def machine_setting(name: str, instance: Instance, image: Image | Disks, console
         nics=nics,
         kernel=image.vmlinuz if isinstance(image, Image) else None,
         initramfs=image.initramfs if isinstance(image, Image) else None,
-        command_line=_command_line(instance, nics),
+        command_line=" ".join([_command_line(instance, nics), *_tuning(instance, image)]),
         disks=image if isinstance(image, Disks) else None,
         console=console,
         agent=console.with_suffix(".agent"),
@@ -219,6 +224,22 @@ def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     words += [f"tailrace.ports={','.join(nic.mac for nic in nics)}"]
     words += [f"tailrace.pages={BUFFERS_MIB // PAGE_MIB + _SPARE_PAGES}"]
     return " ".join(words)
+
+
+def _tuning(instance: Instance, image: Image | Disks) -> list[str]:
+    """What its kernel is told for the profile of its image."""
+    if not isinstance(image, Image) or not image.profile:
+        return []
+    return [*kernel_arguments(image.profile, image.kernel, instance.cpus), f"tailrace.profile={image.profile}"]
+
+
+def machine_profile(logs: Path, name: str) -> str:
+    """The profile by which a machine is tuned inside; empty: by none."""
+    try:
+        found = _PROFILE.search(_as_started(logs, name).read_text())
+    except OSError:
+        return ""
+    return found[1] if found else ""
 
 
 def _user() -> int:

@@ -38,6 +38,7 @@ _PACKAGES = {
     "mformat": "mtools",
     "mcopy": "mtools",
     "syslinux": "syslinux",
+    "chrt": "util-linux",
     "setpriv": "util-linux",
 }
 
