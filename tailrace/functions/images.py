@@ -102,10 +102,15 @@ def machine_image(name: str = DEFAULT) -> Image:
     """A machine's image by name. Raises Mistake where there is none, or it is damaged."""
     folder = images_folder() / name
     build = "build it with `tailrace image build`" if name == DEFAULT else f"build it: `tailrace image build {name}`"
+    if not (folder / "image.json").exists():
+        raise Mistake(f"there is no image {name!r} in {images_folder()}; {build}")
+    return image_in(folder, build)
+
+
+def image_in(folder: Path, build: str = "build it anew") -> Image:
+    """The image in a folder; `build`: how it is had anew. Raises Mistake where it is damaged."""
     try:
         manifest = TypeAdapter(_Manifest).validate_json((folder / "image.json").read_bytes())
-    except FileNotFoundError:
-        raise Mistake(f"there is no image {name!r} in {images_folder()}; {build}") from None
     except (OSError, ValidationError):
         raise Mistake(f"{folder}/image.json: damaged; {build}") from None
     for file, digest in manifest.digests.items():

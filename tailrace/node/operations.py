@@ -570,6 +570,17 @@ def save_function(folder: Path, name: str, path: Path) -> int:
     return runtime.save(_running_process(state, only), path)
 
 
+def described(folder: Path, name: str) -> dict[str, Any]:
+    """A function that is up as a spec has it, as far as its machine depends on it. Raises Mistake."""
+    plan = Plan.read(peek(folder).plan)
+    planned = next((each for each in plan.started if each.name == name), None)
+    if planned is None:
+        raise Mistake(f"{name!r} is no function that Tailrace has started")
+    said: dict[str, Any] = {"kind": planned.kind, "runs": planned.runs, "image": planned.image}
+    said |= {"memory": f"{planned.memory_bytes >> 20}MiB", "cpus": planned.cpus, "latency": planned.latency}
+    return {key: value for key, value in said.items() if value is not None}
+
+
 def clone_function(held: Held, name: str, to: str) -> Applied:
     """Has a function go on as a copy of another one, with an identity of its own, in place of what it was. Raises
     Failure, Mistake."""

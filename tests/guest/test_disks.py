@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,12 +30,13 @@ tests: [latency: {frames: 64, rate: 2kpps, duration: 2s}]
 
 
 @pytest.fixture(scope="module")
-def disk(command: Command) -> Path:
+def disk(command: Command, images: Path) -> Iterator[Path]:
     """A disk of the user's, in the folder of the spec: `tailrace image build --disk`, packed."""
     built = json.loads(command("image", "build", "own", "--disk", "--json").stdout)["disk"]
     path = command.folder / "disk.qcow2"
     subprocess.run(["qemu-img", "convert", "-c", "-O", "qcow2", built, path], check=True)
-    return path
+    yield path
+    shutil.rmtree(images / "own")
 
 
 @pytest.fixture

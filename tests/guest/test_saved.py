@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ SPEC = """\
 fabric: {idle: sleep}
 functions: {first: {kind: skeleton, runs: machine}, second: {kind: skeleton, runs: machine}}
 chains: {voice: [tester.a, first, second, tester.b]}
-tests: [latency: {frames: 64, rate: 2kpps, duration: 2s}]
+tests: [latency: {frames: 64, rate: 1kpps, duration: 2s}]
 """
 WHO = "cat /etc/machine-id /run/mark"
 
@@ -53,9 +54,11 @@ def inside(node: Command, name: str, words: str) -> str:
 
 
 def assert_forwards(node: Command) -> None:
+    """At a rate that an emulator keeps up with when it has just begun to translate."""
     result = json.loads(node("measure", "latency", node.spec(SPEC), "--json").stdout)
     frames = [way for trial in result["trials"] for way in trial["directions"]]
-    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
+    drops = [(each["name"], each["drops"]) for each in node.status()["ports"]]
+    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000, drops
 
 
 def test_a_machine_goes_on_from_a_file_and_forwards(node: Command, saved: Path) -> None:
@@ -103,4 +106,22 @@ def test_a_full_disk_is_told_and_what_was_there_stays(node: Command, tmp_path: P
         assert [each.name for each in tmp_path.iterdir()] == ["first.state"] and file.read_text() == "the user's"
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+    assert_forwards(node)
+
+
+def test_a_snapshot_and_an_export_are_where_it_goes_on_from(node: Command, images: Path, tmp_path: Path) -> None:
+    node("function", "snapshot", "first", "before")
+    try:
+        assert "has a snapshot before already" in node("function", "snapshot", "first", "before", status=2).stderr
+        (kept,) = json.loads(node("function", "snapshots", "--json").stdout)
+        assert (kept["name"], kept["label"]) == ("first", "before")
+        node("function", "restore", "first", "--snapshot", "before")
+    finally:
+        shutil.rmtree(images / "snapshots")
+    file, state = tmp_path / "first.tar", tmp_path / "first.state"
+    node("function", "export", "first", file)
+    made = json.loads(node("function", "import", file, "--state", state, "--json").stdout)
+    assert made["function"]["kind"] == "skeleton" and not made["new_image"]
+    assert "is there already" in node("function", "import", file, "--state", state, status=2).stderr
+    node("function", "restore", "first", state)
     assert_forwards(node)
