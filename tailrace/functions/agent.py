@@ -7,6 +7,7 @@ A request is a line, a shell command in base64; the answer is a line, its status
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 import socket
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from tailrace.errors import Failure
 
 _MOST = 1 << 20
+_ANSWER = re.compile(rb"^(\d{1,3}) ((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}[A-Za-z0-9+/=]=)?)\r?\n", re.MULTILINE)
 
 
 def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
@@ -26,20 +28,17 @@ def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
             connection.settimeout(seconds)
             connection.connect(str(path))
             connection.sendall(base64.b64encode(command.encode()) + b"\n")
-            while not said.endswith(b"\n") and len(said) < _MOST:
+            # While it boots, its terminal says again what it is sent.
+            while (answer := _ANSWER.search(said)) is None:
                 more = connection.recv(65536)
-                if not more:
-                    raise Failure("the machine has ended")
+                if not more or len(said) > _MOST:
+                    raise Failure(f"the machine has {'said too much' if more else 'ended'}")
                 said += more
-        status, _, output = said.decode().strip().partition(" ")
-        code = int(status)
-        printed = base64.b64decode(output, validate=True)
+        code, printed = int(answer[1]), base64.b64decode(answer[2])
     except TimeoutError:
         raise Failure(f"nobody inside the machine has answered within {seconds:g} s") from None
     except OSError as error:
         raise Failure(f"the machine's agent cannot be reached ({path}: {error.strerror})") from None
-    except ValueError:
-        raise Failure(f"the machine's agent answers with something else: {said[:80]!r}") from None
     if code != 0:
         words = " ".join(printed.decode(errors="replace").split()) or f"status {code}"
         raise Failure(f"inside the machine, `{command}` has failed: {words}")
@@ -54,8 +53,7 @@ def ask(path: Path, command: str, seconds: float = 30.0) -> str:
 def taken_up(epoch: int, entropy: bytes) -> list[str]:
     """The commands for a machine that goes on after it was saved: what the time is, and randomness of its own, since
     others may go on from the same file."""
-    random = base64.b64encode(entropy).decode()
-    return [f"date -s @{epoch} >/dev/null", f"echo {random} | base64 -d >/dev/urandom"]
+    return [f"date -s @{epoch} >/dev/null", f"echo {entropy.hex()} >/dev/urandom"]
 
 
 def identity(name: str, machine_id: str, addresses: Sequence[str]) -> list[str]:
