@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 0
 SUITE ?= bookworm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short test-long test-guests bench lint format fuzz fresh setup setup-test install uninstall clean
+.PHONY: help demo test test-short test-long test-guests bench lint format page fuzz fresh setup setup-test install uninstall clean
 
 help:
 	@echo 'make demo       set up, then measure a service chain on this machine (about 2 minutes)'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-guests  of these, the ones with virtual machines'
 	@echo 'make bench      the cost of one hop beside Open vSwitch with DPDK, at 64, 512 and 1518 B'
 	@echo 'make lint       ruff, mypy, clang-format;  make format  applies the layout'
+	@echo 'make page       build the page of the dashboard from web/ (needs npm)'
 	@echo 'make fuzz       run the fuzz targets until Ctrl-C (or FUZZ_SECONDS=600), and keep the inputs they found'
 	@echo 'make fresh      prove demo and test in a Debian 12 where nothing is installed yet; SUITE=trixie: demo and test-short in Debian 13'
 	@echo 'make install    put tailrace on the PATH (PREFIX=/usr/local);  make uninstall  takes it away'
@@ -34,7 +35,7 @@ test:
 	@scripts/test
 
 test-short:
-	@FUZZ_SECONDS=10 SYSTEM=short GUESTS=short scripts/test lint c asan fuzz unit system guest
+	@FUZZ_SECONDS=10 SYSTEM=short GUESTS=short scripts/test lint c asan fuzz unit system browser guest
 
 test-long:
 	@FUZZ_SECONDS=300 SYSTEM=whole GUESTS=whole scripts/test fuzz system asan-system guest asan-guest
@@ -52,6 +53,10 @@ format: setup-test
 	@.venv/bin/ruff check --fix --quiet . && .venv/bin/ruff format --quiet .
 	@find dataplane -name '*.[ch]' -exec .venv/bin/clang-format -i {} +
 
+page:
+	@scripts/setup web
+	@node web/build.mjs
+
 fuzz: setup-test
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_KEEP=yes scripts/test fuzz
 
@@ -65,5 +70,5 @@ uninstall:
 	@scripts/install --remove $(PREFIX)
 
 clean:
-	rm -rf .venv build build-asan build-fuzz build-guest build-images tailrace.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build build-asan build-fuzz build-guest build-images tailrace.egg-info web/node_modules .mypy_cache .ruff_cache .hypothesis
 	find tailrace tests -name __pycache__ -prune -exec rm -rf {} +

@@ -94,7 +94,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def binaries() -> Path:
-    """The build folder, or $TAILRACE_BINARIES, with the programs in switch/, vnf/, tester/ and bench/."""
+    """The build folder, or $TAILRACE_BINARIES, with the programs in switch/, functions/, tester/ and bench/."""
     folder = Path(os.environ.get("TAILRACE_BINARIES", REPOSITORY / "build"))
     if not folder.is_dir():
         pytest.skip("the data plane is not built: scripts/setup build")

@@ -20,17 +20,19 @@ from tailrace.bench.model import Spread
 from tailrace.bench.own_node import OwnNode, own_folder
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
+from tailrace.functions.runtimes import STARTERS
 from tailrace.measure.progress import Reporter
 from tailrace.node.client import Client
 from tailrace.node.folder import LOOK
 from tailrace.node.record import Process, peek
-from tailrace.process.programs import system_program
 
 #: A chain of a function that is started again, and one of a function that is led past.
 SPEC = """\
-ports: {c: , d: }
-functions: {first: skeleton, second: {kind: skeleton, restart: never, on_failure: bypass}}
-chains: {again: [tester.a, first, tester.b], past: [c, second, d]}
+ports: {{c: , d: }}
+functions:
+  first: {{kind: skeleton, runs: {place}}}
+  second: {{kind: skeleton, runs: {place}, restart: never, on_failure: bypass}}
+chains: {{again: [tester.a, first, tester.b], past: [c, second, d]}}
 """
 UP, STATUS, DOWN = "tailrace up", "tailrace status", "tailrace down"
 FUNCTION = "a function killed to forwarding"
@@ -38,6 +40,8 @@ BYPASS = "a function killed to bypassed"
 SWITCH = "the switch killed to running"
 TIMED = (UP, STATUS, FUNCTION, BYPASS, SWITCH, DOWN)
 _EVENT_SECONDS = 30.0
+_AGAIN_SECONDS = 240.0
+"""In which what was killed is there again; an emulated machine boots."""
 #: Sends so many events a second for so many seconds from a process of its own: the sockets of the service, alone.
 _SENDER = """\
 import os, sys, time
@@ -68,6 +72,8 @@ class ServicePlan:
     """What is to be measured. Raises Mistake where that cannot be."""
 
     times: int = 10
+    place: str = "process"
+    """Where the functions live."""
     listeners: int = 20
     rate: int = 1000
     """Events a second."""
@@ -78,6 +84,8 @@ class ServicePlan:
         for name, value, most in (("times", self.times, 1000), ("listeners", self.listeners, 120)):
             if not 1 <= value <= most:
                 raise Mistake(f"--{name} {value}: expected 1 to {most}")
+        if self.place not in STARTERS:
+            raise Mistake(f"--of {self.place}: no such place; expected {', '.join(STARTERS)}")
         if not 1 <= self.rate <= 10_000:
             raise Mistake(f"--rate {self.rate}: expected 1 to 10000")
         if not 1 <= self.seconds <= 600:
@@ -113,11 +121,11 @@ class ServiceResult:
 
 def run(plan: ServicePlan, folder: Path, report: Reporter) -> ServiceResult:
     """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
-    system_program("bwrap")
+    STARTERS[plan.place].check()
     taken: dict[str, list[float]] = {name: [] for name in TIMED}
     with own_folder("bench service", folder, report) as (setting, made):
         report.stage("commands and ends", plan.total_seconds)
-        node = _Node(made, SPEC)
+        node = _Node(made, SPEC.format(place=plan.place))
         idle = memory = 0.0
         for number in range(plan.times):
             with node.up(taken):
@@ -179,9 +187,9 @@ class _Node(OwnNode):
 
 
 def _wait(client: Client, kind: str) -> None:
-    while (event := client.next_event(_EVENT_SECONDS)) is None or event["kind"] != kind:
+    while (event := client.next_event(_AGAIN_SECONDS)) is None or event["kind"] != kind:
         if event is None:
-            raise Failure(f"no {kind} came within {_EVENT_SECONDS:g} s")
+            raise Failure(f"no {kind} came within {_AGAIN_SECONDS:g} s")
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -1,13 +1,18 @@
 """How soon a chain forwards, by where its functions live: from `tailrace up` until it returns, in turn, and `down`. And
-how soon a machine takes another one's place: one that boots, and one that goes on from a file."""
+how soon a machine takes another one's place: one that boots, and one that goes on from a file.
+
+With a stand-in for QEMU (`stand_in.py`) what is timed of machines is what Tailrace and libvirt do for them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tailrace.bench import stand_in
 from tailrace.bench.model import Spread
 from tailrace.bench.own_node import OwnNode, own_folder
 from tailrace.errors import Mistake
@@ -28,6 +33,8 @@ class StartPlan:
     times: int = 5
     counts: Mapping[str, int] | None = None
     """How many functions of each place; 8 processes, 8 containers and one machine unless said."""
+    stand_in: bool = False
+    """Machines have one for QEMU."""
     warm: bool = False
     """Whether a machine is also replaced, by one that boots and one that goes on from a file."""
 
@@ -39,6 +46,8 @@ class StartPlan:
                 raise Mistake(f"--of {place}: no such place; expected {', '.join(STARTERS)}")
             if not 1 <= count <= MOST:
                 raise Mistake(f"--of {place}={count}: expected 1 to {MOST}")
+        if self.warm and self.stand_in:
+            raise Mistake("--warm: a stand-in has no state to go on from; expected it without --stand-in")
 
     @property
     def chains(self) -> Mapping[str, int]:
@@ -70,10 +79,12 @@ class StartResult:
         }
 
 
-def spec_of(place: str, count: int) -> str:
-    """A chain of so many functions that live in a place."""
+def spec_of(place: str, count: int, emulator: Path | None = None) -> str:
+    """A chain of so many functions that live in a place; `emulator` stands in for a machine's QEMU."""
     names = [f"f{number}" for number in range(1, count + 1)]
-    functions = ", ".join(f"{name}: {{kind: skeleton, runs: {place}}}" for name in names)
+    domain = f"<devices><emulator>{emulator}</emulator></devices>"
+    more = f", memory: 128MiB, domain: {json.dumps(domain)}" if emulator is not None else ""
+    functions = ", ".join(f"{name}: {{kind: skeleton, runs: {place}{more}}}" for name in names)
     return (
         f"ports: {{west: , east: }}\nfunctions: {{{functions}}}\nchains: {{voice: [west, {', '.join(names)}, east]}}\n"
     )
@@ -91,25 +102,46 @@ def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
     taken: dict[str, list[float]] = {}
     with own_folder("bench start", folder, report) as (setting, made):
         report.stage("chains", plan.total_seconds)
+        emulator = _stand_in(made) if plan.stand_in else None
+        if emulator is not None:  # what it can do libvirt asks once
+            _turn(OwnNode(made, spec_of("machine", 1, emulator)), emulator)
         for number in range(plan.times):
             for place, count in plan.chains.items():
-                node = OwnNode(made, spec_of(place, count))
-                try:
-                    taken.setdefault(f"{words(place, count)} up", []).append(node.command("up", str(node.spec)))
-                finally:
-                    took = node.command("down")
-                taken.setdefault(f"{words(place, count)} down", []).append(took)
+                its = emulator if place == "machine" else None
+                up, down = _turn(OwnNode(made, spec_of(place, count, its)), its)
+                taken.setdefault(f"{words(place, count)} up", []).append(up)
+                taken.setdefault(f"{words(place, count)} down", []).append(down)
             report.advance("chains", plan.total_seconds * (number + 1) / (plan.times * (2 if plan.warm else 1)))
         if plan.warm:
             taken |= _replaced(plan, made, report)
         ratios = [warm / cold for cold, warm in zip(taken.get(COLD, ()), taken.get(WARM, ()), strict=True)]
         notes = acceleration().notes if "machine" in plan.chains or plan.warm else ()
+        if emulator is not None:
+            notes = ("machines have a stand-in for QEMU, which boots nothing and moves no frame",)
         return StartResult(
             {name: Spread.of(each) for name, each in taken.items()},
             notes,
             setting.machine(),
             Spread.of(ratios) if ratios else None,
         )
+
+
+def _turn(node: OwnNode, emulator: Path | None) -> tuple[float, float]:
+    """How long `up` and `down` take, in ms. Raises Failure."""
+    try:
+        # What stands in for QEMU takes no huge pages, which are reserved by then.
+        up = node.command("up", str(node.spec), *(["--no-huge"] if emulator is not None else []))
+    finally:
+        down = node.command("down")
+    return up, down
+
+
+def _stand_in(folder: Path) -> Path:
+    """The program, where QEMU's user can run it."""
+    made = folder / "qemu"
+    made.write_bytes(Path(stand_in.__file__).read_bytes())
+    made.chmod(0o755)
+    return made
 
 
 def _replaced(plan: StartPlan, folder: Path, report: Reporter) -> dict[str, list[float]]:

@@ -65,10 +65,17 @@ def arguments(sockets: Sequence[Path], core: int, control: int, *, listen: bool 
 
     A switch connects to guests that listen; otherwise they connect to the switch.
     """
+    server = ",server=1" * listen
+    devices = [f"net_virtio_user{n},path={path},queue_size={QUEUE}{server}" for n, path in enumerate(sockets)]
+    return _between(devices, core, control)
+
+
+def _between(devices: Sequence[str], core: int, control: int) -> list[str]:
+    """The command line with these virtual devices, in DPDK's words."""
     line = ["--lcores", f"0@{control},1@{core}", "--in-memory", "--single-file-segments"]
     line += ["--no-pci", "--no-telemetry", "--file-prefix", _PREFIX, "-m", str(MEMORY_MIB)]
-    for number, path in enumerate(sockets):
-        line += ["--vdev", f"net_virtio_user{number},path={path},queue_size={QUEUE}" + ",server=1" * listen]
+    for device in devices:
+        line += ["--vdev", device]
     return [*line, "--", "-i", "--nb-cores=1", f"--total-num-mbufs={MBUFS}"]
 
 
@@ -85,13 +92,15 @@ class Testpmd:
         core: int,
         control: int,
         listen: bool = True,
+        devices: Sequence[str] = (),
     ) -> None:
+        """`devices`, in DPDK's words, stand in the place of sockets."""
         self._state = launcher.state
         self._log = launcher.log("testpmd")
         self._log.unlink(missing_ok=True)
         self._read = 0
-        self._ports = len(sockets)
-        words = arguments(sockets, core, control, listen=listen)
+        self._ports = len(devices or sockets)
+        words = _between(devices, core, control) if devices else arguments(sockets, core, control, listen=listen)
         line = [system_program("stdbuf"), "-oL", program(), *words]
         limits = Limits(cpus=tuple(sorted({core, control})), nice=POLLER_NICE, umask=UMASK_GUEST)
         stdin, self._commands = os.pipe2(os.O_CLOEXEC)
@@ -129,6 +138,11 @@ class Testpmd:
         """Forwards whatever comes, and sends nothing of its own."""
         self._command("set fwd io")
         self._command("start")
+
+    def stop(self) -> Traffic:
+        """Ends forwarding at once, and returns the totals."""
+        self._command("stop")
+        return self._totals()
 
     def drain(self) -> Traffic:
         """Ends forwarding, receives until nothing comes any more, and returns the totals."""

@@ -33,6 +33,7 @@ RATIOS = (
 PLAIN = "plain"
 RULES = 1000
 MANY = 64
+SHORT = 256
 VLAN = 100
 
 
@@ -183,6 +184,10 @@ KINDS: Mapping[str, Kind] = {
     "packed": _circulating(
         "packed rings",
         Wiring(replace(PAIR, rings=f"{PAIR.rings},packed_vq=1"), *_pairs(2), shows=(_packed,)),
+    ),
+    "short-rings": _circulating(
+        f"rings of {SHORT} descriptors, whose buffers fit a core's second cache",
+        Wiring(replace(PAIR, frames=SHORT // 2, rings=f"queue_size={SHORT}"), *_pairs(2)),
     ),
     "bridge": _circulating(
         "a bridge that learns, of four guests with 16 stations each",

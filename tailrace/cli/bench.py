@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from tailrace.bench import apply as bench_apply
 from tailrace.bench import chain as bench_chain
 from tailrace.bench import floor as bench_floor
+from tailrace.bench import function as bench_function
 from tailrace.bench import hop as bench_hop
 from tailrace.bench import idle as bench_idle
 from tailrace.bench import latency as bench_latency
@@ -393,6 +394,7 @@ def switch(
 @app.command()
 def service(
     times: Annotated[int, typer.Option(metavar="N", help="How often a node is started, broken and ended.")] = 10,
+    of: Annotated[str, typer.Option(metavar="PLACE", help="Where its functions live.")] = "process",
     listeners: Annotated[int, typer.Option(metavar="N", help="Listeners to events: 1 to 120.")] = 20,
     rate: Annotated[int, typer.Option(metavar="N", help="Events a second.")] = 1000,
     seconds: Annotated[float, typer.Option(metavar="S", help="Of events, and of nothing.")] = 10.0,
@@ -403,6 +405,7 @@ def service(
     \b
     sudo tailrace bench service
     sudo tailrace bench service --times 50 --json
+    sudo tailrace bench service --of container
 
     A node of two chains is started by `tailrace up`, with a service of its own. Then one function, the other function,
     whose chain leads past it, and the switch are killed in turn. Each time lasts until the service says that frames
@@ -411,7 +414,7 @@ def service(
     Events come from a process that does nothing else.
     """
     _finish(
-        lambda: bench_service.ServicePlan(times, listeners, rate, seconds),
+        lambda: bench_service.ServicePlan(times, of, listeners, rate, seconds),
         bench_service.run,
         partial(service_table, title="The service"),
         as_json=as_json,
@@ -427,6 +430,9 @@ def start(
     warm: Annotated[
         bool, typer.Option("--warm", help="Also replace a machine, by one that goes on from a file.")
     ] = False,
+    stand_in: Annotated[
+        bool, typer.Option("--stand-in", help="Machines have a stand-in for QEMU, which boots nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """How soon a chain forwards, by where its functions live: process, container or machine.
@@ -434,6 +440,7 @@ def start(
     \b
     sudo tailrace bench start
     sudo tailrace bench start --of machine=4 --of container=4 --times 3 --json
+    sudo tailrace bench start --of machine=64 --stand-in
 
     Each is timed from `tailrace up`, service and switch included, until the command returns, which it does when every
     function forwards; then `tailrace down`. The places take turns.
@@ -442,9 +449,37 @@ def start(
     boots.
     """
     _finish(
-        lambda: bench_start.StartPlan(times, _parse_counts(of), warm),
+        lambda: bench_start.StartPlan(times, _parse_counts(of), stand_in, warm),
         bench_start.run,
         partial(start_table, title="How soon a chain forwards"),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def function(
+    pairs: PairsOption = 5,
+    seconds: SecondsOption = 3.0,
+    cores: CoresOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The cost of the loop around a function: the skeleton beside DPDK's testpmd (io), time a packet.
+
+    \b
+    sudo tailrace bench function
+    sudo tailrace bench function --pairs 9 --json
+
+    Both forward between two devices of DPDK's (net_null) that always have frames and take all, in turn on one core.
+    """
+    _finish(
+        lambda: bench_function.FunctionPlan(64, pairs, seconds, _parse_cores(cores)),
+        bench_function.run,
+        partial(
+            comparison_table,
+            title="The loop around a function: skeleton and testpmd (io), 64 B frames",
+            columns=[Column("ns_per_packet", "ns a packet", 2), MPPS],
+            notes=[MPPS_NOTE, "ratio: skeleton ÷ testpmd, of time and so of cycles; below 1 favours the skeleton."],
+        ),
         as_json=as_json,
     )
 

@@ -174,6 +174,12 @@ def scene_of(path: Path, spec: Spec, *, huge: bool, interface: str | None = None
     if found is None:
         raise Mistake(f"{path}: no chain runs from tester.a to tester.b; expected one to compare")
     name, chain = found
+    for each in chain.through:
+        if spec.functions[each].network is not None:
+            kind = spec.functions[each].kind
+            raise Mistake(
+                f"{path}: {each} is a {kind}, whose network namespace no comparison makes; expected other kinds"
+            )
     functions = [
         SceneFunction(
             each, spec.functions[each].kind or "", spec.functions[each].memory, spec.functions[each].settings(0)

@@ -34,6 +34,22 @@ def run(incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)] + _paths(incomplete, ())
 
 
+def image(incomplete: str) -> list[str]:
+    """The machines' images."""
+    folder = Path(os.environ.get("TAILRACE_IMAGES", "/var/lib/tailrace/images"))
+    try:
+        return sorted(
+            path.parent.name for path in folder.glob("*/image.json") if path.parent.name.startswith(incomplete)
+        )
+    except OSError:
+        return []
+
+
+def kernel(incomplete: str) -> list[str]:
+    """The kernels that a machine's image may have."""
+    return [name for name in ("cloud", "rt", "stock") if name.startswith(incomplete)]
+
+
 def replica(incomplete: str) -> list[str]:
     """The functions and replicas of what is up."""
     return _named("functions", incomplete)

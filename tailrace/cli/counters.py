@@ -51,7 +51,7 @@ def top(options: TopOptions) -> int:
         raise Mistake(f"--every: {error}") from None
     if every > _LONGEST:
         raise Mistake(f"--every {options.every}: expected at most 24h")
-    sampler = _sampler()
+    sampler = sampler_in_use()
     try:
         if options.once:
             return _once(sampler, options, every)
@@ -62,17 +62,18 @@ def top(options: TopOptions) -> int:
         sampler.close()
 
 
-def _sampler() -> Sampler:
+def sampler_in_use(facts_every: float = 0.0) -> Sampler:
     """Of what is up, or will be. Raises Mistake where that is another user's, and Damaged.
 
     Facts have counts and states in them: they are as old as the counters beside them, so that rates are of one time,
-    and what is asked for with a scrape is asked of the switch then, never between.
+    and what is asked for with a scrape is asked of the switch then, never between. Who looks often lets them be
+    `facts_every` seconds old.
     """
     folder = default_folder()
     shown = folder_in_use(folder)
     check_ours(shown)
     peek(shown)
-    return Sampler(folder, facts_every=0.0)
+    return Sampler(folder, facts_every)
 
 
 def _two(sampler: Sampler, every: float) -> tuple[Snapshot, Snapshot]:
@@ -164,12 +165,18 @@ def _keys() -> Iterator[_Key]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def metrics(listen: str) -> int:
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port. Raises Mistake."""
     address, _, port = listen.rpartition(":")
     host = address.removeprefix("[").removesuffix("]")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752 or [::1]:9752")
-    server = serve(_sampler(), host, int(port))
+    return host, int(port)
+
+
+def metrics(listen: str) -> int:
+    host, port = parse_listen(listen)
+    server = serve(sampler_in_use(), host, port)
     print_line(f"Metrics at http://{authority(host, server.server_port)}/metrics")
     sys.stdout.flush()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -211,13 +212,13 @@ def clone(
 
 
 @app.command()
-def xml(name: NameArgument) -> None:
+def xml(name: NameArgument, as_json: JsonOption = False) -> None:
     """Print a machine in libvirt's words, as it runs.
 
     \b
     sudo tailrace function xml first | less
     """
-    raise typer.Exit(run_command(lambda: _xml(name)))
+    raise typer.Exit(run_command(lambda: _xml(name, as_json=as_json)))
 
 
 @app.command()
@@ -274,7 +275,8 @@ def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
 
 def _explain(name: str, *, as_json: bool) -> int:
     from tailrace.functions.acceleration import acceleration
-    from tailrace.functions.levels import explained
+    from tailrace.functions.levels import Machine, explained
+    from tailrace.functions.traits import read_traits
     from tailrace.node.plan import Plan
     from tailrace.resources.topology import read_cpus
     from tailrace.resources.tree import Tree
@@ -287,7 +289,7 @@ def _explain(name: str, *, as_json: bool) -> int:
         plan.placement.functions[name],
         huge=plan.huge,
         cpus=read_cpus(Tree()),
-        acceleration=acceleration() if function.runs == "machine" else None,
+        machine=Machine(acceleration(), read_traits(Tree())) if function.runs == "machine" else None,
     )
     if as_json:
         print_json({"name": name, "latency": function.latency, "points": [asdict(each) for each in points]})
@@ -396,7 +398,8 @@ def _import(file: Path, state: Path | None, *, as_json: bool) -> int:
         told = {"function": dict(parcel.function), "state": str(made.state), "image": str(made.image)}
         print_json({"name": parcel.name, **told, "new_image": made.new_image})
         return 0
-    words = ", ".join(f"{key}: {value}" for key, value in parcel.function.items())
+    shown = {key: value if key != "domain" else json.dumps(value) for key, value in parcel.function.items()}
+    words = ", ".join(f"{key}: {value}" for key, value in shown.items())
     print_line(
         f"The state of {parcel.name} is in {state}; its image is {made.image}{'' if made.new_image else ', as before'}."
     )
@@ -424,8 +427,13 @@ def _verify(name: str, *, as_json: bool) -> int:
     return 1 if wrong else 0
 
 
-def _xml(name: str) -> int:
+def _xml(name: str, *, as_json: bool) -> int:
     from tailrace.functions.hypervisor import machine_xml
 
-    print_line(machine_xml(_machine(name).outside).rstrip("\n"))
+    process = _machine(name)
+    xml = machine_xml(process.outside)
+    if as_json:
+        print_json({"name": process.outside, "xml": xml})
+    else:
+        print_line(xml.rstrip("\n"))
     return 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tailrace.cli import complete
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
 from tailrace.errors import Mistake
@@ -17,6 +20,7 @@ from tailrace.functions.images import (
     build_machine_image,
     container_image,
     images_folder,
+    import_root,
     machine_images,
 )
 
@@ -25,9 +29,13 @@ app = typer.Typer(help="Make what containers and machines start from.", no_args_
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(help="The image's name.")] = DEFAULT,
+    name: Annotated[str, typer.Argument(help="The image's name.", autocompletion=complete.image)] = DEFAULT,
     kernel: Annotated[
-        str, typer.Option(help="Debian's kernel: cloud, small; stock; rt, with real-time priorities for interrupts.")
+        str,
+        typer.Option(
+            help="Debian's kernel: cloud, small; stock; rt, with real-time priorities for interrupts.",
+            autocompletion=complete.kernel,
+        ),
     ] = "cloud",
     profile: Annotated[
         str, typer.Option(help="Tuned inside, with cyclictest: latency. It shows with two CPUs or more (`cpus`).")
@@ -52,6 +60,23 @@ def build(
     raise typer.Exit(
         run_command(lambda: _build(name, kernel, profile, disk=disk, container=container, as_json=as_json))
     )
+
+
+@app.command("import")
+def import_(
+    archive: Annotated[Path, typer.Argument(help="A root filesystem in a tar archive, such as LXC's rootfs.tar.xz.")],
+    name: Annotated[str, typer.Argument(help="The image's name, such as localhost/fw:3.")],
+    entry: Annotated[str, typer.Option(metavar="WORDS", help="The command that it starts.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Make a containers' image of a root filesystem.
+
+    \b
+    sudo tailrace image import rootfs.tar.xz localhost/fw:3 --entry '/usr/sbin/fw --config /etc/fw'
+
+    A spec has it with `runs: container` and `image: localhost/fw:3`. What starts finds its sockets in its environment.
+    """
+    raise typer.Exit(run_command(lambda: _import(archive, name, entry, as_json=as_json)))
 
 
 @app.command("list")
@@ -83,6 +108,21 @@ def _build(name: str, kernel: str, profile: str, *, disk: bool, container: bool,
         print_line(f"The image {name} is in {found['folder']}: {found['bytes'] / 1e6:.1f} MB, {found['kernel']}.")
         if disk:
             print_line(f"As a disk it is {found['disk']}; `image: {found['disk']}` boots it.")
+    return 0
+
+
+def _import(archive: Path, name: str, entry: str, *, as_json: bool) -> int:
+    try:
+        words = shlex.split(entry)
+    except ValueError as error:
+        raise Mistake(f"--entry {entry}: {error}; expected words as a shell reads them") from None
+    if not words:
+        raise Mistake("--entry: there is no word; expected a command, such as /usr/sbin/fw")
+    made = import_root(archive, name, words)
+    if as_json:
+        print_json({"image": made})
+    else:
+        print_line(f"The image {made} is in podman's store.")
     return 0
 
 

@@ -40,13 +40,14 @@ if TYPE_CHECKING:
         operate,
         results,
     )
+    from tailrace.cli import dashboard as the_dashboard
     from tailrace.cli import watch as the_watch
 else:
     bench, commands, counters = map(load_when_used, ("bench", "commands", "counters"))
     host, measure, measure_host, node = map(load_when_used, ("host", "measure", "measure_host", "node"))
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
     function, image = map(load_when_used, ("function", "image"))
-    the_watch = load_when_used("watch")
+    the_dashboard, the_watch = map(load_when_used, ("dashboard", "watch"))
 
 #: Commands that start what polls, or decide on which CPUs.
 STARTING = ("up", "plan", "demo", "measure", "compare", "bench")
@@ -308,6 +309,33 @@ def metrics(
     Each scrape reads the counters. Without a switch it answers with tailrace_up 0.
     """
     raise typer.Exit(run_command(lambda: counters.metrics(listen)))
+
+
+@app.command()
+def dashboard(
+    listen: Annotated[
+        str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; [::1]:PORT for IPv6. Port 0 is any free one.")
+    ] = "127.0.0.1:9753",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep the token there, so that open pages stay valid over a restart."),
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer by HTTPS with this certificate (PEM); needs --key.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")] = None,
+) -> None:
+    """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
+
+    \b
+    sudo tailrace dashboard
+    ssh -L 9753:127.0.0.1:9753 HOST          # from another machine; then open the link that it printed
+
+    Only who has the printed link can look, and nobody can change anything there. It reads the switch's page of
+    counters, which costs the switch nothing, and continues after a restart of the switch. It ends with Ctrl-C.
+    """
+    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key)
+    raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 
 
 @app.command()

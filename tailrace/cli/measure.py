@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import complete, matrix, measure_host
+from tailrace.cli import complete, exits, matrix, measure_host
 from tailrace.cli.commands import MeasureOptions, measure
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import note, run_command
@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 
 app.command()(matrix.matrix)
+app.command()(exits.exits)
 
 SpecArgument = Annotated[
     Path | None,

@@ -34,6 +34,8 @@ def _words(spec: Spec) -> Iterator[str]:
             yield f"functions.{name}.runs: {function.runs}"
         if len(function.replicas) > 1:
             yield f"functions.{name}.replicas"
+        for word in sorted(function.model_fields_set & {"interface", "driver"}):
+            yield f"functions.{name}.{word}"
     for name, chain in spec.chains.items():
         if chain.match:
             yield f"chains.{name}.match"

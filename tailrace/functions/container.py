@@ -8,6 +8,7 @@ Sources: podman-run(1), OCI runtime specification 1.0 (config-linux.md).
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions.images import container_image, podman_has
+from tailrace.functions.images import architecture, container_image, podman_has
 from tailrace.functions.names import outer_name
 from tailrace.functions.process import inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
@@ -38,6 +39,8 @@ _SECONDS = 60.0
 _HUGE = Path("/sys/kernel/mm/hugepages")
 _ITS_SIZE = _HUGE / "hugepages-2048kB"
 """Of other sizes DPDK would take what is free, somebody else's."""
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Those of images (OCI image specification, config.md) by the kernel's word for this host's."""
 _CPU_GROUP = re.compile(r"^\d+:(?:\S+,)?cpu(?:,\S+)?:(/.*)$", re.MULTILINE)
 
 
@@ -85,6 +88,9 @@ class InContainer(Starter):
     def program(self, process: Process) -> int | None:
         return process.pid if process.id.alive() else None
 
+    def beside(self, process: Process, words: Sequence[str]) -> list[str]:
+        return [system_program("podman"), "exec", process.outside, *words]
+
     def ended_well(self, process: Process, logs: Path) -> bool:
         del logs
         try:
@@ -129,6 +135,12 @@ def _image(instance: Instance) -> str:
             f"functions.{instance.name}.image: podman has no image {instance.image}; `podman pull {instance.image}` "
             "gets it, `podman images` shows those that are there"
         )
+    its, ours = architecture(instance.image), _ARCHITECTURES.get(platform.machine())
+    if ours is not None and its not in ("", ours):
+        raise Mistake(
+            f"functions.{instance.name}.image: {instance.image} is for {its}, and this host is {ours}; "
+            f"`podman pull --arch {ours} {instance.image}` gets another"
+        )
     return instance.image
 
 
@@ -164,7 +176,9 @@ def _run(options: Sequence[str], instance: Instance) -> int:
         raise Failure(f"{instance.name}: podman has not started it within {_SECONDS:g} s") from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
-        raise Failure(f"{instance.name}: podman does not start it: {said[-1] if said else done.returncode}")
+        code = done.returncode
+        how = f"it was killed by signal {-code}" if code < 0 else f"it ended with status {code}"
+        raise Failure(f"{instance.name}: podman does not start it: {said[-1] if said else how}")
     pid = podman("container", "inspect", "--format", "{{.State.Pid}}", done.stdout.strip())
     _share_no_session(int(pid))
     return int(pid)

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+from tailrace.spec.fragment import QEMU, read_fragment
+from tailrace.spec.interface import VHOST_USER, passed_through
+
 Acceleration = Literal["kvm", "tcg"]
-_QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 _RING = "1024"
 """Descriptors of a virtqueue, the most that QEMU has."""
+_FIRST_SLOT = 8
+"""Of the ports, on the machine's first PCI bus: libvirt gives out those below."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,10 @@ class Nic:
     """A port of a machine."""
 
     mac: str
-    socket: Path
-    """Where QEMU listens for the switch."""
+    at: str
+    """The socket where QEMU listens for the switch, a TAP, or the PCI address of a device of the host's."""
+    interface: str = VHOST_USER
+    """What it is inside (`tailrace.spec.interface`)."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,17 @@ class MachineSetting:
     keeps_cpus: bool = False
     """Its CPUs do not leave the host's while it is idle (KVM's cpu-pm)."""
     locked: bool = False
-    """Its memory is never in swap."""
+    """Its memory, and QEMU's, is never in swap."""
+    passes_cpu: bool = True
+    """With KVM: its CPU is the host's own. Otherwise one like that, which other hosts have too."""
+    invariant_tsc: bool = False
+    """With KVM: it is told that its time stamp counter has one rate."""
+    priority: int | None = None
+    """The SCHED_FIFO priority of its CPUs."""
+    node: int | None = None
+    """The host's NUMA node that all of it is on; None: the host has one only."""
+    fragment: str | None = None
+    """What of the spec is merged into it."""
     disks: Disks | None = None
 
 
@@ -83,9 +99,14 @@ def machine_id(name: str) -> uuid.UUID:
     return uuid.uuid5(uuid.NAMESPACE_OID, name)
 
 
+def inner_address(port: int) -> str:
+    """The PCI address of a machine's port inside it."""
+    return f"0000:00:{_FIRST_SLOT + port:02x}.0"
+
+
 def domain_xml(setting: MachineSetting) -> str:
     """The domain of a machine."""
-    ElementTree.register_namespace("qemu", _QEMU)
+    ElementTree.register_namespace("qemu", QEMU)
     kvm = setting.acceleration == "kvm"
     domain = ElementTree.Element("domain", type="kvm" if kvm else "qemu")
     _text(domain, "name", setting.name)
@@ -101,11 +122,19 @@ def domain_xml(setting: MachineSetting) -> str:
     ElementTree.SubElement(backing, "source", type="memfd")
     ElementTree.SubElement(backing, "access", mode="shared")
     ElementTree.SubElement(backing, "allocation", mode="immediate")
-    _text(domain, "vcpu", str(len(setting.pins)), placement="static")
+    # Where I/O threads run too, which a fragment may ask for.
+    _text(domain, "vcpu", str(len(setting.pins)), placement="static", cpuset=_cpu_set(setting.others))
     tune = ElementTree.SubElement(domain, "cputune")
     for number, cpus in enumerate(setting.pins):
         ElementTree.SubElement(tune, "vcpupin", vcpu=str(number), cpuset=_cpu_set(cpus))
     ElementTree.SubElement(tune, "emulatorpin", cpuset=_cpu_set(setting.others))
+    every = f"0-{len(setting.pins) - 1}"
+    if setting.priority is not None:
+        ElementTree.SubElement(tune, "vcpusched", vcpus=every, scheduler="fifo", priority=str(setting.priority))
+    if setting.node is not None:
+        numa = ElementTree.SubElement(domain, "numatune")
+        ElementTree.SubElement(numa, "memory", mode="strict", nodeset=str(setting.node))
+        ElementTree.SubElement(numa, "memnode", cellid="0", mode="strict", nodeset=str(setting.node))
     system = ElementTree.SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine="q35")
     if setting.kernel is not None:
@@ -117,7 +146,9 @@ def domain_xml(setting: MachineSetting) -> str:
     features = ElementTree.SubElement(domain, "features")
     ElementTree.SubElement(features, "acpi")
     ElementTree.SubElement(features, "apic")
-    ElementTree.SubElement(domain, "cpu", mode="host-passthrough" if kvm else "maximum", check="none")
+    cpu = _cpu(domain, setting) if kvm else ElementTree.SubElement(domain, "cpu", mode="maximum", check="none")
+    cells = ElementTree.SubElement(cpu, "numa")
+    ElementTree.SubElement(cells, "cell", id="0", cpus=every, memory=str(setting.memory_bytes >> 10), unit="KiB")
     ElementTree.SubElement(domain, "clock", offset="utc")
     # What ends is started again by the node, by its policy.
     for event in ("on_poweroff", "on_reboot", "on_crash"):
@@ -127,7 +158,7 @@ def domain_xml(setting: MachineSetting) -> str:
     if setting.disks is not None:
         _disks(devices, setting.disks)
     for number, nic in enumerate(setting.nics):
-        _interface(devices, number, nic)
+        (_host_device if passed_through(nic.interface) else _interface)(devices, number, nic)
     console = ElementTree.SubElement(devices, "serial", type="pty")
     ElementTree.SubElement(console, "log", file=str(setting.console), append="on")
     ElementTree.SubElement(devices, "serial", type="pty")
@@ -138,11 +169,13 @@ def domain_xml(setting: MachineSetting) -> str:
     label = ElementTree.SubElement(domain, "seclabel", type="static", model="dac", relabel="no")
     _text(label, "label", setting.user)
     if setting.keeps_cpus:
-        arguments = ElementTree.SubElement(domain, f"{{{_QEMU}}}commandline")
+        arguments = ElementTree.SubElement(domain, f"{{{QEMU}}}commandline")
         for word in ("-overcommit", "cpu-pm=on"):
-            ElementTree.SubElement(arguments, f"{{{_QEMU}}}arg", value=word)
+            ElementTree.SubElement(arguments, f"{{{QEMU}}}arg", value=word)
     if not kvm:
-        _without_msix(domain, len(setting.nics))
+        _without_msix(domain, [number for number, nic in enumerate(setting.nics) if nic.interface == VHOST_USER])
+    if setting.fragment is not None:
+        _merge(domain, read_fragment(setting.fragment))
     ElementTree.indent(domain)
     return ElementTree.tostring(domain, encoding="unicode") + "\n"
 
@@ -167,18 +200,71 @@ def _elements(domain: ElementTree.Element) -> Counter[tuple[str, str, str]]:
     return found
 
 
+#: Each element in these is one more.
+_LISTS = ("devices", f"{{{QEMU}}}commandline")
+_KEYS = ("name", "id")
+"""What tells elements of one tag apart elsewhere."""
+
+
+def _merge(into: ElementTree.Element, fragment: ElementTree.Element) -> None:
+    """Adds the elements of a fragment. One that is there already gets the attributes, the text and the elements of the
+    fragment's."""
+    for each in fragment:
+        same = (old for old in into if old.tag == each.tag and all(old.get(key) == each.get(key) for key in _KEYS))
+        found = None if into.tag in _LISTS else next(same, None)
+        if found is None:
+            into.append(each)
+            continue
+        found.attrib.update(each.attrib)
+        found.text = each.text if (each.text or "").strip() else found.text
+        _merge(found, each)
+
+
+def _cpu(domain: ElementTree.Element, setting: MachineSetting) -> ElementTree.Element:
+    """The CPU of a machine that KVM runs."""
+    if not setting.passes_cpu:
+        return ElementTree.SubElement(domain, "cpu", mode="host-model", check="partial")
+    cpu = ElementTree.SubElement(domain, "cpu", mode="host-passthrough", check="none")
+    if setting.invariant_tsc:
+        cpu.set("migratable", "off")
+        ElementTree.SubElement(cpu, "feature", policy="require", name="invtsc")
+    return cpu
+
+
 def _text(parent: ElementTree.Element, tag: str, text: str, **attributes: str) -> None:
     ElementTree.SubElement(parent, tag, attributes).text = text
 
 
 def _interface(devices: ElementTree.Element, number: int, nic: Nic) -> None:
-    interface = ElementTree.SubElement(devices, "interface", type="vhostuser")
+    vhost_user = nic.interface == VHOST_USER
+    interface = ElementTree.SubElement(devices, "interface", type="vhostuser" if vhost_user else "ethernet")
     ElementTree.SubElement(interface, "mac", address=nic.mac)
-    ElementTree.SubElement(interface, "source", type="unix", path=str(nic.socket), mode="server")
-    ElementTree.SubElement(interface, "model", type="virtio")
-    ElementTree.SubElement(interface, "driver", rx_queue_size=_RING, tx_queue_size=_RING)
+    if vhost_user:
+        ElementTree.SubElement(interface, "source", type="unix", path=nic.at, mode="server")
+        ElementTree.SubElement(interface, "driver", rx_queue_size=_RING, tx_queue_size=_RING)
+    else:
+        ElementTree.SubElement(interface, "target", dev=nic.at, managed="no")
+    ElementTree.SubElement(interface, "model", type="virtio" if vhost_user else nic.interface)
     ElementTree.SubElement(interface, "rom", enabled="no")
     ElementTree.SubElement(interface, "alias", name=f"ua-port{number}")
+    _place(interface, inner_address(number)).set("type", "pci")
+
+
+def _host_device(devices: ElementTree.Element, number: int, nic: Nic) -> None:
+    """A device of the host's, which libvirt binds to vfio-pci for as long as the machine runs."""
+    device = ElementTree.SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="yes")
+    ElementTree.SubElement(device, "driver", name="vfio")
+    _place(ElementTree.SubElement(device, "source"), nic.at)
+    ElementTree.SubElement(device, "alias", name=f"ua-port{number}")
+    _place(device, inner_address(number)).set("type", "pci")
+
+
+def _place(device: ElementTree.Element, address: str) -> ElementTree.Element:
+    """Adds a PCI address in libvirt's words."""
+    domain, bus, rest = address.split(":")
+    slot, _, function = rest.partition(".")
+    numbers = {"domain": domain, "bus": bus, "slot": slot, "function": function}
+    return ElementTree.SubElement(device, "address", {key: f"0x{number}" for key, number in numbers.items()})
 
 
 def _disks(devices: ElementTree.Element, disks: Disks) -> None:
@@ -200,13 +286,15 @@ def _disk(devices: ElementTree.Element, name: str, kind: str, path: Path) -> Ele
     return disk
 
 
-def _without_msix(domain: ElementTree.Element, ports: int) -> None:
+def _without_msix(domain: ElementTree.Element, ports: Sequence[int]) -> None:
     """With MSI-X, QEMU 7.2 crashes under emulation when a driver starts a vhost-user device."""
-    override = ElementTree.SubElement(domain, f"{{{_QEMU}}}override")
-    for number in range(ports):
-        device = ElementTree.SubElement(override, f"{{{_QEMU}}}device", alias=f"ua-port{number}")
-        front = ElementTree.SubElement(device, f"{{{_QEMU}}}frontend")
-        ElementTree.SubElement(front, f"{{{_QEMU}}}property", name="vectors", type="unsigned", value="0")
+    if not ports:
+        return
+    override = ElementTree.SubElement(domain, f"{{{QEMU}}}override")
+    for number in ports:
+        device = ElementTree.SubElement(override, f"{{{QEMU}}}device", alias=f"ua-port{number}")
+        front = ElementTree.SubElement(device, f"{{{QEMU}}}frontend")
+        ElementTree.SubElement(front, f"{{{QEMU}}}property", name="vectors", type="unsigned", value="0")
 
 
 def _cpu_set(cpus: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ they have had no machine and no client for a while.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import threading
@@ -22,7 +23,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.host.slices import systemd_has
 from tailrace.process import lock
 from tailrace.process import reaper as reaper_program
-from tailrace.process.process import Limits, ProcessId, start
+from tailrace.process.process import Limits, ProcessId, end, identify, start
 from tailrace.process.programs import system_program
 from tailrace.resources.tree import Tree
 
@@ -33,6 +34,7 @@ _SYSTEM = "qemu:///system"
 _OWN = f"qemu+unix:///system?socket={OWN}/libvirt-sock"
 _LOGGER = Path("/run/libvirt/virtlogd-sock")
 _PIDS = Path("/run/libvirt/qemu")
+_STARTING = re.compile("<domstatus [^>]*reason='starting up'")
 _IDLE_SECONDS = 10
 _START_SECONDS = 20.0
 _CONFIGURATION = """\
@@ -75,16 +77,18 @@ def connect() -> Any:
         raise Failure(f"libvirt does not answer: {error}; see {OWN}/log") from None
 
 
-def create(begin: Callable[[], object], seconds: float, sockets: Sequence[Path]) -> None:
-    """Starts a machine by a call of libvirt's. QEMU makes the `sockets` of its ports, each when the switch has come to
-    the one before, and they are opened to it here: nobody else can enter their folders. Raises Failure, also where a
-    socket is not there, or nobody comes, within so many seconds."""
+def create(begin: Callable[[], Any], seconds: float, sockets: Sequence[Path]) -> str:
+    """Starts a machine by a call of libvirt's that returns it, and returns it in libvirt's words. QEMU makes the
+    `sockets` of its ports, each when the switch has come to the one before, and they are opened to it here: nobody else
+    can enter their folders. Raises Failure, also where a socket is not there, or nobody comes, within so many
+    seconds."""
     libvirt = library()
+    made: list[str] = []
     said: list[Exception] = []
 
     def call() -> None:
         try:
-            begin()
+            made.append(begin().XMLDesc())
         except libvirt.libvirtError as error:
             said.append(error)
 
@@ -99,6 +103,7 @@ def create(begin: Callable[[], object], seconds: float, sockets: Sequence[Path])
         raise Failure(f"libvirt has not started the machine within {seconds:g} s: does the switch come to its ports?")
     if said:
         raise Failure(f"libvirt does not start the machine: {said[0]}")
+    return made[0]
 
 
 def _open_to_all(socket: Path) -> bool:
@@ -120,11 +125,39 @@ def end_machine(name: str) -> None:
     if not (_PIDS / f"{name}.pid").exists():  # libvirt has forgotten it, or was never asked
         return
     libvirt = library()
+    if not _SYSTEMS.exists() and _half_started(name) and not _answers():
+        _end_forgotten(name)
+        return
     try:
         connect().lookupByName(name).destroy()
     except libvirt.libvirtError as error:
         if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
             raise Failure(f"libvirt does not end it: {error}") from None
+        _end_forgotten(name)
+
+
+def _end_forgotten(name: str) -> None:
+    """Ends the QEMU of a machine whose libvirt was killed while it started that, with what it has written of it."""
+    try:
+        process = identify(machine_pid(name))
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0") if process is not None else []
+    except (OSError, ValueError):
+        return
+    if process is not None and any(word.startswith(f"guest={name},".encode()) for word in words):
+        end(process, grace=0.0)
+        process = None
+    if process is None:
+        for ending in ("pid", "xml"):
+            (_PIDS / f"{name}.{ending}").unlink(missing_ok=True)
+
+
+def _half_started(name: str) -> bool:
+    """Whether libvirt has written that it is about to start a machine: another daemon that reads this waits for that
+    machine without end."""
+    try:
+        return _STARTING.search((_PIDS / f"{name}.xml").read_text(errors="replace")) is not None
+    except OSError:
+        return False
 
 
 def save(name: str, path: Path) -> None:
@@ -155,6 +188,19 @@ def machine_xml(name: str) -> str:
         return str(connect().lookupByName(name).XMLDesc())
     except libvirt.libvirtError as error:
         raise Failure(f"libvirt does not show it: {error}") from None
+
+
+def monitor(name: str, command: str, *, human: bool = False) -> str:
+    """What the monitor of a machine's QEMU answers: to a command of QMP, or of the human monitor. Raises Failure,
+    Mistake."""
+    libvirt = library()
+    import libvirt_qemu
+
+    flags = libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP if human else 0
+    try:
+        return str(libvirt_qemu.qemuMonitorCommand(connect().lookupByName(name), command, flags))
+    except libvirt.libvirtError as error:
+        raise Failure(f"QEMU's monitor does not answer: {error}") from None
 
 
 def machine_pid(name: str) -> int:

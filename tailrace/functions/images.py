@@ -16,7 +16,7 @@ import re
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -35,7 +35,7 @@ DEFAULT = "tailrace"
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
 PROFILES = ("latency",)
 _REPOSITORY = "localhost/tailrace-vnf"
-_MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3")
+_MODULES = ("virtio_pci", "virtio_net", "uio_pci_generic", "e1000e", "vmxnet3", "bridge")
 _DISK_RUN = "tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge"
 _TUNING_PROGRAMS = ("chrt", "cyclictest")
 """That Debian's busybox has not."""
@@ -46,7 +46,7 @@ SERIAL 0 115200
 LABEL tailrace
  LINUX /vmlinuz
  INITRD /initramfs
- APPEND console=ttyS0 panic=-1 quiet tailrace.ports=all tailrace.pages=36 tailrace.run={_DISK_RUN}
+ APPEND console=ttyS0 panic=-1 quiet tailrace.ports=any tailrace.pages=36 tailrace.run={_DISK_RUN}
 """
 _MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _FORMAT = 1
@@ -175,6 +175,20 @@ def podman_has(image: str) -> bool:
         said = done.stderr.strip().splitlines()
         raise Failure(f"podman: {said[-1] if said else 'failed'}")
     return done.returncode == 0
+
+
+def architecture(image: str) -> str:
+    """The architecture of an image in podman's store. Raises Failure."""
+    return podman("image", "inspect", "--format", "{{.Architecture}}", image).strip()
+
+
+def import_root(archive: Path, name: str, entry: Sequence[str]) -> str:
+    """Makes an image of a root filesystem, such as LXC's, in a tar archive; `entry` is what it starts. Returns the
+    image's name. Raises Failure, Mistake."""
+    if not archive.is_file():
+        raise Mistake(f"{archive}: there is no such file; expected a tar archive of a root filesystem")
+    podman("import", "--quiet", "--change", f"ENTRYPOINT {json.dumps(list(entry))}", str(archive), name, seconds=600)
+    return name
 
 
 def by_name(libraries: Iterable[Path]) -> dict[str, Path | str]:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.functions.acceleration import Answer
+from tailrace.functions.machine import VCPU_PRIORITY
+from tailrace.functions.traits import Traits
 from tailrace.node.planned import PlannedFunction
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
@@ -27,15 +29,23 @@ class Point:
     """What the host does not allow, and the cure."""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What is known of a host that runs machines."""
+
+    acceleration: Answer
+    traits: Traits
+
+
 def explained(
-    function: PlannedFunction, place: Place, *, huge: bool, cpus: Sequence[Cpu], acceleration: Answer | None
+    function: PlannedFunction, place: Place, *, huge: bool, cpus: Sequence[Cpu], machine: Machine | None
 ) -> list[Point]:
-    """The points of one function; `acceleration` of one in a machine."""
+    """The points of one function; `machine` of one in a machine."""
     return [
         *_cpu(function, place, cpus),
-        _scheduling(place),
-        _memory(function, huge=huge),
-        *([] if acceleration is None else _machine(function, place, acceleration)),
+        _scheduling(place) if machine is None else _vcpu_scheduling(function, machine.traits),
+        _memory(function, machine, huge=huge),
+        *([] if machine is None else _machine(function, place, machine)),
     ]
 
 
@@ -69,18 +79,32 @@ def _scheduling(place: Place) -> Point:
     return Point("scheduling", "ordinary", "it waits its turn")
 
 
-def _memory(function: PlannedFunction, *, huge: bool) -> Point:
+def _vcpu_scheduling(function: PlannedFunction, traits: Traits) -> Point:
+    if function.latency != "high":
+        return Point("scheduling", "ordinary", "only latency high goes before the host's own work")
+    if traits.real_time is None:
+        return Point(
+            "scheduling", f"virtual CPUs at real-time priority {VCPU_PRIORITY}", "nothing ordinary runs before them"
+        )
+    return Point("scheduling", "ordinary", "its core is its own", f"a real-time priority: {traits.real_time}")
+
+
+def _memory(function: PlannedFunction, machine: Machine | None, *, huge: bool) -> Point:
     size = f"{function.memory_bytes >> 20} MiB"
-    if function.runs != "machine":
+    if machine is None:
         return Point("memory", f"at most {size}; buffers in {'huge' if huge else 'ordinary'} pages", "it is limited")
+    high = function.latency == "high"
+    if huge and high and machine.acceleration.kind == "kvm":
+        return Point("memory", f"{size} in huge pages, locked", "reserved, and never in swap, nor is QEMU's own")
     if huge:
         return Point("memory", f"{size} in huge pages", "reserved, and never in swap")
-    if function.latency == "high":
+    if high:
         return Point("memory", f"{size}, locked", "never in swap")
     return Point("memory", f"{size} in ordinary pages", "reserved when it starts", "it may be swapped out; use --huge")
 
 
-def _machine(function: PlannedFunction, place: Place, acceleration: Answer) -> Iterator[Point]:
+def _machine(function: PlannedFunction, place: Place, machine: Machine) -> Iterator[Point]:
+    acceleration, traits = machine.acceleration, machine.traits
     if acceleration.kind == "kvm":
         yield Point("acceleration", "KVM", "it was tried")
     else:
@@ -88,11 +112,32 @@ def _machine(function: PlannedFunction, place: Place, acceleration: Answer) -> I
     others = [cpu for cpu in place.cpus if cpu not in place.cores] or [place.core]
     pinned = "pinned, one to one" if function.latency != "normal" else "not pinned to one"
     yield Point("virtual CPUs", pinned, f"QEMU's other threads run on {', '.join(map(str, others))}")
+    yield from _cpu_model(function, acceleration, traits)
+    cell = f"one, with all of it; node {traits.node(place.core)} of the host"
+    yield Point("NUMA node", cell, "CPUs and memory are on one" if traits.several_nodes else "the host has one only")
     if function.latency == "high" and acceleration.kind == "kvm":
         yield Point("idle", "the CPU is not given up (cpu-pm)", "the guest's own halt does not leave it")
     elif function.latency == "high":
         yield Point("idle", "its function polls, and never halts", "", "cpu-pm, which is KVM's")
     else:
         yield Point("idle", "a halt gives the CPU to the host", "others may run while it waits")
-    yield Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
+    if function.driver == "linux":
+        yield Point("interrupts", "those of its ports", "Linux's drivers wait for them")
+    else:
+        yield Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
     yield Point("balloon, USB, display", "none", "each would be one more reason to leave the guest")
+
+
+def _cpu_model(function: PlannedFunction, acceleration: Answer, traits: Traits) -> Iterator[Point]:
+    if acceleration.kind != "kvm":
+        yield Point("CPU model", "all that QEMU emulates (maximum)", "the host's own takes KVM")
+    elif function.latency == "normal":
+        yield Point("CPU model", "like the host's (host-model)", "other hosts have it too")
+    else:
+        yield Point("CPU model", "the host's own (host-passthrough)", "it can do what the host's can")
+    if function.latency != "high" or acceleration.kind != "kvm":
+        return
+    if traits.invariant_tsc:
+        yield Point("TSC", "invariant (invtsc)", "its clock is the host's, without an exit")
+    else:
+        yield Point("TSC", "as KVM has it", "", "invtsc: the host's own is not invariant")

@@ -10,6 +10,7 @@ import pwd
 import re
 import time
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +18,43 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent, hypervisor, saved
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.disks import check_disk, disk_format, make_overlay, make_seed, seed_files
-from tailrace.functions.domain import Disks, MachineSetting, Nic, differing, domain_xml, mac_address, machine_id
+from tailrace.functions.domain import (
+    Disks,
+    MachineSetting,
+    Nic,
+    differing,
+    domain_xml,
+    inner_address,
+    mac_address,
+    machine_id,
+)
 from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
-from tailrace.functions.runtime import Instance, Origin, Started, Starter
+from tailrace.functions.runtime import Behind, Instance, Origin, Started, Starter
+from tailrace.functions.tap import make_tap
+from tailrace.functions.traits import Traits, read_traits
 from tailrace.node.record import Domain, FilePath, MachineFile, Process
 from tailrace.process.launch import Launcher
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
 from tailrace.resources.hugepages import PAGE_MIB
+from tailrace.resources.pci import check_passthrough
 from tailrace.resources.place import Place
+from tailrace.resources.tree import Tree
+from tailrace.spec.interface import VHOST_USER, passed_through
 
 _QEMU = "qemu-system-x86_64"
 _USER = "libvirt-qemu"
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
-_SPARE_PAGES = 4
-"""Huge pages inside, above those of the packet buffers."""
+_PAGES = BUFFERS_MIB // PAGE_MIB + 4
+"""Huge pages inside: those of the packet buffers, and some to spare."""
 _COMMANDS = "/run/commands"
 """Where functions/guest/init lets the function take commands from."""
+VCPU_PRIORITY = 1
+"""Of the CPUs of a machine that has its own: below all that the kernel does at real-time priority."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
 _PROFILE = re.compile(r"\btailrace\.profile=(\w+)")
@@ -55,8 +72,20 @@ class InMachine(Starter):
     early = False
     passes = True
     last_lines = 5
+    several = True
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
+
+    def behind(self, interface: str) -> Behind:
+        return "socket" if interface == VHOST_USER else "interface"
+
+    def refuses_interface(self, interface: str) -> str | None:
+        if passed_through(interface):
+            try:
+                check_passthrough(interface.removeprefix("pci:"))
+            except Mistake as mistake:
+                return str(mistake)
+        return None
 
     def check(self) -> None:
         system_program(_QEMU)
@@ -67,25 +96,32 @@ class InMachine(Starter):
         machine_image()
         acceleration()
 
+    def prepare(self, launcher: Launcher, instance: Instance) -> None:
+        for scheme, _, name in (uri.partition(":") for uri in instance.ports):
+            if scheme == "if":
+                make_tap(launcher.state, name, instance.name, _user(), instance.group)
+
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         libvirt = hypervisor.library()
         name = outer_name(launcher.state.folder, instance.name)
         domain = Domain(name, instance.name)
         launcher.state.add(domain)
         domain.undo()  # one of that name which a record that was lost has left
-        log = launcher.log_begins(instance.name)
+        log = launcher.log_begins(instance.name).absolute()  # libvirt has a working directory of its own
         connection = hypervisor.connect()
         how = acceleration()
         boots_from = machine_image(instance.image or DEFAULT) if instance.kind else _disks(name, instance)
-        setting = machine_setting(name, instance, boots_from, log, how.kind)
+        setting = machine_setting(name, instance, boots_from, log, how.kind, read_traits(Tree()))
         try:
             if setting.disks is not None:
                 _make_disks(launcher, instance, setting, setting.disks)
             if instance.origin is not None:
-                _restore(connection, launcher, instance, instance.origin, setting)
+                xml = _restore(connection, launcher, instance, instance.origin, setting)
             else:
-                flags = libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
-                _begin(lambda: connection.createXML(domain_xml(setting), flags), setting)
+                # What a fragment says is held against libvirt's schema; the rest is always of it.
+                flags = libvirt.VIR_DOMAIN_START_VALIDATE if instance.domain is not None else 0
+                flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
+                xml = _begin(lambda: connection.createXML(domain_xml(setting), flags), setting)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None
@@ -94,7 +130,7 @@ class InMachine(Starter):
         process = identify(pid)
         if process is None:
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
-        _as_started(launcher.logs, instance.name).write_text(hypervisor.machine_xml(name))
+        _as_started(launcher.logs, instance.name).write_text(xml)
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
         if launcher.tied:
@@ -109,8 +145,10 @@ class InMachine(Starter):
                 tune(launcher.log(process.name).with_suffix(".agent"), profile)
 
     def save(self, process: Process, path: Path) -> int:
-        if "<disk " in hypervisor.machine_xml(process.outside):
-            raise Mistake(f"{process.name} has a disk of its own, which such a file does not hold")
+        xml = hypervisor.machine_xml(process.outside)
+        for element, what in (("<disk ", "disk"), ("<hostdev ", "device")):
+            if element in xml:
+                raise Mistake(f"{process.name} has a {what} of its own, which such a file does not hold")
         return saved.save(process.outside, path)
 
     def check_origin(self, name: str, origin: Origin) -> None:
@@ -135,12 +173,18 @@ class InMachine(Starter):
             return False
 
 
-def _begin(call: Callable[[], object], setting: MachineSetting) -> None:
-    hypervisor.create(call, _START_SECONDS, [nic.socket for nic in setting.nics])
+def _begin(call: Callable[[], Any], setting: MachineSetting) -> str:
+    sockets = [Path(nic.at) for nic in setting.nics if nic.interface == VHOST_USER]
+    return hypervisor.create(call, _START_SECONDS, sockets)
 
 
-def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Origin, setting: MachineSetting) -> None:
-    """Has a machine go on that was saved, and tells it the time and, if it is a copy, who it is."""
+def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Origin, setting: MachineSetting) -> str:
+    """Has a machine go on that was saved, tells it the time and, if it is a copy, who it is. Returns it in XML."""
+
+    def restored() -> Any:
+        connection.restoreFlags(str(file), None, flags)
+        return connection.lookupByName(setting.name)
+
     found = saved.read(origin.path)
     file = launcher.state.folder / f"{instance.name}.state"
     flags = hypervisor.library().VIR_DOMAIN_SAVE_RUNNING
@@ -149,13 +193,14 @@ def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Or
     launcher.state.add(on_record)
     try:
         saved.write_as(found, saved.domain_of(found, setting, copy=origin.copy), file)
-        _begin(lambda: connection.restoreFlags(str(file), None, flags), setting)
+        xml = _begin(restored, setting)
     finally:
         launcher.state.undo(on_record)
     told = agent.taken_up(round(time.time()), os.urandom(32))
     if origin.copy:
         told += agent.identity(setting.name, machine_id(setting.name).hex, [nic.mac for nic in setting.nics])
     agent.ask(setting.agent, "; ".join([*told, f"echo 'tailrace: {READY}' >/dev/console"]))
+    return xml
 
 
 def _disks(name: str, instance: Instance) -> Disks:
@@ -189,12 +234,16 @@ def _as_started(logs: Path, name: str) -> Path:
     return logs / f"{name}.xml"
 
 
-def machine_setting(name: str, instance: Instance, image: Image | Disks, console: Path, kind: str) -> MachineSetting:
+def machine_setting(
+    name: str, instance: Instance, image: Image | Disks, console: Path, kind: str, traits: Traits
+) -> MachineSetting:
     """What the machine of an instance is to be."""
     place, high = instance.place, instance.latency == "high"
     own = place.cores if instance.latency != "normal" else ()
+    ports = zip_longest(instance.ports, instance.interfaces, fillvalue=VHOST_USER)
     nics = tuple(
-        Nic(mac_address(name, number), Path(uri.partition(":")[2])) for number, uri in enumerate(instance.ports)
+        Nic(mac_address(name, number), uri.partition(":")[2], interface)
+        for number, (uri, interface) in enumerate(ports)
     )
     return MachineSetting(
         name=name,
@@ -213,17 +262,24 @@ def machine_setting(name: str, instance: Instance, image: Image | Disks, console
         user=f"+{_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=high and kind == "kvm",
-        locked=high and not instance.huge,  # huge pages are never in swap
+        # What emulates has a buffer of its own of 1 GiB, which is not to be had whole.
+        locked=high and (kind == "kvm" or not instance.huge),
+        passes_cpu=instance.latency != "normal",
+        invariant_tsc=high and traits.invariant_tsc,
+        priority=VCPU_PRIORITY if high and traits.real_time is None else None,
+        node=traits.node(place.core) if traits.several_nodes else None,
+        fragment=instance.domain,
     )
 
 
 def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     """Of the kernel; functions/guest/init reads what is Tailrace's in it."""
+    words = ["console=ttyS0", "panic=-1", "quiet"]
+    words += [f"tailrace.ports={','.join(inner_address(number) for number, _ in enumerate(nics))}"]
+    if instance.driver == "linux":
+        return " ".join([*words, "tailrace.run=bridge"])
     inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True, commands=_COMMANDS)
-    words = ["console=ttyS0", "panic=-1", "quiet", f"tailrace.run={','.join(inside)}"]
-    words += [f"tailrace.ports={','.join(nic.mac for nic in nics)}"]
-    words += [f"tailrace.pages={BUFFERS_MIB // PAGE_MIB + _SPARE_PAGES}"]
-    return " ".join(words)
+    return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
 
 
 def _tuning(instance: Instance, image: Image | Disks) -> list[str]:

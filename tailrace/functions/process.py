@@ -2,6 +2,9 @@
 namespace; no capabilities; a memory limit; a file system in which nothing stands but its program, that program's
 libraries and its own sockets, and in which /proc cannot be written.
 
+A function that was given a network namespace is in that one, without capabilities there: it may open the TAP interfaces
+that are its user's (`tailrace.functions.namespace`).
+
 A function on an interface of Linux's (TAP, veth) is in that interface's network namespace instead of one of its own,
 with the capabilities that opening it takes there, and so in no user namespace of its own.
 
@@ -78,7 +81,8 @@ def command(function: Instance, ends: int | None = None) -> list[str]:
         # Started by root, the function is still root to the owner check of /proc/sys (core_pattern, nr_hugepages),
         # which asks for no capability: only a read-only mount refuses it. A user namespace of the function's own could
         # make mounts of its own, so it gets none.
-        argv += ["--unshare-user", "--unshare-net", "--uid", "65534", "--gid", "65534", "--disable-userns"]
+        argv += ["--unshare-user", "--uid", "65534", "--gid", "65534", "--disable-userns"]
+        argv += ["--unshare-net"] if function.network is None else ["--dev-bind", _TUN, _TUN]
     # DPDK asks there whether VFIO is loaded, and takes a missing folder for an error: this one is empty.
     argv += ["--dir", "/sys/module"]
     for shown in _SYSTEM:
@@ -104,6 +108,7 @@ class InProcess(Starter):
 
     name = "process"
     listens = True
+    networks = True
     buffers_mib = BUFFERS_MIB
 
     def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
@@ -115,8 +120,8 @@ class InProcess(Starter):
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         """It has no real-time priority before it forwards: see `wait`."""
-        # Ordinary memory holds the packet buffers too where there are no huge pages.
-        size = instance.memory_bytes + (0 if instance.huge else BUFFERS_MIB << 20)
+        # Ordinary memory holds packet buffers and tables too where there are no huge pages.
+        size = instance.memory_bytes + (0 if instance.huge else BUFFERS_MIB + instance.tables_mib << 20)
         limit = limit_memory(launcher, instance.name, size)
         limits = Limits(
             cpus=instance.place.cpus,
@@ -125,6 +130,7 @@ class InProcess(Starter):
             cgroup=limit.cgroup,
             data_bytes=limit.data_bytes,
             groups=(instance.group,) if instance.group else (),
+            network=instance.network,
             umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in instance.ports) else None,
         )
         ends = os.open(_ends(launcher.logs, instance.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -21,7 +21,7 @@ _DRIVERS = {
     "": ("librte_bus_vdev", "librte_mempool_ring"),
     "vhost:": ("librte_net_virtio",),
     "vhost-server:": ("librte_net_virtio",),
-    "pci:": ("librte_bus_pci", "librte_net_virtio"),
+    "pci:": ("librte_bus_pci", "librte_net_virtio", "librte_net_e1000", "librte_net_vmxnet3"),
     "vdev:net_vhost": ("librte_net_vhost",),
     "memif:": ("librte_net_memif",),
     "tap:": ("librte_net_tap",),
@@ -30,7 +30,7 @@ _DRIVERS = {
 #: DPDK's memory of a function: packet buffers and rings.
 BUFFERS_MIB = 64
 READY = "forwarding"
-"""What a function says when it forwards (dataplane/vnf/main.c)."""
+"""What a function says when it forwards (dataplane/functions/main.c)."""
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
 
 
@@ -86,7 +86,7 @@ def function_command(
     for uri in uris:
         argv += ["--port", uri]
     argv += ["--mode", mode or function.place.mode, "--core", str(function.place.core if core is None else core)]
-    argv += ["--memory", str(BUFFERS_MIB)]
+    argv += ["--memory", str(BUFFERS_MIB + function.tables_mib)]
     for setting in function.settings:
         argv += ["--set", setting]
     if commands is not None:

@@ -17,6 +17,9 @@ from tailrace.node.record import Process
 from tailrace.process.launch import Launcher
 from tailrace.resources.place import Place
 
+Behind = Literal["socket", "interface"]
+"""What the switch opens as a function's port: a vhost-user socket, or an interface of Linux's that is made for it."""
+
 
 class Runtime:
     """A place where functions live."""
@@ -25,6 +28,9 @@ class Runtime:
     """The word for it in a spec."""
     listens: ClassVar[bool] = False
     """Its functions listen on their sockets, and the switch connects: so they outlive the switch."""
+
+    networks: ClassVar[bool] = False
+    """Its functions can live in a network namespace that was made for them."""
 
     def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
         """Why no function of this kind can have so many CPUs in it; None if one can."""
@@ -51,7 +57,7 @@ class Instance:
     ports: tuple[str, ...]
     """Its ports in order, as URIs (dataplane/common/device.h): vhost:SOCKET, which is there already;
     vhost-server:SOCKET, memif:SOCKET,ROLE and vdev:net_vhostN,iface=SOCKET, whose folders are its own to make sockets
-    in; tap:NAME, if:NAME."""
+    in; tap:NAME, if:NAME; pci:ADDRESS of a device that it has to itself."""
     place: Place
     memory_bytes: int
     """The most that it may use."""
@@ -68,6 +74,16 @@ class Instance:
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
     origin: Origin | None = None
     """What it goes on from; None: it starts anew."""
+    interfaces: tuple[str, ...] = ()
+    """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
+    driver: Literal["dpdk", "linux"] = "dpdk"
+    """Whose drivers these have in a machine."""
+    domain: str | None = None
+    """Of a machine: what is merged into libvirt's domain."""
+    tables_mib: int = 0
+    """What its program's tables take of DPDK's memory, beside packet buffers."""
+    network: str | None = None
+    """The network namespace that it lives in, with TAP interfaces that its user may open; None: it has none."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +102,8 @@ class Starter(Runtime, ABC):
     """An instance can be started before the switch has its ports."""
     passes: ClassVar[bool] = False
     """It reaches its folders by their whole paths; others see them elsewhere."""
+    several: ClassVar[bool] = False
+    """Instances can be started by several threads at the same time."""
     patience: ClassVar[float] = 10.0
     """Seconds after its start in which an instance forwards, on a busy host too."""
 
@@ -94,17 +112,30 @@ class Starter(Runtime, ABC):
     buffers_mib: ClassVar[int | None] = None
     """Of packet buffers and rings, beside the memory that it may use; None: that holds them, and is shared whole."""
 
-    def shared_bytes(self, memory: int) -> int:
-        """The most memory that a function which may use `memory` bytes shares with the switch."""
-        return memory + ((self.buffers_mib or 0) << 20)
+    def shared_bytes(self, memory: int, tables_mib: int = 0) -> int:
+        """The most memory that a function which may use `memory` bytes beside its tables shares with the switch."""
+        return memory + ((self.buffers_mib or 0) + tables_mib << 20)
 
-    def huge_bytes(self, memory: int) -> int:
+    def huge_bytes(self, memory: int, tables_mib: int = 0) -> int:
         """What of it is in huge pages, where there are any."""
-        return memory if self.buffers_mib is None else self.buffers_mib << 20
+        return memory if self.buffers_mib is None else self.buffers_mib + tables_mib << 20
+
+    def behind(self, interface: str) -> Behind:
+        """What the switch opens as a port of this kind (`tailrace.spec.interface`)."""
+        del interface
+        return "socket"
+
+    def refuses_interface(self, interface: str) -> str | None:
+        """Why this machine has no such port for its functions, with the cure; None if it has."""
+        del interface
+        return None
 
     @abstractmethod
     def check(self) -> None:
         """Whether this machine has what it needs. Raises Mistake with the cure."""
+
+    def prepare(self, launcher: Launcher, instance: Instance) -> None:
+        """Makes, on record first, the interfaces that the switch opens as an instance's ports. Raises Failure."""
 
     @abstractmethod
     def start(self, launcher: Launcher, instance: Instance) -> Started:
@@ -132,6 +163,10 @@ class Starter(Runtime, ABC):
 
     def _not_kept(self, name: str) -> Mistake:
         return Mistake(f"{name} lives in a {self.name}, whose state cannot be kept; expected a machine's name")
+
+    def beside(self, process: Process, words: Sequence[str]) -> list[str]:
+        """The command that runs these words where an instance lives. Raises Mistake where nothing can be run there."""
+        raise Mistake(f"nothing is run in a {self.name} beside {process.name}; {words[0]} cannot be")
 
     def unlike(self, process: Process, logs: Path) -> list[str]:
         """What somebody else has changed of an instance that runs, in words. Raises Failure, Mistake."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.functions.container import InContainer
@@ -19,6 +20,11 @@ STARTERS: dict[str, Starter] = {name: each for name, each in RUNTIMES.items() if
 def program_of(process: Process) -> int | None:
     """The pid of the function that a process is, or holds; None where it is none, or not there."""
     return STARTERS[process.runtime].program(process) if process.runtime in STARTERS else None
+
+
+def beside(process: Process, words: Sequence[str]) -> list[str]:
+    """The command that runs these words where a function lives. Raises Mistake where nothing can be run there."""
+    return STARTERS[process.runtime].beside(process, words)
 
 
 def unlike(process: Process, logs: Path) -> list[str]:

@@ -29,7 +29,13 @@ _WHOLE, _PARTIAL = b"LibvirtQemudSave", b"LibvirtQemudPart"
 _VERSION = 2
 _MOST_XML = 1 << 20
 _KIND = re.compile(r"pc-q35-[0-9.]+")
-_COMPARED = ("acceleration", "memory, in KiB,", "number of CPUs", "number of ports", "function")
+_COMPARED = (
+    "another acceleration",
+    "another memory, in KiB,",
+    "another number of CPUs",
+    "other ports",
+    "another function",
+)
 _FUNCTION = re.compile(r"\btailrace\.run=(\S+)")
 
 
@@ -125,20 +131,19 @@ def create_private(path: Path) -> BinaryIO:
 
 
 def domain_of(saved: Saved, setting: MachineSetting, *, copy: bool) -> str:
-    """The domain of a machine that was saved, as it is to be here: with the saved one's kind of machine and places on
-    its buses, and unless it is a copy, its addresses. Nothing else is taken from a file that may be somebody else's.
+    """The domain of a machine that was saved, as it is to be here: with the saved one's kind of machine and buses, and
+    unless it is a copy, its addresses. Nothing else is taken from a file that may be somebody else's.
     Raises Mistake where it is another machine than `setting` says."""
     was, here = ElementTree.fromstring(saved.domain), ElementTree.fromstring(domain_xml(setting))
     for what, one, other in zip(_COMPARED, _compared(was), _compared(here), strict=True):
         if one != other:
-            raise Mistake(f"{saved.path}: is a machine with another {what} ({one}) than this one ({other})")
+            raise Mistake(f"{saved.path}: is a machine with {what} ({one}) than this one ({other})")
     kind = was.find("os/type")
     if kind is None or not _KIND.fullmatch(kind.get("machine", "")):
         raise Mistake(f"{saved.path}: is no machine of Tailrace's")
     here.find("os/type").set("machine", kind.get("machine", ""))  # type: ignore[union-attr]
     here.find("devices").extend(was.findall("devices/controller[@type='pci']"))  # type: ignore[union-attr]
     for old, new in zip(was.findall("devices/interface"), here.findall("devices/interface"), strict=True):
-        new.extend(old.findall("address"))
         mac = old.find("mac")
         if not copy and mac is not None:
             new.find("mac").set("address", mac.get("address", ""))  # type: ignore[union-attr]
@@ -148,6 +153,7 @@ def domain_of(saved: Saved, setting: MachineSetting, *, copy: bool) -> str:
 def _compared(domain: ElementTree.Element) -> tuple[str | int | None, ...]:
     """What makes it the machine that it is, by _COMPARED."""
     function = _FUNCTION.search(domain.findtext("os/cmdline", ""))
-    ports = len(domain.findall("devices/interface"))
+    ports = [(each.get("type"), each.find("model")) for each in domain.findall("devices/interface")]
+    kinds = ", ".join(f"{kind} {'' if model is None else model.get('type')}" for kind, model in ports)
     words = function[1].replace(",", " ") if function else "none of Tailrace's"
-    return domain.get("type"), domain.findtext("memory"), domain.findtext("vcpu"), ports, words
+    return domain.get("type"), domain.findtext("memory"), domain.findtext("vcpu"), kinds, words

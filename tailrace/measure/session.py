@@ -11,9 +11,10 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -417,6 +418,34 @@ def run_own(
             with _into(request, oversubscribed=oversubscribed, notes=notes) as folder:
                 launcher = Launcher(state, folder.logs, tied=True)
                 return _finish(folder, _attempt(lambda: work(launcher, folder, report or Silent()), None))
+
+
+def run_in_turn(
+    request: Request,
+    plans: Mapping[str, Plan],
+    work: Callable[[str, Session], None],
+    report: Reporter | None = None,
+) -> Finished:
+    """Runs a measurement on nodes of its own, one after the other; `work` is told the name of the plan that is up."""
+
+    def everything(launcher: Launcher, folder: RunFolder, report: Reporter) -> None:
+        for name, plan in plans.items():
+            report.stage(f"{name}: starting", 0.0)
+            logs = launcher.logs / name
+            logs.mkdir()
+            node = Node.of(launcher.state, plan, logs=logs, tied=True)
+            try:
+                node.prepare()
+                node.start()
+                _with_tester(node, request, folder, partial(work, name), report)
+            finally:
+                with undisturbed():
+                    problems = node.stop()
+            if problems:
+                raise Failure("not everything could be removed: " + "; ".join(problems))
+
+    oversubscribed = any(plan.placement.oversubscribed for plan in plans.values())
+    return run_own(request, 0, lambda _: None, everything, oversubscribed=oversubscribed, report=report)
 
 
 def run_on_host(request: Request, work: Callable[[RunFolder], None], cpus: Collection[int]) -> Finished:

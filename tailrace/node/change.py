@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Refused, TailraceError
 from tailrace.node.difference import Difference
-from tailrace.node.record import FilePath, Process, State
+from tailrace.node.record import FilePath, Namespace, Process, State
 from tailrace.process.process import undisturbed
 from tailrace.switch.config import Config, instance_name
 from tailrace.switch.control import ControlLost
@@ -45,18 +45,20 @@ def change_over(
     """
     state, fabric = node.state, node.fabric
     before = list(state.record.things)
-    started: list[Process] = []
     staged: list[str] = []
     try:
         fabric.check(wanted.config, base)
         state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
         prepare()
+        for name in wanted.start:
+            if name not in begun:
+                node.prepare_function(node.plan, name, wanted.instances.get(name, 1))
         staged = list(wanted.stage.get("ports", {}))
         if staged:
             base = fabric.apply(wanted.stage, base)
-        for name in wanted.start:
-            instance = wanted.instances.get(name, 1)
-            started += [begun[name] if name in begun else node.start_function(node.plan, name, instance)]
+        new = {name: wanted.instances.get(name, 1) for name in wanted.start if name not in begun}
+        running = {**begun, **dict(zip(new, node.start_functions(node.plan, new), strict=True))}
+        started = [running[name] for name in wanted.start]
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         if wanted.config_changes:
@@ -71,7 +73,9 @@ def change_over(
         state.record.version = base
         commit()
         state.save()
-        problems = end_processes(state, wanted.stop)
+        problems = end_processes(state, wanted.stop) + end_namespaces(
+            state, {each.name for each in node.plan.functions}
+        )
         forget_sockets(state, _sockets(wanted.config))
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
@@ -134,6 +138,12 @@ def end_processes(state: State, names: Collection[str]) -> list[str]:
             if problem is not None:
                 problems.append(problem)
     return problems
+
+
+def end_namespaces(state: State, functions: Collection[str]) -> list[str]:
+    """Removes the network namespaces of functions that are none of these any more; returns what could not be."""
+    left = [each for each in state.record.things if isinstance(each, Namespace) and each.of]
+    return [problem for each in left if each.of not in functions and (problem := state.undo(each)) is not None]
 
 
 def forget_sockets(state: State, used: Collection[str]) -> None:

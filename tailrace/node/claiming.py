@@ -11,12 +11,15 @@ from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import Claim, Pages, Polled, claim_file, own_claim, write_claim
 from tailrace.resources.pci import full_address
 from tailrace.resources.place import Place, Placement
+from tailrace.spec.interface import passed_through
 
 
 def claim_plans(state: State, *plans: Plan) -> None:
     """Claims what these plans use, for a change from one to another. Raises Overtaken where another has claimed cores
     of the last one since it was made, Failure, Mistake."""
-    devices = [(port.device or "").partition(":") for plan in plans for port in plan.ports]
+    uris = [port.device or "" for plan in plans for port in plan.ports]
+    uris += [uri for plan in plans for function in plan.started for uri in function.interfaces if passed_through(uri)]
+    devices = [uri.partition(":") for uri in uris]
     claim_placements(
         state,
         [plan.placement for plan in plans],

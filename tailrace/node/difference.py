@@ -187,12 +187,18 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"image: {was.image or OWN_IMAGE} → {now.image or OWN_IMAGE}")
     if was.latency != now.latency:
         said.append(f"latency: {was.latency} → {now.latency}")
+    if was.domain != now.domain:
+        said.append("domain: its fragment is other")
     if was.runs != now.runs:
         said.append(f"runs: {was.runs} → {now.runs}")
     if was.memory_bytes != now.memory_bytes:
         said.append(f"memory: {was.memory_bytes >> 20}MiB → {now.memory_bytes >> 20}MiB")
     if was.cpus != now.cpus:
         said.append(f"cpus: {was.cpus} → {now.cpus}")
+    if was.interfaces != now.interfaces:
+        said.append(f"interface: {', '.join(was.interfaces)} → {', '.join(now.interfaces)}")
+    if was.driver != now.driver:
+        said.append(f"driver: {was.driver} → {now.driver}")
     if was.queues != now.queues:
         said.append(f"queues: {', '.join(map(str, was.queues))} → {', '.join(map(str, now.queues))}")
     if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:

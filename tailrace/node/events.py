@@ -35,6 +35,7 @@ KINDS = {
     "node.as_planned": Kind("info", "the switch is as planned again"),
     "function.up": Kind("info", "a function runs and forwards"),
     "function.died": Kind("warning", "a function's process has ended by itself"),
+    "function.unhealthy": Kind("warning", "a function has failed its check again and again, and is killed"),
     "function.ended": Kind("info", "a function's process was ended by a change, or by an operator"),
     "function.restarted": Kind("info", "a function that had ended by itself forwards again"),
     "function.failed": Kind(

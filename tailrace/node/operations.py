@@ -578,6 +578,7 @@ def described(folder: Path, name: str) -> dict[str, Any]:
         raise Mistake(f"{name!r} is no function that Tailrace has started")
     said: dict[str, Any] = {"kind": planned.kind, "runs": planned.runs, "image": planned.image}
     said |= {"memory": f"{planned.memory_bytes >> 20}MiB", "cpus": planned.cpus, "latency": planned.latency}
+    said |= {"interface": list(planned.interfaces), "driver": planned.driver, "domain": planned.domain}
     return {key: value for key, value in said.items() if value is not None}
 
 

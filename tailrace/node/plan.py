@@ -22,6 +22,7 @@ from tailrace.node.planned import (
     PlannedBridge,
     PlannedChain,
     PlannedFunction,
+    PlannedHealth,
     PlannedMember,
     PlannedMirror,
     PlannedPort,
@@ -32,7 +33,7 @@ from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
-from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Port, Spec, replica_name
+from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
@@ -70,10 +71,12 @@ def make_plan(
     maker = _Maker(spec, document, folder or Path.cwd())
     used = maker.used_functions()
     maker.check_memory(used, memory)
-    maker.check_cpus(used)
+    maker.check_interfaces(used)
+    maker.check_networks(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
+    maker.check_cpus(used, usable.allowed or usable.cpus)
     maker.check_cores(usable.allowed or usable.cpus)
     cpus = usable.cpus
     ports = maker.ports(used)
@@ -176,6 +179,8 @@ def scaled(
     if not 1 <= count <= MOST_REPLICAS:
         raise Mistake(f"{count} replicas are not possible; expected 1 to {MOST_REPLICAS}")
     first = next(iter(group.values()))
+    if count > 1 and first.network is not None:
+        raise Mistake(f"{name}: replicas would have the same addresses; expected 1")
     ports = {each.name: each for each in plan.ports if each.name in first.ports}
     _check_shared_out(plan, name, first, ports.values())
     free = (number for number in range(1, MOST_REPLICAS + 1) if number not in group)
@@ -283,14 +288,49 @@ class _Maker:
                     ("functions", name, "memory"),
                     f"{show_size(size)} is more than this machine has ({total >> 20}MiB); expected less",
                 )
+        machines = {name: each for name, each in self.spec.functions.items() if name in used and each.runs == "machine"}
+        whole = sum(each.memory * len(each.replicas) for each in machines.values())
+        if whole > total and not self.problems:
+            self.refuse(
+                ("functions", next(reversed(machines)), "memory"),
+                f"all machines together have {show_size(whole)}, and the host {total >> 20}MiB; expected less",
+            )
 
-    def check_cpus(self, used: Sequence[str]) -> None:
-        """A function has as many CPUs as what it lives in, and its kind, can use."""
+    def check_cpus(self, used: Sequence[str], cpus: Sequence[Cpu]) -> None:
+        """A function has as many CPUs as what it lives in, and its kind, can use, and no more than there are."""
         for name in used:
             function = self.spec.functions[name]
             why = RUNTIMES[function.runs].refuses_cpus(function.kind, function.cpus)
+            if why is None and function.cpus > len(cpus):
+                why = (
+                    f"{function.cpus} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
+                )
             if why is not None:
                 self.refuse(("functions", name, "cpus"), why)
+
+    def check_interfaces(self, used: Sequence[str]) -> None:
+        """A function's ports are such as what it lives in can have on this machine."""
+        for name in used:
+            function = self.spec.functions[name]
+            runtime = RUNTIMES[function.runs]
+            if not isinstance(runtime, Starter):
+                continue
+            for interface in function.interface:
+                why = runtime.refuses_interface(interface)
+                if why is not None:
+                    self.refuse(("functions", name, "interface"), why)
+
+    def check_networks(self, used: Sequence[str]) -> None:
+        """A function that needs a network namespace lives where it can have one."""
+        for name in used:
+            function = self.spec.functions[name]
+            if function.network is not None and not RUNTIMES[function.runs].networks:
+                able = " or ".join(each.name for each in RUNTIMES.values() if each.networks)
+                self.refuse(
+                    ("functions", name, "runs"),
+                    f"a {function.kind} has a network namespace of its own, and a {function.runs} cannot have one; "
+                    f"expected `runs: {able}`",
+                )
 
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""
@@ -374,9 +414,10 @@ class _Maker:
         uri = _whole(port.device.uri, self.folder) if port.device else None
         function = self.spec.functions.get(settings.rpartition(".")[0])
         runtime = RUNTIMES[function.runs] if function is not None else None
-        own = None
+        own, behind = None, PlannedPort.behind
         if function is not None and isinstance(runtime, Starter):
-            own = runtime.shared_bytes(function.memory)
+            behind = runtime.behind(function.interfaces[int(settings.rpartition(".")[2])])
+            own = runtime.shared_bytes(function.memory, function.tables_mib) if behind == "socket" else None
         return PlannedPort(
             name,
             uri or owner,
@@ -395,6 +436,7 @@ class _Maker:
             to_latency=port.rate.to.latency,
             share=port.rate.share,
             waits=function is not None and function.on_failure == "block",
+            behind=behind,
         )
 
     def _group(self, port: str, name: str | None) -> str | None:
@@ -434,6 +476,12 @@ class _Maker:
                         function.on_failure,
                         str(self.folder / function.image) if function.disk and function.image else function.image,
                         latency=function.latency,
+                        interfaces=tuple(function.interfaces),
+                        driver=function.driver,
+                        domain=function.domain,
+                        health=_health(function),
+                        tables_mib=function.tables_mib,
+                        network=function.network,
                     )
                 )
         return found
@@ -474,6 +522,11 @@ def _setting(setting: str, folder: Path) -> str:
     """A setting of a function; one that names a file has its whole path."""
     name, _, value = setting.partition("=")
     return f"{name}={folder / value}" if name == "user-data" else setting
+
+
+def _health(function: Function) -> PlannedHealth | None:
+    said = function.health
+    return PlannedHealth(tuple(said.command or ()), said.every, said.timeout, said.failures) if said else None
 
 
 def _whole(uri: str, folder: Path) -> str:

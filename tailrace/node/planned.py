@@ -14,10 +14,12 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Mistake
+from tailrace.functions.runtime import Behind
 from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
+from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.switch.confine import capabilities
@@ -54,10 +56,28 @@ class PlannedPort:
     share: int = 1
     waits: bool = False
     """Frames wait for it while nobody is attached."""
+    behind: Behind = "socket"
+    """Of a function's port: what the switch opens. An interface has its name from `tailrace.switch.config`."""
 
     @property
     def guest(self) -> bool:
-        return self.device is None
+        return self.opens is None
+
+    @property
+    def opens(self) -> str | None:
+        """The URI of the device that the switch opens, without the name of one that is to be made; None: a socket."""
+        return "if:" if self.behind == "interface" else self.device
+
+
+@dataclass(frozen=True)
+class PlannedHealth:
+    """How it is found out whether a function is well; times in seconds."""
+
+    command: tuple[str, ...]
+    """What is run inside; empty: whether it takes the frames that wait for it."""
+    every: float
+    timeout: float
+    failures: int
 
 
 @dataclass(frozen=True)
@@ -84,6 +104,17 @@ class PlannedFunction:
     image: str | None = None
     """What it starts from; None: Tailrace's own."""
     latency: Literal["normal", "medium", "high"] = "medium"
+    interfaces: tuple[str, ...] = ()
+    """What its guest sees as each of its ports; pci:ADDRESS is none of the switch's."""
+    driver: Literal["dpdk", "linux"] = "dpdk"
+    """Whose drivers these have."""
+    domain: str | None = None
+    """Of a machine: what is merged into libvirt's domain."""
+    health: PlannedHealth | None = None
+    tables_mib: int = 0
+    """What its program's tables take of DPDK's memory, beside packet buffers."""
+    network: Network | None = None
+    """The network namespace that it lives in; None: it has none of its own."""
 
     @property
     def started(self) -> bool:
@@ -107,6 +138,10 @@ class PlannedFunction:
             self.cpus,
             self.settings,
             self.latency,
+            self.interfaces,
+            self.driver,
+            self.domain,
+            self.network,
         )
 
 
@@ -202,6 +237,14 @@ class Plan:
         """The functions that Tailrace starts."""
         return [each for each in self.functions if each.started]
 
+    def function(self, name: str) -> PlannedFunction:
+        """The function (or replica) of a name."""
+        return next(each for each in self.functions if each.name == name)
+
+    def guests(self, function: PlannedFunction) -> list[PlannedPort]:
+        """The ports of a function that are vhost-user sockets."""
+        return [port for port in self.ports if port.name in function.ports and port.guest]
+
     @property
     def where(self) -> str | None:
         """Where its functions live, in words; None where all are processes, or somebody else's."""
@@ -223,7 +266,9 @@ class Plan:
             return 0
         wanted = set(functions)
         mine = (each for each in self.functions if each.name in wanted)
-        return sum(-(-STARTERS[each.runs].huge_bytes(each.memory_bytes) // (PAGE_MIB << 20)) for each in mine)
+        return sum(
+            -(-STARTERS[each.runs].huge_bytes(each.memory_bytes, each.tables_mib) // (PAGE_MIB << 20)) for each in mine
+        )
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -233,7 +278,7 @@ class Plan:
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What the switch must be able to do for its device ports."""
-        return capabilities(port.device for port in self.ports if port.device is not None)
+        return capabilities(port.opens for port in self.ports if port.opens is not None)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, the same for the same plan."""
@@ -331,7 +376,7 @@ def _why_words(place: Place) -> list[str]:
 
 
 def _port_words(port: PlannedPort) -> str:
-    words = f" on {port.device}" if port.device else " (vhost-user)"
+    words = f" on {port.device or 'a TAP'}" if port.opens else " (vhost-user)"
     if port.queues > 1:
         words += f", {port.queues} queues"
     for way, bits, packets in (("sends", port.max_bps, port.max_pps), ("is sent", port.to_bps, port.to_pps)):

@@ -12,6 +12,7 @@ import os
 import shutil
 import stat
 import subprocess
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -323,18 +324,38 @@ class Domain(MadeFor):
 
 
 @dataclass(frozen=True)
+class Tap(MadeFor):
+    """A TAP interface that stays while nobody has it open."""
+
+    kind = "tap"
+    name: str
+    of: str
+
+    def undo(self) -> str | None:
+        if not Path("/sys/class/net", self.name).exists():
+            return None
+        return _ip(f"interface {self.name}", "link", "delete", self.name)
+
+
+def _ip(what: str, *words: str) -> str | None:
+    """Runs ip(8); returns why that failed, or None."""
+    done = subprocess.run([system_program("ip"), *words], capture_output=True, text=True, timeout=10, check=False)
+    return None if done.returncode == 0 else f"{what}: {done.stderr.strip()}"
+
+
+@dataclass(frozen=True)
 class Namespace(Thing):
     """A network namespace, with the interfaces in it."""
 
     kind = "namespace"
     name: str
+    of: str = ""
+    """The function that lives there, whichever instance of it; none: it is the whole node's."""
 
     def undo(self) -> str | None:
         if not Path("/run/netns", self.name).exists():
             return None
-        command = [system_program("ip"), "netns", "delete", self.name]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        return None if done.returncode == 0 else f"network namespace {self.name}: {done.stderr.strip()}"
+        return _ip(f"network namespace {self.name}", "netns", "delete", self.name)
 
 
 @dataclass(frozen=True)
@@ -357,7 +378,8 @@ class Offloads(Thing):
 
 
 _EVERY: tuple[type[Thing], ...] = (
-    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Container, Domain, Namespace, Offloads,
+    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Container, Domain, Tap, Namespace,
+    Offloads,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 
@@ -438,6 +460,8 @@ class State:
     def __init__(self, folder: Path, record: Record) -> None:
         self.folder = folder
         self.record = record
+        self._alone = threading.RLock()
+        """Functions are started by several threads."""
 
     # --- files -----------------------------------------------------------------------------------------------------
 
@@ -474,13 +498,15 @@ class State:
 
     def add(self, *things: Thing) -> None:
         """Puts things on record; to be called before they are made."""
-        self.record.things.extend(things)
-        self.save()
+        with self._alone:
+            self.record.things.extend(things)
+            self.save()
 
     def alter(self, thing: Thing, now: Thing) -> None:
         """Puts on record what has become of a thing."""
-        self.record.things[self.record.things.index(thing)] = now
-        self.save()
+        with self._alone:
+            self.record.things[self.record.things.index(thing)] = now
+            self.save()
 
     def undo(self, thing: Thing) -> str | None:
         """Undoes one thing and forgets it, also where that cannot be written down: a full disk is no reason to leave
@@ -533,7 +559,7 @@ class State:
         }
         new = self.folder / "state.json.new"
         try:
-            new.write_text(json.dumps(document, indent=1) + "\n")
+            new.write_text(json.dumps(document) + "\n")  # with an indent it takes five times as long
             new.replace(self.folder / "state.json")
         except OSError as error:
             with suppress(OSError):  # half of one

@@ -7,22 +7,26 @@ How one plan becomes another while frames move is `tailrace.node.change`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
+from tailrace.functions.names import outer_name
+from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtime import Instance, Origin
 from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.node.plan import Plan
-from tailrace.node.planned import PlannedPort
+from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import HugePages, Offloads, Process, State, peek
 from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.process import undisturbed
 from tailrace.process.programs import own_program
 from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
@@ -33,12 +37,15 @@ from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node
 from tailrace.resources.topology import allowed_cpus, read_cpus
 from tailrace.resources.tree import Tree
+from tailrace.spec.interface import passed_through
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
-from tailrace.switch.config import configuration, instance_name, socket_of
+from tailrace.switch.config import configuration, instance_name, socket_of, uri_of
 from tailrace.switch.confine import check_user, close_folder, group_for, let_pass, make_folder
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
+_AT_ONCE = 8
+"""Instances that are started at the same time."""
 _RECORD_SECONDS = 1.0
 """In which the record says that a process has been ended."""
 
@@ -140,7 +147,7 @@ class Node:
         # Functions listen for the switch, so most can start beside it.
         self.fabric.launch()
         early = [each.name for each in self.plan.started if STARTERS[each.runs].early]
-        begun = {name: self.start_function(self.plan, name, 1) for name in early}
+        begun = dict(zip(early, self.start_functions(self.plan, dict.fromkeys(early, 1)), strict=True))
         self.fabric.await_answer()
         version, running = self.fabric.configuration()
         wanted = difference(None, self.plan, running=running, instances={}, alive=(), sockets=state.sockets)
@@ -204,34 +211,70 @@ class Node:
                 self.state.add(Offloads(change.interface, change.namespace, change.before))
                 set_offloads(change.interface, change.namespace, change.wanted)
 
-    def start_function(self, plan: Plan, name: str, instance: int) -> Process:
-        """Starts one instance of a function of a plan; it listens for the switch, which looks for it."""
-        planned = next(each for each in plan.functions if each.name == name)
-        ports = {each.name: each for each in plan.ports}
-        sockets = [socket_of(ports[port], self.state.sockets, {name: instance}) for port in planned.ports]
-        runtime = STARTERS[planned.runs]
-        group = group_for(self.state, name)
-        for socket in sockets:
-            make_folder(self.state, socket.parent.name, group)
-        if runtime.passes and group:
+    def start_functions(self, plan: Plan, instances: Mapping[str, int]) -> list[Process]:
+        """Starts these instances of functions of a plan, several at a time where they live in a place that can do that;
+        they listen for the switch, which looks for them. Raises Failure, Mistake once all that was begun has started
+        or failed."""
+        wanted = [(STARTERS[each.runs], each) for each in plan.functions if each.name in instances]
+        prepared = {each.name: self._instance(plan, each, instances[each.name]) for _, each in wanted}
+        for _, planned in wanted:
+            self._surround(plan, planned, prepared[planned.name].group, instances)
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            begun = {
+                each.name: pool.submit(runtime.start, self.launcher, prepared[each.name])
+                for runtime, each in wanted
+                if runtime.several
+            }
+            started = {
+                each.name: begun[each.name].result()
+                if each.name in begun
+                else runtime.start(self.launcher, prepared[each.name])
+                for runtime, each in wanted
+            }
+        finally:
+            with undisturbed():  # what is to be taken back is what has been begun
+                pool.shutdown(cancel_futures=True)
+        for each in started.values():
+            self.notes += [note for note in each.notes if note not in self.notes]
+        return [started[name].process for name in instances]
+
+    def prepare_function(self, plan: Plan, name: str, instance: int) -> None:
+        """Makes what the switch opens as the ports of an instance, where that is not the instance's own to make."""
+        planned = plan.function(name)
+        STARTERS[planned.runs].prepare(self.launcher, self._instance(plan, planned, instance))
+
+    def _surround(self, plan: Plan, planned: PlannedFunction, group: int, instances: Mapping[str, int]) -> None:
+        """Makes the folders of an instance's sockets, and the network namespace of its function."""
+        for port in plan.guests(planned):
+            make_folder(self.state, socket_of(port, self.state.sockets, instances).parent.name, group)
+        if STARTERS[planned.runs].passes and group:
             let_pass(self.state.sockets, group)
-        wanted = Instance(
-            name=instance_name(name, instance),
+        if planned.network is not None:
+            prepare_namespace(self.state, planned.name, planned.network)
+
+    def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
+        ports = {each.name: each for each in plan.ports}
+        uris = (uri_of(ports[port], self.state.sockets, {planned.name: instance}) for port in planned.ports)
+        return Instance(
+            name=instance_name(planned.name, instance),
             kind=planned.kind or "",
-            ports=tuple(f"vhost-server:{socket}" for socket in sockets),
-            place=plan.placement.functions[name],
+            ports=tuple(each if passed_through(each) else next(uris) for each in planned.interfaces),
+            place=plan.placement.functions[planned.name],
             memory_bytes=planned.memory_bytes,
             huge=plan.huge,
-            group=group,
+            interfaces=planned.interfaces,
+            driver=planned.driver,
+            group=group_for(self.state, planned.name),
             image=planned.image,
             cpus=planned.cpus,
             latency=planned.latency,
+            domain=planned.domain,
             settings=planned.settings,
-            origin=self.origins.get(name),
+            tables_mib=planned.tables_mib,
+            network=outer_name(self.state.folder, planned.name) if planned.network is not None else None,
+            origin=self.origins.get(planned.name),
         )
-        started = runtime.start(self.launcher, wanted)
-        self.notes += [note for note in started.notes if note not in self.notes]
-        return started.process
 
     def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:
         """Waits until somebody is attached to each of the ports. Raises Fault if what should attach has ended."""
@@ -258,13 +301,13 @@ class Node:
         """Waits until the functions, each begun as the process in its place, forward. Raises Fault or Failure."""
         began = time.monotonic()
         for name, process in zip(names, processes, strict=True):
-            planned = next(each for each in self.plan.functions if each.name == name)
+            planned = self.plan.function(name)
             runtime = STARTERS[planned.runs]
             place = self.plan.placement.functions[name]
             says = planned.kind is not None
             runtime.wait(self.launcher, process, place, began + runtime.patience, says=says)
-            for number in range(len(planned.ports)):
-                close_folder(self.state.sockets / f"{process.name}.{number}")
+            for port in self.plan.guests(planned):
+                close_folder(self.state.sockets / f"{process.name}.{port.name.rpartition('.')[2]}")
 
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""
@@ -320,7 +363,7 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
         groups=plan.groups,
         cores=plan.placement.workers,
         user=plan.user,
-        device_queues=sum(port.queues for port in plan.ports if port.device is not None),
+        device_queues=sum(port.queues for port in plan.ports if not port.guest),
         memory_mib=plan.memory_mib,
     )
     return TailraceFabric(launcher, options)

@@ -38,6 +38,7 @@ from tailrace.node import operations
 from tailrace.node.api import Apply, Clone, Drain, Named, Propose, Restore, Rollback, Scale, Stop, Subscribe, Up
 from tailrace.node.client import API, ENDING, Client
 from tailrace.node.folder import LOG, default_folder, forget_service
+from tailrace.node.health import Health, checked
 from tailrace.node.kept import Kept
 from tailrace.node.operations import PlanMaker
 from tailrace.node.plan import Plan, make_plan
@@ -96,6 +97,8 @@ class Service:
         self.while_up = while_up
         self.server = Server(held.folder, self._answer, self._cancel, groups)
         self.supervisor = Supervisor(self.server.loop, self._look_soon, self._port_is, self._configured_by)
+        page = State(held.folder, Record(boot="")).page
+        self.health = Health(self.server.loop, page, lambda name, why: self._say(name, "unhealthy", why))
         self._queue: queue.PriorityQueue[_Work] = queue.PriorityQueue()
         self._timer: asyncio.Handle | None = None
         """For the next start of what has ended; the server's thread's."""
@@ -165,6 +168,7 @@ class Service:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self.server.soon(self._refuse_waiting)
             self.server.soon(self.supervisor.close)
+            self.server.soon(lambda: self.health.watch(()))
             self.server.soon(self._refuse_waiting)  # also what was on its way
             self.server.stop()
 
@@ -339,7 +343,9 @@ class Service:
     def _watch(self, record: Record) -> None:
         processes = _running(record)
         control = State(self.held.folder, record).control
+        functions = checked(record)
         self.server.soon(lambda: self.supervisor.watch(processes.values(), processes.get(SWITCH), control))
+        self.server.soon(lambda: self.health.watch(functions))
         pollers = _pollers(record)
         self.server.run_on((self._cpus - pollers) or self._cpus)
 
@@ -460,6 +466,10 @@ class Service:
     def _port_is(self, name: str, state: str, why: str | None) -> None:
         """In the server's thread: what the switch says of a port."""
         self.server.publish(f"port.{state}", name, **({"why": why} if why else {}))
+
+    def _say(self, name: str, what: str, why: str) -> None:
+        """In the server's thread: something about a process."""
+        self.server.publish(_kind(name, what), name, why=why)
 
     def _configured_by(self, pid: int) -> None:
         """In the server's thread: somebody has changed the switch."""

@@ -52,6 +52,18 @@ class Facts:
     crowded: dict[str, int] | None = None
     """Of each function whose flows are known: how many found no slot in their table. None where the switch could not
     be asked."""
+    functions: dict[str, Planned] = field(default_factory=dict)
+    """Each function of the plan."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A function, over its replicas."""
+
+    what: str
+    """What it does, or what it starts from, and where it lives."""
+    ports: tuple[str, ...]
+    """As the plan names them."""
 
 
 def rates(before: Snapshot, now: Snapshot) -> dict[Key, dict[str, float]]:
@@ -148,7 +160,16 @@ class Sampler:
                 control.close()
         except (Failure, KeyError):
             pass
-        return Facts(chains, ports, workers, version, record.spec, crowded)
+        return Facts(chains, ports, workers, version, record.spec, crowded, _planned(record.plan))
+
+
+def _planned(plan: dict[str, Any]) -> dict[str, Planned]:
+    found: dict[str, Planned] = {}
+    for each in plan.get("functions", []):
+        name = each["function"]
+        ports = (*found[name].ports, *each["ports"]) if name in found else tuple(each["ports"])
+        found[name] = Planned(f"{each['kind'] or each.get('image') or 'guest'} · {each['runs']}", ports)
+    return found
 
 
 def _key(slot: Slot) -> Key:

@@ -12,7 +12,7 @@ from tailrace.errors import Failure, Mistake
 
 _FOLDERS = {
     "tailrace-switch": "switch",
-    "tailrace-vnf": "vnf",
+    "tailrace-vnf": "functions",
     "tailrace-tester": "tester",
     "tailrace-recorder": "recorder",
     "tailrace-core-to-core": "bench",
@@ -91,9 +91,13 @@ def system_program(name: str) -> str:
     return found
 
 
-def podman(*words: str) -> str:
-    """What podman prints. Raises Failure with its last words."""
-    done = subprocess.run([system_program("podman"), *words], capture_output=True, text=True, timeout=60, check=False)
+def podman(*words: str, seconds: float = 60) -> str:
+    """What podman prints. Raises Failure with its last words, also where it takes longer."""
+    argv = [system_program("podman"), *words]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"podman {' '.join(words)}: not done within {seconds:g} s") from None
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
         raise Failure(f"podman {' '.join(words)}: {lines[-1] if lines else 'failed'}")

@@ -27,7 +27,14 @@ from tailrace.report.marks import bound_remark, by_bound, by_floor, by_sent, sho
 from tailrace.report.rounds import figure, remark
 from tailrace.report.section import Section as Section
 from tailrace.report.share import shares
-from tailrace.results.findings import BurstFinding, Goal, LossFinding, ReorderFinding, ThroughputFinding
+from tailrace.results.findings import (
+    BurstFinding,
+    ExitsFinding,
+    Goal,
+    LossFinding,
+    ReorderFinding,
+    ThroughputFinding,
+)
 from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.no_loss import Bound
 from tailrace.results.pooled import COMPARING
@@ -42,6 +49,8 @@ LIMITS = {
     "trials": "the trials ran out",
     "longest": "no longer one was tried",
 }
+MOST_REASONS = 3
+"""That a row names; all are in results.json."""
 SEARCHES = {"mlrsearch": "MLRsearch", "tst009": "TST 009", "rfc2544": "RFC 2544"}
 
 
@@ -57,6 +66,9 @@ def sections(run: Run) -> Iterator[Section]:
     bursts = [each for each in run.findings if isinstance(each, BurstFinding)]
     if bursts:
         yield _burst(bursts)
+    exits = [each for each in run.findings if isinstance(each, ExitsFinding)]
+    if exits:
+        yield _exits(exits)
     orders = [each for each in run.findings if isinstance(each, ReorderFinding)]
     if orders:
         yield _reorder(orders)
@@ -233,6 +245,40 @@ def _burst(found: list[BurstFinding]) -> Section:
             *remark(max(each.round for each in found)),
         ),
         naming=2,
+    )
+
+
+def _exits(found: list[ExitsFinding]) -> Section:
+    rows = []
+    for each in found:
+        most = max(other.each_packet or 0.0 for other in found if other.profile == each.profile)
+        fewer = MISSING if each.each_packet in (None, most) else percent(1 - (each.each_packet or 0.0) / most)
+        reasons = sorted(each.reasons.items(), key=lambda reason: -reason[1])[:MOST_REASONS]
+        rows.append(
+            (
+                *_named(each),
+                each.interface,
+                ", ".join(each.drivers),
+                count(each.packets),
+                count(round(each.each_second)),
+                MISSING if each.each_packet is None else f"{each.each_packet:.3g}",
+                fewer,
+                ", ".join(f"{plain(reason)} {count(number)}" for reason, number in reasons) or MISSING,
+            )
+        )
+    emulated = any(each.source == "emulated" for each in found)
+    said = (
+        "Machines are emulated here. Accesses of the guests to device registers stand in for exits: with KVM each "
+        "would be one. Notifications of vhost-user rings are not seen."
+        if emulated
+        else "Exits as KVM counts them, by reason."
+    )
+    return Section(
+        "Register accesses by interface, in place of exits" if emulated else "Exits by interface",
+        ("frames", "VNFs", "interface", "driver", "packets", "a second", "a packet", "fewer", "most often"),
+        tuple(rows),
+        (f"{said} Fewer: for each packet, than with the interface that has the most.",),
+        naming=4,
     )
 
 

@@ -18,6 +18,16 @@ def check_pci(address: str) -> None:
         raise Mistake(f"there is no PCI device {full}; `lspci -D` or `dpdk-devbind.py --status` lists those there are")
 
 
+def check_passthrough(address: str) -> None:
+    """Raises Mistake if a device cannot be given to a machine: only an IOMMU keeps it to that machine's memory."""
+    check_pci(address)
+    if not (_DEVICES / address / "iommu_group").exists():
+        raise Mistake(
+            f"PCI device {address} is behind no IOMMU, so it could reach all memory; switch VT-d or AMD-Vi on in the "
+            "firmware, and boot with `intel_iommu=on` (AMD: nothing more)"
+        )
+
+
 def full_address(address: str) -> str:
     """The address with its domain, as Linux writes it. Raises Mistake if it is none."""
     match = _ADDRESS.fullmatch(address)

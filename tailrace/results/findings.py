@@ -131,6 +131,35 @@ class BurstFinding(Measurement):
         return self.implied_buffer_s * max(0.0, 1 - self.throughput_pps / self.rate_pps) if self.rate_pps else 0.0
 
 
+class ExitsFinding(Measurement):
+    """How often the guests of machines were left while frames passed, with one kind of interface."""
+
+    method: Literal["exits"] = Field(default="exits", description="What kind of finding it is.")
+    interface: str = Field(description="What the guests see as their ports: vhost-user, virtio, e1000e or vmxnet3.")
+    drivers: tuple[str, ...] = Field(description="Whose drivers the ports have inside: dpdk, linux.")
+    source: Literal["kvm", "emulated"] = Field(
+        description="kvm: the exits that KVM counted; emulated: accesses of the guests to device registers, which "
+        "QEMU emulated. They stand in for exits: with KVM each would be one."
+    )
+    machines: Count = Field(description="How many machines the chain leads through.")
+    seconds: Amount = Field(description="How long was counted, in seconds.")
+    packets: Count = Field(description="Frames that passed meanwhile, in both directions.")
+    reasons: dict[str, Count] = Field(description="How often, by reason: of all machines together.")
+
+    @property
+    def total(self) -> int:
+        return sum(self.reasons.values())
+
+    @property
+    def each_second(self) -> float:
+        return self.total / self.seconds if self.seconds else 0.0
+
+    @property
+    def each_packet(self) -> float | None:
+        """None where none passed."""
+        return self.total / self.packets if self.packets else None
+
+
 class Order(Record):
     """What a trial says of order, over both directions."""
 

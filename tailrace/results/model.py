@@ -18,7 +18,7 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError, computed_
 
 from tailrace.errors import Mistake
 from tailrace.results.comparison import ComparisonFinding, MatrixCell, Place, places
-from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
+from tailrace.results.findings import BurstFinding, ExitsFinding, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
 from tailrace.results.no_loss import NoLossRate
@@ -417,7 +417,14 @@ def sent_of(trials: Iterable[Trial]) -> Sent:
 
 
 Finding = Annotated[
-    ThroughputFinding | LossFinding | BurstFinding | ReorderFinding | ComparisonFinding | MatrixCell | ShareFinding,
+    ThroughputFinding
+    | LossFinding
+    | BurstFinding
+    | ExitsFinding
+    | ReorderFinding
+    | ComparisonFinding
+    | MatrixCell
+    | ShareFinding,
     Field(discriminator="method"),
 ]
 """What a method found beside, or instead of, measured trials; to add a method's, a model in findings.py."""

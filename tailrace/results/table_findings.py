@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.results.comparison import CellFigures, ComparedRatio, ComparisonFinding, MatrixCell
-from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, SearchTrial, ThroughputFinding
+from tailrace.results.findings import (
+    BurstFinding,
+    ExitsFinding,
+    LossFinding,
+    ReorderFinding,
+    SearchTrial,
+    ThroughputFinding,
+)
 from tailrace.results.record import Measurement, is_near_floor
 from tailrace.results.share import Contribution, ShareFinding
 from tailrace.results.share import Side as ShareSide
@@ -33,6 +40,8 @@ def figures(finding: Measurement) -> Iterator[Line]:
         yield from _loss(finding)
     elif isinstance(finding, BurstFinding):
         yield from _burst(finding)
+    elif isinstance(finding, ExitsFinding):
+        yield from _exits(finding)
     elif isinstance(finding, ReorderFinding):
         yield from _reorder(finding)
     elif isinstance(finding, ComparisonFinding):
@@ -99,6 +108,13 @@ def _burst(finding: BurstFinding) -> Iterator[Line]:
     if finding.limit == "loss":  # else no buffer was filled
         yield {"figure": "corrected_buffer_s", "value": finding.corrected_buffer_s}
     yield {"figure": "limit", "value": finding.limit}
+
+
+def _exits(finding: ExitsFinding) -> Iterator[Line]:
+    yield {"figure": "exits_per_second", "value": finding.each_second}
+    yield {"figure": "exits_per_packet", "value": finding.each_packet}
+    for reason, number in finding.reasons.items():
+        yield {"figure": f"exits {reason}", "value": number}
 
 
 def _reorder(finding: ReorderFinding) -> Iterator[Line]:

@@ -25,6 +25,7 @@ def cross_check(document: Document, spec: Spec, left_out: Collection[Location] =
     check = _Check(document, spec, left_out)
     check.names()
     check.ports()
+    check.functions()
     check.chains()
     check.bridges()
     check.mirrors()
@@ -47,7 +48,11 @@ class _Check:
         self.own_ports = [name for name in spec.ports if "." not in name]
         self.function_ports = {port: name for name, each in spec.functions.items() for port in each.port_names(name)}
         self.ends = [*TESTER_ENDS, *self.own_ports]
-        self.further = [port for name, each in spec.functions.items() for port in each.port_names(name)[2:]]
+        self.further = [
+            port
+            for name, each in spec.functions.items()
+            for port in each.port_names(name)[0 if each.passed_through else 2 :]
+        ]
         """Ports of functions that no chain leads through."""
         self.in_chain: dict[str, str] = {}
         """Which chain an end or function was first seen in."""
@@ -134,6 +139,25 @@ class _Check:
                 self.at_key(
                     ("ports", name), f"{name!r} is a function's that Tailrace starts; expected queues, offloads or rate"
                 )
+        for name, each in self.spec.functions.items():
+            for uri in each.passed_through:
+                if uri in devices:
+                    self.at(
+                        ("functions", name, "interface"),
+                        f"{uri} is {devices[uri]!r}'s already; expected each device once",
+                    )
+                devices.setdefault(uri, name)
+
+    # --- functions -------------------------------------------------------------------------------------------------
+
+    def functions(self) -> None:
+        """What is wrong between the settings of a function's kind."""
+        for name, function in self.spec.functions.items():
+            place: Location = ("functions", name, function.kind or "")
+            if any(each[: len(place)] == place for each in self.left_out):
+                continue
+            for where, why in function.own_settings.problems():
+                self.at((*place, *where), why)
 
     # --- chains ----------------------------------------------------------------------------------------------------
 
@@ -213,7 +237,7 @@ class _Check:
         if owner is not None and len(self.spec.functions[owner].replicas) > 1:
             self.at(place, f"{owner!r} has several replicas, through which a chain leads; expected one")
             return False
-        if not is_end and self.spec.functions[hop.name or ""].ports < 2:
+        if not is_end and len(self.spec.functions[hop.name or ""].port_names("")) < 2:
             self.at(place, f"{hop.name!r} has one port, and the chain {name!r} leads through it; expected 2 or more")
             return False
         return True

@@ -1,6 +1,6 @@
 """The function that errs as planned: what it does to frames, as a spec words it.
 
-What becomes of which frame follows from the seed alone; dataplane/vnf/impair.c says how.
+What becomes of which frame follows from the seed alone; dataplane/functions/impair.c says how.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from tailrace.spec import units
-from tailrace.spec.fields import Model
+from tailrace.spec.kind import Settings
 
 CHANCES = 1 << 32
 """Chances are counted in frames of so many."""
@@ -74,7 +74,7 @@ Delays = Annotated[
 ]
 
 
-class Impair(Model):
+class Impair(Settings):
     """What the impair function does to the frames of each direction."""
 
     seed: int = Field(1, ge=0, lt=1 << 64, description="what becomes of which frame follows from it")
@@ -98,8 +98,13 @@ class Impair(Model):
             )
         return self
 
+    def refuses(self, replicas: int) -> str | None:
+        delays = len(self.delay)
+        if delays in (1, replicas):
+            return None
+        return f"{delays} delays for {replicas} replica(s); expected one for all, or one each"
+
     def settings(self, replica: int) -> tuple[str, ...]:
-        """What the program of the replica (from 0) is given, as NAME=VALUE."""
         delay = self.delay[min(replica, len(self.delay) - 1)]
         return (
             f"seed={self.seed + replica & (1 << 64) - 1}",

@@ -24,7 +24,11 @@ from tailrace.spec.fields import (
     short,
     whole_seconds,
 )
+from tailrace.spec.fragment import LONGEST, read_fragment
+from tailrace.spec.health import ShortHealth
 from tailrace.spec.impair import Impair
+from tailrace.spec.interface import VHOST_USER, Interfaces, passed_through
+from tailrace.spec.kind import Network, Settings
 from tailrace.spec.match import Match
 from tailrace.spec.port import (
     DEVICE_SCHEMA,
@@ -44,6 +48,7 @@ from tailrace.spec.port import (
     Socket,
     is_interface_name,
 )
+from tailrace.spec.router import Router
 from tailrace.spec.tests import Test
 
 __all__ = [
@@ -62,6 +67,7 @@ __all__ = [
     "Port",
     "PortRate",
     "RateTo",
+    "Router",
     "Socket",
     "Spec",
     "Test",
@@ -72,7 +78,8 @@ __all__ = [
 MOST_REPLICAS = 64
 MOST_PORTS = 16
 MOST_CPUS = 64
-KINDS = ("skeleton", "impair")
+#: What Tailrace's own functions are told; the settings of a kind stand under its name.
+SETTINGS: dict[str, type[Settings]] = {"skeleton": Settings, "impair": Impair, "router": Router}
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
 IMAGE = r"^[A-Za-z0-9./][A-Za-z0-9._/:@-]*$"
@@ -242,10 +249,11 @@ class Seed(Model):
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
-    kind: Literal["skeleton", "impair"] | None = Field(
+    kind: Literal["skeleton", "impair", "router"] | None = Field(
         None,
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
-        "delays and reorders frames by a plan. A guest has none",
+        "delays and reorders frames by a plan; router: forwards IPv4 and IPv6 by the routes of a network namespace of "
+        "its own. A guest has none",
     )
     runs: Literal["process", "container", "machine", "guest"] = Field(
         "process",
@@ -270,6 +278,19 @@ class Function(Model):
         le=MOST_PORTS,
         description="how many ports a guest, or an image of your own, has: NAME.0, NAME.1 and so on. Chains "
         "lead from the first to the second; any other may be an end of a chain, or in a bridge",
+    )
+    interface: Interfaces = Field(
+        [VHOST_USER],
+        validate_default=False,
+        min_length=1,
+        description="what a machine's guest sees as its ports; a list has one for each. vhost-user: virtio, served by "
+        "the switch itself; virtio, e1000e, vmxnet3: a device that QEMU emulates, and a TAP from there to the switch; "
+        "{passthrough: PCI-ADDRESS}: a device of this machine's own, which is no port of the switch",
+    )
+    driver: Literal["dpdk", "linux"] = Field(
+        "dpdk",
+        description="whose drivers a machine's ports have inside. dpdk: DPDK's, in the function; linux: Linux's own, "
+        "and Linux's bridge forwards in place of the skeleton",
     )
     memory: Size = Field(
         256 << 20,
@@ -300,10 +321,20 @@ class Function(Model):
         "also with one that drains",
     )
     impair: Impair | None = Field(None, description="of kind impair: what it does to frames")
+    domain: str | None = Field(
+        None,
+        max_length=LONGEST,
+        description="of a machine: elements of libvirt's <domain>, which are merged into the one that Tailrace makes, "
+        "for what a spec has no word for (docs/functions.md)",
+    )
+    router: Router | None = Field(None, description="of kind router: its addresses and routes")
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "
         "signal, or a status that is not 0), or never; soon at first, then after ever longer pauses",
+    )
+    health: ShortHealth | None = Field(
+        None, description="how it is found out whether it is well; one that is not is ended, and `restart` applies"
     )
     on_failure: Literal["drop", "block", "bypass"] = Field(
         "drop",
@@ -317,8 +348,18 @@ class Function(Model):
         return len(self.replicas) > 1 or "pin" in self.model_fields_set
 
     def port_names(self, name: str) -> list[str]:
-        """The names of its ports (or of a replica's), where it is called so."""
-        return [f"{name}.{number}" for number in range(self.ports)]
+        """The names of its ports (or of a replica's) that the switch has, where it is called so."""
+        return [f"{name}.{number}" for number, each in enumerate(self.interfaces) if not passed_through(each)]
+
+    @property
+    def interfaces(self) -> list[str]:
+        """Of each port."""
+        return self.interface * (self.ports if len(self.interface) == 1 else 1)
+
+    @property
+    def passed_through(self) -> list[str]:
+        """The devices of this machine that it has to itself, as URIs."""
+        return [each for each in self.interfaces if passed_through(each)]
 
     @property
     def disk(self) -> bool:
@@ -352,7 +393,7 @@ class Function(Model):
                 f"{self.kind} is a kind of Tailrace's own image; expected no kind beside an image of yours"
             )
         if self.started and self.kind is None and not own:
-            raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(KINDS)}")
+            raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(SETTINGS)}")
         if not self.started and self.kind is not None:
             raise ValueError(f"{self.kind} is a kind that Tailrace starts, and a guest is not; expected no kind")
         if self.kind is not None and self.ports != 2:
@@ -360,21 +401,78 @@ class Function(Model):
         return self
 
     @model_validator(mode="after")
-    def _impair_fits(self) -> Function:
-        if self.impair is None:
-            return self
-        if self.kind != "impair":
-            raise ValueError(f"impair says what a function of kind impair does, and this is {self.kind}; expected one")
-        delays = len(self.impair.delay)
-        if delays not in (1, len(self.replicas)):
-            raise ValueError(f"{delays} delays for {len(self.replicas)} replica(s); expected one for all, or one each")
+    def _interface_fits(self) -> Function:
+        if self.runs != "machine" and set(self.interface) != {VHOST_USER}:
+            raise ValueError(f"interface: a {self.runs} has vhost-user ports; expected none, or `runs: machine`")
+        if len(self.interface) not in (1, self.ports):
+            raise ValueError(
+                f"interface lists {len(self.interface)} for {self.ports} ports; expected one for each, or one for all"
+            )
+        if self.driver == "linux" and (self.runs, self.kind) != ("machine", "skeleton"):
+            raise ValueError("driver: Linux forwards as a skeleton in a machine does; expected one, or dpdk")
+        own = self.passed_through
+        if len(own) == self.ports:
+            raise ValueError("interface: the switch has none of its ports; expected a list with another kind too")
+        if own and len(self.replicas) > 1:
+            raise ValueError(f"{own[0]} is one device for {len(self.replicas)} replicas; expected one replica")
+        if self.on_failure == "block" and set(self.interface) != {VHOST_USER}:
+            raise ValueError("on_failure: frames wait at vhost-user ports only; expected drop or bypass")
         return self
+
+    @model_validator(mode="after")
+    def _health_fits(self) -> Function:
+        if self.health is not None and not self.started:
+            raise ValueError("health: a guest is not Tailrace's to end; expected none")
+        if self.health is not None and self.health.command is not None and self.runs != "container":
+            raise ValueError(f"health: a {self.runs} runs no command; expected forwards, or `runs: container`")
+        return self
+
+    @model_validator(mode="after")
+    def _domain_fits(self) -> Function:
+        if self.domain is not None and self.runs != "machine":
+            raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
+        return self
+
+    @model_validator(mode="after")
+    def _settings_fit(self) -> Function:
+        for kind in SETTINGS:
+            if getattr(self, kind, None) is not None and self.kind != kind:
+                raise ValueError(
+                    f"{kind} says what a function of kind {kind} does, and this is {self.kind}; expected one"
+                )
+        why = self.own_settings.refuses(len(self.replicas))
+        if why is not None:
+            raise ValueError(why)
+        return self
+
+    @property
+    def own_settings(self) -> Settings:
+        """What it is told, as its kind has it."""
+        given = getattr(self, self.kind, None) if self.kind is not None else None
+        return given if isinstance(given, Settings) else SETTINGS.get(self.kind or "", Settings)()
 
     def settings(self, replica: int) -> tuple[str, ...]:
         """What the program of the n-th replica (from 0) is given, or what it boots, as NAME=VALUE."""
         if self.seed is not None:
             return self.seed.settings
-        return (self.impair or Impair()).settings(replica) if self.kind == "impair" else ()
+        return self.own_settings.settings(replica)
+
+    @property
+    def tables_mib(self) -> int:
+        """What its program's tables take of DPDK's memory, beside packet buffers."""
+        return self.own_settings.tables_mib()
+
+    @property
+    def network(self) -> Network | None:
+        """The network namespace that it needs; None: it has none."""
+        return self.own_settings.network()
+
+    @field_validator("domain")
+    @classmethod
+    def _domain_is_sound(cls, value: str | None) -> str | None:
+        if value is not None:
+            read_fragment(value)
+        return value
 
     @field_validator("memory")
     @classmethod
@@ -476,7 +574,7 @@ ShortFabric = Annotated[
 ShortFunction = Annotated[
     Function,
     short(str, lambda value: {"kind": value}),
-    ShortSchema({"enum": ["skeleton", "impair", "guest"], "description": "the kind"}),
+    ShortSchema({"enum": [*SETTINGS, "guest"], "description": "the kind"}),
 ]
 ShortChain = Annotated[
     Chain,

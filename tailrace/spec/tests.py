@@ -301,6 +301,22 @@ class Share(Traffic):
     duration: TrialDuration = Field(5.0, validate_default=False, description="of each trial")
 
 
+MachineInterfaceName = Literal["vhost-user", "virtio", "e1000e", "vmxnet3"]
+
+
+class Exits(Traffic):
+    """Why machines leave their guests while frames pass, by the kind of their interfaces."""
+
+    interfaces: Annotated[list[MachineInterfaceName], listed, AfterValidator(differ), OneOrMany()] = Field(
+        ["vhost-user", "virtio", "e1000e", "vmxnet3"],
+        validate_default=False,
+        description="the kinds to compare; each takes the place of what the spec's machines have",
+    )
+    frames: Frames = Field([64], validate_default=False, description="each is measured on its own")
+    rate: PacketRate = Field(5_000, validate_default=False, description="in each direction, in packets a second")
+    duration: Annotated[Duration, _in_range(0.1, 600)] = Field(5.0, validate_default=False, description="of each trial")
+
+
 class Test(Model):
     """Something to measure: exactly one of these."""
 
@@ -314,6 +330,7 @@ class Test(Model):
     matrix: Matrix | None = None
     noise: Noise | None = None
     share: Share | None = None
+    exits: Exits | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Test:

@@ -7,6 +7,7 @@ step. So a configuration depends on the plan and on which instance of each funct
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -48,6 +49,19 @@ def socket_of(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Pat
     name = port_name(port.name, which)
     # A function that listens makes the socket itself, in a folder of its own.
     return sockets / name / "sock" if port.mode == "client" else sockets / f"{name}.sock"
+
+
+def interface_of(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> str:
+    """The name of the interface that is made for a port: Linux's have 15 letters at most, and are the whole machine's,
+    where nodes have a folder of sockets each."""
+    return f"tap{zlib.crc32(f'{sockets}/{port_name(port.name, which)}'.encode()):08x}"
+
+
+def uri_of(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> str:
+    """What a function's port leads to: the socket where it listens for the switch, or the interface made for both."""
+    if port.behind == "interface":
+        return f"if:{interface_of(port, sockets, which)}"
+    return f"vhost-server:{socket_of(port, sockets, which)}"
 
 
 def configuration(plan: Plan, sockets: Path, instances: Mapping[str, int], around: Collection[str] = ()) -> Config:
@@ -107,8 +121,8 @@ def _replica(function: PlannedFunction, which: Mapping[str, int]) -> Config:
 
 
 def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
-    if port.device is not None:
-        said: Config = {"kind": "device", "device": port.device}
+    if not port.guest:
+        said: Config = {"kind": "device", "device": port.device or uri_of(port, sockets, which)}
     else:
         said = {"kind": "guest", "path": str(socket_of(port, sockets, which)), "mode": port.mode}
         access = {"mode": port.socket_mode, "group": port.socket_group}

@@ -69,6 +69,32 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"virtual machines were {said}")
 
 
+@pytest.fixture(scope="module")
+def images(tailrace: Path) -> Iterator[Path]:
+    """A folder with the image of Tailrace's own functions."""
+    folder = IMAGES / "functions"
+    os.environ["TAILRACE_IMAGES"] = str(folder)
+    subprocess.run([tailrace, "image", "build"], timeout=600, check=True, capture_output=True)
+    yield folder
+    del os.environ["TAILRACE_IMAGES"]
+    owner = REPOSITORY.stat()
+    for path in (folder, *folder.rglob("*")):  # root has made them in somebody's checkout
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+@pytest.fixture(scope="module")
+def command(tailrace: Path, images: Path) -> Iterator[Command]:
+    """With machines, which take their time."""
+    del images
+    with open_folder() as folder:
+        made = Command(tailrace, folder)
+        made.limit = BOOT
+        yield made
+        made("down", status=None)
+        # The daemons that Tailrace has started end by themselves.
+        wait_until(lambda: not Path("/run/tailrace-libvirt/libvirt-sock").exists(), 60)
+
+
 def _running_switch(binaries: Path, folder: Path) -> Iterator[RunningSwitch]:
     """It leaves room for the machines, and the last CPU to the tester."""
     core = str(min(os.sched_getaffinity(0)))
@@ -98,28 +124,3 @@ def lasting_switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
     folder = tmp_path / "lasting"
     folder.mkdir()
     yield from _running_switch(binaries, folder)
-
-
-@pytest.fixture(scope="module")
-def images(tailrace: Path) -> Iterator[Path]:
-    """A folder with the image of Tailrace's own functions."""
-    folder = REPOSITORY / "build-images/functions"
-    os.environ["TAILRACE_IMAGES"] = str(folder)
-    subprocess.run([tailrace, "image", "build"], timeout=600, check=True, capture_output=True)
-    yield folder
-    del os.environ["TAILRACE_IMAGES"]
-    owner = REPOSITORY.stat()
-    for path in (folder, *folder.rglob("*")):  # root has made them in somebody's checkout
-        os.chown(path, owner.st_uid, owner.st_gid)
-
-
-@pytest.fixture(scope="module")
-def command(tailrace: Path, images: Path) -> Iterator[Command]:
-    del images
-    with open_folder() as folder:
-        made = Command(tailrace, folder)
-        made.limit = BOOT
-        yield made
-        made("down", status=None)
-        # The daemons that Tailrace has started end by themselves.
-        wait_until(lambda: not Path("/run/tailrace-libvirt/libvirt-sock").exists(), 60)

@@ -64,6 +64,7 @@ def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, 
     assert hashlib.sha256(disk.read_bytes()).digest() == before
 
 
+@pytest.mark.whole
 def test_a_disk_that_does_not_boot_is_told_with_the_consoles_last_lines(command: Command, overlays: Path) -> None:
     """Its boot code ends in nothing."""
     (command.folder / "empty.raw").write_bytes(b"\xcd\x18".ljust(510, b"\0") + b"\x55\xaa" + bytes(1 << 20))

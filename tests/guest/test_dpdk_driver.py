@@ -175,6 +175,24 @@ def test_every_frame_crosses_a_function_in_a_machine(
         assert drops(switch, *ENDS, *INSIDE) == before
 
 
+@pytest.mark.requires_program("iperf3")
+def test_stock_linux_guests_reach_each_other_through_testpmd_in_a_machine(
+    switch: RunningSwitch, tmp_path: Path, paths: dict[str, Path], accelerator: str
+) -> None:
+    """By ping, TCP both ways and UDP."""
+    west, east = (
+        Machine(tmp_path, name, Hardware([Nic(paths[name], options={"mac": mac(number)})]), accelerator=accelerator)
+        for number, name in enumerate(ENDS, 11)
+    )
+    with west, east, boot(tmp_path, inside(paths, {}), accelerator) as machine:
+        function = Function(switch, machine, TESTPMD)
+        function.wait_state("up")
+        for number, client in enumerate((west, east), 1):
+            linux.configure(client, number)
+        linux.exchange(west, east)
+        assert_no_fault(switch, *ENDS, *INSIDE)
+
+
 @LAYOUTS
 def test_frames_go_around_on_every_pair(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, options: dict[str, Value]

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from machine import BOOT
 from running_node import Command, needs_a_node, wait_until
+from test_service import listening
 
 from tailrace.functions.hypervisor import connect
 from tailrace.functions.images import by_name, write_layer
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import visible_libraries
+from tailrace.process.process import identify
 
 pytestmark = [
     *needs_a_node,
@@ -29,6 +31,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = (REPOSITORY / "examples/machines.yaml").read_text()
 # The switch sleeps while there is nothing to do, so that an emulated machine has the CPU.
 MIXED = EXAMPLE.replace("duration: 10s", "duration: 2s") + "fabric: {idle: sleep}\n"
+MIXED = MIXED.replace("runs: machine", "runs: machine, on_failure: bypass").replace(
+    "runs: container", "runs: container, on_failure: bypass"
+)
 
 
 def podman(*words: str) -> str:
@@ -173,13 +178,17 @@ def test_what_is_no_machine_has_no_console(node: Command) -> None:
 
 @pytest.mark.parametrize("name", ["second", "first"])
 def test_what_is_killed_is_started_again(node: Command, name: str) -> None:
-    """By its policy, on-failure; its ports are taken up again."""
+    """By its policy, on-failure; its ports are taken up again. Until then the chain leads past it."""
 
     def process() -> tuple[int, int]:
         return next((each["pid"], each["restarts"]) for each in node.status()["processes"] if each["function"] == name)
 
     pid, restarts = process()
-    os.kill(pid, signal.SIGKILL)
+    with listening(node) as event:
+        os.kill(pid, signal.SIGKILL)
+        bypassed = event("chain.bypassed")
+        assert bypassed["details"]["functions"] == [name]
+        print(f"{name}: bypassed after {bypassed['details']['milliseconds']} ms")
     wait_until(lambda: process()[1] == restarts + 1 and process()[0] != pid, BOOT)
     wait_until(
         lambda: all(each["state"] == "up" for each in node.status()["ports"] if "tester" not in each["name"]), BOOT
@@ -267,7 +276,8 @@ def test_an_image_of_somebody_elses_takes_its_sockets_from_the_environment(
 
 HIGH = """\
 ports: {west: {}, east: {}}
-functions: {first: {kind: skeleton, runs: machine, latency: high}}
+functions: {first: {kind: skeleton, runs: machine, latency: high, domain: "<devices><rng model='virtio'><backend \
+model='random'>/dev/urandom</backend></rng></devices>"}}
 chains: {voice: [west, first, east]}
 fabric: {idle: sleep}
 """
@@ -283,10 +293,42 @@ def test_a_machine_of_level_high_has_a_core_of_its_own_or_is_refused(command: Co
         points = {each["what"]: each for each in found["points"]}
         assert found["latency"] == "high" and points["CPU"]["is_set"].endswith("its own")
         emulated = bool(points["acceleration"]["lacking"])
-        assert ("cpu-pm=on" in command("function", "xml", "first").stdout) != emulated
+        xml = command("function", "xml", "first").stdout
+        assert ("cpu-pm=on" in xml) != emulated
+        assert "<rng model='virtio'>" in xml and "<cell id='0'" in xml
+        assert json.loads(command("function", "xml", "first", "--json").stdout)["xml"] == xml
         assert "first runs in a machine, latency high." in command("function", "explain", "first").stdout
     finally:
         command("down")
+
+
+def test_machines_come_up_with_a_stand_in_for_qemu(command: Command) -> None:
+    done = command("bench", "start", "--of", "machine=3", "--stand-in", "--times", "1", "--json")
+    found = json.loads(done.stdout)
+    assert found["times_ms"].keys() == {"3 machines up", "3 machines down"} and "stand-in" in found["notes"][0]
+    assert machines() == []
+
+
+def test_a_domain_that_libvirt_does_not_take_is_named(command: Command) -> None:
+    spec = command.spec(HIGH.replace("<devices>", "<devices><nonsense/>"), "nonsense.yaml")
+    said = command("up", spec, status=1).stderr
+    assert "first: libvirt does not start the machine" in said and "schema" in said, said
+    assert machines() == []
+
+
+def test_libvirt_killed_while_it_starts_a_machine(command: Command) -> None:
+    """It is named, and QEMU is ended also where libvirt knows nothing of it any more."""
+    if Path("/run/libvirt/libvirt-sock").exists():
+        pytest.skip("libvirt's daemon is the system's")
+    up = command.begin("up", command.spec(HIGH, "high.yaml"))
+    pid_file = Path("/run/libvirt/qemu", f"{own(command, 'first')}.pid")
+    wait_until(pid_file.exists, 60)
+    machine = int(pid_file.read_text())
+    os.kill(int(Path("/run/tailrace-libvirt/libvirtd.pid").read_text()), signal.SIGKILL)
+    _, said = up.communicate(timeout=BOOT)
+    assert up.returncode == 1 and "first: libvirt does not start the machine" in said, said
+    wait_until(lambda: identify(machine) is None)
+    assert not pid_file.exists() and machines() == []
 
 
 def test_an_image_is_the_same_when_it_is_built_again(command: Command, images: Path) -> None:

@@ -1,5 +1,6 @@
 """What `tailrace-vnf impair` makes of frames, and what a measurement then has to count: worked out here by themselves,
-from the words at the top of dataplane/vnf/impair.c and of RFC 4737, so that two who do not know each other agree."""
+from the words at the top of dataplane/functions/impair.c and of RFC 4737, so that two who do not know each other
+agree."""
 
 from __future__ import annotations
 

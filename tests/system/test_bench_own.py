@@ -94,6 +94,7 @@ WHOLE = pytest.mark.whole
         ),
         pytest.param(("tcp", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "gbps", marks=[OPEN_VSWITCH]),
         (("floor",), ("tailrace", "floor"), "cycles"),
+        (("function",), ("skeleton", "testpmd"), "time"),
         (("scale", "--of", "guests"), ("2-guests", "64-guests"), "guests"),
         pytest.param(("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains", marks=WHOLE),
         pytest.param(("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows", marks=WHOLE),

@@ -332,7 +332,7 @@ def assert_exact(result: dict[str, Any], name: str) -> None:
 
 
 def skeleton(binaries: Path, *paths: Path) -> subprocess.Popen[bytes]:
-    argv: list[str | Path] = [binaries / "vnf/tailrace-vnf", "skeleton", "--mode", "interrupt"]
+    argv: list[str | Path] = [binaries / "functions/tailrace-vnf", "skeleton", "--mode", "interrupt"]
     return subprocess.Popen([*argv, *(f"--port=vhost:{path}" for path in paths)], stdout=subprocess.DEVNULL)
 
 

@@ -76,7 +76,7 @@ def cross(guests: dict[str, FrontEnd], count: int = 1) -> None:
 def test_every_command_is_here(command: Command) -> None:
     """Or, of those that measure, in a file of its own, whose node is like this one (clean_machine.py)."""
     listed = set(re.findall(r"^\W*([a-z]+)  +[A-Z]", command("--help").stdout, re.MULTILINE))
-    tested = {"up", "plan", "apply", "rollback", "drain", "status", "top", "metrics", "events", "down"}
+    tested = {"up", "plan", "apply", "rollback", "drain", "status", "top", "metrics", "dashboard", "events", "down"}
     assert listed - APART == tested | {"capture", "trace", "measure", "node", "watch", "function", "scale"}
 
 

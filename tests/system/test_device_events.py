@@ -28,13 +28,6 @@ OPTIONS = ("--memory", "256", "--idle", "sleep", "--backpressure-us", "200000")
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network()
-    yield network
-    network.end()
-
-
-@pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
     running = RunningSwitch(
         asan_binaries / "switch/tailrace-switch",

@@ -58,13 +58,6 @@ class Guest:
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network()
-    yield network
-    network.end()
-
-
-@pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
     """In the private namespace, with what it takes to open any device."""
     running = RunningSwitch(

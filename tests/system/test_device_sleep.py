@@ -21,13 +21,6 @@ RING = 256
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network()
-    yield network
-    network.end()
-
-
-@pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
     running = RunningSwitch(
         asan_binaries / "switch/tailrace-switch", tmp_path, "--memory", "256", "--idle", "sleep", "--keep",

@@ -97,14 +97,6 @@ def wrong_with(frame: bytes, at: int = 12) -> str | None:
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    """The switch's namespace."""
-    network = Network()
-    yield network
-    network.end()
-
-
-@pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
     running = RunningSwitch(
         asan_binaries / "switch/tailrace-switch",

@@ -32,7 +32,8 @@ class Bench:
     tester: RunningTester
 
     def start(self, plan: Impairment) -> subprocess.Popen[bytes]:
-        argv: list[str | Path] = [self.binaries / "vnf/tailrace-vnf", "impair", "--mode", "interrupt", "--memory", "96"]
+        argv: list[str | Path] = [self.binaries / "functions/tailrace-vnf", "impair"]
+        argv += ["--mode", "interrupt", "--memory", "96"]
         argv += [f"--port=vhost:{self.switch.folder}/{name}.sock" for name in ("left", "right")]
         function = subprocess.Popen([*argv, *plan.arguments()], stdout=subprocess.PIPE)
         for name in NAMES:

@@ -125,7 +125,7 @@ def injector(binaries: Path, kind: Kind, session: Session) -> Iterator[subproces
     inside = program_of(function)
     assert inside is not None
     argv = [binaries / "test/tailrace-injector", kind.name, "--cpu", place.core, "--process", inside]
-    argv += ["--at", address_of(binaries / "vnf/tailrace-vnf", "forward_run")]
+    argv += ["--at", address_of(binaries / "functions/tailrace-vnf", "forward_run")]
     with subprocess.Popen(
         [str(word) for word in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,12 @@ def test_the_command_is_roots_and_leaves_the_checkout_alone(tmp_path: Path) -> N
     assert "isolcpus" in seen.stdout and "The service that runs a node" in seen.stdout
     for program in ("switch", "vnf", "tester", "recorder"):
         assert os.access(prefix / f"libexec/tailrace/tailrace-{program}", os.X_OK)
+    # What machines need comes along where the checkout has it.
+    installed = prefix / "libexec/tailrace"
+    if find_spec("libvirt") is not None:
+        subprocess.run([installed / "python/bin/python", "-I", "-c", "import libvirt"], check=True, timeout=60)
+    built = any(REPOSITORY.glob("build-guest/*/tailrace-vnf"))
+    assert os.access(installed / "portable/tailrace-vnf", os.X_OK) == built
     assert install("--remove", prefix).returncode == 0
     assert [path for path in prefix.rglob("*") if not path.is_dir()] == []
 

@@ -380,7 +380,7 @@ def test_a_skeleton_forwards_every_frame(
     try:
         paths = {name: switch.add_guest(name) for name in names}
         switch.set_chain("chain", *names)
-        argv: list[str | Path] = [binaries / "vnf/tailrace-vnf", "skeleton", "--mode", mode]
+        argv: list[str | Path] = [binaries / "functions/tailrace-vnf", "skeleton", "--mode", mode]
         argv += [f"--port=vhost:{paths['left']}", f"--port=vhost:{paths['right']}"]
         if sandboxed:
             box: list[str | Path] = [
@@ -433,7 +433,7 @@ def test_a_full_receiver_is_felt_at_the_chains_beginning(
         paths = {name: switch.add_guest(name) for name in names}
         switch.set_chain("chain", *names)
         for name in ("first", "second"):
-            argv: list[str | Path] = [binaries / "vnf/tailrace-vnf", "skeleton", "--mode", mode]
+            argv: list[str | Path] = [binaries / "functions/tailrace-vnf", "skeleton", "--mode", mode]
             argv += [f"--port=vhost:{paths[f'{name}.{side}']}" for side in (0, 1)]
             functions.append(subprocess.Popen(argv, stdout=subprocess.PIPE))
         tester = RunningTester(program, tmp_path, {name: f"vhost:{paths[name]}" for name in "ab"})
@@ -471,7 +471,7 @@ def run(program: Path, *arguments: str | Path) -> subprocess.CompletedProcess[st
 
 
 def test_help_and_version(program: Path, binaries: Path) -> None:
-    for path in (program, binaries / "vnf/tailrace-vnf"):
+    for path in (program, binaries / "functions/tailrace-vnf"):
         helped = run(path, "--help")
         assert helped.returncode == 0 and helped.stdout.startswith("Usage: tailrace-") and helped.stderr == ""
         assert run(path, "--version").stdout.startswith("tailrace-")

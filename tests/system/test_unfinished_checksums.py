@@ -138,13 +138,6 @@ PATHS = {
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network()
-    yield network
-    network.end()
-
-
-@pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
     running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path, "--idle", "sleep")
     yield running

@@ -1,6 +1,6 @@
 """A real browser for pages that we make: Chromium without a window, driven by its DevTools protocol over two pipes.
 
-It has no network to speak of: pages are files. What a page complains of (exceptions, console, refused resources) is
+Pages are files, or those of a server of ours. What a page complains of (exceptions, console, refused resources) is
 collected from its first line on.
 """
 
@@ -71,15 +71,19 @@ class Browser:
                 self._loaded = True
         return message
 
-    def open(self, page: Path, width: int, *, height: int = 900, dark: bool = False) -> None:
-        """Loads a page in a view of `width` pixels, and returns when its scripts have run."""
+    def open(self, page: Path | str, width: int, *, height: int = 900, dark: bool = False) -> None:
+        """Loads a page, a file or a URL, in a view of `width` pixels, and returns when its scripts have run."""
+        self.view(width, height=height, dark=dark)
+        self._loaded = False
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
+        while not self._loaded:
+            self._read()
+
+    def view(self, width: int, *, height: int = 900, dark: bool = False) -> None:
+        """Shows what is open in a view of `width` pixels."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
-        self._loaded = False
-        self.call("Page.navigate", url=page.as_uri())
-        while not self._loaded:
-            self._read()
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""

@@ -71,13 +71,13 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
     """A node that can start one function; `fails` says at what it fails."""
     state = State(tmp_path, Record("boot", things=[FilePath("/s/a.sock")]))
 
-    def start_function(_plan: object, name: str, _instance: int) -> Process:
-        fabric.said.append(f"start {name}")
+    def start_functions(_plan: object, instances: dict[str, int]) -> list[Process]:
+        fabric.said.append(f"start {' '.join(instances)}")
         if fails == "start":
             raise Failure("fw could not be started")
-        process = Process(name, 1 << 22, 1, "bwrap")  # a process that there is not
-        state.add(process)
-        return process
+        processes = [Process(name, 1 << 22, 1, "bwrap") for name in instances]  # processes that there are not
+        state.add(*processes)
+        return processes
 
     def wait_for(ports: list[str], processes: list[Process]) -> None:
         assert [process.name for process in processes] == ["fw"]
@@ -86,7 +86,7 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
             raise Failure("fw did not attach")
 
     placement = SimpleNamespace(functions={"fw": SimpleNamespace(priority=None)})
-    plan = SimpleNamespace(placement=placement)
+    plan = SimpleNamespace(placement=placement, functions=())
 
     def wait_for_functions(names: list[str], processes: list[Process]) -> None:
         assert [process.name for process in processes] == list(names)
@@ -96,7 +96,8 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
         state=state,
         fabric=fabric,
         plan=plan,
-        start_function=start_function,
+        prepare_function=lambda *_: None,
+        start_functions=start_functions,
         wait_for=wait_for,
         wait_for_functions=wait_for_functions,
     )
@@ -221,7 +222,7 @@ def test_a_change_cut_short_is_kept_or_undone(tmp_path: Path, changed_over: bool
     state = here.state
     state.record.plan, state.record.spec = {"old": 1}, "old.yaml"
     fabric.apply({"ports": STAGED})
-    here.start_function(None, "fw", 1)
+    here.start_functions(None, {"fw": 1})
     state.add(FilePath("/s/fw.0.sock"), FilePath("/s/fw.1.sock"))
     if changed_over:
         fabric.configure(AFTER)

@@ -8,11 +8,14 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from tailrace.cli import complete, output
+from tailrace.cli import complete, function, image, output
 from tailrace.cli.output import choose_voice, note
+from tailrace.functions.images import KERNELS
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +121,26 @@ def test_profiles_are_known_by_name() -> None:
 def test_runs_are_known_by_name() -> None:
     assert complete.run("2026") == ["2026-11-22-demo", "2026-11-21-soak"]
     assert complete.run("runs") == ["runs/2026-11-21-soak/", "runs/2026-11-22-demo/"]
+
+
+def test_images_and_kernels_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path))
+    for name in ("tailrace", "timely", "half"):
+        (tmp_path / name).mkdir()
+    for name in ("tailrace", "timely"):
+        (tmp_path / name / "image.json").touch()
+    assert complete.image("t") == ["tailrace", "timely"] and complete.image("h") == []
+    assert complete.kernel("") == sorted(KERNELS)
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path / "none"))
+    assert complete.image("") == []
+
+
+@pytest.mark.parametrize("app", [function.app, image.app])
+def test_each_command_of_functions_and_images_shows_an_example_and_has_json(app: typer.Typer) -> None:
+    group: Any = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        assert f" {name} " in f"{command.help} ".replace("\n", " "), name
+        assert name == "console" or "--json" in {option for each in command.params for option in each.opts}, name
 
 
 def test_what_is_up_is_known_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

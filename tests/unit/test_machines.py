@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,22 +13,28 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from machines import machine, make
 
 from tailrace.bench import start
 from tailrace.errors import Mistake
 from tailrace.functions import images
 from tailrace.functions.acceleration import Answer
-from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, mac_address
-from tailrace.functions.levels import Point, explained
+from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
+from tailrace.functions.levels import Machine, Point, explained
 from tailrace.functions.machine import machine_setting
 from tailrace.functions.names import outer_name
 from tailrace.functions.runtime import Instance
+from tailrace.functions.traits import Traits, read_traits
 from tailrace.node.plan import make_plan
 from tailrace.node.planned import PlannedFunction
 from tailrace.process import reaper
+from tailrace.resources import pci
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
-from tailrace.spec.load import parse_spec
+from tailrace.resources.tree import Tree
+from tailrace.spec.load import parse_located, parse_spec
+from tailrace.spec.source import SpecError
+from tailrace.switch.config import configuration, uri_of
 
 SETTING = MachineSetting(
     name="tailrace-fw",
@@ -36,7 +43,7 @@ SETTING = MachineSetting(
     pins=((3,), (4,)),
     others=(0, 1),
     huge=True,
-    nics=(Nic("52:54:00:00:00:00", Path("/s/0")), Nic("52:54:00:00:00:01", Path("/s/1"))),
+    nics=(Nic("52:54:00:00:00:00", "/s/0"), Nic("52:54:00:00:00:01", "/s/1")),
     kernel=Path("/i/vmlinuz"),
     initramfs=Path("/i/initramfs"),
     command_line="console=ttyS0",
@@ -63,11 +70,180 @@ def test_the_machine_is_pinned_and_its_memory_shared_and_in_huge_pages() -> None
     assert domain(replace(SETTING, huge=False)).find("memoryBacking/hugepages") is None
 
 
+def test_a_machine_is_on_one_node_and_is_shown_one() -> None:
+    (cell,) = domain(SETTING).iterfind("cpu/numa/cell")
+    assert (cell.get("cpus"), cell.get("memory")) == ("0-1", str(256 << 10))
+    assert domain(SETTING).find("numatune") is None
+    found = domain(replace(SETTING, node=1))
+    assert {each.get("nodeset") for each in found.iterfind("numatune/*")} == {"1"}
+
+
+def test_the_cpu_of_a_machine() -> None:
+    def cpu(**changes: Any) -> ElementTree.Element:
+        found = domain(replace(SETTING, **changes)).find("cpu")
+        assert found is not None
+        return found
+
+    assert cpu().get("mode") == "host-passthrough" and cpu().find("feature") is None
+    assert cpu(invariant_tsc=True).find("feature").get("name") == "invtsc"  # type: ignore[union-attr]
+    assert cpu(passes_cpu=False).get("mode") == "host-model"
+    (scheduled,) = domain(replace(SETTING, priority=1)).iterfind("cputune/vcpusched")
+    assert scheduled.attrib == {"vcpus": "0-1", "scheduler": "fifo", "priority": "1"}
+
+
+def test_what_a_host_allows_its_machines_is_read(tmp_path: Path) -> None:
+    found = read_traits(machine(tmp_path, nodes=2, cores=2))
+    assert found.several_nodes and found.node(3) == 1 and found.invariant_tsc
+    assert "sched_rt_runtime_us is not -1" in str(found.real_time)
+    make(tmp_path, {"/proc/sys/kernel/sched_rt_runtime_us": "-1", "/proc/cpuinfo": "flags\t: constant_tsc"})
+    found = read_traits(Tree(tmp_path))
+    assert found.real_time is None and not found.invariant_tsc
+    make(tmp_path, {"/sys/fs/cgroup/cpu/cpu.rt_runtime_us": "0"})
+    assert "CONFIG_RT_GROUP_SCHED" in str(read_traits(Tree(tmp_path)).real_time)
+
+
+FRAGMENT = """\
+<iothreads>1</iothreads>
+<features><pmu state='off'/></features>
+<cpu><feature policy='disable' name='avx512f'/></cpu>
+<clock><timer name='hpet' present='no'/></clock>
+<devices><rng model='virtio'><backend model='random'>/dev/urandom</backend></rng></devices>
+<qemu:commandline><qemu:arg value='-name'/><qemu:arg value='x'/></qemu:commandline>
+"""
+
+
+def test_a_fragment_is_merged_into_the_domain() -> None:
+    setting = replace(SETTING, fragment=FRAGMENT, keeps_cpus=True, invariant_tsc=True)
+    found = domain(setting)
+    assert [each.tag for each in found.iterfind("features/*")] == ["acpi", "apic", "pmu"]
+    assert {each.get("name") for each in found.iterfind("cpu/feature")} == {"invtsc", "avx512f"}
+    assert found.find("cpu").get("mode") == "host-passthrough"  # type: ignore[union-attr]
+    assert len(found.findall("clock")) == len(found.findall("devices")) == len(found.findall("features")) == 1
+    assert found.find("clock").get("offset") == "utc"  # type: ignore[union-attr]
+    assert len(found.findall("devices/interface")) == 2 and found.find("devices/rng") is not None
+    words = [each.get("value") for each in found.iter() if each.tag.endswith("}arg")]
+    assert words == ["-overcommit", "cpu-pm=on", "-name", "x"]
+    # Where I/O threads run: with QEMU's other threads.
+    assert found.find("vcpu").get("cpuset") == "0,1"  # type: ignore[union-attr]
+
+
+@pytest.mark.requires_program("virt-xml-validate", "xmllint")
+@pytest.mark.parametrize("kvm", [True, False])
+@pytest.mark.parametrize("changes", [{}, {"keeps_cpus": True, "invariant_tsc": True, "priority": 1, "node": 0}])
+def test_the_domain_is_of_libvirts_schema(tmp_path: Path, changes: dict[str, Any], kvm: bool) -> None:
+    setting = replace(SETTING, **changes, fragment=FRAGMENT, acceleration="kvm" if kvm else "tcg")
+    file = tmp_path / "domain.xml"
+    file.write_text(domain_xml(setting))
+    done = subprocess.run(
+        ["virt-xml-validate", str(file), "domain"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def spec_with(fragment: str) -> str:
+    indented = "".join(f"      {line}\n" for line in fragment.splitlines())
+    return (
+        "functions:\n  fw:\n    kind: skeleton\n    runs: machine\n    domain: |\n"
+        + indented
+        + "chains: {voice: [tester.a, fw, tester.b]}\n"
+    )
+
+
+def test_a_fragment_of_the_spec_reaches_the_plan_and_is_fixed() -> None:
+    cpus = [Cpu(n, core=n) for n in range(4)]
+    plan, other = (make_plan(parse_spec(spec_with(each), "s"), cpus=cpus, real_time=None) for each in ("<a/>", "<b/>"))
+    assert plan.functions[0].domain == "<a/>\n" and plan.functions[0].fixed != other.functions[0].fixed
+
+
+@pytest.mark.parametrize(
+    ("fragment", "said"),
+    [
+        ("<cpu>\n<feature name='x'>\n</cpu>", "s:5:13: functions.fw.domain: line 3: mismatched tag"),
+        ("<cpu", "line 1: not well-formed (invalid token)"),
+        ("<cpu/> text", "text outside an element"),
+        ("<name>x</name>", "name is Tailrace's own, which is made for each instance"),
+        ("<memoryBacking/>", "memoryBacking is Tailrace's own, which the switch shares"),
+        ("<cpu><numa/></cpu>", "cpu/numa is Tailrace's own"),
+        ("<devices><interface type='vhostuser'/></devices>", "devices/interface of type vhostuser is Tailrace's own"),
+        ("<!DOCTYPE d [<!ENTITY e 'e'>]>", "line 1: not well-formed (invalid token)"),
+    ],
+)
+def test_a_fragment_that_cannot_be_merged_is_named(fragment: str, said: str) -> None:
+    with pytest.raises(Mistake, match=re.escape(said)):
+        parse_spec(spec_with(fragment), "s")
+
+
+def test_only_a_machine_has_a_domain() -> None:
+    with pytest.raises(Mistake, match="domain: a container has none; expected none, or `runs: machine`"):
+        parse_spec(spec_with("<cpu/>").replace("runs: machine", "runs: container"), "s")
+
+
 def test_an_emulated_machine_has_no_msix() -> None:
     assert "override" not in domain_xml(SETTING)
     found = domain(replace(SETTING, acceleration="tcg"))
     assert found.get("type") == "qemu" and found.find("cpu").get("mode") == "maximum"  # type: ignore[union-attr]
     assert [each.get("value") for each in found.iter() if each.tag.endswith("property")] == ["0", "0"]
+
+
+@pytest.mark.parametrize("kind", ["virtio", "e1000e", "vmxnet3"])
+def test_an_emulated_device_has_the_tap_that_is_there(kind: str) -> None:
+    nics = (Nic("52:54:00:00:00:00", "tap0", kind), SETTING.nics[1])
+    xml = domain_xml(replace(SETTING, nics=nics, acceleration="tcg"))
+    first, second = ElementTree.fromstring(xml).iterfind("devices/interface")
+    assert first.get("type") == "ethernet" and second.get("type") == "vhostuser"
+    assert first.find("target").attrib == {"dev": "tap0", "managed": "no"}  # type: ignore[union-attr]
+    assert first.find("model").get("type") == kind  # type: ignore[union-attr]
+    # Only what the switch serves has no MSI-X under emulation.
+    assert 'alias="ua-port1"' in xml and 'alias="ua-port0"' not in xml
+    slots = [each.get("slot") for each in (first.find("address"), second.find("address")) if each is not None]
+    assert slots == ["0x08", "0x09"] and inner_address(1) == "0000:00:09.0"
+
+
+def test_a_device_of_the_hosts_is_given_to_the_machine() -> None:
+    xml = domain_xml(replace(SETTING, nics=(SETTING.nics[0], Nic("", "0000:3b:02.1", "pci:0000:3b:02.1"))))
+    device = ElementTree.fromstring(xml).find("devices/hostdev")
+    assert device is not None and device.get("managed") == "yes"
+    assert device.find("driver").get("name") == "vfio"  # type: ignore[union-attr]
+    source = device.find("source/address")
+    assert source is not None
+    assert source.attrib == {"domain": "0x0000", "bus": "0x3b", "slot": "0x02", "function": "0x1"}
+    assert len(ElementTree.fromstring(xml).findall("devices/interface")) == 1
+
+
+def test_a_device_behind_no_iommu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pci, "_DEVICES", tmp_path)
+    text = (
+        "functions: {fw: {kind: skeleton, runs: machine, interface: [virtio, {passthrough: '0000:3b:00.0'}]}}\n"
+        "chains: {v: [tester.a, fw.0]}\n"
+    )
+    spec, document = parse_located(text, "s.yaml")
+    cpus = [Cpu(number, core=number) for number in range(4)]
+    with pytest.raises(SpecError, match=r"s.yaml:1:\d+: functions.fw.interface: there is no PCI device 0000:3b:00.0"):
+        make_plan(spec, cpus=cpus, real_time=None, document=document)
+    (tmp_path / "0000:3b:00.0").mkdir()
+    with pytest.raises(SpecError, match=r"is behind no IOMMU.*switch VT-d or AMD-Vi on.*intel_iommu=on"):
+        make_plan(spec, cpus=cpus, real_time=None, document=document)
+    (tmp_path / "0000:3b:00.0/iommu_group").mkdir()
+    plan = make_plan(spec, cpus=cpus, real_time=None, document=document)
+    (function,) = plan.started
+    assert function.ports == ("fw.0",) and function.interfaces == ("virtio", "pci:0000:3b:00.0")
+
+
+def test_each_instance_of_an_emulated_port_has_an_interface_of_its_own(tmp_path: Path) -> None:
+    text = "functions: {fw: {kind: skeleton, runs: machine, interface: [vhost-user, e1000e]}}\n" + (
+        "chains: {v: [tester.a, fw, tester.b]}\n"
+    )
+    plan = make_plan(parse_spec(text, "s"), cpus=[Cpu(n, core=n) for n in range(4)], real_time=None)
+    ports = {each.name: each for each in plan.ports}
+    assert [port.name for port in plan.guests(plan.function("fw"))] == ["fw.0"]
+    assert ports["fw.0"].memory_bytes and ports["fw.1"].memory_bytes is None
+    assert plan.capabilities == ("net_admin", "net_raw")
+    uris = {uri_of(ports["fw.1"], tmp_path, {"fw": instance}) for instance in (1, 2)}
+    assert len(uris) == 2 and all(re.fullmatch("if:tap[0-9a-f]{8}", uri) for uri in uris)
+    assert uri_of(ports["fw.0"], tmp_path, {"fw": 2}) == f"vhost-server:{tmp_path}/fw@2.0/sock"
+    config = configuration(plan, tmp_path, {"fw": 2})["ports"]
+    assert config["fw@2.0"]["kind"] == "guest"
+    assert config["fw@2.1"] == {"kind": "device", "device": uri_of(ports["fw.1"], tmp_path, {"fw": 2})}
 
 
 def test_a_machines_address_is_its_own_and_stays() -> None:
@@ -156,10 +332,12 @@ def planned(**changes: Any) -> PlannedFunction:
     return replace(PlannedFunction("fw", "skeleton", "machine", "fw", ("fw.0", "fw.1"), 256 << 20), **changes)
 
 
-def points(function: PlannedFunction, place: Place, *, isolated: bool = False, kvm: bool = True) -> dict[str, Point]:
+def points(
+    function: PlannedFunction, place: Place, *, isolated: bool = False, kvm: bool = True, traits: Traits | None = None
+) -> dict[str, Point]:
     cpu = Cpu(3, core=3, isolated=isolated)
-    answer = Answer("kvm") if kvm else Answer("tcg", "no /dev/kvm")
-    return {each.what: each for each in explained(function, place, huge=True, cpus=[cpu], acceleration=answer)}
+    machine = Machine(Answer("kvm") if kvm else Answer("tcg", "no /dev/kvm"), traits or Traits())
+    return {each.what: each for each in explained(function, place, huge=True, cpus=[cpu], machine=machine)}
 
 
 def test_a_high_level_is_explained_with_what_the_host_lacks() -> None:
@@ -167,6 +345,11 @@ def test_a_high_level_is_explained_with_what_the_host_lacks() -> None:
     found = points(planned(latency="high"), own, isolated=True)
     assert found["CPU"].is_set == "core 3, its own" and found["idle"].is_set.endswith("(cpu-pm)")
     assert not any(each.lacking for each in found.values())
+    assert found["scheduling"].is_set == "virtual CPUs at real-time priority 1"
+    assert found["TSC"].is_set == "invariant (invtsc)" and found["CPU model"].is_set.endswith("(host-passthrough)")
+    assert found["memory"].is_set.endswith("huge pages, locked")
+    found = points(planned(latency="high"), own, traits=Traits(invariant_tsc=False, real_time="it may not"))
+    assert found["scheduling"].lacking == "a real-time priority: it may not" and "invtsc" in str(found["TSC"].lacking)
     found = points(planned(latency="high"), own, kvm=False)
     assert "not isolated" in str(found["isolation"].lacking)
     assert found["acceleration"].lacking == "KVM: no /dev/kvm" and found["idle"].lacking == "cpu-pm, which is KVM's"
@@ -174,22 +357,48 @@ def test_a_high_level_is_explained_with_what_the_host_lacks() -> None:
 
 def test_a_normal_level_shares_and_a_medium_one_says_when_it_must() -> None:
     shared = Place(0, (0, 1), "interrupt", nice=0)
-    assert points(planned(latency="normal"), shared)["CPU"].is_set == "any of 0, 1"
+    found = points(planned(latency="normal"), shared)
+    assert found["CPU"].is_set == "any of 0, 1" and found["CPU model"].is_set.endswith("(host-model)")
+    assert found["scheduling"].is_set == "ordinary" and "TSC" not in found
     assert "too few" in str(points(planned(), Place(0, (0,), "interrupt", 10))["CPU"].lacking)
 
 
 def test_the_level_decides_what_the_machine_is() -> None:
-    def setting(latency: Any, place: Place, *, huge: bool = True, kind: str = "kvm") -> MachineSetting:
+    def setting(
+        latency: Any, place: Place, *, huge: bool = True, kind: str = "kvm", traits: Traits | None = None
+    ) -> MachineSetting:
         instance = Instance("fw", "skeleton", ("vhost-server:/s/0", "vhost-server:/s/1"), place, 256 << 20, huge)
         made = images.Image(Path("/i"), "linux", "0")
-        return machine_setting("tailrace-fw", replace(instance, latency=latency), made, Path("/log"), kind)
+        instance = replace(instance, latency=latency)
+        return machine_setting("tailrace-fw", instance, made, Path("/log"), kind, traits or Traits())
 
     own, shared = Place(3, (0, 3)), Place(0, (0, 1), "interrupt", nice=0)
     assert setting("medium", own).pins == ((3,),) and not setting("medium", own).keeps_cpus
     assert setting("high", own).keeps_cpus and not setting("high", own, kind="tcg").keeps_cpus
-    assert setting("high", own, huge=False).locked and not setting("high", own).locked
+    assert setting("high", own, huge=False).locked and setting("high", own).locked and not setting("medium", own).locked
+    assert setting("high", own).invariant_tsc and not setting("medium", own).invariant_tsc
+    assert setting("medium", own).passes_cpu and not setting("normal", shared).passes_cpu
+    assert (setting("high", own).priority, setting("medium", own).priority) == (1, None)
+    lacking = Traits({0: 0, 3: 1}, invariant_tsc=False, real_time="it may not")
+    found = setting("high", own, traits=lacking)
+    assert (found.priority, found.invariant_tsc, found.node) == (None, False, 1)
     assert setting("normal", shared).pins == ((0, 1),) and setting("normal", shared).others == (0, 1)
     assert "cpu-pm=on" in domain_xml(setting("high", own))
+
+
+def test_linux_forwards_where_its_drivers_keep_the_ports() -> None:
+    own = Instance("fw", "skeleton", ("if:tap0", "if:tap1"), Place(3, (0, 3)), 256 << 20, True, ("a=1",))
+    own = replace(own, interfaces=("e1000e", "virtio"))
+    made = images.Image(Path("/i"), "linux", "0")
+
+    def words(driver: Any) -> list[str]:
+        return machine_setting(
+            "fw", replace(own, driver=driver), made, Path("/log"), "tcg", Traits()
+        ).command_line.split()
+
+    assert "tailrace.ports=0000:00:08.0,0000:00:09.0" in words("linux")
+    assert "tailrace.run=bridge" in words("linux") and not any("pages" in each for each in words("linux"))
+    assert any(each.startswith("tailrace.run=tailrace-vnf,skeleton,") for each in words("dpdk"))
 
 
 def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
@@ -206,8 +415,18 @@ def test_the_chains_of_bench_start_are_sound_and_forward_through_all(place: str)
     assert plan.chains[0].through == ("f1", "f2", "f3")
 
 
+def test_a_stand_in_is_the_emulator_of_machines() -> None:
+    plan = make_plan(
+        parse_spec(start.spec_of("machine", 2, Path("/b/qemu")), "s"), cpus=[Cpu(0), Cpu(1, core=1)], real_time=None
+    )
+    assert {each.domain for each in plan.started} == {"<devices><emulator>/b/qemu</emulator></devices>"}
+    assert domain(replace(SETTING, fragment=plan.started[0].domain)).findtext("devices/emulator") == "/b/qemu"
+
+
 def test_what_bench_start_cannot_start_is_refused() -> None:
     assert [start.words("process", 8), start.words("machine", 1)] == ["8 processes", "1 machine"]
     for counts, said in (({"guest": 1}, "--of guest: no such place"), ({"process": 65}, "--of process=65: expected")):
         with pytest.raises(Mistake, match=said):
             start.StartPlan(1, counts)
+    with pytest.raises(Mistake, match="--warm: a stand-in has no state"):
+        start.StartPlan(stand_in=True, warm=True)

@@ -22,14 +22,12 @@ STREAM = b"QEVM" + bytes(100_000)
 
 
 def live(xml: str) -> str:
-    """As libvirt has a domain that runs: with a version of its kind, and addresses."""
+    """As libvirt has a domain that runs: with a version of its kind, and its buses."""
     domain = ElementTree.fromstring(xml)
     domain.find("os/type").set("machine", "pc-q35-7.2")  # type: ignore[union-attr]
     devices = domain.find("devices")
     assert devices is not None
     ElementTree.SubElement(devices, "controller", type="pci", index="1", model="pcie-root-port")
-    for slot, each in enumerate(devices.findall("interface"), 1):
-        ElementTree.SubElement(each, "address", type="pci", bus=str(slot))
     return ElementTree.tostring(domain, encoding="unicode")
 
 
@@ -69,14 +67,15 @@ def test_what_is_no_saved_machine_is_refused(tmp_path: Path) -> None:
 
 def test_a_machine_becomes_what_it_is_to_be_here(tmp_path: Path) -> None:
     found = saved.read(write(tmp_path / "a", live(domain_xml(RUN))))
-    nics = tuple(replace(each, mac=f"52:54:01:00:00:0{n}", socket=Path(f"/t/{n}")) for n, each in enumerate(RUN.nics))
+    nics = tuple(replace(each, mac=f"52:54:01:00:00:0{n}", at=f"/t/{n}") for n, each in enumerate(RUN.nics))
     here = replace(RUN, name="tailrace-fw.2", nics=nics, pins=((7,), (8,)), console=Path("/logs/fw.2.log"))
     for copy in (False, True):
         domain = ElementTree.fromstring(saved.domain_of(found, here, copy=copy))
         assert domain.findtext("name") == "tailrace-fw.2"
         assert domain.find("os/type").get("machine") == "pc-q35-7.2"  # type: ignore[union-attr]
         assert [each.get("path") for each in domain.iterfind("devices/interface/source")] == ["/t/0", "/t/1"]
-        assert [each.get("bus") for each in domain.iterfind("devices/interface/address")] == ["1", "2"]
+        slots = [each.get("slot") for each in domain.iterfind("devices/interface/address")]
+        assert slots == ["0x08", "0x09"]
         assert {pin.get("cpuset") for pin in domain.iter("vcpupin")} == {"7", "8"}
         assert domain.find("devices/controller[@model='pcie-root-port']") is not None
         addresses = [each.get("address") for each in domain.iterfind("devices/interface/mac")]
@@ -99,7 +98,8 @@ def test_another_machine_is_named_by_what_differs(tmp_path: Path) -> None:
     for other, said in (
         (replace(RUN, memory_bytes=1 << 30), "another memory"),
         (replace(RUN, pins=((1,),)), "number of CPUs"),
-        (replace(RUN, nics=RUN.nics[:1]), "number of ports"),
+        (replace(RUN, nics=RUN.nics[:1]), "other ports"),
+        (replace(RUN, nics=tuple(replace(each, interface="e1000e") for each in RUN.nics)), "other ports .*e1000e"),
         (replace(RUN, acceleration="tcg"), "another acceleration"),
         (replace(RUN, command_line="tailrace.run=tailrace-vnf,impair"), "another function .*skeleton.*impair"),
     ):

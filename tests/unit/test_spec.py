@@ -151,6 +151,52 @@ WRONG = {
         "s.yaml:1:13: functions.tester: the name 'tester' is Tailrace's own",
         "expected another name",
     ),
+    "a kind of interface that there is not": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: e1000}}\n" + CHAIN,
+        "s.yaml:1:59: functions.a.interface: 'e1000' is no interface",
+        "expected vhost-user, virtio, e1000e, vmxnet3 or {passthrough: 0000:3b:00.0}",
+    ),
+    "a device without its address": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: [virtio, {passthrough: 3b:00.0}]}}\n" + CHAIN,
+        "s.yaml:1:59: functions.a.interface: a group of keys is no interface",
+        "{passthrough: 0000:3b:00.0}",
+    ),
+    "an interface of a process": (
+        "functions: {a: {kind: skeleton, interface: virtio}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: interface: a process has vhost-user ports",
+        "`runs: machine`",
+    ),
+    "Linux's drivers in a container": (
+        "functions: {a: {kind: skeleton, runs: container, driver: linux}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: driver: Linux forwards as a skeleton in a machine does",
+        "expected one, or dpdk",
+    ),
+    "a kind of function that Linux has not": (
+        "functions: {a: {kind: impair, runs: machine, driver: linux}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: driver: Linux forwards as a skeleton",
+        "expected one, or dpdk",
+    ),
+    "three interfaces for two ports": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: [virtio, virtio, virtio]}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: interface lists 3 for 2 ports",
+        "expected one for each, or one for all",
+    ),
+    "a machine without a port of the switch's": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: {passthrough: 0000:3b:00.0}}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: interface: the switch has none of its ports",
+        "expected a list with another kind too",
+    ),
+    "a chain through a device that is passed through": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: [virtio, {passthrough: 0000:3b:00.0}]}}\n"
+        "chains: {v: [tester.a, a, tester.b]}\n",
+        "s.yaml:2:24: chains.v[1]: 'a' has one port, and the chain 'v' leads through it",
+        "expected 2 or more",
+    ),
+    "frames that are to wait at a TAP": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: virtio, on_failure: block}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: on_failure: frames wait at vhost-user ports only",
+        "expected drop or bypass",
+    ),
     "an interface with a comma": (
         'chains: {v: [tester.a, {if: "veth0,x=1"}]}\n',
         "s.yaml:1:29: chains.v[1].if: 'veth0,x=1' is no interface's name",

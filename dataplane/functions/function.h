@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A network function: what becomes of a burst of frames that came in at one of its two ports.
+ * Each is one file, listed in function.c; the loop around it (forward.h) is the same for all.
+ */
+#ifndef TAILRACE_FUNCTIONS_FUNCTION_H
+#define TAILRACE_FUNCTIONS_FUNCTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+#include <rte_mbuf.h>
+
+enum { FUNCTION_ROOM = 128 }; /* frames that may leave at once */
+
+struct function {
+	const char *name;
+	const char *help; /* one line */
+
+	/*
+	 * Handle frames that came in at port `in` (0 or 1).  Leave those that are to go out at the other port at
+	 * the front of the burst, in order, and free the others.  Returns how many go out.
+	 */
+	uint16_t (*process)(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in);
+
+	/* Of a function with settings: take one.  Returns NULL, or what was expected. */
+	const char *(*set)(const char *name, const char *value);
+
+	/* Of a function that keeps frames for later, or makes some; NULL for others. */
+	const struct function_keeping *keeping;
+};
+
+/*
+ * process() is then called in every round, with no frames too, and may give more frames than came, up to
+ * FUNCTION_ROOM; it counts what it drops itself.
+ */
+struct function_keeping {
+	uint32_t buffers; /* the most that it keeps or makes */
+
+	/* The pool is for copies.  A thread of its own that has frames for the forwarding thread writes to the eventfd
+	 * `wake_fd`, which ends a sleep.  Returns 0, or -errno after logging. */
+	int (*open)(struct rte_mempool *pool, int wake_fd);
+	bool (*full)(uint16_t in);	    /* takes no more frames at this port for now */
+	bool (*pending)(void);		    /* keeps frames that leave after a time, without another to come */
+	void (*describe)(json_t *counters); /* add its own counters to those that are printed at the end */
+	void (*close)(void);		    /* free what is kept; open() may have failed, or not been called */
+};
+
+extern const struct function *const functions[];
+extern const size_t nb_functions;
+
+extern const struct function skeleton;
+extern const struct function impair;
+extern const struct function router;
+
+/* The function of this name, or NULL. */
+const struct function *function_find(const char *name);
+
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An IP router between two ports: RFC 1812 for IPv4, RFC 8200 for IPv6.  Its routes and neighbours are the kernel's, of
+ * the network namespace that it runs in, where each port is a TAP interface, port0 and port1.
+ *
+ * The fast path forwards what needs no thought: a sound header, a route to a neighbour that is known, no options, room
+ * for one hop more and for the length.  Everything else goes to the kernel by the TAP of the port where it came in
+ * (ARP, neighbour discovery, what is for the router itself, TTL and MTU exceeded, no route), and what the kernel sends
+ * by a TAP leaves by that port.  So ICMP errors and their limits (RFC 1812, 4.3.2.8; RFC 4443, 2.4) are Linux's, and so
+ * is whatever runs in the namespace, such as a routing daemon.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_prefetch.h>
+
+#include "function.h"
+#include "router_table.h"
+#include "router_tap.h"
+
+enum {
+	BACK = 64, /* frames that leave where they came in, and wait for that port's turn */
+	ROUTES = 16384,
+	ROUTES_MOST = 4 << 20,
+};
+_Static_assert(BACK + 2 * ROUTER_BURST <= FUNCTION_ROOM, "what may leave at once has room");
+
+struct egress { /* what leaves by a port */
+	struct rte_mbuf **frames;
+	uint16_t nb_frames;
+};
+
+struct back {
+	struct rte_mbuf *frames[BACK];
+	uint16_t nb_frames;
+};
+
+static uint32_t most_routes[ROUTER_FAMILIES] = {ROUTES, ROUTES};
+static struct router_tap tap;
+static struct back backs[ROUTER_PORTS];
+static uint64_t drops[ROUTER_PORTS][ROUTER_VERDICTS];
+static uint64_t forwarded[ROUTER_PORTS], to_kernel[ROUTER_PORTS][ROUTER_CLASSES];
+
+/* ------- the fast path ------- */
+
+static void drop(struct rte_mbuf *mbuf, enum router_verdict why)
+{
+	drops[mbuf->port][why]++;
+	rte_pktmbuf_free(mbuf);
+}
+
+/* Returns whether the kernel gets the frame; if not it is dropped. */
+static bool give_kernel(struct rte_mbuf *mbuf, enum router_class class)
+{
+	uint16_t in = mbuf->port;
+
+	if (!router_tap_give(&tap, mbuf, class)) {
+		drop(mbuf, ROUTER_DROP_kernel_neighbours + class);
+		return false;
+	}
+	to_kernel[in][class]++;
+	return true;
+}
+
+static void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
+{
+	struct back *back = &backs[port];
+
+	if (port == mbuf->port && back->nb_frames == BACK) {
+		drop(mbuf, ROUTER_DROP_port_full);
+		return;
+	}
+	forwarded[mbuf->port]++;
+	if (port != mbuf->port)
+		out->frames[out->nb_frames++] = mbuf;
+	else
+		back->frames[back->nb_frames++] = mbuf;
+}
+
+static const struct router_way *choose(const struct router_ways *ways, uint32_t flow)
+{
+	const struct router_way *way = ways->ways;
+
+	while (way->bound < flow)
+		way++;
+	return way;
+}
+
+/*
+ * Send a frame to a neighbour, unless something is in the way that the kernel has to see.  Returns whether its IP
+ * header may be changed for one hop more: then it leaves.
+ */
+static bool send_to(struct rte_mbuf *mbuf, const struct router_way *way, uint32_t neighbour, uint32_t length)
+{
+	struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, struct rte_ether_hdr *);
+	uint64_t station = 0, mac;
+
+	if (likely(neighbour != ROUTER_CONNECTED))
+		station = atomic_load_explicit(&router_table.stations[neighbour], memory_order_relaxed);
+	if (unlikely(!(station & ROUTER_STATION_USABLE)) ||
+	    unlikely(length > atomic_load_explicit(&router_table.ports[way->port].mtu, memory_order_relaxed))) {
+		give_kernel(mbuf, ROUTER_OTHERS);
+		return false;
+	}
+	/* By this frame the kernel notices that the neighbour is in use, and asks it whether it is still there. */
+	if (unlikely(station & ROUTER_STATION_STALE)) {
+		if (give_kernel(mbuf, ROUTER_OTHERS))
+			atomic_fetch_and(&router_table.stations[neighbour], ~ROUTER_STATION_STALE);
+		return false;
+	}
+	mac = atomic_load_explicit(&router_table.ports[way->port].mac, memory_order_relaxed);
+	memcpy(&ethernet->dst_addr, &station, RTE_ETHER_ADDR_LEN);
+	memcpy(&ethernet->src_addr, &mac, RTE_ETHER_ADDR_LEN);
+	return true;
+}
+
+/* Deal with what a lookup found that is no next hop.  Returns whether it was that. */
+static bool no_next_hop(struct rte_mbuf *mbuf, uint64_t found)
+{
+	if (likely(found >= ROUTE_FIRST_HOP))
+		return false;
+	if (found == ROUTE_BLACKHOLE)
+		drop(mbuf, ROUTER_DROP_blackhole);
+	else
+		give_kernel(mbuf, found == ROUTE_ITSELF ? ROUTER_ITSELF : ROUTER_OTHERS);
+	return true;
+}
+
+static void forward4(struct rte_mbuf *mbuf, uint64_t found, struct egress *out)
+{
+	struct rte_ipv4_hdr *header = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv4_hdr *,
+							      sizeof(struct rte_ether_hdr));
+	const struct router_ways *ways = &router_table.ways[found];
+	const struct router_way *way = ways->ways;
+	uint32_t neighbour;
+
+	if (no_next_hop(mbuf, found))
+		return;
+	if (unlikely(header->time_to_live <= 1)) {
+		give_kernel(mbuf, ROUTER_OTHERS);
+		return;
+	}
+	if (unlikely(ways->nb > 1))
+		way = choose(ways, router_flow4(header, mbuf->data_len - sizeof(struct rte_ether_hdr)));
+	neighbour = way->neighbour;
+	if (neighbour == ROUTER_CONNECTED) {
+		struct router_address address = {0};
+
+		memcpy(address.bytes, &header->dst_addr, sizeof(header->dst_addr));
+		neighbour = router_find_neighbour(way->port, ROUTER_4, &address);
+	}
+	if (send_to(mbuf, way, neighbour, router_length4(header))) {
+		router_decrease_ttl(header);
+		leave(mbuf, way->port, out);
+	}
+}
+
+static void forward6(struct rte_mbuf *mbuf, uint64_t found, struct egress *out)
+{
+	struct rte_ipv6_hdr *header = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv6_hdr *,
+							      sizeof(struct rte_ether_hdr));
+	const struct router_ways *ways = &router_table.ways[found];
+	const struct router_way *way = ways->ways;
+	uint32_t neighbour;
+
+	if (no_next_hop(mbuf, found))
+		return;
+	if (unlikely(header->hop_limits <= 1)) {
+		give_kernel(mbuf, ROUTER_OTHERS);
+		return;
+	}
+	if (unlikely(ways->nb > 1))
+		way = choose(ways, router_flow6(header, mbuf->data_len - sizeof(struct rte_ether_hdr)));
+	neighbour = way->neighbour;
+	if (neighbour == ROUTER_CONNECTED)
+		neighbour = router_find_neighbour(way->port, ROUTER_6,
+						  (const struct router_address *)&header->dst_addr);
+	if (send_to(mbuf, way, neighbour, router_length6(header))) {
+		header->hop_limits--;
+		leave(mbuf, way->port, out);
+	}
+}
+
+/* `out` may be the burst's own place, which has been read whole before anything leaves. */
+static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, struct egress *out)
+{
+	uint64_t mac = atomic_load_explicit(&router_table.ports[in].mac, memory_order_relaxed);
+	struct rte_mbuf *frames4[ROUTER_BURST], *frames6[ROUTER_BURST];
+	struct router_address addresses6[ROUTER_BURST];
+	uint32_t addresses4[ROUTER_BURST];
+	uint64_t found[ROUTER_BURST];
+	unsigned nb4 = 0, nb6 = 0;
+
+	for (uint16_t i = 0; i < nb_frames; i++)
+		rte_prefetch0(rte_pktmbuf_mtod(burst[i], void *));
+	for (uint16_t i = 0; i < nb_frames; i++) {
+		struct rte_mbuf *mbuf = burst[i];
+		const uint8_t *frame = rte_pktmbuf_mtod(mbuf, const uint8_t *);
+		enum router_verdict verdict = router_check(frame, mbuf->data_len, mbuf->pkt_len, mac);
+
+		mbuf->port = in;
+		frame += sizeof(struct rte_ether_hdr);
+		if (likely(verdict == ROUTER_IPV4)) {
+			addresses4[nb4] = rte_be_to_cpu_32(((const struct rte_ipv4_hdr *)frame)->dst_addr);
+			frames4[nb4++] = mbuf;
+		} else if (verdict == ROUTER_IPV6) {
+			memcpy(&addresses6[nb6], &((const struct rte_ipv6_hdr *)frame)->dst_addr, 16);
+			frames6[nb6++] = mbuf;
+		} else if (verdict < ROUTER_IPV4) {
+			give_kernel(mbuf, (enum router_class)verdict);
+		} else {
+			drop(mbuf, verdict);
+		}
+	}
+	if (nb4 > 0)
+		router_lookup4(addresses4, found, nb4);
+	for (unsigned i = 0; i < nb4; i++)
+		forward4(frames4[i], found[i], out);
+	if (nb6 > 0)
+		router_lookup6(addresses6, found, nb6);
+	for (unsigned i = 0; i < nb6; i++)
+		forward6(frames6[i], found[i], out);
+}
+
+/* What leaves by the other port: what came in here, what came in there and goes back, and what the kernel sends. */
+static uint16_t router_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in)
+{
+	struct egress out = {.frames = burst};
+	struct back *back = &backs[!in];
+
+	if (nb_frames > 0)
+		route_burst(burst, nb_frames, in, &out);
+	if (unlikely(back->nb_frames > 0)) {
+		memcpy(burst + out.nb_frames, back->frames, back->nb_frames * sizeof(back->frames[0]));
+		out.nb_frames += back->nb_frames;
+		back->nb_frames = 0;
+	}
+	return out.nb_frames + (uint16_t)router_tap_take(&tap, !in, burst + out.nb_frames, ROUTER_BURST);
+}
+
+/* Full queues drop, so that a port that is full does not hold up frames to the other one. */
+static bool router_full(uint16_t in)
+{
+	return false;
+}
+
+static bool router_pending(void)
+{
+	return backs[0].nb_frames > 0 || backs[1].nb_frames > 0;
+}
+
+/* ------- settings, start and end ------- */
+
+static const char *router_set(const char *name, const char *value)
+{
+	static const char *const names[ROUTER_FAMILIES] = {"ipv4-routes", "ipv6-routes"};
+
+	for (int family = 0; family < ROUTER_FAMILIES; family++)
+		if (strcmp(name, names[family]) == 0) {
+			char *end;
+			unsigned long number = strtoul(value, &end, 10);
+
+			if (*value < '0' || *value > '9' || *end != '\0' || number == 0 || number > ROUTES_MOST)
+				return "routes, from 1 to 4194304";
+			most_routes[family] = (uint32_t)number;
+			return NULL;
+		}
+	return "ipv4-routes or ipv6-routes";
+}
+
+static int router_open(struct rte_mempool *pool, int wake_fd)
+{
+	int rc = router_table_open(most_routes);
+
+	return rc != 0 ? rc : router_tap_open(&tap, pool, wake_fd);
+}
+
+static json_t *describe_port(unsigned port)
+{
+	static const struct {
+		const char *name;
+		enum router_verdict why;
+	} names[] = {
+#define X(name) {"drop_" #name, ROUTER_DROP_##name},
+		ROUTER_DROPS(X)
+#undef X
+	};
+	json_t *counters = json_pack("{s:I, s:I, s:I, s:I}", "forwarded", (json_int_t)forwarded[port],
+				     "kernel_neighbours", (json_int_t)to_kernel[port][ROUTER_NEIGHBOURS],
+				     "kernel_itself", (json_int_t)to_kernel[port][ROUTER_ITSELF], "kernel_others",
+				     (json_int_t)to_kernel[port][ROUTER_OTHERS]);
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		json_object_set_new(counters, names[i].name, json_integer((json_int_t)drops[port][names[i].why]));
+	return counters;
+}
+
+static void router_describe(json_t *counters)
+{
+	json_t *routed = json_array();
+
+	router_tap_end(&tap); /* what it counts is read below */
+	for (unsigned port = 0; port < ROUTER_PORTS; port++)
+		json_array_append_new(routed, describe_port(port));
+	json_object_set_new(counters, "routed", routed);
+	router_tap_describe(&tap, counters);
+	router_table_describe(counters);
+}
+
+static void router_close(void)
+{
+	router_tap_close(&tap);
+	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
+		rte_pktmbuf_free_bulk(backs[port].frames, backs[port].nb_frames);
+		backs[port].nb_frames = 0;
+	}
+	router_table_close();
+}
+
+static const struct function_keeping router_keeping = {
+	.buffers = (ROUTER_CLASSES + ROUTER_PORTS) * ROUTER_QUEUE + ROUTER_PORTS * (BACK + FUNCTION_ROOM),
+	.open = router_open,
+	.full = router_full,
+	.pending = router_pending,
+	.describe = router_describe,
+	.close = router_close,
+};
+
+const struct function router = {
+	.name = "router",
+	.help = "forward IPv4 and IPv6 by the kernel's routes: ipv4-routes, ipv6-routes (the most that there may be)",
+	.process = router_process,
+	.set = router_set,
+	.keeping = &router_keeping,
+};

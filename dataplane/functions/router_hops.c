@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_hash.h>
+#include <rte_hash_crc.h>
+#include <rte_lcore.h>
+
+#include "common/grace.h"
+#include "router_hops.h"
+
+enum {
+	BUCKETS = 1 << 12,
+	NONE = 0, /* no slot: these numbers say something else */
+	GOING = 64,
+};
+
+struct slot {
+	struct router_hop hop;
+	uint32_t references;
+	uint32_t next; /* in its bucket, or among those that are free */
+};
+
+struct key {
+	struct router_address address;
+	uint8_t port, family;
+	uint8_t zero[6];
+} __rte_aligned(8); /* it is hashed by words */
+
+struct neighbour {
+	struct key key;
+	uint32_t references; /* of next hops */
+	bool known;	     /* by the kernel */
+};
+
+static struct slot *slots;
+static uint32_t buckets[BUCKETS];
+static uint32_t unused, retired; /* lists; what is retired a reader may still see */
+static uint64_t nb_hops, nb_neighbours, nb_hops_refused, nb_neighbours_refused;
+static struct rte_hash *by_address;
+static struct neighbour *neighbours;
+static int32_t going[GOING]; /* positions that a reader may still have */
+static unsigned nb_going;
+
+/* ------- neighbours ------- */
+
+static struct key key_of(uint8_t port, uint8_t family, const struct router_address *address)
+{
+	return (struct key){.address = *address, .port = port, .family = family};
+}
+
+uint32_t router_find_neighbour(uint8_t port, uint8_t family, const struct router_address *address)
+{
+	struct key key = key_of(port, family, address);
+	int32_t position = rte_hash_lookup(by_address, &key);
+
+	return position < 0 ? ROUTER_CONNECTED : (uint32_t)position;
+}
+
+static void free_positions(void)
+{
+	if (nb_going == 0)
+		return;
+	grace_wait();
+	while (nb_going > 0)
+		rte_hash_free_key_with_position(by_address, going[--nb_going]);
+}
+
+/* The position of a neighbour, which is made where there is none; negative: there is no room. */
+static int32_t position_of(const struct key *key)
+{
+	int32_t position = rte_hash_lookup(by_address, key);
+
+	if (position >= 0)
+		return position;
+	if (nb_neighbours == ROUTER_NEIGHBOURS_MOST)
+		return -ENOSPC;
+	position = rte_hash_add_key(by_address, key);
+	if (position < 0) {
+		free_positions();
+		position = rte_hash_add_key(by_address, key);
+	}
+	if (position < 0)
+		return -ENOSPC;
+	nb_neighbours++;
+	neighbours[position] = (struct neighbour){.key = *key};
+	return position;
+}
+
+static void forget_unless_used(int32_t position)
+{
+	struct neighbour *neighbour = &neighbours[position];
+
+	if (neighbour->references > 0 || neighbour->known)
+		return;
+	atomic_store(&router_table.stations[position], 0);
+	rte_hash_del_key(by_address, &neighbour->key);
+	nb_neighbours--;
+	going[nb_going++] = position;
+	if (nb_going == GOING)
+		free_positions();
+}
+
+void router_neighbour_set(uint8_t port, uint8_t family, const struct router_address *address, uint64_t station)
+{
+	struct key key = key_of(port, family, address);
+	int32_t position = station == 0 ? rte_hash_lookup(by_address, &key) : position_of(&key);
+
+	if (position < 0) {
+		nb_neighbours_refused += station != 0;
+		return;
+	}
+	neighbours[position].known = station != 0;
+	atomic_store(&router_table.stations[position], station);
+	forget_unless_used(position);
+}
+
+/* ------- next hops ------- */
+
+static uint32_t *bucket_of(const struct router_hop *hop)
+{
+	return &buckets[rte_hash_crc(hop, sizeof(*hop), 0) % BUCKETS];
+}
+
+static uint32_t take_slot(void)
+{
+	uint32_t what;
+
+	if (unused == NONE && retired != NONE) {
+		grace_wait();
+		unused = retired;
+		retired = NONE;
+	}
+	what = unused;
+	if (what != NONE)
+		unused = slots[what].next;
+	return what;
+}
+
+static void release_ways(const struct router_ways *ways, uint32_t nb)
+{
+	for (uint32_t i = 0; i < nb; i++) {
+		uint32_t neighbour = ways->ways[i].neighbour;
+
+		if (neighbour == ROUTER_CONNECTED)
+			continue;
+		neighbours[neighbour].references--;
+		forget_unless_used((int32_t)neighbour);
+	}
+}
+
+/* Returns whether there is room for all gateways. */
+static bool make_ways(const struct router_hop *hop, struct router_ways *ways)
+{
+	for (uint32_t i = 0; i < hop->nb_paths; i++) {
+		const struct router_path *path = &hop->paths[i];
+		int32_t neighbour = (int32_t)ROUTER_CONNECTED;
+
+		if (!path->connected) {
+			struct key key = key_of(path->port, path->family, &path->gateway);
+
+			neighbour = position_of(&key);
+			if (neighbour < 0) {
+				release_ways(ways, i);
+				return false;
+			}
+			neighbours[neighbour].references++;
+		}
+		ways->ways[i] = (struct router_way){path->bound, (uint32_t)neighbour, path->port};
+	}
+	ways->nb = hop->nb_paths;
+	return true;
+}
+
+uint32_t router_hop_get(const struct router_hop *hop)
+{
+	uint32_t *bucket = bucket_of(hop), what;
+
+	for (what = *bucket; what != NONE; what = slots[what].next)
+		if (memcmp(&slots[what].hop, hop, sizeof(*hop)) == 0) {
+			slots[what].references++;
+			return what;
+		}
+	what = take_slot();
+	if (what == NONE || !make_ways(hop, &router_table.ways[what])) {
+		if (what != NONE) {
+			slots[what].next = unused;
+			unused = what;
+		}
+		nb_hops_refused++;
+		return ROUTE_KERNEL;
+	}
+	slots[what] = (struct slot){.hop = *hop, .references = 1, .next = *bucket};
+	*bucket = what;
+	nb_hops++;
+	return what;
+}
+
+void router_hop_put(uint32_t what)
+{
+	uint32_t *place;
+
+	if (what < ROUTE_FIRST_HOP || --slots[what].references > 0)
+		return;
+	for (place = bucket_of(&slots[what].hop); *place != what; place = &slots[*place].next)
+		;
+	*place = slots[what].next;
+	slots[what].next = retired;
+	retired = what;
+	nb_hops--;
+	release_ways(&router_table.ways[what], router_table.ways[what].nb);
+}
+
+int router_hops_open(void)
+{
+	const struct rte_hash_parameters parameters = {
+		.name = "neighbours",
+		.entries = 2 * ROUTER_NEIGHBOURS_MOST, /* so that buckets are not full before */
+		.key_len = sizeof(struct key),
+		.socket_id = (int)rte_socket_id(),
+		.extra_flag = RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF,
+	};
+	int32_t positions;
+
+	by_address = rte_hash_create(&parameters);
+	positions = by_address == NULL ? 0 : rte_hash_max_key_id(by_address) + 1;
+	neighbours = calloc((size_t)positions, sizeof(*neighbours));
+	slots = calloc(ROUTER_HOPS, sizeof(*slots));
+	router_table.stations = calloc((size_t)positions, sizeof(*router_table.stations));
+	router_table.ways = aligned_alloc(RTE_CACHE_LINE_SIZE, ROUTER_HOPS * sizeof(*router_table.ways));
+	if (by_address == NULL || neighbours == NULL || slots == NULL || router_table.stations == NULL ||
+	    router_table.ways == NULL)
+		return -ENOMEM;
+	memset(router_table.ways, 0, ROUTER_HOPS * sizeof(*router_table.ways));
+	for (uint32_t what = ROUTER_HOPS - 1; what >= ROUTE_FIRST_HOP; what--) {
+		slots[what].next = unused;
+		unused = what;
+	}
+	return 0;
+}
+
+void router_hops_close(void)
+{
+	rte_hash_free(by_address);
+	free(neighbours);
+	free(slots);
+	free(router_table.stations);
+	free(router_table.ways);
+	by_address = NULL;
+	neighbours = NULL;
+	slots = NULL;
+	router_table.stations = NULL;
+	router_table.ways = NULL;
+	memset(buckets, 0, sizeof(buckets));
+	unused = retired = NONE;
+	nb_going = 0;
+	nb_hops = nb_neighbours = 0;
+}
+
+void router_hops_describe(json_t *into)
+{
+	json_object_set_new(into, "neighbours",
+			    json_pack("{s:I, s:I}", "known", (json_int_t)nb_neighbours, "refused",
+				      (json_int_t)nb_neighbours_refused));
+	json_object_set_new(
+		into, "next_hops",
+		json_pack("{s:I, s:I}", "used", (json_int_t)nb_hops, "refused", (json_int_t)nb_hops_refused));
+}

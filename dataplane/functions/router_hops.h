@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Next hops, which routes share, and the neighbours that they lead to.  Part of router_table.h, by the same threads.
+ */
+#ifndef TAILRACE_FUNCTIONS_ROUTER_HOPS_H
+#define TAILRACE_FUNCTIONS_ROUTER_HOPS_H
+
+#include "router_table.h"
+
+/* Returns 0 or -ENOMEM. */
+int router_hops_open(void);
+void router_hops_close(void);
+
+/* What a lookup is to find of a route that leads there, once more; ROUTE_KERNEL if there is no room for it.  To be put
+ * back when the route does so no longer. */
+uint32_t router_hop_get(const struct router_hop *hop);
+void router_hop_put(uint32_t what);
+
+void router_hops_describe(json_t *into);
+
+#endif

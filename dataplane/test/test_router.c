@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The router's fast path, by bursts in memory: by which port a frame leaves, to whom and how it was changed, or for
+ * which reason it does not.  The kernel is played: what it would get is kept, and what it tells are netlink messages.
+ */
+#include "test/cmocka_all.h"
+#include "test/frame_builder.h"
+
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+#include <stdlib.h>
+
+#include <rte_eal.h>
+#include <rte_mbuf.h>
+
+#include "common/grace.h"
+#include "functions/function.h"
+#include "functions/router_kernel.h"
+#include "functions/router_tap.h"
+
+enum { MTU = 1500, INTERFACE = 7, FRAMES = 512, KEPT = 64 };
+
+static struct rte_mempool *pool;
+static struct router_tap *the_tap;
+static struct router_kernel kernel;
+static struct {
+	enum router_class class;
+	uint16_t in;
+} kept[KEPT];
+static unsigned nb_kept;
+static bool kernel_full;
+
+/* ------- the kernel ------- */
+
+int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd);
+bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class);
+
+int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd)
+{
+	*tap = (struct router_tap){0};
+	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
+		tap->from_kernel[port] = rte_ring_create(port == 0 ? "from0" : "from1", 256, SOCKET_ID_ANY, 0);
+		assert_non_null(tap->from_kernel[port]);
+	}
+	the_tap = tap;
+	return 0;
+}
+
+bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class)
+{
+	if (kernel_full)
+		return false;
+	kept[nb_kept].class = class;
+	kept[nb_kept++].in = mbuf->port;
+	rte_pktmbuf_free(mbuf);
+	return true;
+}
+
+struct message {
+	char bytes[512] __attribute__((aligned(MNL_ALIGNTO)));
+};
+
+static struct nlmsghdr *begin(struct message *message, uint16_t type, uint16_t flags)
+{
+	struct nlmsghdr *header;
+
+	memset(message, 0, sizeof(*message));
+	header = mnl_nlmsg_put_header(message->bytes);
+	header->nlmsg_type = type;
+	header->nlmsg_flags = flags;
+	return header;
+}
+
+static void neighbour4(uint32_t address, unsigned port, uint8_t last, uint16_t states)
+{
+	const uint8_t mac[6] = {2, 0, 0, 0, 9, last};
+	struct message message;
+	struct nlmsghdr *header = begin(&message, states == 0 ? RTM_DELNEIGH : RTM_NEWNEIGH, 0);
+	struct ndmsg *neighbour = mnl_nlmsg_put_extra_header(header, sizeof(*neighbour));
+
+	neighbour->ndm_family = AF_INET;
+	neighbour->ndm_ifindex = INTERFACE + (int)port;
+	neighbour->ndm_state = states;
+	neighbour->ndm_type = RTN_UNICAST;
+	mnl_attr_put_u32(header, NDA_DST, htonl(address));
+	mnl_attr_put(header, NDA_LLADDR, sizeof(mac), mac);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
+/* Tell of 2001:db8::/32 at port 1, and of its neighbour 2001:db8::2. */
+static void network6(uint8_t last)
+{
+	const uint8_t mac[6] = {2, 0, 0, 0, 9, last};
+	const uint8_t address[16] = {0x20, 0x01, 0x0d, 0xb8, [15] = 2}, prefix[16] = {0x20, 0x01, 0x0d, 0xb8};
+	struct message message;
+	struct nlmsghdr *header = begin(&message, RTM_NEWROUTE, NLM_F_CREATE);
+	struct rtmsg *route = mnl_nlmsg_put_extra_header(header, sizeof(*route));
+	struct ndmsg *neighbour;
+
+	route->rtm_family = AF_INET6;
+	route->rtm_dst_len = 32;
+	route->rtm_table = RT_TABLE_MAIN;
+	route->rtm_type = RTN_UNICAST;
+	mnl_attr_put(header, RTA_DST, sizeof(prefix), prefix);
+	mnl_attr_put_u32(header, RTA_PRIORITY, 256);
+	mnl_attr_put_u32(header, RTA_OIF, INTERFACE + 1);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+	header = begin(&message, RTM_NEWNEIGH, 0);
+	neighbour = mnl_nlmsg_put_extra_header(header, sizeof(*neighbour));
+	neighbour->ndm_family = AF_INET6;
+	neighbour->ndm_ifindex = INTERFACE + 1;
+	neighbour->ndm_state = NUD_REACHABLE;
+	neighbour->ndm_type = RTN_UNICAST;
+	mnl_attr_put(header, NDA_DST, sizeof(address), address);
+	mnl_attr_put(header, NDA_LLADDR, sizeof(mac), mac);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
+struct via {
+	uint32_t gateway; /* 0: connected */
+	unsigned port;
+	uint8_t weight;
+};
+
+/* Tell of an IPv4 route. */
+static void route4(uint16_t type, uint16_t flags, uint32_t prefix, uint8_t length, uint32_t metric, uint8_t kind,
+		   const struct via *vias, unsigned nb_vias)
+{
+	struct message message;
+	struct nlmsghdr *header = begin(&message, type, flags);
+	struct rtmsg *route = mnl_nlmsg_put_extra_header(header, sizeof(*route));
+
+	route->rtm_family = AF_INET;
+	route->rtm_dst_len = length;
+	route->rtm_table = kind == RTN_LOCAL ? RT_TABLE_LOCAL : RT_TABLE_MAIN;
+	route->rtm_type = kind;
+	if (length > 0)
+		mnl_attr_put_u32(header, RTA_DST, htonl(prefix));
+	if (metric != 0)
+		mnl_attr_put_u32(header, RTA_PRIORITY, metric);
+	if (nb_vias == 1) {
+		mnl_attr_put_u32(header, RTA_OIF, INTERFACE + vias[0].port);
+		if (vias[0].gateway != 0)
+			mnl_attr_put_u32(header, RTA_GATEWAY, htonl(vias[0].gateway));
+	} else if (nb_vias > 1) {
+		struct nlattr *nest = mnl_attr_nest_start(header, RTA_MULTIPATH);
+
+		for (unsigned i = 0; i < nb_vias; i++) {
+			struct rtnexthop *next = mnl_nlmsg_get_payload_tail(header);
+
+			header->nlmsg_len += sizeof(*next);
+			*next = (struct rtnexthop){.rtnh_hops = vias[i].weight,
+						   .rtnh_ifindex = INTERFACE + (int)vias[i].port};
+			mnl_attr_put_u32(header, RTA_GATEWAY, htonl(vias[i].gateway));
+			next->rtnh_len = (char *)mnl_nlmsg_get_payload_tail(header) - (char *)next;
+		}
+		mnl_attr_nest_end(header, nest);
+	}
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
+static void add4(uint32_t prefix, uint8_t length, uint32_t gateway, unsigned port)
+{
+	route4(RTM_NEWROUTE, NLM_F_CREATE, prefix, length, 0, RTN_UNICAST, &(struct via){gateway, port, 0}, 1);
+}
+
+/* ------- frames ------- */
+
+static struct rte_mbuf *mbuf_of(const struct frame *frame)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+
+	assert_non_null(mbuf);
+	memcpy(rte_pktmbuf_append(mbuf, frame->length), frame->bytes, frame->length);
+	return mbuf;
+}
+
+static struct rte_mbuf *udp4(uint32_t source, uint32_t destination, uint16_t port, uint8_t ttl)
+{
+	struct rte_ipv4_hdr *header;
+	struct frame frame;
+
+	frame_udp4(&frame, source, destination, port, 2);
+	header = (struct rte_ipv4_hdr *)(frame.bytes + 14);
+	header->time_to_live = ttl;
+	header->hdr_checksum = rte_ipv4_cksum(header);
+	return mbuf_of(&frame);
+}
+
+/* Let one frame in at a port; returns it if it leaves by the other one, for the caller to free. */
+static struct rte_mbuf *pass(struct rte_mbuf *mbuf, uint16_t in)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM] = {mbuf};
+	uint16_t nb_out = router.process(burst, 1, in);
+
+	assert_true(nb_out <= 1);
+	return nb_out == 1 ? burst[0] : NULL;
+}
+
+static void expect_kernel(enum router_class class, uint16_t in)
+{
+	assert_int_equal(nb_kept, 1);
+	assert_int_equal(kept[0].class, class);
+	assert_int_equal(kept[0].in, in);
+	nb_kept = 0;
+}
+
+static void expect_left(struct rte_mbuf *mbuf, uint8_t last, uint8_t ttl)
+{
+	const struct rte_ipv4_hdr *header;
+
+	assert_non_null(mbuf);
+	assert_int_equal(nb_kept, 0);
+	assert_memory_equal(rte_pktmbuf_mtod(mbuf, uint8_t *), ((uint8_t[]){2, 0, 0, 0, 9, last}), 6);
+	header = rte_pktmbuf_mtod_offset(mbuf, const struct rte_ipv4_hdr *, 14);
+	assert_int_equal(header->time_to_live, ttl);
+	assert_int_equal(rte_raw_cksum(header, sizeof(*header)), 0xffff);
+	rte_pktmbuf_free(mbuf);
+}
+
+static uint64_t counter(uint16_t port, const char *name)
+{
+	json_t *counters = json_object();
+	uint64_t value;
+
+	router.keeping->describe(counters);
+	value = json_integer_value(json_object_get(json_array_get(json_object_get(counters, "routed"), port), name));
+	json_decref(counters);
+	return value;
+}
+
+/* ------- the tests ------- */
+
+static int start(void **state)
+{
+	assert_int_equal(router.keeping->open(pool, -1), 0);
+	kernel = (struct router_kernel){.interfaces = {INTERFACE, INTERFACE + 1}, .asking = 4};
+	for (uint8_t port = 0; port < ROUTER_PORTS; port++) {
+		/* Frames are made to station 1. */
+		atomic_store(&router_table.ports[port].mac, router_mac((const uint8_t[]){2, 0, 0, 0, 0, 1}));
+		atomic_store(&router_table.ports[port].mtu, MTU);
+	}
+	nb_kept = 0;
+	kernel_full = false;
+	/* 10.0.0.0/24 at port 0, 10.0.1.0/24 at port 1, each with a neighbour .2 */
+	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
+		add4(0x0a000000 + (port << 8), 24, 0, port);
+		route4(RTM_NEWROUTE, NLM_F_CREATE, 0x0a000001 + (port << 8), 32, 0, RTN_LOCAL,
+		       &(struct via){0, port, 0}, 1);
+		neighbour4(0x0a000002 + (port << 8), port, (uint8_t)(2 + port), NUD_REACHABLE);
+	}
+	return 0;
+}
+
+static int end(void **state)
+{
+	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
+		rte_ring_free(the_tap->from_kernel[port]);
+		the_tap->from_kernel[port] = NULL;
+	}
+	router.keeping->close();
+	assert_int_equal(rte_mempool_in_use_count(pool), 0);
+	return 0;
+}
+
+static void forwards_to_a_neighbour(void **state)
+{
+	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+	expect_left(pass(udp4(0x0a000102, 0x0a000002, 1, 2), 1), 2, 1);
+}
+
+static void forwards_ipv6(void **state)
+{
+	for (uint8_t limit = 3; limit > 0; limit--) {
+		struct rte_mbuf *mbuf;
+		struct frame frame;
+
+		network6(60);
+		frame_macs(&frame, 1, 2);
+		frame_ipv6(&frame, 1, 2, 17, 8);
+		frame_ports(&frame, 1, 2);
+		frame.bytes[21] = limit;
+		mbuf = pass(mbuf_of(&frame), 0);
+		if (limit == 1) {
+			assert_null(mbuf);
+			expect_kernel(ROUTER_OTHERS, 0);
+			break;
+		}
+		assert_non_null(mbuf);
+		assert_memory_equal(rte_pktmbuf_mtod(mbuf, uint8_t *), ((uint8_t[]){2, 0, 0, 0, 9, 60}), 6);
+		assert_int_equal(rte_pktmbuf_mtod(mbuf, uint8_t *)[21], limit - 1);
+		assert_memory_equal(rte_pktmbuf_mtod(mbuf, uint8_t *) + 22, frame.bytes + 22, frame.length - 22);
+		rte_pktmbuf_free(mbuf);
+	}
+}
+
+static void forwards_by_the_longest_prefix(void **state)
+{
+	neighbour4(0x0a000103, 1, 30, NUD_REACHABLE);
+	add4(0, 0, 0x0a000102, 1);
+	add4(0xc0000200, 24, 0x0a000103, 1);
+	expect_left(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0), 30, 63);
+	expect_left(pass(udp4(0x0a000002, 0xc0000301, 1, 64), 0), 3, 63);
+	route4(RTM_DELROUTE, 0, 0xc0000200, 24, 0, RTN_UNICAST, &(struct via){0x0a000103, 1, 0}, 1);
+	expect_left(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0), 3, 63);
+}
+
+static void what_came_in_goes_back_by_the_same_port(void **state)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+
+	neighbour4(0x0a000003, 0, 40, NUD_REACHABLE);
+	assert_null(pass(udp4(0x0a000002, 0x0a000003, 1, 64), 0));
+	assert_true(router.keeping->pending());
+	assert_int_equal(router.process(burst, 0, 1), 1);
+	expect_left(burst[0], 40, 63);
+	assert_false(router.keeping->pending());
+}
+
+static void the_kernel_gets_what_has_no_neighbour_yet(void **state)
+{
+	assert_null(pass(udp4(0x0a000002, 0x0a000163, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	neighbour4(0x0a000163, 1, 50, NUD_REACHABLE);
+	expect_left(pass(udp4(0x0a000002, 0x0a000163, 1, 64), 0), 50, 63);
+	neighbour4(0x0a000163, 1, 51, NUD_REACHABLE); /* it has moved */
+	expect_left(pass(udp4(0x0a000002, 0x0a000163, 1, 64), 0), 51, 63);
+	neighbour4(0x0a000163, 1, 51, NUD_FAILED);
+	assert_null(pass(udp4(0x0a000002, 0x0a000163, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	neighbour4(0x0a000163, 1, 51, 0);
+	assert_null(pass(udp4(0x0a000002, 0x0a000163, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+}
+
+static void one_frame_shows_the_kernel_that_a_stale_neighbour_is_used(void **state)
+{
+	neighbour4(0x0a000102, 1, 3, NUD_STALE);
+	kernel_full = true;
+	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
+	kernel_full = false;
+	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+}
+
+static void the_kernel_gets_what_is_for_the_router_or_cannot_go_on(void **state)
+{
+	struct frame frame;
+
+	assert_null(pass(udp4(0x0a000002, 0x0a000001, 1, 1), 0));
+	expect_kernel(ROUTER_ITSELF, 0);
+	assert_null(pass(udp4(0x0a000102, 0x0a000001, 1, 64), 1));
+	expect_kernel(ROUTER_ITSELF, 1);
+	for (uint8_t ttl = 0; ttl < 2; ttl++) {
+		assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, ttl), 0));
+		expect_kernel(ROUTER_OTHERS, 0);
+	}
+	assert_null(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0)); /* no route */
+	expect_kernel(ROUTER_OTHERS, 0);
+	atomic_store(&router_table.ports[1].mtu, 27);
+	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	atomic_store(&router_table.ports[1].mtu, 28);
+	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+	frame_macs(&frame, 1, 2);
+	frame_add16(&frame, 0x0806);
+	assert_null(pass(mbuf_of(&frame), 1));
+	expect_kernel(ROUTER_NEIGHBOURS, 1);
+}
+
+static void routes_that_the_fast_path_does_not_know_are_the_kernels(void **state)
+{
+	route4(RTM_NEWROUTE, NLM_F_CREATE, 0xc0000200, 24, 0, RTN_UNREACHABLE, NULL, 0);
+	assert_null(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	add4(0xc0000300, 24, 0x0a000102, 9); /* by an interface that is no port's */
+	assert_null(pass(udp4(0x0a000002, 0xc0000301, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+}
+
+static void drops_have_names(void **state)
+{
+	struct rte_mbuf *mbuf = udp4(0x0a000002, 0x0a000102, 1, 64);
+	uint64_t before = counter(0, "drop_checksum"), full = counter(0, "drop_kernel_others"),
+		 holes = counter(1, "drop_blackhole");
+
+	*rte_pktmbuf_mtod_offset(mbuf, uint8_t *, 24) ^= 1;
+	assert_null(pass(mbuf, 0));
+	assert_int_equal(counter(0, "drop_checksum"), before + 1);
+	kernel_full = true;
+	assert_null(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0));
+	assert_int_equal(counter(0, "drop_kernel_others"), full + 1);
+	route4(RTM_NEWROUTE, NLM_F_CREATE, 0xc0000200, 24, 0, RTN_BLACKHOLE, NULL, 0);
+	assert_null(pass(udp4(0x0a000102, 0xc0000201, 1, 64), 1));
+	assert_int_equal(counter(1, "drop_blackhole"), holes + 1);
+	assert_int_equal(nb_kept, 0);
+}
+
+static void flows_share_several_next_hops_by_weight(void **state)
+{
+	const struct via vias[] = {{0x0a000102, 1, 0}, {0x0a000103, 1, 2}};
+	unsigned sent[2] = {0};
+
+	neighbour4(0x0a000103, 1, 30, NUD_REACHABLE);
+	route4(RTM_NEWROUTE, NLM_F_CREATE, 0xc0000200, 24, 0, RTN_UNICAST, vias, 2);
+	for (uint16_t flow = 0; flow < 4000; flow++) {
+		struct rte_mbuf *mbuf = pass(udp4(0x0a000002, 0xc0000201, flow, 64), 0);
+
+		sent[rte_pktmbuf_mtod(mbuf, uint8_t *)[5] == 30]++;
+		rte_pktmbuf_free(mbuf);
+	}
+	assert_in_range(sent[0], 800, 1200);
+	for (unsigned i = 0; i < 10; i++) { /* a flow stays with one */
+		struct rte_mbuf *mbuf = pass(udp4(0x0a000002, 0xc0000201, 77, 64), 0);
+
+		sent[i > 0] = rte_pktmbuf_mtod(mbuf, uint8_t *)[5];
+		rte_pktmbuf_free(mbuf);
+		assert_true(i == 0 || sent[1] == sent[0]);
+	}
+}
+
+static void the_lowest_metric_counts(void **state)
+{
+	const struct via first = {0x0a000102, 1, 0}, second = {0x0a000103, 1, 0};
+
+	neighbour4(0x0a000103, 1, 30, NUD_REACHABLE);
+	route4(RTM_NEWROUTE, NLM_F_CREATE, 0xc0000200, 24, 200, RTN_UNICAST, &second, 1);
+	route4(RTM_NEWROUTE, NLM_F_CREATE, 0xc0000200, 24, 100, RTN_UNICAST, &first, 1);
+	expect_left(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0), 3, 63);
+	assert_false(kernel.again);
+	/* The other one comes to light when the kernel is asked; until then the kernel forwards. */
+	route4(RTM_DELROUTE, 0, 0xc0000200, 24, 100, RTN_UNICAST, &first, 1);
+	assert_true(kernel.again);
+	assert_null(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	router_routes_begin();
+	route4(RTM_NEWROUTE, NLM_F_MULTI, 0xc0000200, 24, 200, RTN_UNICAST, &second, 1);
+	router_routes_end();
+	expect_left(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0), 30, 63);
+}
+
+static void routes_that_are_told_no_more_are_gone(void **state)
+{
+	add4(0xc0000200, 24, 0x0a000102, 1);
+	add4(0xc0000300, 24, 0x0a000102, 1);
+	router_routes_begin();
+	for (unsigned twice = 0; twice < 2; twice++) /* the first of several counts */
+		route4(RTM_NEWROUTE, NLM_F_MULTI, 0xc0000200, 24, 0, RTN_UNICAST,
+		       &(struct via){0x0a000102 + twice, 1, 0}, 1);
+	router_routes_end();
+	expect_left(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0), 3, 63);
+	assert_null(pass(udp4(0x0a000002, 0xc0000301, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+}
+
+static void what_the_kernel_sends_leaves(void **state)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM], *mbuf = udp4(1, 2, 3, 64);
+
+	assert_int_equal(rte_ring_enqueue(the_tap->from_kernel[1], mbuf), 0);
+	assert_int_equal(router.process(burst, 0, 1), 0);
+	assert_int_equal(router.process(burst, 0, 0), 1);
+	assert_ptr_equal(burst[0], mbuf);
+	rte_pktmbuf_free(mbuf);
+}
+
+static void a_whole_burst_leaves_in_order(void **state)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+
+	for (uint16_t i = 0; i < ROUTER_BURST; i++)
+		burst[i] = udp4(0x0a000002, i % 5 == 4 ? 0x0a000001 : 0x0a000102, i, 64);
+	assert_int_equal(router.process(burst, ROUTER_BURST, 0), ROUTER_BURST - ROUTER_BURST / 5);
+	assert_int_equal(nb_kept, ROUTER_BURST / 5);
+	for (uint16_t i = 0, out = 0; i < ROUTER_BURST; i++)
+		if (i % 5 != 4) {
+			assert_int_equal(rte_pktmbuf_mtod_offset(burst[out], uint16_t *, 34)[0], htons(i));
+			rte_pktmbuf_free(burst[out++]);
+		}
+}
+
+/* Beside a list that is searched from one end to the other. */
+static void finds_what_a_list_finds(void **state)
+{
+	enum { ROUTES = 500, LOOKS = 20000 };
+	struct {
+		uint32_t prefix;
+		uint8_t length;
+		bool there;
+	} list[ROUTES];
+	uint64_t seed = 5;
+
+	for (unsigned i = 0; i < ROUTES; i++) {
+		list[i].length = 8 + random64(&seed) % 25;
+		list[i].prefix = (0x64000000 | (random64(&seed) & 0x00ffffff)) & (UINT32_MAX << (32 - list[i].length));
+		list[i].there = true;
+		add4(list[i].prefix, list[i].length, 0x0a000102, 1);
+	}
+	for (unsigned i = 0; i < ROUTES; i += 3) {
+		route4(RTM_DELROUTE, 0, list[i].prefix, list[i].length, 0, RTN_UNICAST, &(struct via){0x0a000102, 1, 0},
+		       1);
+		for (unsigned j = 0; j < ROUTES; j++) /* the same one may be there twice */
+			if (list[j].prefix == list[i].prefix && list[j].length == list[i].length)
+				list[j].there = false;
+	}
+	for (unsigned look = 0; look < LOOKS; look++) {
+		uint32_t address = 0x64000000 | (random64(&seed) & 0x00ffffff);
+		uint64_t found;
+		bool there = false;
+
+		for (unsigned i = 0; i < ROUTES; i++)
+			there |= list[i].there && (address & (UINT32_MAX << (32 - list[i].length))) == list[i].prefix;
+		router_lookup4(&address, &found, 1);
+		assert_int_equal(found >= ROUTE_FIRST_HOP, there);
+	}
+}
+
+static void with_too_many_routes_the_kernel_forwards_all(void **state)
+{
+	for (uint32_t i = 0; i < 3000; i++)
+		add4(0x64000000 + (i << 8), 24, 0x0a000102, 1);
+	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	router_routes_begin();
+	add4(0x0a000100, 24, 0, 1);
+	router_routes_end();
+	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+}
+
+static int start_dpdk(void **state)
+{
+	char *arguments[] = {"router", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
+			     "0",      "-m",	    "256",	"--log-level=critical"};
+
+	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
+		return -1;
+	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	return pool == NULL || router.set("ipv4-routes", "1000") != NULL || router.set("ipv6-routes", "1000") != NULL;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(forwards_to_a_neighbour, start, end),
+		cmocka_unit_test_setup_teardown(forwards_ipv6, start, end),
+		cmocka_unit_test_setup_teardown(forwards_by_the_longest_prefix, start, end),
+		cmocka_unit_test_setup_teardown(what_came_in_goes_back_by_the_same_port, start, end),
+		cmocka_unit_test_setup_teardown(the_kernel_gets_what_has_no_neighbour_yet, start, end),
+		cmocka_unit_test_setup_teardown(one_frame_shows_the_kernel_that_a_stale_neighbour_is_used, start, end),
+		cmocka_unit_test_setup_teardown(the_kernel_gets_what_is_for_the_router_or_cannot_go_on, start, end),
+		cmocka_unit_test_setup_teardown(routes_that_the_fast_path_does_not_know_are_the_kernels, start, end),
+		cmocka_unit_test_setup_teardown(drops_have_names, start, end),
+		cmocka_unit_test_setup_teardown(flows_share_several_next_hops_by_weight, start, end),
+		cmocka_unit_test_setup_teardown(the_lowest_metric_counts, start, end),
+		cmocka_unit_test_setup_teardown(routes_that_are_told_no_more_are_gone, start, end),
+		cmocka_unit_test_setup_teardown(what_the_kernel_sends_leaves, start, end),
+		cmocka_unit_test_setup_teardown(a_whole_burst_leaves_in_order, start, end),
+		cmocka_unit_test_setup_teardown(finds_what_a_list_finds, start, end),
+		cmocka_unit_test_setup_teardown(with_too_many_routes_the_kernel_forwards_all, start, end),
+	};
+
+	return cmocka_run_group_tests(tests, start_dpdk, NULL);
+}

@@ -1,0 +1,52 @@
+"""`tailrace dashboard`: where it listens, and the link to it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from tailrace.cli.counters import parse_listen, sampler_in_use
+from tailrace.cli.output import note, print_line
+from tailrace.dashboard.access import token_of
+from tailrace.dashboard.events import Events
+from tailrace.dashboard.server import Certificate, listen_on, server
+from tailrace.errors import Mistake
+from tailrace.node.folder import default_folder
+from tailrace.observe.metrics import authority
+
+
+@dataclass(frozen=True)
+class DashboardOptions:
+    """What the command line says about `tailrace dashboard`."""
+
+    listen: str
+    token_file: Path | None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def dashboard(options: DashboardOptions) -> int:
+    host, port = parse_listen(options.listen)
+    certificate = _certificate(options)
+    sampler = sampler_in_use(facts_every=0.5)
+    token = token_of(options.token_file)
+    with listen_on(host, port) as listening:
+        address, port = listening.getsockname()[:2]
+        if certificate is None and not ip_address(address.partition("%")[0]).is_loopback:
+            note("the link and all that is shown cross the network unencrypted; use --certificate, or `ssh -L`")
+        print_line(f"Dashboard at {'https' if certificate else 'http'}://{authority(host, port)}/?token={token}")
+        sys.stdout.flush()
+        server(sampler, Events(default_folder()), token, host, certificate).run(sockets=[listening])
+    return 0
+
+
+def _certificate(options: DashboardOptions) -> Certificate | None:
+    if options.certificate is None or options.key is None:
+        if options.certificate is not options.key:
+            raise Mistake("expected both --certificate and --key, or neither")
+        return None
+    found = Certificate(options.certificate, options.key)
+    found.check()
+    return found

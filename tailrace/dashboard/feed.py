@@ -1,0 +1,112 @@
+"""Pictures of one node, ten a second, for all that look on; while nobody does, none is taken.
+
+Each follower is sent the whole document first, and then what has changed. A change is encoded once for all. Who is too
+slow for that gets the whole again instead, so that nothing waits here for anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+
+from tailrace.dashboard.events import Events
+from tailrace.dashboard.picture import Document, nothing, patch, picture
+from tailrace.errors import TailraceError
+from tailrace.observe.snapshot import Sampler, Snapshot
+
+EVERY = 0.1
+"""Seconds between two pictures."""
+LISTEN = 0.25
+"""Seconds for which the end of the server may wait."""
+WINDOW = 1.0
+"""Seconds that a rate is of: less, and nobody could read it."""
+
+
+class Feed:
+    """Runs in an event loop; the switch is looked at in a thread, since it may be slow to answer."""
+
+    def __init__(self, sampler: Sampler, events: Events) -> None:
+        self._sampler = sampler
+        self._events = events
+        self._snapshots: deque[Snapshot] = deque()
+        self._number = 1
+        self._document: Document | None = None
+        self._whole = self._change = ""
+        self._news = asyncio.Condition()
+        self.followers = 0
+
+    async def run(self) -> None:
+        """Takes pictures, and hears of events, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen())
+            tasks.create_task(self._look())
+
+    async def _listen(self) -> None:
+        while True:  # beside the pictures, which do not wait for a service that is busy
+            await asyncio.to_thread(self._events.listen, LISTEN)
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self.followers:
+                self._document = None  # the next to come shall see nothing that is old
+                self._snapshots.clear()
+                async with self._news:
+                    await self._news.wait_for(lambda: self.followers)
+            began = loop.time()
+            document = await asyncio.to_thread(self._take)
+            if document is not None:
+                document["events"] = self._events.latest
+                async with self._news:
+                    self._publish(document)
+                    self._news.notify_all()
+            await asyncio.sleep(max(began + EVERY - loop.time(), 0.0))
+
+    async def follow(self) -> AsyncIterator[str]:
+        """Server-sent events: `whole`, a document, and `change`, a merge patch of the last one."""
+        self.followers += 1
+        seen = -1
+        try:
+            async with self._news:
+                self._news.notify_all()  # who takes pictures may be waiting for a first follower
+            yield "retry: 500\n\n"
+            while True:
+                async with self._news:
+                    while self._document is None or self._number == seen:
+                        await self._news.wait()
+                event = self._change if seen == self._number - 1 else self._as_whole()
+                seen = self._number
+                yield event
+        finally:
+            self.followers -= 1
+
+    def _take(self) -> Document | None:
+        """What is to be seen now; None where a first snapshot has nothing to be compared with yet."""
+        try:
+            now = self._sampler.snapshot()
+        except TailraceError as error:
+            self._snapshots.clear()
+            return nothing(str(error))
+        if now is None:
+            self._snapshots.clear()
+            return nothing("no switch is up; start one with `tailrace up SPEC`")
+        self._snapshots.append(now)
+        while len(self._snapshots) > 2 and now.time - self._snapshots[1].time >= WINDOW:
+            self._snapshots.popleft()
+        return picture(self._snapshots[0], now) if len(self._snapshots) > 1 else None
+
+    def _publish(self, document: Document) -> None:
+        self._change = _event("change", patch(self._document or {}, document))
+        self._document, self._whole = document, ""
+        self._number += 1
+
+    def _as_whole(self) -> str:
+        if not self._whole:
+            self._whole = _event("whole", self._document or {})
+        return self._whole
+
+
+def _event(name: str, document: Document) -> str:
+    return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False, separators=(',', ':'))}\n\n"

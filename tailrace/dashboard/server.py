@@ -1,0 +1,103 @@
+"""The dashboard's server: the page, and the stream of what changes. It only shows; nothing here changes the node."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tailrace.dashboard.access import Guard
+from tailrace.dashboard.events import Events
+from tailrace.dashboard.feed import Feed
+from tailrace.errors import Mistake
+from tailrace.observe.metrics import authority
+from tailrace.observe.snapshot import Sampler
+
+MOST_FOLLOWERS = 200
+_STUCK_MS = 10_000
+"""A client that takes nothing for so long is let go."""
+_STATIC = Path(__file__).parent / "static"
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+def application(feed: Feed, token: str, listen: str) -> Starlette:
+    """Answers for the address or name that it listens on."""
+    # Read once: what a request names is looked up here, and never becomes a path.
+    files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
+
+    async def page(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in files:
+            return PlainTextResponse("There is no such page.\n", 404)
+        content, kind = files[name]
+        return Response(content, media_type=kind)
+
+    async def stream(_: Request) -> Response:
+        if feed.followers >= MOST_FOLLOWERS:
+            return PlainTextResponse("Too many look on.\n", 503, {"Retry-After": "5"})
+        return StreamingResponse(feed.follow(), media_type="text/event-stream")
+
+    @asynccontextmanager
+    async def running(_: Starlette) -> AsyncIterator[None]:
+        taking = asyncio.create_task(feed.run())
+        yield
+        taking.cancel()
+        with suppress(asyncio.CancelledError):
+            await taking
+
+    return Starlette(
+        routes=[Route("/", page), Route("/stream", stream), Route("/{name}", page)],
+        middleware=[Middleware(Guard, token=token, listen=listen)],
+        lifespan=running,
+    )
+
+
+def listen_on(host: str, port: int) -> socket.socket:
+    """Port 0 is any free one. Raises Mistake."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
+        why = error.strerror if isinstance(error, OSError) else "no host has such a name"
+        raise Mistake(f"{authority(host, port)}: cannot listen there ({why}); choose another with --listen") from None
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_MS)
+    return listening
+
+
+class Certificate(NamedTuple):
+    """Files in PEM form."""
+
+    chain: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raises Mistake."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*self)
+        except ssl.SSLError as error:
+            raise Mistake(f"{self.chain}, {self.key}: not a certificate and its key in PEM form ({error})") from None
+        except OSError as error:
+            raise Mistake(f"{self.chain}, {self.key}: {error.strerror}") from None
+
+
+def server(
+    sampler: Sampler, events: Events, token: str, listen: str, certificate: Certificate | None = None
+) -> uvicorn.Server:
+    """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
+    config = uvicorn.Config(
+        application(Feed(sampler, events), token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
+        log_level="critical", access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=0,
+        ssl_certfile=certificate and certificate.chain, ssl_keyfile=certificate and certificate.key,
+    )  # fmt: skip
+    return uvicorn.Server(config)

@@ -1,0 +1,84 @@
+"""The network namespace that a function lives in, where its kind has one, with a TAP interface for each of its ports,
+its addresses and its routes.
+
+It is the function's, and not an instance's: what an operator or a routing daemon has set in it stays when the function
+is restarted. The TAP interfaces are those of the user that the function runs as, so it opens them without a capability.
+Sources: ip-netns(8), ip-tuntap(8), the kernel's Documentation/networking/tuntap.rst and ip-sysctl.rst.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions.names import outer_name
+from tailrace.node.record import Namespace, State
+from tailrace.process.programs import run_system
+from tailrace.spec.kind import Network, Route
+
+_SWITCHES = ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+_PROTOCOL = "116"
+"""Of the routes that a spec gives (rtnetlink(7), rtm_protocol): others are not ours."""
+
+
+def prepare_namespace(state: State, function: str, network: Network) -> str:
+    """Makes the namespace of a function, on record first, or brings the one that is there to what is wanted; returns
+    its name. Raises Mistake or Failure."""
+    if os.geteuid() != 0:
+        raise Mistake(f"{function} has a network namespace of its own, which root makes: run as root")
+    thing = Namespace(outer_name(state.folder, function), function)
+    if thing not in state.record.things:
+        state.add(thing)
+        problem = thing.undo()  # one of that name which a record that was lost has left
+        if problem is not None:
+            raise Failure(problem)
+    if not Path("/run/netns", thing.name).exists():
+        run_system("ip", "netns", "add", thing.name)
+    run_system("sysctl", "-qw", *_SWITCHES, namespace=thing.name)
+    _ip(thing.name, "link", "set", "lo", "up")
+    for number, addresses in enumerate(network.addresses):
+        _port(thing.name, f"port{number}", addresses)
+    for version in (4, 6):
+        _routes(thing.name, version, network.routes)
+    return thing.name
+
+
+def _ip(namespace: str, *words: str) -> str:
+    return run_system("ip", "-n", namespace, *words)
+
+
+def _listed(namespace: str, *words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(_ip(namespace, "-j", *words) or "[]")
+    return found
+
+
+def _port(namespace: str, name: str, addresses: tuple[str, ...]) -> None:
+    """A port's TAP interface, up. Of its addresses those are the spec's to say that it has any of."""
+    there = {each["ifname"]: each for each in _listed(namespace, "address", "show")}
+    if name not in there:
+        user = str(os.geteuid())
+        _ip(namespace, "tuntap", "add", "dev", name, "mode", "tap", "multi_queue", "user", user)
+    for each in there.get(name, {}).get("addr_info", []):
+        address = f"{each['local']}/{each['prefixlen']}"
+        if addresses and each["scope"] == "global" and address not in addresses:
+            _ip(namespace, "address", "delete", address, "dev", name)
+    for address in addresses:
+        _ip(namespace, "address", "replace", address, "dev", name)
+    _ip(namespace, "link", "set", name, "up")
+
+
+def _routes(namespace: str, version: int, routes: tuple[Route, ...]) -> None:
+    wanted = {each.prefix: each for each in routes if ipaddress.ip_network(each.prefix).version == version}
+    for each in wanted.values():
+        hops = [word for hop, port in each.via for word in ("nexthop", "via", hop, "dev", f"port{port}")]
+        _ip(namespace, f"-{version}", "route", "replace", each.prefix, "proto", _PROTOCOL, *hops)
+    everything = "0.0.0.0/0" if version == 4 else "::/0"
+    for found in _listed(namespace, f"-{version}", "route", "show", "proto", _PROTOCOL):
+        text = everything if found["dst"] == "default" else found["dst"]
+        prefix = str(ipaddress.ip_network(text))
+        if prefix not in wanted:
+            _ip(namespace, f"-{version}", "route", "delete", prefix, "proto", _PROTOCOL)

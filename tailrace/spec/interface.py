@@ -1,0 +1,61 @@
+"""What a machine's guest sees as a port of its own."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from tailrace.spec import units
+from tailrace.spec.port import PCI_ADDRESS
+
+VHOST_USER = "vhost-user"
+EMULATED = ("virtio", "e1000e", "vmxnet3")
+"""What QEMU emulates, in front of a TAP."""
+WORDS = (VHOST_USER, *EMULATED)
+_PASSTHROUGH = "passthrough"
+
+
+def _interface(value: Any) -> str:
+    """A word as it is; {passthrough: 0000:3b:00.0} as every part of Tailrace writes it: pci:0000:3b:00.0."""
+    if isinstance(value, str) and value in WORDS:
+        return value
+    address = value.get(_PASSTHROUGH) if isinstance(value, dict) and len(value) == 1 else None
+    if isinstance(address, str) and re.fullmatch(PCI_ADDRESS, address):
+        return f"pci:{address.lower()}"
+    expected = f"expected {', '.join(WORDS)} or {{{_PASSTHROUGH}: 0000:3b:00.0}}"
+    raise ValueError(f"{units.shown(value)} is no interface; {expected}")
+
+
+def _expand(value: Any) -> list[str]:
+    """virtio is [virtio]."""
+    return [_interface(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _as_written(interfaces: list[str]) -> list[Any]:
+    return [{_PASSTHROUGH: each.removeprefix("pci:")} if passed_through(each) else each for each in interfaces]
+
+
+def passed_through(interface: str) -> bool:
+    """Whether it is a device of this machine's that a guest has to itself, and no port of the switch."""
+    return interface.startswith("pci:")
+
+
+_ONE = {
+    "anyOf": [
+        {"enum": list(WORDS)},
+        {
+            "type": "object",
+            "properties": {_PASSTHROUGH: {"type": "string", "pattern": PCI_ADDRESS}},
+            "required": [_PASSTHROUGH],
+            "additionalProperties": False,
+        },
+    ]
+}
+Interfaces = Annotated[
+    list[str],
+    BeforeValidator(_expand),
+    PlainSerializer(_as_written),
+    WithJsonSchema({"anyOf": [_ONE, {"type": "array", "minItems": 1, "items": _ONE}]}),
+]

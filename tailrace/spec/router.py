@@ -1,0 +1,138 @@
+"""The router as a spec words it: its own addresses, and routes that it has beside those of whoever runs in its network
+namespace."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from tailrace.spec import units
+from tailrace.spec.fields import OneOrMany, short
+from tailrace.spec.kind import Network, Route, Settings
+from tailrace.spec.position import Location
+
+MOST_ROUTES = 1 << 22
+_ADDRESS = r"^[0-9a-fA-F:.]+$"
+_WITH_LENGTH = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"
+_PORTS = ("port0", "port1")
+#: Bytes of tables, as the program takes them (dataplane/functions/router_table.c): at least, and for each route.
+_TABLES = 160 << 20
+_IPV4_ROUTE, _IPV6_ROUTE = 640, 1600
+
+
+def _interface(value: Any) -> str:
+    """10.0.0.1/24"""
+    expected = "expected an address with its prefix's length, such as 10.0.0.1/24 or 2001:db8::1/64"
+    text = value.strip() if isinstance(value, str) else ""
+    try:
+        found = ipaddress.ip_interface(text if "/" in text else "")
+    except ValueError:
+        raise ValueError(f"{units.shown(value)} is no address; {expected}") from None
+    address, network = found.ip, found.network
+    if address.is_multicast or address.is_loopback or address.is_unspecified or address.is_link_local:
+        raise ValueError(f"{text} cannot be a port's; {expected}")
+    narrow = network.prefixlen < network.max_prefixlen - 1
+    if narrow and address in (network.network_address, network.broadcast_address) and address.version == 4:
+        raise ValueError(f"{text} is the address of the whole network, or of all in it; {expected}")
+    return str(found)
+
+
+def _prefix(value: Any) -> str:
+    """10.0.0.0/8"""
+    expected = "expected a prefix such as 10.0.0.0/8, 0.0.0.0/0 or 2001:db8::/32"
+    text = value.strip() if isinstance(value, str) else ""
+    try:
+        return str(ipaddress.ip_network(text if "/" in text else ""))
+    except ValueError as error:
+        why = " (bits are set behind its length)" if "host bits" in str(error) else ""
+        raise ValueError(f"{units.shown(value)} is no prefix{why}; {expected}") from None
+
+
+def _next_hop(value: Any) -> str:
+    """10.0.0.2"""
+    text = value.strip() if isinstance(value, str) else ""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise ValueError(
+            f"{units.shown(value)} is no address; expected that of a neighbour, such as 10.0.0.2"
+        ) from None
+
+
+def _text(pattern: str, example: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+
+
+Interface = Annotated[str, BeforeValidator(_interface), _text(_WITH_LENGTH, "10.0.0.1/24")]
+Prefix = Annotated[str, BeforeValidator(_prefix), _text(_WITH_LENGTH, "10.0.0.0/8")]
+NextHop = Annotated[str, BeforeValidator(_next_hop), _text(_ADDRESS, "10.0.0.2")]
+Interfaces = Annotated[list[Interface], short(str, lambda value: [value]), OneOrMany()]
+NextHops = Annotated[list[NextHop], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1, max_length=8)]
+
+
+class Router(Settings):
+    """What a router is told."""
+
+    port0: Interfaces = Field(
+        default_factory=list,
+        description="the addresses of its first port, with the lengths of their prefixes; none: they are set by hand, "
+        "or by a routing daemon, in its network namespace",
+    )
+    port1: Interfaces = Field(default_factory=list, description="the same of its second port")
+    routes: dict[Prefix, NextHops] = Field(
+        default_factory=dict,
+        description="by prefix: the neighbour that leads there, or several that share the flows. Others may be added "
+        "in its network namespace while it runs",
+    )
+    ipv4_routes: int = Field(16384, ge=1, le=MOST_ROUTES, description="the most IPv4 routes that it has room for")
+    ipv6_routes: int = Field(16384, ge=1, le=MOST_ROUTES, description="the most IPv6 routes that it has room for")
+
+    def settings(self, replica: int) -> tuple[str, ...]:
+        del replica
+        return (f"ipv4-routes={self.ipv4_routes}", f"ipv6-routes={self.ipv6_routes}")
+
+    def network(self) -> Network:
+        routes = (
+            Route(prefix, tuple((hop, port) for hop in hops if (port := self._port_of(hop)) is not None))
+            for prefix, hops in self.routes.items()
+        )
+        return Network((tuple(self.port0), tuple(self.port1)), tuple(routes))
+
+    def tables_mib(self) -> int:
+        needed = _TABLES + _IPV4_ROUTE * self.ipv4_routes + _IPV6_ROUTE * self.ipv6_routes
+        return -(-needed // (2 << 20)) * 2
+
+    def refuses(self, replicas: int) -> str | None:
+        return f"{replicas} replicas would have the same addresses; expected 1" if replicas > 1 else None
+
+    def problems(self) -> Iterator[tuple[Location, str]]:
+        owners: dict[str, str] = {}
+        for port in _PORTS:
+            for text in getattr(self, port):
+                address = str(ipaddress.ip_interface(text).ip)
+                if address in owners:
+                    yield (port,), f"{address} is an address of {owners[address]} already; expected each once"
+                owners.setdefault(address, port)
+        for prefix, hops in self.routes.items():
+            for hop in hops:
+                if ipaddress.ip_address(hop).version != ipaddress.ip_network(prefix).version:
+                    yield ("routes", prefix), f"{hop} is of another IP version than {prefix}; expected one of the same"
+                elif hop in owners:
+                    yield ("routes", prefix), f"{hop} is the router's own ({owners[hop]}); expected a neighbour's"
+                elif self._port_of(hop) is None:
+                    known = ", ".join([*self.port0, *self.port1]) or "none, because no port has an address"
+                    yield (
+                        ("routes", prefix),
+                        f"{hop} is in no prefix of a port, so it is not known how to reach it; expected one of {known}",
+                    )
+
+    def _port_of(self, hop: str) -> int | None:
+        """The number of the port that a neighbour is at; None: it is at none."""
+        address = ipaddress.ip_address(hop)
+        for number, port in enumerate(_PORTS):
+            if any(address in ipaddress.ip_interface(text).network for text in getattr(self, port)):
+                return number
+        return None

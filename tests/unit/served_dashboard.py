@@ -1,0 +1,106 @@
+"""The dashboard's server in a thread, showing a node that is made up, so that no switch is needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tailrace.dashboard.server import Certificate, listen_on, server
+from tailrace.observe.snapshot import Facts, Key, Planned, Snapshot
+
+TOKEN = "a-token-that-only-tests-know"
+FACTS = Facts(
+    chains={"voice": ["tester.a", "firewall", "nat", "tester.b"], "web": ["tester.a", "wan"]},
+    ports={"tester.a": "up", "tester.b": "up", "firewall.0": "up", "firewall.1": "up", "nat.0": "up", "nat.1": "up",
+           "wan": "waiting"},
+    workers={"worker-0": {"core": 2, "idle": "poll", "tsc_hz": 2e9},
+             "worker-1": {"core": 3, "idle": "sleep", "tsc_hz": 2e9}},
+    version=7,
+    spec="/etc/tailrace/office.yaml",
+    functions={"firewall": Planned("skeleton · process", ("firewall.0", "firewall.1")),
+               "nat": Planned("nat · machine", ("nat.0", "nat.1"))},
+)  # fmt: skip
+
+
+def hop(forward: float, back: float, full: float = 0) -> dict[str, float]:
+    return {
+        "forward_packets": forward, "forward_bytes": forward * 508, "forward_drop_receiver_full": full,
+        "back_packets": back, "back_bytes": back * 60, "back_drop_receiver_full": 0,
+    }  # fmt: skip
+
+
+def queue(received: float, sent: float, full: float = 0) -> dict[str, float]:
+    return {
+        "received_packets": received, "received_bytes": received * 508, "waiting_packets": 0, "drop_no_match": 0,
+        "sent_packets": sent, "sent_bytes": sent * 60, "drop_receiver_full": full,
+    }  # fmt: skip
+
+
+def worker(busy: float, idle: float, packets: float) -> dict[str, float]:
+    return {"busy_cycles": busy, "idle_cycles": idle, "busy_polls": packets / 20, "packets": packets}
+
+
+RATES: dict[Key, dict[str, float]] = {
+    ("hop", "voice/0", 1): hop(1.23e6, 845e3),
+    ("hop", "voice/1", 1): hop(1.23e6, 845e3, 3.4e3),
+    ("hop", "voice/2", 1): hop(1.226e6, 845e3),
+    ("hop", "web/0", 1): hop(20e3, 0),
+    ("queue", "tester.a/0", 1): queue(1.25e6, 845e3),
+    ("queue", "tester.b/0", 1): queue(845e3, 1.226e6),
+    ("queue", "firewall.0/0", 1): queue(845e3, 1.23e6),
+    ("queue", "firewall.1/0", 1): queue(1.23e6, 845e3),
+    ("queue", "nat.0/0", 1): queue(845e3, 1.226e6, 3.4e3),
+    ("queue", "nat.1/0", 1): queue(1.226e6, 845e3),
+    ("queue", "wan/0", 1): queue(0, 20e3),
+    ("worker", "worker-0", 1): worker(1.4e9, 0.6e9, 6.2e6),
+    ("worker", "worker-1", 1): worker(0.1e9, 1.9e9, 20e3),
+}
+"""How much each counter grows in a second."""
+
+
+@dataclass
+class MadeUp:
+    """Stands in for a `Sampler`: counters that grow steadily."""
+
+    rates: dict[Key, dict[str, float]] = field(default_factory=lambda: dict(RATES))
+    facts: Facts = FACTS
+    taken: int = 0
+    look: Callable[[], None] = lambda: None
+    """Called with each snapshot."""
+
+    def snapshot(self) -> Snapshot:
+        self.taken += 1
+        self.look()
+        now = time.monotonic()
+        slots = {
+            key: {name: int(rate * now) for name, rate in counters.items()} for key, counters in self.rates.items()
+        }
+        return Snapshot(now, slots, self.facts)
+
+
+@dataclass
+class Heard:
+    """Stands in for `Events`."""
+
+    latest: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def listen(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@contextmanager
+def served(sampler: MadeUp, heard: Heard | None = None, certificate: Certificate | None = None) -> Iterator[int]:
+    """The port of a server on 127.0.0.1, ended with the block."""
+    with listen_on("127.0.0.1", 0) as listening:
+        answering = server(sampler, heard or Heard(), TOKEN, "127.0.0.1", certificate)  # type: ignore[arg-type]
+        thread = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            answering.should_exit = True
+            thread.join(10)
+            assert not thread.is_alive()

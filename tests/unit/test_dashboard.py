@@ -1,0 +1,414 @@
+"""The dashboard without a browser: what is made of snapshots, the stream of changes, and who is turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import ssl
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from served_dashboard import FACTS, RATES, TOKEN, Heard, MadeUp, hop, queue, served
+
+from tailrace.cli.dashboard import DashboardOptions, dashboard
+from tailrace.dashboard import server
+from tailrace.dashboard.access import token_of
+from tailrace.dashboard.feed import Feed
+from tailrace.dashboard.picture import patch, picture
+from tailrace.dashboard.server import MOST_FOLLOWERS, Certificate
+from tailrace.errors import Mistake
+from tailrace.observe.snapshot import Snapshot
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+Event = tuple[str, dict[str, Any]]
+
+
+@pytest.fixture
+def sampler() -> MadeUp:
+    return MadeUp()
+
+
+@pytest.fixture
+def port(sampler: MadeUp) -> Iterator[int]:
+    with served(sampler) as port:
+        yield port
+
+
+def ask(port: int, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
+    """The answer, read."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        answer.text = answer.read().decode()  # type: ignore[attr-defined]
+        return answer
+
+
+@contextmanager
+def events(port: int) -> Iterator[Iterator[Event]]:
+    """The stream's events, as they come."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("GET", "/stream", headers=BEARER)
+        with connection.getresponse() as answer:
+            assert (answer.status, answer.getheader("Content-Type")) == (200, "text/event-stream; charset=utf-8")
+            yield _events(answer)
+
+
+def _events(answer: http.client.HTTPResponse) -> Iterator[Event]:
+    name = ""
+    for line in answer:
+        field, _, value = line.decode().rstrip("\n").partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, json.loads(value)
+
+
+def merge(old: Any, change: Any) -> Any:
+    """RFC 7386, as it stands there."""
+    if not isinstance(change, dict):
+        return change
+    made = dict(old) if isinstance(old, dict) else {}
+    for name, value in change.items():
+        if value is None:
+            made.pop(name, None)
+        else:
+            made[name] = merge(made.get(name), value)
+    return made
+
+
+# --- pictures ------------------------------------------------------------------------------------------------------
+
+documents = some.recursive(
+    some.integers(0, 3) | some.text("ab", max_size=1) | some.lists(some.integers(0, 2), max_size=2),
+    lambda inner: some.dictionaries(some.sampled_from("abc"), inner, max_size=3),
+).filter(lambda made: isinstance(made, dict))
+
+
+@given(documents, documents)
+def test_a_patch_makes_one_document_of_another(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert merge(old, patch(old, new)) == new
+    assert patch(new, new) == {}
+
+
+def two(seconds: float) -> tuple[Snapshot, Snapshot]:
+    """What grows by RATES, so long apart."""
+    before, now = (
+        {key: {name: int(rate * time) for name, rate in counters.items()} for key, counters in RATES.items()}
+        for time in (10.0, 10.0 + seconds)
+    )
+    return Snapshot(10.0, before, FACTS), Snapshot(10.0 + seconds, now, FACTS)
+
+
+def test_a_picture_has_rates_and_reasons() -> None:
+    made = picture(*two(2.0))
+    assert (made["up"], made["version"], made["time"], made["seconds"]) == (True, 7, 12.0, 2.0)
+    assert made["chains"]["voice"]["places"] == ["tester.a", "firewall", "nat", "tester.b"]
+    assert made["chains"]["voice"]["hops"]["1"] == {
+        "forward": {
+            "packets": 1.23e6, "bits": 4.999e9, "drops": {"receiver full": {"rate": 3400.0, "total": 40800}},
+        },
+        "back": {"packets": 845e3, "bits": 405.6e6, "drops": {}},
+    }  # fmt: skip
+    assert made["ports"]["nat.0"]["drops"] == {"receiver full": {"rate": 3400.0, "total": 40800}}
+    assert made["ports"]["wan"]["state"] == "waiting"
+    assert made["functions"]["nat"] == {"what": "nat · machine", "ports": ["nat.0", "nat.1"]}
+    assert made["workers"]["worker-0"]["busy"] == 0.7
+    json.dumps(made, allow_nan=False)
+
+
+def test_queues_of_a_port_count_together() -> None:
+    before, now = two(1.0)
+    for each, factor in ((before, 10), (now, 11)):
+        each.slots["queue", "wan/1", 1] = {name: int(value) * factor for name, value in queue(0, 5e3, 7).items()}
+    assert picture(before, now)["ports"]["wan"]["sent"]["packets"] == 25e3
+    assert picture(before, now)["ports"]["wan"]["drops"] == {"receiver full": {"rate": 7.0, "total": 77}}
+
+
+def test_a_new_instance_is_the_same_function() -> None:
+    before, now = two(1.0)
+    now.slots["queue", "nat@2.0/0", 1] = now.slots.pop(("queue", "nat.0/0", 1))
+    assert sorted(picture(before, now)["functions"]["nat"]["ports"]) == ["nat.1", "nat@2.0"]
+
+
+def test_what_is_the_same_is_no_change() -> None:
+    before, now = two(1.0)
+    later = Snapshot(12.0, {key: {n: int(r * 12) for n, r in each.items()} for key, each in RATES.items()}, FACTS)
+    change = patch(picture(before, now), picture(now, later))
+    drops = {"drops": {"receiver full": {"total": 40800}}}
+    assert change == {
+        "time": 12.0,
+        "chains": {"voice": {"hops": {"1": {"forward": drops}}}},
+        "ports": {"nat.0": drops},
+    }
+
+
+# --- the stream ----------------------------------------------------------------------------------------------------
+
+
+def test_the_stream_is_a_whole_and_then_changes(port: int, sampler: MadeUp) -> None:
+    with events(port) as stream:
+        name, document = next(stream)
+        assert name == "whole"
+        assert document["chains"]["voice"]["hops"]["0"]["back"]["packets"] == pytest.approx(845e3, rel=0.01)
+        sampler.rates["hop", "voice/0", 2] = hop(0, 1e9)  # a chain that was begun anew
+        del sampler.rates["hop", "web/0", 1]
+        for _ in range(15):
+            name, change = next(stream)
+            assert name == "change"
+            document = merge(document, change)
+    assert "web" not in document["chains"]
+    assert document["time"] > document["seconds"] > 0.9
+
+
+def test_nobody_looks_so_nothing_is_taken(port: int, sampler: MadeUp) -> None:
+    with events(port) as stream:
+        next(stream)
+    time.sleep(0.5)
+    taken = sampler.taken
+    time.sleep(0.5)
+    assert sampler.taken == taken
+    with events(port) as stream:
+        _, document = next(stream)
+    assert document["seconds"] < 0.4, "nothing of what was before"
+
+
+def test_why_there_is_nothing_to_see(port: int, sampler: MadeUp) -> None:
+    def refuse() -> None:
+        raise Mistake("belongs to another user")
+
+    with events(port) as stream:
+        next(stream)
+        sampler.look = refuse
+        document: dict[str, Any] = {"up": True}
+        while document.get("up", True):
+            _, document = next(stream)
+        assert document["why"] == "belongs to another user"
+        sampler.look = lambda: None
+        while not document.get("up"):
+            _, document = next(stream)
+
+
+def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
+    heard = Heard({"3": {"time": "2026-11-27T10:36:31.428Z", "kind": "port.gone", "level": "alarm", "about": "wan"}})
+    with served(sampler, heard) as port, events(port) as stream:
+        _, document = next(stream)
+        assert document["events"] == heard.latest
+        heard.latest = {}
+        while document["events"]:
+            document = merge(document, next(stream)[1])
+
+
+def test_who_is_slow_gets_the_whole_again(sampler: MadeUp) -> None:
+    async def follow() -> list[str]:
+        feed = Feed(sampler, Heard())  # type: ignore[arg-type]
+        taking = asyncio.create_task(feed.run())
+        slow, quick = feed.follow(), feed.follow()
+        seen = [await anext(slow) for _ in range(3)]
+        for _ in range(5):
+            await anext(quick)
+        seen.append(await anext(slow))
+        taking.cancel()
+        return [each.partition("\n")[0] for each in seen]
+
+    assert asyncio.run(follow()) == ["retry: 500", "event: whole", "event: change", "event: whole"]
+
+
+def test_who_takes_nothing_holds_up_nobody(port: int, sampler: MadeUp) -> None:
+    sampler.rates.update({("hop", f"chain-{n}/0", 1): hop(1e6, 1e6, 1) for n in range(100)})
+    with socket.create_connection(("127.0.0.1", port)) as stuck, events(port) as stream:
+        stuck.sendall(f"GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        times = [time.monotonic() for _, _ in (next(stream) for _ in range(20))]
+    assert max(after - before for before, after in pairwise(times)) < 2
+
+
+def test_who_takes_nothing_for_long_is_let_go(sampler: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_STUCK_MS", 1000)
+    chains = [("hop", f"chain-{n}/0", 1) for n in range(300)]
+
+    def look() -> None:  # changes that fill what the kernel holds for a connection
+        sampler.rates.update((each, hop(1e6 + sampler.taken * n, 1e6)) for n, each in enumerate(chains))
+
+    sampler.look = look
+    with served(sampler) as port, socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(("127.0.0.1", port))
+        stuck.sendall(f"GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+        taken = 0
+        deadline = time.monotonic() + 60
+        while not taken or sampler.taken != taken:  # nobody follows any more
+            assert time.monotonic() < deadline
+            taken = sampler.taken
+            time.sleep(1)
+
+
+def test_only_so_many_may_look_on(port: int) -> None:
+    with ExitStack() as stack:
+        for _ in range(MOST_FOLLOWERS):
+            next(stack.enter_context(events(port)))
+        refused = ask(port, "/stream", BEARER)
+        assert (refused.status, refused.getheader("Retry-After")) == (503, "5")
+        assert ask(port, "/", BEARER).status == 200
+    with events(port) as stream:
+        next(stream)
+
+
+# --- who may look --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/stream", "/page.js", "/none"])
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {TOKEN}x"},
+     {"Cookie": f"tailrace={TOKEN}"}, {"Authorization": "Bearer \xff\xfe"}],
+    ids=["none", "wrong", "empty", "longer", "another-cookie", "no-text"],
+)  # fmt: skip
+def test_no_token_no_look(port: int, path: str, headers: dict[str, str]) -> None:
+    answer = ask(port, path, headers)
+    assert answer.status == 401
+    assert "tailrace dashboard" in answer.text
+    assert answer.getheader("Set-Cookie") is None
+    assert ask(port, f"{path}?token=wrong").status == 401
+
+
+def test_the_link_gives_a_cookie(port: int) -> None:
+    answer = ask(port, f"/?token={TOKEN}")
+    assert answer.status == 200
+    cookie, *attributes = answer.getheader("Set-Cookie").split("; ")
+    assert attributes == ["Path=/", "HttpOnly", "SameSite=Strict"]
+    assert ask(port, "/page.js", {"Cookie": f"other=1; {cookie}"}).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:9753", "127.0.0.1.evil.example", "", "[::1", "a b"])
+def test_a_name_that_is_not_ours_is_refused(port: int, host: str) -> None:
+    """DNS rebinding: a page of that name asks us, with the cookie that is ours."""
+    assert ask(port, f"/stream?token={TOKEN}", {"Host": host}).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9753", "LOCALHOST", socket.gethostname()])
+def test_names_that_are_ours(port: int, host: str) -> None:
+    assert ask(port, "/", {**BEARER, "Host": host}).status == 200
+
+
+def test_another_page_is_refused(port: int) -> None:
+    for origin in ("http://evil.example", "null", f"http://127.0.0.1:{port + 1}", f"https://127.0.0.1:{port}"):
+        assert ask(port, f"/stream?token={TOKEN}", {"Origin": origin}).status == 403
+    assert ask(port, "/", {**BEARER, "Origin": f"http://127.0.0.1:{port}"}).status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/../server.py", "/..%2fserver.py", "/%2e%2e/server.py", "//etc/passwd", "/static/../../server.py",
+             "/....//server.py", "/page.js/..", "/server.py%00.js"],
+)  # fmt: skip
+def test_no_path_leads_out(port: int, path: str) -> None:
+    answer = ask(port, path, BEARER)
+    assert answer.status == 404
+    assert "import" not in answer.text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+def test_it_only_shows(port: int, method: str) -> None:
+    assert ask(port, "/", BEARER, method).status == 405
+
+
+def test_what_a_browser_may_do_with_it(port: int) -> None:
+    for path in ("/", "/page.js", "/none"):
+        answer = ask(port, path, BEARER)
+        policy = answer.getheader("Content-Security-Policy")
+        assert policy.startswith("default-src 'none'; ")
+        assert "unsafe" not in policy
+        assert answer.getheader("X-Content-Type-Options") == "nosniff"
+        assert answer.getheader("Referrer-Policy") == "no-referrer"
+        assert answer.getheader("Access-Control-Allow-Origin") is None
+        assert answer.getheader("Server") is None
+
+
+# --- the token, and the command ------------------------------------------------------------------------------------
+
+
+def test_a_token_is_kept_in_a_file_of_its_own(tmp_path: Path) -> None:
+    assert token_of(None) != token_of(None)
+    file = tmp_path / "token"
+    token = token_of(file)
+    assert len(token) >= 32
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert token_of(file) == token
+    file.chmod(0o640)
+    with pytest.raises(Mistake, match="others may read it; `chmod 600` it first"):
+        token_of(file)
+
+
+@pytest.mark.parametrize("content", [b"short", b"with spaces in it and more", b"\xff" * 30])
+def test_what_is_no_token(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_bytes(content)
+    with pytest.raises(Mistake, match=str(file)):
+        token_of(file)
+    with pytest.raises(Mistake, match="No such file"):
+        token_of(tmp_path / "none/token")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    made = Certificate(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+         "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-out", made.chain, "-keyout", made.key],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made
+
+
+@pytest.mark.requires_program("openssl")
+def test_by_https_the_cookie_is_secure(sampler: MadeUp, certificate: Certificate) -> None:
+    certificate.check()
+    trusted = ssl.create_default_context(cafile=certificate.chain)
+    with (
+        served(sampler, certificate=certificate) as port,
+        closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=trusted)) as connection,
+    ):
+        connection.request("GET", f"/?token={TOKEN}", headers={"Origin": f"https://127.0.0.1:{port}"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert str(answer.getheader("Set-Cookie")).endswith("; Secure")
+
+
+@pytest.mark.requires_program("openssl")
+def test_what_is_no_certificate(certificate: Certificate, tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match="No such file"):
+        Certificate(tmp_path / "none", certificate.key).check()
+    with pytest.raises(Mistake, match="not a certificate and its key"):
+        Certificate(certificate.key, certificate.key).check()
+    with pytest.raises(Mistake, match="both --certificate and --key"):
+        dashboard(DashboardOptions("127.0.0.1:0", None, certificate.chain))
+
+
+def test_where_it_cannot_listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TAILRACE_STATE", str(tmp_path / "state"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(Mistake, match=f"{taken}: cannot listen there"):
+            dashboard(DashboardOptions(taken, None))
+    for wrong in ("9753", "127.0.0.1:", ":9753", "127.0.0.1:99999"):
+        with pytest.raises(Mistake, match="--listen"):
+            dashboard(DashboardOptions(wrong, None))
+
+
+def test_facts_that_are_not_known(sampler: MadeUp, port: int) -> None:
+    sampler.facts = replace(FACTS, chains={}, ports={}, workers={}, functions={}, version=None)
+    with events(port) as stream:
+        _, document = next(stream)
+    assert document["chains"]["voice"]["places"] == []
+    assert "version" not in document

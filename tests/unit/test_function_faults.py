@@ -1,0 +1,150 @@
+"""What containers and machines need and do not have here, or lose: each is named, with what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions import container, hypervisor, machine
+from tailrace.functions.container import InContainer
+from tailrace.functions.images import import_root
+from tailrace.functions.machine import InMachine
+from tailrace.functions.runtime import Instance
+from tailrace.node.plan import make_plan
+from tailrace.process import programs
+from tailrace.resources.place import Place
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
+
+INSTANCE = Instance("fw", "", ("vhost-server:/s/0",), Place(0, (0,)), 256 << 20, huge=False, image="registry/fw:3")
+
+
+def plan(functions: str, *, cpus: int = 4, memory: int = 8 << 30) -> None:
+    names = [part.partition(":")[0] for part in functions.split("; ")]
+    chain = ", ".join(["a", *names, "b"])
+    text = f"ports: {{a: , b: }}\nfunctions: {{{functions.replace('; ', ', ')}}}\nchains: {{v: [{chain}]}}\n"
+    make_plan(parse_spec(text, "s"), cpus=[Cpu(n, core=n) for n in range(cpus)], memory=memory, real_time=None)
+
+
+def test_high_twice_takes_two_cores_beside_the_switchs() -> None:
+    both = "one: {kind: skeleton, latency: high}; two: {kind: skeleton, runs: container, latency: high}"
+    plan(both, cpus=3)
+    with pytest.raises(
+        Mistake, match=r"functions.one.latency: high takes a core of its own, and 3 pollers have 2 here"
+    ):
+        plan(both, cpus=2)
+
+
+def test_memory_and_cpus_that_the_host_has_not() -> None:
+    with pytest.raises(Mistake, match=r"functions.one.memory: 16GiB is more than this machine has \(8192MiB\)"):
+        plan("one: {kind: skeleton, runs: machine, memory: 16GiB}")
+    both = "one: {kind: skeleton, runs: machine, memory: 5GiB}; two: {kind: skeleton, runs: machine, memory: 5GiB}"
+    with pytest.raises(Mistake, match=r"functions.two.memory: all machines together have 10GiB, and the host 8192MiB"):
+        plan(both)
+    plan(both.replace("runs: machine", "runs: container"))  # a limit, not a reservation
+    with pytest.raises(Mistake, match=r"functions.one.cpus: 5 CPUs are more than the 4 that may be used"):
+        plan("one: {kind: skeleton, runs: machine, cpus: 5}")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "program", "package"),
+    [(InContainer(), "podman", "podman runc"), (InMachine(), "qemu-system-x86_64", "qemu-system-x86")],
+)
+def test_a_program_that_is_missing(monkeypatch: pytest.MonkeyPatch, runtime: Any, program: str, package: str) -> None:
+    monkeypatch.setattr(container, "own_program", lambda name: Path(name))
+    monkeypatch.setattr(programs, "find_system_program", lambda _name: None)
+    with pytest.raises(Mistake, match=f"{program} is missing; install it with `sudo apt-get install {package}`"):
+        runtime.check()
+
+
+@pytest.mark.parametrize(("runtime", "module"), [(InContainer(), container), (InMachine(), machine)])
+def test_a_user_who_is_not_root_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, runtime: Any, module: Any) -> None:
+    monkeypatch.setattr(container, "own_program", lambda name: Path(name))
+    monkeypatch.setattr(module, "system_program", lambda name: name)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(Mistake, match="are started by root: run as root, or use `runs: process`"):
+        runtime.check()
+
+
+def test_an_image_that_podman_has_not_or_that_is_of_another_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(container, "podman_has", lambda _image: False)
+    with pytest.raises(Mistake, match="podman has no image registry/fw:3; `podman pull registry/fw:3` gets it"):
+        container._image(INSTANCE)
+    monkeypatch.setattr(container, "podman_has", lambda _image: True)
+    monkeypatch.setattr(container, "architecture", lambda _image: "arm64")
+    with pytest.raises(Mistake, match="registry/fw:3 is for arm64, and this host is amd64; `podman pull --arch amd64"):
+        container._image(INSTANCE)
+    monkeypatch.setattr(container, "architecture", lambda _image: "amd64")
+    assert container._image(INSTANCE) == "registry/fw:3"
+
+
+def test_a_root_filesystem_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match=r"root.tar: there is no such file; expected a tar archive"):
+        import_root(tmp_path / "root.tar", "localhost/fw", ["/fw"])
+
+
+class LibvirtError(Exception):
+    """As libvirt raises it."""
+
+
+def libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libvirt's binding, as far as it is needed."""
+    monkeypatch.setattr(hypervisor, "library", lambda: SimpleNamespace(libvirtError=LibvirtError))
+
+
+def test_a_machine_to_whose_ports_the_switch_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    libvirt(monkeypatch)
+    comes = threading.Event()
+
+    def begin() -> SimpleNamespace:
+        comes.wait(10)
+        return SimpleNamespace(XMLDesc=lambda: "<domain/>")
+
+    with pytest.raises(Failure, match=r"has not started the machine within 0\.1 s: does the switch come to its ports"):
+        hypervisor.create(begin, 0.1, [])
+    comes.set()
+    assert hypervisor.create(begin, 10, []) == "<domain/>"
+
+
+def test_a_libvirt_that_ends_while_it_starts_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    libvirt(monkeypatch)
+
+    def begin() -> None:
+        raise LibvirtError("End of file while reading data")
+
+    with pytest.raises(Failure, match="libvirt does not start the machine: End of file while reading data"):
+        hypervisor.create(begin, 10, [])
+
+
+def test_a_libvirt_that_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    libvirt(monkeypatch)
+    monkeypatch.setattr(hypervisor, "_SYSTEMS", tmp_path / "none")
+    monkeypatch.setattr(hypervisor, "systemd_has", lambda _tree: True)
+    with pytest.raises(Mistake, match=r"libvirtd does not run; start it: `systemctl enable --now libvirtd\.socket`"):
+        hypervisor.connect()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_machine_that_libvirt_has_forgotten_is_ended_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ours: bool
+) -> None:
+    libvirt(monkeypatch)
+    monkeypatch.setattr(hypervisor, "_PIDS", tmp_path)
+    monkeypatch.setattr(hypervisor, "_SYSTEMS", tmp_path / "none")
+    monkeypatch.setattr(hypervisor, "_answers", lambda: False)
+    argument = "guest=tailrace-fw,debug-threads=on" if ours else "guest=tailrace-fw2,debug-threads=on"
+    with subprocess.Popen([argument, "600"], executable="/usr/bin/sleep") as process:
+        (tmp_path / "tailrace-fw.pid").write_text(f"{process.pid}\n")
+        (tmp_path / "tailrace-fw.xml").write_text("<domstatus state='paused' reason='starting up' pid='0'>\n")
+        for _ in range(2):
+            hypervisor.end_machine("tailrace-fw")
+        assert bool(list(tmp_path.iterdir())) != ours and (process.poll() is None) != ours
+        process.kill()

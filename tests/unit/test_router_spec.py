@@ -1,0 +1,120 @@
+"""The router as a spec words it: what its program and its network namespace are told, and all that is wrong at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tailrace.errors import Mistake
+from tailrace.functions.process import command
+from tailrace.functions.runtime import Instance
+from tailrace.node.plan import Plan, make_plan, scaled
+from tailrace.resources.place import Place
+from tailrace.resources.topology import Cpu
+from tailrace.spec.kind import Network, Route
+from tailrace.spec.load import parse_spec
+from tailrace.spec.source import SpecError
+
+CPUS = [Cpu(0), Cpu(1)]
+CHAIN = "chains: {wan: [tester.a, edge, tester.b]}\n"
+PORTS = "port0: 10.0.0.1/24, port1: [10.0.1.1/24, 'fd00:1::1/64']"
+
+
+def edge(router: str, more: str = "") -> str:
+    return f"functions:\n  edge: {{kind: router, router: {{{router}}}{more}}}\n{CHAIN}"
+
+
+def plan(text: str) -> Plan:
+    return make_plan(parse_spec(text, "s"), huge=False, cpus=CPUS, real_time="not asked")
+
+
+def test_every_word_reaches_the_program_or_the_namespace() -> None:
+    routes = "routes: {0.0.0.0/0: [10.0.1.2, 10.0.0.2], 'fd00:2::/32': 'fd00:1::2'}"
+    (function,) = plan(edge(f"{PORTS}, {routes}, ipv4_routes: 100, ipv6_routes: 7")).functions
+    assert function.settings == ("ipv4-routes=100", "ipv6-routes=7")
+    assert function.network == Network(
+        (("10.0.0.1/24",), ("10.0.1.1/24", "fd00:1::1/64")),
+        (Route("0.0.0.0/0", (("10.0.1.2", 1), ("10.0.0.2", 0))), Route("fd00:2::/32", (("fd00:1::2", 1),))),
+    )
+
+
+def test_its_tables_have_room_beside_the_buffers() -> None:
+    made = make_plan(parse_spec(edge("ipv4_routes: 1000000, ipv6_routes: 200000"), "s"), cpus=CPUS, real_time=None)
+    (function,) = made.functions
+    assert function.tables_mib == 1076
+    assert made.pages_of(["edge"]) == (64 + 1076) // 2
+    assert {each.memory_bytes for each in made.ports if each.owner == "edge"} == {(256 + 64 + 1076) << 20}
+
+
+def test_without_settings_it_has_a_namespace_all_the_same_and_others_have_none() -> None:
+    router, skeleton = plan(
+        "functions: {edge: router, fw: skeleton}\nchains: {o: [tester.a, edge, fw, tester.b]}\n"
+    ).functions
+    assert router.network == Network(((), ()))
+    assert skeleton.network is None
+
+
+def test_a_plan_reads_back_the_same() -> None:
+    made = plan(edge(f"{PORTS}, routes: {{0.0.0.0/0: 10.0.1.2}}"))
+    assert Plan.read(made.as_data()).functions == made.functions
+
+
+def test_what_is_written_reads_back_the_same() -> None:
+    spec = parse_spec(edge(f"{PORTS}, routes: {{0.0.0.0/0: 10.0.1.2}}"), "s")
+    again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
+    assert parse_spec(again, "again") == spec
+
+
+def test_its_sandbox_is_in_its_namespace_without_capabilities() -> None:
+    place = Place(1, (0, 1), "interrupt")
+    words = command(Instance("edge", "router", ("vhost:/s/a", "vhost:/s/b"), place, 1, True, network="tailrace-edge"))
+    assert "--unshare-net" not in words and "--cap-add" not in words
+    assert "--unshare-user" in words and "--disable-userns" in words
+    assert words[words.index("/dev/net/tun") - 1] == "--dev-bind"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (edge("port0: 10.0.0.1"), r"s:2:40: .*'10\.0\.0\.1' is no address; expected an address with its prefix's"),
+        (edge("port0: 10.0.0.0/24"), "is the address of the whole network"),
+        (edge("port0: 224.0.0.1/24"), "cannot be a port's"),
+        (edge("port0: 'fe80::1/64'"), "cannot be a port's"),
+        (edge(f"{PORTS}, routes: {{10.2.0.1/16: 10.0.1.2}}"), "is no prefix .bits are set behind its length"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: ten}}"), "'ten' is no address; expected that of a neighbour"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: []}}"), "routes"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.9.0.1}}"), r"10\.9\.0\.1 is in no prefix of a port"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: 'fd00:1::2'}}"), "fd00:1::2 is of another IP version"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.0.1.1}}"), r"10\.0\.1\.1 is the router's own .port1."),
+        (edge("port0: 10.0.0.1/24, port1: 10.0.0.1/24"), r"10\.0\.0\.1 is an address of port0 already"),
+        (edge("rotues: {}"), "unknown key 'rotues'.*did you mean routes"),
+        (edge("ipv4_routes: 0"), "ipv4_routes"),
+        (edge(PORTS, ", replicas: 2"), "2 replicas would have the same addresses; expected 1"),
+        (f"functions: {{edge: {{kind: skeleton, router: {{}}}}}}\n{CHAIN}", "and this is skeleton; expected one"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse_spec(text, "s")
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    text = edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.9.0.1, 10.3.0.0/16: 10.0.1.1, 10.4.0.0/16: 'fd00:1::2'}}")
+    with pytest.raises(SpecError) as wrong:
+        parse_spec(text, "s")
+    assert [word in str(wrong.value) for word in ("no prefix of a port", "router's own", "another IP version")] == [
+        True
+    ] * 3
+
+
+@pytest.mark.parametrize("runs", ["container", "machine"])
+def test_it_lives_where_it_can_have_a_namespace(runs: str) -> None:
+    with pytest.raises(Mistake, match=f"a {runs} cannot have one; expected `runs: process`"):
+        plan(edge(PORTS, f", runs: {runs}"))
+
+
+def test_it_is_not_scaled() -> None:
+    with pytest.raises(Mistake, match="would have the same addresses"):
+        scaled(plan(edge(PORTS)), "edge", 2, cpus=CPUS)
