@@ -25,8 +25,6 @@ settings.load_profile("patient")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SESSION = "TAILRACE_TEST_SESSION"
-BESIDE = "TAILRACE_TESTS_BESIDE"
-"""Set where other tests run at the same time: what they have on the machine is not what this session left."""
 TEST_PREFIX = "tailrace-test-"
 PROGRAMS = ("tailrace-", "dpdk-testpmd", "ovs-vswitchd", "ovsdb-server", "qemu-system-")
 
@@ -167,7 +165,7 @@ def _processes(*, others: bool) -> Iterator[str]:
         except (OSError, IndexError):
             continue
         bare = not any(value.startswith((b"PATH=", b"HOME=")) for value in environment)
-        ours = mark in environment or (bare and BESIDE not in os.environ)
+        ours = mark in environment or bare
         if state != "Z" and ours != others and Path(command).name.startswith(PROGRAMS):
             yield f"{folder.name} {command}"
 
@@ -195,7 +193,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     before, after = session.config.stash.get(_before, None), Belongings.now()
     if before is None:
         return
-    if after.others or before.others or BESIDE in os.environ:  # what is not a process cannot be told from theirs
+    if after.others or before.others:  # what is not a process cannot be told from theirs
         before, after = (replace(after, processes=then.processes) for then in (before, after))
     left = []
     for kind in fields(Belongings):

@@ -124,6 +124,8 @@ def write_claim(claim: Claim, known: Polled | None = None) -> None:
             other = _read(path)
             if path != file and (other is None or not other.holds()):
                 path.unlink(missing_ok=True)
+        for path in file.parent.glob("*.new"):  # of one who was killed here
+            path.unlink(missing_ok=True)
         new = file.with_suffix(".new")
         new.write_text(json.dumps(asdict(claim)) + "\n")
         new.replace(file)
@@ -141,6 +143,7 @@ def _check_free(claim: Claim, known: Polled) -> None:
 def remove_claim(file: Path) -> None:
     """Removes a claim, and the folder with the last one. Raises OSError."""
     file.unlink(missing_ok=True)
+    file.with_suffix(".new").unlink(missing_ok=True)
     with suppress(OSError):
         file.parent.rmdir()
 

@@ -32,6 +32,7 @@ from tailrace.resources.ledger import (
     claims,
     exclusive_of_others,
     polled_on,
+    remove_claim,
     write_claim,
 )
 from tailrace.resources.place import place
@@ -103,8 +104,12 @@ def test_claims_that_do_not_hold_are_ignored_and_swept(tmp_path: Path, own_ledge
     child.kill()
     child.wait()
     assert [claim.spec for claim in claims()] == ["live"]
+    (own_ledger / "killed.new").touch()
     write_claim(Claim(str(tmp_path / "live"), "live", boot_id()))
     assert list(own_ledger.iterdir()) == [claim_file(tmp_path / "live")]
+    claim_file(tmp_path / "live").with_suffix(".new").touch()
+    remove_claim(claim_file(tmp_path / "live"))
+    assert not own_ledger.exists()
 
 
 def test_a_folder_that_others_may_open_is_refused(tmp_path: Path, own_ledger: Path) -> None:
