@@ -21,7 +21,7 @@ SPEC = """\
 fabric: {idle: sleep}
 functions: {first: {kind: skeleton, runs: machine}, second: {kind: skeleton, runs: machine}}
 chains: {voice: [tester.a, first, second, tester.b]}
-tests: [latency: {frames: 64, rate: 1kpps, duration: 2s}]
+tests: [latency: {frames: 64, rate: 500pps, duration: 2s}]
 """
 WHO = "cat /etc/machine-id /run/mark"
 
@@ -58,7 +58,7 @@ def assert_forwards(node: Command) -> None:
     result = json.loads(node("measure", "latency", node.spec(SPEC), "--json").stdout)
     frames = [way for trial in result["trials"] for way in trial["directions"]]
     drops = [(each["name"], each["drops"]) for each in node.status()["ports"]]
-    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000, drops
+    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 100, drops
 
 
 def test_a_machine_goes_on_from_a_file_and_forwards(node: Command, saved: Path) -> None:

@@ -28,7 +28,7 @@ functions:
   stock: {kind: skeleton, runs: machine, image: stock}
   cloud: {kind: skeleton, runs: machine}
 chains: {voice: [tester.a, late, stock, cloud, tester.b]}
-tests: [latency: {frames: 64, rate: 1kpps, duration: 2s}]
+tests: [latency: {frames: 64, rate: 500pps, duration: 2s}]
 """
 NAMES = ("late", "stock", "cloud")
 
@@ -57,7 +57,7 @@ def inside(node: Command, name: str, words: str) -> str:
 def test_three_systems_forward_in_one_chain(node: Command) -> None:
     result = json.loads(node("measure", "latency", node.spec(SPEC), "--json").stdout)
     frames = [way for trial in result["trials"] for way in trial["directions"]]
-    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
+    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 100
     releases = {name: inside(node, name, "uname -r").strip() for name in NAMES}
     assert "-rt-" in releases["late"] and "-cloud-" in releases["cloud"] and len(set(releases.values())) == 3
     assert inside(node, "late", "cat /sys/kernel/realtime").strip() == "1"
