@@ -3,6 +3,7 @@
  * tailrace-vnf: options, start and end.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 #include <unistd.h>
 
 #include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ether.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
@@ -50,6 +53,7 @@ static const char usage[] =
 	"  --core N           the CPU to run on (default: the last one)\n"
 	"  --memory MIB       memory for packet buffers (default: 32)\n"
 	"  --set NAME=VALUE   a setting of the function; may be repeated\n"
+	"  --commands FIFO    take lines from there while it forwards: `address 0|1 MAC` gives a port another address\n"
 	"  --huge             take it from 2 MiB pages (reserve them in\n"
 	"                     /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)\n"
 	"  --version, --help\n"
@@ -59,6 +63,7 @@ static const char usage[] =
 struct options {
 	const struct function *function;
 	const char *ports[2];
+	const char *commands;
 	bool interrupts;
 	struct eal_options eal;
 };
@@ -103,12 +108,13 @@ static void take_setting(const struct function *function, const char *text)
 
 static struct options parse(int argc, char **argv)
 {
-	enum { PORT = 256, MODE, CORE, SET, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
+	enum { PORT = 256, MODE, CORE, SET, COMMANDS, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
 	static const struct option known[] = {
 		{"port", required_argument, NULL, PORT},
 		{"mode", required_argument, NULL, MODE},
 		{"core", required_argument, NULL, CORE},
 		{"set", required_argument, NULL, SET},
+		{"commands", required_argument, NULL, COMMANDS},
 		{"memory", required_argument, NULL, MEMORY},
 		{"huge", no_argument, NULL, HUGE_PAGES},
 		{"no-huge", no_argument, NULL, NO_HUGE_PAGES},
@@ -152,6 +158,9 @@ static struct options parse(int argc, char **argv)
 				exit(2);
 			}
 			settings[nb_settings++] = optarg;
+			break;
+		case COMMANDS:
+			options.commands = optarg;
 			break;
 		case HUGE_PAGES:
 			options.eal.huge = true;
@@ -250,15 +259,58 @@ static json_t *describe_counters(struct forward *forward)
 			 (json_int_t)forward->sleeps);
 }
 
+/* Give a port another address: a machine that is a copy of another one is another station. */
+static void take_command(struct forward *forward, const char *line)
+{
+	struct rte_ether_addr address;
+	char text[RTE_ETHER_ADDR_FMT_SIZE];
+	unsigned port;
+	int error;
+
+	if (sscanf(line, "address %u %17s", &port, text) != 2 || port > 1 ||
+	    rte_ether_unformat_addr(text, &address) != 0) {
+		log_error("command '%s': expected address 0|1 MAC", line);
+		return;
+	}
+	error = rte_eth_dev_default_mac_addr_set(forward->ports[port].port, &address);
+	if (error != 0)
+		log_error("port %s: its address stays: %s", forward->ports[port].target, rte_strerror(-error));
+	else
+		log_info("port %s: its address is %s", forward->ports[port].target, text);
+}
+
+/* Take the lines that have come; each was written at once, so it is whole. */
+static void take_commands(struct forward *forward, int commands)
+{
+	char text[512], *rest, *line;
+	ssize_t length = read(commands, text, sizeof(text) - 1);
+
+	text[RTE_MAX(length, 0)] = '\0';
+	for (line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+		take_command(forward, line);
+}
+
+/* Whether a signal to end comes within so many ms; commands are taken meanwhile. */
+static bool asked_to_end_at_work(struct forward *forward, int stop_fd, int commands, int timeout)
+{
+	struct pollfd fds[] = {{.fd = stop_fd, .events = POLLIN}, {.fd = commands, .events = POLLIN}};
+
+	if (poll(fds, RTE_DIM(fds), timeout) <= 0)
+		return false;
+	if (fds[1].revents != 0)
+		take_commands(forward, commands);
+	return fds[0].revents != 0;
+}
+
 /*
  * Wait for a signal.  A port at which this program listens may lose its back end: another one takes the rings up where
  * they stand.  Returns 0, or -1 if what another port is connected to went away, or forwarding failed, first.
  */
-static int wait_for_end(struct forward *forward, int stop_fd)
+static int wait_for_end(struct forward *forward, int stop_fd, int commands)
 {
 	bool up[2] = {true, true};
 
-	while (!asked_to_end(stop_fd, up[0] && up[1] ? LINK_TICK : PEER_TICK)) {
+	while (!asked_to_end_at_work(forward, stop_fd, commands, up[0] && up[1] ? LINK_TICK : PEER_TICK)) {
 		if (rte_eal_get_lcore_state(eal_worker()) != RUNNING)
 			return -1;
 		for (int i = 0; i < 2; i++) {
@@ -292,7 +344,7 @@ static int wait_for_worker(void)
 }
 
 /* Forward until the end; then write the counters.  Returns the exit status. */
-static int run(struct forward *forward, int stop_fd)
+static int run(struct forward *forward, int stop_fd, int commands)
 {
 	json_t *counters;
 	char *text;
@@ -302,7 +354,7 @@ static int run(struct forward *forward, int stop_fd)
 		return 0;
 	log_info("forwarding");
 	rte_eal_remote_launch(forward_run, forward, eal_worker());
-	status = wait_for_end(forward, stop_fd) == 0 ? 0 : 1;
+	status = wait_for_end(forward, stop_fd, commands) == 0 ? 0 : 1;
 	forward_quit(forward);
 	if (wait_for_worker() != 0)
 		status = 1;
@@ -323,7 +375,7 @@ int main(int argc, char **argv)
 {
 	static struct forward forward;
 	struct options options;
-	int stop_fd, status = 1;
+	int stop_fd, commands = -1, status = 1;
 
 	log_open("tailrace-vnf", LOG_LEVEL_INFO);
 	options = parse(argc, argv);
@@ -331,12 +383,17 @@ int main(int argc, char **argv)
 	forward.interrupts = options.interrupts;
 	for (int i = 0; i < 2; i++)
 		forward.ports[i].port = RTE_MAX_ETHPORTS;
+	/* Written to as well, so that it does not end with who writes there. */
+	if (options.commands != NULL && (commands = open(options.commands, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0) {
+		log_error("--commands %s: %s", options.commands, strerror(errno));
+		return 2;
+	}
 	stop_fd = stop_open();
 	if (stop_fd < 0 || eal_start(&options.eal) != 0)
 		return 1;
 	if (grace_open() == 0 && forward_confine_priority() == 0 && forward_open(&forward) == 0 &&
 	    open_ports(&forward, &options) == 0)
-		status = run(&forward, stop_fd);
+		status = run(&forward, stop_fd, commands);
 	if (options.function->keeping != NULL)
 		options.function->keeping->close();
 	for (int i = 0; i < 2; i++)

@@ -1,4 +1,5 @@
-"""How soon a chain forwards, by where its functions live: from `tailrace up` until it returns, in turn, and `down`.
+"""How soon a chain forwards, by where its functions live: from `tailrace up` until it returns, in turn, and `down`. And
+how soon a machine takes another one's place: one that boots, and one that goes on from a file.
 
 With a stand-in for QEMU (`stand_in.py`) what is timed of machines is what Tailrace and libvirt do for them.
 """
@@ -22,6 +23,7 @@ from tailrace.measure.progress import Reporter
 _SECONDS = {"process": 1.0, "container": 5.0, "machine": 20.0}
 """About what one function takes, for the progress bar."""
 MOST = 64
+COLD, WARM = "machine replaced, by one that boots", "machine replaced, from a file"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class StartPlan:
     """How many functions of each place; 8 processes, 8 containers and one machine unless said."""
     stand_in: bool = False
     """Machines have one for QEMU."""
+    warm: bool = False
+    """Whether a machine is also replaced, by one that boots and one that goes on from a file."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.times <= 1000:
@@ -42,6 +46,8 @@ class StartPlan:
                 raise Mistake(f"--of {place}: no such place; expected {', '.join(STARTERS)}")
             if not 1 <= count <= MOST:
                 raise Mistake(f"--of {place}={count}: expected 1 to {MOST}")
+        if self.warm and self.stand_in:
+            raise Mistake("--warm: a stand-in has no state to go on from; expected it without --stand-in")
 
     @property
     def chains(self) -> Mapping[str, int]:
@@ -49,7 +55,8 @@ class StartPlan:
 
     @property
     def total_seconds(self) -> float:
-        return self.times * sum(_SECONDS[place] * count for place, count in self.chains.items())
+        chains = sum(_SECONDS[place] * count for place, count in self.chains.items())
+        return self.times * (chains + (1.2 * _SECONDS["machine"] if self.warm else 0.0))
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class StartResult:
     times_ms: Mapping[str, Spread]
     notes: Sequence[str]
     machine: Mapping[str, Any]
+    warm_over_cold: Spread | None = None
+    """The time of a machine that goes on from a file, by that of one that boots: of each pair."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -66,6 +75,7 @@ class StartResult:
             "times_ms": {name: spread.document() for name, spread in self.times_ms.items()},
             "notes": list(self.notes),
             "machine": dict(self.machine),
+            "warm_over_cold": self.warm_over_cold.document() if self.warm_over_cold else None,
         }
 
 
@@ -87,7 +97,7 @@ def words(place: str, count: int) -> str:
 
 def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
     """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
-    for place in plan.chains:
+    for place in {*plan.chains, *(["machine"] if plan.warm else [])}:
         STARTERS[place].check()
     taken: dict[str, list[float]] = {}
     with own_folder("bench start", folder, report) as (setting, made):
@@ -101,11 +111,19 @@ def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
                 up, down = _turn(OwnNode(made, spec_of(place, count, its)), its)
                 taken.setdefault(f"{words(place, count)} up", []).append(up)
                 taken.setdefault(f"{words(place, count)} down", []).append(down)
-            report.advance("chains", plan.total_seconds * (number + 1) / plan.times)
-        notes = acceleration().notes if "machine" in plan.chains else ()
+            report.advance("chains", plan.total_seconds * (number + 1) / (plan.times * (2 if plan.warm else 1)))
+        if plan.warm:
+            taken |= _replaced(plan, made, report)
+        ratios = [warm / cold for cold, warm in zip(taken.get(COLD, ()), taken.get(WARM, ()), strict=True)]
+        notes = acceleration().notes if "machine" in plan.chains or plan.warm else ()
         if emulator is not None:
             notes = ("machines have a stand-in for QEMU, which boots nothing and moves no frame",)
-        return StartResult({name: Spread.of(each) for name, each in taken.items()}, notes, setting.machine())
+        return StartResult(
+            {name: Spread.of(each) for name, each in taken.items()},
+            notes,
+            setting.machine(),
+            Spread.of(ratios) if ratios else None,
+        )
 
 
 def _turn(node: OwnNode, emulator: Path | None) -> tuple[float, float]:
@@ -124,3 +142,22 @@ def _stand_in(folder: Path) -> Path:
     made.write_bytes(Path(stand_in.__file__).read_bytes())
     made.chmod(0o755)
     return made
+
+
+def _replaced(plan: StartPlan, folder: Path, report: Reporter) -> dict[str, list[float]]:
+    """How long it takes to replace a machine that runs, in ms: by one that boots, and by one that goes on from a file,
+    in turn. Both start beside the one that runs, and are there when the switch has changed over to them."""
+    cold: list[float] = []
+    warm: list[float] = []
+    node = OwnNode(folder, spec_of("machine", 1))
+    file = folder / "f1.state"
+    try:
+        node.command("up", str(node.spec))
+        node.command("function", "save", "f1", str(file))
+        for number in range(plan.times):
+            cold.append(node.command("function", "restart", "f1"))
+            warm.append(node.command("function", "restore", "f1", str(file)))
+            report.advance("chains", plan.total_seconds * (1 + (number + 1) / plan.times) / 2)
+    finally:
+        node.command("down")
+    return {COLD: cold, WARM: warm}

@@ -170,6 +170,8 @@ def service_table(result: ServiceResult, title: str) -> Group:
 def start_table(result: StartResult, title: str) -> Group:
     """One row a chain that is started, and one where it is ended."""
     said = [Text(f"note: {note}") for note in result.notes]
+    if (ratio := result.warm_over_cold) is not None:
+        said.insert(0, Text(f"From a file it takes {ratio.median:.2f} ({ratio.least:.2f}–{ratio.most:.2f}) of a boot."))
     return Group(_timed(result.times_ms, title), *said, Text(_machine_note(result.machine), style="dim"))
 
 

@@ -427,6 +427,9 @@ def start(
     of: Annotated[
         list[str] | None, typer.Option(metavar="PLACE=N", help="So many functions: container=8; may be repeated.")
     ] = None,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Also replace a machine, by one that goes on from a file.")
+    ] = False,
     stand_in: Annotated[
         bool, typer.Option("--stand-in", help="Machines have a stand-in for QEMU, which boots nothing.")
     ] = False,
@@ -441,9 +444,12 @@ def start(
 
     Each is timed from `tailrace up`, service and switch included, until the command returns, which it does when every
     function forwards; then `tailrace down`. The places take turns.
+
+    With --warm, a machine that was saved when it was booted takes the place of one that runs, in turn with one that
+    boots.
     """
     _finish(
-        lambda: bench_start.StartPlan(times, _parse_counts(of), stand_in),
+        lambda: bench_start.StartPlan(times, _parse_counts(of), stand_in, warm),
         bench_start.run,
         partial(start_table, title="How soon a chain forwards"),
         as_json=as_json,

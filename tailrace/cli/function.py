@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -95,6 +98,120 @@ def console(name: NameArgument) -> None:
 
 
 @app.command()
+def save(
+    name: NameArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Replaced if it is there, once all is written.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write a machine's whole state to a file. It goes on running, after a pause of less than a second.
+
+    \b
+    sudo tailrace function save first first.state
+
+    The file has all that is in the machine's memory; only its owner can read it.
+    """
+    raise typer.Exit(run_command(lambda: _save(name, file, as_json=as_json)))
+
+
+@app.command()
+def snapshot(
+    name: NameArgument,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="A word for it; none that is there is replaced.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Keep a machine's state under a name, beside the images. It goes on running.
+
+    \b
+    sudo tailrace function snapshot first before-the-change
+    sudo tailrace function restore first --snapshot before-the-change
+    """
+    raise typer.Exit(run_command(lambda: _snapshot(name, label, as_json=as_json)))
+
+
+@app.command()
+def snapshots(as_json: JsonOption = False) -> None:
+    """Show the snapshots that are kept.
+
+    \b
+    sudo tailrace function snapshots
+    """
+    raise typer.Exit(run_command(lambda: _snapshots(as_json=as_json)))
+
+
+@app.command()
+def export(
+    name: NameArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write a machine to one file, a tar archive, to be moved to another host: what it is, its state, its image.
+
+    \b
+    sudo tailrace function export first first.tar
+    """
+    raise typer.Exit(run_command(lambda: _export(name, file, as_json=as_json)))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="As `export` has written it.")],
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="Where its state goes: a new file, NAME.state.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take over a machine that was exported: its image, and its state in a file, from which `restore` has it go on.
+
+    \b
+    sudo tailrace function import first.tar
+    sudo tailrace up chain.yaml && sudo tailrace function restore first first.state
+
+    All of it is checked before anything is made, and nothing that is there is replaced.
+    """
+    raise typer.Exit(run_command(lambda: _import(file, state, as_json=as_json)))
+
+
+@app.command()
+def restore(
+    name: NameArgument,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="As `save` has written it.")] = None,
+    snapshot: Annotated[
+        str | None, typer.Option("--snapshot", metavar="LABEL", help="Of this function, in place of a file.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a machine go on from a file or a snapshot, in place of what runs of it.
+
+    \b
+    sudo tailrace function restore first first.state
+    sudo tailrace function restore first --snapshot before-the-change
+
+    It is started beside the one that runs, which ends when the switch has changed over. If it does not start, nothing
+    has changed. It has to have the same function, memory and CPUs as the one that was saved.
+    """
+    raise typer.Exit(run_command(lambda: _restore(name, file, snapshot, as_json=as_json)))
+
+
+@app.command()
+def clone(
+    name: NameArgument,
+    to: Annotated[
+        str, typer.Argument(metavar="TO", help="The machine that becomes the copy.", autocompletion=complete.replica)
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Have a machine go on as a copy of another one, booted as that is, with MAC addresses and a machine id of its own.
+
+    \b
+    sudo tailrace function clone first second
+    sudo tailrace scale first 2 && sudo tailrace function clone first first-2
+
+    What ran of it until then ends when the switch has changed over to the copy.
+    """
+    raise typer.Exit(run_command(lambda: operate.clone(name, to, as_json=as_json)))
+
+
+@app.command()
 def xml(name: NameArgument, as_json: JsonOption = False) -> None:
     """Print a machine in libvirt's words, as it runs.
 
@@ -102,6 +219,19 @@ def xml(name: NameArgument, as_json: JsonOption = False) -> None:
     sudo tailrace function xml first | less
     """
     raise typer.Exit(run_command(lambda: _xml(name, as_json=as_json)))
+
+
+@app.command()
+def verify(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Check how a machine is tuned inside, place by place, as `tailrace host verify` does of the host.
+
+    \b
+    sudo tailrace function verify first
+
+    Its image has to be of a profile: `tailrace image build NAME --profile latency`. The exit code is 1 if something
+    that can be set is not as the profile wants it.
+    """
+    raise typer.Exit(run_command(lambda: _verify(name, as_json=as_json)))
 
 
 def _process(name: str) -> Process:
@@ -180,6 +310,121 @@ def _console(name: str) -> int:
 
     words = console_command(_machine(name).outside)
     os.execv(words[0], words)
+
+
+def _save(name: str, file: Path, *, as_json: bool) -> int:
+    from tailrace.node.operations import save_function
+
+    size = save_function(default_folder(), name, file.absolute())
+    if as_json:
+        print_json({"name": name, "file": str(file.absolute()), "bytes": size})
+    else:
+        print_line(f"{name} is saved in {file}: {size / 1e6:.1f} MB.")
+    return 0
+
+
+def _restore(name: str, file: Path | None, label: str | None, *, as_json: bool) -> int:
+    if (file is None) == (label is None):
+        raise Mistake("expected a file, or a snapshot's label with --snapshot")
+    return operate.restore(name, file or _snapshot_file(name, label or ""), as_json=as_json)
+
+
+def _snapshot_file(name: str, label: str) -> Path:
+    """Where a snapshot is kept. Raises Mistake."""
+    from tailrace.functions.images import images_folder
+
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", label):
+        raise Mistake(f"{label!r} is no label; expected letters, digits, dots, hyphens and underscores, 64 at most")
+    return images_folder() / "snapshots" / name / f"{label}.state"
+
+
+def _snapshot(name: str, label: str, *, as_json: bool) -> int:
+    file = _snapshot_file(name, label)
+    if file.exists():
+        raise Mistake(f"{name} has a snapshot {label} already; choose another label, or remove {file}")
+    _machine(name)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return _save(name, file, as_json=as_json)
+
+
+def _snapshots(*, as_json: bool) -> int:
+    from tailrace.functions.images import images_folder
+
+    found = sorted((images_folder() / "snapshots").glob("*/*.state"), key=lambda each: each.stat().st_mtime)
+    kept = [
+        {
+            "name": each.parent.name,
+            "label": each.stem,
+            "file": str(each),
+            "bytes": each.stat().st_size,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.stat().st_mtime)),
+        }
+        for each in found
+    ]
+    if as_json:
+        print_json(kept)
+        return 0
+    if not kept:
+        print_line("There is no snapshot; `tailrace function snapshot NAME LABEL` makes one.")
+        return 0
+    table = plain_table("function", "snapshot", "time", "MB")
+    for row in kept:
+        table.add_row(str(row["name"]), str(row["label"]), str(row["time"]), f"{float(str(row['bytes'])) / 1e6:.1f}")
+    wide_console().print(table)
+    return 0
+
+
+def _export(name: str, file: Path, *, as_json: bool) -> int:
+    from tailrace.functions.parcel import export
+    from tailrace.node.operations import described
+
+    process = _machine(name)
+    size = export(name, described(default_folder(), name), process.outside, file.absolute())
+    if as_json:
+        print_json({"name": name, "file": str(file.absolute()), "bytes": size})
+    else:
+        print_line(f"{name} is in {file}: {size / 1e6:.1f} MB. `tailrace function import {file}` takes it over.")
+    return 0
+
+
+def _import(file: Path, state: Path | None, *, as_json: bool) -> int:
+    from tailrace.functions.parcel import import_, look_into
+
+    if state is None:
+        state = Path(f"{look_into(file).name}.state")
+    made = import_(file, state.absolute())
+    parcel = made.parcel
+    if as_json:
+        told = {"function": dict(parcel.function), "state": str(made.state), "image": str(made.image)}
+        print_json({"name": parcel.name, **told, "new_image": made.new_image})
+        return 0
+    shown = {key: value if key != "domain" else json.dumps(value) for key, value in parcel.function.items()}
+    words = ", ".join(f"{key}: {value}" for key, value in shown.items())
+    print_line(
+        f"The state of {parcel.name} is in {state}; its image is {made.image}{'' if made.new_image else ', as before'}."
+    )
+    print_line(f"In a spec it is `{parcel.name}: {{{words}}}`; then `tailrace function restore {parcel.name} {state}`.")
+    return 0
+
+
+def _verify(name: str, *, as_json: bool) -> int:
+    from tailrace.functions.guest_tuning import lost, verify
+    from tailrace.functions.machine import machine_profile
+    from tailrace.host import show
+
+    process, logs = _machine(name), default_folder() / "logs"
+    profile = machine_profile(logs, process.name)
+    if not profile:
+        raise Mistake(f"{name} is not tuned inside; `tailrace image build NAME --profile latency` makes such an image")
+    found = verify(logs / f"{process.name}.agent", profile)
+    wrong = lost(found)
+    document = show.check_document(found)
+    if as_json:
+        print_json({"name": name, "profile": profile, **document, "lost": wrong})
+    else:
+        wide_console().print(show.check_table(found))
+        print_line(", ".join(f"{count} {state}" for state, count in document["counts"].items() if count))
+    return 1 if wrong else 0
 
 
 def _xml(name: str, *, as_json: bool) -> int:

@@ -15,6 +15,7 @@ from tailrace.errors import Mistake
 from tailrace.functions.images import (
     DEFAULT,
     KERNELS,
+    PROFILES,
     Image,
     build_machine_image,
     container_image,
@@ -36,6 +37,12 @@ def build(
             autocompletion=complete.kernel,
         ),
     ] = "cloud",
+    profile: Annotated[
+        str, typer.Option(help="Tuned inside, with cyclictest: latency. It shows with two CPUs or more (`cpus`).")
+    ] = "",
+    disk: Annotated[
+        bool, typer.Option("--disk", help="As a disk too, which boots by itself and forwards between two ports.")
+    ] = False,
     container: Annotated[bool, typer.Option("--container", help="The containers' image, in podman's store.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -43,13 +50,16 @@ def build(
 
     \b
     sudo tailrace image build
-    sudo tailrace image build realtime --kernel rt
+    sudo tailrace image build realtime --kernel rt --profile latency
+    sudo tailrace image build router --disk
     sudo tailrace image build --container
 
     It is made of Debian's packages, which apt downloads once, and of tailrace-vnf. The same input gives the same bytes.
     Containers need no build: their image is made when the first one starts.
     """
-    raise typer.Exit(run_command(lambda: _build(name, kernel, container=container, as_json=as_json)))
+    raise typer.Exit(
+        run_command(lambda: _build(name, kernel, profile, disk=disk, container=container, as_json=as_json))
+    )
 
 
 @app.command("import")
@@ -79,7 +89,7 @@ def list_(as_json: JsonOption = False) -> None:
     raise typer.Exit(run_command(lambda: _list(as_json=as_json)))
 
 
-def _build(name: str, kernel: str, *, container: bool, as_json: bool) -> int:
+def _build(name: str, kernel: str, profile: str, *, disk: bool, container: bool, as_json: bool) -> int:
     if container:
         made = container_image()
         if as_json:
@@ -89,11 +99,15 @@ def _build(name: str, kernel: str, *, container: bool, as_json: bool) -> int:
         return 0
     if kernel not in KERNELS:
         raise Mistake(f"--kernel {kernel}: there is none of this name; expected {', '.join(KERNELS)}")
-    found = _described(build_machine_image(name, kernel))
+    if profile not in ("", *PROFILES):
+        raise Mistake(f"--profile {profile}: there is none of this name; expected {', '.join(PROFILES)}")
+    found = _described(build_machine_image(name, kernel, disk=disk, profile=profile))
     if as_json:
         print_json(found)
     else:
         print_line(f"The image {name} is in {found['folder']}: {found['bytes'] / 1e6:.1f} MB, {found['kernel']}.")
+        if disk:
+            print_line(f"As a disk it is {found['disk']}; `image: {found['disk']}` boots it.")
     return 0
 
 
@@ -134,4 +148,6 @@ def _described(image: Image) -> dict[str, Any]:
         "kernel": image.kernel,
         "bytes": sum(each.stat().st_size for each in (image.vmlinuz, image.initramfs)),
         "made_of": image.made_of,
+        "profile": image.profile or None,
+        "disk": str(image.disk) if image.disk.exists() else None,
     }

@@ -200,6 +200,16 @@ def restart(name: str, *, as_json: bool) -> int:
     return _show_applied(applied, f"{name} was not replaced", as_json=as_json)
 
 
+def restore(name: str, file: Path, *, as_json: bool) -> int:
+    applied = _ask("function.restore", name=name, file=str(file.absolute()))
+    return _show_applied(applied, f"{name} was not replaced", as_json=as_json)
+
+
+def clone(name: str, to: str, *, as_json: bool) -> int:
+    applied = _ask("function.clone", name=name, to=to)
+    return _show_applied(applied, f"{to} was not replaced", as_json=as_json)
+
+
 def _show_applied(applied: Answer, same: str, more: str = "", *, as_json: bool) -> int:
     with telling(f"version {applied['version']} is up all the same"):
         _tell_applied(applied, same, more, as_json=as_json)

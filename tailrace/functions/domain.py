@@ -5,6 +5,7 @@ Sources: libvirt's formatdomain.html; the virtio specification 1.2, 5.1 (network
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -35,6 +36,18 @@ class Nic:
 
 
 @dataclass(frozen=True)
+class Disks:
+    """What a machine boots from by its firmware."""
+
+    image: Path
+    format: str
+    overlay: Path
+    """On the image, in qcow2: what the machine writes."""
+    seed: Path
+    """What it is told at its first boot."""
+
+
+@dataclass(frozen=True)
 class MachineSetting:
     """What a machine is to be."""
 
@@ -47,11 +60,14 @@ class MachineSetting:
     """The CPUs of QEMU's other threads."""
     huge: bool
     nics: tuple[Nic, ...]
-    kernel: Path
-    initramfs: Path
+    kernel: Path | None
+    """That QEMU starts itself; None: the firmware boots from `disks`."""
+    initramfs: Path | None
     command_line: str
     console: Path
     """What it prints goes there too."""
+    agent: Path
+    """The socket of its third serial port, where Tailrace's image answers (functions/agent.py)."""
     user: str
     """Whom QEMU runs as, in libvirt's words: +UID:+GID."""
     acceleration: Acceleration
@@ -69,12 +85,18 @@ class MachineSetting:
     """The host's NUMA node that all of it is on; None: the host has one only."""
     fragment: str | None = None
     """What of the spec is merged into it."""
+    disks: Disks | None = None
 
 
 def mac_address(name: str, port: int) -> str:
     """Of a machine's port: locally administered, and the same whenever that machine is started."""
     mark = zlib.crc32(name.encode())
     return f"52:54:{mark >> 24 & 0xFF:02x}:{mark >> 16 & 0xFF:02x}:{mark >> 8 & 0xFF:02x}:{port:02x}"
+
+
+def machine_id(name: str) -> uuid.UUID:
+    """Of a machine: the same whenever it is started; inside it is what firmware says that it is."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, name)
 
 
 def inner_address(port: int) -> str:
@@ -88,6 +110,7 @@ def domain_xml(setting: MachineSetting) -> str:
     kvm = setting.acceleration == "kvm"
     domain = ElementTree.Element("domain", type="kvm" if kvm else "qemu")
     _text(domain, "name", setting.name)
+    _text(domain, "uuid", str(machine_id(setting.name)))
     _text(domain, "title", setting.title)
     _text(domain, "memory", str(setting.memory_bytes >> 10), unit="KiB")
     backing = ElementTree.SubElement(domain, "memoryBacking")
@@ -114,9 +137,12 @@ def domain_xml(setting: MachineSetting) -> str:
         ElementTree.SubElement(numa, "memnode", cellid="0", mode="strict", nodeset=str(setting.node))
     system = ElementTree.SubElement(domain, "os")
     _text(system, "type", "hvm", arch="x86_64", machine="q35")
-    _text(system, "kernel", str(setting.kernel))
-    _text(system, "initrd", str(setting.initramfs))
-    _text(system, "cmdline", setting.command_line)
+    if setting.kernel is not None:
+        _text(system, "kernel", str(setting.kernel))
+        _text(system, "initrd", str(setting.initramfs))
+        _text(system, "cmdline", setting.command_line)
+    else:  # where nothing boots, the firmware says so on the console, and the machine ends
+        ElementTree.SubElement(system, "bios", useserial="yes", rebootTimeout="0")
     features = ElementTree.SubElement(domain, "features")
     ElementTree.SubElement(features, "acpi")
     ElementTree.SubElement(features, "apic")
@@ -129,11 +155,15 @@ def domain_xml(setting: MachineSetting) -> str:
         _text(domain, event, "destroy")
     devices = ElementTree.SubElement(domain, "devices")
     ElementTree.SubElement(devices, "controller", type="usb", model="none")
+    if setting.disks is not None:
+        _disks(devices, setting.disks)
     for number, nic in enumerate(setting.nics):
         (_host_device if passed_through(nic.interface) else _interface)(devices, number, nic)
     console = ElementTree.SubElement(devices, "serial", type="pty")
     ElementTree.SubElement(console, "log", file=str(setting.console), append="on")
     ElementTree.SubElement(devices, "serial", type="pty")
+    agent = ElementTree.SubElement(devices, "serial", type="unix")
+    ElementTree.SubElement(agent, "source", mode="bind", path=str(setting.agent))
     ElementTree.SubElement(devices, "memballoon", model="none")
     ElementTree.SubElement(ElementTree.SubElement(devices, "video"), "model", type="none")
     label = ElementTree.SubElement(domain, "seclabel", type="static", model="dac", relabel="no")
@@ -235,6 +265,25 @@ def _place(device: ElementTree.Element, address: str) -> ElementTree.Element:
     slot, _, function = rest.partition(".")
     numbers = {"domain": domain, "bus": bus, "slot": slot, "function": function}
     return ElementTree.SubElement(device, "address", {key: f"0x{number}" for key, number in numbers.items()})
+
+
+def _disks(devices: ElementTree.Element, disks: Disks) -> None:
+    """All formats are said: nobody looks into a file for what it might be."""
+    disk = _disk(devices, "vda", "qcow2", disks.overlay)
+    backing = ElementTree.SubElement(disk, "backingStore", type="file")
+    ElementTree.SubElement(backing, "format", type=disks.format)
+    ElementTree.SubElement(backing, "source", file=str(disks.image))
+    ElementTree.SubElement(backing, "backingStore")
+    ElementTree.SubElement(disk, "boot", order="1")
+    ElementTree.SubElement(_disk(devices, "vdb", "raw", disks.seed), "readonly")
+
+
+def _disk(devices: ElementTree.Element, name: str, kind: str, path: Path) -> ElementTree.Element:
+    disk = ElementTree.SubElement(devices, "disk", type="file", device="disk")
+    ElementTree.SubElement(disk, "driver", name="qemu", type=kind)
+    ElementTree.SubElement(disk, "source", file=str(path))
+    ElementTree.SubElement(disk, "target", dev=name, bus="virtio")
+    return disk
 
 
 def _without_msix(domain: ElementTree.Element, ports: Sequence[int]) -> None:

@@ -13,10 +13,11 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.slices import systemd_has
@@ -76,17 +77,18 @@ def connect() -> Any:
         raise Failure(f"libvirt does not answer: {error}; see {OWN}/log") from None
 
 
-def create(connection: Any, xml: str, flags: int, seconds: float, sockets: Sequence[Path]) -> str:
-    """Starts a machine, and returns it in libvirt's words. QEMU makes the `sockets` of its ports, each when the switch
-    has come to the one before, and they are opened to it here: nobody else can enter their folders. Raises Failure,
-    also where a socket is not there, or nobody comes, within so many seconds."""
+def create(begin: Callable[[], Any], seconds: float, sockets: Sequence[Path]) -> str:
+    """Starts a machine by a call of libvirt's that returns it, and returns it in libvirt's words. QEMU makes the
+    `sockets` of its ports, each when the switch has come to the one before, and they are opened to it here: nobody else
+    can enter their folders. Raises Failure, also where a socket is not there, or nobody comes, within so many
+    seconds."""
     libvirt = library()
     made: list[str] = []
     said: list[Exception] = []
 
     def call() -> None:
         try:
-            made.append(connection.createXML(xml, flags).XMLDesc())
+            made.append(begin().XMLDesc())
         except libvirt.libvirtError as error:
             said.append(error)
 
@@ -158,9 +160,25 @@ def _half_started(name: str) -> bool:
         return False
 
 
+def save(name: str, path: Path) -> None:
+    """Writes a machine's memory and devices to a file; it stands still meanwhile, and goes on afterwards. Raises
+    Failure, Mistake."""
+    libvirt = library()
+    snapshot = ElementTree.Element("domainsnapshot")
+    ElementTree.SubElement(snapshot, "memory", snapshot="external", file=str(path))
+    try:
+        domain = connect().lookupByName(name)
+        xml = ElementTree.tostring(snapshot, encoding="unicode")
+        domain.snapshotCreateXML(xml, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA)
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not save it: {error}") from None
+
+
 def console_command(name: str) -> list[str]:
     """The command that connects a terminal to a machine's shell. Raises Failure, Mistake."""
-    return [system_program("virsh"), "--connect", connect().getURI(), "console", "--devname", "serial1", name]
+    # What boots from a disk has its shell where its system has it: on the first port.
+    port = "serial1" if "<kernel>" in machine_xml(name) else "serial0"
+    return [system_program("virsh"), "--connect", connect().getURI(), "console", "--devname", port, name]
 
 
 def machine_xml(name: str) -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
+from tailrace.functions.disks import make_boot_disk
 from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, libraries, visible_libraries
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
@@ -32,6 +33,7 @@ ENVIRONMENT = "TAILRACE_IMAGES"
 DEFAULT = "tailrace"
 """The machine image of Tailrace's own functions."""
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
+PROFILES = ("latency",)
 _REPOSITORY = "localhost/tailrace-vnf"
 _MODULES = (
     "virtio_pci",
@@ -43,6 +45,18 @@ _MODULES = (
     "vfio_pci",
     "vfio_iommu_type1",
 )
+_DISK_RUN = "tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge"
+_TUNING_PROGRAMS = ("chrt", "cyclictest")
+"""That Debian's busybox has not."""
+_DISK_MODULES = ("virtio_blk", "vfat", "nls_cp437", "nls_ascii")
+_SYSLINUX = f"""\
+DEFAULT tailrace
+SERIAL 0 115200
+LABEL tailrace
+ LINUX /vmlinuz
+ INITRD /initramfs
+ APPEND console=ttyS0 panic=-1 quiet tailrace.ports=any tailrace.pages=36 tailrace.run={_DISK_RUN}
+"""
 _MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _FORMAT = 1
 
@@ -56,6 +70,8 @@ class Image:
     """Debian's package of it, with its version."""
     made_of: str
     """Identifies all that it was made of."""
+    profile: str = ""
+    """Of how it is tuned inside (functions/guest); empty: not at all."""
 
     @property
     def vmlinuz(self) -> Path:
@@ -65,6 +81,11 @@ class Image:
     def initramfs(self) -> Path:
         return self.folder / "initramfs"
 
+    @property
+    def disk(self) -> Path:
+        """The same as a disk, where it was built."""
+        return self.folder / "disk.raw"
+
 
 @dataclass(frozen=True)
 class _Manifest:
@@ -73,6 +94,7 @@ class _Manifest:
     made_of: str
     digests: dict[str, str]
     """SHA-256 of each file."""
+    profile: str = ""
 
 
 def images_folder() -> Path:
@@ -89,16 +111,21 @@ def machine_image(name: str = DEFAULT) -> Image:
     """A machine's image by name. Raises Mistake where there is none, or it is damaged."""
     folder = images_folder() / name
     build = "build it with `tailrace image build`" if name == DEFAULT else f"build it: `tailrace image build {name}`"
+    if not (folder / "image.json").exists():
+        raise Mistake(f"there is no image {name!r} in {images_folder()}; {build}")
+    return image_in(folder, build)
+
+
+def image_in(folder: Path, build: str = "build it anew") -> Image:
+    """The image in a folder; `build`: how it is had anew. Raises Mistake where it is damaged."""
     try:
         manifest = TypeAdapter(_Manifest).validate_json((folder / "image.json").read_bytes())
-    except FileNotFoundError:
-        raise Mistake(f"there is no image {name!r} in {images_folder()}; {build}") from None
     except (OSError, ValidationError):
         raise Mistake(f"{folder}/image.json: damaged; {build}") from None
     for file, digest in manifest.digests.items():
         if _digest(folder / file) != digest:
             raise Mistake(f"{folder / file}: is not what was built (cut short, or changed since); {build}")
-    return Image(folder, manifest.kernel, manifest.made_of)
+    return Image(folder, manifest.kernel, manifest.made_of, manifest.profile)
 
 
 def machine_images() -> list[Image]:
@@ -202,8 +229,10 @@ def write_layer(path: Path, files: Mapping[str, Path | str]) -> None:
 # --- a machine's ---------------------------------------------------------------------------------------------------
 
 
-def build_machine_image(name: str = DEFAULT, kernel: str = "cloud") -> Image:
-    """Makes a machine's image with the functions' program; `kernel` is one of KERNELS. Raises Failure, Mistake."""
+def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: bool = False, profile: str = "") -> Image:
+    """Makes a machine's image with the functions' program; `kernel` is one of KERNELS; `disk`: as a disk too, whose
+    skeleton forwards between its first two ports; `profile`: how it is tuned inside, one of PROFILES.
+    Raises Failure, Mistake."""
     folder = images_folder() / name
     program = portable_program(NAME)
     try:
@@ -213,31 +242,50 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud") -> Image:
     package = _package(_kernel_package(KERNELS[kernel]))
     busybox = _package("busybox-static")
     files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}
-    for each, found in by_name(visible_libraries(program, ("pci:",))).items():
-        files[each] = found if isinstance(found, str) else found.read_bytes()
-    receiver = portable_program(INTERRUPT_RECEIVER)
-    for each, found in {f"/usr/bin/{INTERRUPT_RECEIVER}": receiver, **by_name(libraries(receiver))}.items():
-        files[each] = found if isinstance(found, str) else found.read_bytes()
+    for path, found in by_name(visible_libraries(program, ("pci:",))).items():
+        files[path] = found if isinstance(found, str) else found.read_bytes()
+    programs = [portable_program(INTERRUPT_RECEIVER)]
+    programs += [Path(system_program(each)) for each in (_TUNING_PROGRAMS if profile else ())]
+    for each in programs:
+        for path, found in {f"/usr/bin/{each.name}": each, **by_name(libraries(each))}.items():
+            files[path] = found if isinstance(found, str) else found.read_bytes()
     files["/init"] = (Path(__file__).parent / "guest" / "init").read_bytes()
     with _unpacked(busybox) as archive:
         files["/bin/busybox"] = _member(archive, r"\./(usr/)?bin/busybox")
     with _unpacked(package) as archive:
         vmlinuz = _member(archive, r"\./boot/vmlinuz-.*")
-        modules = _modules(archive)
+        modules = _modules(archive, (*_MODULES, *(_DISK_MODULES if disk else ())))
     files |= {f"/lib/modules/{each}.ko": data for each, data in modules.items()}
     files["/lib/modules/order"] = "".join(f"/lib/modules/{each}.ko\n" for each in modules).encode()
-    return store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)})
+    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile)
+    if disk:
+        _store_disk(image)
+    return image
 
 
-def store(folder: Path, kernel: str, files: Mapping[str, bytes]) -> Image:
+def _store_disk(image: Image) -> None:
+    new = image.disk.with_suffix(".new")
+    files: dict[str, Path | bytes] = {"vmlinuz": image.vmlinuz, "initramfs": image.initramfs}
+    files["syslinux.cfg"] = _SYSLINUX.encode()
+    try:
+        make_boot_disk(new, files)
+        new.chmod(0o644)
+        new.replace(image.disk)
+    except OSError as error:
+        raise Failure(f"{image.disk}: {error.strerror}; make room there and try again") from None
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def store(folder: Path, kernel: str, files: Mapping[str, bytes], profile: str = "") -> Image:
     """Puts an image's files into its folder; it is one when the last of them, image.json, is there. Raises Failure."""
     for name, data in files.items():
         _write(folder / name, data)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    made_of = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
-    manifest = _Manifest(_FORMAT, kernel, made_of, digests)
+    made_of = hashlib.sha256(json.dumps([digests, profile], sort_keys=True).encode()).hexdigest()[:16]
+    manifest = _Manifest(_FORMAT, kernel, made_of, digests, profile)
     _write(folder / "image.json", (json.dumps(asdict(manifest), indent=1) + "\n").encode())
-    return Image(folder, manifest.kernel, made_of)
+    return Image(folder, manifest.kernel, made_of, profile)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -314,8 +362,8 @@ def _member(archive: tarfile.TarFile, pattern: str) -> bytes:
     raise Failure(f"a package of Debian's has no file {pattern}")
 
 
-def _modules(archive: tarfile.TarFile) -> dict[str, bytes]:
-    """The kernel's modules for the devices of a machine by name, each after those that it needs. What is not there is a
+def _modules(archive: tarfile.TarFile, names: Iterable[str]) -> dict[str, bytes]:
+    """The kernel's modules of these names, each after those that it needs. What is not there is a
     part of the kernel, or of another one."""
     found = {
         Path(entry.name).name.partition(".")[0].replace("-", "_"): entry
@@ -338,7 +386,7 @@ def _modules(archive: tarfile.TarFile) -> dict[str, bytes]:
             add(each.replace("-", "_"))
         wanted[name] = data
 
-    for name in _MODULES:
+    for name in names:
         add(name)
     return wanted
 

@@ -7,21 +7,35 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
+import time
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import hypervisor
+from tailrace.functions import agent, hypervisor, saved
 from tailrace.functions.acceleration import acceleration
-from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
-from tailrace.functions.images import DEFAULT, Image, machine_image
+from tailrace.functions.disks import check_disk, disk_format, make_overlay, make_seed, seed_files
+from tailrace.functions.domain import (
+    Disks,
+    MachineSetting,
+    Nic,
+    differing,
+    domain_xml,
+    inner_address,
+    mac_address,
+    machine_id,
+)
+from tailrace.functions.guest_tuning import kernel_arguments, tune
+from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
-from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, wait_until_ready
-from tailrace.functions.runtime import Behind, Instance, Started, Starter
+from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
+from tailrace.functions.runtime import Behind, Instance, Origin, Started, Starter
 from tailrace.functions.tap import make_tap
 from tailrace.functions.traits import Traits, read_traits
-from tailrace.node.record import Domain, Process
+from tailrace.node.record import Domain, FilePath, MachineFile, Process
 from tailrace.process.launch import Launcher
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
@@ -37,10 +51,15 @@ _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
 _PAGES = BUFFERS_MIB // PAGE_MIB + 4
 """Huge pages inside: those of the packet buffers, and some to spare."""
+_COMMANDS = "/run/commands"
+"""Where functions/guest/init lets the function take commands from."""
 VCPU_PRIORITY = 1
 """Of the CPUs of a machine that has its own: below all that the kernel does at real-time priority."""
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
+_PROFILE = re.compile(r"\btailrace\.profile=(\w+)")
+_POWERED_OFF = "reboot: Power down"
+"""What Linux says last on its console."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
 _tied: list[Any] = []
 
@@ -52,6 +71,7 @@ class InMachine(Starter):
     listens = True
     early = False
     passes = True
+    last_lines = 5
     several = True
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
@@ -90,14 +110,18 @@ class InMachine(Starter):
         log = launcher.log_begins(instance.name).absolute()  # libvirt has a working directory of its own
         connection = hypervisor.connect()
         how = acceleration()
-        image = machine_image(instance.image or DEFAULT)
-        setting = machine_setting(name, instance, image, log, how.kind, read_traits(Tree()))
+        boots_from = machine_image(instance.image or DEFAULT) if instance.kind else _disks(name, instance)
+        setting = machine_setting(name, instance, boots_from, log, how.kind, read_traits(Tree()))
         try:
-            # What a fragment says is held against libvirt's schema; the rest is always of it.
-            flags = libvirt.VIR_DOMAIN_START_VALIDATE if instance.domain is not None else 0
-            flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
-            sockets = [Path(nic.at) for nic in setting.nics if nic.interface == VHOST_USER]
-            xml = hypervisor.create(connection, domain_xml(setting), flags, _START_SECONDS, sockets)
+            if setting.disks is not None:
+                _make_disks(launcher, instance, setting, setting.disks)
+            if instance.origin is not None:
+                xml = _restore(connection, launcher, instance, instance.origin, setting)
+            else:
+                # What a fragment says is held against libvirt's schema; the rest is always of it.
+                flags = libvirt.VIR_DOMAIN_START_VALIDATE if instance.domain is not None else 0
+                flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
+                xml = _begin(lambda: connection.createXML(domain_xml(setting), flags), setting)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None
@@ -116,7 +140,20 @@ class InMachine(Starter):
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         del place  # of its own threads' priorities the machine's system knows nothing
         if says:
-            wait_until_ready(launcher, process, deadline)
+            wait_until_ready(launcher, process, deadline, self.last_lines)
+            if profile := machine_profile(launcher.logs, process.name):
+                tune(launcher.log(process.name).with_suffix(".agent"), profile)
+
+    def save(self, process: Process, path: Path) -> int:
+        xml = hypervisor.machine_xml(process.outside)
+        for element, what in (("<disk ", "disk"), ("<hostdev ", "device")):
+            if element in xml:
+                raise Mistake(f"{process.name} has a {what} of its own, which such a file does not hold")
+        return saved.save(process.outside, path)
+
+    def check_origin(self, name: str, origin: Origin) -> None:
+        del name
+        saved.read(origin.path)
 
     def program(self, process: Process) -> int | None:
         return process.pid if process.id.alive() else None
@@ -130,9 +167,66 @@ class InMachine(Starter):
 
     def ended_well(self, process: Process, logs: Path) -> bool:
         try:
-            return _ENDED in (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
+            said = (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
+            return _ENDED in said or _POWERED_OFF in said
         except OSError:
             return False
+
+
+def _begin(call: Callable[[], Any], setting: MachineSetting) -> str:
+    sockets = [Path(nic.at) for nic in setting.nics if nic.interface == VHOST_USER]
+    return hypervisor.create(call, _START_SECONDS, sockets)
+
+
+def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Origin, setting: MachineSetting) -> str:
+    """Has a machine go on that was saved, tells it the time and, if it is a copy, who it is. Returns it in XML."""
+
+    def restored() -> Any:
+        connection.restoreFlags(str(file), None, flags)
+        return connection.lookupByName(setting.name)
+
+    found = saved.read(origin.path)
+    file = launcher.state.folder / f"{instance.name}.state"
+    flags = hypervisor.library().VIR_DOMAIN_SAVE_RUNNING
+    on_record = FilePath(str(file))
+    on_record.undo()
+    launcher.state.add(on_record)
+    try:
+        saved.write_as(found, saved.domain_of(found, setting, copy=origin.copy), file)
+        xml = _begin(restored, setting)
+    finally:
+        launcher.state.undo(on_record)
+    told = agent.taken_up(round(time.time()), os.urandom(32))
+    if origin.copy:
+        told += agent.identity(setting.name, machine_id(setting.name).hex, [nic.mac for nic in setting.nics])
+    agent.ask(setting.agent, "; ".join([*told, f"echo 'tailrace: {READY}' >/dev/console"]))
+    return xml
+
+
+def _disks(name: str, instance: Instance) -> Disks:
+    """What a machine boots from whose image is a disk of the user's. Raises Mistake."""
+    image = Path(instance.image or "")
+    check_disk(image, _user())
+    folder = images_folder() / "disks"
+    return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed")
+
+
+def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting, disks: Disks) -> None:
+    """Makes what it needs beside that image, on record: it goes with the machine. Raises Failure, Mistake."""
+    for path in (disks.overlay, disks.seed):
+        thing = MachineFile(str(path), instance.name)
+        launcher.state.add(thing)
+        thing.undo()
+    try:
+        disks.overlay.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        told = dict(each.split("=", 1) for each in instance.settings)
+        user_data = Path(told["user-data"]).read_bytes() if "user-data" in told else None
+    except OSError as error:
+        raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None
+    addresses = {nic.mac: told.get(f"address{number}", "") for number, nic in enumerate(setting.nics)}
+    files = seed_files(machine_id(setting.name).hex, told.get("hostname", setting.name), addresses, user_data)
+    make_overlay(disks.image, disks.overlay, _user())
+    make_seed(disks.seed, files, _user())
 
 
 def _as_started(logs: Path, name: str) -> Path:
@@ -141,7 +235,7 @@ def _as_started(logs: Path, name: str) -> Path:
 
 
 def machine_setting(
-    name: str, instance: Instance, image: Image, console: Path, kind: str, traits: Traits
+    name: str, instance: Instance, image: Image | Disks, console: Path, kind: str, traits: Traits
 ) -> MachineSetting:
     """What the machine of an instance is to be."""
     place, high = instance.place, instance.latency == "high"
@@ -159,10 +253,12 @@ def machine_setting(
         others=tuple(cpu for cpu in place.cpus if cpu not in own) or (place.core,),
         huge=instance.huge,
         nics=nics,
-        kernel=image.vmlinuz,
-        initramfs=image.initramfs,
-        command_line=_command_line(instance, nics),
+        kernel=image.vmlinuz if isinstance(image, Image) else None,
+        initramfs=image.initramfs if isinstance(image, Image) else None,
+        command_line=" ".join([_command_line(instance, nics), *_tuning(instance, image)]),
+        disks=image if isinstance(image, Disks) else None,
         console=console,
+        agent=console.with_suffix(".agent"),
         user=f"+{_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=high and kind == "kvm",
@@ -184,8 +280,24 @@ def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     words += [f"tailrace.ports={','.join(inner_address(number) for number, _ in enumerate(nics))}"]
     if instance.driver == "linux":
         return " ".join([*words, "tailrace.run=bridge"])
-    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True)
+    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True, commands=_COMMANDS)
     return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
+
+
+def _tuning(instance: Instance, image: Image | Disks) -> list[str]:
+    """What its kernel is told for the profile of its image."""
+    if not isinstance(image, Image) or not image.profile:
+        return []
+    return [*kernel_arguments(image.profile, image.kernel, instance.cpus), f"tailrace.profile={image.profile}"]
+
+
+def machine_profile(logs: Path, name: str) -> str:
+    """The profile by which a machine is tuned inside; empty: by none."""
+    try:
+        found = _PROFILE.search(_as_started(logs, name).read_text())
+    except OSError:
+        return ""
+    return found[1] if found else ""
 
 
 def _user() -> int:

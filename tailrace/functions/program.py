@@ -80,9 +80,10 @@ def function_command(
     core: int | None = None,
     mode: str | None = None,
     huge: bool | None = None,
+    commands: str | None = None,
 ) -> list[str]:
     """The function's own command line. Where it lives in a system of its own, it has that one's `core`, `mode` and
-    huge pages."""
+    huge pages, and takes `commands` from a FIFO there."""
     argv = [program, function.kind]
     for uri in uris:
         argv += ["--port", uri]
@@ -90,6 +91,8 @@ def function_command(
     argv += ["--memory", str(BUFFERS_MIB + function.tables_mib)]
     for setting in function.settings:
         argv += ["--set", setting]
+    if commands is not None:
+        argv += ["--commands", commands]
     return argv + (["--huge"] if (function.huge if huge is None else huge) else [])
 
 
@@ -98,12 +101,14 @@ def refuses_cpus(kind: str | None, cpus: int) -> str | None:
     return None if cpus == 1 or kind is None else f"{cpus} CPUs; a {kind} has one poller; expected 1"
 
 
-def wait_until_ready(launcher: Launcher, process: Process, deadline: float) -> None:
+def wait_until_ready(launcher: Launcher, process: Process, deadline: float, lines: int = 1) -> None:
     """Waits until a function says that it forwards; `deadline` is of time.monotonic(). Raises Fault if it has ended,
-    and Failure after the deadline."""
+    and Failure after the deadline, with the last `lines` of its log."""
     while not launcher.said(process.name, READY):
         if not process.id.alive():
-            raise Fault(why_ended(launcher, process))
+            raise Fault(why_ended(launcher, process, lines))
         if time.monotonic() > deadline:
-            raise launcher.failure(process.name, f"{process.name} was not ready in time: nobody came to its ports")
+            raise launcher.failure(
+                process.name, f"{process.name} was not ready in time: nobody came to its ports", lines
+            )
         time.sleep(0.01)

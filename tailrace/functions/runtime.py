@@ -39,6 +39,16 @@ class Runtime:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What an instance goes on from, in a file."""
+
+    path: Path
+    """As `Starter.save` has written it."""
+    copy: bool = False
+    """It is another one than what was saved, with an identity of its own."""
+
+
+@dataclass(frozen=True)
 class Instance:
     """One instance of a function, to be started."""
 
@@ -62,6 +72,8 @@ class Instance:
     """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
+    origin: Origin | None = None
+    """What it goes on from; None: it starts anew."""
     interfaces: tuple[str, ...] = ()
     """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
     driver: Literal["dpdk", "linux"] = "dpdk"
@@ -97,6 +109,8 @@ class Starter(Runtime, ABC):
     patience: ClassVar[float] = 10.0
     """Seconds after its start in which an instance forwards, on a busy host too."""
 
+    last_lines: ClassVar[int] = 1
+    """How many lines of its log say why an instance has failed."""
     buffers_mib: ClassVar[int | None] = None
     """Of packet buffers and rings, beside the memory that it may use; None: that holds them, and is shared whole."""
 
@@ -137,6 +151,20 @@ class Starter(Runtime, ABC):
     @abstractmethod
     def program(self, process: Process) -> int | None:
         """The pid of the function itself, which may be inside its process; None while it is not there."""
+
+    def save(self, process: Process, path: Path) -> int:
+        """Writes an instance that runs, whole, to a file; returns its bytes. What was there stays if that fails. Raises
+        Failure, Mistake."""
+        del path
+        raise self._not_kept(process.name)
+
+    def check_origin(self, name: str, origin: Origin) -> None:
+        """Whether an instance can go on from there, as far as the file shows it. Raises Mistake."""
+        del origin
+        raise self._not_kept(name)
+
+    def _not_kept(self, name: str) -> Mistake:
+        return Mistake(f"{name} lives in a {self.name}, whose state cannot be kept; expected a machine's name")
 
     def beside(self, process: Process, words: Sequence[str]) -> list[str]:
         """The command that runs these words where an instance lives. Raises Mistake where nothing can be run there."""

@@ -74,6 +74,14 @@ class Named(Params):
     name: str = Field(max_length=256, description="of a function, or of one of its replicas")
 
 
+class Restore(Named):
+    file: str = Field(max_length=4096, description="its absolute path, as `tailrace function save` has written it")
+
+
+class Clone(Named):
+    to: str = Field(max_length=256, description="of the function that becomes its copy")
+
+
 class Subscribe(Params):
     since: int | None = Field(None, ge=1, description="the number of the first event wanted; null: from now on")
 
@@ -207,6 +215,16 @@ METHODS = {
         ),
         Method("function.stop", True, Named, FunctionStopped, "Ends a function, which stays so until it is started."),
         Method("function.start", True, Named, Applied, "Starts a function that was stopped."),
+        Method(
+            "function.restore",
+            True,
+            Restore,
+            Applied,
+            "Starts a machine's new instance from a file, changes over to it when it forwards, and ends the old one.",
+        ),
+        Method(
+            "function.clone", True, Clone, Applied, "Has a machine go on as a copy of another, with its own identity."
+        ),
         Method("node.resume", True, Nothing, Resumed, "Ends a change that was cut short, and resumes the switch."),
         Method("node.down", True, Nothing, Lowered, "Takes everything down."),
         Method("events.subscribe", False, Subscribe, Subscribed, "Has events sent on this connection."),

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
+from tailrace.functions.runtime import Origin, Starter
+from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
 from tailrace.node.folder import run_folder
 from tailrace.node.plan import Plan, make_plan, scaled
 from tailrace.node.planned import PlannedFunction, PlannedPort
-from tailrace.node.record import Change, Held, Planned, Process, Record, State, hold_run, peek
+from tailrace.node.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_pages
 from tailrace.node.status import changed_outside
 from tailrace.node.strays import check_no_strays, strays
@@ -541,17 +543,84 @@ def restart(held: Held, names: Collection[str]) -> list[str]:
         return wanted
 
 
-def replace_function(held: Held, name: str, *, stopped: bool = False) -> Applied:
+def replace_function(held: Held, name: str, *, stopped: bool = False, origin: Origin | None = None) -> Applied:
     """Starts a new instance of a function (or of all its replicas) beside the one that runs, changes over to it when it
-    forwards, and ends the old one. `stopped`: only of what was stopped. Raises Failure, Mistake."""
+    forwards, and ends the old one. `stopped`: only of what was stopped; `origin`: what the new one goes on from. Raises
+    Failure, Mistake."""
     with _changing(held) as node:
         record = node.state.record
         chosen = [each for each in _chosen(node, name) if not stopped or each in record.stopped]
+        if origin is not None:
+            only, runtime = _only(node, name)
+            runtime.check_origin(only, origin)
+            node.origins[only] = origin
         anew = [_process_of(node.state, each) for each in chosen]
         applied = _apply(node, node.plan, record.spec, None, anew=anew)
         for each in chosen:
             _forget_logs(node.state, each)
         return applied
+
+
+def save_function(folder: Path, name: str, path: Path) -> int:
+    """Writes a function's whole state to a file, and leaves it running; returns the bytes. Raises Failure, Mistake."""
+    state = State(folder, peek(folder))
+    _check_up(state.record)
+    node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
+    only, runtime = _only(node, name)
+    return runtime.save(_running_process(state, only), path)
+
+
+def described(folder: Path, name: str) -> dict[str, Any]:
+    """A function that is up as a spec has it, as far as its machine depends on it. Raises Mistake."""
+    plan = Plan.read(peek(folder).plan)
+    planned = next((each for each in plan.started if each.name == name), None)
+    if planned is None:
+        raise Mistake(f"{name!r} is no function that Tailrace has started")
+    said: dict[str, Any] = {"kind": planned.kind, "runs": planned.runs, "image": planned.image}
+    said |= {"memory": f"{planned.memory_bytes >> 20}MiB", "cpus": planned.cpus, "latency": planned.latency}
+    said |= {"interface": list(planned.interfaces), "driver": planned.driver, "domain": planned.domain}
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def clone_function(held: Held, name: str, to: str) -> Applied:
+    """Has a function go on as a copy of another one, with an identity of its own, in place of what it was. Raises
+    Failure, Mistake."""
+    with _changing(held) as node:
+        state = node.state
+        source, runtime = _only(node, name)
+        target, place = _only(node, to)
+        if source == target:
+            raise Mistake(f"{name!r} cannot be a copy of itself; expected another function's name")
+        file = state.folder / f"{target}.clone"
+        origin = Origin(file, copy=True)
+        on_record = FilePath(str(file))
+        state.add(on_record)
+        try:
+            runtime.save(_running_process(state, source), file)
+            place.check_origin(target, origin)
+            node.origins[target] = origin
+            applied = _apply(node, node.plan, state.record.spec, None, anew=[_process_of(state, target)])
+        finally:
+            state.undo(on_record)
+        _forget_logs(state, target)
+        return applied
+
+
+def _only(node: Node, name: str) -> tuple[str, Starter]:
+    """The one replica that a name stands for, and where it lives. Raises Mistake."""
+    chosen = _chosen(node, name)
+    if len(chosen) > 1:
+        raise Mistake(f"{name!r} has several replicas; name one of them: {', '.join(chosen)}")
+    planned = next(each for each in node.plan.started if each.name == chosen[0])
+    return chosen[0], STARTERS[planned.runs]
+
+
+def _running_process(state: State, name: str) -> Process:
+    """The process that a function is now. Raises Mistake where it has ended."""
+    process = next((each for each in state.processes() if each.name == _process_of(state, name)), None)
+    if process is None or not process.id.alive():
+        raise Mistake(f"{name} has ended; `tailrace function start {name}` starts it")
+    return process
 
 
 def stop_function(held: Held, name: str) -> list[str]:

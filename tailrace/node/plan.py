@@ -471,10 +471,10 @@ class _Maker:
                         tuple(queues),
                         function.cpus,
                         state,
-                        function.settings(index),
+                        tuple(_setting(each, self.folder) for each in function.settings(index)),
                         function.restart,
                         function.on_failure,
-                        function.image,
+                        str(self.folder / function.image) if function.disk and function.image else function.image,
                         latency=function.latency,
                         interfaces=tuple(function.interfaces),
                         driver=function.driver,
@@ -516,6 +516,12 @@ class _Maker:
             )
             for name, bridge in self.spec.bridges.items()
         ]
+
+
+def _setting(setting: str, folder: Path) -> str:
+    """A setting of a function; one that names a file has its whole path."""
+    name, _, value = setting.partition("=")
+    return f"{name}={folder / value}" if name == "user-data" else setting
 
 
 def _health(function: Function) -> PlannedHealth | None:

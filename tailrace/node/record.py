@@ -273,6 +273,18 @@ class Scope(MadeFor):
 
 
 @dataclass(frozen=True)
+class MachineFile(MadeFor):
+    """A file that a machine has while it runs."""
+
+    kind = "machine file"
+    path: str
+    of: str
+
+    def undo(self) -> str | None:
+        return FilePath(self.path).undo()
+
+
+@dataclass(frozen=True)
 class Container(MadeFor):
     """A container of podman's."""
 
@@ -366,7 +378,8 @@ class Offloads(Thing):
 
 
 _EVERY: tuple[type[Thing], ...] = (
-    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, Container, Domain, Tap, Namespace, Offloads,
+    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Container, Domain, Tap, Namespace,
+    Offloads,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 
@@ -601,7 +614,7 @@ def _load(folder: Path) -> Record:
         ) from None
     if record.boot != boot_id():
         # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
-        things = [thing for thing in things if isinstance(thing, FilePath | Folder | Claimed)]
+        things = [thing for thing in things if isinstance(thing, FilePath | MachineFile | Folder | Claimed)]
         record.complete = False
     record.boot, record.things = boot_id(), things
     return record

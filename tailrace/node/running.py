@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
 from tailrace.functions.names import outer_name
 from tailrace.functions.namespace import prepare_namespace
-from tailrace.functions.runtime import Instance
+from tailrace.functions.runtime import Instance, Origin
 from tailrace.functions.runtimes import STARTERS
 from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
@@ -59,6 +59,8 @@ class Node:
     launcher: Launcher
     fabric: TailraceFabric
     notes: list[str]
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """What functions that are started go on from, by name; the others start anew."""
 
     @classmethod
     def of(cls, state: State, plan: Plan, *, logs: Path, tied: bool) -> Node:
@@ -271,6 +273,7 @@ class Node:
             settings=planned.settings,
             tables_mib=planned.tables_mib,
             network=outer_name(self.state.folder, planned.name) if planned.network is not None else None,
+            origin=self.origins.get(planned.name),
         )
 
     def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:
@@ -288,7 +291,10 @@ class Node:
                 port = states[waiting[0]]
                 who = "tester" if port.name in TESTER_ENDS else port.name.rpartition(".")[0]
                 reason = f" ({port.reason})" if port.reason else ""
-                raise self.launcher.failure(who, f"{who} did not attach to {port.name} within {seconds:g} s{reason}")
+                lines = max([1, *(STARTERS[each.runs].last_lines for each in owners)])
+                raise self.launcher.failure(
+                    who, f"{who} did not attach to {port.name} within {seconds:g} s{reason}", lines
+                )
             time.sleep(0.01)
 
     def wait_for_functions(self, names: Sequence[str], processes: Sequence[Process]) -> None:
@@ -307,7 +313,8 @@ class Node:
         """Raises Fault if a process of ours has ended."""
         for process in self._processes() if processes is None else processes:
             if not process.id.alive() and not self._was_replaced(process):
-                raise Fault(why_ended(self.launcher, process))
+                lines = STARTERS[process.runtime].last_lines if process.runtime in STARTERS else 1
+                raise Fault(why_ended(self.launcher, process, lines))
 
     def _was_replaced(self, process: Process) -> bool:
         """Whether a process has been ended in order, so that it is on record no more: what is up may change while

@@ -31,10 +31,11 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
+from tailrace.functions.runtime import Origin
 from tailrace.functions.runtimes import ended_well
 from tailrace.host.slices import enter
 from tailrace.node import operations
-from tailrace.node.api import Apply, Drain, Named, Propose, Rollback, Scale, Stop, Subscribe, Up
+from tailrace.node.api import Apply, Clone, Drain, Named, Propose, Restore, Rollback, Scale, Stop, Subscribe, Up
 from tailrace.node.client import API, ENDING, Client
 from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.health import Health, checked
@@ -134,6 +135,8 @@ class Service:
             "function.scale": self._scale,
             "function.stop": self._stop_function,
             "function.start": self._start_function,
+            "function.restore": self._restore,
+            "function.clone": self._clone,
             "node.resume": lambda _: {"notes": operations.resume(self.held)},
             "node.down": self._down,
         }
@@ -610,6 +613,15 @@ class Service:
     def _start_function(self, call: Call) -> Answer:
         assert isinstance(call.params, Named)
         return operations.replace_function(self.held, call.params.name, stopped=True).as_data()
+
+    def _restore(self, call: Call) -> Answer:
+        assert isinstance(call.params, Restore)
+        origin = Origin(Path(call.params.file))
+        return operations.replace_function(self.held, call.params.name, origin=origin).as_data()
+
+    def _clone(self, call: Call) -> Answer:
+        assert isinstance(call.params, Clone)
+        return operations.clone_function(self.held, call.params.name, call.params.to).as_data()
 
     def _down(self, _call: Call) -> Answer:
         try:

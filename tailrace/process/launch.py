@@ -22,6 +22,8 @@ _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 """With which our own programs begin a line of a file (dataplane/common/log.h)."""
 _PODMAN = re.compile(r"^\S+ std(?:out|err) [FP] ")
 """With which podman begins a line of a container's."""
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|[\x00-\x08\x0b-\x1f]")
+"""What moves a terminal's cursor, which a machine's firmware does."""
 LOG_BYTES = 8 << 20
 """After which a bounded log begins anew, with as much from before kept beside it."""
 _WRITER_ENDS = 2.0
@@ -124,16 +126,18 @@ class Launcher:
                 continue
         return said
 
-    def last_words(self, name: str) -> str:
-        """The last line that a process wrote, which is its error if it has failed."""
+    def last_words(self, name: str, count: int = 1) -> str:
+        """The last line that a process wrote, which is its error if it has failed; or the last so many."""
         said = self._since_start(name).decode(errors="replace")
         lines = [line for line in said.splitlines() if line.strip()]
         errors = [line for line in lines if " error: " in line]
+        if count > 1:
+            return " | ".join(_CONTROL.sub("", line).strip() for line in lines[-count:])
         return _TIME.sub("", _PODMAN.sub("", (errors or lines or [""])[-1]))
 
-    def failure(self, name: str, what: str) -> Failure:
-        """An error that says what happened to a process and what it said itself."""
-        words = self.last_words(name)
+    def failure(self, name: str, what: str, lines: int = 1) -> Failure:
+        """An error that says what happened to a process and what it said itself, the last so many lines of it."""
+        words = self.last_words(name, lines)
         return Failure(f"{what}: {words}" if words else f"{what}; see {self.log(name)}")
 
 
@@ -151,10 +155,10 @@ def _start_writer(log: Path) -> tuple[ProcessId, int]:
         os.close(source)
 
 
-def why_ended(launcher: Launcher, process: Process) -> str:
-    """One line about a process of ours that is gone."""
+def why_ended(launcher: Launcher, process: Process, lines: int = 1) -> str:
+    """One line about a process of ours that is gone, with the last `lines` that it wrote."""
     how = how_it_ended(reap(process.pid))
     process.wait_for_words(_WRITER_ENDS)
-    words = launcher.last_words(process.name)
+    words = launcher.last_words(process.name, lines)
     who = f"the {process.name}" if process.name in ("switch", "tester") else f"the function {process.name}"
     return f"{who} {how}" + (f" ({words})" if words and "killed" not in how else "")

@@ -35,6 +35,12 @@ _PACKAGES = {
     "libvirtd": "libvirt-daemon-system",
     "virsh": "libvirt-clients",
     "podman": "podman runc",
+    "qemu-img": "qemu-utils",
+    "qemu-io": "qemu-utils",
+    "mformat": "mtools",
+    "mcopy": "mtools",
+    "syslinux": "syslinux",
+    "chrt": "util-linux",
     "setpriv": "util-linux",
 }
 

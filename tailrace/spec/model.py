@@ -6,6 +6,7 @@ from these models (`tailrace.spec.schema`).
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Any, Literal
 
@@ -80,8 +81,10 @@ MOST_CPUS = 64
 #: What Tailrace's own functions are told; the settings of a kind stand under its name.
 SETTINGS: dict[str, type[Settings]] = {"skeleton": Settings, "impair": Impair, "router": Router}
 GUEST = "guest"
-#: A name of podman's or of `tailrace image list`; nothing that podman would take for an option.
-IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$"
+#: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
+IMAGE = r"^[A-Za-z0-9./][A-Za-z0-9._/:@-]*$"
+DISKS = (".qcow2", ".raw")
+"""How disk images' names end (`tailrace.functions.disks`)."""
 STARTED = ("process", "container", "machine")
 """The runtimes in which Tailrace starts functions (`tailrace.functions.runtimes`)."""
 MOST_WORKERS = 64
@@ -214,6 +217,35 @@ Replicas = Annotated[
 ]
 
 
+class Seed(Model):
+    """What a machine is told at its first boot (cloud-init, NoCloud)."""
+
+    hostname: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$", description="its name for itself")
+    addresses: list[str] = Field(
+        default_factory=list, description="of its ports in order, such as 10.0.0.1/24; cloud-init gives them to them"
+    )
+    user_data: str | None = Field(
+        None, max_length=4096, description="a file with more for cloud-init: keys, users, packages"
+    )
+
+    @field_validator("addresses")
+    @classmethod
+    def _addresses_are_some(cls, value: list[str]) -> list[str]:
+        for each in value:
+            try:
+                ipaddress.ip_interface(each)
+            except ValueError:
+                raise ValueError(f"{each!r} is no address with its network; expected such as 10.0.0.1/24") from None
+        return value
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """As NAME=VALUE."""
+        said = [f"hostname={self.hostname}"] if self.hostname is not None else []
+        said += [f"address{number}={each}" for number, each in enumerate(self.addresses)]
+        return (*said, *([f"user-data={self.user_data}"] if self.user_data is not None else []))
+
+
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
@@ -234,13 +266,17 @@ class Function(Model):
         max_length=256,
         pattern=IMAGE,
         description="of a container: one of your own, which podman has, in place of Tailrace's; it has no kind. Of "
-        "a machine: which of `tailrace image list` it boots from",
+        "a machine: which of `tailrace image list` it boots from; or a disk of your own, FILE.qcow2 or FILE.raw, which "
+        "is not written to; it has no kind",
+    )
+    seed: Seed | None = Field(
+        None, description="of a machine with a disk of your own: what it is told at its first boot, by cloud-init"
     )
     ports: int = Field(
         2,
         ge=1,
         le=MOST_PORTS,
-        description="how many ports a guest, or a container of your own image, has: NAME.0, NAME.1 and so on. Chains "
+        description="how many ports a guest, or an image of your own, has: NAME.0, NAME.1 and so on. Chains "
         "lead from the first to the second; any other may be an end of a chain, or in a bridge",
     )
     interface: Interfaces = Field(
@@ -326,6 +362,11 @@ class Function(Model):
         return [each for each in self.interfaces if passed_through(each)]
 
     @property
+    def disk(self) -> bool:
+        """Whether it boots from a disk of the user's."""
+        return self.runs == "machine" and self.image is not None and self.image.endswith(DISKS)
+
+    @property
     def started(self) -> bool:
         """Whether Tailrace starts it."""
         return self.runs in STARTED
@@ -340,7 +381,11 @@ class Function(Model):
 
     @model_validator(mode="after")
     def _kind_fits(self) -> Function:
-        own = self.image is not None and self.runs == "container"
+        own = self.image is not None and (self.runs == "container" or self.disk)
+        if self.seed is not None and not self.disk:
+            raise ValueError("seed is for a machine with a disk of your own; expected none, or `image: FILE.qcow2`")
+        if self.seed is not None and len(self.seed.addresses) > self.ports:
+            raise ValueError(f"seed: {len(self.seed.addresses)} addresses for {self.ports} ports; expected one each")
         if self.image is not None and self.runs not in ("container", "machine"):
             raise ValueError(f"image: a {self.runs} starts from none; expected none, or `runs: container` or `machine`")
         if own and self.kind is not None:
@@ -407,7 +452,9 @@ class Function(Model):
         return given if isinstance(given, Settings) else SETTINGS.get(self.kind or "", Settings)()
 
     def settings(self, replica: int) -> tuple[str, ...]:
-        """What the program of the n-th replica (from 0) is given, as NAME=VALUE."""
+        """What the program of the n-th replica (from 0) is given, or what it boots, as NAME=VALUE."""
+        if self.seed is not None:
+            return self.seed.settings
         return self.own_settings.settings(replica)
 
     @property

@@ -69,7 +69,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(f"virtual machines were {said}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def images(tailrace: Path) -> Iterator[Path]:
     """A folder with the image of Tailrace's own functions."""
     folder = IMAGES / "functions"
@@ -82,17 +82,22 @@ def images(tailrace: Path) -> Iterator[Path]:
         os.chown(path, owner.st_uid, owner.st_gid)
 
 
+@pytest.fixture(scope="session")
+def daemons() -> Iterator[None]:
+    """libvirt's, which Tailrace starts where nobody else does: they end by themselves, once and for all tests."""
+    yield
+    wait_until(lambda: not Path("/run/tailrace-libvirt/libvirt-sock").exists(), 60)
+
+
 @pytest.fixture(scope="module")
-def command(tailrace: Path, images: Path) -> Iterator[Command]:
+def command(tailrace: Path, images: Path, daemons: None) -> Iterator[Command]:
     """With machines, which take their time."""
-    del images
+    del images, daemons
     with open_folder() as folder:
         made = Command(tailrace, folder)
         made.limit = BOOT
         yield made
         made("down", status=None)
-        # The daemons that Tailrace has started end by themselves.
-        wait_until(lambda: not Path("/run/tailrace-libvirt/libvirt-sock").exists(), 60)
 
 
 def _running_switch(binaries: Path, folder: Path) -> Iterator[RunningSwitch]:

@@ -27,9 +27,8 @@ IMAGES = REPOSITORY / "build-images"
 QEMU = "qemu-system-x86_64"
 BACKPORTED = IMAGES / "qemu"
 """The folder of a QEMU from 8.0 on: the installed one, or that of Debian's backports; or of `missing`: why not."""
-
 BOOT = 600
-"""Seconds that a machine of Tailrace's own may take to forward, emulated and on the busiest host."""
+"""Seconds that an emulated machine with a function may take to forward, on the busiest host."""
 
 Value = str | int
 

@@ -146,6 +146,7 @@ def chatter(command: Command) -> Iterator[str]:
     podman("rmi", "--force", name)
 
 
+@pytest.mark.whole
 def test_a_container_that_prints_and_comes_to_no_socket(command: Command, chatter: str) -> None:
     """Its log is bounded, it is named, and nothing is left of it."""
     spec = command.spec(ONE.format(function=f"runs: container, image: {chatter!r}"))

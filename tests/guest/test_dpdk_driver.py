@@ -147,7 +147,7 @@ LAYOUTS = pytest.mark.parametrize(
 )
 PLAIN: dict[str, Value] = {"mrg_rxbuf": "off", "indirect_desc": "off"}
 PROGRAMS = [
-    pytest.param(TESTPMD, {}, id="testpmd"),
+    pytest.param(TESTPMD, {}, id="testpmd", marks=pytest.mark.whole),
     pytest.param(TESTPMD, PLAIN, id="testpmd-plain", marks=pytest.mark.whole),
     pytest.param(TESTPMD, PACKED, id="testpmd-packed", marks=pytest.mark.whole),
     pytest.param(TESTPMD, PACKED | PLAIN, id="testpmd-packed-plain", marks=pytest.mark.whole),

@@ -208,6 +208,7 @@ tests: [latency: {frames: 64, rate: 5kpps, duration: 20s}]
 """
 
 
+@pytest.mark.whole
 def test_a_chain_of_containers_loses_no_frame_while_they_are_replaced(command: Command) -> None:
     spec = command.spec(CONTAINERS, "containers.yaml")
     command("up", spec)

@@ -35,7 +35,16 @@ def taps() -> set[str]:
     return {path.name for path in Path("/sys/class/net").glob("tap????????")}
 
 
-@pytest.mark.parametrize("driver", ["dpdk", pytest.param("linux", marks=pytest.mark.whole)])
+def assert_apart(interfaces: set[str]) -> None:
+    """The host's own stack does not use them."""
+    settings = Path("/proc/sys/net")
+    for name in interfaces:
+        assert (settings / f"ipv6/conf/{name}/disable_ipv6").read_text() == "1\n"
+        assert (settings / f"ipv4/conf/{name}/rp_filter").read_text() == "1\n"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("driver", ["dpdk", "linux"])
 def test_a_chain_of_each_kind_loses_no_frame_and_leaves_nothing(command: Command, driver: str) -> None:
     words = f"driver: {driver}"
     if driver == "linux":  # the cloud kernel has no driver for all of them
@@ -46,10 +55,7 @@ def test_a_chain_of_each_kind_loses_no_frame_and_leaves_nothing(command: Command
     try:
         made = taps() - before
         assert len(made) == 2 * len(KINDS)
-        for name in made:
-            settings = Path("/proc/sys/net")
-            assert (settings / f"ipv6/conf/{name}/disable_ipv6").read_text() == "1\n"
-            assert (settings / f"ipv4/conf/{name}/rp_filter").read_text() == "1\n"
+        assert_apart(made)
         assert {each["state"] for each in command.status()["ports"] if "tester" not in each["name"]} == {"up"}
         result = json.loads(command("measure", "latency", spec, "--json").stdout)
         frames = [way for trial in result["trials"] for way in trial["directions"]]
@@ -93,10 +99,13 @@ def test_stock_linux_guests_reach_each_other_through_linux_in_a_machine(
     command: Command, tmp_path: Path, accelerator: str
 ) -> None:
     """By ping and TCP, with the offloads that their drivers have by themselves."""
-    folder = command.folder_for_sockets()
+    folder, before = command.folder_for_sockets(), taps()
     open_to_all = ("sh", "-c", 'umask 0; exec "$@"', "sh")  # the switch is another user
     command("up", command.spec(CLIENTS.replace("FOLDER", str(folder))))
     try:
+        made = taps() - before
+        assert len(made) == 2
+        assert_apart(made)
         hardware = [Hardware([Nic(folder / name, server=True, options={"mac": mac(n)})]) for n, name in enumerate(ENDS)]
         west, east = (
             Machine(tmp_path, name, each, accelerator=accelerator, within=open_to_all)

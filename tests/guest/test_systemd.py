@@ -99,7 +99,7 @@ def wait_for(machine: Machine, event: str, times: int = 1) -> None:
     machine.wait(f"[ $(journalctl --unit tailraced --output cat | grep -c 'event: {event} ') -ge {times} ]", PATIENCE)
 
 
-def test_a_node_of_units(tmp_path: Path, accelerator: str, booted: Machine) -> None:
+def test_a_node_of_units(booted: Machine) -> None:
     machine = booted
     write(machine, "/root/spec.yaml", SPEC)
     machine.run("systemctl start tailraced", PATIENCE)
@@ -140,12 +140,20 @@ def test_a_node_of_units(tmp_path: Path, accelerator: str, booted: Machine) -> N
     third = units(machine)
     assert third["fw_2"] == second["fw_2"] and third["switch"] != first["switch"]
 
-    kept = machine.run("tar -C / -cf - var/lib/tailrace | base64 -w 0").strip()
     said = machine.run("tailrace down", PATIENCE)
     assert "nothing of ours is left" in said and units(machine) == {}
     assert machine.run("systemctl --failed --no-legend; ls /sys/fs/cgroup/tailrace.slice | grep tailrace-; true") == ""
 
-    # Another boot of the same disk brings back what was up.
+
+@pytest.mark.whole
+def test_another_boot_of_the_same_disk_brings_back_what_was_up(
+    tmp_path: Path, accelerator: str, booted: Machine
+) -> None:
+    write(booted, "/root/spec.yaml", SPEC)
+    booted.run("systemctl start tailraced", PATIENCE)
+    booted.run("tailrace up /root/spec.yaml", PATIENCE)
+    kept = booted.run("tar -C / -cf - var/lib/tailrace | base64 -w 0").strip()
+    booted.run("tailrace down", PATIENCE)
     with boot(tmp_path, "again", accelerator) as again:
         again.run(f"echo {kept} | base64 -d | tar -C / -xf -")
         again.run("systemctl start tailraced", PATIENCE)

@@ -104,25 +104,24 @@ def test_a_machine_to_whose_ports_the_switch_does_not_come(monkeypatch: pytest.M
     libvirt(monkeypatch)
     comes = threading.Event()
 
-    def create(_xml: str, _flags: int) -> SimpleNamespace:
+    def begin() -> SimpleNamespace:
         comes.wait(10)
         return SimpleNamespace(XMLDesc=lambda: "<domain/>")
 
-    connection = SimpleNamespace(createXML=create)
     with pytest.raises(Failure, match=r"has not started the machine within 0\.1 s: does the switch come to its ports"):
-        hypervisor.create(connection, "<domain/>", 0, 0.1, [])
+        hypervisor.create(begin, 0.1, [])
     comes.set()
-    assert hypervisor.create(connection, "<domain/>", 0, 10, []) == "<domain/>"
+    assert hypervisor.create(begin, 10, []) == "<domain/>"
 
 
 def test_a_libvirt_that_ends_while_it_starts_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     libvirt(monkeypatch)
 
-    def create(_xml: str, _flags: int) -> None:
+    def begin() -> None:
         raise LibvirtError("End of file while reading data")
 
     with pytest.raises(Failure, match="libvirt does not start the machine: End of file while reading data"):
-        hypervisor.create(SimpleNamespace(createXML=create), "<domain/>", 0, 10, [])
+        hypervisor.create(begin, 10, [])
 
 
 def test_a_libvirt_that_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ SETTING = MachineSetting(
     initramfs=Path("/i/initramfs"),
     command_line="console=ttyS0",
     console=Path("/logs/fw.log"),
+    agent=Path("/logs/fw.agent"),
     user="+64055:+61234",
     acceleration="kvm",
 )
@@ -429,3 +430,5 @@ def test_what_bench_start_cannot_start_is_refused() -> None:
     for counts, said in (({"guest": 1}, "--of guest: no such place"), ({"process": 65}, "--of process=65: expected")):
         with pytest.raises(Mistake, match=said):
             start.StartPlan(1, counts)
+    with pytest.raises(Mistake, match="--warm: a stand-in has no state"):
+        start.StartPlan(stand_in=True, warm=True)

@@ -1,0 +1,62 @@
+"""What a machine of Tailrace's own image does when it is asked to: its first process runs commands that come by the
+third serial port (functions/guest/init).
+
+A request is a line, a shell command in base64; the answer is a line, its status and all that it has printed in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.errors import Failure
+
+_MOST = 1 << 20
+_ANSWER = re.compile(rb"^(\d{1,3}) ((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}[A-Za-z0-9+/=]=)?)\r?\n", re.MULTILINE)
+
+
+def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
+    """What a command prints that runs inside; `path` is the socket of the machine's third serial port. Raises Failure,
+    also where it ends with another status than 0, or nobody answers within so many seconds."""
+    said = b""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(seconds)
+            connection.connect(str(path))
+            connection.sendall(base64.b64encode(command.encode()) + b"\n")
+            # While it boots, its terminal says again what it is sent.
+            while (answer := _ANSWER.search(said)) is None:
+                more = connection.recv(65536)
+                if not more or len(said) > _MOST:
+                    raise Failure(f"the machine has {'said too much' if more else 'ended'}")
+                said += more
+        code, printed = int(answer[1]), base64.b64decode(answer[2])
+    except TimeoutError:
+        raise Failure(f"nobody inside the machine has answered within {seconds:g} s") from None
+    except OSError as error:
+        raise Failure(f"the machine's agent cannot be reached ({path}: {error.strerror})") from None
+    if code != 0:
+        words = " ".join(printed.decode(errors="replace").split()) or f"status {code}"
+        raise Failure(f"inside the machine, `{command}` has failed: {words}")
+    return printed
+
+
+def ask(path: Path, command: str, seconds: float = 30.0) -> str:
+    """The same, as text."""
+    return ask_bytes(path, command, seconds).decode(errors="replace")
+
+
+def taken_up(epoch: int, entropy: bytes) -> list[str]:
+    """The commands for a machine that goes on after it was saved: what the time is, and randomness of its own, since
+    others may go on from the same file."""
+    return [f"date -s @{epoch} >/dev/null", f"echo {entropy.hex()} >/dev/urandom"]
+
+
+def identity(name: str, machine_id: str, addresses: Sequence[str]) -> list[str]:
+    """The commands that make a copy another machine than the one that it was copied from."""
+    words = [f"echo {shlex.quote(machine_id)} >/etc/machine-id", f"hostname {shlex.quote(name)}"]
+    return words + [f"echo address {port} {mac} >/run/commands" for port, mac in enumerate(addresses)]

@@ -1,0 +1,202 @@
+"""Disks that machines boot from: an image of the user's is looked at, and never written to. What the machine writes
+goes to an overlay, which ends with it; what it is told at its first boot is a second disk (cloud-init's NoCloud).
+
+A disk may come from anywhere, so only QEMU's user reads it, and in no other format than its name says.
+Sources: QEMU's docs/interop/qcow2.txt; the UEFI specification 2.10, 5.2 and 5.3 (partition tables); cloud-init's
+documentation of NoCloud.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tailrace.errors import Failure, Mistake
+from tailrace.process.programs import system_program
+
+FORMATS = {".qcow2": "qcow2", ".raw": "raw"}
+"""Of images, by how their names end."""
+_SECTOR = 512
+_CODE = 440
+_TABLE = struct.Struct("<B3xB3xII")
+"""An entry of a PC's partition table: active, type, first sector, number of sectors."""
+_PROTECTIVE = 0xEE
+_SEED_KIB = 512
+_LEAST_DISK = 48 << 20
+"""Bytes for which mtools and SYSLINUX agree about the kind of FAT."""
+_SECONDS = 60.0
+
+
+def disk_format(image: Path) -> str:
+    """The format of a disk image, as its name says. Raises Mistake."""
+    try:
+        return FORMATS[image.suffix]
+    except KeyError:
+        raise Mistake(f"{image}: expected a name that ends in {' or '.join(FORMATS)}") from None
+
+
+def check_disk(image: Path, user: int) -> None:
+    """Whether QEMU, as its user, can boot a PC from a disk image, as far as the file shows it. Raises Mistake."""
+    kind = disk_format(image)
+    if not image.is_file():
+        raise Mistake(f"{image}: {'is no file' if image.exists() else 'there is no such file'}")
+    found = json.loads(_qemu(user, image, "qemu-img", "info", "--output=json", "-f", kind, str(image)))
+    details = found.get("format-specific", {}).get("data", {})
+    other = found.get("backing-filename") or details.get("data-file")
+    if other:
+        raise Mistake(f"{image}: needs another file ({other}); make it whole with `qemu-img convert -O qcow2`")
+    if kind == "qcow2":
+        checked = json.loads(_qemu(user, image, "qemu-img", "check", "--output=json", "-f", kind, str(image)))
+        if checked.get("corruptions"):
+            raise Mistake(f"{image}: is damaged; `qemu-img check` says where")
+        # Of one that is compressed the last cluster ends where its data do.
+        if checked.get("image-end-offset", 0) - image.stat().st_size >= found.get("cluster-size", 1):
+            raise Mistake(f"{image}: is cut short ({image.stat().st_size} of {checked['image-end-offset']} bytes)")
+    size = int(found["virtual-size"])
+    why_not = boots_not(_read(user, image, kind, 0, 2 * _SECTOR) if size >= 2 * _SECTOR else b"", size)
+    if why_not is not None:
+        raise Mistake(f"{image}: {why_not}")
+
+
+def boots_not(begin: bytes, size: int) -> str | None:
+    """Why a PC's firmware (BIOS) does not boot from a disk that begins so and has so many bytes; None: it may."""
+    if begin[510:512] != b"\x55\xaa":
+        return "is no disk that boots: its first sector has no signature"
+    if not any(begin[:_CODE]):
+        return (
+            "a PC's BIOS cannot boot from it: there is no boot code (it is for UEFI only, or for another architecture)"
+        )
+    entries = [_TABLE.unpack_from(begin, 446 + 16 * number) for number in range(4)]
+    end = max((first + count for _, kind, first, count in entries if kind not in (0, _PROTECTIVE)), default=0)
+    if begin[512:520] == b"EFI PART":
+        end = struct.unpack_from("<Q", begin, 512 + 32)[0] + 1  # the second table, in the last sector
+    if end * _SECTOR > size:
+        return f"is cut short: its partitions end at {end * _SECTOR} bytes, and it has {size}"
+    return None
+
+
+def make_overlay(image: Path, overlay: Path, user: int) -> None:
+    """Makes an empty overlay on a disk image, for QEMU's user alone. Raises Failure."""
+    words = ["create", "-q", "-f", "qcow2", "-F", disk_format(image), "-b", str(image), str(overlay)]
+    _run(["qemu-img", *words])
+    _give(overlay, user)
+
+
+def _give(path: Path, user: int) -> None:
+    path.chmod(0o600)
+    os.chown(path, user, -1)
+
+
+def seed_files(
+    machine_id: str, hostname: str, addresses: Mapping[str, str], user_data: bytes | None = None
+) -> dict[str, bytes]:
+    """What a machine is told at its first boot, by the files' names: who it is, and for each MAC address the IP address
+    (10.0.0.1/24) of that interface. JSON is YAML."""
+    names = {f"port{number}": mac for number, mac in enumerate(addresses)}
+    ethernets = {
+        name: {
+            "match": {"macaddress": mac},
+            **({"addresses": [addresses[mac]]} if addresses[mac] else {"optional": True}),
+        }
+        for name, mac in names.items()
+    }
+    files: dict[str, object] = {
+        "meta-data": {"instance-id": machine_id, "local-hostname": hostname},
+        "network-config": {"version": 2, "ethernets": ethernets},
+    }
+    seed = {name: (json.dumps(each, indent=1) + "\n").encode() for name, each in files.items()}
+    return seed | {"user-data": user_data if user_data is not None else b"#cloud-config\n{}\n"}
+
+
+def make_seed(path: Path, files: Mapping[str, bytes], user: int) -> None:
+    """Makes the disk with these files for QEMU's user alone: a FAT file system called CIDATA. Raises Failure."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-seed-") as folder:
+        for name, data in files.items():
+            Path(folder, name).write_bytes(data)
+        kib = max(_SEED_KIB, 2 * sum(len(data) for data in files.values()) >> 10)
+        path.write_bytes(b"")
+        os.truncate(path, kib << 10)
+        _run(["mformat", "-i", str(path), "-v", "CIDATA", "-N", "0", "-T", str(kib * 2), "-h", "2", "-s", "9", "::"])
+        _run(["mcopy", "-i", str(path), *(str(Path(folder, name)) for name in files), "::/"])
+        _give(path, user)
+
+
+def make_boot_disk(path: Path, files: Mapping[str, Path | bytes]) -> None:
+    """Makes a disk that a PC boots from by SYSLINUX: one FAT partition with these files, among them syslinux.cfg. The
+    same files give the same bytes. Raises Failure."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-disk-") as folder:
+        sources = []
+        for name, data in files.items():
+            copy = Path(folder, name)
+            copy.write_bytes(data if isinstance(data, bytes) else data.read_bytes())
+            sources.append(str(copy))
+        used = sum(Path(source).stat().st_size for source in sources)
+        sectors = max(used + used // 16 + (4 << 20), _LEAST_DISK) // _SECTOR
+        first = 2048
+        table = _TABLE.pack(0x80, 0x0E, first, sectors)
+        code = _boot_code()
+        with path.open("wb") as file:
+            file.write(code.ljust(446, b"\0") + table.ljust(64, b"\0") + b"\x55\xaa")
+            file.truncate((first + sectors) * _SECTOR)
+        image = f"{path}@@{first * _SECTOR}"
+        geometry = ["-T", str(sectors), "-h", "255", "-s", "63", "-H", str(first)]
+        _run(["mformat", "-i", image, *geometry, "-N", "0", "-v", "TAILRACE", "::"])
+        _run(["mcopy", "-i", image, *sources, "::/"])
+        _run(["syslinux", "--install", "--offset", str(first * _SECTOR), str(path)])
+
+
+def _boot_code() -> bytes:
+    """What the BIOS starts from the first sector, of the package syslinux-common."""
+    path = Path("/usr/lib/syslinux/mbr/mbr.bin")
+    try:
+        return path.read_bytes()
+    except OSError:
+        raise Mistake(f"{path} is missing: run `scripts/setup machines`") from None
+
+
+def _run(words: Sequence[str]) -> str:
+    """Runs a program of the system; files that it makes are always of the same time. Raises Failure."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "0", "MTOOLS_SKIP_CHECK": "1", "TZ": "UTC", "LC_ALL": "C"}
+    command = [system_program(words[0]), *words[1:]]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        env=environment,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise Failure(f"{words[0]}: {said[-1] if said else f'status {done.returncode}'}")
+    return done.stdout
+
+
+def _qemu(user: int, image: Path, program: str, *words: str) -> str:
+    """What one of QEMU's programs prints of an image, as QEMU's user. Raises Mistake."""
+    before = [system_program("setpriv"), f"--reuid={user}", "--regid=65534", "--clear-groups", "--"]
+    command = [*(before if os.geteuid() == 0 else []), system_program(program), *words]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, cwd="/", check=False
+    )
+    # 3: clusters that nothing uses, which are no damage; 2: damage, which is also in what it prints.
+    if done.returncode not in (0, 2, 3) or not done.stdout.strip():
+        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        said = re.sub(rf"^{re.escape(program)}: |Could not open '[^']*': ", "", said)
+        cure = f"; QEMU runs as user {user}, who must be able to read it" if "ermission" in said else ""
+        raise Mistake(f"{image}: cannot be read as {disk_format(image)} ({said}){cure}")
+    return done.stdout
+
+
+def _read(user: int, image: Path, kind: str, at: int, count: int) -> bytes:
+    """Bytes of the disk that an image is. Raises Mistake."""
+    shown = _qemu(user, image, "qemu-io", "-r", "-f", kind, "-c", f"read -v {at} {count}", str(image))
+    lines = re.findall(r"^[0-9a-f]{8,}: +((?:[0-9a-f]{2} +){1,16})", shown, re.MULTILINE)
+    return bytes.fromhex("".join(lines))

@@ -1,0 +1,159 @@
+"""A machine's whole state in a file, in libvirt's own format (`virsh restore` takes it too): a header, the domain, and
+QEMU's stream of memory and devices.
+
+libvirt restores a machine only as what it was: of that name, with those sockets. Here it becomes another instance, or a
+copy: the same stream behind another domain. Memory is read from the file anew, as the switch has to share it.
+
+Source: struct _virQEMUSaveHeader in libvirt's src/qemu/qemu_saveimage.h.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from xml.etree import ElementTree
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions import hypervisor
+from tailrace.functions.domain import MachineSetting, domain_xml
+
+_HEADER = struct.Struct("<16s5I56x")
+"""Magic, version, length of what precedes the stream, whether it ran, compression, where the cookie begins."""
+_WHOLE, _PARTIAL = b"LibvirtQemudSave", b"LibvirtQemudPart"
+_VERSION = 2
+_MOST_XML = 1 << 20
+_KIND = re.compile(r"pc-q35-[0-9.]+")
+_COMPARED = (
+    "another acceleration",
+    "another memory, in KiB,",
+    "another number of CPUs",
+    "other ports",
+    "another function",
+)
+_FUNCTION = re.compile(r"\btailrace\.run=(\S+)")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A machine in a file."""
+
+    path: Path
+    domain: str
+    """In libvirt's words."""
+    cookie: bytes
+    """What libvirt has noted beside it."""
+    begins: int
+    """Where the stream does."""
+
+
+def read(path: Path) -> Saved:
+    """A machine that was saved. Raises Mistake where the file is none, or not whole."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():  # a machine's state can be made to attack QEMU
+                raise Mistake(f"{path}: belongs to another user; expected a file of one's own")
+            header = file.read(_HEADER.size)
+            if header[:16] == _PARTIAL:
+                raise Mistake(f"{path}: was not saved to its end")
+            if len(header) < _HEADER.size or header[:16] != _WHOLE:
+                raise Mistake(f"{path}: is no machine that was saved; `tailrace function save NAME FILE` makes one")
+            _, version, length, _, compressed, cookie = _HEADER.unpack(header)
+            if version != _VERSION or compressed:
+                raise Mistake(
+                    f"{path}: is compressed, or of version {version}; expected one that was saved by Tailrace"
+                )
+            data = file.read(length) if length <= _MOST_XML else b""
+            more = file.read(1)
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}") from None
+    if len(data) < length or not more:
+        raise Mistake(f"{path}: is cut short")
+    domain, noted = (data[:cookie], data[cookie:]) if cookie else (data, b"")
+    try:
+        text = domain.rstrip(b"\0").decode()
+        ElementTree.fromstring(text)
+    except (ValueError, ElementTree.ParseError):
+        raise Mistake(f"{path}: is damaged") from None
+    return Saved(path, text, noted.rstrip(b"\0"), _HEADER.size + length)
+
+
+def save(name: str, path: Path) -> int:
+    """Saves a machine that goes on running afterwards; returns the bytes that it takes. What is at `path` is replaced
+    when all is written. Raises Failure, Mistake."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    except OSError as error:
+        raise Mistake(f"{path.parent}: {error.strerror}") from None
+    try:
+        new = folder / "state"
+        free = shutil.disk_usage(folder).free
+        try:
+            hypervisor.save(name, new)
+        except Failure as error:
+            room = f" ({free >> 20} MiB were free there, and it may take all of its memory)"
+            raise Failure(f"{path}: {error}{room}; nothing was written") from None
+        os.chown(new, os.geteuid(), os.getegid())
+        new.chmod(0o600)  # all that was in its memory
+        size = new.stat().st_size
+        new.replace(path)
+        return size
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}; nothing was written") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_as(saved: Saved, domain: str, path: Path) -> None:
+    """Writes the same machine behind another domain. Raises Failure."""
+    text = domain.encode() + b"\0"
+    cookie = saved.cookie + b"\0" if saved.cookie else b""
+    header = _HEADER.pack(_WHOLE, _VERSION, len(text) + len(cookie), 1, 0, len(text) if cookie else 0)
+    try:
+        with create_private(path) as file, saved.path.open("rb") as source:
+            file.write(header + text + cookie)
+            file.flush()
+            offset, end = saved.begins, os.fstat(source.fileno()).st_size
+            while offset < end and (sent := os.sendfile(file.fileno(), source.fileno(), offset, end - offset)):
+                offset += sent
+    except OSError as error:
+        raise Failure(f"{saved.path}: cannot be copied to {path}: {error.strerror}") from None
+
+
+def create_private(path: Path) -> BinaryIO:
+    """A new file that only its owner can read. Raises OSError."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def domain_of(saved: Saved, setting: MachineSetting, *, copy: bool) -> str:
+    """The domain of a machine that was saved, as it is to be here: with the saved one's kind of machine and buses, and
+    unless it is a copy, its addresses. Nothing else is taken from a file that may be somebody else's.
+    Raises Mistake where it is another machine than `setting` says."""
+    was, here = ElementTree.fromstring(saved.domain), ElementTree.fromstring(domain_xml(setting))
+    for what, one, other in zip(_COMPARED, _compared(was), _compared(here), strict=True):
+        if one != other:
+            raise Mistake(f"{saved.path}: is a machine with {what} ({one}) than this one ({other})")
+    kind = was.find("os/type")
+    if kind is None or not _KIND.fullmatch(kind.get("machine", "")):
+        raise Mistake(f"{saved.path}: is no machine of Tailrace's")
+    here.find("os/type").set("machine", kind.get("machine", ""))  # type: ignore[union-attr]
+    here.find("devices").extend(was.findall("devices/controller[@type='pci']"))  # type: ignore[union-attr]
+    for old, new in zip(was.findall("devices/interface"), here.findall("devices/interface"), strict=True):
+        mac = old.find("mac")
+        if not copy and mac is not None:
+            new.find("mac").set("address", mac.get("address", ""))  # type: ignore[union-attr]
+    return ElementTree.tostring(here, encoding="unicode")
+
+
+def _compared(domain: ElementTree.Element) -> tuple[str | int | None, ...]:
+    """What makes it the machine that it is, by _COMPARED."""
+    function = _FUNCTION.search(domain.findtext("os/cmdline", ""))
+    ports = [(each.get("type"), each.find("model")) for each in domain.findall("devices/interface")]
+    kinds = ", ".join(f"{kind} {'' if model is None else model.get('type')}" for kind, model in ports)
+    words = function[1].replace(",", " ") if function else "none of Tailrace's"
+    return domain.get("type"), domain.findtext("memory"), domain.findtext("vcpu"), kinds, words

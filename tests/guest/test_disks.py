@@ -1,0 +1,75 @@
+"""Machines that boot from disks: one that is built here, and those that do not boot."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machine import BOOT
+from running_node import Command, needs_a_node, wait_until
+
+from tailrace.functions import agent
+
+pytestmark = [
+    *needs_a_node,
+    pytest.mark.requires_program("virtlogd", "qemu-system-x86_64", "qemu-img", "mformat", "syslinux"),
+    pytest.mark.timeout(900),
+]
+
+SPEC = """\
+fabric: {idle: sleep}
+functions: {own: {runs: machine, image: disk.qcow2, seed: {hostname: wall}}}
+chains: {voice: [tester.a, own, tester.b]}
+tests: [latency: {frames: 64, rate: 2kpps, duration: 2s}]
+"""
+
+
+@pytest.fixture(scope="module")
+def disk(command: Command, images: Path) -> Iterator[Path]:
+    """A disk of the user's, in the folder of the spec: `tailrace image build --disk`, packed."""
+    built = json.loads(command("image", "build", "own", "--disk", "--json").stdout)["disk"]
+    path = command.folder / "disk.qcow2"
+    subprocess.run(["qemu-img", "convert", "-c", "-O", "qcow2", built, path], check=True)
+    yield path
+    shutil.rmtree(images / "own")
+
+
+@pytest.fixture
+def overlays(images: Path) -> Iterator[Path]:
+    """Where machines write."""
+    folder = images / "disks"
+    yield folder
+    assert not list(folder.glob("*")), "something is left of a machine"
+
+
+def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, overlays: Path) -> None:
+    before = hashlib.sha256(disk.read_bytes()).digest()
+    command("up", command.spec(SPEC))
+    try:
+        assert len(list(overlays.glob("*"))) == 2
+        # Its ports are up when Linux has a driver for them, which is before its function has them.
+        wait_until(lambda: "forwarding" in command("function", "log", "own").stdout, BOOT)
+        assert agent.ask(command.state / "logs/own.agent", "hostname").strip() == "wall"
+        result = json.loads(command("measure", "latency", command.spec(SPEC), "--json").stdout)
+        frames = [way for trial in result["trials"] for way in trial["directions"]]
+        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
+        assert "which such a file does not hold" in command("function", "save", "own", "x", status=2).stderr
+    finally:
+        command("down")
+    assert hashlib.sha256(disk.read_bytes()).digest() == before
+
+
+@pytest.mark.whole
+def test_a_disk_that_does_not_boot_is_told_with_the_consoles_last_lines(command: Command, overlays: Path) -> None:
+    """Its boot code ends in nothing."""
+    (command.folder / "empty.raw").write_bytes(b"\xcd\x18".ljust(510, b"\0") + b"\x55\xaa" + bytes(1 << 20))
+    said = command("up", command.spec(SPEC.replace("disk.qcow2", "empty.raw"), "no.yaml"), status=None)
+    assert said.returncode != 0 and "No bootable device" in said.stderr, said.stderr
+    missing = command.spec(SPEC.replace("disk.qcow2", "missing.raw"), "missing.yaml")
+    assert "missing.raw: there is no such file" in command("up", missing, status=2).stderr
+    del overlays

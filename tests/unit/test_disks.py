@@ -1,0 +1,137 @@
+"""Disks that machines boot from: what is looked at before, what they are told, and what libvirt is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from test_machines import SETTING
+
+from tailrace.errors import Mistake
+from tailrace.functions import disks
+from tailrace.functions.domain import Disks, domain_xml
+from tailrace.node.plan import make_plan
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
+
+needs_tools = pytest.mark.skipif(
+    not all(shutil.which(each) for each in ("qemu-img", "mformat", "syslinux")), reason="qemu-utils, mtools, syslinux"
+)
+
+
+def first_sectors(*partitions: tuple[int, int], code: bytes = b"\xeb\x63", table: bytes = b"") -> bytes:
+    """The beginning of a disk with these partitions: first sector, and number of sectors."""
+    entries = b"".join(struct.pack("<B3xB3xII", 0, 0x83, first, count) for first, count in partitions)
+    return code.ljust(446, b"\0") + entries.ljust(64, b"\0") + b"\x55\xaa" + table.ljust(512, b"\0")
+
+
+def test_what_a_pc_cannot_boot_is_told() -> None:
+    assert disks.boots_not(first_sectors((2048, 2048)), 4096 * 512) is None
+    assert "partitions end at" in str(disks.boots_not(first_sectors((2048, 2048)), 4095 * 512))
+    assert "no signature" in str(disks.boots_not(bytes(1024), 1 << 20))
+    assert "another architecture" in str(disks.boots_not(first_sectors((1, 1), code=b""), 1 << 20))
+    gpt = b"EFI PART" + bytes(24) + struct.pack("<Q", 4095)
+    protective = first_sectors(table=gpt)
+    assert disks.boots_not(protective, 4096 * 512) is None
+    assert "cut short" in str(disks.boots_not(protective, 4000 * 512))
+
+
+def test_a_seed_says_who_the_machine_is_and_its_addresses() -> None:
+    files = disks.seed_files("0" * 32, "fw", {"52:54:00:00:00:00": "10.0.0.1/24", "52:54:00:00:00:01": ""})
+    assert json.loads(files["meta-data"]) == {"instance-id": "0" * 32, "local-hostname": "fw"}
+    assert json.loads(files["network-config"])["ethernets"] == {
+        "port0": {"match": {"macaddress": "52:54:00:00:00:00"}, "addresses": ["10.0.0.1/24"]},
+        "port1": {"match": {"macaddress": "52:54:00:00:00:01"}, "optional": True},
+    }
+    assert files["user-data"].startswith(b"#cloud-config\n")
+    assert disks.seed_files("0", "fw", {}, b"#!/bin/sh\n")["user-data"] == b"#!/bin/sh\n"
+
+
+@needs_tools
+def test_a_seed_is_a_file_system_that_cloud_init_finds(tmp_path: Path) -> None:
+    seed = tmp_path / "seed"
+    disks.make_seed(seed, {"meta-data": b"{}\n", "user-data": b"#cloud-config\n"}, os.geteuid())
+    listed = subprocess.run(["mdir", "-i", seed, "-b", "::"], capture_output=True, text=True, check=True).stdout
+    assert "meta-data" in listed and "user-data" in listed
+    label = subprocess.run(["mlabel", "-i", seed, "-s", "::"], capture_output=True, text=True, check=True).stdout
+    assert "CIDATA" in label
+
+
+@needs_tools
+def test_a_boot_disk_is_sound_and_the_same_for_the_same_files(tmp_path: Path) -> None:
+    files: dict[str, Path | bytes] = {"vmlinuz": os.urandom(5000), "syslinux.cfg": b"DEFAULT tailrace\n"}
+    for name in ("a.raw", "b.raw"):
+        disks.make_boot_disk(tmp_path / name, files)
+    assert (tmp_path / "a.raw").read_bytes() == (tmp_path / "b.raw").read_bytes()
+    disks.check_disk(tmp_path / "a.raw", os.geteuid())
+
+
+@needs_tools
+def test_an_image_that_is_missing_cut_short_or_not_whole_is_named(tmp_path: Path) -> None:
+    user = os.geteuid()
+    whole, packed = tmp_path / "whole.raw", tmp_path / "packed.qcow2"
+    disks.make_boot_disk(whole, {"file": os.urandom(1 << 20)})
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", whole, packed], check=True)
+    disks.check_disk(packed, user)
+
+    def refused(path: Path, said: str) -> None:
+        with pytest.raises(Mistake, match=said):
+            disks.check_disk(path, user)
+
+    refused(tmp_path / "none.raw", "none.raw: there is no such file")
+    refused(tmp_path, "expected a name that ends in .qcow2 or .raw")
+    (tmp_path / "text.qcow2").write_text("hello")
+    refused(tmp_path / "text.qcow2", "cannot be read as qcow2")
+    (tmp_path / "short.raw").write_bytes(whole.read_bytes()[: 2 << 20])
+    refused(tmp_path / "short.raw", "cut short")
+    (tmp_path / "short.qcow2").write_bytes(packed.read_bytes()[:-65536])
+    refused(tmp_path / "short.qcow2", "cut short|damaged")
+    words = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", packed, tmp_path / "over.qcow2"]
+    subprocess.run(words, check=True)
+    refused(tmp_path / "over.qcow2", "needs another file")
+
+
+def test_the_machine_boots_from_an_overlay_and_looks_into_nothing() -> None:
+    found = Disks(Path("/i/own.raw"), "raw", Path("/d/fw.qcow2"), Path("/d/fw.seed"))
+    domain = ElementTree.fromstring(domain_xml(replace(SETTING, kernel=None, initramfs=None, disks=found)))
+    assert domain.find("os/kernel") is None and domain.find("os/bios").get("useserial") == "yes"  # type: ignore[union-attr]
+    first, second = domain.iterfind("devices/disk")
+    assert first.find("source").get("file") == "/d/fw.qcow2"  # type: ignore[union-attr]
+    assert first.find("backingStore/format").get("type") == "raw"  # type: ignore[union-attr]
+    assert first.find("backingStore/backingStore") is not None  # the end of what it is made of
+    assert first.find("readonly") is None and second.find("readonly") is not None
+
+
+OWN = "functions: {fw: {runs: machine, image: own.qcow2%s}}\nchains: {voice: [tester.a, fw, tester.b]}\n"
+CPUS = [Cpu(number, core=number) for number in range(8)]
+
+
+def test_a_machine_with_a_disk_of_ones_own_has_no_kind_and_is_told_its_seed(tmp_path: Path) -> None:
+    text = OWN % ", ports: 3, seed: {hostname: wall, addresses: [10.0.0.1/24], user_data: more.yaml}"
+    (function,) = make_plan(parse_spec(text, "s"), cpus=CPUS, real_time=None, folder=tmp_path).started
+    assert function.kind is None and function.image == str(tmp_path / "own.qcow2") and len(function.ports) == 3
+    assert function.settings == ("hostname=wall", "address0=10.0.0.1/24", f"user-data={tmp_path}/more.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OWN % ", kind: skeleton", "expected no kind"),
+        (OWN % ", seed: {addresses: [10.0.0.1.2]}", "no address with its network"),
+        (OWN % ", seed: {addresses: [10.0.0.1/8, 10.0.0.2/8, 10.0.0.3/8]}", "3 addresses for 2 ports"),
+        (
+            "functions: {fw: {kind: skeleton, seed: {}}}\nchains: {v: [tester.a, fw, tester.b]}\n",
+            "seed is for a machine",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_disk_of_ones_own_is_refused(text: str, said: str) -> None:
+    with pytest.raises(Mistake, match=said):
+        parse_spec(text, "s")

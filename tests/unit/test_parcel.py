@@ -1,0 +1,91 @@
+"""A machine in one file: written, taken over, and refused where it is not what was written."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from test_saved import write
+
+from tailrace.errors import Mistake
+from tailrace.functions import images, parcel, saved
+
+FUNCTION = {"kind": "skeleton", "runs": "machine", "memory": "256MiB"}
+
+
+@pytest.fixture
+def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that was exported, on a host that has no image."""
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path / "there"))
+    made = tmp_path / "there" / "tailrace"
+    made.mkdir(parents=True)
+    images.store(made, "linux-image-6.1", {"vmlinuz": b"kernel", "initramfs": b"files"})
+    monkeypatch.setattr(saved, "save", lambda _, path: write(path, "<domain/>").stat().st_size)
+    file = tmp_path / "first.tar"
+    assert parcel.export("first", FUNCTION, "tailrace-first", file) == file.stat().st_size
+    assert file.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path / "here"))
+    return file
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.rglob("*") if each.is_file())
+
+
+def test_a_machine_comes_with_its_state_and_image(exported: Path, tmp_path: Path) -> None:
+    made = parcel.import_(exported, tmp_path / "first.state")
+    assert made.parcel.function == FUNCTION and made.new_image
+    assert saved.read(tmp_path / "first.state").domain == "<domain/>"
+    assert images.machine_image("tailrace").kernel == "linux-image-6.1"
+    assert not parcel.import_(exported, tmp_path / "again.state").new_image
+
+
+def test_nothing_is_replaced(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(Mistake, match="mine: is there already"):
+        parcel.import_(exported, tmp_path / "mine")
+    with pytest.raises(Mistake, match=r"first.tar: is there already"):
+        parcel.export("first", FUNCTION, "tailrace-first", exported)
+    other = tmp_path / "here" / "tailrace"
+    other.mkdir(parents=True)
+    images.store(other, "linux-image-7", {"vmlinuz": b"other", "initramfs": b"files"})
+    with pytest.raises(Mistake, match="is another image of this name"):
+        parcel.import_(exported, tmp_path / "first.state")
+    assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "first.state").exists()
+
+
+def members(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as archive:
+        return {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]
+
+
+def pack(file: Path, contents: dict[str, bytes]) -> Path:
+    with tarfile.open(file, "w") as archive:
+        for name, data in contents.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return file
+
+
+def test_what_is_not_what_was_exported_is_refused_and_nothing_is_left(exported: Path, tmp_path: Path) -> None:
+    whole = members(exported)
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    for contents, said in (
+        ({**whole, "machine.state": whole["machine.state"][:-1] + b"x"}, "machine.state is damaged"),
+        ({**whole, "../escape": b"x"}, "does not belong there"),
+        ({key: each for key, each in whole.items() if key != "image/vmlinuz"}, "lacks image/vmlinuz"),
+        ({"machine.json": b"{}"}, "machine.json is damaged"),
+        ({"hello": b"x"}, "no machine that was exported"),
+        ({**whole, "machine.json": whole["machine.json"].replace(b'"tailrace"', b'"../x"')}, "is damaged"),
+    ):
+        with pytest.raises(Mistake, match=said):
+            parcel.import_(pack(tmp_path / "bad.tar", contents), bad / "first.state")
+    (tmp_path / "short.tar").write_bytes(exported.read_bytes()[:-20000])
+    for file, said in (("short.tar", "cut short|damaged"), ("none.tar", "no such file")):
+        with pytest.raises(Mistake, match=said):
+            parcel.import_(tmp_path / file, bad / "first.state")
+    assert left(bad) == [] and not (tmp_path / "here").exists()

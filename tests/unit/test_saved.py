@@ -1,0 +1,139 @@
+"""Machines in files: libvirt's format, read and written; what is taken from a file, and what is not; the agent."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import struct
+import threading
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from test_machines import SETTING
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions import agent, saved
+from tailrace.functions.domain import domain_xml
+
+RUN = replace(SETTING, command_line="console=ttyS0 tailrace.run=tailrace-vnf,skeleton tailrace.pages=36")
+STREAM = b"QEVM" + bytes(100_000)
+
+
+def live(xml: str) -> str:
+    """As libvirt has a domain that runs: with a version of its kind, and its buses."""
+    domain = ElementTree.fromstring(xml)
+    domain.find("os/type").set("machine", "pc-q35-7.2")  # type: ignore[union-attr]
+    devices = domain.find("devices")
+    assert devices is not None
+    ElementTree.SubElement(devices, "controller", type="pci", index="1", model="pcie-root-port")
+    return ElementTree.tostring(domain, encoding="unicode")
+
+
+def write(path: Path, domain: str, cookie: bytes = b"<cookie/>", *, magic: bytes = b"LibvirtQemudSave") -> Path:
+    text = domain.encode() + b"\0"
+    length = len(text) + len(cookie) + 1
+    header = struct.pack("<16sIIIII56x", magic, 2, length, 1, 0, len(text))
+    path.write_bytes(header + text + cookie + b"\0" + STREAM)
+    return path
+
+
+def test_a_machine_is_written_as_another_with_the_same_stream(tmp_path: Path) -> None:
+    found = saved.read(write(tmp_path / "a", live(domain_xml(RUN))))
+    saved.write_as(found, "<domain/>", tmp_path / "b")
+    again = saved.read(tmp_path / "b")
+    assert again.domain == "<domain/>" and again.cookie == found.cookie == b"<cookie/>"
+    assert (tmp_path / "b").read_bytes()[again.begins :] == STREAM
+    assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_no_saved_machine_is_refused(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole", "<domain/>")
+    for name, content, said in (
+        ("text", b"hello", "is no machine that was saved"),
+        ("partial", b"LibvirtQemudPart" + whole.read_bytes()[16:], "not saved to its end"),
+        ("short", whole.read_bytes()[:100], "cut short"),
+        ("no-stream", whole.read_bytes()[: -len(STREAM)], "cut short"),
+        ("damaged", whole.read_bytes().replace(b"<domain/>", b"<domain>>"), "is damaged"),
+        ("newer", whole.read_bytes()[:16] + b"\3" + whole.read_bytes()[17:], "of version 3"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(Mistake, match=f"{name}: .*{said}"):
+            saved.read(tmp_path / name)
+    with pytest.raises(Mistake, match="No such file"):
+        saved.read(tmp_path / "none")
+
+
+def test_a_machine_becomes_what_it_is_to_be_here(tmp_path: Path) -> None:
+    found = saved.read(write(tmp_path / "a", live(domain_xml(RUN))))
+    nics = tuple(replace(each, mac=f"52:54:01:00:00:0{n}", at=f"/t/{n}") for n, each in enumerate(RUN.nics))
+    here = replace(RUN, name="tailrace-fw.2", nics=nics, pins=((7,), (8,)), console=Path("/logs/fw.2.log"))
+    for copy in (False, True):
+        domain = ElementTree.fromstring(saved.domain_of(found, here, copy=copy))
+        assert domain.findtext("name") == "tailrace-fw.2"
+        assert domain.find("os/type").get("machine") == "pc-q35-7.2"  # type: ignore[union-attr]
+        assert [each.get("path") for each in domain.iterfind("devices/interface/source")] == ["/t/0", "/t/1"]
+        slots = [each.get("slot") for each in domain.iterfind("devices/interface/address")]
+        assert slots == ["0x08", "0x09"]
+        assert {pin.get("cpuset") for pin in domain.iter("vcpupin")} == {"7", "8"}
+        assert domain.find("devices/controller[@model='pcie-root-port']") is not None
+        addresses = [each.get("address") for each in domain.iterfind("devices/interface/mac")]
+        assert addresses == [each.mac for each in (nics if copy else RUN.nics)]
+
+
+def test_nothing_else_is_taken_from_a_file(tmp_path: Path) -> None:
+    domain = live(domain_xml(RUN)).replace(
+        "</devices>", "<disk type='block'><source dev='/dev/sda'/><target dev='vda'/></disk></devices>"
+    )
+    found = saved.read(write(tmp_path / "a", domain))
+    assert "/dev/sda" not in saved.domain_of(found, RUN, copy=False)
+    strange = saved.read(write(tmp_path / "b", domain.replace("pc-q35-7.2", "xenfv")))
+    with pytest.raises(Mistake, match="no machine of Tailrace's"):
+        saved.domain_of(strange, RUN, copy=False)
+
+
+def test_another_machine_is_named_by_what_differs(tmp_path: Path) -> None:
+    found = saved.read(write(tmp_path / "a", live(domain_xml(RUN))))
+    for other, said in (
+        (replace(RUN, memory_bytes=1 << 30), "another memory"),
+        (replace(RUN, pins=((1,),)), "number of CPUs"),
+        (replace(RUN, nics=RUN.nics[:1]), "other ports"),
+        (replace(RUN, nics=tuple(replace(each, interface="e1000e") for each in RUN.nics)), "other ports .*e1000e"),
+        (replace(RUN, acceleration="tcg"), "another acceleration"),
+        (replace(RUN, command_line="tailrace.run=tailrace-vnf,impair"), "another function .*skeleton.*impair"),
+    ):
+        with pytest.raises(Mistake, match=said):
+            saved.domain_of(found, other, copy=False)
+
+
+def answering(path: Path, answer: bytes) -> list[str]:
+    """Somebody who answers so at a socket, once; what was asked."""
+    asked: list[str] = []
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with listener, connection:
+            asked.append(base64.b64decode(connection.makefile("rb").readline()).decode())
+            connection.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return asked
+
+
+def test_the_agent_says_what_a_command_printed_or_that_it_failed(tmp_path: Path) -> None:
+    asked = answering(tmp_path / "a", b"0 " + base64.b64encode(b"6.1\n") + b"\n")
+    assert agent.ask(tmp_path / "a", "uname -r") == "6.1\n" and asked == ["uname -r"]
+    answering(tmp_path / "b", b"1 " + base64.b64encode(b"no such file\n") + b"\n")
+    with pytest.raises(Failure, match="`cat x` has failed: no such file"):
+        agent.ask(tmp_path / "b", "cat x")
+    answering(tmp_path / "c", b"dHJ1ZQ==\r\n0 b2sK\r\n")
+    assert agent.ask(tmp_path / "c", "true") == "ok\n"
+    answering(tmp_path / "d", b"")
+    with pytest.raises(Failure, match="the machine has ended"):
+        agent.ask(tmp_path / "d", "true")
+    with pytest.raises(Failure, match="cannot be reached"):
+        agent.ask(tmp_path / "none", "true")
