@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -300,12 +301,12 @@ static json_t *neighbour_row(uint32_t position)
 {
 	const uint64_t station = atomic_load(&router_table.stations[position]);
 	const struct neighbour *neighbour = &neighbours[position];
+	const uint8_t *bytes = (const uint8_t *)&station;
 	char address[INET6_ADDRSTRLEN], mac[RTE_ETHER_ADDR_FMT_SIZE];
-	struct rte_ether_addr bytes;
 
 	router_address_text(neighbour->key.family, &neighbour->key.address, address, sizeof(address));
-	memcpy(&bytes, &station, sizeof(bytes));
-	rte_ether_format_addr(mac, sizeof(mac), &bytes);
+	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", bytes[0], bytes[1], bytes[2], bytes[3], bytes[4],
+		 bytes[5]);
 	return json_pack("{s:s, s:i, s:s?, s:s, s:I}", "address", address, "port", neighbour->key.port, "mac",
 			 station == 0 ? NULL : mac, "state",
 			 station == 0				 ? "unknown"
