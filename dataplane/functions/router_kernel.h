@@ -44,7 +44,7 @@ bool router_kernel_read(struct router_kernel *kernel);
 /* Take messages that follow each other, up to one that is not whole. */
 void router_kernel_take(struct router_kernel *kernel, const void *messages, size_t size);
 
-/* Whether all was told since it was asked for last. */
+/* Whether all was told, once at least.  What has changed meanwhile is told again. */
 bool router_kernel_complete(const struct router_kernel *kernel);
 
 #endif

@@ -29,6 +29,8 @@
 enum {
 	GROUPS = 1024, /* for prefixes of more than 24 bits, and in IPv6 for each further 8 bits; at least */
 	DIRECT = 24,   /* bits of a prefix that needs no group */
+	/* What DPDK sets aside for each prefix of 48 bits, also where it shares its groups with others. */
+	GROUPS6 = (48 - DIRECT) / 8,
 };
 
 struct route {
@@ -66,7 +68,7 @@ int router_table_open(const uint32_t count[ROUTER_FAMILIES])
 		.default_nh = ROUTE_KERNEL,
 		.max_routes = (int)count[ROUTER_6],
 		.rib_ext_sz = sizeof(struct route *),
-		.trie = {.nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = GROUPS + count[ROUTER_6]},
+		.trie = {.nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = GROUPS + GROUPS6 * count[ROUTER_6]},
 	};
 
 	fib4 = rte_fib_create("router4", SOCKET_ID_ANY, &conf4);

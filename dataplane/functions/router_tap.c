@@ -11,6 +11,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
+
 #include "common/log.h"
 #include "router_tap.h"
 
@@ -223,6 +225,8 @@ static int open_queues(struct router_tap *tap)
 /* Hear all that the kernel has to tell before the first frame: until then it would have to forward. */
 static void learn(struct router_tap *tap)
 {
+	const uint64_t began = rte_rdtsc();
+
 	while (!router_kernel_complete(&tap->kernel)) {
 		struct pollfd news = {.fd = router_kernel_fd(&tap->kernel), .events = POLLIN};
 
@@ -230,6 +234,8 @@ static void learn(struct router_tap *tap)
 		while (router_kernel_read(&tap->kernel))
 			;
 	}
+	log_info("the kernel's tables are known after %.2f s",
+		 (double)(rte_rdtsc() - began) / (double)rte_get_tsc_hz());
 }
 
 int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd)
