@@ -39,14 +39,14 @@ struct back {
 static uint32_t most_routes[ROUTER_FAMILIES] = {ROUTES, ROUTES};
 static struct router_tap tap;
 static struct back backs[ROUTER_PORTS];
-static uint64_t drops[ROUTER_PORTS][ROUTER_VERDICTS];
-static uint64_t forwarded[ROUTER_PORTS], to_kernel[ROUTER_PORTS][ROUTER_CLASSES];
+static _Atomic uint64_t drops[ROUTER_PORTS][ROUTER_VERDICTS];
+static _Atomic uint64_t forwarded[ROUTER_PORTS], to_kernel[ROUTER_PORTS][ROUTER_CLASSES];
 
 /* ------- the fast path ------- */
 
 static void drop(struct rte_mbuf *mbuf, enum router_verdict why)
 {
-	drops[mbuf->port][why]++;
+	function_count(&drops[mbuf->port][why], 1);
 	rte_pktmbuf_free(mbuf);
 }
 
@@ -59,7 +59,7 @@ static bool give_kernel(struct rte_mbuf *mbuf, enum router_class class)
 		drop(mbuf, ROUTER_DROP_kernel_neighbours + class);
 		return false;
 	}
-	to_kernel[in][class]++;
+	function_count(&to_kernel[in][class], 1);
 	return true;
 }
 
@@ -71,7 +71,7 @@ static void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
 		drop(mbuf, ROUTER_DROP_port_full);
 		return;
 	}
-	forwarded[mbuf->port]++;
+	function_count(&forwarded[mbuf->port], 1);
 	if (port != mbuf->port)
 		out->frames[out->nb_frames++] = mbuf;
 	else
@@ -127,59 +127,41 @@ static bool no_next_hop(struct rte_mbuf *mbuf, uint64_t found)
 	return true;
 }
 
-static void forward4(struct rte_mbuf *mbuf, uint64_t found, struct egress *out)
+/* The family is a constant of the caller's, so each has code of its own. */
+static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, uint8_t family, struct egress *out)
 {
-	struct rte_ipv4_hdr *header = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv4_hdr *,
-							      sizeof(struct rte_ether_hdr));
+	const uint32_t size = mbuf->data_len - sizeof(struct rte_ether_hdr);
 	const struct router_ways *ways = &router_table.ways[found];
+	struct rte_ipv4_hdr *header4 = rte_pktmbuf_mtod_offset(mbuf, void *, sizeof(struct rte_ether_hdr));
+	struct rte_ipv6_hdr *header6 = (void *)header4;
 	const struct router_way *way = ways->ways;
 	uint32_t neighbour;
 
 	if (no_next_hop(mbuf, found))
 		return;
-	if (unlikely(header->time_to_live <= 1)) {
+	if (unlikely((family == ROUTER_4 ? header4->time_to_live : header6->hop_limits) <= 1)) {
 		give_kernel(mbuf, ROUTER_OTHERS);
 		return;
 	}
 	if (unlikely(ways->nb > 1))
-		way = choose(ways, router_flow4(header, mbuf->data_len - sizeof(struct rte_ether_hdr)));
+		way = choose(ways, family == ROUTER_4 ? router_flow4(header4, size) : router_flow6(header6, size));
 	neighbour = way->neighbour;
 	if (neighbour == ROUTER_CONNECTED) {
 		struct router_address address = {0};
 
-		memcpy(address.bytes, &header->dst_addr, sizeof(header->dst_addr));
-		neighbour = router_find_neighbour(way->port, ROUTER_4, &address);
+		if (family == ROUTER_4)
+			memcpy(address.bytes, &header4->dst_addr, sizeof(header4->dst_addr));
+		else
+			memcpy(address.bytes, &header6->dst_addr, sizeof(header6->dst_addr));
+		neighbour = router_find_neighbour(way->port, family, &address);
 	}
-	if (send_to(mbuf, way, neighbour, router_length4(header))) {
-		router_decrease_ttl(header);
-		leave(mbuf, way->port, out);
-	}
-}
-
-static void forward6(struct rte_mbuf *mbuf, uint64_t found, struct egress *out)
-{
-	struct rte_ipv6_hdr *header = rte_pktmbuf_mtod_offset(mbuf, struct rte_ipv6_hdr *,
-							      sizeof(struct rte_ether_hdr));
-	const struct router_ways *ways = &router_table.ways[found];
-	const struct router_way *way = ways->ways;
-	uint32_t neighbour;
-
-	if (no_next_hop(mbuf, found))
+	if (!send_to(mbuf, way, neighbour, family == ROUTER_4 ? router_length4(header4) : router_length6(header6)))
 		return;
-	if (unlikely(header->hop_limits <= 1)) {
-		give_kernel(mbuf, ROUTER_OTHERS);
-		return;
-	}
-	if (unlikely(ways->nb > 1))
-		way = choose(ways, router_flow6(header, mbuf->data_len - sizeof(struct rte_ether_hdr)));
-	neighbour = way->neighbour;
-	if (neighbour == ROUTER_CONNECTED)
-		neighbour = router_find_neighbour(way->port, ROUTER_6,
-						  (const struct router_address *)&header->dst_addr);
-	if (send_to(mbuf, way, neighbour, router_length6(header))) {
-		header->hop_limits--;
-		leave(mbuf, way->port, out);
-	}
+	if (family == ROUTER_4)
+		router_decrease_ttl(header4);
+	else
+		header6->hop_limits--;
+	leave(mbuf, way->port, out);
 }
 
 /* `out` may be the burst's own place, which has been read whole before anything leaves. */
@@ -216,11 +198,11 @@ static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in
 	if (nb4 > 0)
 		router_lookup4(addresses4, found, nb4);
 	for (unsigned i = 0; i < nb4; i++)
-		forward4(frames4[i], found[i], out);
+		forward(frames4[i], found[i], ROUTER_4, out);
 	if (nb6 > 0)
 		router_lookup6(addresses6, found, nb6);
 	for (unsigned i = 0; i < nb6; i++)
-		forward6(frames6[i], found[i], out);
+		forward(frames6[i], found[i], ROUTER_6, out);
 }
 
 /* What leaves by the other port: what came in here, what came in there and goes back, and what the kernel sends. */
@@ -300,7 +282,6 @@ static void router_describe(json_t *counters)
 {
 	json_t *routed = json_array();
 
-	router_tap_end(&tap); /* what it counts is read below */
 	for (unsigned port = 0; port < ROUTER_PORTS; port++)
 		json_array_append_new(routed, describe_port(port));
 	json_object_set_new(counters, "routed", routed);
@@ -324,6 +305,7 @@ static const struct function_keeping router_keeping = {
 	.full = router_full,
 	.pending = router_pending,
 	.describe = router_describe,
+	.tables = router_table_show,
 	.close = router_close,
 };
 

@@ -405,7 +405,7 @@ int router_kernel_ask(struct router_kernel *kernel)
 
 bool router_kernel_complete(const struct router_kernel *kernel)
 {
-	return kernel->asking == QUESTIONS && !kernel->again;
+	return kernel->asking == QUESTIONS && kernel->nb_asked > 0;
 }
 
 int router_kernel_fd(const struct router_kernel *kernel)

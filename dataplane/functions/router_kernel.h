@@ -9,6 +9,7 @@
 #ifndef TAILRACE_FUNCTIONS_ROUTER_KERNEL_H
 #define TAILRACE_FUNCTIONS_ROUTER_KERNEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@ struct router_kernel {
 	uint32_t sequence;
 	bool again;	/* something may be other than told */
 	uint64_t asked; /* ns: when it was last asked from the beginning */
-	uint64_t nb_asked, nb_news, nb_lost;
+	_Atomic uint64_t nb_asked, nb_news, nb_lost;
 };
 
 /* Returns 0, or -errno after logging. */
@@ -43,7 +44,7 @@ bool router_kernel_read(struct router_kernel *kernel);
 /* Take messages that follow each other, up to one that is not whole. */
 void router_kernel_take(struct router_kernel *kernel, const void *messages, size_t size);
 
-/* Whether all was told since it was asked for last. */
+/* Whether all was told, once at least.  What has changed meanwhile is told again. */
 bool router_kernel_complete(const struct router_kernel *kernel);
 
 #endif

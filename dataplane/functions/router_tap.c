@@ -11,6 +11,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
+
 #include "common/log.h"
 #include "router_tap.h"
 
@@ -167,8 +169,10 @@ static void *run(void *context)
 
 		for (unsigned port = 0; port < ROUTER_PORTS; port++)
 			any |= take_turn(tap, port);
+		pthread_mutex_lock(&router_table.lock);
 		timeout = router_kernel_ask(&tap->kernel);
 		any |= router_kernel_read(&tap->kernel);
+		pthread_mutex_unlock(&router_table.lock);
 		if (!any)
 			sleep_until_news(tap, timeout);
 	}
@@ -221,6 +225,8 @@ static int open_queues(struct router_tap *tap)
 /* Hear all that the kernel has to tell before the first frame: until then it would have to forward. */
 static void learn(struct router_tap *tap)
 {
+	const uint64_t began = rte_rdtsc();
+
 	while (!router_kernel_complete(&tap->kernel)) {
 		struct pollfd news = {.fd = router_kernel_fd(&tap->kernel), .events = POLLIN};
 
@@ -228,6 +234,8 @@ static void learn(struct router_tap *tap)
 		while (router_kernel_read(&tap->kernel))
 			;
 	}
+	log_info("the kernel's tables are known after %.2f s",
+		 (double)(rte_rdtsc() - began) / (double)rte_get_tsc_hz());
 }
 
 int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd)
@@ -271,7 +279,7 @@ static void free_queue(struct rte_ring *ring)
 	rte_ring_free(ring);
 }
 
-void router_tap_end(struct router_tap *tap)
+static void end_thread(struct router_tap *tap)
 {
 	if (!tap->runs)
 		return;
@@ -285,7 +293,7 @@ void router_tap_close(struct router_tap *tap)
 {
 	if (tap->pool == NULL)
 		return;
-	router_tap_end(tap);
+	end_thread(tap);
 	for (int class = 0; class < ROUTER_CLASSES; class ++)
 		free_queue(tap->to_kernel[class]);
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {

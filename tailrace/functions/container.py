@@ -18,7 +18,7 @@ from pathlib import Path
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.images import architecture, container_image, podman_has
 from tailrace.functions.names import outer_name
-from tailrace.functions.process import inside
+from tailrace.functions.process import TUN, inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.node.record import Container, Process
@@ -49,6 +49,7 @@ class InContainer(Starter):
 
     name = "container"
     listens = True
+    networks = True
     buffers_mib = BUFFERS_MIB
     patience = 30.0
 
@@ -102,9 +103,10 @@ class InContainer(Starter):
 def _options(name: str, log: Path, instance: Instance, image: str) -> list[str]:
     """The words of `podman run` that follow its own name, but for where its pid goes."""
     huge = instance.huge
-    size = instance.memory_bytes + (0 if huge else BUFFERS_MIB << 20)
+    size = instance.memory_bytes + (0 if huge else BUFFERS_MIB + instance.tables_mib << 20)
     words = ["--detach", "--name", name, "--hostname", name, "--label", "tailrace.function=" + instance.name]
-    words += ["--network", "none", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all"]
+    network = ["none"] if instance.network is None else [f"ns:/run/netns/{instance.network}", "--device", TUN]
+    words += ["--network", *network, "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all"]
     words += ["--tmpfs", "/tmp:rw,size=1m,mode=1777", "--tmpfs", "/run:rw,size=1m,mode=755"]
     words += ["--security-opt", "no-new-privileges"]
     if _ITS_SIZE.exists():

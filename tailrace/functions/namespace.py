@@ -2,7 +2,7 @@
 its addresses and its routes.
 
 It is the function's, and not an instance's: what an operator or a routing daemon has set in it stays when the function
-is restarted. The TAP interfaces are those of the user that the function runs as, so it opens them without a capability.
+is restarted. The TAP interfaces are those of the function's own group, so it opens them without a capability.
 Sources: ip-netns(8), ip-tuntap(8), the kernel's Documentation/networking/tuntap.rst and ip-sysctl.rst.
 """
 
@@ -25,9 +25,9 @@ _PROTOCOL = "116"
 """Of the routes that a spec gives (rtnetlink(7), rtm_protocol): others are not ours."""
 
 
-def prepare_namespace(state: State, function: str, network: Network) -> str:
-    """Makes the namespace of a function, on record first, or brings the one that is there to what is wanted; returns
-    its name. Raises Mistake or Failure."""
+def prepare_namespace(state: State, function: str, network: Network, group: int) -> str:
+    """Makes the namespace of a function, whose group that is, on record first, or brings the one that is there to what
+    is wanted; returns its name. Raises Mistake or Failure."""
     if os.geteuid() != 0:
         raise Mistake(f"{function} has a network namespace of its own, which root makes: run as root")
     thing = Namespace(outer_name(state.folder, function), function)
@@ -41,7 +41,7 @@ def prepare_namespace(state: State, function: str, network: Network) -> str:
     run_system("sysctl", "-qw", *_SWITCHES, namespace=thing.name)
     _ip(thing.name, "link", "set", "lo", "up")
     for number, addresses in enumerate(network.addresses):
-        _port(thing.name, f"port{number}", addresses)
+        _port(thing.name, f"port{number}", addresses, group)
     for version in (4, 6):
         _routes(thing.name, version, network.routes)
     return thing.name
@@ -56,12 +56,11 @@ def _listed(namespace: str, *words: str) -> list[dict[str, Any]]:
     return found
 
 
-def _port(namespace: str, name: str, addresses: tuple[str, ...]) -> None:
+def _port(namespace: str, name: str, addresses: tuple[str, ...], group: int) -> None:
     """A port's TAP interface, up. Of its addresses those are the spec's to say that it has any of."""
     there = {each["ifname"]: each for each in _listed(namespace, "address", "show")}
     if name not in there:
-        user = str(os.geteuid())
-        _ip(namespace, "tuntap", "add", "dev", name, "mode", "tap", "multi_queue", "user", user)
+        _ip(namespace, "tuntap", "add", "dev", name, "mode", "tap", "multi_queue", "group", str(group))
     for each in there.get(name, {}).get("addr_info", []):
         address = f"{each['local']}/{each['prefixlen']}"
         if addresses and each["scope"] == "global" and address not in addresses:

@@ -3,7 +3,7 @@ namespace; no capabilities; a memory limit; a file system in which nothing stand
 libraries and its own sockets, and in which /proc cannot be written.
 
 A function that was given a network namespace is in that one, without capabilities there: it may open the TAP interfaces
-that are its user's (`tailrace.functions.namespace`).
+that are its group's (`tailrace.functions.namespace`).
 
 A function on an interface of Linux's (TAP, veth) is in that interface's network namespace instead of one of its own,
 with the capabilities that opening it takes there, and so in no user namespace of its own.
@@ -38,7 +38,7 @@ from tailrace.resources.place import Place
 _SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages/hugepages-2048kB")
 #: What begins the URI of an interface of Linux's.
 _LINUX = ("tap:", "if:")
-_TUN = "/dev/net/tun"
+TUN = "/dev/net/tun"
 #: Where the program stands in the sandbox.
 _INSIDE = "/tailrace-vnf"
 _UNGROUPED = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"
@@ -76,13 +76,13 @@ def command(function: Instance, ends: int | None = None) -> list[str]:
     argv += ["--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]
     if linux:
         argv += ["--cap-add", "CAP_NET_ADMIN", "--cap-add", "CAP_NET_RAW", "--cap-add", "CAP_IPC_LOCK"]
-        argv += ["--dev-bind", _TUN, _TUN]
+        argv += ["--dev-bind", TUN, TUN]
     else:
         # Started by root, the function is still root to the owner check of /proc/sys (core_pattern, nr_hugepages),
         # which asks for no capability: only a read-only mount refuses it. A user namespace of the function's own could
         # make mounts of its own, so it gets none.
         argv += ["--unshare-user", "--uid", "65534", "--gid", "65534", "--disable-userns"]
-        argv += ["--unshare-net"] if function.network is None else ["--dev-bind", _TUN, _TUN]
+        argv += ["--unshare-net"] if function.network is None else ["--dev-bind", TUN, TUN]
     # DPDK asks there whether VFIO is loaded, and takes a missing folder for an error: this one is empty.
     argv += ["--dir", "/sys/module"]
     for shown in _SYSTEM:

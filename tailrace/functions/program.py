@@ -93,7 +93,15 @@ def function_command(
         argv += ["--set", setting]
     if commands is not None:
         argv += ["--commands", commands]
+    scheme, _, path = uris[0].partition(":") if uris else ("", "", "")
+    if scheme == "vhost-server":
+        argv += ["--control", str(control_beside(Path(path)))]
     return argv + (["--huge"] if (function.huge if huge is None else huge) else [])
+
+
+def control_beside(socket: Path) -> Path:
+    """Where a function answers what it is asked, in the folder of the socket of its first port."""
+    return socket.with_name("control")
 
 
 def refuses_cpus(kind: str | None, cpus: int) -> str | None:

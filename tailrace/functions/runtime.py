@@ -85,7 +85,7 @@ class Instance:
     tables_mib: int = 0
     """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: str | None = None
-    """The network namespace that it lives in, with TAP interfaces that its user may open; None: it has none."""
+    """The network namespace that it lives in, with TAP interfaces that its group may open; None: it has none."""
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ class Node:
         if STARTERS[planned.runs].passes and group:
             let_pass(self.state.sockets, group)
         if planned.network is not None:
-            prepare_namespace(self.state, planned.name, planned.network)
+            prepare_namespace(self.state, planned.name, planned.network, group)
 
     def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
         ports = {each.name: each for each in plan.ports}

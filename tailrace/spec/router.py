@@ -20,7 +20,7 @@ _WITH_LENGTH = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"
 _PORTS = ("port0", "port1")
 #: Bytes of tables, as the program takes them (dataplane/functions/router_table.c): at least, and for each route.
 _TABLES = 160 << 20
-_IPV4_ROUTE, _IPV6_ROUTE = 640, 1600
+_IPV4_ROUTE, _IPV6_ROUTE = 640, 3700
 
 
 def _interface(value: Any) -> str:
