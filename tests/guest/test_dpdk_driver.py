@@ -147,15 +147,16 @@ LAYOUTS = pytest.mark.parametrize(
 )
 PLAIN: dict[str, Value] = {"mrg_rxbuf": "off", "indirect_desc": "off"}
 PROGRAMS = [
-    pytest.param(TESTPMD, {}, id="testpmd", marks=pytest.mark.whole),
-    pytest.param(TESTPMD, PLAIN, id="testpmd-plain", marks=pytest.mark.whole),
-    pytest.param(TESTPMD, PACKED, id="testpmd-packed", marks=pytest.mark.whole),
-    pytest.param(TESTPMD, PACKED | PLAIN, id="testpmd-packed-plain", marks=pytest.mark.whole),
+    pytest.param(TESTPMD, {}, id="testpmd"),
+    pytest.param(TESTPMD, PLAIN, id="testpmd-plain"),
+    pytest.param(TESTPMD, PACKED, id="testpmd-packed"),
+    pytest.param(TESTPMD, PACKED | PLAIN, id="testpmd-packed-plain"),
     pytest.param(SKELETON, {}, id="skeleton"),
-    pytest.param(SKELETON, PACKED, id="skeleton-packed", marks=pytest.mark.whole),
+    pytest.param(SKELETON, PACKED, id="skeleton-packed"),
 ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("program", "options"), PROGRAMS)
 def test_every_frame_crosses_a_function_in_a_machine(
     switch: RunningSwitch,
@@ -193,6 +194,7 @@ def test_stock_linux_guests_reach_each_other_through_testpmd_in_a_machine(
         assert_no_fault(switch, *ENDS, *INSIDE)
 
 
+@pytest.mark.whole
 @LAYOUTS
 def test_frames_go_around_on_every_pair(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, options: dict[str, Value]

@@ -10,7 +10,7 @@ from machine import Machine
 from running_switch import RunningSwitch
 from wiring import assert_no_fault, two_machines
 
-pytestmark = pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "iperf3")
+pytestmark = [pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "iperf3"), pytest.mark.whole]
 
 
 def sends(machine: Machine, count: int) -> None:
@@ -18,9 +18,7 @@ def sends(machine: Machine, count: int) -> None:
     machine.wait(f"[ $(cat /sys/class/net/eth0/statistics/tx_packets) -ge {sent + count} ]")
 
 
-@pytest.mark.parametrize(
-    "packed", [pytest.param("off", id="split"), pytest.param("on", id="packed", marks=pytest.mark.whole)]
-)
+@pytest.mark.parametrize("packed", ["off", "on"], ids=["split", "packed"])
 def test_a_link_that_goes_and_comes_under_traffic(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str
 ) -> None:

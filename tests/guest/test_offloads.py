@@ -43,15 +43,8 @@ def average(machine: Machine, action: str) -> float:
 whole = pytest.mark.whole
 
 
-@pytest.mark.parametrize(
-    ("packed", "version"),
-    [
-        pytest.param("off", 4, marks=whole),
-        pytest.param("on", 4, marks=whole),
-        pytest.param("off", 6, marks=whole),
-        ("on", 6),
-    ],
-)
+@whole
+@pytest.mark.parametrize(("packed", "version"), [("off", 4), ("on", 4), ("off", 6), ("on", 6)])
 def test_long_segments_cross_whole(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str, version: int
 ) -> None:

@@ -11,7 +11,7 @@ from machine import Machine
 from running_switch import RunningSwitch, wait_until
 from wiring import assert_no_fault, two_machines
 
-pytestmark = pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "iperf3")
+pytestmark = [pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "iperf3"), pytest.mark.whole]
 
 PAIRS = 4
 MOST = 16
@@ -28,7 +28,6 @@ def packets_of_pairs(machine: Machine, direction: str, pairs: int = PAIRS) -> li
     return [found[number] for number in range(pairs) if number in found]
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("packed", ["off", "on"])
 def test_a_machine_uses_as_many_pairs_as_it_likes(
     switch: RunningSwitch, tmp_path: Path, accelerator: str, packed: str
