@@ -54,6 +54,7 @@ extern const size_t nb_functions;
 extern const struct function skeleton;
 extern const struct function impair;
 extern const struct function router;
+extern const struct function firewall;
 
 /* The function of this name, or NULL. */
 const struct function *function_find(const char *name);
