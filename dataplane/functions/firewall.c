@@ -373,7 +373,7 @@ static void firewall_close(void)
 	flows_free(the_firewall.fragments);
 	firewall_flows_close(&the_firewall.flows);
 	firewall_rules_free(the_firewall.rules);
-	the_firewall = (struct firewall){0};
+	the_firewall = (struct firewall){.fragments = NULL};
 }
 
 static const struct function_keeping firewall_keeping = {
