@@ -29,13 +29,6 @@ enum {
 	SHORT_SLEEP = 50 * 1000,
 };
 
-/* One writer, so a plain sum; atomic for those who read it meanwhile. */
-static inline void count(_Atomic uint64_t *counter, uint64_t more)
-{
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
-			      memory_order_relaxed);
-}
-
 /* Hand over as much of what is held from a port as the other one takes; returns how many frames that is. */
 static uint16_t send_held(struct forward *forward, uint16_t in)
 {
@@ -44,7 +37,7 @@ static uint16_t send_held(struct forward *forward, uint16_t in)
 
 	held->first += nb_sent;
 	held->nb_frames -= nb_sent;
-	count(&forward->counters[in].sent, nb_sent);
+	function_count(&forward->counters[in].sent, nb_sent);
 	return nb_sent;
 }
 
@@ -70,11 +63,11 @@ static inline uint32_t forward_once(struct forward *forward)
 		if (nb_frames == 0 && likely(keeping == NULL))
 			continue;
 		nb_moved += nb_frames;
-		count(&forward->counters[in].received, nb_frames);
+		function_count(&forward->counters[in].received, nb_frames);
 		held->first = 0;
 		held->nb_frames = function->process(held->frames, nb_frames, in);
 		if (unlikely(held->nb_frames < nb_frames && keeping == NULL))
-			count(&forward->counters[in].drop_function, nb_frames - held->nb_frames);
+			function_count(&forward->counters[in].drop_function, nb_frames - held->nb_frames);
 		if (likely(held->nb_frames > 0))
 			nb_moved += send_held(forward, in);
 	}
@@ -96,7 +89,7 @@ static void drop_held(struct forward *forward)
 	for (int in = 0; in < 2; in++) {
 		struct forward_held *held = &forward->held[in];
 
-		count(&forward->counters[in].drop_full, held->nb_frames);
+		function_count(&forward->counters[in].drop_full, held->nb_frames);
 		rte_pktmbuf_free_bulk(held->frames + held->first, held->nb_frames);
 		held->nb_frames = 0;
 	}
@@ -204,7 +197,7 @@ static void run_by_time(struct forward *forward)
 		before = end_of_round(forward, before, nb_moved);
 		if (nb_moved > 0)
 			continue;
-		count(&forward->sleeps, 1);
+		function_count(&forward->sleeps, 1);
 		sleep_shortly();
 		before = end_of_rest(forward, before);
 	}
@@ -230,7 +223,7 @@ static void run_interrupts(struct forward *forward)
 		arm(forward);
 		/* A frame that came before the arming gave no interrupt. */
 		if (forward_once(forward) == 0) {
-			count(&forward->sleeps, 1);
+			function_count(&forward->sleeps, 1);
 			sleep_until_woken(forward);
 			before = end_of_rest(forward, before);
 		}

@@ -6,6 +6,7 @@
 #ifndef TAILRACE_FUNCTIONS_FUNCTION_H
 #define TAILRACE_FUNCTIONS_FUNCTION_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,9 +45,20 @@ struct function_keeping {
 	int (*open)(struct rte_mempool *pool, int wake_fd);
 	bool (*full)(uint16_t in);	    /* takes no more frames at this port for now */
 	bool (*pending)(void);		    /* keeps frames that leave after a time, without another to come */
-	void (*describe)(json_t *counters); /* add its own counters to those that are printed at the end */
-	void (*close)(void);		    /* free what is kept; open() may have failed, or not been called */
+	void (*describe)(json_t *counters); /* add its own counters; another thread may ask at any time */
+
+	/* Likewise of a function with tables: add each by its name, as {"total": N, "rows": [{...}, ...]} with so many
+	 * rows at most, the columns of a row in their order.  NULL: it has none. */
+	void (*tables)(json_t *tables, unsigned most);
+	void (*close)(void); /* free what is kept; open() may have failed, or not been called */
 };
+
+/* Add to a counter that one thread writes and others may read: so it is a plain sum. */
+static inline void function_count(_Atomic uint64_t *counter, uint64_t more)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+			      memory_order_relaxed);
+}
 
 extern const struct function *const functions[];
 extern const size_t nb_functions;

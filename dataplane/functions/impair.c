@@ -63,7 +63,7 @@ static struct side {
 	uint32_t nb_late;
 	struct queued queue[QUEUE_SIZE];
 	uint32_t head, tail; /* positions modulo QUEUE_SIZE */
-	uint64_t dropped, copied, reordered, unplanned;
+	_Atomic uint64_t dropped, copied, reordered, unplanned, frames, kept;
 } sides[2];
 
 static struct rte_mempool *copies;
@@ -127,10 +127,10 @@ static void put_copy(struct side *side, const struct rte_mbuf *mbuf, uint64_t du
 	struct rte_mbuf *copy = rte_pktmbuf_copy(mbuf, copies, 0, UINT32_MAX);
 
 	if (copy == NULL) {
-		side->unplanned++;
+		function_count(&side->unplanned, 1);
 		return;
 	}
-	side->copied++;
+	function_count(&side->copied, 1);
 	put(side, copy, due);
 }
 
@@ -140,19 +140,19 @@ static void arrive(struct side *side, struct rte_mbuf *mbuf, uint64_t seed, uint
 
 	if ((uint32_t)first < plan.drop) {
 		rte_pktmbuf_free(mbuf);
-		side->dropped++;
+		function_count(&side->dropped, 1);
 	} else {
 		bool late = (uint32_t)second < plan.reorder;
 
 		if (first >> 32 < plan.duplicate)
 			put_copy(side, mbuf, due);
 		if (late && side->nb_late == LATE_MOST) {
-			side->unplanned++;
+			function_count(&side->unplanned, 1);
 			late = false;
 		}
 		if (late) {
 			late_add(side, (struct late){number + 1 + ((second >> 32) * plan.depth >> 32), number, mbuf});
-			side->reordered++;
+			function_count(&side->reordered, 1);
 		} else {
 			put(side, mbuf, due);
 		}
@@ -171,6 +171,8 @@ static uint16_t impair_process(struct rte_mbuf **burst, uint16_t nb_frames, uint
 		arrive(side, burst[i], in == 0 ? plan.seed : ~plan.seed, now + delay);
 	while (nb_out < FUNCTION_ROOM && side->head != side->tail && side->queue[side->head % QUEUE_SIZE].due <= now)
 		burst[nb_out++] = side->queue[side->head++ % QUEUE_SIZE].mbuf;
+	function_count(&side->frames, nb_frames);
+	atomic_store_explicit(&side->kept, side->nb_late + side->tail - side->head, memory_order_relaxed);
 	return nb_out;
 }
 
@@ -236,11 +238,11 @@ static void impair_describe(json_t *counters)
 	json_t *list = json_array();
 
 	for (const struct side *side = sides; side < sides + 2; side++)
-		json_array_append_new(
-			list, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "dropped", (json_int_t)side->dropped,
-					"copied", (json_int_t)side->copied, "reordered", (json_int_t)side->reordered,
-					"kept", (json_int_t)(side->nb_late + side->tail - side->head), "unplanned",
-					(json_int_t)side->unplanned, "frames", (json_int_t)side->next));
+		json_array_append_new(list, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "dropped",
+						      (json_int_t)side->dropped, "copied", (json_int_t)side->copied,
+						      "reordered", (json_int_t)side->reordered, "kept",
+						      (json_int_t)side->kept, "unplanned", (json_int_t)side->unplanned,
+						      "frames", (json_int_t)side->frames));
 	json_object_set_new(counters, "impaired", list);
 }
 

@@ -15,14 +15,13 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 
-#include <jansson.h>
-
 #include "common/eal.h"
 #include "common/grace.h"
 #include "common/log.h"
 #include "common/option.h"
 #include "common/stop.h"
 #include "forward.h"
+#include "report.h"
 
 enum {
 	DEFAULT_MEMORY = 32, /* MiB */
@@ -49,6 +48,7 @@ static const char usage[] =
 	"                     a port without receive interrupts (memif, if:) is looked at every 50 us\n"
 	"  --core N           the CPU to run on (default: the last one)\n"
 	"  --memory MIB       memory for packet buffers (default: 32)\n"
+	"  --control PATH     answer at this Unix socket what `tailrace function show` asks for: counters and tables\n"
 	"  --set NAME=VALUE   a setting of the function; may be repeated\n"
 	"  --huge             take it from 2 MiB pages (reserve them in\n"
 	"                     /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)\n"
@@ -59,6 +59,7 @@ static const char usage[] =
 struct options {
 	const struct function *function;
 	const char *ports[2];
+	const char *control; /* NULL: no socket */
 	bool interrupts;
 	struct eal_options eal;
 };
@@ -103,11 +104,12 @@ static void take_setting(const struct function *function, const char *text)
 
 static struct options parse(int argc, char **argv)
 {
-	enum { PORT = 256, MODE, CORE, SET, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
+	enum { PORT = 256, MODE, CORE, CONTROL, SET, MEMORY, HUGE_PAGES, NO_HUGE_PAGES, VERSION, HELP };
 	static const struct option known[] = {
 		{"port", required_argument, NULL, PORT},
 		{"mode", required_argument, NULL, MODE},
 		{"core", required_argument, NULL, CORE},
+		{"control", required_argument, NULL, CONTROL},
 		{"set", required_argument, NULL, SET},
 		{"memory", required_argument, NULL, MEMORY},
 		{"huge", no_argument, NULL, HUGE_PAGES},
@@ -145,6 +147,9 @@ static struct options parse(int argc, char **argv)
 			break;
 		case MEMORY:
 			options.eal.memory_mib = (unsigned)option_number("memory", optarg, LEAST_MEMORY, 1 << 20);
+			break;
+		case CONTROL:
+			options.control = optarg;
 			break;
 		case SET:
 			if (nb_settings == SETTINGS) {
@@ -233,23 +238,6 @@ static bool wait_for_peers(struct forward *forward, int stop_fd)
 	return true;
 }
 
-static json_t *describe_counters(struct forward *forward)
-{
-	json_t *ports = json_array();
-
-	for (int i = 0; i < 2; i++) {
-		const struct forward_counters *counters = &forward->counters[i];
-
-		json_array_append_new(ports, json_pack("{s:s, s:I, s:I, s:I, s:I}", "port", forward->ports[i].target,
-						       "received", (json_int_t)counters->received, "sent",
-						       (json_int_t)counters->sent, "drop_function",
-						       (json_int_t)counters->drop_function, "drop_full",
-						       (json_int_t)counters->drop_full));
-	}
-	return json_pack("{s:s, s:o, s:I}", "function", forward->function->name, "ports", ports, "sleeps",
-			 (json_int_t)forward->sleeps);
-}
-
 /*
  * Wait for a signal.  A port at which this program listens may lose its back end: another one takes the rings up where
  * they stand.  Returns 0, or -1 if what another port is connected to went away, or forwarding failed, first.
@@ -292,12 +280,12 @@ static int wait_for_worker(void)
 }
 
 /* Forward until the end; then write the counters.  Returns the exit status. */
-static int run(struct forward *forward, int stop_fd)
+static int run(struct forward *forward, struct report *report, int stop_fd)
 {
-	json_t *counters;
-	char *text;
 	int status;
 
+	if (report_start(report) != 0)
+		return 1;
 	if (!wait_for_peers(forward, stop_fd))
 		return 0;
 	log_info("forwarding");
@@ -307,21 +295,14 @@ static int run(struct forward *forward, int stop_fd)
 	if (wait_for_worker() != 0)
 		status = 1;
 
-	counters = describe_counters(forward);
-	if (forward->function->keeping != NULL)
-		forward->function->keeping->describe(counters);
-	text = json_dumps(counters, JSON_COMPACT);
-	if (text != NULL)
-		puts(text);
-	fflush(stdout);
-	free(text);
-	json_decref(counters);
+	report_print(forward);
 	return status;
 }
 
 int main(int argc, char **argv)
 {
 	static struct forward forward;
+	struct report report = {0};
 	struct options options;
 	int stop_fd, status = 1;
 
@@ -334,9 +315,11 @@ int main(int argc, char **argv)
 	stop_fd = stop_open();
 	if (stop_fd < 0 || eal_start(&options.eal) != 0)
 		return 1;
+	/* The socket is there before those of the ports: then the folder that they share is closed. */
 	if (grace_open() == 0 && forward_confine_priority() == 0 && forward_open(&forward) == 0 &&
-	    open_ports(&forward, &options) == 0)
-		status = run(&forward, stop_fd);
+	    report_open(&report, options.control, &forward) == 0 && open_ports(&forward, &options) == 0)
+		status = run(&forward, &report, stop_fd);
+	report_close(&report);
 	if (options.function->keeping != NULL)
 		options.function->keeping->close();
 	for (int i = 0; i < 2; i++)

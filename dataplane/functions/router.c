@@ -39,14 +39,14 @@ struct back {
 static uint32_t most_routes[ROUTER_FAMILIES] = {ROUTES, ROUTES};
 static struct router_tap tap;
 static struct back backs[ROUTER_PORTS];
-static uint64_t drops[ROUTER_PORTS][ROUTER_VERDICTS];
-static uint64_t forwarded[ROUTER_PORTS], to_kernel[ROUTER_PORTS][ROUTER_CLASSES];
+static _Atomic uint64_t drops[ROUTER_PORTS][ROUTER_VERDICTS];
+static _Atomic uint64_t forwarded[ROUTER_PORTS], to_kernel[ROUTER_PORTS][ROUTER_CLASSES];
 
 /* ------- the fast path ------- */
 
 static void drop(struct rte_mbuf *mbuf, enum router_verdict why)
 {
-	drops[mbuf->port][why]++;
+	function_count(&drops[mbuf->port][why], 1);
 	rte_pktmbuf_free(mbuf);
 }
 
@@ -59,7 +59,7 @@ static bool give_kernel(struct rte_mbuf *mbuf, enum router_class class)
 		drop(mbuf, ROUTER_DROP_kernel_neighbours + class);
 		return false;
 	}
-	to_kernel[in][class]++;
+	function_count(&to_kernel[in][class], 1);
 	return true;
 }
 
@@ -71,7 +71,7 @@ static void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
 		drop(mbuf, ROUTER_DROP_port_full);
 		return;
 	}
-	forwarded[mbuf->port]++;
+	function_count(&forwarded[mbuf->port], 1);
 	if (port != mbuf->port)
 		out->frames[out->nb_frames++] = mbuf;
 	else
@@ -300,7 +300,6 @@ static void router_describe(json_t *counters)
 {
 	json_t *routed = json_array();
 
-	router_tap_end(&tap); /* what it counts is read below */
 	for (unsigned port = 0; port < ROUTER_PORTS; port++)
 		json_array_append_new(routed, describe_port(port));
 	json_object_set_new(counters, "routed", routed);
@@ -324,6 +323,7 @@ static const struct function_keeping router_keeping = {
 	.full = router_full,
 	.pending = router_pending,
 	.describe = router_describe,
+	.tables = router_table_show,
 	.close = router_close,
 };
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <rte_ether.h>
 #include <rte_hash.h>
 #include <rte_hash_crc.h>
 #include <rte_lcore.h>
@@ -36,6 +38,7 @@ struct neighbour {
 
 static struct slot *slots;
 static uint32_t buckets[BUCKETS];
+static uint32_t nb_positions;	 /* of neighbours, some of them free */
 static uint32_t unused, retired; /* lists; what is retired a reader may still see */
 static uint64_t nb_hops, nb_neighbours, nb_hops_refused, nb_neighbours_refused;
 static struct rte_hash *by_address;
@@ -221,13 +224,12 @@ int router_hops_open(void)
 		.socket_id = (int)rte_socket_id(),
 		.extra_flag = RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF,
 	};
-	int32_t positions;
 
 	by_address = rte_hash_create(&parameters);
-	positions = by_address == NULL ? 0 : rte_hash_max_key_id(by_address) + 1;
-	neighbours = calloc((size_t)positions, sizeof(*neighbours));
+	nb_positions = by_address == NULL ? 0 : (uint32_t)rte_hash_max_key_id(by_address) + 1;
+	neighbours = calloc(nb_positions, sizeof(*neighbours));
 	slots = calloc(ROUTER_HOPS, sizeof(*slots));
-	router_table.stations = calloc((size_t)positions, sizeof(*router_table.stations));
+	router_table.stations = calloc(nb_positions, sizeof(*router_table.stations));
 	router_table.ways = aligned_alloc(RTE_CACHE_LINE_SIZE, ROUTER_HOPS * sizeof(*router_table.ways));
 	if (by_address == NULL || neighbours == NULL || slots == NULL || router_table.stations == NULL ||
 	    router_table.ways == NULL)
@@ -266,4 +268,58 @@ void router_hops_describe(json_t *into)
 	json_object_set_new(
 		into, "next_hops",
 		json_pack("{s:I, s:I}", "used", (json_int_t)nb_hops, "refused", (json_int_t)nb_hops_refused));
+}
+
+void router_address_text(uint8_t family, const struct router_address *address, char *text, size_t size)
+{
+	inet_ntop(family == ROUTER_4 ? AF_INET : AF_INET6, address->bytes, text, (socklen_t)size);
+}
+
+json_t *router_hop_words(uint32_t what)
+{
+	static const char *const none[] = {
+		[ROUTE_KERNEL] = "kernel", [ROUTE_ITSELF] = "itself", [ROUTE_BLACKHOLE] = "blackhole"};
+	json_t *words = json_array();
+
+	if (what < ROUTE_FIRST_HOP) {
+		json_array_append_new(words, json_string(none[what]));
+		return words;
+	}
+	for (unsigned i = 0; i < slots[what].hop.nb_paths; i++) {
+		const struct router_path *path = &slots[what].hop.paths[i];
+		char gateway[INET6_ADDRSTRLEN];
+
+		router_address_text(path->family, &path->gateway, gateway, sizeof(gateway));
+		json_array_append_new(words, path->connected ? json_sprintf("port%u", path->port)
+							     : json_sprintf("%s port%u", gateway, path->port));
+	}
+	return words;
+}
+
+static json_t *neighbour_row(uint32_t position)
+{
+	const uint64_t station = atomic_load(&router_table.stations[position]);
+	const struct neighbour *neighbour = &neighbours[position];
+	char address[INET6_ADDRSTRLEN], mac[RTE_ETHER_ADDR_FMT_SIZE];
+	struct rte_ether_addr bytes;
+
+	router_address_text(neighbour->key.family, &neighbour->key.address, address, sizeof(address));
+	memcpy(&bytes, &station, sizeof(bytes));
+	rte_ether_format_addr(mac, sizeof(mac), &bytes);
+	return json_pack("{s:s, s:i, s:s?, s:s, s:I}", "address", address, "port", neighbour->key.port, "mac",
+			 station == 0 ? NULL : mac, "state",
+			 station == 0				 ? "unknown"
+			 : (station & ROUTER_STATION_STALE) != 0 ? "stale"
+								 : "usable",
+			 "next_hops", (json_int_t)neighbour->references);
+}
+
+json_t *router_neighbours_show(unsigned most)
+{
+	json_t *rows = json_array();
+
+	for (uint32_t i = 0; i < nb_positions && json_array_size(rows) < most; i++)
+		if (neighbours[i].known || neighbours[i].references > 0)
+			json_array_append_new(rows, neighbour_row(i));
+	return json_pack("{s:I, s:o}", "total", (json_int_t)nb_neighbours, "rows", rows);
 }

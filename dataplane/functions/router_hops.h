@@ -16,6 +16,15 @@ void router_hops_close(void);
 uint32_t router_hop_get(const struct router_hop *hop);
 void router_hop_put(uint32_t what);
 
+/* The caller has the lock of the table. */
 void router_hops_describe(json_t *into);
+
+/* Where a route leads, in words: ["198.18.79.2 port1", ...]. */
+json_t *router_hop_words(uint32_t what);
+
+json_t *router_neighbours_show(unsigned most);
+
+/* As people write it; `size` is INET6_ADDRSTRLEN at least. */
+void router_address_text(uint8_t family, const struct router_address *address, char *text, size_t size);
 
 #endif

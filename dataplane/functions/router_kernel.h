@@ -9,6 +9,7 @@
 #ifndef TAILRACE_FUNCTIONS_ROUTER_KERNEL_H
 #define TAILRACE_FUNCTIONS_ROUTER_KERNEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@ struct router_kernel {
 	uint32_t sequence;
 	bool again;	/* something may be other than told */
 	uint64_t asked; /* ns: when it was last asked from the beginning */
-	uint64_t nb_asked, nb_news, nb_lost;
+	_Atomic uint64_t nb_asked, nb_news, nb_lost;
 };
 
 /* Returns 0, or -errno after logging. */

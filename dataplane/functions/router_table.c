@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -39,7 +40,8 @@ struct route {
 	uint64_t rank;
 };
 
-static TAILQ_HEAD(routes, route) routes = TAILQ_HEAD_INITIALIZER(routes);
+static TAILQ_HEAD(routes, route) routes[ROUTER_FAMILIES] = {TAILQ_HEAD_INITIALIZER(routes[ROUTER_4]),
+							    TAILQ_HEAD_INITIALIZER(routes[ROUTER_6])};
 static struct rte_fib *fib4;
 static struct rte_fib6 *fib6;
 static uint32_t telling;
@@ -47,7 +49,7 @@ static bool grouped; /* a group may have been freed since the last grace period,
 static bool overfull[ROUTER_FAMILIES]; /* in this telling */
 static uint64_t nb_routes[ROUTER_FAMILIES], nb_refused[ROUTER_FAMILIES];
 
-struct router_table router_table;
+struct router_table router_table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 int router_table_open(const uint32_t count[ROUTER_FAMILIES])
 {
@@ -80,11 +82,13 @@ int router_table_open(const uint32_t count[ROUTER_FAMILIES])
 
 void router_table_close(void)
 {
-	struct route *route;
+	for (int family = 0; family < ROUTER_FAMILIES; family++) {
+		struct route *route;
 
-	while ((route = TAILQ_FIRST(&routes)) != NULL) {
-		TAILQ_REMOVE(&routes, route, link);
-		free(route);
+		while ((route = TAILQ_FIRST(&routes[family])) != NULL) {
+			TAILQ_REMOVE(&routes[family], route, link);
+			free(route);
+		}
 	}
 	router_hops_close();
 	rte_fib_free(fib4);
@@ -175,7 +179,7 @@ static void drop_route(struct route *route)
 	fib_remove(&route->prefix);
 	router_hop_put(route->what);
 	nb_routes[route->prefix.family]--;
-	TAILQ_REMOVE(&routes, route, link);
+	TAILQ_REMOVE(&routes[route->prefix.family], route, link);
 	free(route);
 }
 
@@ -215,7 +219,7 @@ static void add_new(const struct router_prefix *prefix, uint64_t rank, uint32_t 
 	*route = (struct route){.prefix = *prefix, .rank = rank, .what = what, .told = telling};
 	place = place_of(prefix);
 	*place = route;
-	TAILQ_INSERT_TAIL(&routes, route, link);
+	TAILQ_INSERT_TAIL(&routes[prefix->family], route, link);
 	nb_routes[prefix->family]++;
 }
 
@@ -266,23 +270,55 @@ void router_routes_begin(void)
 
 void router_routes_end(void)
 {
-	struct route *route = TAILQ_FIRST(&routes), *next;
+	for (int family = 0; family < ROUTER_FAMILIES; family++) {
+		struct route *route = TAILQ_FIRST(&routes[family]), *next;
 
-	for (; route != NULL; route = next) {
-		next = TAILQ_NEXT(route, link);
-		if (route->told != telling)
-			drop_route(route);
-	}
-	for (int family = 0; family < ROUTER_FAMILIES; family++)
+		for (; route != NULL; route = next) {
+			next = TAILQ_NEXT(route, link);
+			if (route->told != telling)
+				drop_route(route);
+		}
 		if (!overfull[family])
 			atomic_store(&router_table.kernel[family], false);
+	}
 }
+
+/* ------- any other thread ------- */
 
 void router_table_describe(json_t *into)
 {
+	pthread_mutex_lock(&router_table.lock);
 	json_object_set_new(into, "routes",
 			    json_pack("{s:I, s:I, s:I, s:I}", "ipv4", (json_int_t)nb_routes[ROUTER_4], "ipv6",
 				      (json_int_t)nb_routes[ROUTER_6], "ipv4_refused", (json_int_t)nb_refused[ROUTER_4],
 				      "ipv6_refused", (json_int_t)nb_refused[ROUTER_6]));
 	router_hops_describe(into);
+	pthread_mutex_unlock(&router_table.lock);
+}
+
+static json_t *route_row(const struct route *route)
+{
+	char text[INET6_ADDRSTRLEN + 4];
+
+	router_address_text(route->prefix.family, &route->prefix.address, text, sizeof(text));
+	sprintf(text + strlen(text), "/%u", route->prefix.length);
+	return json_pack("{s:s, s:o}", "prefix", text, "to", router_hop_words(route->what));
+}
+
+void router_table_show(json_t *tables, unsigned most)
+{
+	static const char *const names[ROUTER_FAMILIES] = {"ipv4_routes", "ipv6_routes"};
+
+	pthread_mutex_lock(&router_table.lock);
+	for (int family = 0; family < ROUTER_FAMILIES; family++) {
+		const struct route *route = TAILQ_FIRST(&routes[family]);
+		json_t *rows = json_array();
+
+		for (unsigned i = 0; i < most && route != NULL; i++, route = TAILQ_NEXT(route, link))
+			json_array_append_new(rows, route_row(route));
+		json_object_set_new(tables, names[family],
+				    json_pack("{s:I, s:o}", "total", (json_int_t)nb_routes[family], "rows", rows));
+	}
+	json_object_set_new(tables, "neighbours", router_neighbours_show(most));
+	pthread_mutex_unlock(&router_table.lock);
 }

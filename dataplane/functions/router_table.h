@@ -9,6 +9,7 @@
 #ifndef TAILRACE_FUNCTIONS_ROUTER_TABLE_H
 #define TAILRACE_FUNCTIONS_ROUTER_TABLE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,6 +84,7 @@ struct router_table {
 	_Atomic bool kernel[ROUTER_FAMILIES]; /* not all routes fit: the kernel forwards all */
 	struct router_ways *ways;	      /* by what a lookup finds */
 	_Atomic uint64_t *stations;	      /* by a neighbour's number */
+	pthread_mutex_t lock; /* held by the thread that writes while it does, and by those who look at it as a whole */
 };
 
 extern struct router_table router_table;
@@ -125,7 +127,12 @@ void router_routes_end(void);
 /* What is known of a neighbour: a MAC address and flags, or 0: that it cannot be used. */
 void router_neighbour_set(uint8_t port, uint8_t family, const struct router_address *address, uint64_t station);
 
+/* ------- any other thread ------- */
+
 /* How many there are of what, and what did not fit. */
 void router_table_describe(json_t *into);
+
+/* The first so many routes of each family, and neighbours (struct function_keeping). */
+void router_table_show(json_t *tables, unsigned most);
 
 #endif

@@ -167,8 +167,10 @@ static void *run(void *context)
 
 		for (unsigned port = 0; port < ROUTER_PORTS; port++)
 			any |= take_turn(tap, port);
+		pthread_mutex_lock(&router_table.lock);
 		timeout = router_kernel_ask(&tap->kernel);
 		any |= router_kernel_read(&tap->kernel);
+		pthread_mutex_unlock(&router_table.lock);
 		if (!any)
 			sleep_until_news(tap, timeout);
 	}
@@ -271,7 +273,7 @@ static void free_queue(struct rte_ring *ring)
 	rte_ring_free(ring);
 }
 
-void router_tap_end(struct router_tap *tap)
+static void end_thread(struct router_tap *tap)
 {
 	if (!tap->runs)
 		return;
@@ -285,7 +287,7 @@ void router_tap_close(struct router_tap *tap)
 {
 	if (tap->pool == NULL)
 		return;
-	router_tap_end(tap);
+	end_thread(tap);
 	for (int class = 0; class < ROUTER_CLASSES; class ++)
 		free_queue(tap->to_kernel[class]);
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {

@@ -30,9 +30,9 @@ struct router_tap {
 	struct rte_ring *from_kernel[ROUTER_PORTS];
 	struct rte_mempool *pool;
 	struct router_kernel kernel;
-	uint64_t taken[ROUTER_PORTS], given[ROUTER_PORTS], refused[ROUTER_PORTS]; /* refused by the kernel */
-	int wake_fd;								  /* ends this thread's sleep */
-	int forward_fd;								  /* ends the forwarding thread's */
+	_Atomic uint64_t taken[ROUTER_PORTS], given[ROUTER_PORTS], refused[ROUTER_PORTS]; /* refused by the kernel */
+	int wake_fd;									  /* ends this thread's sleep */
+	int forward_fd; /* ends the forwarding thread's */
 	_Atomic bool sleeps, quit;
 	bool runs;
 	pthread_t thread;
@@ -43,9 +43,6 @@ struct router_tap {
  * the kernel's tables, and start the thread.  Returns 0, or -errno after logging; then too close.
  */
 int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd);
-
-/* End the thread.  Harmless if it does not run. */
-void router_tap_end(struct router_tap *tap);
 
 /* End the thread, and free what waits.  Harmless if it is not open. */
 void router_tap_close(struct router_tap *tap);
@@ -60,7 +57,7 @@ static inline unsigned router_tap_take(struct router_tap *tap, unsigned port, st
 	return rte_ring_sc_dequeue_burst(tap->from_kernel[port], (void **)mbufs, most, NULL);
 }
 
-/* When the thread has ended. */
+/* From any thread. */
 void router_tap_describe(const struct router_tap *tap, json_t *into);
 
 #endif

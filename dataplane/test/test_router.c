@@ -229,6 +229,17 @@ static uint64_t counter(uint16_t port, const char *name)
 	return value;
 }
 
+/* A row of a table, which stays the table's. */
+static const json_t *row(const json_t *tables, const char *table, size_t number)
+{
+	return json_array_get(json_object_get(json_object_get(tables, table), "rows"), number);
+}
+
+static const char *text(const json_t *of, const char *name)
+{
+	return json_string_value(json_object_get(of, name));
+}
+
 /* ------- the tests ------- */
 
 static int start(void **state)
@@ -465,6 +476,36 @@ static void what_the_kernel_sends_leaves(void **state)
 	rte_pktmbuf_free(mbuf);
 }
 
+static void its_tables_are_shown(void **state)
+{
+	const json_t *shown, *to;
+	json_t *tables = json_object();
+
+	add4(0, 0, 0x0a000102, 1);
+	neighbour4(0x0a000003, 0, 40, NUD_STALE);
+	router.keeping->tables(tables, 100);
+	/* Two networks, the router's own address in each, and the default route. */
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(tables, "ipv4_routes"), "total")), 5);
+	shown = row(tables, "ipv4_routes", 4);
+	to = json_object_get(shown, "to");
+	assert_string_equal(text(shown, "prefix"), "0.0.0.0/0");
+	assert_string_equal(json_string_value(json_array_get(to, 0)), "10.0.1.2 port1");
+	to = json_object_get(row(tables, "ipv4_routes", 1), "to");
+	assert_string_equal(json_string_value(json_array_get(to, 0)), "itself");
+	shown = row(tables, "neighbours", 2);
+	assert_string_equal(text(shown, "address"), "10.0.0.3");
+	assert_string_equal(text(shown, "mac"), "02:00:00:00:09:28");
+	assert_string_equal(text(shown, "state"), "stale");
+	assert_null(row(tables, "ipv6_routes", 0));
+	json_decref(tables);
+
+	tables = json_object();
+	router.keeping->tables(tables, 1);
+	assert_non_null(row(tables, "ipv4_routes", 0));
+	assert_null(row(tables, "ipv4_routes", 1));
+	json_decref(tables);
+}
+
 static void a_whole_burst_leaves_in_order(void **state)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM];
@@ -555,6 +596,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_lowest_metric_counts, start, end),
 		cmocka_unit_test_setup_teardown(routes_that_are_told_no_more_are_gone, start, end),
 		cmocka_unit_test_setup_teardown(what_the_kernel_sends_leaves, start, end),
+		cmocka_unit_test_setup_teardown(its_tables_are_shown, start, end),
 		cmocka_unit_test_setup_teardown(a_whole_burst_leaves_in_order, start, end),
 		cmocka_unit_test_setup_teardown(finds_what_a_list_finds, start, end),
 		cmocka_unit_test_setup_teardown(with_too_many_routes_the_kernel_forwards_all, start, end),

@@ -14,7 +14,7 @@ from tailrace.cli.options import JsonOption
 from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
 from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
-from tailrace.node.record import Process, peek
+from tailrace.node.record import Process, State, peek
 from tailrace.switch.config import function_name
 
 app = typer.Typer(help="Look at one function of what is up.", no_args_is_help=True, rich_markup_mode=None)
@@ -39,6 +39,23 @@ def log(
     sudo tailrace function log first --follow
     """
     raise typer.Exit(run_command(lambda: _log(name, lines, follow=follow, as_json=as_json)))
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    most: Annotated[int, typer.Option("--most", min=0, max=10000, help="Print so many rows of each table.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a function has counted, and its tables: of a router its routes and neighbours.
+
+    \b
+    sudo tailrace function show edge
+    sudo tailrace function show edge --most 1000 --json
+
+    Counters that are 0 are left out, but not of --json.
+    """
+    raise typer.Exit(run_command(lambda: _show(name, most, as_json=as_json)))
 
 
 @app.command()
@@ -140,6 +157,28 @@ def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
                     time.sleep(0.1)
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}; run as the user who has started it (sudo)") from None
+    return 0
+
+
+def _show(name: str, most: int, *, as_json: bool) -> int:
+    from tailrace.functions.show import ask
+
+    folder = default_folder()
+    shown = ask(State(folder, peek(folder)), _process(name), most)
+    if as_json:
+        print_json({"name": name, **shown.model_dump()})
+        return 0
+    print_line(f"{name}: {shown.function}")
+    counters = plain_table("", "port0", "port1")
+    for what, numbers in shown.counted():
+        counters.add_row(what, *map(str, numbers))
+    wide_console().print(counters)
+    for title, found in shown.tables.items():
+        print_line(f"\n{title.replace('_', ' ')}: {len(found.rows)} of {found.total}")
+        table = plain_table(*(column.replace("_", " ") for column in found.columns))
+        for row in found.texts():
+            table.add_row(*row)
+        wide_console().print(table)
     return 0
 
 

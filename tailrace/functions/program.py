@@ -88,7 +88,15 @@ def function_command(
     argv += ["--memory", str(BUFFERS_MIB + function.tables_mib)]
     for setting in function.settings:
         argv += ["--set", setting]
+    scheme, _, path = uris[0].partition(":")
+    if scheme == "vhost-server":
+        argv += ["--control", str(control_beside(Path(path)))]
     return argv + (["--huge"] if (function.huge if huge is None else huge) else [])
+
+
+def control_beside(socket: Path) -> Path:
+    """Where a function answers what it is asked, in the folder of the socket of its first port."""
+    return socket.with_name("control")
 
 
 def refuses_cpus(kind: str | None, cpus: int) -> str | None:

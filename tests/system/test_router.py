@@ -256,6 +256,20 @@ def test_routes_change_while_frames_move(scene: Scene) -> None:
         wait_until(partial(left.says, far[version], "unreachable" if version == 6 else "Unreachable"))
 
 
+def test_its_tables_and_counters_are_shown(scene: Scene) -> None:
+    left, right = scene.left, scene.right
+    left.ping_all(right.addresses[4])
+    shown = json.loads(scene.command("function", "show", "edge", "--json", "--most", "1000").stdout)
+    assert {"prefix": "198.18.79.0/24", "to": ["port1"]} in shown["tables"]["ipv4_routes"]["rows"]
+    (neighbour,) = [each for each in shown["tables"]["neighbours"]["rows"] if each["address"] == right.addresses[4]]
+    assert neighbour["mac"] == right.run("cat", "/sys/class/net/eth0/address").strip()
+    assert neighbour["port"] == 1 and neighbour["state"] in ("usable", "stale")
+    assert shown["counters"]["routed"][0]["forwarded"] > 0
+    said = scene.command("function", "show", "edge", "--most", "1").stdout
+    assert re.search(r"^forwarded +\d+ +\d+$", said, re.M)
+    assert re.search(r"^ipv4 routes: 1 of \d+$", said, re.M)
+
+
 def test_a_neighbour_that_moves_is_followed(scene: Scene) -> None:
     left, right = scene.left, scene.right
     old = right.run("cat", "/sys/class/net/eth0/address").strip()

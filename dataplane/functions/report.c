@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "report.h"
+
+enum { ROWS = 20, ROWS_MOST = 10000 };
+
+static json_t *counters_of(const struct forward *forward)
+{
+	const struct function_keeping *keeping = forward->function->keeping;
+	json_t *ports = json_array(), *counters;
+
+	for (int i = 0; i < 2; i++) {
+		const struct forward_counters *port = &forward->counters[i];
+
+		json_array_append_new(
+			ports, json_pack("{s:s, s:I, s:I, s:I, s:I}", "port", forward->ports[i].target, "received",
+					 (json_int_t)port->received, "sent", (json_int_t)port->sent, "drop_function",
+					 (json_int_t)port->drop_function, "drop_full", (json_int_t)port->drop_full));
+	}
+	counters = json_pack("{s:s, s:o, s:I}", "function", forward->function->name, "ports", ports, "sleeps",
+			     (json_int_t)forward->sleeps);
+	if (keeping != NULL)
+		keeping->describe(counters);
+	return counters;
+}
+
+static json_t *method_show(void *context, json_t *params, struct control_error *error)
+{
+	const struct report *report = context;
+	const struct function *function = report->forward->function;
+	json_t *tables;
+	json_int_t most = ROWS;
+
+	if (control_unpack(params, error, "{s?:I}", "most", &most) != 0)
+		return NULL;
+	if (most < 0 || most > ROWS_MOST)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "most: expected 0 to %d rows", ROWS_MOST);
+	tables = json_object();
+	if (function->keeping != NULL && function->keeping->tables != NULL)
+		function->keeping->tables(tables, (unsigned)most);
+	return json_pack("{s:s, s:o, s:o}", "function", function->name, "counters", counters_of(report->forward),
+			 "tables", tables);
+}
+
+static const struct control_method methods[] = {{"show", method_show, CONTROL_PARAMS("most")}};
+
+int report_open(struct report *report, const char *path, struct forward *forward)
+{
+	*report = (struct report){.forward = forward, .stop_fd = -1};
+	if (path == NULL)
+		return 0;
+	report->stop_fd = eventfd(0, EFD_CLOEXEC);
+	if (report->stop_fd < 0) {
+		log_error("eventfd: %s", strerror(errno));
+		return -errno;
+	}
+	report->control = control_open(path, methods, sizeof(methods) / sizeof(methods[0]), report);
+	return report->control == NULL ? -EIO : 0;
+}
+
+static void *serve(void *context)
+{
+	struct report *report = context;
+	int rc = control_serve(report->control, report->stop_fd);
+
+	if (rc != 0)
+		log_error("control socket: %s", strerror(-rc));
+	return NULL;
+}
+
+int report_start(struct report *report)
+{
+	int rc;
+
+	if (report->control == NULL)
+		return 0;
+	rc = pthread_create(&report->thread, NULL, serve, report);
+	if (rc != 0) {
+		log_error("no thread: %s", strerror(rc));
+		return -rc;
+	}
+	report->runs = true;
+	return 0;
+}
+
+void report_close(struct report *report)
+{
+	const uint64_t one = 1;
+
+	if (report->control == NULL)
+		return;
+	if (report->runs) {
+		(void)!write(report->stop_fd, &one, sizeof(one)); /* the counter cannot be full */
+		pthread_join(report->thread, NULL);
+	}
+	control_close(report->control);
+	close(report->stop_fd);
+	report->control = NULL;
+}
+
+void report_print(const struct forward *forward)
+{
+	json_t *counters = counters_of(forward);
+	char *text = json_dumps(counters, JSON_COMPACT);
+
+	if (text != NULL)
+		puts(text);
+	fflush(stdout);
+	free(text);
+	json_decref(counters);
+}

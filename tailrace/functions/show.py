@@ -1,0 +1,90 @@
+"""What a function of Tailrace's says of itself while it runs: its counters and tables (dataplane/functions/report.h).
+
+All functions are shown the same way: what they count and which tables they have is known to themselves alone.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ValidationError
+
+from tailrace.errors import Fault, Mistake
+from tailrace.functions.program import control_beside
+from tailrace.node.record import Process, State
+from tailrace.switch.control import Control, ControlLost
+
+Cell = int | str | list[str] | None
+Ports = list[dict[str, int | str]]
+
+
+class Rows(BaseModel):
+    """A table, or the beginning of one."""
+
+    total: int
+    rows: list[dict[str, Cell]]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.rows[0]) if self.rows else []
+
+    def texts(self) -> Iterator[list[str]]:
+        """What stands in the columns, row by row."""
+        return ([_text(row.get(column)) for column in self.columns] for row in self.rows)
+
+
+class Shown(BaseModel):
+    """What a function says."""
+
+    function: str
+    counters: dict[str, int | str | dict[str, int] | Ports]
+    tables: dict[str, Rows]
+
+    def counted(self) -> Iterator[tuple[str, list[int]]]:
+        """Counters that are not 0, by name: of each port, or one number of the whole function."""
+        for name, value in self.counters.items():
+            if isinstance(value, list):
+                yield from _by_port(value)
+            elif isinstance(value, dict):
+                yield from ((f"{name}: {key}", [number]) for key, number in value.items() if number)
+            elif isinstance(value, int) and value:
+                yield name, [value]
+
+
+def ask(state: State, process: Process, most: int) -> Shown:
+    """Asks a function that is up, with so many rows of each table at most. Raises Mistake, Failure."""
+    path = control_beside(state.sockets / f"{process.name}.0" / "sock")
+    try:
+        # A function could have put a link there before its folder was closed.
+        there = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        there = False
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}; run as the user who has started it (sudo)") from None
+    if not there:
+        raise Mistake(
+            f"{process.name} cannot be asked; expected one of Tailrace's own kinds, in a process or a container"
+        )
+    try:
+        control = Control(path)
+        try:
+            return Shown.model_validate(control.call("show", most=most))
+        finally:
+            control.close()
+    except ControlLost as error:
+        raise Mistake(f"{error}; run as the user who has started it (sudo)") from None
+    except ValidationError:
+        raise Fault(f"{process.name} answers with something else than its counters and tables") from None
+
+
+def _by_port(ports: Ports) -> Iterator[tuple[str, list[int]]]:
+    for name in ports[0] if ports else ():
+        numbers = [number for each in ports if isinstance(number := each.get(name), int)]
+        if any(numbers):
+            yield name, numbers
+
+
+def _text(cell: Cell) -> str:
+    text = ", ".join(cell) if isinstance(cell, list) else "-" if cell is None else str(cell)
+    return "".join(letter for letter in text if letter.isprintable())
