@@ -6,12 +6,12 @@
  * look up many rules cost, which only the first frame of a connection pays: tuple space search, which the firewall has,
  * and DPDK's rte_acl.  Each figure is the least of several rounds.
  */
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <rte_acl.h>
 #include <rte_cycles.h>
@@ -72,40 +72,42 @@ static void rule_of(unsigned number, struct match *match)
 }
 
 /* The last rule allows what the connections are. */
-static void write_rules(const char *path, unsigned rules)
+static json_t *make_rules(unsigned rules)
 {
-	FILE *file = fopen(path, "w");
+	json_t *list = json_array();
 
-	fprintf(file, "{\"rules\": [");
 	for (unsigned i = 0; i < rules - 1; i++) {
+		char prefix[INET_ADDRSTRLEN + 4], name[16];
 		struct match match;
 
 		rule_of(i, &match);
-		fprintf(file,
-			"{\"name\": \"%u\", \"action\": \"allow\", \"match\": [{\"destination\": \"%u.%u.%u.%u/%u\", "
-			"\"protocol\": %u, \"destination_port\": [%u, %u]}]},",
-			i, match.destination.address[0], match.destination.address[1], match.destination.address[2],
-			match.destination.address[3], match.destination.length, match.protocol,
-			match.destination_port.first, match.destination_port.last);
+		inet_ntop(AF_INET, match.destination.address, prefix, sizeof(prefix));
+		sprintf(prefix + strlen(prefix), "/%u", match.destination.length);
+		snprintf(name, sizeof(name), "%u", i);
+		json_array_append_new(list, json_pack("{s:s, s:s, s:[{s:s, s:i, s:[i, i]}]}", "name", name, "action",
+						      "allow", "match", "destination", prefix, "protocol",
+						      match.protocol, "destination_port", match.destination_port.first,
+						      match.destination_port.last));
 	}
-	fprintf(file, "{\"name\": \"last\", \"action\": \"allow\", \"match\": [{\"protocol\": 17}]}]}");
-	fclose(file);
+	json_array_append_new(
+		list, json_pack("{s:s, s:s, s:[{s:i}]}", "name", "last", "action", "allow", "match", "protocol", 17));
+	return json_pack("{s:o}", "rules", list);
 }
 
-static void load(const char *path, unsigned rules)
+static void load(unsigned rules)
 {
-	char error[256];
-	uint64_t began;
+	json_t *params = make_rules(rules);
+	struct control_error error;
+	uint64_t began = rte_rdtsc();
 
-	write_rules(path, rules);
-	began = rte_rdtsc();
-	if (firewall_load(&the_firewall, path, error, sizeof(error)) != 0) {
-		fprintf(stderr, "%s\n", error);
+	if (firewall.keeping->configure(params, &error) != 0) {
+		fprintf(stderr, "%s\n", error.message);
 		exit(1);
 	}
 	if (rules > 1)
 		printf("%-44s %6.3f s for %u\n", "read and build rules",
 		       (double)(rte_rdtsc() - began) / rte_get_tsc_hz(), rules);
+	json_decref(params);
 }
 
 /* ------- frames ------- */
@@ -303,31 +305,29 @@ int main(int argc, char **argv)
 	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
 			     "--no-shconf", "-m",	 "1024",     "--log-level=error"};
 	const uint32_t connections = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : DEFAULT_CONNECTIONS;
-	char path[] = "/tmp/tailrace-firewall-XXXXXX", text[16];
+	char text[16];
 	double nothing, few, many, cycles;
-	int file = mkstemp(path);
 
 	snprintf(text, sizeof(text), "%" PRIu32, 2 * connections + 2 * FIREWALL_BURST);
-	if (file < 0 || rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0 ||
-	    firewall.set("connections", text) != NULL || firewall.set("rules", path) != NULL)
+	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0 ||
+	    firewall.set("connections", text) != NULL)
 		return 1;
-	write_rules(path, 1);
 	pool = rte_pktmbuf_pool_create("frames", 1023, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	sent = calloc(FIREWALL_BURST, sizeof(*sent));
 	if (pool == NULL || sent == NULL || firewall.keeping->open(pool, -1) != 0)
 		return 1;
 	for (unsigned i = 0; i < FIREWALL_BURST; i++)
 		frame_udp4(&sent[i], 0, SERVERS - 1, 1024, 9);
+	load(1);
 	nothing = report("skeleton", established(&skeleton, connections));
 	cycles = report("begin connections, 1 rule", begin(0, connections));
 	few = report("known connections, 1 rule", established(&firewall, connections));
-	load(path, RULES);
+	load(RULES);
 	many = report("known connections, 10000 rules", established(&firewall, connections));
 	cycles = report("begin connections, 10000 rules", begin(connections, connections));
 	printf("%-44s %6.0f\n", "  new connections a second", (double)rte_get_tsc_hz() / cycles);
 	printf("%-44s %6.2f\n", "  known connections, of the skeleton's rate", nothing / few);
 	printf("%-44s %6.1f %%\n", "  what 10000 rules cost them", (many / few - 1) * 100);
 	compare_lookups();
-	unlink(path);
 	return 0;
 }

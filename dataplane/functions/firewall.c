@@ -35,7 +35,6 @@ static uint32_t seconds[FIREWALL_NB_TIMEOUTS] = {
 	FIREWALL_TIMEOUTS(X)
 #undef X
 };
-static const char *rules_path;
 
 /* What is known of the frames of a burst. */
 struct burst {
@@ -221,10 +220,10 @@ static uint16_t leave(struct firewall *firewall, struct burst *burst, struct rte
 			mbufs[nb_out++] = mbufs[i];
 			continue;
 		}
-		firewall_count(&counters->drops[verdict], 1);
+		function_count(&counters->drops[verdict], 1);
 		rte_pktmbuf_free(mbufs[i]);
 	}
-	firewall_count(&counters->passed, nb_out);
+	function_count(&counters->passed, nb_out);
 	return nb_out;
 }
 
@@ -275,13 +274,14 @@ static bool firewall_pending(void)
 
 /* ------- settings, start and end ------- */
 
-int firewall_load(struct firewall *firewall, const char *path, char *error, size_t size)
+/* Flows that are known stay, whatever the rules say of them now. */
+static int firewall_configure(json_t *params, struct control_error *error)
 {
-	struct firewall_rules *rules = firewall_rules_read(path, error, size), *before;
+	struct firewall_rules *rules = firewall_rules_read(params, error), *before;
 
 	if (rules == NULL)
-		return -EINVAL;
-	before = atomic_exchange(&firewall->rules, rules);
+		return -1;
+	before = atomic_exchange(&the_firewall.rules, rules);
 	grace_wait();
 	firewall_rules_free(before);
 	return 0;
@@ -300,31 +300,24 @@ static const char *take_number(const char *value, uint32_t most, const char *exp
 
 static const char *firewall_set(const char *name, const char *value)
 {
-	if (strcmp(name, "rules") == 0) {
-		rules_path = value;
-		return NULL;
-	}
 	if (strcmp(name, "connections") == 0)
 		return take_number(value, FLOWS_MOST, "connections, from 1 to 16777216", &most_flows);
 	for (unsigned i = 0; i < FIREWALL_NB_TIMEOUTS; i++)
 		if (strcmp(name, firewall_timeout_names[i]) == 0)
 			return take_number(value, SECONDS_MOST, "seconds, from 1 to 86400", &seconds[i]);
-	return "rules, connections, or the name of a time-out";
+	return "connections, or the name of a time-out";
 }
 
 static int firewall_open(struct rte_mempool *pool, int wake_fd)
 {
 	struct firewall *firewall = &the_firewall;
-	char error[512];
+	struct control_error error;
+	json_t *nothing = json_object();
+	int rc = firewall_configure(nothing, &error);
 
-	if (rules_path == NULL) {
-		log_error("firewall: no rules; expected --set rules=FILE");
-		return -EINVAL;
-	}
-	if (firewall_load(firewall, rules_path, error, sizeof(error)) != 0) {
-		log_error("firewall: %s", error);
-		return -EINVAL;
-	}
+	json_decref(nothing);
+	if (rc != 0)
+		return -ENOMEM;
 	if (getrandom(firewall->fragment_secret, sizeof(firewall->fragment_secret), GRND_NONBLOCK) !=
 	    sizeof(firewall->fragment_secret))
 		firewall->fragment_secret[0] = rte_rdtsc();
@@ -361,11 +354,18 @@ static void firewall_describe(json_t *into)
 	for (unsigned port = 0; port < 2; port++)
 		json_array_append_new(filtered, describe_port(&the_firewall.counters[port]));
 	json_object_set_new(into, "filtered", filtered);
-	json_object_set_new(into, "rules", firewall_rules_describe(the_firewall.rules));
 	json_object_set_new(into, "connections",
 			    json_pack("{s:I, s:I, s:I, s:I, s:I}", "known", (json_int_t)flows->used, "most",
 				      (json_int_t)flows->most, "begun", (json_int_t)flows->begun, "aged",
 				      (json_int_t)flows->aged, "gave_way", (json_int_t)flows->gave_way));
+}
+
+/* Who asks and who configures are one thread, so that the rules stay meanwhile. */
+static void firewall_tables(json_t *tables, unsigned most)
+{
+	json_object_set_new(tables, "rules", firewall_rules_show(the_firewall.rules, most));
+	json_object_set_new(tables, "connections",
+			    firewall_flows_show(&the_firewall.flows, most, firewall_tick(rte_rdtsc())));
 }
 
 static void firewall_close(void)
@@ -381,6 +381,8 @@ static const struct function_keeping firewall_keeping = {
 	.full = firewall_full,
 	.pending = firewall_pending,
 	.describe = firewall_describe,
+	.tables = firewall_tables,
+	.configure = firewall_configure,
 	.close = firewall_close,
 };
 

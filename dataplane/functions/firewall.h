@@ -34,8 +34,4 @@ extern struct firewall the_firewall;
 uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in,
 			 uint64_t tsc);
 
-/* From a thread that is not the forwarding one: read the rules anew.  Flows that are known stay.  Returns 0, or -EINVAL
- * with `error` filled in, and then the rules are those that they were. */
-int firewall_load(struct firewall *firewall, const char *path, char *error, size_t size);
-
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -9,6 +11,7 @@
 #include <rte_malloc.h>
 
 #include "firewall_flows.h"
+#include "function.h"
 #include "steer/hash.h"
 
 enum {
@@ -16,7 +19,7 @@ enum {
 	SWEEP_MOST = 1024,  /* entries, in a round */
 };
 
-const char *const firewall_state_names[FIREWALL_NB_STATES] = {
+static const char *const state_names[FIREWALL_NB_STATES] = {
 #define X(name, timeout, gives_way) #name,
 	FIREWALL_STATES(X)
 #undef X
@@ -24,12 +27,6 @@ const char *const firewall_state_names[FIREWALL_NB_STATES] = {
 
 const char *const firewall_timeout_names[FIREWALL_NB_TIMEOUTS] = {
 #define X(name, seconds) #name,
-	FIREWALL_TIMEOUTS(X)
-#undef X
-};
-
-const uint32_t firewall_timeout_seconds[FIREWALL_NB_TIMEOUTS] = {
-#define X(name, seconds) seconds,
 	FIREWALL_TIMEOUTS(X)
 #undef X
 };
@@ -212,7 +209,7 @@ struct firewall_flow *firewall_flows_find(struct firewall_flows *flows, const st
 	if (likely(!has_aged(flows, flow, tick)))
 		return flow;
 	firewall_flows_remove(flows, flow);
-	firewall_count(&flows->aged, 1);
+	function_count(&flows->aged, 1);
 	return NULL;
 }
 
@@ -227,7 +224,7 @@ static int make_room(struct firewall_flows *flows, const struct firewall_bucket 
 
 		if (has_aged(flows, flow, tick)) {
 			firewall_flows_remove(flows, flow);
-			firewall_count(&flows->aged, 1);
+			function_count(&flows->aged, 1);
 			return i;
 		}
 		if (gives_way[flow->state] && (found < 0 || tick - flow->seen > oldest)) {
@@ -237,7 +234,7 @@ static int make_room(struct firewall_flows *flows, const struct firewall_bucket 
 	}
 	if (found >= 0) {
 		firewall_flows_remove(flows, &flows->flows[bucket->flows[found]]);
-		firewall_count(&flows->gave_way, 1);
+		function_count(&flows->gave_way, 1);
 	}
 	return found;
 }
@@ -267,7 +264,7 @@ struct firewall_flow *firewall_flows_add(struct firewall_flows *flows, const str
 		if (oldest == 0)
 			return NULL;
 		firewall_flows_remove(flows, &flows->flows[oldest]);
-		firewall_count(&flows->gave_way, 1);
+		function_count(&flows->gave_way, 1);
 	}
 	flow = &flows->flows[flows->free];
 	flows->free = flow->next;
@@ -281,7 +278,7 @@ struct firewall_flow *firewall_flows_add(struct firewall_flows *flows, const str
 	if (gives_way[state])
 		queue_up(flows, flow);
 	atomic_store_explicit(&flows->used, flows->used + 1, memory_order_relaxed);
-	firewall_count(&flows->begun, 1);
+	function_count(&flows->begun, 1);
 	return flow;
 }
 
@@ -331,7 +328,7 @@ void firewall_flows_sweep(struct firewall_flows *flows, uint32_t tick)
 		flow = &flows->flows[flows->swept];
 		if (flow->state != FIREWALL_STATE_none && has_aged(flows, flow, tick)) {
 			firewall_flows_remove(flows, flow);
-			firewall_count(&flows->aged, 1);
+			function_count(&flows->aged, 1);
 		}
 	}
 }
@@ -340,6 +337,46 @@ bool firewall_flows_copy(const struct firewall_flows *flows, uint32_t number, st
 {
 	*flow = *(const volatile struct firewall_flow *)&flows->flows[number];
 	return flow->state != FIREWALL_STATE_none;
+}
+
+/* An end of a flow: 10.0.0.1:80, [2001:db8::1]:80, or the address alone where there are no ports. */
+static void write_end(char *text, size_t size, const struct headers *headers, unsigned end)
+{
+	const bool six = headers->family == HEADERS_IPV6;
+	const uint8_t *address = end == 0 ? headers->source : headers->destination;
+	char words[INET6_ADDRSTRLEN];
+
+	inet_ntop(six ? AF_INET6 : AF_INET, address, words, sizeof(words));
+	if (!headers->has_ports)
+		snprintf(text, size, "%s", words);
+	else
+		snprintf(text, size, six ? "[%s]:%u" : "%s:%u", words,
+			 end == 0 ? headers->source_port : headers->destination_port);
+}
+
+static json_t *row(const struct firewall_flow *flow, uint32_t tick)
+{
+	const uint32_t age = tick - flow->seen;
+	char from[INET6_ADDRSTRLEN + 8], to[INET6_ADDRSTRLEN + 8];
+	struct headers headers = {0};
+
+	memcpy(headers.key, flow->key, sizeof(headers.key));
+	write_end(from, sizeof(from), &headers, flow->opener);
+	write_end(to, sizeof(to), &headers, !flow->opener);
+	return json_pack("{s:i, s:s, s:s, s:i, s:s, s:I}", "protocol", headers.protocol, "from", from, "to", to, "port",
+			 flow->port, "state", state_names[flow->state], "idle_s",
+			 (json_int_t)((uint64_t)age << FIREWALL_TICK_SHIFT) / (json_int_t)rte_get_tsc_hz());
+}
+
+json_t *firewall_flows_show(const struct firewall_flows *flows, unsigned most, uint32_t tick)
+{
+	json_t *rows = json_array();
+	struct firewall_flow flow;
+
+	for (uint32_t number = 1; number <= flows->most && json_array_size(rows) < most; number++)
+		if (firewall_flows_copy(flows, number, &flow))
+			json_array_append_new(rows, row(&flow, tick));
+	return json_pack("{s:I, s:o}", "total", (json_int_t)flows->used, "rows", rows);
 }
 
 int firewall_flows_open(struct firewall_flows *flows, uint32_t most, const uint32_t seconds[FIREWALL_NB_TIMEOUTS])

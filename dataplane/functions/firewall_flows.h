@@ -13,9 +13,11 @@
 #ifndef TAILRACE_FUNCTIONS_FIREWALL_FLOWS_H
 #define TAILRACE_FUNCTIONS_FIREWALL_FLOWS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <jansson.h>
 #include <rte_prefetch.h>
 
 #include "firewall_headers.h"
@@ -161,8 +163,9 @@ void firewall_flows_sweep(struct firewall_flows *flows, uint32_t tick);
 /* From any thread: entry `number` (from 1) as it is; false: it is free. */
 bool firewall_flows_copy(const struct firewall_flows *flows, uint32_t number, struct firewall_flow *flow);
 
-extern const char *const firewall_state_names[FIREWALL_NB_STATES];
+/* From any thread: so many flows as rows of a table. */
+json_t *firewall_flows_show(const struct firewall_flows *flows, unsigned most, uint32_t tick);
+
 extern const char *const firewall_timeout_names[FIREWALL_NB_TIMEOUTS];
-extern const uint32_t firewall_timeout_seconds[FIREWALL_NB_TIMEOUTS];
 
 #endif

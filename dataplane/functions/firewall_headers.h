@@ -6,7 +6,7 @@
 #ifndef TAILRACE_FUNCTIONS_FIREWALL_HEADERS_H
 #define TAILRACE_FUNCTIONS_FIREWALL_HEADERS_H
 
-#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "steer/parse.h"
@@ -32,13 +32,6 @@
 	X(state)      /* a segment that neither begins a connection nor belongs to one as it is */                 \
 	X(rule)	      /* a rule denies it, or the default does */                                                  \
 	X(table_full) /* no room for one more flow */
-
-/* One writer, so a plain sum; atomic for those who read it meanwhile. */
-static inline void firewall_count(_Atomic uint64_t *counter, uint64_t more)
-{
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
-			      memory_order_relaxed);
-}
 
 enum firewall_verdict {
 	FIREWALL_PASS,	/* ARP, and neighbour discovery and multicast listeners, which do not leave the link */

@@ -13,7 +13,6 @@
 /* What a set is read into before it is built. */
 struct reading {
 	struct fields fields;
-	struct control_error error;
 	struct rule *parts[2]; /* by port: a rule for each match */
 	unsigned nb_parts[2], room[2];
 };
@@ -134,21 +133,11 @@ refuse:
 	return NULL;
 }
 
-struct firewall_rules *firewall_rules_read(const char *path, char *error, size_t size)
+struct firewall_rules *firewall_rules_read(json_t *params, struct control_error *error)
 {
-	struct reading reading = {.fields.error = &reading.error};
-	struct firewall_rules *rules;
-	json_error_t fault;
-	json_t *document = json_load_file(path, JSON_REJECT_DUPLICATES, &fault);
+	struct reading reading = {.fields.error = error};
+	struct firewall_rules *rules = read_document(&reading, params);
 
-	if (document == NULL) {
-		snprintf(error, size, "%s: %s", path, fault.text);
-		return NULL;
-	}
-	rules = read_document(&reading, document);
-	if (rules == NULL)
-		snprintf(error, size, "%s: %s", path, reading.error.message);
-	json_decref(document);
 	free(reading.parts[0]);
 	free(reading.parts[1]);
 	return rules;
@@ -171,17 +160,19 @@ void firewall_rules_find(const struct firewall_rules *rules, uint16_t in, const 
 	classify(rules->by_port[in], headers, count, found);
 }
 
-json_t *firewall_rules_describe(const struct firewall_rules *rules)
+static json_t *row(const char *name, const struct firewall_rule *rule)
 {
-	json_t *list = json_array();
+	return json_pack("{s:s, s:s, s:I, s:I}", "rule", name, "action", rule->allow ? "allow" : "deny", "frames",
+			 (json_int_t)rule->frames, "bytes", (json_int_t)rule->bytes);
+}
 
-	for (uint32_t i = 0; i <= rules->nb; i++) {
-		const struct firewall_rule *rule = &rules->rules[i];
+json_t *firewall_rules_show(const struct firewall_rules *rules, unsigned most)
+{
+	json_t *rows = json_array();
 
-		json_array_append_new(list,
-				      json_pack("{s:s, s:s, s:I, s:I}", "rule", i < rules->nb ? rule->name : "default",
-						"action", rule->allow ? "allow" : "deny", "frames",
-						(json_int_t)rule->frames, "bytes", (json_int_t)rule->bytes));
-	}
-	return list;
+	if (most > 0)
+		json_array_append_new(rows, row("default", &rules->rules[rules->nb]));
+	for (uint32_t i = 0; i < rules->nb && i + 1 < most; i++)
+		json_array_append_new(rows, row(rules->rules[i].name, &rules->rules[i]));
+	return json_pack("{s:I, s:o}", "total", (json_int_t)rules->nb + 1, "rows", rows);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A firewall's rules, as a file words them, in the form in which the first frame of a flow is looked up; and what each
+ * A firewall's rules, in the form in which the first frame of a flow is looked up; and what each
  * has decided.  A set never changes but for its counters, which the forwarding thread writes.
  */
 #ifndef TAILRACE_FUNCTIONS_FIREWALL_RULES_H
@@ -9,9 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <jansson.h>
-
-#include "firewall_headers.h"
+#include "common/control.h"
+#include "function.h"
 #include "steer/classify.h"
 
 enum { FIREWALL_RULES_MOST = 10000 };
@@ -30,11 +29,11 @@ struct firewall_rules {
 };
 
 /*
- * Read a set from a file: {"default": "deny", "rules": [{"name": "web", "action": "allow", "port": 0, "match":
- * [...]}]}. The first rule counts of which one match fits a frame; a match is the switch's (switch/matches.h), and a
- * rule without any fits all frames.  Returns NULL with `error` filled in.
+ * Read a set: {"default": "deny", "rules": [{"name": "web", "action": "allow", "port": 0, "match": [{...}]}]}.  The
+ * first rule counts of which one match fits a frame; a match is the switch's (switch/matches.h), and a rule without any
+ * fits all frames.  Returns NULL with the error filled in.
  */
-struct firewall_rules *firewall_rules_read(const char *path, char *error, size_t size);
+struct firewall_rules *firewall_rules_read(json_t *params, struct control_error *error);
 
 void firewall_rules_free(struct firewall_rules *rules);
 
@@ -45,11 +44,11 @@ void firewall_rules_find(const struct firewall_rules *rules, uint16_t in, const 
 /* It has decided about a frame. */
 static inline void firewall_rule_count(struct firewall_rule *rule, uint32_t bytes)
 {
-	firewall_count(&rule->frames, 1);
-	firewall_count(&rule->bytes, bytes);
+	function_count(&rule->frames, 1);
+	function_count(&rule->bytes, bytes);
 }
 
-/* A list of each rule, with the default at the end. */
-json_t *firewall_rules_describe(const struct firewall_rules *rules);
+/* So many rules as rows of a table, with the default before them. */
+json_t *firewall_rules_show(const struct firewall_rules *rules, unsigned most);
 
 #endif

@@ -6,8 +6,6 @@
  */
 #include "fuzz/fuzz.h"
 
-#include <unistd.h>
-
 #include <rte_cycles.h>
 #include <rte_mbuf.h>
 
@@ -22,17 +20,15 @@ static struct rte_mempool *pool;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	char path[] = "/tmp/tailrace-fuzz-XXXXXX";
-	int file = mkstemp(path);
+	json_t *params = json_loads(rules, 0, NULL);
+	struct control_error error;
 
 	start_dpdk("64");
 	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_PKTMBUF_HEADROOM + ROOM, SOCKET_ID_ANY);
 	check(pool != NULL && grace_open() == 0);
-	check(file >= 0 && write(file, rules, strlen(rules)) == (ssize_t)strlen(rules));
-	check(firewall.set("rules", path) == NULL && firewall.set("connections", "8") == NULL);
-	check(firewall.keeping->open(pool, -1) == 0);
-	close(file);
-	unlink(path);
+	check(firewall.set("connections", "8") == NULL);
+	check(firewall.keeping->open(pool, -1) == 0 && firewall.keeping->configure(params, &error) == 0);
+	json_decref(params);
 	return 0;
 }
 

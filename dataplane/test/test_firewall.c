@@ -6,10 +6,6 @@
 #include "test/cmocka_all.h"
 #include "test/frame_builder.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <netinet/in.h>
 
 #include <rte_cycles.h>
@@ -28,7 +24,6 @@ enum { SYN = 2, ACK = 16, FIN = 1, RST = 4 };
 
 static struct rte_mempool *pool;
 static uint64_t now; /* TSC */
-static char path[] = "/tmp/tailrace-firewall-XXXXXX";
 
 /* The client's side is port 0; it may reach the server's port 80, echo, and port 53. */
 static const char rules[] =
@@ -42,30 +37,23 @@ static const char rules[] =
 	"{\"name\": \"echo\", \"action\": \"allow\", \"port\": 0, \"match\": [{\"protocol\": 1}, {\"protocol\": 58}]},"
 	"{\"name\": \"tunnel\", \"action\": \"allow\", \"match\": [{\"protocol\": 47}]}]}";
 
-static void write_rules(const char *text)
+/* Tell it other rules; returns what is wrong with them, or NULL. */
+static const char *tell(const char *text)
 {
-	FILE *file = fopen(path, "w");
+	static struct control_error error;
+	json_t *params = json_loads(text, 0, NULL);
+	int rc = firewall.keeping->configure(params, &error);
 
-	assert_non_null(file);
-	fputs(text, file);
-	assert_int_equal(fclose(file), 0);
-}
-
-static void load(const char *text)
-{
-	char error[256];
-
-	write_rules(text);
-	assert_int_equal(firewall_load(&the_firewall, path, error, sizeof(error)), 0);
+	assert_non_null(params);
+	json_decref(params);
+	return rc == 0 ? NULL : error.message;
 }
 
 static int start(void **state)
 {
-	write_rules(rules);
 	now = rte_get_tsc_hz();
-	assert_null(firewall.set("rules", path));
 	assert_null(firewall.set("connections", RTE_STR(CONNECTIONS)));
-	return firewall.keeping->open(pool, -1);
+	return firewall.keeping->open(pool, -1) != 0 || tell(rules) != NULL;
 }
 
 static int end(void **state)
@@ -482,20 +470,41 @@ static void the_first_rule_that_matches_counts(void **state)
 
 static void rules_change_and_connections_stay(void **state)
 {
-	char error[256];
+	const char *wrong = "{\"rules\": [{\"name\": \"x\", \"action\": \"allwo\"}]}";
 
 	handshake();
-	load("{\"default\": \"deny\", \"rules\": []}");
+	assert_null(tell("{\"default\": \"deny\", \"rules\": []}"));
 	expect(PASS, 0, CLIENT_SENDS(ACK));
 	expect(PASS, 1, SERVER_SENDS(ACK));
 	expect(DROP_rule, 0, tcp4(CLIENT, SERVER, 1001, 80, SYN));
-	write_rules("{\"rules\": [{\"name\": \"x\", \"action\": \"allwo\"}]}");
-	assert_int_equal(firewall_load(&the_firewall, path, error, sizeof(error)), -EINVAL);
-	assert_non_null(strstr(error, "rules[0].action"));
+	assert_non_null(strstr(tell(wrong), "rules[0].action"));
 	expect(DROP_rule, 0, tcp4(CLIENT, SERVER, 1001, 80, SYN));
-	load("{\"default\": \"allow\"}");
+	assert_null(tell("{\"default\": \"allow\"}"));
 	expect(PASS, 0, tcp4(CLIENT, SERVER, 1001, 80, SYN));
 	expect(PASS, 1, udp4(SERVER, CLIENT, 1, 2));
+}
+
+static const json_t *cell(const json_t *tables, const char *table, size_t row, const char *column)
+{
+	const json_t *rows = json_object_get(json_object_get(tables, table), "rows");
+
+	return json_object_get(json_array_get(rows, row), column);
+}
+
+static void connections_and_rules_are_shown(void **state)
+{
+	json_t *tables = json_object();
+
+	handshake();
+	firewall.keeping->tables(tables, 3);
+	assert_string_equal(json_string_value(cell(tables, "connections", 0, "from")), "10.0.0.2:1000");
+	assert_string_equal(json_string_value(cell(tables, "connections", 0, "to")), "10.0.1.2:80");
+	assert_string_equal(json_string_value(cell(tables, "connections", 0, "state")), "established");
+	assert_string_equal(json_string_value(cell(tables, "rules", 0, "rule")), "default");
+	assert_string_equal(json_string_value(cell(tables, "rules", 2, "rule")), "web");
+	assert_int_equal(json_integer_value(cell(tables, "rules", 2, "frames")), 1);
+	assert_null(cell(tables, "rules", 3, "rule"));
+	json_decref(tables);
 }
 
 static void a_burst_keeps_its_order_and_begins_a_flow_once(void **state)
@@ -710,15 +719,10 @@ static int start_dpdk(void **state)
 	char *arguments[] = {"firewall", "--no-huge", "--no-pci", "--no-telemetry",	 "--no-shconf", "-l",
 			     "0",	 "-m",	      "64",	  "--log-level=critical"};
 
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0 || close(mkstemp(path)) != 0)
+	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
 		return -1;
 	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	return pool == NULL;
-}
-
-static int end_dpdk(void **state)
-{
-	return unlink(path);
 }
 
 int main(void)
@@ -743,6 +747,7 @@ int main(void)
 		TEST(an_error_is_of_a_flow),
 		TEST(the_first_rule_that_matches_counts),
 		TEST(rules_change_and_connections_stay),
+		TEST(connections_and_rules_are_shown),
 		TEST(a_burst_keeps_its_order_and_begins_a_flow_once),
 		TEST(fragments_follow_their_first),
 		TEST(a_first_fragment_has_the_whole_header),
@@ -754,5 +759,5 @@ int main(void)
 	};
 #undef TEST
 
-	return cmocka_run_group_tests(tests, start_dpdk, end_dpdk);
+	return cmocka_run_group_tests(tests, start_dpdk, NULL);
 }
