@@ -49,6 +49,7 @@ class InContainer(Starter):
 
     name = "container"
     listens = True
+    tells = True
     buffers_mib = BUFFERS_MIB
     patience = 30.0
 
