@@ -5,6 +5,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include <rte_branch_prediction.h>
 #include <rte_common.h>
 #include <rte_cycles.h>
@@ -162,17 +166,29 @@ static void leave_queue(struct firewall_flows *flows, const struct firewall_flow
 	flows->flows[flow->next].previous = flow->previous;
 }
 
+static uint32_t signature_of(uint64_t hash)
+{
+	return (uint32_t)hash | 1;
+}
+
 uint32_t firewall_flows_guess(const struct firewall_flows *flows, uint64_t hash)
 {
 	const struct firewall_bucket *bucket = firewall_bucket(flows, hash);
 	unsigned same = 0;
+	uint32_t number;
 
+#if defined(__AVX2__)
+	same = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(
+		_mm256_load_si256((const __m256i *)bucket->signatures), _mm256_set1_epi32((int)signature_of(hash)))));
+#else
 	for (unsigned i = 0; i < FIREWALL_SLOTS; i++)
-		same |= (bucket->signatures[i] == (uint32_t)hash && bucket->flows[i] != 0) << i;
-	if (same == 0)
+		same |= (bucket->signatures[i] == signature_of(hash)) << i;
+#endif
+	if (unlikely(same == 0))
 		return 0;
-	rte_prefetch0(&flows->flows[bucket->flows[__builtin_ctz(same)]]);
-	return bucket->flows[__builtin_ctz(same)];
+	number = bucket->flows[__builtin_ctz(same)];
+	rte_prefetch0(&flows->flows[number]);
+	return number;
 }
 
 static bool same_key(const struct firewall_flow *flow, const struct firewall_key *key)
@@ -190,8 +206,7 @@ static struct firewall_flow *search(struct firewall_flows *flows, const struct f
 	const struct firewall_bucket *bucket = firewall_bucket(flows, key->hash);
 
 	for (unsigned i = 0; i < FIREWALL_SLOTS; i++)
-		if (bucket->flows[i] != 0 && bucket->signatures[i] == (uint32_t)key->hash &&
-		    same_key(&flows->flows[bucket->flows[i]], key))
+		if (bucket->signatures[i] == signature_of(key->hash) && same_key(&flows->flows[bucket->flows[i]], key))
 			return &flows->flows[bucket->flows[i]];
 	return NULL;
 }
@@ -268,7 +283,7 @@ struct firewall_flow *firewall_flows_add(struct firewall_flows *flows, const str
 	}
 	flow = &flows->flows[flows->free];
 	flows->free = flow->next;
-	bucket->signatures[slot] = (uint32_t)key->hash;
+	bucket->signatures[slot] = signature_of(key->hash);
 	bucket->flows[slot] = number_of(flows, flow);
 	memcpy(flow->key, key->words, sizeof(flow->key));
 	flow->seen = tick;
@@ -289,7 +304,7 @@ void firewall_flows_remove(struct firewall_flows *flows, struct firewall_flow *f
 
 	for (unsigned i = 0; i < FIREWALL_SLOTS; i++)
 		if (bucket->flows[i] == number)
-			bucket->flows[i] = 0;
+			bucket->flows[i] = bucket->signatures[i] = 0;
 	if (gives_way[flow->state])
 		leave_queue(flows, flow);
 	flow->state = FIREWALL_STATE_none;

@@ -86,8 +86,8 @@ struct firewall_flow {
 } __rte_cache_aligned;
 
 struct firewall_bucket {
-	uint32_t signatures[FIREWALL_SLOTS];
-	uint32_t flows[FIREWALL_SLOTS]; /* numbers; 0: none */
+	uint32_t signatures[FIREWALL_SLOTS]; /* 0: none */
+	uint32_t flows[FIREWALL_SLOTS];	     /* numbers; 0: none */
 } __rte_cache_aligned;
 
 struct firewall_flows {

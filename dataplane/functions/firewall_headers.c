@@ -179,6 +179,14 @@ static bool martian4(const struct rte_ipv4_hdr *header)
 	       destination >> 24 == 0 || destination >> 24 == IN_LOOPBACKNET || source == destination;
 }
 
+/* Of a known length it is a few additions. */
+static bool sound_checksum(const struct rte_ipv4_hdr *header, uint32_t length)
+{
+	if (likely(length == sizeof(*header)))
+		return rte_raw_cksum(header, sizeof(*header)) == 0xffff;
+	return rte_raw_cksum(header, length) == 0xffff;
+}
+
 static bool sound_options(const uint8_t *option, const uint8_t *end)
 {
 	while (option < end && *option != RTE_IPV4_HDR_OPT_EOL) {
@@ -211,7 +219,7 @@ static enum firewall_verdict check4(const uint8_t *bytes, uint32_t size, uint32_
 		return FIREWALL_DROP_length;
 	if (unlikely(size < header_length))
 		return FIREWALL_DROP_short;
-	if (unlikely(rte_raw_cksum(header, header_length) != 0xffff))
+	if (unlikely(!sound_checksum(header, header_length)))
 		return FIREWALL_DROP_checksum;
 	if (unlikely(martian4(header)))
 		return FIREWALL_DROP_martian;
