@@ -165,7 +165,7 @@ static void decide_new(struct firewall *firewall, struct burst *burst, struct rt
 
 /*
  * RFC 5508, 4, and RFC 4890, 4.3.1: an error passes if it quotes what has passed the other way, and goes to who sent
- * that.  It changes nothing of the flow (RFC 5508, REQ-5), because whoever is on the path can send one.
+ * that.  It changes nothing of the flow (RFC 5508, 4), because whoever is on the path can send one.
  */
 static enum firewall_verdict decide_error(struct firewall *firewall, const struct firewall_frame *quoted, uint16_t in,
 					  uint32_t tick)
@@ -254,11 +254,21 @@ uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **mbufs, uin
 	return leave(firewall, &burst, mbufs, nb_frames, in, tsc);
 }
 
+/* Before ticks come round, and what is long gone would seem to be fresh. */
+static void sweep_fragments(struct firewall *firewall, uint16_t tick)
+{
+	if (likely(tick == firewall->fragment_tick))
+		return;
+	firewall->fragment_tick = tick;
+	flows_sweep(firewall->fragments, tick, tick % FRAGMENT_BUCKETS, FRAGMENT_BUCKETS);
+}
+
 static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in)
 {
 	const uint64_t tsc = rte_rdtsc();
 
 	firewall_flows_sweep(&the_firewall.flows, firewall_tick(tsc));
+	sweep_fragments(&the_firewall, flows_tick(tsc));
 	return nb_frames > 0 ? firewall_filter(&the_firewall, burst, nb_frames, in, tsc) : 0;
 }
 

@@ -25,6 +25,7 @@ struct firewall {
 	struct firewall_flows flows;
 	struct flows *fragments; /* of datagrams whose first fragment has passed: the place behind that one */
 	uint64_t fragment_secret[2];
+	uint16_t fragment_tick;
 	struct firewall_counters counters[2];
 };
 
