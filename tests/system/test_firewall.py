@@ -100,7 +100,7 @@ class Scene:
         return next(int(each["frames"]) for each in self.shown()["tables"]["rules"]["rows"] if each["rule"] == rule)
 
 
-WEB, OTHER, PERF = 8000, 8001, 5201
+WEB, PERF = 8000, 5201
 PING = [
     f"name: ping{version}, action: allow, port: port0, protocol: {name}"
     for version, name in ((4, "icmp"), (6, "icmpv6"))
@@ -144,23 +144,21 @@ def test_only_who_may_ask_is_answered(scene: Scene) -> None:
     assert scene.frames("ping4") >= 1 and scene.frames("ping6") >= 1
 
 
+SERVER = (
+    "import http.server, socket, socketserver as server; server.TCPServer.address_family = socket.AF_INET6; "
+    f"server.TCPServer(('::', {WEB}), http.server.SimpleHTTPRequestHandler).serve_forever()"
+)
+
+
 def test_a_server_is_reached_at_the_port_that_is_allowed(scene: Scene) -> None:
-    with (
-        scene.right.serves(
-            WEB, "python3", "-m", "http.server", str(WEB), "--bind", "::", "--directory", "/proc/self/net"
-        ),
-        scene.right.serves(
-            OTHER, "python3", "-m", "http.server", str(OTHER), "--bind", "::", "--directory", "/proc/self/net"
-        ),
-    ):
-        before = scene.frames("web"), scene.frames("default")
+    before = scene.frames("web"), scene.frames("default")
+    with scene.right.serves(WEB, "python3", "-c", SERVER):
         for version in (4, 6):
             host = scene.right.addresses[version] if version == 4 else f"[{scene.right.addresses[version]}]"
-            assert "HTTP/1.0 200" in scene.left.run("curl", "-sS", "-i", "--max-time", "20", f"http://{host}:{WEB}/")
-            said = scene.left.run("curl", "-sS", "--max-time", "2", f"http://{host}:{OTHER}/", status=28)
-            assert "timed out" in said
-        assert scene.frames("web") == before[0] + 2
-        assert scene.frames("default") >= before[1] + 2
+            assert "HTTP/1.0 200" in scene.left.run("curl", "-sS", "-I", "--max-time", "20", f"http://{host}:{WEB}/")
+            scene.left.run("curl", "-sS", "--max-time", "1", f"http://{host}:{WEB + 1}/", status=28)  # nobody answers
+    assert scene.frames("web") == before[0] + 2
+    assert scene.frames("default") >= before[1] + 2
     ends = [each for each in scene.shown()["tables"]["connections"]["rows"] if each["to"].endswith(f":{WEB}")]
     assert {each["state"] for each in ends} == {"time_wait"} and len(ends) == 2
 
@@ -188,16 +186,14 @@ def test_connections_go_on_while_rules_are_replaced(scene: Scene) -> None:
         said = scene.command("apply", scene.rules(*PING)).stdout
         assert re.search("rules: 5 → 2", said), said
         scene.left.run("curl", "-sS", "--max-time", "1", f"http://{to}:{PERF}/", status=28)
-        for _ in range(3):
-            scene.command("apply", scene.rules(*PING, "name: more, action: deny, protocol: udp"))
-            scene.command("apply", scene.rules(*PING))
+        scene.command("apply", scene.rules(*PING, "name: more, action: deny, protocol: udp"))
         done = json.loads(running.result())
     assert "error" not in done and done["end"]["sum_received"]["bytes"] > 1e6
     assert scene.dropped(0) > drops[0]  # the connection that was refused
     assert scene.dropped(1) == drops[1]
     assert scene.command.process("fw") == before
     scene.command("rollback")
-    scene.command("apply", scene.rules(*ALLOWED))
+    assert len(scene.shown()["tables"]["rules"]["rows"]) == 1 + len(PING)
 
 
 def test_rules_are_there_again_after_a_crash(scene: Scene) -> None:
