@@ -18,6 +18,10 @@ from typing import Any
 import pytest
 from running_node import Command, needs_a_node, open_folder, wait_until
 
+from tailrace.functions.show import Shown, ask
+from tailrace.node.record import Process, State, peek
+from tailrace.switch.config import function_name
+
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "curl")]
 SECONDS = 2
 DENIED = "drop_rule"
@@ -88,16 +92,24 @@ class Scene:
             f"chains: {{wan: [{{if: {self.left.namespace}}}, fw, {{if: {self.right.namespace}}}]}}\n"
         )
 
-    def shown(self) -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(self.command("function", "show", "fw", "--most", "10000", "--json").stdout)
-        return shown
+    def shown(self) -> Shown:
+        """What `tailrace function show` prints, without starting the command each time."""
+        record = peek(self.command.state)
+        processes = [each for each in record.things if isinstance(each, Process) and function_name(each.name) == "fw"]
+        return ask(State(self.command.state, record), processes[-1], 10_000)
+
+    def filtered(self) -> list[dict[str, Any]]:
+        """The counters of both ports."""
+        filtered = self.shown().counters["filtered"]
+        assert isinstance(filtered, list)
+        return filtered
 
     def dropped(self, port: int, why: str = DENIED) -> int:
-        return int(self.shown()["counters"]["filtered"][port][why])
+        return int(self.filtered()[port][why])
 
     def frames(self, rule: str) -> int:
         """That a rule has decided about."""
-        return next(int(each["frames"]) for each in self.shown()["tables"]["rules"]["rows"] if each["rule"] == rule)
+        return next(int(str(each["frames"])) for each in self.shown().tables["rules"].rows if each["rule"] == rule)
 
 
 WEB, PERF = 8000, 5201
@@ -142,6 +154,7 @@ def test_only_who_may_ask_is_answered(scene: Scene) -> None:
         assert not scene.right.reaches(scene.left.addresses[version], "-W", "1")
     assert scene.dropped(1) >= before + 2
     assert scene.frames("ping4") >= 1 and scene.frames("ping6") >= 1
+    assert re.search("ping4 +allow +[1-9]", scene.command("function", "show", "fw").stdout)
 
 
 SERVER = (
@@ -159,7 +172,7 @@ def test_a_server_is_reached_at_the_port_that_is_allowed(scene: Scene) -> None:
             scene.left.run("curl", "-sS", "--max-time", "1", f"http://{host}:{WEB + 1}/", status=28)  # nobody answers
     assert scene.frames("web") == before[0] + 2
     assert scene.frames("default") >= before[1] + 2
-    ends = [each for each in scene.shown()["tables"]["connections"]["rows"] if each["to"].endswith(f":{WEB}")]
+    ends = [each for each in scene.shown().tables["connections"].rows if str(each["to"]).endswith(f":{WEB}")]
     assert {each["state"] for each in ends} == {"time_wait"} and len(ends) == 2
 
 
@@ -172,8 +185,9 @@ def test_tcp_and_udp_at_full_speed(scene: Scene) -> None:
                 assert "error" not in said
                 done = said["end"]["sum_received" if "--udp" not in options else "sum"]
                 assert done["bytes"] > 1e6
-    counters = scene.shown()["counters"]["filtered"]
-    assert all(port[name] == 0 for port in counters for name in ("drop_checksum", "drop_transport", "drop_length"))
+    assert all(
+        port[name] == 0 for port in scene.filtered() for name in ("drop_checksum", "drop_transport", "drop_length")
+    )
 
 
 def test_connections_go_on_while_rules_are_replaced(scene: Scene) -> None:
@@ -193,7 +207,7 @@ def test_connections_go_on_while_rules_are_replaced(scene: Scene) -> None:
     assert scene.dropped(1) == drops[1]
     assert scene.command.process("fw") == before
     scene.command("rollback")
-    assert len(scene.shown()["tables"]["rules"]["rows"]) == 1 + len(PING)
+    assert scene.shown().tables["rules"].total == 1 + len(PING)
 
 
 def test_rules_are_there_again_after_a_crash(scene: Scene) -> None:
