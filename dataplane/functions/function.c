@@ -7,6 +7,7 @@ const struct function *const functions[] = {
 	&skeleton,
 	&impair,
 	&router,
+	&firewall,
 };
 const size_t nb_functions = sizeof(functions) / sizeof(functions[0]);
 

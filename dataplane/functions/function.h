@@ -14,6 +14,8 @@
 #include <jansson.h>
 #include <rte_mbuf.h>
 
+#include "common/control.h"
+
 enum { FUNCTION_ROOM = 128 }; /* frames that may leave at once */
 
 struct function {
@@ -50,6 +52,10 @@ struct function_keeping {
 	/* Likewise of a function with tables: add each by its name, as {"total": N, "rows": [{...}, ...]} with so many
 	 * rows at most, the columns of a row in their order.  NULL: it has none. */
 	void (*tables)(json_t *tables, unsigned most);
+
+	/* Of a function that can be told otherwise while it runs, by another thread: returns 0, or -1 with the error
+	 * filled in, and then it goes on as before.  NULL: it cannot. */
+	int (*configure)(json_t *params, struct control_error *error);
 	void (*close)(void); /* free what is kept; open() may have failed, or not been called */
 };
 
@@ -66,6 +72,7 @@ extern const size_t nb_functions;
 extern const struct function skeleton;
 extern const struct function impair;
 extern const struct function router;
+extern const struct function firewall;
 
 /* The function of this name, or NULL. */
 const struct function *function_find(const char *name);

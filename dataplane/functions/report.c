@@ -50,7 +50,21 @@ static json_t *method_show(void *context, json_t *params, struct control_error *
 			 "tables", tables);
 }
 
-static const struct control_method methods[] = {{"show", method_show, CONTROL_PARAMS("most")}};
+static json_t *method_configure(void *context, json_t *params, struct control_error *error)
+{
+	const struct report *report = context;
+	const struct function_keeping *keeping = report->forward->function->keeping;
+
+	if (keeping == NULL || keeping->configure == NULL)
+		return control_fail(error, CONTROL_FAILED, "a %s is told nothing while it runs",
+				    report->forward->function->name);
+	return keeping->configure(params, error) == 0 ? json_object() : NULL;
+}
+
+static const struct control_method methods[] = {
+	{"show", method_show, CONTROL_PARAMS("most")},
+	{"configure", method_configure, NULL},
+};
 
 int report_open(struct report *report, const char *path, struct forward *forward)
 {

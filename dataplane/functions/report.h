@@ -2,7 +2,8 @@
  *
  * What a function says of itself: its counters when it has ended, and these and its tables while it runs, to those who
  * ask on a control socket (common/control.h).  Its method `show` takes `most`, the rows of each table that are wanted,
- * and returns `function`, `counters` and `tables`: of each table `total` and `rows`.
+ * and returns `function`, `counters` and `tables`: of each table `total` and `rows`.  `configure` tells a function what
+ * it can be told while it runs.
  */
 #ifndef TAILRACE_FUNCTIONS_REPORT_H
 #define TAILRACE_FUNCTIONS_REPORT_H

@@ -50,6 +50,7 @@ class InContainer(Starter):
     name = "container"
     listens = True
     networks = True
+    tells = True
     buffers_mib = BUFFERS_MIB
     patience = 30.0
 

@@ -109,6 +109,7 @@ class InProcess(Starter):
     name = "process"
     listens = True
     networks = True
+    tells = True
     buffers_mib = BUFFERS_MIB
 
     def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:

@@ -32,6 +32,9 @@ class Runtime:
     networks: ClassVar[bool] = False
     """Its functions can live in a network namespace that was made for them."""
 
+    tells: ClassVar[bool] = False
+    """Its functions can be told something while they run (`tailrace.functions.show`)."""
+
     def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
         """Why no function of this kind can have so many CPUs in it; None if one can."""
         del kind, cpus

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -54,6 +55,18 @@ class Shown(BaseModel):
 
 def ask(state: State, process: Process, most: int) -> Shown:
     """Asks a function that is up, with so many rows of each table at most. Raises Mistake, Failure."""
+    try:
+        return Shown.model_validate(_call(state, process, "show", most=most))
+    except ValidationError:
+        raise Fault(f"{process.name} answers with something else than its counters and tables") from None
+
+
+def tell(state: State, process: Process, told: dict[str, Any]) -> None:
+    """Tells a function that is up what holds from now on. Raises Mistake, Failure, and then nothing has changed."""
+    _call(state, process, "configure", **told)
+
+
+def _call(state: State, process: Process, method: str, **params: Any) -> Any:
     path = control_beside(state.sockets / f"{process.name}.0" / "sock")
     try:
         # A function could have put a link there before its folder was closed.
@@ -69,13 +82,11 @@ def ask(state: State, process: Process, most: int) -> Shown:
     try:
         control = Control(path)
         try:
-            return Shown.model_validate(control.call("show", most=most))
+            return control.call(method, **params)
         finally:
             control.close()
     except ControlLost as error:
         raise Mistake(f"{error}; run as the user who has started it (sudo)") from None
-    except ValidationError:
-        raise Fault(f"{process.name} answers with something else than its counters and tables") from None
 
 
 def _by_port(ports: Ports) -> Iterator[tuple[str, list[int]]]:

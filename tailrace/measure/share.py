@@ -73,7 +73,7 @@ def with_skeleton(plan: Plan, function: str) -> Plan:
     if not all(each.started for each in replicas):
         raise Mistake(f"{function} is a guest, which Tailrace does not start; it cannot put the skeleton in its place")
     functions = tuple(
-        replace(each, kind=SKELETON, settings=(), network=None) if each.function == function else each
+        replace(each, kind=SKELETON, settings=(), network=None, told=None) if each.function == function else each
         for each in plan.functions
     )
     return replace(plan, functions=functions)

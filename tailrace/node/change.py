@@ -9,14 +9,17 @@ record, so that a change that a crash has cut short is finished or undone by the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Refused, TailraceError
+from tailrace.functions.show import tell
 from tailrace.node.difference import Difference
+from tailrace.node.planned import Plan
 from tailrace.node.record import FilePath, Namespace, Process, State
 from tailrace.process.process import undisturbed
-from tailrace.switch.config import Config, instance_name
+from tailrace.switch.config import Config, function_name, instance_name
 from tailrace.switch.control import ControlLost
 from tailrace.switch.free_path import why_taken
 
@@ -61,10 +64,12 @@ def change_over(
         started = [running[name] for name in wanted.start]
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
+        tell_functions(state, node.plan, wanted.tell)
         if wanted.config_changes:
             with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
     except BaseException:
+        _tell_as_before(state, wanted.tell)
         _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])
         raise
     with undisturbed():
@@ -80,6 +85,27 @@ def change_over(
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
     return base
+
+
+def tell_functions(state: State, plan: Plan, names: Collection[str]) -> None:
+    """Tells functions that are up what a plan has for them. Raises Failure, Mistake."""
+    running = {each.name: each for each in state.processes()}
+    for name in names:
+        told, process = plan.function(name).told, instance_name(name, state.record.instances.get(name, 1))
+        if told is not None and process in running:
+            tell(state, running[process], told)
+
+
+def _tell_as_before(state: State, names: Collection[str]) -> None:
+    """Tells functions what the plan on record has for them. One that cannot be told has ended, or never heard else."""
+    if not names or state.record.plan is None:
+        return
+    plan = Plan.read(state.record.plan)
+    with undisturbed():
+        for each in plan.started:
+            if each.name in names:
+                with suppress(TailraceError):
+                    tell_functions(state, plan, [each.name])
 
 
 def _sockets(config: Config) -> list[str]:
@@ -177,4 +203,5 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     forget_sockets(state, _sockets(fabric.configuration()[1]))
     state.record.changing = None
     state.save()
+    _tell_as_before(state, [function_name(each.name) for each in state.processes()])
     return [f"a change to {changing.to.spec} that was cut short is {became}"]

@@ -62,6 +62,8 @@ class Difference:
     config_changes: bool = False
     around: tuple[str, ...] = ()
     """Functions that have ended and stay so, of which the switch uses none."""
+    tell: tuple[str, ...] = ()
+    """Functions that go on, and are told something else."""
     fixed: tuple[str, ...] = field(default=())
     """What would need the switch started anew."""
 
@@ -97,7 +99,7 @@ def difference(
     """
     before = {each.name: each for each in old.started} if old else {}
     after = {each.name: each for each in new.started}
-    start, stop, changes = [], [], []
+    start, stop, tell, changes = [], [], [], []
     which: dict[str, int] = {each.name: 1 for each in new.functions if not each.started}
     for name, function in after.items():
         have = instances.get(name, 1)
@@ -119,6 +121,9 @@ def difference(
             start.append(name)
             stop.append(process)
             changes.append(Change("change", "process", name, _process_change(was, function, old, new), why))
+        elif was.told != function.told:
+            tell.append(name)
+            changes.append(Change("change", "process", name, _told_change(was.told or {}, function.told or {})))
     for name in before:
         if name not in after:
             stop.append(instance_name(name, instances.get(name, 1)))
@@ -147,6 +152,7 @@ def difference(
         stage={"ports": stage} if stage else {},
         config_changes=bool(found),
         around=tuple(around),
+        tell=tuple(tell),
         fixed=tuple(_fixed(old, new, granted or Granted())) if old else (),
     )
 
@@ -177,6 +183,19 @@ def _of_function(port: str, *plans: Mapping[str, PlannedFunction]) -> bool:
 def _process_words(function: PlannedFunction, plan: Plan) -> str:
     place = plan.placement.functions[function.name]
     return f"{function.what} on {place.words}, {place.mode} mode"
+
+
+def _told_change(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """In a few words; of a list, how many there were and are."""
+    said = []
+    for key in now:
+        before, after = was.get(key), now[key]
+        if isinstance(before, list) and isinstance(after, list) and before != after:
+            new = len(set(map(json.dumps, after)) - set(map(json.dumps, before)))
+            said.append(f"{key}: {len(before)} → {len(after)}, {new} of them new")
+        elif before != after:
+            said.append(f"{key}: {before} → {after}")
+    return tuple(said)
 
 
 def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None, new: Plan) -> tuple[str, ...]:

@@ -73,6 +73,7 @@ def make_plan(
     maker.check_memory(used, memory)
     maker.check_interfaces(used)
     maker.check_networks(used)
+    maker.check_told(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
@@ -96,6 +97,7 @@ def make_plan(
             maker.refuse(("functions", each.function, "latency"), why)
     raise_any(maker.problems)
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
+    notes += [f"{name}: {why}" for name in used for why in spec.functions[name].own_settings.warnings()]
     notes += [*usable.notes, *placement.notes]
     if placement.oversubscribed and refusal is not None and any(each.started for each in functions):
         notes.append(
@@ -332,6 +334,17 @@ class _Maker:
                     f"expected `runs: {able}`",
                 )
 
+    def check_told(self, used: Sequence[str]) -> None:
+        """A function that is told something while it runs lives where it can be."""
+        for name in used:
+            function = self.spec.functions[name]
+            if function.own_settings.told() is not None and not RUNTIMES[function.runs].tells:
+                able = " or ".join(each.name for each in RUNTIMES.values() if each.tells)
+                self.refuse(
+                    ("functions", name, "runs"),
+                    f"a {function.kind} in a {function.runs} cannot be told its rules; expected `runs: {able}`",
+                )
+
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""
         fabric = self.spec.fabric
@@ -482,6 +495,7 @@ class _Maker:
                         health=_health(function),
                         tables_mib=function.tables_mib,
                         network=function.network,
+                        told=function.own_settings.told(),
                     )
                 )
         return found

@@ -115,6 +115,8 @@ class PlannedFunction:
     """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: Network | None = None
     """The network namespace that it lives in; None: it has none of its own."""
+    told: dict[str, Any] | None = None
+    """What its program is told when it runs, and again whenever that changes; None: nothing."""
 
     @property
     def started(self) -> bool:

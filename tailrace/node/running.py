@@ -18,6 +18,7 @@ from tailrace.functions.names import outer_name
 from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtime import Instance, Origin
 from tailrace.functions.runtimes import STARTERS
+from tailrace.functions.show import tell
 from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
@@ -298,7 +299,8 @@ class Node:
             time.sleep(0.01)
 
     def wait_for_functions(self, names: Sequence[str], processes: Sequence[Process]) -> None:
-        """Waits until the functions, each begun as the process in its place, forward. Raises Fault or Failure."""
+        """Waits until the functions, each begun as the process in its place, forward, and tells them what their plans
+        have for them. Raises Fault or Failure."""
         began = time.monotonic()
         for name, process in zip(names, processes, strict=True):
             planned = self.plan.function(name)
@@ -308,6 +310,8 @@ class Node:
             runtime.wait(self.launcher, process, place, began + runtime.patience, says=says)
             for port in self.plan.guests(planned):
                 close_folder(self.state.sockets / f"{process.name}.{port.name.rpartition('.')[2]}")
+            if planned.told is not None:
+                tell(self.state, process, planned.told)
 
     def check_alive(self, processes: Sequence[Process] | None = None) -> None:
         """Raises Fault if a process of ours has ended."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.spec.fields import Model
 from tailrace.spec.position import Location
@@ -50,6 +51,14 @@ class Settings(Model):
         """Why it cannot be with so many replicas; None if it can."""
         del replicas
         return None
+
+    def told(self) -> dict[str, Any] | None:
+        """What the program is told when it runs, and again whenever that changes; None: it is told nothing."""
+        return None
+
+    def warnings(self) -> Iterator[str]:
+        """What is allowed, and most likely not meant."""
+        return iter(())
 
     def problems(self) -> Iterator[tuple[Location, str]]:
         """What is wrong between its parts: where, from the settings on, and what."""

@@ -17,11 +17,13 @@ from pydantic_core import ErrorDetails
 
 from tailrace.spec import units
 from tailrace.spec.check import cross_check
+from tailrace.spec.firewall import Rule, Timeouts
 from tailrace.spec.model import (
     Bridge,
     Chain,
     Device,
     Fabric,
+    Firewall,
     Function,
     Hop,
     Impair,
@@ -56,6 +58,9 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     (("functions", None), Function),
     (("functions", None, "impair"), Impair),
     (("functions", None, "router"), Router),
+    (("functions", None, "firewall"), Firewall),
+    (("functions", None, "firewall", "rules", None), Rule),
+    (("functions", None, "firewall", "timeouts"), Timeouts),
     (("chains", None), Chain),
     (("chains", None, "match", None), Match),
     (("chains", None, "path", None), Hop),

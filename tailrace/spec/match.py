@@ -19,7 +19,7 @@ PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
 #: Names for numbers, by the field that they are of.
 NAMES = {"ethertype": ETHERTYPES, "protocol": PROTOCOLS}
 #: Protocols whose header begins with the two port numbers.
-_WITH_PORTS = (6, 17, 132)
+WITH_PORTS = (6, 17, 132)
 
 Range = tuple[int, int]
 
@@ -74,7 +74,8 @@ def _word_schema(words: dict[str, int], least: int, most: int) -> WithJsonSchema
     return WithJsonSchema({"anyOf": [{"enum": list(words)}, {"type": "integer", "minimum": least, "maximum": most}]})
 
 
-def _prefix(value: Any) -> str:
+def read_prefix(value: Any) -> str:
+    """10.1.0.0/16. Raises ValueError."""
     expected = "expected an IPv4 or IPv6 prefix, such as 10.1.0.0/16 or 2001:db8::/32"
     if not isinstance(value, str):
         raise ValueError(f"{units.shown(value)} is no prefix; {expected}")
@@ -95,7 +96,7 @@ Vlan = Annotated[Range, _range("VLAN", 0, 4094), _range_schema(0, 4094)]
 PortRange = Annotated[Range, _range("port number", 0, 65535), _range_schema(0, 65535)]
 Ethertype = Annotated[int, _word("Ethertype", ETHERTYPES, 0x0600, 0xFFFF), _word_schema(ETHERTYPES, 0x0600, 0xFFFF)]
 Protocol = Annotated[int, _word("protocol", PROTOCOLS, 0, 255), _word_schema(PROTOCOLS, 0, 255)]
-Prefix = Annotated[str, BeforeValidator(_prefix), WithJsonSchema({"type": "string", "examples": ["10.1.0.0/16"]})]
+Prefix = Annotated[str, BeforeValidator(read_prefix), WithJsonSchema({"type": "string", "examples": ["10.1.0.0/16"]})]
 
 
 class Match(Model):
@@ -129,7 +130,7 @@ class Match(Model):
             raise ValueError(
                 f"a frame of Ethertype {self.ethertype:#06x} has no IP protocol and no ports; leave one of them out"
             )
-        if ports and self.protocol is not None and self.protocol not in _WITH_PORTS:
+        if ports and self.protocol is not None and self.protocol not in WITH_PORTS:
             raise ValueError(f"protocol {self.protocol} has no port numbers; expected tcp, udp or sctp beside them")
         return self
 

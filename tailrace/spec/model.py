@@ -24,6 +24,7 @@ from tailrace.spec.fields import (
     short,
     whole_seconds,
 )
+from tailrace.spec.firewall import Firewall
 from tailrace.spec.fragment import LONGEST, read_fragment
 from tailrace.spec.health import ShortHealth
 from tailrace.spec.impair import Impair
@@ -58,6 +59,7 @@ __all__ = [
     "Chain",
     "Device",
     "Fabric",
+    "Firewall",
     "Function",
     "Hop",
     "Impair",
@@ -79,7 +81,7 @@ MOST_REPLICAS = 64
 MOST_PORTS = 16
 MOST_CPUS = 64
 #: What Tailrace's own functions are told; the settings of a kind stand under its name.
-SETTINGS: dict[str, type[Settings]] = {"skeleton": Settings, "impair": Impair, "router": Router}
+SETTINGS: dict[str, type[Settings]] = {"skeleton": Settings, "impair": Impair, "router": Router, "firewall": Firewall}
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
 IMAGE = r"^[A-Za-z0-9./][A-Za-z0-9._/:@-]*$"
@@ -249,11 +251,11 @@ class Seed(Model):
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
-    kind: Literal["skeleton", "impair", "router"] | None = Field(
+    kind: Literal["skeleton", "impair", "router", "firewall"] | None = Field(
         None,
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
         "delays and reorders frames by a plan; router: forwards IPv4 and IPv6 by the routes of a network namespace of "
-        "its own. A guest has none",
+        "its own; firewall: lets through what rules allow, and what belongs to that. A guest has none",
     )
     runs: Literal["process", "container", "machine", "guest"] = Field(
         "process",
@@ -328,6 +330,7 @@ class Function(Model):
         "for what a spec has no word for (docs/functions.md)",
     )
     router: Router | None = Field(None, description="of kind router: its addresses and routes")
+    firewall: Firewall | None = Field(None, description="of kind firewall: its rules")
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "

@@ -542,3 +542,20 @@ def test_a_function_that_is_waited_for_is_awaited_at_both_its_ports() -> None:
         "first.1": "wait",
         "tester.b": None,
     }
+
+
+def test_a_function_that_can_be_told_goes_on() -> None:
+    def rules(*actions: str, connections: int = 1000) -> str:
+        listed = ", ".join(f"{{action: {each}, protocol: {number}}}" for number, each in enumerate(actions))
+        return (
+            f"functions: {{fw: {{kind: firewall, firewall: {{rules: [{listed}], connections: {connections}}}}}}}\n"
+            "chains: {voice: [tester.a, fw, tester.b]}\n"
+        )
+
+    up = Up(rules("allow", "deny"))
+    assert up.to(rules("allow", "deny")).nothing
+    wanted = up.to(rules("allow", "allow", "deny"))
+    assert (wanted.tell, wanted.start, wanted.stop, wanted.config_changes) == (("fw",), (), (), False)
+    assert wanted.changes == (Change("change", "process", "fw", ("rules: 2 → 3, 2 of them new",)),)
+    replaced = up.to(rules("allow", connections=2000))
+    assert (replaced.tell, replaced.start) == ((), ("fw",))

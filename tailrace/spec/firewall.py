@@ -1,0 +1,202 @@
+"""The firewall as a spec words it: groups of addresses, and rules of which the first that fits a flow's first frame
+counts. What the program is told are the switch's matches (`tailrace.spec.match`), one for each pair of prefixes."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from tailrace.spec import hidden
+from tailrace.spec.fields import NAME, Duration, Model, Name, OneOrMany, short, whole_seconds
+from tailrace.spec.kind import Settings
+from tailrace.spec.match import PROTOCOLS, WITH_PORTS, PortRange, Prefix, Protocol, read_prefix
+from tailrace.spec.position import Location
+
+MOST_RULES = 10_000
+MOST_CONNECTIONS = 1 << 24
+#: What the program can hold (CLASSIFY_ENTRIES in dataplane/steer/classify.h), and be told at once (CONTROL_LINE in
+#: dataplane/common/control.c, less what stands around it).
+MOST_ENTRIES = 1 << 16
+_MOST_TEXT = (4 << 20) - 1024
+#: Bytes of a connection and of eight places in the index (dataplane/functions/firewall_flows.h).
+_CONNECTION, _BUCKET = 64, 64
+#: The IP version of protocols that have one.
+_VERSIONS = {PROTOCOLS["icmp"]: 4, PROTOCOLS["icmpv6"]: 6}
+
+
+def _address(value: Any) -> str:
+    """A group's name, or a prefix."""
+    return value if isinstance(value, str) and re.fullmatch(NAME, value) else read_prefix(value)
+
+
+Address = Annotated[
+    str, BeforeValidator(_address), WithJsonSchema({"type": "string", "examples": ["10.1.0.0/16", "web"]})
+]
+Addresses = Annotated[list[Address], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1)]
+Prefixes = Annotated[list[Prefix], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1)]
+Seconds = Annotated[Duration, whole_seconds("1s", "24h")]
+
+
+class Timeouts(Model):
+    """For how long a flow that is not seen is known."""
+
+    tcp_half_open: Seconds = Field(30, validate_default=False, description="of TCP: before it is established")
+    tcp_established: Seconds = Field(7440, validate_default=False, description="while it is (RFC 5382, REQ-5)")
+    tcp_closing: Seconds = Field(240, validate_default=False, description="once an end has sent its last byte")
+    tcp_closed: Seconds = Field(10, validate_default=False, description="after a reset")
+    one_way: Seconds = Field(
+        120,
+        validate_default=False,
+        description="of UDP and other protocols: while nobody has answered (RFC 4787, REQ-5)",
+    )
+    two_way: Seconds = Field(300, validate_default=False, description="once somebody has")
+    query: Seconds = Field(60, validate_default=False, description="of ICMP's echo and timestamp (RFC 5508, REQ-2)")
+
+
+class Rule(Model):
+    """What becomes of flows whose first frame has all of this."""
+
+    name: Name | None = Field(None, description="under which it is counted; its number unless given")
+    action: Literal["allow", "deny"] = Field(description="allow: the flow passes, both ways; deny: it is dropped")
+    port: Literal["port0", "port1"] | None = Field(
+        None, description="where the first frame comes in; either, unless given"
+    )
+    source: Addresses | None = Field(None, description="where it comes from: prefixes, or names of groups")
+    destination: Addresses | None = Field(None, description="where it goes")
+    protocol: Protocol | None = Field(None, description="IP protocol: a number, or icmp, tcp, udp, icmpv6, sctp")
+    source_port: PortRange | None = Field(None, description="of TCP, UDP or SCTP, or [first, last]")
+    destination_port: PortRange | None = Field(None, description="of TCP, UDP or SCTP, or [first, last]")
+
+    @property
+    def ports(self) -> range:
+        return range(2) if self.port is None else range(int(self.port[-1]), int(self.port[-1]) + 1)
+
+
+class Firewall(Settings):
+    """What a firewall is told."""
+
+    default: Literal["allow", "deny"] = Field("deny", description="what becomes of flows that no rule fits")
+    groups: dict[Name, Prefixes] = Field(default_factory=dict, description="prefixes by a name that rules may use")
+    rules: list[Rule] = Field(default_factory=list, max_length=MOST_RULES, description="the first that fits counts")
+    connections: int = Field(
+        65536, ge=64, le=MOST_CONNECTIONS, description="the most flows that it knows; another one is dropped"
+    )
+    timeouts: Timeouts = Field(default_factory=lambda: Timeouts(), description="how long a flow is known")
+
+    def settings(self, replica: int) -> tuple[str, ...]:
+        del replica
+        times = (f"{name}={round(getattr(self.timeouts, name))}" for name in Timeouts.model_fields)
+        return (f"connections={self.connections}", *times)
+
+    def tables_mib(self) -> int:
+        buckets = 1 << (self.connections // 2).bit_length()
+        return -(-(self.connections * _CONNECTION + buckets * _BUCKET) // (2 << 20)) * 2 + 4
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "default": self.default,
+            "rules": [
+                {"name": self._name(number), "action": rule.action}
+                | ({"port": rule.ports[0]} if rule.port is not None else {})
+                | {"match": [each.as_data() for each in self._parts[number]]}
+                for number, rule in enumerate(self.rules)
+            ],
+        }
+
+    def warnings(self) -> Iterator[str]:
+        ranked = [(part, rule.ports) for number, rule in enumerate(self.rules) for part in self._parts[number]]
+        numbers = [number for number in range(len(self.rules)) for _ in self._parts[number]]
+        found: dict[int, set[int] | None] = {}
+        for place, by in enumerate(hidden.hiders(ranked)):
+            number = numbers[place]
+            before = found.setdefault(number, set())
+            if by is None or numbers[by] == number:
+                found[number] = before if by is not None else None
+            elif before is not None:
+                before.add(numbers[by])
+        for number, by_rules in found.items():
+            if by_rules:
+                names = " and ".join(f"{self._name(each)!r}" for each in sorted(by_rules))
+                yield f"the rule {self._name(number)!r} never counts, because {names} before it fits all that it fits"
+
+    def problems(self) -> Iterator[tuple[Location, str]]:
+        owners: dict[str, int] = {}
+        sound = True
+        for number, rule in enumerate(self.rules):
+            for where, why in self._problems_of(rule):
+                sound = False
+                yield ("rules", number, *where), why
+            if rule.name is not None and owners.setdefault(rule.name, number) != number:
+                yield ("rules", number, "name"), f"{rule.name!r} is the name of rule {owners[rule.name] + 1} already"
+        if not sound:
+            return
+        for port in range(2):
+            entries = sum(
+                part.entries()
+                for number, rule in enumerate(self.rules)
+                if port in rule.ports
+                for part in self._parts[number]
+            )
+            if entries > MOST_ENTRIES:
+                yield (
+                    ("rules",),
+                    f"groups and port ranges come to {entries} entries at port{port}; expected at most {MOST_ENTRIES}: "
+                    "fewer pairs of prefixes, or ranges that begin and end at powers of two",
+                )
+                return
+        if len(json.dumps(self.told())) > _MOST_TEXT:
+            yield ("rules",), "the rules come to more than 4 MiB of text; expected fewer pairs of prefixes"
+
+    def _name(self, number: int) -> str:
+        return self.rules[number].name or f"{number + 1}"
+
+    def _problems_of(self, rule: Rule) -> Iterator[tuple[Location, str]]:
+        known = True
+        for key in ("source", "destination"):
+            for each in getattr(rule, key) or ():
+                if re.fullmatch(NAME, each) and each not in self.groups:
+                    known = False
+                    groups = ", ".join(self.groups) or "a prefix, because there are no groups"
+                    yield (key,), f"{each!r} is no group; expected {groups}"
+        ports = rule.source_port is not None or rule.destination_port is not None
+        if ports and rule.protocol is not None and rule.protocol not in WITH_PORTS:
+            yield ("protocol",), f"protocol {rule.protocol} has no port numbers; expected tcp, udp or sctp beside them"
+        if known and not self._pairs(rule):
+            yield (
+                (),
+                "no frame is of both IP versions that it asks for; expected source, destination and protocol of one",
+            )
+
+    def _prefixes(self, addresses: list[str] | None) -> list[str | None]:
+        """With names replaced by what they stand for; [None]: any address."""
+        if addresses is None:
+            return [None]
+        return [prefix for each in addresses for prefix in self.groups.get(each, [each])]
+
+    def _pairs(self, rule: Rule) -> list[tuple[str | None, str | None]]:
+        """Pairs of a source and a destination that a frame can have."""
+        own = _VERSIONS.get(rule.protocol or 0)
+
+        def fits(*prefixes: str | None) -> bool:
+            versions = {ipaddress.ip_network(each).version for each in prefixes if each is not None}
+            return len(versions | ({own} if own is not None else set())) <= 1
+
+        return [pair for pair in product(self._prefixes(rule.source), self._prefixes(rule.destination)) if fits(*pair)]
+
+    @cached_property
+    def _parts(self) -> list[list[hidden.Part]]:
+        """Of each rule: what it fits."""
+        return [
+            [
+                hidden.Part(source, destination, rule.protocol, rule.source_port, rule.destination_port)
+                for source, destination in self._pairs(rule)
+            ]
+            for rule in self.rules
+        ]

@@ -1,0 +1,219 @@
+"""A firewall between two real TCP/IP stacks: what ping, iperf3 and curl say of it, in IPv4 and IPv6, and that what is
+allowed goes on while rules change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_node import Command, needs_a_node, open_folder, wait_until
+
+from tailrace.functions.show import Shown, ask
+from tailrace.node.record import Process, State, peek
+from tailrace.switch.config import function_name
+
+pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "curl")]
+SECONDS = 2
+DENIED = "drop_rule"
+
+
+def run(*arguments: str, timeout: float = 60, status: int | None = 0) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
+    assert status is None or done.returncode == status, f"{' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@dataclass
+class Host:
+    """A network namespace with one interface, eth0, in the network that both hosts are in."""
+
+    namespace: str
+    number: int
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        return {4: f"198.18.80.{self.number}", 6: f"2001:db8:80::{self.number}"}
+
+    def run(self, *arguments: str, timeout: float = 60, status: int | None = 0) -> str:
+        return run("ip", "netns", "exec", self.namespace, *arguments, timeout=timeout, status=status)
+
+    def make(self) -> None:
+        run("ip", "netns", "add", self.namespace)
+        run("ip", "link", "add", self.namespace, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+        self.run("ip", "address", "add", f"{self.addresses[4]}/24", "dev", "eth0")
+        self.run("ip", "address", "add", f"{self.addresses[6]}/64", "dev", "eth0", "nodad")
+        self.run("ip", "link", "set", "eth0", "up")
+        run("ip", "link", "set", self.namespace, "up")
+
+    def remove(self) -> None:
+        subprocess.run(["ip", "netns", "delete", self.namespace], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "delete", self.namespace], check=False, capture_output=True)
+
+    def reaches(self, to: str, *options: str) -> bool:
+        return "1 received" in self.run("ping", "-n", "-W", "2", "-c", "1", *options, to, status=None)
+
+    @contextmanager
+    def serves(self, port: int, *program: str) -> Iterator[None]:
+        """A program that listens at this port."""
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace, *program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            wait_until(lambda: f":{port} " in self.run("ss", "-ltn"))
+            yield
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+@dataclass
+class Scene:
+    left: Host
+    right: Host
+    command: Command
+
+    def rules(self, *rules: str) -> Path:
+        """A spec with these rules."""
+        listed = "".join(f"        - {{{each}}}\n" for each in rules)
+        return self.command.spec(
+            f"functions:\n  fw:\n    kind: firewall\n    firewall:\n"
+            f"      groups: {{right: ['{self.right.addresses[4]}', '{self.right.addresses[6]}']}}\n"
+            f"      rules:\n{listed}"
+            f"chains: {{wan: [{{if: {self.left.namespace}}}, fw, {{if: {self.right.namespace}}}]}}\n"
+        )
+
+    def shown(self) -> Shown:
+        """What `tailrace function show` prints, without starting the command each time."""
+        record = peek(self.command.state)
+        processes = [each for each in record.things if isinstance(each, Process) and function_name(each.name) == "fw"]
+        return ask(State(self.command.state, record), processes[-1], 10_000)
+
+    def filtered(self) -> list[dict[str, Any]]:
+        """The counters of both ports."""
+        filtered = self.shown().counters["filtered"]
+        assert isinstance(filtered, list)
+        return filtered
+
+    def dropped(self, port: int, why: str = DENIED) -> int:
+        return int(self.filtered()[port][why])
+
+    def frames(self, rule: str) -> int:
+        """That a rule has decided about."""
+        return next(int(str(each["frames"])) for each in self.shown().tables["rules"].rows if each["rule"] == rule)
+
+
+WEB, PERF = 8000, 5201
+PING = [
+    f"name: ping{version}, action: allow, port: port0, protocol: {name}"
+    for version, name in ((4, "icmp"), (6, "icmpv6"))
+]
+ALLOWED = [
+    *PING,
+    f"name: web, action: allow, port: port0, destination: right, protocol: tcp, destination_port: {WEB}",
+    f"name: perf, action: allow, port: port0, destination: right, protocol: tcp, destination_port: {PERF}",
+    f"name: perf-udp, action: allow, port: port0, destination: right, protocol: udp, destination_port: {PERF}",
+]
+
+
+@pytest.fixture(scope="module")
+def scene(tailrace: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    mark = os.getpid() % 100_000
+    hosts = (Host(f"tfl{mark}", 1), Host(f"tfr{mark}", 2))
+    with open_folder() as folder:
+        command = Command(tailrace, tmp_path_factory.mktemp("firewall"), folder / "state")
+        scene = Scene(*hosts, command)
+        try:
+            for host in hosts:
+                host.make()
+            command("up", scene.rules(*ALLOWED))
+            for to in hosts[1].addresses.values():
+                wait_until(partial(hosts[0].reaches, to))
+            yield scene
+        finally:
+            command("down")
+            for host in hosts:
+                host.remove()
+        assert not command.leftovers()
+
+
+def test_only_who_may_ask_is_answered(scene: Scene) -> None:
+    before = scene.dropped(1)
+    for version in (4, 6):
+        assert scene.left.reaches(scene.right.addresses[version])
+        assert scene.left.reaches(scene.right.addresses[version], "-s", "3000")  # in fragments
+        assert not scene.right.reaches(scene.left.addresses[version], "-W", "1")
+    assert scene.dropped(1) >= before + 2
+    assert scene.frames("ping4") >= 1 and scene.frames("ping6") >= 1
+    assert re.search("ping4 +allow +[1-9]", scene.command("function", "show", "fw").stdout)
+
+
+SERVER = (
+    "import http.server, socket, socketserver as server; server.TCPServer.address_family = socket.AF_INET6; "
+    f"server.TCPServer(('::', {WEB}), http.server.SimpleHTTPRequestHandler).serve_forever()"
+)
+
+
+def test_a_server_is_reached_at_the_port_that_is_allowed(scene: Scene) -> None:
+    before = scene.frames("web"), scene.frames("default")
+    with scene.right.serves(WEB, "python3", "-c", SERVER):
+        for version in (4, 6):
+            host = scene.right.addresses[version] if version == 4 else f"[{scene.right.addresses[version]}]"
+            assert "HTTP/1.0 200" in scene.left.run("curl", "-sS", "-I", "--max-time", "20", f"http://{host}:{WEB}/")
+            scene.left.run("curl", "-sS", "--max-time", "1", f"http://{host}:{WEB + 1}/", status=28)  # nobody answers
+    assert scene.frames("web") == before[0] + 2
+    assert scene.frames("default") >= before[1] + 2
+    ends = [each for each in scene.shown().tables["connections"].rows if str(each["to"]).endswith(f":{WEB}")]
+    assert {each["state"] for each in ends} == {"time_wait"} and len(ends) == 2
+
+
+def test_tcp_and_udp_at_full_speed(scene: Scene) -> None:
+    with scene.right.serves(PERF, "iperf3", "--server"):
+        for version in (4, 6):
+            to = scene.right.addresses[version]
+            for options in ((), ("--reverse",), ("--udp", "--bitrate", "10M")):
+                said = json.loads(scene.left.run("iperf3", "--client", to, "--time", str(SECONDS), "--json", *options))
+                assert "error" not in said
+                done = said["end"]["sum_received" if "--udp" not in options else "sum"]
+                assert done["bytes"] > 1e6
+    assert all(
+        port[name] == 0 for port in scene.filtered() for name in ("drop_checksum", "drop_transport", "drop_length")
+    )
+
+
+def test_connections_go_on_while_rules_are_replaced(scene: Scene) -> None:
+    before, begun = scene.command.process("fw"), scene.frames("perf")
+    with scene.right.serves(PERF, "iperf3", "--server"), ThreadPoolExecutor() as beside:
+        to = scene.right.addresses[4]
+        running = beside.submit(scene.left.run, "iperf3", "--client", to, "--time", "6", "--json")
+        wait_until(lambda: scene.frames("perf") >= begun + 2)  # the control connection, and the one that carries data
+        drops = scene.dropped(0), scene.dropped(1)
+        said = scene.command("apply", scene.rules(*PING)).stdout
+        assert re.search("rules: 5 → 2", said), said
+        scene.left.run("curl", "-sS", "--max-time", "1", f"http://{to}:{PERF}/", status=28)
+        scene.command("apply", scene.rules(*PING, "name: more, action: deny, protocol: udp"))
+        done = json.loads(running.result())
+    assert "error" not in done and done["end"]["sum_received"]["bytes"] > 1e6
+    assert scene.dropped(0) > drops[0]  # the connection that was refused
+    assert scene.dropped(1) == drops[1]
+    assert scene.command.process("fw") == before
+    scene.command("rollback")
+    assert scene.shown().tables["rules"].total == 1 + len(PING)
+
+
+def test_rules_are_there_again_after_a_crash(scene: Scene) -> None:
+    process = scene.command.process("fw")
+    assert process is not None
+    os.kill(process["pid"], 9)
+    wait_until(lambda: scene.command.process("fw@2"), 30)
+    wait_until(partial(scene.left.reaches, scene.right.addresses[4]))
+    assert not scene.right.reaches(scene.left.addresses[4], "-W", "1")

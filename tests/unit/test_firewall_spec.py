@@ -1,0 +1,175 @@
+"""The firewall as a spec words it: what its program is told, all that is wrong at once, and rules that never count."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import yaml
+
+from tailrace.errors import Mistake
+from tailrace.node.plan import Plan, make_plan
+from tailrace.resources.topology import Cpu
+from tailrace.spec.hidden import Part, hiders
+from tailrace.spec.load import parse_spec
+from tailrace.spec.source import SpecError
+
+CPUS = [Cpu(0), Cpu(1)]
+CHAIN = "chains: {wan: [tester.a, fw, tester.b]}\n"
+GROUPS = "groups: {web: [10.0.1.0/24, 'fd00:1::/64'], one: 10.0.1.7}"
+
+
+def fw(*rules: str, more: str = GROUPS, where: str = "") -> str:
+    listed = ", ".join(f"{{{each}}}" for each in rules)
+    return f"functions:\n  fw: {{kind: firewall, firewall: {{{more}, rules: [{listed}]}}{where}}}\n{CHAIN}"
+
+
+def plan(text: str) -> Plan:
+    return make_plan(parse_spec(text, "s"), huge=False, cpus=CPUS, real_time="not asked")
+
+
+def warnings(*rules: str) -> list[str]:
+    return [note for note in plan(fw(*rules)).notes if note.startswith("fw: ")]
+
+
+def test_every_word_reaches_the_program() -> None:
+    more = f"{GROUPS}, default: allow, connections: 1000, timeouts: {{two_way: 10min}}"
+    rule = "name: web, action: allow, port: port1, source: [web, 10.2.0.0/16], destination: one, protocol: tcp"
+    (function,) = plan(fw(f"{rule}, source_port: [1024, 65535], destination_port: 80", more=more)).functions
+    same = {"destination": "10.0.1.7/32", "protocol": 6, "source_port": [1024, 65535], "destination_port": 80}
+    assert function.told == {
+        "default": "allow",
+        "rules": [
+            {
+                "name": "web",
+                "action": "allow",
+                "port": 1,
+                "match": [{"source": "10.0.1.0/24", **same}, {"source": "10.2.0.0/16", **same}],
+            }
+        ],
+    }
+    assert "connections=1000" in function.settings and "two_way=600" in function.settings
+    assert "tcp_established=7440" in function.settings
+
+
+def test_a_rule_without_anything_fits_everything() -> None:
+    (function,) = plan(fw("action: deny")).functions
+    assert function.told == {"default": "deny", "rules": [{"name": "1", "action": "deny", "match": [{}]}]}
+
+
+def test_a_protocol_of_one_ip_version_takes_the_addresses_of_that() -> None:
+    (function,) = plan(fw("action: allow, destination: web, protocol: icmpv6")).functions
+    assert function.told is not None
+    assert function.told["rules"][0]["match"] == [{"destination": "fd00:1::/64", "protocol": 58}]
+
+
+def test_its_tables_have_room() -> None:
+    (function,) = plan(fw("action: allow", more="connections: 1000000")).functions
+    assert function.tables_mib == 98  # 64 bytes for each, and for each of 524288 places of eight
+
+
+def test_what_is_written_reads_back_the_same() -> None:
+    spec = parse_spec(fw("action: allow, destination: web, protocol: tcp, destination_port: [80, 89]"), "s")
+    again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
+    assert parse_spec(again, "again") == spec
+    made = plan(again)
+    assert Plan.read(made.as_data()).functions == made.functions
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (fw("action: allow, source: wbe"), r"s:2:.*'wbe' is no group; expected web, one"),
+        (fw("action: allow, source: 10.0.0.1/8"), "has bits set beyond its length; expected 10.0.0.0/8"),
+        (fw("action: allow, source: one, destination: 'fd00::1'"), "no frame is of both IP versions"),
+        (fw("action: allow, source: one, protocol: icmpv6"), "no frame is of both IP versions"),
+        (fw("action: allow, protocol: icmp, destination_port: 80"), "protocol 1 has no port numbers"),
+        (fw("action: reject"), "action"),
+        (fw("acton: allow"), "unknown key 'acton'.*did you mean action"),
+        (fw("action: allow, destination_port: [90, 80]"), "is empty"),
+        (fw("name: a, action: allow", "name: a, action: deny"), "'a' is the name of rule 1 already"),
+        (fw("action: allow", more="timeouts: {query: 0.5s}"), "expected whole seconds from 1s to 24h"),
+        (fw("action: allow", more="connections: 1"), "connections"),
+        (fw("action: allow", more="groups: {web: ten}"), "'ten' is no prefix"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse_spec(text, "s")
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(SpecError) as wrong:
+        parse_spec(
+            fw("action: allow, source: wbe", "action: allow, destination: eno, protocol: icmp, source_port: 1"), "s"
+        )
+    assert all(words in str(wrong.value) for words in ("'wbe' is no group", "'eno' is no group", "has no port numbers"))
+
+
+def test_more_than_the_program_holds_is_refused() -> None:
+    ranges = "action: allow, source_port: [1, 65534], destination_port: [1, 65534]"  # 30 prefixes each
+    with pytest.raises(SpecError, match=r"come to 72000 entries at port0; expected at most 65536"):
+        parse_spec(fw(*[f"port: port0, source: 10.0.{number}.0/24, {ranges}" for number in range(80)]), "s")
+
+
+def test_a_rule_that_never_counts_is_warned_of() -> None:
+    web = "action: allow, destination: web, protocol: tcp, destination_port: [80, 89]"
+    assert warnings(f"name: web, {web}", "action: deny, destination: one, protocol: tcp, destination_port: 80") == [
+        "fw: the rule '2' never counts, because 'web' before it fits all that it fits"
+    ]
+    assert warnings(f"name: web, port: port0, {web}", f"port: port0, {web}")
+    assert not warnings(f"name: web, port: port0, {web}", web)  # also at the other port
+    assert not warnings(f"name: web, {web}", "action: deny, destination: one, protocol: tcp, destination_port: 90")
+    assert not warnings(f"name: web, {web}", "action: deny, destination: one, protocol: udp, destination_port: 80")
+    assert not warnings(
+        f"name: web, {web}", "action: deny, destination: 10.0.0.0/8, protocol: tcp, destination_port: 80"
+    )
+    assert not warnings("action: allow, destination: one", "action: deny, destination: web")
+    both = warnings(
+        "action: allow, destination: 10.0.0.0/8",
+        "action: allow, destination: 'fd00::/16'",
+        "action: deny, destination: web",
+    )
+    assert both == ["fw: the rule '3' never counts, because '1' and '2' before it fits all that it fits"]
+    assert len(warnings("action: deny", "action: allow, protocol: udp", "action: allow")) == 2
+
+
+def test_a_rule_is_hidden_by_what_holds_all_of_it() -> None:
+    """As a comparison of each with all before it says."""
+    chance = random.Random(1)
+
+    def part() -> Part:
+        source, destination = (
+            chance.choice([None, "10.0.0.0/8", "10.1.0.0/16", "10.1.1.0/24", "fd00::/16", "fd00:1::/32", "0.0.0.0/0"])
+            for _ in range(2)
+        )
+        low = chance.choice([0, 80, 443])
+        return Part(
+            source, destination, chance.choice([None, 6, 17]), None, chance.choice([None, (low, 443), (80, 80)])
+        )
+
+    def holds(outer: Part, inner: Part) -> bool:
+        def within(prefix: str | None, other: str | None) -> bool:
+            if other is None:
+                return True
+            one, two = (Part(each).bits[0] for each in (prefix, other))
+            return one[0] == two[0] and one[2] >= two[2] and one[1] >> (one[2] - two[2]) == two[1]
+
+        return (
+            within(inner.source, outer.source)
+            and within(inner.destination, outer.destination)
+            and outer.protocol in (None, inner.protocol)
+            and inner.has_ports_of(outer)
+        )
+
+    parts = [(part(), range(chance.choice([0, 1]), 2)) for _ in range(300)]
+    found = list(hiders(parts))
+    for place, (each, ports) in enumerate(parts):
+        expected = any(holds(before, each) and set(ports) <= set(where) for before, where in parts[:place])
+        assert (found[place] is not None) == expected
+
+
+def test_it_lives_where_it_can_be_told() -> None:
+    with pytest.raises(Mistake, match="cannot be told its rules; expected `runs: process or container`"):
+        plan(fw("action: allow", where=", runs: machine"))
