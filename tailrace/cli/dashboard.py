@@ -8,8 +8,10 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from tailrace.cli.counters import parse_listen, sampler_in_use
+from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
+from tailrace.dashboard.api import Places
 from tailrace.dashboard.events import Events
 from tailrace.dashboard.server import Certificate, listen_on, server
 from tailrace.errors import Mistake
@@ -25,6 +27,8 @@ class DashboardOptions:
     token_file: Path | None
     certificate: Path | None = None
     key: Path | None = None
+    runs: Path = DEFAULT_RUNS
+    control: bool = False
 
 
 def dashboard(options: DashboardOptions) -> int:
@@ -38,7 +42,10 @@ def dashboard(options: DashboardOptions) -> int:
             note("the link and all that is shown cross the network unencrypted; use --certificate, or `ssh -L`")
         print_line(f"Dashboard at {'https' if certificate else 'http'}://{authority(host, port)}/?token={token}")
         sys.stdout.flush()
-        server(sampler, Events(default_folder()), token, host, certificate).run(sockets=[listening])
+        folder = default_folder()
+        places = Places(folder, options.runs)
+        answering = server(sampler, Events(folder), places, token, host, certificate, control=options.control)
+        answering.run(sockets=[listening])
     return 0
 
 

@@ -324,6 +324,10 @@ def dashboard(
         Path | None, typer.Option(metavar="FILE", help="Answer by HTTPS with this certificate (PEM); needs --key.")
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")] = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    control: Annotated[
+        bool, typer.Option("--control", help="Who has the link may also replace functions (`function restart`).")
+    ] = False,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -331,10 +335,11 @@ def dashboard(
     sudo tailrace dashboard
     ssh -L 9753:127.0.0.1:9753 HOST          # from another machine; then open the link that it printed
 
-    Only who has the printed link can look, and nobody can change anything there. It reads the switch's page of
-    counters, which costs the switch nothing, and continues after a restart of the switch. It ends with Ctrl-C.
+    Only who has the printed link can look, and without --control nobody can change anything there. It reads the
+    switch's page of counters, which costs the switch nothing, and continues after a restart of the switch. It ends with
+    Ctrl-C.
     """
-    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key)
+    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key, runs, control)
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 
 

@@ -23,7 +23,7 @@ from tailrace.errors import Mistake
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -56,8 +56,9 @@ def token_of(file: Path | None) -> str:
 class Guard:
     """Lets requests pass to the application, or answers them itself."""
 
-    def __init__(self, app: ASGIApp, token: str, listen: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, listen: str, control: bool) -> None:
         self._app = app
+        self._methods = ("GET", "POST") if control else ("GET",)
         self._token = token.encode()
         self._names = {"localhost", socket.gethostname().lower(), listen.lower()}
         # Cookies do not know ports: each server has a name of its own.
@@ -73,7 +74,8 @@ class Guard:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
                 if refused is None and "token" in request.query_params:
                     headers.append("Set-Cookie", self._set_cookie(request))
             await send(message)
@@ -81,13 +83,15 @@ class Guard:
         await (refused or self._app)(scope, receive, with_headers)
 
     def _refuse(self, request: Request) -> PlainTextResponse | None:
-        if request.method != "GET":
+        if request.method not in self._methods:
             return PlainTextResponse("This only shows.\n", 405)
         host = request.headers.get("host", "")
         if not self._is_ours(host):
             return PlainTextResponse("Not a name of this server; use its address, or localhost.\n", 421)
         origin = request.headers.get("origin")
-        if origin is not None and origin != f"{request.url.scheme}://{host}":
+        # A browser says whose page it is wherever something is to be changed; programs have no cookie.
+        silent = origin is None and request.method == "POST" and "authorization" not in request.headers
+        if silent or (origin is not None and origin != f"{request.url.scheme}://{host}"):
             return PlainTextResponse("Not for other pages.\n", 403)
         given = (
             request.query_params.get("token"),

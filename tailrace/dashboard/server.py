@@ -1,4 +1,4 @@
-"""The dashboard's server: the page, and the stream of what changes. It only shows; nothing here changes the node."""
+"""The dashboard's server: the page, the stream of what changes, and what its views ask for (api.py)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tailrace.dashboard.access import Guard
+from tailrace.dashboard.api import Places, routes
 from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
 from tailrace.errors import Mistake
@@ -31,7 +32,7 @@ _STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-def application(feed: Feed, token: str, listen: str) -> Starlette:
+def application(feed: Feed, places: Places, token: str, listen: str, *, control: bool) -> Starlette:
     """Answers for the address or name that it listens on."""
     # Read once: what a request names is looked up here, and never becomes a path.
     files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
@@ -57,8 +58,13 @@ def application(feed: Feed, token: str, listen: str) -> Starlette:
             await taking
 
     return Starlette(
-        routes=[Route("/", page), Route("/stream", stream), Route("/{name}", page)],
-        middleware=[Middleware(Guard, token=token, listen=listen)],
+        routes=[
+            Route("/", page),
+            Route("/stream", stream),
+            *routes(places, control=control),
+            Route("/{name}", page),
+        ],
+        middleware=[Middleware(Guard, token=token, listen=listen, control=control)],
         lifespan=running,
     )
 
@@ -92,11 +98,19 @@ class Certificate(NamedTuple):
 
 
 def server(
-    sampler: Sampler, events: Events, token: str, listen: str, certificate: Certificate | None = None
+    sampler: Sampler,
+    events: Events,
+    places: Places,
+    token: str,
+    listen: str,
+    certificate: Certificate | None = None,
+    *,
+    control: bool = False,
 ) -> uvicorn.Server:
     """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
+    app = application(Feed(sampler, events), places, token, listen, control=control)
     config = uvicorn.Config(
-        application(Feed(sampler, events), token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
+        app, http="h11", ws="none", loop="asyncio", log_config=None,
         log_level="critical", access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=0,
         ssl_certfile=certificate and certificate.chain, ssl_keyfile=certificate and certificate.key,
     )  # fmt: skip

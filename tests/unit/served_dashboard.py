@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from tailrace.dashboard.api import Places
 from tailrace.dashboard.server import Certificate, listen_on, server
 from tailrace.observe.snapshot import Facts, Key, Planned, Snapshot
 
 TOKEN = "a-token-that-only-tests-know"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 FACTS = Facts(
     chains={"voice": ["tester.a", "firewall", "nat", "tester.b"], "web": ["tester.a", "wan"]},
     ports={"tester.a": "up", "tester.b": "up", "firewall.0": "up", "firewall.1": "up", "nat.0": "up", "nat.1": "up",
@@ -92,10 +97,18 @@ class Heard:
 
 
 @contextmanager
-def served(sampler: MadeUp, heard: Heard | None = None, certificate: Certificate | None = None) -> Iterator[int]:
-    """The port of a server on 127.0.0.1, ended with the block."""
+def served(
+    sampler: MadeUp,
+    heard: Heard | None = None,
+    certificate: Certificate | None = None,
+    *,
+    folder: Path = Path("/nonexistent"),
+    control: bool = False,
+) -> Iterator[int]:
+    """The port of a server on 127.0.0.1, ended with the block. In `folder` are the state and the runs that it shows."""
+    places = Places(folder / "state", folder / "runs")
     with listen_on("127.0.0.1", 0) as listening:
-        answering = server(sampler, heard or Heard(), TOKEN, "127.0.0.1", certificate)  # type: ignore[arg-type]
+        answering = server(sampler, heard or Heard(), places, TOKEN, "127.0.0.1", certificate, control=control)  # type: ignore[arg-type]
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
@@ -104,3 +117,12 @@ def served(sampler: MadeUp, heard: Heard | None = None, certificate: Certificate
             answering.should_exit = True
             thread.join(10)
             assert not thread.is_alive()
+
+
+def ask(port: int, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
+    """The answer, read."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        answer.text = answer.read().decode()  # type: ignore[attr-defined]
+        return answer

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from served_dashboard import FACTS, RATES, TOKEN, Heard, MadeUp, hop, queue, served
+from served_dashboard import BEARER, FACTS, RATES, TOKEN, Heard, MadeUp, ask, hop, queue, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard import server
@@ -31,7 +31,6 @@ from tailrace.dashboard.server import MOST_FOLLOWERS, Certificate
 from tailrace.errors import Mistake
 from tailrace.observe.snapshot import Snapshot
 
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
 Event = tuple[str, dict[str, Any]]
 
 
@@ -44,15 +43,6 @@ def sampler() -> MadeUp:
 def port(sampler: MadeUp) -> Iterator[int]:
     with served(sampler) as port:
         yield port
-
-
-def ask(port: int, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
-    """The answer, read."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
-        connection.request(method, path, headers=headers or {})
-        answer = connection.getresponse()
-        answer.text = answer.read().decode()  # type: ignore[attr-defined]
-        return answer
 
 
 @contextmanager

@@ -1,8 +1,15 @@
 // The page: what the node does now, or why that is not known.
 import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import { Bell } from "./bell";
 import { ChainCard } from "./chain";
-import { Rates } from "./rates";
+import { Functions } from "./functions";
+import { useHistory, type Moment } from "./history";
+import { Host } from "./host";
+import { Measurement } from "./measurement";
+import type { Node } from "./picture";
+import { Delivered, Rates } from "./rates";
+import { Runs } from "./runs";
 import { useStream, type Heard } from "./stream";
 import { Ports, Workers } from "./tables";
 import { sorted } from "./words";
@@ -27,10 +34,68 @@ function Banner({ picture, stale, refused }: Heard) {
 	);
 }
 
+const VIEWS = {
+	chains: "Chains",
+	rates: "Rates",
+	functions: "Functions",
+	host: "Host",
+	measurement: "Latency and soak",
+	runs: "Runs",
+};
+
+type Name = keyof typeof VIEWS;
+
+/** The view that the address names. */
+function useView(): Name {
+	const named = () => (location.hash.slice(1) in VIEWS ? (location.hash.slice(1) as Name) : "chains");
+	const [view, setView] = useState<Name>(named);
+	useEffect(() => {
+		const look = () => setView(named());
+		addEventListener("hashchange", look);
+		return () => removeEventListener("hashchange", look);
+	}, []);
+	return view;
+}
+
+function Views({ view }: { view: Name }) {
+	return (
+		<nav aria-label="views">
+			{Object.entries(VIEWS).map(([name, title]) => (
+				<a key={name} href={`#${name}`} aria-current={name === view ? "page" : undefined}>
+					{title}
+				</a>
+			))}
+		</nav>
+	);
+}
+
+function View({ view, node, history }: { view: Name; node: Node | null; history: Moment[] }) {
+	if (view === "functions") return <Functions node={node} />;
+	if (view === "host") return <Host node={node} />;
+	if (view === "measurement") return <Measurement />;
+	if (view === "runs") return <Runs />;
+	if (!node) return null;
+	if (view === "rates") return <Rates history={history} />;
+	return (
+		<>
+			{sorted(node.chains).map(([name, chain]) => (
+				<ChainCard key={name} name={name} chain={chain} node={node} />
+			))}
+			<Delivered history={history} />
+			<div class="two">
+				<Ports ports={node.ports} />
+				<Workers workers={node.workers} />
+			</div>
+		</>
+	);
+}
+
 function Page() {
 	const heard = useStream();
 	const { picture, stale, refused } = heard;
 	const node = picture?.up ? picture : null;
+	const view = useView();
+	const history = useHistory(node);
 	return (
 		<main class={stale !== null || refused ? "old" : ""} data-time={node?.time} data-seconds={node?.seconds}>
 			<header class="top">
@@ -46,23 +111,13 @@ function Page() {
 				)}
 				<Bell picture={picture} />
 			</header>
+			<Views view={view} />
 			<Banner {...heard} />
-			{node && (
-				<>
-					{sorted(node.chains).map(([name, chain]) => (
-						<ChainCard key={name} name={name} chain={chain} node={node} />
-					))}
-					<Rates node={node} />
-					<div class="two">
-						<Ports ports={node.ports} />
-						<Workers workers={node.workers} />
-					</div>
-				</>
-			)}
+			<View view={view} node={node} history={history} />
 		</main>
 	);
 }
 
 // The token has become a cookie; it need not stand where others may read it.
-history.replaceState(null, "", location.pathname);
+history.replaceState(null, "", location.pathname + location.hash);
 render(<Page />, document.body);

@@ -32,3 +32,8 @@ const natural = new Intl.Collator("en", { numeric: true });
 export function sorted<T>(record: Record<string, T>): [string, T][] {
 	return Object.entries(record).sort(([a], [b]) => natural.compare(a, b));
 }
+
+/** Three figures, as the reports write latencies. */
+export function microseconds(us: number): string {
+	return us >= 100 ? us.toFixed(0) : String(Number(us.toPrecision(3)));
+}
