@@ -13,7 +13,8 @@ from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.api import Places
 from tailrace.dashboard.events import Events
-from tailrace.dashboard.server import Certificate, listen_on, server
+from tailrace.dashboard.rules import EVERYTHING, read_rules
+from tailrace.dashboard.server import Certificate, Shown, listen_on, server
 from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
 from tailrace.observe.metrics import authority
@@ -29,12 +30,14 @@ class DashboardOptions:
     key: Path | None = None
     runs: Path = DEFAULT_RUNS
     control: bool = False
+    alarms: Path | None = None
 
 
 def dashboard(options: DashboardOptions) -> int:
     host, port = parse_listen(options.listen)
     certificate = _certificate(options)
     sampler = sampler_in_use(facts_every=0.5)
+    rules = read_rules(options.alarms) if options.alarms else EVERYTHING
     token = token_of(options.token_file)
     with listen_on(host, port) as listening:
         address, port = listening.getsockname()[:2]
@@ -44,8 +47,8 @@ def dashboard(options: DashboardOptions) -> int:
         sys.stdout.flush()
         folder = default_folder()
         places = Places(folder, options.runs)
-        answering = server(sampler, Events(folder), places, token, host, certificate, control=options.control)
-        answering.run(sockets=[listening])
+        shown = Shown(sampler, Events(folder), places, rules, options.control)
+        server(shown, token, host, certificate).run(sockets=[listening])
     return 0
 
 

@@ -328,6 +328,10 @@ def dashboard(
     control: Annotated[
         bool, typer.Option("--control", help="Who has the link may also replace functions (`function restart`).")
     ] = False,
+    alarms: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What is an alarm, and who is told (YAML, docs/dashboard.md). Default: all."),
+    ] = None,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -339,7 +343,7 @@ def dashboard(
     switch's page of counters, which costs the switch nothing, and continues after a restart of the switch. It ends with
     Ctrl-C.
     """
-    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key, runs, control)
+    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key, runs, control, alarms)
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 
 

@@ -40,9 +40,8 @@ class Places:
     """The folder of runs."""
 
 
-def routes(places: Places, *, control: bool) -> list[Route]:
+def routes(places: Places, host: Host, measurement: Measurement, *, control: bool) -> list[Route]:
     """Those of one node; with `control` it may be changed too."""
-    host, measurement = Host(), Measurement(places.runs)
     threads = ThreadPoolExecutor(_THREADS)
 
     def answered(make: Callable[[Request], Any]) -> Callable[[Request], Any]:

@@ -1,4 +1,5 @@
-"""Pictures of one node, ten a second, for all that look on; while nobody does, none is taken.
+"""Pictures of one node, ten a second, for all that look on; while nobody does, and nobody is told of alarms, none is
+taken.
 
 Each follower is sent the whole document first, and then what has changed. A change is encoded once for all. Who is too
 slow for that gets the whole again instead, so that nothing waits here for anybody.
@@ -11,6 +12,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 
+from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.events import Events
 from tailrace.dashboard.picture import Document, nothing, patch, picture
 from tailrace.errors import TailraceError
@@ -20,6 +22,8 @@ EVERY = 0.1
 """Seconds between two pictures."""
 LISTEN = 0.25
 """Seconds for which the end of the server may wait."""
+CHECK = 1.0
+"""Seconds between two looks at what alarms need beside the pictures."""
 WINDOW = 1.0
 """Seconds that a rate is of: less, and nobody could read it."""
 
@@ -27,9 +31,10 @@ WINDOW = 1.0
 class Feed:
     """Runs in an event loop; the switch is looked at in a thread, since it may be slow to answer."""
 
-    def __init__(self, sampler: Sampler, events: Events) -> None:
+    def __init__(self, sampler: Sampler, events: Events, alarms: Alarms) -> None:
         self._sampler = sampler
         self._events = events
+        self._alarms = alarms
         self._snapshots: deque[Snapshot] = deque()
         self._number = 1
         self._document: Document | None = None
@@ -41,24 +46,35 @@ class Feed:
         """Takes pictures, and hears of events, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._listen())
+            tasks.create_task(self._check())
             tasks.create_task(self._look())
 
     async def _listen(self) -> None:
         while True:  # beside the pictures, which do not wait for a service that is busy
             await asyncio.to_thread(self._events.listen, LISTEN)
 
+    async def _check(self) -> None:
+        while True:
+            if self._wanted:
+                await asyncio.to_thread(self._alarms.check)
+            await asyncio.sleep(CHECK)
+
+    @property
+    def _wanted(self) -> bool:
+        return bool(self.followers or self._alarms.webhooks)
+
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if not self.followers:
+            if not self._wanted:
                 self._document = None  # the next to come shall see nothing that is old
                 self._snapshots.clear()
                 async with self._news:
-                    await self._news.wait_for(lambda: self.followers)
+                    await self._news.wait_for(lambda: self._wanted)
             began = loop.time()
             document = await asyncio.to_thread(self._take)
             if document is not None:
-                document["events"] = self._events.latest
+                document["events"] = self._alarms.look(document, self._events.latest)
                 async with self._news:
                     self._publish(document)
                     self._news.notify_all()

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +19,13 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tailrace.dashboard.access import Guard
+from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.api import Places, routes
 from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
+from tailrace.dashboard.host import Host
+from tailrace.dashboard.measurement import Measurement
+from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.errors import Mistake
 from tailrace.observe.metrics import authority
 from tailrace.observe.snapshot import Sampler
@@ -32,8 +37,22 @@ _STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-def application(feed: Feed, places: Places, token: str, listen: str, *, control: bool) -> Starlette:
+@dataclass(frozen=True)
+class Shown:
+    """What is shown, and by which rules somebody is told."""
+
+    sampler: Sampler
+    events: Events
+    places: Places
+    rules: Rules = EVERYTHING
+    control: bool = False
+    """It may be changed too."""
+
+
+def application(shown: Shown, token: str, listen: str) -> Starlette:
     """Answers for the address or name that it listens on."""
+    host, measurement = Host(), Measurement(shown.places.runs)
+    feed = Feed(shown.sampler, shown.events, Alarms(shown.rules, host, measurement))
     # Read once: what a request names is looked up here, and never becomes a path.
     files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
 
@@ -61,10 +80,10 @@ def application(feed: Feed, places: Places, token: str, listen: str, *, control:
         routes=[
             Route("/", page),
             Route("/stream", stream),
-            *routes(places, control=control),
+            *routes(shown.places, host, measurement, control=shown.control),
             Route("/{name}", page),
         ],
-        middleware=[Middleware(Guard, token=token, listen=listen, control=control)],
+        middleware=[Middleware(Guard, token=token, listen=listen, control=shown.control)],
         lifespan=running,
     )
 
@@ -97,20 +116,10 @@ class Certificate(NamedTuple):
             raise Mistake(f"{self.chain}, {self.key}: {error.strerror}") from None
 
 
-def server(
-    sampler: Sampler,
-    events: Events,
-    places: Places,
-    token: str,
-    listen: str,
-    certificate: Certificate | None = None,
-    *,
-    control: bool = False,
-) -> uvicorn.Server:
+def server(shown: Shown, token: str, listen: str, certificate: Certificate | None = None) -> uvicorn.Server:
     """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
-    app = application(Feed(sampler, events), places, token, listen, control=control)
     config = uvicorn.Config(
-        app, http="h11", ws="none", loop="asyncio", log_config=None,
+        application(shown, token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
         log_level="critical", access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=0,
         ssl_certfile=certificate and certificate.chain, ssl_keyfile=certificate and certificate.key,
     )  # fmt: skip

@@ -54,6 +54,8 @@ class Facts:
     be asked."""
     functions: dict[str, Planned] = field(default_factory=dict)
     """Each function of the plan."""
+    restarts: dict[str, int] = field(default_factory=dict)
+    """How often a function, or a replica, that had ended by itself was started again."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,9 @@ class Sampler:
                 control.close()
         except (Failure, KeyError):
             pass
-        return Facts(chains, ports, workers, version, record.spec, crowded, _planned(record.plan))
+        return Facts(
+            chains, ports, workers, version, record.spec, crowded, _planned(record.plan), dict(record.restarts)
+        )
 
 
 def _planned(plan: dict[str, Any]) -> dict[str, Planned]:

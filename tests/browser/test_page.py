@@ -5,11 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Browser, browser
+from run_folders import add, joined, run_folder
 from running_node import wait_until
-from served_dashboard import RATES, TOKEN, Heard, MadeUp, served
+from served_dashboard import RATES, TOKEN, Heard, MadeUp, served, status_with_functions
+from tester_results import both_ways
+
+from tailrace.dashboard import functions
+from tailrace.results import RunFolder
 
 pytestmark = [pytest.mark.requires_program("chromium"), pytest.mark.unsanitized]
 
@@ -28,9 +34,20 @@ def sampler() -> MadeUp:
     return MadeUp()
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a run, whose hops were traced."""
+    folder = tmp_path_factory.mktemp("shown")
+    run_folder(folder / "runs", profiles=("64",), chains=2)
+    with RunFolder.create(folder / "runs", "later", spec="", host={}, command=[], versions={}) as later:
+        add(later, both_ways(1000) | {"hops": {"a-to-b": joined()}}, functions=2)
+    return folder
+
+
 @pytest.fixture
-def page(tab: Browser, sampler: MadeUp) -> Iterator[Browser]:
-    with served(sampler, Heard(EVENTS)) as port:
+def page(tab: Browser, sampler: MadeUp, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+    monkeypatch.setattr(functions, "status", status_with_functions)
+    with served(sampler, Heard(EVENTS), folder=folder, control=True) as port:
         tab.complaints.clear()
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
         wait_until(lambda: tab.evaluate("document.querySelectorAll('.place').length") == 6)
@@ -66,11 +83,64 @@ def test_everybody_can_read_it(page: Browser, width: int, dark: bool) -> None:
     page.view(width, dark=dark)
     page.evaluate("document.querySelector('.bell button').click()")
     page.evaluate(AXE.read_text())
-    found = page.evaluate(
-        """axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).then(
+    assert found_by_axe(page) == []
+
+
+def found_by_axe(page: Browser) -> Any:
+    return page.evaluate(
+        """axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], iframes: false}).then(
           ({violations}) => violations.map(({id, nodes}) => [id, nodes.map(({html}) => html)]))"""
     )
-    assert found == []
+
+
+#: Each view, with what it has to have before it is looked at.
+VIEWS = {
+    "rates": "#by-function ~ .plot canvas",
+    "functions": "#functions ~ .wide td",
+    "host": "#cpus ~ .wide td",
+    "measurement": "#slowest ~ .wide td",
+    "runs": "#runs ~ .wide td",
+}
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: `scripts/setup web`, which needs npm")
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_fits_and_can_be_read(page: Browser, view: str, tmp_path: Path) -> None:
+    page.evaluate(AXE.read_text())
+    page.evaluate(f"location.hash = '{view}'")
+    wait_until(lambda: page.evaluate(f"document.querySelector('{VIEWS[view]}') !== null"))
+    for width, dark in ((390, True), (1440, False)):
+        page.view(width, dark=dark)
+        wait_until(lambda width=width: page.evaluate("innerWidth") == width)  # type: ignore[misc]
+        page.picture(tmp_path / f"{view}-{width}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert found_by_axe(page) == []
+    page.evaluate("location.hash = ''")
+
+
+def test_a_function_is_replaced_after_a_second_click(page: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    restarted: list[str] = []
+    monkeypatch.setattr(functions, "restart", lambda _, name: restarted.append(name) or {"version": 8})
+    page.evaluate("location.hash = 'functions'")
+    button = "document.querySelector('[aria-label^=\"restart nat\"]')"
+    wait_until(lambda: page.evaluate(f"{button} !== null"))
+    page.evaluate(f"{button}.click()")
+    wait_until(lambda: page.evaluate(f"{button}.textContent") == "sure?")
+    assert restarted == []
+    page.evaluate(f"{button}.click()")
+    wait_until(lambda: restarted == ["nat"])
+    page.evaluate("location.hash = ''")
+
+
+def test_a_report_and_what_changed_between_two(page: Browser) -> None:
+    page.evaluate("location.hash = 'runs'")
+    wait_until(lambda: page.evaluate("document.querySelectorAll('#runs ~ .wide tbody tr').length") == 2)
+    for box in range(2):
+        page.evaluate(f"document.querySelectorAll('#runs ~ .wide input')[{box}].click()")
+    wait_until(lambda: page.evaluate("document.querySelector('#changed') !== null"))
+    page.evaluate("document.querySelector('[aria-label^=\"open report\"]').click()")
+    wait_until(lambda: page.evaluate("document.querySelector('iframe.report') !== null"))
+    page.evaluate("location.hash = ''")
 
 
 def test_names_are_text(page: Browser, sampler: MadeUp) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.dashboard.api import Places
-from tailrace.dashboard.server import Certificate, listen_on, server
+from tailrace.dashboard.rules import EVERYTHING, Rules
+from tailrace.dashboard.server import Certificate, Shown, listen_on, server
 from tailrace.observe.snapshot import Facts, Key, Planned, Snapshot
 
 TOKEN = "a-token-that-only-tests-know"
@@ -104,11 +106,13 @@ def served(
     *,
     folder: Path = Path("/nonexistent"),
     control: bool = False,
+    rules: Rules = EVERYTHING,
 ) -> Iterator[int]:
     """The port of a server on 127.0.0.1, ended with the block. In `folder` are the state and the runs that it shows."""
     places = Places(folder / "state", folder / "runs")
+    shown = Shown(sampler, heard or Heard(), places, rules, control)  # type: ignore[arg-type]
     with listen_on("127.0.0.1", 0) as listening:
-        answering = server(sampler, heard or Heard(), places, TOKEN, "127.0.0.1", certificate, control=control)  # type: ignore[arg-type]
+        answering = server(shown, TOKEN, "127.0.0.1", certificate)
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
@@ -126,3 +130,10 @@ def ask(port: int, path: str = "/", headers: dict[str, str] | None = None, metho
         answer = connection.getresponse()
         answer.text = answer.read().decode()  # type: ignore[attr-defined]
         return answer
+
+
+def status_with_functions(_: Path) -> dict[str, Any]:
+    """Stands in for `status`: a function of two replicas, of which one is this process."""
+    me = {"function": "nat", "pid": os.getpid(), "restarts": 2, "alive": True}
+    replicas = [{"name": "nat", "state": "active", "flows": 7}, {"name": "nat-2", "state": "stopped", "flows": None}]
+    return {"processes": [me], "functions": [{"name": "nat", "kind": "nat", "runs": "machine", "replicas": replicas}]}

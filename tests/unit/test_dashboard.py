@@ -25,8 +25,12 @@ from served_dashboard import BEARER, FACTS, RATES, TOKEN, Heard, MadeUp, ask, ho
 from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard import server
 from tailrace.dashboard.access import token_of
+from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.feed import Feed
+from tailrace.dashboard.host import Host
+from tailrace.dashboard.measurement import Measurement
 from tailrace.dashboard.picture import patch, picture
+from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.dashboard.server import MOST_FOLLOWERS, Certificate
 from tailrace.errors import Mistake
 from tailrace.observe.snapshot import Snapshot
@@ -192,7 +196,7 @@ def test_why_there_is_nothing_to_see(port: int, sampler: MadeUp) -> None:
 
 def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
     heard = Heard({"3": {"time": "2026-11-27T10:36:31.428Z", "kind": "port.gone", "level": "alarm", "about": "wan"}})
-    with served(sampler, heard) as port, events(port) as stream:
+    with served(sampler, heard, rules=Rules(rules=())) as port, events(port) as stream:
         _, document = next(stream)
         assert document["events"] == heard.latest
         heard.latest = {}
@@ -201,8 +205,10 @@ def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
 
 
 def test_who_is_slow_gets_the_whole_again(sampler: MadeUp) -> None:
+    alarms = Alarms(EVERYTHING, Host(), Measurement(Path("/nonexistent")))
+
     async def follow() -> list[str]:
-        feed = Feed(sampler, Heard())  # type: ignore[arg-type]
+        feed = Feed(sampler, Heard(), alarms)  # type: ignore[arg-type]
         taking = asyncio.create_task(feed.run())
         slow, quick = feed.follow(), feed.follow()
         seen = [await anext(slow) for _ in range(3)]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from machines import make
 from run_folders import add, joined, run_folder
-from served_dashboard import BEARER, TOKEN, MadeUp, ask, served
+from served_dashboard import BEARER, TOKEN, MadeUp, ask, served, status_with_functions
 from soaks import header, intervals, part
 from tester_results import both_ways
 
@@ -49,14 +49,8 @@ def asked(port: int, path: str) -> Any:
 # --- functions -----------------------------------------------------------------------------------------------------
 
 
-def status(_: Path) -> dict[str, Any]:
-    me = {"function": "nat", "pid": os.getpid(), "restarts": 2, "alive": True}
-    replicas = [{"name": "nat", "state": "active", "flows": 7}, {"name": "nat-2", "state": "stopped", "flows": None}]
-    return {"processes": [me], "functions": [{"name": "nat", "kind": "nat", "runs": "machine", "replicas": replicas}]}
-
-
 def test_functions_say_where_they_live(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions, "status", status)
+    monkeypatch.setattr(functions, "status", status_with_functions)
     found = asked(port, "functions")
     assert not found["control"]
     first, second = found["functions"]

@@ -79,7 +79,7 @@ export function Runs() {
 		{
 			head: "report",
 			cell: ({ folder, unreadable }) => (
-				<button type="button" disabled={!!unreadable} aria-label={`report of ${folder}`} onClick={() => setReport(folder)}>
+				<button type="button" disabled={!!unreadable} aria-label={`open report of ${folder}`} onClick={() => setReport(folder)}>
 					open
 				</button>
 			),
