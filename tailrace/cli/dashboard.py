@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -47,6 +48,8 @@ def dashboard(options: DashboardOptions) -> int:
         sys.stdout.flush()
         folder = default_folder()
         places = Places(folder, options.runs)
+        # Pictures have no cycles. To look for some among a thousand chains costs more than to make a picture of them.
+        gc.set_threshold(100_000)
         shown = Shown(sampler, Events(folder), places, rules, options.control)
         server(shown, token, host, certificate).run(sockets=[listening])
     return 0

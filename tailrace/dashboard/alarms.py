@@ -19,6 +19,8 @@ from tailrace.dashboard.webhook import Webhooks
 from tailrace.node.events import stamp
 
 KEPT = 50
+_EVERY = 0.25
+"""Seconds between two looks at a picture."""
 _QUIET = 5.0
 """Seconds that a condition has to be over before it rings again."""
 _DOWN = ("down", "removed", "gone", "quarantined")
@@ -38,6 +40,7 @@ class Alarms:
         self.webhooks = Webhooks([each.url for each in rules.webhooks])
         self._kept: deque[tuple[str, dict[str, Any]]] = deque(maxlen=KEPT)
         self._rung = 0
+        self._looked = float("-inf")
         self._seen: dict[tuple[Rule, str], float] = {}
         """When each condition was last true."""
         self._told: dict[str, str] = {}
@@ -48,7 +51,11 @@ class Alarms:
     def look(self, document: Document, events: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """What the bell has to say: the service's events, and conditions that have begun."""
         now = time.monotonic()
-        for rule, about, kind in (*self._conditions(document), *self._slow):
+        true: list[tuple[Rule, str, str]] = []
+        if now - self._looked >= _EVERY:  # there may be a thousand chains
+            true = [*self._conditions(document), *self._slow]
+            self._looked = now
+        for rule, about, kind in true:
             if now - self._seen.get((rule, about), float("-inf")) > _QUIET:
                 self._ring(rule, about, kind)
             self._seen[rule, about] = now

@@ -11,10 +11,12 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator
+from functools import lru_cache
+from zlib import crc32
 
 from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.events import Events
-from tailrace.dashboard.picture import Document, nothing, patch, picture
+from tailrace.dashboard.picture import Document, chains, nothing, patch, picture
 from tailrace.errors import TailraceError
 from tailrace.observe.snapshot import Sampler, Snapshot
 
@@ -26,6 +28,65 @@ CHECK = 1.0
 """Seconds between two looks at what alarms need beside the pictures."""
 WINDOW = 1.0
 """Seconds that a rate is of: less, and nobody could read it."""
+MOST = 100
+"""Chains that are looked at anew for a picture."""
+
+
+class Window:
+    """Snapshots of the last WINDOW, or the last two."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Snapshot] = deque()
+
+    def add(self, now: Snapshot) -> Snapshot | None:
+        """What `now` is to be compared with; None: it is the first."""
+        self._kept.append(now)
+        while len(self._kept) > 2 and now.time - self._kept[1].time >= WINDOW:
+            self._kept.popleft()
+        return self._kept[0] if len(self._kept) > 1 else None
+
+
+class Turns:
+    """Pictures of a node, of which each has only so many chains anew that it costs no more than one of a small node.
+
+    Of n times as many chains as MOST each is looked at with every n-th picture, and its rate is of the time between.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._all = Window()
+        self._hops = [Window()]
+        self._chains: list[Document] = [{}]
+        """Of each turn, as they were last looked at."""
+        self._turn = 0
+
+    def take(self) -> Document | None:
+        """None where there is no switch; empty where a first snapshot has nothing to be compared with yet."""
+        turns = len(self._hops)
+        turn = self._turn = (self._turn + 1) % turns
+        now = self._sampler.snapshot(lambda kind, name: kind != "hop" or _turn_of(name, turns) == turn, sparse=True)
+        if now is None:
+            return None
+        if (before := self._hops[turn].add(now)) is not None:
+            self._chains[turn] = chains(before, now)
+        if (before := self._all.add(now)) is None:
+            return {}
+        together: Document = {}
+        for each in self._chains:
+            together.update(each)
+        wanted = -(-len(together) // MOST) or 1
+        if wanted > turns or (wanted == 1 and turns > 1):
+            self._hops, self._turn = [Window() for _ in range(wanted)], 0
+            self._chains = [{} for _ in range(wanted)]
+            for name, chain in together.items():
+                self._chains[_turn_of(f"{name}/", wanted)][name] = chain
+        return picture(before, now, together)
+
+
+@lru_cache(maxsize=1 << 16)
+def _turn_of(hop: str, turns: int) -> int:
+    """Whose turn a chain is, by the name of a hop of it."""
+    return crc32(hop.rpartition("/")[0].encode()) % turns
 
 
 class Feed:
@@ -33,9 +94,9 @@ class Feed:
 
     def __init__(self, sampler: Sampler, events: Events, alarms: Alarms) -> None:
         self._sampler = sampler
+        self._turns = Turns(sampler)
         self._events = events
         self._alarms = alarms
-        self._snapshots: deque[Snapshot] = deque()
         self._number = 1
         self._document: Document | None = None
         self._whole = self._change = ""
@@ -68,7 +129,7 @@ class Feed:
         while True:
             if not self._wanted:
                 self._document = None  # the next to come shall see nothing that is old
-                self._snapshots.clear()
+                self._turns = Turns(self._sampler)
                 async with self._news:
                     await self._news.wait_for(lambda: self._wanted)
             began = loop.time()
@@ -99,19 +160,16 @@ class Feed:
             self.followers -= 1
 
     def _take(self) -> Document | None:
-        """What is to be seen now; None where a first snapshot has nothing to be compared with yet."""
+        """What is to be seen now; None where there is nothing yet to compare a first snapshot with."""
         try:
-            now = self._sampler.snapshot()
+            document = self._turns.take()
+            why = "no switch is up; start one with `tailrace up SPEC`"
         except TailraceError as error:
-            self._snapshots.clear()
-            return nothing(str(error))
-        if now is None:
-            self._snapshots.clear()
-            return nothing("no switch is up; start one with `tailrace up SPEC`")
-        self._snapshots.append(now)
-        while len(self._snapshots) > 2 and now.time - self._snapshots[1].time >= WINDOW:
-            self._snapshots.popleft()
-        return picture(self._snapshots[0], now) if len(self._snapshots) > 1 else None
+            document, why = None, str(error)
+        if document is None:
+            self._turns = Turns(self._sampler)
+            return nothing(why)
+        return document or None
 
     def _publish(self, document: Document) -> None:
         self._change = _event("change", patch(self._document or {}, document))

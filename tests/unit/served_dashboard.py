@@ -78,12 +78,16 @@ class MadeUp:
     look: Callable[[], None] = lambda: None
     """Called with each snapshot."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(
+        self, wanted: Callable[[str, str], bool] = lambda _kind, _name: True, *, sparse: bool = False
+    ) -> Snapshot:
         self.taken += 1
         self.look()
         now = time.monotonic()
         slots = {
-            key: {name: int(rate * now) for name, rate in counters.items()} for key, counters in self.rates.items()
+            key: {name: int(rate * now) for name, rate in counters.items() if rate or not sparse}
+            for key, counters in self.rates.items()
+            if wanted(key[0], key[1])
         }
         return Snapshot(now, slots, self.facts)
 

@@ -26,7 +26,7 @@ from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard import server
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.alarms import Alarms
-from tailrace.dashboard.feed import Feed
+from tailrace.dashboard.feed import MOST, Feed
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
 from tailrace.dashboard.picture import patch, picture
@@ -258,6 +258,23 @@ def test_only_so_many_may_look_on(port: int) -> None:
         assert ask(port, "/", BEARER).status == 200
     with events(port) as stream:
         next(stream)
+
+
+def test_a_thousand_chains_are_looked_at_in_turn(port: int, sampler: MadeUp) -> None:
+    sampler.rates.update({("hop", f"chain-{n}/0", 1): hop(1e6 + n, 1e6) for n in range(1000)})
+    with events(port) as stream:
+        _, document = next(stream)
+        assert len(document["chains"]) == 1002
+        changed: list[int] = []
+        sampler.rates.update({("hop", f"chain-{n}/0", 1): hop(5e5 + n, 0) for n in range(1000)})
+        del sampler.rates["hop", "web/0", 1]
+        for _ in range(30):
+            _, change = next(stream)
+            changed.append(len(change.get("chains", {})))
+            document = merge(document, change)
+    assert max(changed[2:]) < 2 * MOST, "a picture has its share of them"
+    assert "web" not in document["chains"]
+    assert document["chains"]["chain-7"]["hops"]["0"]["forward"]["packets"] < 1e6
 
 
 # --- who may look --------------------------------------------------------------------------------------------------
